@@ -1,0 +1,57 @@
+# The front door. Everything is built by CMake into build/ (see CMakePresets.json for the other
+# folders); these targets install what is missing and call it.
+#
+#   make          builds build/lockstep                   make test     the whole test suite
+#   make demo     three ranks answer one question         make check    its quick part: release build only
+#   make install  PREFIX=/usr/local DESTDIR=              make bench    speed of a 1B model on this machine
+#   make asan | tsan | fuzz | arm64                       one part of the suite
+#   make format   clang-format over the sources           make clean    removes the build folders
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+JOBS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu)
+export JOBS
+export LOCKSTEP_WERROR ?= OFF
+export LOCKSTEP_SHARED_DIR
+
+SOURCES = $(shell find src include tests fuzz bench examples -name '*.[ch]' 2>/dev/null)
+
+all: build
+
+# The tests come into this build with `make check` or `make test`.
+build: setup
+	@test -e build/build.ninja || cmake --preset release -DLOCKSTEP_TESTS=OFF >build-configure.log || { cat build-configure.log; exit 1; }
+	@rm -f build-configure.log
+	@cmake --build build -j $(JOBS)
+
+setup:
+	@tools/setup.sh build
+
+demo: build
+	@tools/demo.sh
+
+bench: build
+	@tools/bench.sh
+
+test:
+	@tools/setup.sh test
+	@tools/test.sh
+
+check asan tsan fuzz arm64:
+	@tools/setup.sh test
+	@tools/test.sh $@
+
+install: build
+	cmake -DCMAKE_INSTALL_PREFIX=$(PREFIX) build >/dev/null
+	DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX)
+
+format:
+	clang-format -i $(SOURCES)
+
+clean:
+	rm -rf build build-*
+
+help:
+	@sed -n '/^#   make/s/^# *//p' Makefile
+
+.PHONY: all build setup demo bench test check asan tsan fuzz arm64 install format clean help
