@@ -1,0 +1,18 @@
+/* clock.h: monotonic time. Thread-safe, never fails, never goes back. */
+#ifndef LOCKSTEP_BASE_CLOCK_H
+#define LOCKSTEP_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline uint64_t clock_ns(void) {
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+static inline double clock_s(void) {
+    return (double)clock_ns() * 1e-9;
+}
+
+#endif

@@ -1,0 +1,129 @@
+#include "base/mem.h"
+
+#include "base/status.h"
+#include "base/util.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static _Thread_local int forbidden;
+
+static void check_allowed(void) {
+#ifdef LOCKSTEP_DEBUG_ALLOC
+    BUG_ON(forbidden > 0);
+#endif
+}
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+void *mem_huge_alloc(size_t size_bytes) {
+    check_allowed();
+    size_t size = round_up(MAX(size_bytes, (size_t)1), 4096);
+    /* Over-map by one huge page and trim, so that the block starts on a huge-page boundary:
+     * otherwise its first and last 2 MiB stay in small pages. */
+    size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
+    char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    if (slack != 0) {
+        size_t head = (HUGE_PAGE - (size_t)p % HUGE_PAGE) % HUGE_PAGE;
+        if (head != 0)
+            munmap(p, head);
+        if (slack - head != 0)
+            munmap(p + head + size, slack - head);
+        p += head;
+#ifdef MADV_HUGEPAGE
+        madvise(p, size, MADV_HUGEPAGE);
+#endif
+    }
+    return p;
+}
+
+void mem_huge_free(void *p, size_t size_bytes) {
+    if (p != NULL)
+        munmap(p, round_up(MAX(size_bytes, (size_t)1), 4096));
+}
+
+void *mem_alloc(size_t size_bytes) {
+    check_allowed();
+    return malloc(MAX(size_bytes, (size_t)1));
+}
+
+void *mem_calloc(size_t n, size_t size_bytes) {
+    check_allowed();
+    return calloc(MAX(n, (size_t)1), MAX(size_bytes, (size_t)1));
+}
+
+void *mem_realloc(void *p, size_t size_bytes) {
+    check_allowed();
+    return realloc(p, MAX(size_bytes, (size_t)1));
+}
+
+char *mem_strdup(const char *s) {
+    return mem_strndup(s, strlen(s));
+}
+
+char *mem_strndup(const char *s, size_t n) {
+    char *p = mem_alloc(n + 1);
+    if (p == NULL)
+        return NULL;
+    memcpy(p, s, n);
+    p[n] = '\0';
+    return p;
+}
+
+void mem_free(void *p) {
+    free(p);
+}
+
+void mem_forbid_begin(void) {
+    forbidden++;
+}
+
+void mem_forbid_end(void) {
+    BUG_ON(forbidden <= 0);
+    forbidden--;
+}
+
+#ifdef LOCKSTEP_DEBUG_ALLOC
+/* Linked with -Wl,--wrap: also catches the plain calls of our objects. */
+void *__real_malloc(size_t n);
+void *__real_calloc(size_t n, size_t m);
+void *__real_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n);
+void *__wrap_calloc(size_t n, size_t m);
+void *__wrap_realloc(void *p, size_t n);
+void *__wrap_malloc(size_t n) {
+    check_allowed();
+    return __real_malloc(n);
+}
+void *__wrap_calloc(size_t n, size_t m) {
+    check_allowed();
+    return __real_calloc(n, m);
+}
+void *__wrap_realloc(void *p, size_t n) {
+    check_allowed();
+    return __real_realloc(p, n);
+}
+#endif
+
+struct mem_resident mem_resident(void) {
+    struct mem_resident r = {0};
+    FILE *f = fopen("/proc/self/status", "r");
+    if (f == NULL)
+        return r;
+    char line[256];
+    while (fgets(line, sizeof line, f) != NULL) {
+        size_t kb;
+        if (sscanf(line, "RssAnon: %zu kB", &kb) == 1)
+            r.anon_bytes = kb * 1024;
+        else if (sscanf(line, "RssFile: %zu kB", &kb) == 1)
+            r.file_bytes = kb * 1024;
+        else if (sscanf(line, "RssShmem: %zu kB", &kb) == 1)
+            r.shmem_bytes = kb * 1024;
+    }
+    fclose(f);
+    return r;
+}

@@ -1,0 +1,36 @@
+/* mem.h: memory. Large blocks at load, nothing in a decode step.
+ *
+ * mem_huge_* is for weights, KV pages and step buffers: whole pages, huge ones where the system
+ * has them, zeroed. mem_alloc & co. are malloc with a debug-build check: between
+ * mem_forbid_begin() and mem_forbid_end() on a thread, any allocation through this header is
+ * a bug (BUG_ON) in builds with LOCKSTEP_DEBUG_ALLOC; in release the pair costs nothing. */
+#ifndef LOCKSTEP_BASE_MEM_H
+#define LOCKSTEP_BASE_MEM_H
+
+#include <stddef.h>
+
+/* Zeroed, page-aligned; NULL if the system says no. Free with mem_huge_free(p, the same size). */
+void *mem_huge_alloc(size_t size_bytes);
+void mem_huge_free(void *p, size_t size_bytes);
+
+/* malloc/calloc/realloc/strdup, counted. n * size is checked. NULL when there is no memory. */
+void *mem_alloc(size_t size_bytes);
+void *mem_calloc(size_t n, size_t size_bytes);
+void *mem_realloc(void *p, size_t size_bytes);
+char *mem_strdup(const char *s);
+char *mem_strndup(const char *s, size_t n);
+void mem_free(void *p); /* free(); NULL is fine */
+
+/* Nesting is allowed. Debug builds also catch plain malloc (linker --wrap). */
+void mem_forbid_begin(void);
+void mem_forbid_end(void);
+
+/* Resident set of this process in bytes, split as the kernel does; 0 where unknown. */
+struct mem_resident {
+    size_t anon_bytes;  /* heap, huge blocks */
+    size_t file_bytes;  /* mapped files: page cache, reclaimable */
+    size_t shmem_bytes; /* shared memory (the fabric's) */
+};
+struct mem_resident mem_resident(void);
+
+#endif

@@ -1,0 +1,43 @@
+/* pool.h: the threads of one rank.
+ *
+ * The threads run one function together (SPMD) and meet at barriers; between two barriers
+ * the work of one loop is handed out by pool_claim() in shrinking pieces, so that a thread
+ * that is late (its core is shared with somebody) has its rows taken by the others. Which
+ * thread computes a row never changes the row's bits.
+ *
+ * A barrier spins for spin_us on the caller's own core, then sleeps on a futex: a sleeping
+ * thread frees its core for the one that it is waiting for. */
+#ifndef LOCKSTEP_BASE_POOL_H
+#define LOCKSTEP_BASE_POOL_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct pool;
+
+/* n_threads >= 1; the caller of pool_run() is thread 0, the others are created here. */
+enum status pool_open(struct pool **out, int n_threads, struct err *err);
+/* Stops and joins the threads. Not from inside pool_run(). NULL is fine. */
+void pool_close(struct pool *pool);
+
+int pool_n_threads(const struct pool *pool);
+
+/* Runs fn(arg, pool, thread) once on every thread; returns when all have returned. One
+ * pool_run at a time. */
+void pool_run(struct pool *pool, void (*fn)(void *arg, struct pool *pool, int thread),
+              void *arg);
+
+/* --- inside fn only --- */
+
+/* Every thread must arrive. What was written before is visible to all after. Resets the
+ * claim counter. */
+void pool_barrier(struct pool *pool);
+
+/* The next piece [*begin, *end) of a loop of n items; false when nothing is left. Pieces
+ * shrink towards the end but are never smaller than min_items (except the last). All
+ * threads use the same n and min_items between two barriers. */
+bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, size_t *end);
+
+#endif

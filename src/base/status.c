@@ -1,0 +1,68 @@
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum status err_set(struct err *err, enum status st, const char *fmt, ...) {
+    if (err != NULL) {
+        va_list ap;
+        va_start(ap, fmt);
+        vsnprintf(err->text, sizeof err->text, fmt, ap);
+        va_end(ap);
+    }
+    return st;
+}
+
+enum status err_prefix(struct err *err, enum status st, const char *fmt, ...) {
+    if (err == NULL)
+        return st;
+    struct err tail = *err;
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(err->text, sizeof err->text, fmt, ap);
+    va_end(ap);
+    if (n >= 0 && (size_t)n < sizeof err->text)
+        snprintf(err->text + n, sizeof err->text - (size_t)n, "%s", tail.text);
+    return st;
+}
+
+const char *status_name(enum status st) {
+    static const char *const names[ST_N] = {
+        [ST_OK] = "ok",
+        [ST_AGAIN] = "not now",
+        [ST_BAD_INPUT] = "bad input",
+        [ST_NOT_FOUND] = "not found",
+        [ST_UNSUPPORTED] = "unsupported",
+        [ST_NO_MEMORY] = "no memory",
+        [ST_IO] = "input/output error",
+        [ST_TIMEOUT] = "timeout",
+        [ST_PEER_LOST] = "peer lost",
+        [ST_REFUSED] = "refused",
+        [ST_CANCELLED] = "cancelled",
+    };
+    return (unsigned)st < ST_N ? names[st] : "unknown status";
+}
+
+int status_exit_code(enum status st) {
+    switch (st) {
+    case ST_OK:
+        return 0;
+    case ST_BAD_INPUT:
+    case ST_NOT_FOUND:
+    case ST_UNSUPPORTED:
+        return 2;
+    case ST_PEER_LOST:
+    case ST_TIMEOUT:
+    case ST_REFUSED:
+        return 3;
+    default:
+        return 1;
+    }
+}
+
+_Noreturn void bug_at(const char *file, int line, const char *what) {
+    fprintf(stderr, "lockstep: bug at %s:%d: %s\n", file, line, what);
+    abort();
+}

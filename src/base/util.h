@@ -1,0 +1,53 @@
+/* util.h: the handful of macros and integer helpers that everything uses. */
+#ifndef LOCKSTEP_BASE_UTIL_H
+#define LOCKSTEP_BASE_UTIL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))
+#define MIN(a, b) ((a) < (b) ? (a) : (b))
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
+#define CACHE_LINE 64
+
+static inline size_t div_up(size_t n, size_t d) {
+    return n / d + (n % d != 0);
+}
+
+/* n rounded up to a multiple of m (any m > 0). The caller keeps n + m below SIZE_MAX. */
+static inline size_t round_up(size_t n, size_t m) {
+    return div_up(n, m) * m;
+}
+
+static inline bool is_pow2(size_t n) {
+    return n != 0 && (n & (n - 1)) == 0;
+}
+
+/* *out = a * b; false (and *out unchanged) if it does not fit. */
+static inline bool mul_size(size_t a, size_t b, size_t *out) {
+    size_t r;
+    if (__builtin_mul_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline bool add_size(size_t a, size_t b, size_t *out) {
+    size_t r;
+    if (__builtin_add_overflow(a, b, &r))
+        return false;
+    *out = r;
+    return true;
+}
+
+static inline bool str_eq(const char *a, const char *b) {
+    return strcmp(a, b) == 0;
+}
+
+static inline bool str_starts(const char *s, const char *prefix) {
+    return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+#endif
