@@ -1,0 +1,122 @@
+/* gguf.h: GGUF v2 and v3 files, read from a memory map, checked once, then trusted.
+ *
+ * gguf_open() reads the header of one file, or of all parts of a split model
+ * (NAME-00001-of-0000N.gguf: open any part's first), and refuses anything hostile with one
+ * sentence: after it has returned ST_OK, every string is in bounds, every array has the
+ * length that it claims, every tensor's data lies inside its part and nothing overlaps. It
+ * does not know what the metadata mean: model/ and tokenizer/ check their own keys.
+ *
+ * Everything returned is borrowed and lives until gguf_close(). Strings are not
+ * NUL-terminated. A const struct gguf may be used by any number of threads. */
+#ifndef LOCKSTEP_FORMAT_GGUF_H
+#define LOCKSTEP_FORMAT_GGUF_H
+
+#include "base/status.h"
+#include "format/quant.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct gguf;
+
+#define GGUF_MAX_DIMS 4
+#define GGUF_NAME_MAX 64 /* bytes of a tensor name, as the reference implementation */
+
+struct gguf_str {
+    const char *ptr; /* not NUL-terminated; NULL only for "absent" */
+    size_t len;
+};
+
+enum gguf_value_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STRING,
+    GGUF_ARRAY,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
+};
+
+struct gguf_array {
+    enum gguf_value_type type; /* of the elements; never GGUF_ARRAY */
+    size_t n;
+    const uint8_t *data;         /* scalars: packed little-endian, unaligned; bool: one byte */
+    const struct gguf_str *strs; /* GGUF_STRING: [n]; otherwise NULL */
+};
+
+struct gguf_tensor {
+    char name[GGUF_NAME_MAX + 1]; /* NUL-terminated, no NUL inside */
+    enum qtype type;
+    uint32_t n_dims;              /* 1 to 4 */
+    uint64_t dims[GGUF_MAX_DIMS]; /* innermost (columns) first, 1 beyond n_dims; all > 0 */
+    uint64_t size_bytes;
+    const uint8_t *data; /* in the map, aligned to 8 bytes at least; NULL in a file that has
+                            only a header (options) */
+    uint32_t part;       /* which file of a split model */
+    uint64_t offset;     /* of data in that file: for pread() */
+};
+
+struct gguf_options {
+    bool header_only; /* accept a file that ends after the header (`synth --header-only`,
+                         a vocabulary-only file needs no flag) */
+};
+
+/* path: a file, or the first part of a split model. opts may be NULL. */
+enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
+                      struct err *err);
+void gguf_close(struct gguf *g); /* NULL is fine */
+
+const char *gguf_path(const struct gguf *g); /* of the first part */
+const char *gguf_part_path(const struct gguf *g, uint32_t part);
+uint32_t gguf_n_parts(const struct gguf *g);
+uint32_t gguf_version(const struct gguf *g);
+uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */
+
+size_t gguf_n_tensors(const struct gguf *g);
+const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
+/* NULL if there is none. A binary search. */
+const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
+
+/* Drops the pages of [data, data+len) from this process's map: after packing, so that
+ * a slice is not resident twice. */
+void gguf_forget(const struct gguf *g, const void *data, size_t len);
+
+/* --- metadata ----------------------------------------------------------------------- */
+
+size_t gguf_n_keys(const struct gguf *g);
+struct gguf_str gguf_key_at(const struct gguf *g, size_t i);
+bool gguf_has(const struct gguf *g, const char *key);
+/* false if the key is absent. */
+bool gguf_value_type(const struct gguf *g, const char *key, enum gguf_value_type *out);
+/* A short text of the value for people ("[128256 strings]", "llama", "0.5"); always
+ * NUL-terminated, control characters escaped. */
+void gguf_value_text(const struct gguf *g, const char *key, char *buf, size_t size);
+
+/* s for people: control and non-ASCII bytes as \xNN, cut with "..." where it does not
+ * fit (size > 0). Returns buf. */
+const char *gguf_escape(struct gguf_str s, char *buf, size_t size);
+
+/* Each returns ST_OK and the value, ST_NOT_FOUND if the key is absent, ST_BAD_INPUT if it has
+ * another type or does not fit (any integer type is accepted for u32/u64 when the
+ * value fits; any integer or float type for f32). The sentence names file and key. */
+enum status gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err);
+enum status gguf_u64(const struct gguf *g, const char *key, uint64_t *out, struct err *err);
+enum status gguf_f32(const struct gguf *g, const char *key, float *out, struct err *err);
+enum status gguf_bool(const struct gguf *g, const char *key, bool *out, struct err *err);
+enum status gguf_str(const struct gguf *g, const char *key, struct gguf_str *out,
+                     struct err *err);
+enum status gguf_array(const struct gguf *g, const char *key, struct gguf_array *out,
+                       struct err *err);
+
+/* Element i of a scalar array; the caller has checked the type. */
+int64_t gguf_array_int(const struct gguf_array *a, size_t i);
+double gguf_array_float(const struct gguf_array *a, size_t i);
+
+#endif

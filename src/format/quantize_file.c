@@ -1,0 +1,184 @@
+/* quantize_file.c: decides each tensor's new type, and converts in chunks of rows on a pool of
+ * threads: the result does not depend on their number, since a row is converted by itself. */
+#include "format/quantize_file.h"
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/util.h"
+#include "format/gguf_write.h"
+
+#include <stdio.h>
+
+#define CHUNK_BYTES ((size_t)8 << 20) /* of output, at least a row */
+
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), n_tail = strlen(tail);
+    return n >= n_tail && str_eq(s + n - n_tail, tail);
+}
+
+/* Rounding a router moves tokens to other experts, so it is kept; a bias is cheap. */
+static bool is_matrix(const struct gguf_tensor *t) {
+    return t->n_dims >= 2 && t->dims[1] > 1 && ends_with(t->name, ".weight") &&
+           !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm");
+}
+
+enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
+    if (!is_matrix(t) || !qtype_info(t->type)->dequantize)
+        return t->type;
+    return qtype_for_row(type, t->dims[0]);
+}
+
+/* ---- one tensor -------------------------------------------------------------------- */
+
+struct chunk {
+    const struct qtype_info *from, *to;
+    const uint8_t *src;
+    uint8_t *dst;
+    float **scratch; /* [n_threads][n_cols] */
+    size_t n_rows, n_cols, src_row_bytes, dst_row_bytes;
+};
+
+static void convert_rows(void *arg, struct pool *pool, int thread) {
+    const struct chunk *c = arg;
+    float *row = c->scratch[thread];
+    size_t begin, end;
+    while (pool_claim(pool, c->n_rows, 1, &begin, &end)) {
+        for (size_t r = begin; r < end; r++) {
+            c->from->dequantize(c->src + r * c->src_row_bytes, row,
+                                c->n_cols / c->from->block_values);
+            c->to->quantize(row, NULL, c->dst + r * c->dst_row_bytes,
+                            c->n_cols / c->to->block_values);
+        }
+    }
+}
+
+struct job {
+    const struct gguf *in;
+    struct gguf_writer *w;
+    struct pool *pool;
+    const struct quantize_options *opts;
+    struct quantize_report *report;
+    uint64_t bytes_done;
+};
+
+static enum status put(struct job *job, const void *data, size_t len, struct err *err) {
+    TRY(gguf_write_data(job->w, data, len, err));
+    job->bytes_done += len;
+    if (!progress_report(job->opts->progress, job->bytes_done, job->report->bytes_out))
+        return err_set(err, ST_CANCELLED, "cancelled");
+    return ST_OK;
+}
+
+static enum status copy_tensor(struct job *job, const struct gguf_tensor *t, struct err *err) {
+    for (uint64_t done = 0; done < t->size_bytes; done += CHUNK_BYTES)
+        TRY(put(job, t->data + done, (size_t)MIN(t->size_bytes - done, (uint64_t)CHUNK_BYTES),
+                err));
+    return ST_OK;
+}
+
+static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_rows,
+                                  struct err *err) {
+    size_t at_once = MAX(CHUNK_BYTES / c->dst_row_bytes, 1);
+    c->dst = mem_alloc(MIN(at_once, n_rows) * c->dst_row_bytes);
+    if (!c->dst)
+        return err_set(err, ST_NO_MEMORY, "no memory for a row of %zu values", c->n_cols);
+    enum status st = ST_OK;
+    for (size_t done = 0; done < n_rows && st == ST_OK; done += c->n_rows) {
+        c->n_rows = MIN(at_once, n_rows - done);
+        pool_run(job->pool, convert_rows, c);
+        gguf_forget(job->in, c->src, c->n_rows * c->src_row_bytes);
+        c->src += c->n_rows * c->src_row_bytes;
+        st = put(job, c->dst, c->n_rows * c->dst_row_bytes, err);
+    }
+    mem_free(c->dst);
+    return st;
+}
+
+static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, enum qtype type,
+                                  struct err *err) {
+    struct chunk c = {.from = qtype_info(t->type),
+                      .to = qtype_info(type),
+                      .src = t->data,
+                      .n_cols = (size_t)t->dims[0]};
+    BUG_ON(!qtype_row_bytes(t->type, t->dims[0], &c.src_row_bytes));
+    BUG_ON(!qtype_row_bytes(type, t->dims[0], &c.dst_row_bytes));
+    int n_threads = pool_n_threads(job->pool);
+    float *all = mem_calloc((size_t)n_threads * c.n_cols, sizeof *all);
+    c.scratch = mem_calloc((size_t)n_threads, sizeof *c.scratch);
+    enum status st;
+    if (all && c.scratch) {
+        for (int i = 0; i < n_threads; i++)
+            c.scratch[i] = all + (size_t)i * c.n_cols;
+        st = convert_chunks(job, &c, (size_t)(t->dims[1] * t->dims[2] * t->dims[3]), err);
+    } else {
+        st = err_set(err, ST_NO_MEMORY, "no memory for rows of %zu values", c.n_cols);
+    }
+    mem_free(c.scratch);
+    mem_free(all);
+    return st;
+}
+
+/* ---- the file ---------------------------------------------------------------------- */
+
+static void describe(struct job *job, const struct gguf_tensor *t) {
+    struct quantize_report *report = job->report;
+    enum qtype type = quantize_type_of(t, job->opts->type);
+    uint64_t n_values = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    gguf_write_tensor_info(job->w, t->name, type, t->n_dims, t->dims);
+    report->n_tensors++;
+    report->n_values += n_values;
+    report->bytes_in += t->size_bytes;
+    report->bytes_out +=
+        n_values / qtype_info(type)->block_values * qtype_info(type)->block_bytes;
+    if (type == t->type)
+        report->n_kept++;
+    else
+        report->n_converted++;
+    if (type != t->type && type != job->opts->type)
+        report->n_fallback++;
+}
+
+static enum status write_all(struct job *job, struct err *err) {
+    gguf_write_keys_of(job->w, job->in);
+    gguf_write_u32(job->w, "general.file_type", gguf_file_type(job->opts->type));
+    gguf_write_u32(job->w, "general.quantization_version", 2);
+    for (size_t i = 0; i < gguf_n_tensors(job->in); i++)
+        describe(job, gguf_tensor_at(job->in, i));
+    TRY(gguf_writer_begin_data(job->w, false, err));
+    for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
+        enum qtype type = quantize_type_of(t, job->opts->type);
+        enum status st =
+            type == t->type ? copy_tensor(job, t, err) : convert_tensor(job, t, type, err);
+        if (st != ST_OK)
+            return st == ST_CANCELLED ? st : err_prefix(err, st, "%s: ", t->name);
+    }
+    return gguf_writer_finish(job->w, err);
+}
+
+static enum status check_input(const struct gguf *in, const struct quantize_options *opts,
+                               struct err *err) {
+    if (!qtype_info(opts->type)->quantize)
+        return err_set(err, ST_UNSUPPORTED, "type %s cannot be written",
+                       qtype_info(opts->type)->name);
+    if (gguf_n_tensors(in) == 0 || !gguf_tensor_at(in, 0)->data)
+        return err_set(err, ST_BAD_INPUT, "%s holds no weights", gguf_path(in));
+    return ST_OK;
+}
+
+enum status quantize_file(const struct gguf *in, const char *out_path,
+                          const struct quantize_options *opts, struct quantize_report *report,
+                          struct err *err) {
+    struct quantize_report sums = {0};
+    struct job job = {.in = in, .opts = opts, .report = &sums};
+    TRY(check_input(in, opts, err));
+    TRY(pool_open(&job.pool, opts->n_threads, err));
+    enum status st = gguf_writer_open(&job.w, out_path, err);
+    if (st == ST_OK)
+        st = write_all(&job, err);
+    gguf_writer_close(job.w);
+    pool_close(job.pool);
+    if (st == ST_OK)
+        *report = sums;
+    return st;
+}

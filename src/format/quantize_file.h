@@ -1,0 +1,33 @@
+/* quantize_file.h: a model file converted to another weight type. */
+#ifndef LOCKSTEP_FORMAT_QUANTIZE_FILE_H
+#define LOCKSTEP_FORMAT_QUANTIZE_FILE_H
+
+#include "format/gguf.h"
+#include "format/progress.h"
+
+struct quantize_options {
+    enum qtype type;                 /* one that has a quantizer */
+    int n_threads;                   /* >= 1 */
+    const struct progress *progress; /* in bytes of the output; may be NULL */
+};
+
+struct quantize_report {
+    uint64_t bytes_in, bytes_out; /* of the tensors */
+    uint64_t n_values;
+    size_t n_tensors, n_converted, n_kept;
+    size_t n_fallback; /* converted to another type, since rows are not whole blocks
+                          (qtype_for_row) */
+};
+
+/* Matrices (two dimensions or more) are converted; norms, biases, routers and other small
+ * tensors keep the type they have. Any type that can be dequantized may be the input; a split
+ * model becomes one file. Memory: a few megabytes per thread, and the page cache. Writes
+ * atomically. */
+enum status quantize_file(const struct gguf *in, const char *out_path,
+                          const struct quantize_options *opts, struct quantize_report *report,
+                          struct err *err);
+
+/* The type that a tensor gets when type is wished. */
+enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type);
+
+#endif
