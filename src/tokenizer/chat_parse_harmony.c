@@ -1,0 +1,145 @@
+/* gpt-oss' harmony: messages of a header and a body,
+ *
+ *     <|start|>assistant<|channel|>analysis<|message|>...<|end|>
+ *     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
+ *     <|start|>assistant<|channel|>final<|message|>...<|return|>
+ *
+ * analysis is reasoning, what goes to a recipient is a call, the rest content. The prompt ends
+ * with the first "<|start|>assistant" or later. */
+#include "tokenizer/chat_parse_impl.h"
+
+#define MAX_HEADER_BYTES 512
+#define START "<|start|>"
+#define CHANNEL "<|channel|>"
+#define MESSAGE "<|message|>"
+
+/* The word after `key` in the header, up to white space or a tag. */
+static bool header_word(const struct bytes *header, const char *key, const char **word,
+                        size_t *len) {
+    const char *p = header->n == 0 ? NULL : memmem(header->p, header->n, key, strlen(key));
+    if (p == NULL)
+        return false;
+    p += strlen(key);
+    const char *end = header->p + header->n;
+    while (p < end && is_white(*p))
+        p++;
+    *word = p;
+    while (p < end && !is_white(*p) && *p != '<')
+        p++;
+    *len = (size_t)(p - *word);
+    return *len > 0;
+}
+
+static bool word_is(const char *word, size_t len, const char *s) {
+    return len == strlen(s) && memcmp(word, s, len) == 0;
+}
+
+static void open_body(struct chat_parser *p) {
+    static const char prefix[] = "functions.";
+    const char *word;
+    size_t len;
+    p->route = ROUTE_CONTENT;
+    p->state = PARSE_HARMONY_BODY;
+    if (header_word(&p->header, "to=", &word, &len) && !word_is(word, len, "user")) {
+        size_t skip = len > sizeof prefix - 1 && memcmp(word, prefix, sizeof prefix - 1) == 0
+                          ? sizeof prefix - 1
+                          : 0;
+        p->route = ROUTE_CALL;
+        p->value.n = 0;
+        call_begin(p, word + skip, len - skip);
+    } else if (header_word(&p->header, CHANNEL, &word, &len) &&
+               word_is(word, len, "analysis")) {
+        p->route = ROUTE_REASONING;
+    }
+    p->header.n = 0;
+}
+
+/* What the prompt has of the message that the model goes on with. */
+void harmony_open(struct chat_parser *p) {
+    const char *prompt = p->o.prompt;
+    size_t len = p->o.prompt_len, at = len;
+    p->state = PARSE_HARMONY_HEADER;
+    if (prompt == NULL)
+        return;
+    size_t n = strlen(START);
+    while (at > 0 && !(len - at >= n && memcmp(prompt + at, START, n) == 0))
+        at--;
+    if (at == 0 && (len < n || memcmp(prompt, START, n) != 0))
+        return;
+    const char *message = memmem(prompt + at, len - at, MESSAGE, strlen(MESSAGE));
+    bool closed = memmem(prompt + at, len - at, "<|end|>", 7) != NULL;
+    if (closed)
+        return;
+    size_t end = message != NULL ? (size_t)(message - prompt) : len;
+    bytes_put(p, &p->header, prompt + at, end - at);
+    if (message != NULL)
+        open_body(p);
+}
+
+/* Whether what was written where a header belongs is none: the model just answers. */
+static bool is_header_text(const char *text, size_t len) {
+    static const char *const begins[] = {START,           CHANNEL,     MESSAGE,
+                                         "<|constrain|>", "assistant", "to="};
+    for (size_t i = 0; i < ARRAY_LEN(begins); i++) {
+        size_t k = MIN(len, strlen(begins[i]));
+        if (memcmp(text, begins[i], k) == 0)
+            return true;
+    }
+    return len == 0;
+}
+
+bool step_harmony_header(struct chat_parser *p) {
+    static const char *const ends[] = {MESSAGE, "<|end|>", "<|return|>", "<|call|>"};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    const char *text = input(p);
+    size_t white = 0;
+    while (white < input_len(p) && is_white(text[white]))
+        white++;
+    bool too_long = hit.pos > MAX_HEADER_BYTES;
+    if (!is_header_text(text + white, input_len(p) - white) || too_long ||
+        (p->final && hit.which < 0)) {
+        if (input_len(p) == 0)
+            return false;
+        /* The first character goes now: a tag there would lead back here. */
+        size_t first = MIN(white + 1, input_len(p));
+        emit_text(p, CHAT_CONTENT, text, first);
+        p->at += first;
+        p->route = ROUTE_CONTENT;
+        p->state = PARSE_HARMONY_BODY;
+        p->header.n = 0;
+        return true;
+    }
+    if (hit.which < 0)
+        return false;
+    if (hit.which > 0) { /* no body */
+        p->at += hit.pos + strlen(ends[hit.which]);
+        p->header.n = 0;
+        return true;
+    }
+    bytes_put(p, &p->header, text, hit.pos);
+    p->at += hit.pos + strlen(MESSAGE);
+    open_body(p);
+    return true;
+}
+
+static void put_body(struct chat_parser *p, const char *text, size_t len) {
+    if (p->route == ROUTE_CALL)
+        call_arguments(p, text, len);
+    else
+        emit_text(p, p->route == ROUTE_REASONING ? CHAT_REASONING : CHAT_CONTENT, text, len);
+}
+
+bool step_harmony_body(struct chat_parser *p) {
+    static const char *const ends[] = {START, "<|end|>", "<|return|>", "<|call|>", CHANNEL};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    put_body(p, input(p), hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0)
+        return false;
+    bool next_header = hit.which == 0 || hit.which == 4; /* left where it is */
+    p->at += next_header ? 0 : strlen(ends[hit.which]);
+    call_end(p);
+    emit_tag(p);
+    p->state = PARSE_HARMONY_HEADER;
+    return true;
+}

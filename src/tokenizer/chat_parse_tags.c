@@ -1,0 +1,369 @@
+/* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax). */
+#include "tokenizer/chat_parse_impl.h"
+
+/* Ends what was begun: the call if there is one, and the section. What comes next is content. */
+static bool leave(struct chat_parser *p) {
+    if (p->doubtful) {
+        doubt_fail(p);
+        return true;
+    }
+    call_end(p);
+    p->state = PARSE_CONTENT;
+    return true;
+}
+
+static void trim(const char **text, size_t *len) {
+    while (*len > 0 && is_white(**text)) {
+        ++*text;
+        --*len;
+    }
+    while (*len > 0 && is_white((*text)[*len - 1]))
+        --*len;
+}
+
+/* ---- special tokens ------------------------------------------------------------------------------- */
+
+bool step_tagged_section(struct chat_parser *p) {
+    if (!skip_white(p))
+        return false;
+    size_t before = p->at;
+    enum accept begins = accept_text(p, p->syntax->call_begin);
+    if (begins == ACCEPT_WAIT)
+        return false;
+    if (begins == ACCEPT_YES) {
+        if (!p->doubtful) { /* a further call; its own tag may be in doubt again */
+            size_t len = p->at - before;
+            p->at = before;
+            doubt_begin(p, len);
+        }
+        p->state = PARSE_TAGGED_HEAD;
+        return true;
+    }
+    enum accept ends = accept_text(p, p->syntax->section_end);
+    if (ends == ACCEPT_WAIT)
+        return false;
+    return leave(p);
+}
+
+/* Kimi's functions.NAME:0 is the call's id, and holds the name. */
+static void begin_kimi_call(struct chat_parser *p, const char *head, size_t len) {
+    static const char prefix[] = "functions.";
+    size_t skip = sizeof prefix - 1;
+    p->id.n = 0;
+    bytes_put(p, &p->id, head, len);
+    if (len > skip && memcmp(head, prefix, skip) == 0) {
+        head += skip;
+        len -= skip;
+    }
+    const char *colon = memrchr(head, ':', len);
+    call_begin(p, head, colon != NULL ? (size_t)(colon - head) : len);
+}
+
+bool step_tagged_head(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->call_sep, p->syntax->call_end};
+    struct marker_hit hit = find_marker(p, ends, 2);
+    if (hit.which < 0)
+        return false;
+    const char *head = input(p);
+    size_t len = hit.pos;
+    trim(&head, &len);
+    if (hit.which == 1 || len == 0)
+        return leave(p);
+    p->fenced = false;
+    if (p->o.style.format == CHAT_KIMI) {
+        begin_kimi_call(p, head, len);
+        p->state = PARSE_TAGGED_ARGUMENTS;
+    } else { /* the name in V3.1; V3 and R1 write "function" and the name after it */
+        p->header.n = 0;
+        bytes_put(p, &p->header, head, len);
+        p->state = PARSE_TAGGED_FENCE;
+    }
+    p->at += hit.pos + strlen(ends[0]);
+    return true;
+}
+
+/* After DeepSeek's separator: {...}, or NAME and {...} in a code fence. */
+bool step_tagged_fence(struct chat_parser *p) {
+    static const char *const fence[] = {"```json"};
+    if (!skip_white(p))
+        return false;
+    if (*input(p) == '{') {
+        call_begin(p, p->header.p, p->header.n);
+        p->state = PARSE_TAGGED_ARGUMENTS;
+        return true;
+    }
+    const char *const ends[] = {fence[0], p->syntax->call_end};
+    struct marker_hit hit = find_marker(p, ends, 2);
+    if (hit.which < 0)
+        return false;
+    const char *name = input(p);
+    size_t len = hit.pos;
+    trim(&name, &len);
+    if (hit.which == 1 || len == 0)
+        return leave(p);
+    call_begin(p, name, len);
+    p->fenced = true;
+    p->at += hit.pos + strlen(fence[0]);
+    p->state = PARSE_TAGGED_ARGUMENTS;
+    return true;
+}
+
+/* Arguments without the white space around them: it is held back while more may come. */
+static void put_trimmed_arguments(struct chat_parser *p, const char *text, size_t len) {
+    if (!p->any_arguments) {
+        while (len > 0 && is_white(*text)) {
+            text++;
+            len--;
+        }
+    }
+    size_t end = len;
+    while (end > 0 && is_white(text[end - 1]))
+        end--;
+    if (end > 0) {
+        call_arguments(p, p->value.p, p->value.n);
+        p->value.n = 0;
+        call_arguments(p, text, end);
+    }
+    if (p->any_arguments)
+        bytes_put(p, &p->value, text + end, len - end);
+}
+
+bool step_tagged_arguments(struct chat_parser *p) {
+    /* The fence's end belongs to the tag only right before it, with or without a line end. */
+    char fenced[2][64];
+    const char *ends[3] = {p->syntax->call_end};
+    if (p->fenced) {
+        for (int i = 0; i < 2; i++) {
+            size_t at = i == 0 ? 0 : 1;
+            memcpy(fenced[i], "```\n", 4);
+            strcpy(fenced[i] + 3 + at, p->syntax->call_end);
+            ends[1 + i] = fenced[i];
+        }
+    }
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    put_trimmed_arguments(p, input(p), hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0)
+        return false;
+    p->at += strlen(ends[hit.which]);
+    p->value.n = 0;
+    call_end(p);
+    p->state = PARSE_TAGGED_SECTION;
+    return true;
+}
+
+/* ---- XML style -------------------------------------------------------------------------------------- */
+
+/* Before <function=. A JSON call in the same tags is taken too. */
+bool step_xml_function(struct chat_parser *p) {
+    if (!skip_white(p))
+        return false;
+    if (*input(p) == '{' && p->doubtful) {
+        p->state = PARSE_JSON_FIRST;
+        return true;
+    }
+    enum accept begins = accept_text(p, p->syntax->function_begin);
+    if (begins == ACCEPT_WAIT)
+        return false;
+    if (begins == ACCEPT_YES) {
+        if (!p->doubtful) {
+            size_t len = strlen(p->syntax->function_begin);
+            p->at -= len;
+            doubt_begin(p, len);
+        }
+        p->state = PARSE_XML_NAME;
+        return true;
+    }
+    return leave(p);
+}
+
+bool step_xml_name(struct chat_parser *p) {
+    const struct call_syntax *s = p->syntax;
+    if (s->function_begin == NULL && !skip_white(p))
+        return false;
+    if (s->function_begin == NULL && *input(p) == '{') {
+        p->state = PARSE_JSON_FIRST;
+        return true;
+    }
+    const char *const ends[] = {s->function_name_end, s->param_begin, s->function_end};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    if (hit.which < 0)
+        return false;
+    const char *name = input(p);
+    size_t len = hit.pos;
+    trim(&name, &len);
+    if (len == 0 || memchr(name, '<', len) != NULL)
+        return leave(p);
+    call_begin(p, name, len);
+    p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
+    p->n_params = 0;
+    p->state = PARSE_XML_PARAM;
+    return true;
+}
+
+static void end_xml_call(struct chat_parser *p) {
+    if (p->n_params > 0)
+        call_arguments(p, "}", 1);
+    call_end(p);
+    p->state = PARSE_XML_CLOSE;
+}
+
+bool step_xml_param(struct chat_parser *p) {
+    if (!skip_white(p)) {
+        if (p->final)
+            end_xml_call(p);
+        return false;
+    }
+    enum accept begins = accept_text(p, p->syntax->param_begin);
+    enum accept ends =
+        begins == ACCEPT_YES ? ACCEPT_NO : accept_text(p, p->syntax->function_end);
+    if (begins == ACCEPT_YES) {
+        p->key.n = 0;
+        p->state = PARSE_XML_KEY;
+        return true;
+    }
+    if (ends == ACCEPT_NO && begins == ACCEPT_NO) {
+        end_xml_call(p);
+        return true;
+    }
+    if (ends == ACCEPT_YES)
+        end_xml_call(p);
+    return ends == ACCEPT_YES;
+}
+
+/* The value's opening: its key is known, and so its type. */
+static void begin_value(struct chat_parser *p) {
+    const char *key = bytes_cstr(p, &p->key);
+    p->value_is_text = str_eq(param_type(p, key), "string");
+    p->value_at_start = true;
+    p->value.n = 0;
+    call_arguments(p, p->n_params == 0 ? "{\"" : ", \"", p->n_params == 0 ? 2 : 3);
+    p->n_params++;
+    call_arguments_escaped(p, key, p->key.n);
+    call_arguments(p, "\": ", 3);
+    if (p->value_is_text)
+        call_arguments(p, "\"", 1);
+    p->state = PARSE_XML_VALUE;
+}
+
+bool step_xml_key(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->key_end};
+    struct marker_hit hit = find_marker(p, ends, 1);
+    bytes_put(p, &p->key, input(p), hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0 && p->final) {
+        end_xml_call(p);
+        emit_text(p, CHAT_CONTENT, p->key.p, p->key.n);
+    }
+    if (hit.which < 0)
+        return false;
+    p->at += strlen(ends[0]);
+    const char *key = p->key.p;
+    size_t len = p->key.n;
+    if (len > 0) {
+        trim(&key, &len);
+        memmove(p->key.p, key, len);
+        p->key.n = len;
+    }
+    if (p->syntax->value_begin != NULL)
+        p->state = PARSE_XML_VALUE_OPEN;
+    else
+        begin_value(p);
+    return true;
+}
+
+bool step_xml_value_open(struct chat_parser *p) {
+    if (!skip_white(p)) {
+        if (p->final)
+            end_xml_call(p);
+        return false;
+    }
+    enum accept opens = accept_text(p, p->syntax->value_begin);
+    if (opens == ACCEPT_YES)
+        begin_value(p);
+    else if (opens == ACCEPT_NO)
+        end_xml_call(p);
+    return opens != ACCEPT_WAIT;
+}
+
+/* A line end right after the opening tag and one before the closing tag are layout (Qwen). */
+static void put_value(struct chat_parser *p, const char *text, size_t len) {
+    if (p->value_at_start && len > 0) {
+        p->value_at_start = false;
+        if (p->syntax->value_begin == NULL && *text == '\n') {
+            text++;
+            len--;
+        }
+    }
+    if (len == 0)
+        return;
+    if (!p->value_is_text) {
+        bytes_put(p, &p->value, text, len);
+        return;
+    }
+    call_arguments_escaped(p, p->value.p, p->value.n); /* a line end held back */
+    p->value.n = 0;
+    if (p->syntax->value_begin == NULL && text[len - 1] == '\n')
+        bytes_put(p, &p->value, text + --len, 1);
+    call_arguments_escaped(p, text, len);
+}
+
+/* Without a schema: what is JSON is taken as it is, the rest as a string. */
+static void end_value(struct chat_parser *p) {
+    json_error_t e;
+    if (p->value_is_text) {
+        call_arguments(p, "\"", 1);
+        p->value.n = 0;
+        return;
+    }
+    const char *text = p->value.p;
+    size_t len = p->value.n;
+    if (p->syntax->value_begin == NULL && len > 0 && text[len - 1] == '\n')
+        len--;
+    json_t *json = len > 0 ? json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
+    const char *trimmed = text;
+    size_t n_trimmed = len;
+    if (json != NULL) {
+        trim(&trimmed, &n_trimmed);
+        call_arguments(p, trimmed, n_trimmed);
+        json_decref(json);
+    } else {
+        call_arguments(p, "\"", 1);
+        call_arguments_escaped(p, text, len);
+        call_arguments(p, "\"", 1);
+    }
+    p->value.n = 0;
+}
+
+bool step_xml_value(struct chat_parser *p) {
+    const char *const ends[] = {p->syntax->value_end, p->syntax->function_end};
+    struct marker_hit hit = find_marker(p, ends, 2);
+    put_value(p, input(p), hit.pos);
+    p->at += hit.pos;
+    if (hit.which < 0 && !p->final)
+        return false;
+    end_value(p);
+    if (hit.which == 0) {
+        p->at += strlen(ends[0]);
+        p->state = PARSE_XML_PARAM;
+    } else { /* the value's own end is missing */
+        p->at += hit.which < 0 ? 0 : strlen(ends[1]);
+        end_xml_call(p);
+    }
+    return true;
+}
+
+/* After a function: another one, or the section's end. */
+bool step_xml_close(struct chat_parser *p) {
+    if (p->syntax->section_end == NULL) {
+        p->state = PARSE_CONTENT;
+        return true;
+    }
+    if (!skip_white(p))
+        return false;
+    enum accept ends = accept_text(p, p->syntax->section_end);
+    if (ends == ACCEPT_WAIT)
+        return false;
+    p->state = ends == ACCEPT_YES ? PARSE_CONTENT : PARSE_XML_FUNCTION;
+    return true;
+}

@@ -1,0 +1,231 @@
+/* encode.c: text to ids.
+ *
+ * Special tokens are split off first. What lies between goes, for BPE, through the
+ * pre-tokenizer, and each word through the merges; for SentencePiece, through the merges as a
+ * whole. Bytes that are no UTF-8 are words of their own, so that nothing is lost: each becomes
+ * the token of its byte. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/merge.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/tokenizer_impl.h"
+#include "tokenizer/utf8.h"
+
+/* Words come again: where in the output the ids of a recent word are. Worth its memory only
+ * for texts that are not tiny. */
+#define CACHE_SIZE 8192
+#define CACHE_WORD_MAX 64
+#define CACHE_FROM_BYTES 2048
+
+struct cached_word {
+    const char *text; /* in the caller's text, NULL: empty */
+    uint32_t len, n_ids;
+    size_t first_id;
+};
+
+/* One call of tokenize(). */
+struct run {
+    const struct tokenizer *t;
+    struct merger merger;
+    struct splitter *splitter;
+    struct cached_word *cache; /* [CACHE_SIZE] or NULL */
+    char *spaced;              /* VOCAB_SPM: the text with U+2581 undone and spaces in front */
+    size_t n_spaced;
+    int32_t *ids;
+    size_t n_ids, cap;
+};
+
+static enum status put_id(struct run *r, int32_t id) {
+    if (r->n_ids == r->cap) {
+        size_t cap = 2 * r->cap + 64;
+        int32_t *grown = mem_realloc(r->ids, cap * sizeof *grown);
+        if (grown == NULL)
+            return ST_NO_MEMORY;
+        r->ids = grown;
+        r->cap = cap;
+    }
+    r->ids[r->n_ids++] = id;
+    return ST_OK;
+}
+
+/* A symbol that no token stands for: its bytes, or the unknown token, or nothing. */
+static enum status put_unknown(struct run *r, const char *text, size_t len) {
+    for (size_t i = 0; i < len; i++) {
+        int32_t id = r->t->v.byte_id[(uint8_t)text[i]];
+        if (id >= 0)
+            TRY(put_id(r, id));
+        else if (r->t->facts.unk != TOKEN_NONE)
+            return put_id(r, r->t->facts.unk);
+    }
+    return ST_OK;
+}
+
+static enum status put_merged(struct run *r, const char *text, size_t len) {
+    TRY(merge_word(&r->merger, text, len));
+    for (int32_t i = 0; i >= 0; i = r->merger.symbols[i].next) {
+        const struct merge_symbol *s = &r->merger.symbols[i];
+        TRY(s->id >= 0 ? put_id(r, s->id) : put_unknown(r, text + s->begin, s->len));
+    }
+    return ST_OK;
+}
+
+static struct cached_word *cache_slot(struct run *r, const char *text, size_t len) {
+    uint64_t h = len;
+    for (size_t i = 0; i < len; i++)
+        h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
+    return &r->cache[(h ^ h >> 29) % CACHE_SIZE];
+}
+
+static enum status put_cached(struct run *r, const char *text, size_t len) {
+    struct cached_word *slot = cache_slot(r, text, len);
+    if (slot->text != NULL && slot->len == len && memcmp(slot->text, text, len) == 0) {
+        for (uint32_t i = 0; i < slot->n_ids; i++)
+            TRY(put_id(r, r->ids[slot->first_id + i]));
+        return ST_OK;
+    }
+    size_t first = r->n_ids;
+    TRY(put_merged(r, text, len));
+    *slot = (struct cached_word){text, (uint32_t)len, (uint32_t)(r->n_ids - first), first};
+    return ST_OK;
+}
+
+static enum status put_word(void *arg, const char *text, size_t len) {
+    struct run *r = arg;
+    if (r->t->ignore_merges) {
+        int32_t id = vocab_find(&r->t->v, &r->t->v.text_ids, text, len);
+        if (id >= 0)
+            return put_id(r, id);
+    }
+    if (r->cache != NULL && len <= CACHE_WORD_MAX)
+        return put_cached(r, text, len);
+    return put_merged(r, text, len);
+}
+
+static enum status put_text_bpe(struct run *r, const char *text, size_t len) {
+    const uint8_t *s = (const uint8_t *)text;
+    for (size_t i = 0; i < len;) {
+        size_t n = utf8_valid_prefix(s + i, len - i);
+        if (n > 0)
+            TRY(splitter_run(r->splitter, text + i, n, put_word, r));
+        i += n;
+        for (n = 0; i + n < len && utf8_check(s + i + n, len - i - n) <= 0;)
+            n++;
+        if (n > 0)
+            TRY(put_merged(r, text + i, n));
+        i += n;
+    }
+    return ST_OK;
+}
+
+/* Merges never join a space to what is before it (if the vocabulary has no such token), so
+ * the words can be merged one by one, and found in the cache. */
+static enum status put_words_spm(struct run *r, const char *text, size_t len) {
+    size_t begin = 0;
+    for (size_t i = 1; i < len; i++)
+        if (r->t->v.words_are_apart && text[i] == ' ' && text[i - 1] != ' ') {
+            TRY(put_word(r, text + begin, i - begin));
+            begin = i;
+        }
+    return put_word(r, text + begin, len - begin);
+}
+
+/* A piece begins the text or follows a special token, so each gets the space in front that
+ * the vocabulary may ask for. A literal U+2581 is a space to SentencePiece, as in its
+ * vocabulary. */
+static enum status put_text_spm(struct run *r, const char *text, size_t len) {
+    char *out = r->spaced + r->n_spaced;
+    size_t n = 0;
+    if (r->t->add_space_prefix)
+        out[n++] = ' ';
+    for (size_t i = 0; i < len;) {
+        if (len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0) {
+            out[n++] = ' ';
+            i += 3;
+        } else {
+            out[n++] = text[i++];
+        }
+    }
+    r->n_spaced += n;
+    return put_words_spm(r, out, n);
+}
+
+static enum status put_text(struct run *r, const char *text, size_t len) {
+    if (len == 0)
+        return ST_OK;
+    return r->t->v.kind == VOCAB_BPE ? put_text_bpe(r, text, len) : put_text_spm(r, text, len);
+}
+
+static bool strips_right(const struct tokenizer *t, int32_t id) {
+    static const char *const exceptions[] = {"<s>", "<unk>", "<|endoftext|>"};
+    if (!t->special_strips_right)
+        return false;
+    struct gguf_str token = vocab_token(&t->v, id);
+    for (size_t i = 0; i < ARRAY_LEN(exceptions); i++)
+        if (token.len == strlen(exceptions[i]) &&
+            memcmp(token.ptr, exceptions[i], token.len) == 0)
+            return false;
+    return true;
+}
+
+static bool is_space(char c) {
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static enum status put_all(struct run *r, const char *text, size_t len, unsigned flags) {
+    const struct tokenizer *t = r->t;
+    bool bos = (flags & TOKENIZE_BOS) != 0 && t->facts.add_bos;
+    if (bos)
+        TRY(put_id(r, t->facts.bos));
+    for (size_t at = 0; at < len;) {
+        struct special_match m =
+            special_find(&t->special, &t->v, text, len, at, (flags & TOKENIZE_SPECIAL) != 0);
+        TRY(put_text(r, text + at, m.begin - at));
+        at = m.end;
+        if (m.id < 0)
+            break;
+        TRY(put_id(r, m.id));
+        while (at < len && strips_right(t, m.id) && is_space(text[at]))
+            at++;
+    }
+    if ((flags & TOKENIZE_BOS) != 0 && t->facts.add_eos)
+        TRY(put_id(r, t->facts.eos));
+    return ST_OK;
+}
+
+static enum status run_init(struct run *r, size_t len) {
+    if (len >= CACHE_FROM_BYTES) /* without memory for it: without it */
+        r->cache = mem_calloc(CACHE_SIZE, sizeof *r->cache);
+    if (r->t->v.kind == VOCAB_BPE)
+        r->splitter = splitter_open(r->t->pre);
+    else /* each piece is one byte at least and gets one more */
+        r->spaced = mem_alloc(2 * len);
+    return r->splitter == NULL && r->spaced == NULL ? ST_NO_MEMORY : ST_OK;
+}
+
+/* All but the ids. */
+static void run_deinit(struct run *r) {
+    splitter_close(r->splitter);
+    merger_deinit(&r->merger);
+    mem_free(r->cache);
+    mem_free(r->spaced);
+}
+
+enum status tokenize(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                     int32_t **ids, size_t *n_ids, struct err *err) {
+    if (len > INT32_MAX)
+        return err_set(err, ST_BAD_INPUT, "a text of %zu bytes is too long to tokenize", len);
+    struct run r = {.t = t, .merger = {.v = &t->v}};
+    enum status st = run_init(&r, len);
+    if (st == ST_OK)
+        st = put_all(&r, text, len, flags);
+    if (st == ST_OK && r.ids == NULL) /* no ids: still something to free */
+        st = (r.ids = mem_alloc(1)) == NULL ? ST_NO_MEMORY : ST_OK;
+    run_deinit(&r);
+    if (st != ST_OK) {
+        mem_free(r.ids);
+        return err_set(err, st, "no memory to tokenize %zu bytes", len);
+    }
+    *ids = r.ids;
+    *n_ids = r.n_ids;
+    return ST_OK;
+}

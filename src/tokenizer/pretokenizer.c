@@ -1,0 +1,212 @@
+/* pretokenizer.c: runs the rules of a pre-tokenizer with PCRE2.
+ *
+ * Time: each pattern of the table is written so that a match looks at a bounded number of
+ * characters beyond its end or start, or possessively; a match limit guards the rest. A piece
+ * on which a pattern gives up is cut after GIVE_UP_BYTES, so that the work stays linear. */
+#include "tokenizer/pretokenizer.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/utf8.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <string.h>
+
+#define MATCH_LIMIT 1000000
+#define JIT_STACK_MIN (32 * 1024)
+#define JIT_STACK_MAX (1024 * 1024)
+#define GIVE_UP_BYTES 4096
+
+struct pretokenizer {
+    size_t n_rules;
+    pcre2_code *codes[PRETOKENIZER_MAX_RULES];
+    bool thousands[PRETOKENIZER_MAX_RULES];
+};
+
+struct splitter {
+    const struct pretokenizer *p;
+    pcre2_match_context *context;
+    pcre2_match_data *match;
+    pcre2_jit_stack *stack;
+    enum status (*word)(void *arg, const char *text, size_t len);
+    void *arg;
+};
+
+static bool has_name(const char *names, struct gguf_str name) {
+    for (const char *s = names; *s != '\0';) {
+        size_t len = strcspn(s, " ");
+        if (len == name.len && memcmp(s, name.ptr, len) == 0)
+            return true;
+        s += len + (s[len] == ' ');
+    }
+    return false;
+}
+
+const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name) {
+    for (size_t i = 0; i < n_pretokenizer_specs; i++)
+        if (has_name(pretokenizer_specs[i].names, name))
+            return &pretokenizer_specs[i];
+    return NULL;
+}
+
+/* The models' \s is Unicode's White_Space; PCRE2's has U+180E besides. Writes the
+ * pattern with \s and \S spelled out; out is large enough for 20 bytes per input byte. */
+static void spell_out_spaces(const char *pattern, char *out) {
+    static const char set[] = "\\t-\\r\\x{85}\\p{Z}";
+    bool in_class = false;
+    for (const char *s = pattern; *s != '\0'; s++) {
+        if (*s == '\\' && (s[1] == 's' || s[1] == 'S')) {
+            BUG_ON(in_class && s[1] == 'S');
+            const char *open = in_class ? "" : s[1] == 's' ? "[" : "[^";
+            out = stpcpy(stpcpy(stpcpy(out, open), set), in_class ? "" : "]");
+            s++;
+        } else if (*s == '\\') {
+            *out++ = *s++;
+            *out++ = *s;
+        } else {
+            in_class = in_class ? *s != ']' : *s == '[';
+            *out++ = *s;
+        }
+    }
+    *out = '\0';
+}
+
+static enum status compile(pcre2_code **out, const char *pattern, struct err *err) {
+    char *text = mem_alloc(20 * strlen(pattern) + 1);
+    if (text == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a pre-tokenizer's pattern");
+    spell_out_spaces(pattern, text);
+    int code;
+    PCRE2_SIZE at;
+    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
+                         &at, NULL);
+    mem_free(text);
+    if (*out == NULL) {
+        BUG_ON(code != PCRE2_ERROR_HEAP_FAILED && code < 0);
+        bug_at(__FILE__, __LINE__, pattern);
+    }
+    /* Without JIT (a system that forbids it) pcre2_match() interprets: slower, same result. */
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE);
+    return ST_OK;
+}
+
+enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,
+                              struct err *err) {
+    struct pretokenizer *p = mem_calloc(1, sizeof *p);
+    if (p == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a pre-tokenizer");
+    for (size_t i = 0; i < PRETOKENIZER_MAX_RULES && spec->rules[i].pattern != NULL; i++) {
+        enum status st = compile(&p->codes[i], spec->rules[i].pattern, err);
+        if (st != ST_OK) {
+            pretokenizer_close(p);
+            return st;
+        }
+        p->thousands[i] = spec->rules[i].thousands;
+        p->n_rules++;
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void pretokenizer_close(struct pretokenizer *p) {
+    if (p == NULL)
+        return;
+    for (size_t i = 0; i < p->n_rules; i++)
+        pcre2_code_free(p->codes[i]);
+    mem_free(p);
+}
+
+struct splitter *splitter_open(const struct pretokenizer *p) {
+    struct splitter *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return NULL;
+    s->p = p;
+    s->context = pcre2_match_context_create(NULL);
+    s->match = pcre2_match_data_create(1, NULL);
+    s->stack = pcre2_jit_stack_create(JIT_STACK_MIN, JIT_STACK_MAX, NULL);
+    if (s->context == NULL || s->match == NULL) {
+        splitter_close(s);
+        return NULL;
+    }
+    pcre2_set_match_limit(s->context, MATCH_LIMIT);
+    if (s->stack != NULL) /* NULL where there is no JIT */
+        pcre2_jit_stack_assign(s->context, NULL, s->stack);
+    return s;
+}
+
+void splitter_close(struct splitter *s) {
+    if (s == NULL)
+        return;
+    pcre2_match_context_free(s->context);
+    pcre2_match_data_free(s->match);
+    pcre2_jit_stack_free(s->stack);
+    mem_free(s);
+}
+
+static enum status apply(struct splitter *s, size_t rule, const char *text, size_t len);
+
+/* The digits of a match in threes from the right: 1 234 567. */
+static enum status apply_thousands(struct splitter *s, size_t rule, const char *text,
+                                   size_t len) {
+    size_t n_chars = 0;
+    for (size_t i = 0; i < len; i++)
+        n_chars += ((uint8_t)text[i] & 0xc0) != 0x80;
+    size_t begin = 0, left = n_chars;
+    while (begin < len) {
+        size_t take = left % 3 == 0 ? 3 : left % 3;
+        size_t end = begin;
+        for (size_t i = 0; i < take; i++)
+            do
+                end++;
+            while (end < len && ((uint8_t)text[end] & 0xc0) == 0x80);
+        TRY(apply(s, rule + 1, text + begin, end - begin));
+        begin = end;
+        left -= take;
+    }
+    return ST_OK;
+}
+
+/* Where to go on when the engine gave up at `at`: some way further, between characters. */
+static size_t give_up_end(const char *text, size_t len, size_t at) {
+    if (len - at <= GIVE_UP_BYTES)
+        return len;
+    size_t end = at + GIVE_UP_BYTES;
+    while (((uint8_t)text[end] & 0xc0) == 0x80)
+        end--;
+    return end;
+}
+
+static enum status apply(struct splitter *s, size_t rule, const char *text, size_t len) {
+    if (rule == s->p->n_rules)
+        return s->word(s->arg, text, len);
+    size_t done = 0;
+    while (done < len) {
+        int n = pcre2_match(s->p->codes[rule], (PCRE2_SPTR)text, len, done,
+                            PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, s->match, s->context);
+        size_t begin = len, end = len;
+        if (n > 0) {
+            const PCRE2_SIZE *at = pcre2_get_ovector_pointer(s->match);
+            begin = at[0];
+            end = at[1];
+        } else if (n != PCRE2_ERROR_NOMATCH) {
+            begin = end = give_up_end(text, len, done);
+        }
+        if (begin > done)
+            TRY(apply(s, rule + 1, text + done, begin - done));
+        if (end > begin)
+            TRY(s->p->thousands[rule] ? apply_thousands(s, rule, text + begin, end - begin)
+                                      : apply(s, rule + 1, text + begin, end - begin));
+        done = end;
+    }
+    return ST_OK;
+}
+
+enum status splitter_run(struct splitter *s, const char *text, size_t len,
+                         enum status (*word)(void *arg, const char *text, size_t len),
+                         void *arg) {
+    s->word = word;
+    s->arg = arg;
+    return apply(s, 0, text, len);
+}

@@ -1,0 +1,53 @@
+/* pretokenizer.h: cuts a text into the words inside which byte-level BPE merges.
+ *
+ * Which cuts is a fact of the model, known by the name in tokenizer.ggml.pre; the table is in
+ * pretokenizer_table.c. Read-only after opening; a run's own state is in struct splitter. */
+#ifndef LOCKSTEP_TOKENIZER_PRETOKENIZER_H
+#define LOCKSTEP_TOKENIZER_PRETOKENIZER_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define PRETOKENIZER_MAX_RULES 6
+
+/* One step: matches of the pattern and what lies between them become pieces of their own; the
+ * next rule cuts each piece further, seeing nothing of its neighbours. */
+struct pretokenizer_rule {
+    const char *pattern; /* as in the model's tokenizer.json: \s is Unicode's White_Space */
+    bool thousands;      /* cut each match into threes from its right end */
+};
+
+struct pretokenizer_spec {
+    const char *names; /* values of tokenizer.ggml.pre, space separated */
+    struct pretokenizer_rule rules[PRETOKENIZER_MAX_RULES]; /* ends at a NULL pattern */
+    bool ignore_merges; /* a word that is a token is taken as such */
+    bool add_bos;       /* unless the file says otherwise */
+};
+
+extern const struct pretokenizer_spec pretokenizer_specs[];
+extern const size_t n_pretokenizer_specs;
+
+/* NULL if nobody knows the name. */
+const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name);
+
+struct pretokenizer;
+
+enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,
+                              struct err *err);
+void pretokenizer_close(struct pretokenizer *p); /* NULL is fine */
+
+/* The state of one run; not shared between threads. */
+struct splitter;
+struct splitter *splitter_open(const struct pretokenizer *p); /* NULL: no memory */
+void splitter_close(struct splitter *s);
+
+/* Calls word(arg, ...) for the pieces of text in order; together they are the text. text must
+ * be valid UTF-8. Takes time linear in len. Stops at the first word() that fails. */
+enum status splitter_run(struct splitter *s, const char *text, size_t len,
+                         enum status (*word)(void *arg, const char *text, size_t len),
+                         void *arg);
+
+#endif

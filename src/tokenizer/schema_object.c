@@ -1,0 +1,289 @@
+/* schema_object.c: objects of a JSON Schema as GBNF: the properties that it names, in its order,
+ * then others if it allows them, with names that are none of those. */
+#include "tokenizer/schema_impl.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/schema_pattern.h"
+#include "tokenizer/utf8.h"
+
+#include <stdlib.h>
+
+#define MAX_PROPERTIES 5000 /* of one object */
+
+struct property {
+    const char *name;
+    const json_t *schema;
+    bool required;
+    unsigned pair; /* the rule of "name": value */
+};
+
+struct object {
+    struct property *properties;
+    size_t n;
+    uint32_t min, max;    /* properties */
+    bool more;            /* others are allowed */
+    const json_t *others; /* their schema, NULL: any value */
+    const json_t *key;    /* that of their names, or NULL */
+    const char *pattern;  /* what their names match, or NULL */
+    unsigned other;       /* the rule of a pair of those */
+    unsigned first;       /* rules (i, n): see add_object_rules() */
+    unsigned width;
+};
+
+static bool is_required(const json_t *required, const char *name) {
+    size_t i;
+    const json_t *v;
+    json_array_foreach(required, i, v) if (json_is_string(v) &&
+                                           str_eq(json_string_value(v), name)) return true;
+    return false;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct property *)a)->name, ((const struct property *)b)->name);
+}
+
+/* The rest of a key, from byte `at` on, that is none of the sorted names (which agree up to
+ * there): whatever follows a character that none of them has there, or the key's end. */
+static enum status add_other_key(struct schema_builder *b, const struct property *names,
+                                 size_t n, size_t at, unsigned *rule) {
+    struct text t = {0}, others = {0};
+    enum status st = schema_new_rule(b, rule);
+    bool ends = false;
+    text_add(&others, "[^\"\\\\\\x00-\\x1f\\x7f");
+    for (size_t i = 0; i < n && st == ST_OK;) {
+        const char *name = names[i].name;
+        if (name[at] == '\0') {
+            ends = true;
+            i++;
+            continue;
+        }
+        int len = utf8_check((const uint8_t *)name + at, strlen(name + at));
+        size_t step = len > 0 ? (size_t)len : 1, group = i;
+        while (group < n && strncmp(names[group].name + at, name + at, step) == 0)
+            group++;
+        unsigned next = 0;
+        st = add_other_key(b, names + i, group - i, at + step, &next);
+        text_literal(&t, name + at, step);
+        text_printf(&t, " r%u | ", next);
+        text_class_char(&others, utf8_decode((const uint8_t *)name + at, (int)step));
+        i = group;
+    }
+    text_add(&others, "]");
+    if (st == ST_OK) {
+        text_add_bytes(&t, others.p, others.failed ? 0 : others.n);
+        text_add(&t, " plain* \"\\\"\"");
+        text_add(&t, ends ? "" : " | \"\\\"\"");
+        t.failed = t.failed || others.failed;
+        schema_put_rule(b, *rule, &t);
+    }
+    text_deinit(&t);
+    text_deinit(&others);
+    return st;
+}
+
+#define MAX_NAME 256 /* of a property, where others are allowed: the recursion's depth */
+
+/* The key of a property that the schema does not name: one that it does not. */
+static enum status add_unnamed_key(struct schema_builder *b, struct text *t,
+                                   const struct object *o) {
+    unsigned key = 0;
+    enum status st = ST_OK;
+    struct property *sorted = mem_alloc(o->n * sizeof *sorted);
+    if (sorted == NULL)
+        return schema_no_memory(b);
+    memcpy(sorted, o->properties, o->n * sizeof *sorted);
+    qsort(sorted, o->n, sizeof *sorted, by_name);
+    for (size_t i = 0; i < o->n && st == ST_OK; i++)
+        if (strlen(sorted[i].name) > MAX_NAME)
+            st = schema_unsupported(
+                b, "a property's name is too long beside additionalProperties");
+    if (st == ST_OK)
+        st = add_other_key(b, sorted, o->n, 0, &key);
+    mem_free(sorted);
+    text_printf(t, "\"\\\"\" r%u", key);
+    return st;
+}
+
+/* The key of such a property, as propertyNames or patternProperties want it, or any. */
+static enum status add_key(struct schema_builder *b, struct text *t, const struct object *o) {
+    if ((o->key != NULL || o->pattern != NULL) && o->n > 0)
+        return schema_unsupported(
+            b, "propertyNames and patternProperties beside properties are not supported");
+    if (o->pattern != NULL) {
+        text_add(t, "\"\\\"\" ");
+        TRY(schema_pattern(t, o->pattern, strlen(o->pattern), 0, SCHEMA_NO_LIMIT, b->err));
+        text_add(t, " \"\\\"\"");
+        return ST_OK;
+    }
+    if (o->key != NULL) {
+        json_t *key = NULL;
+        TRY(schema_new(b, &key));
+        TRY(schema_merge(b, key, o->key, 0));
+        if (json_object_get(key, "type") == NULL &&
+            json_object_set_new(key, "type", json_string("string")) != 0)
+            return schema_no_memory(b);
+        return schema_add(b, t, key);
+    }
+    if (o->n > 0)
+        return add_unnamed_key(b, t, o);
+    text_add(t, "string");
+    return ST_OK;
+}
+
+/* The pair of a property that the schema does not name. */
+static enum status add_other_pair(struct schema_builder *b, struct object *o) {
+    struct text t = {0};
+    TRY(schema_new_rule(b, &o->other));
+    enum status st = add_key(b, &t, o);
+    text_add(&t, " \":\" ws ");
+    if (st == ST_OK && o->others != NULL)
+        st = schema_add(b, &t, o->others);
+    else
+        text_add(&t, "value");
+    if (st == ST_OK)
+        schema_put_rule(b, o->other, &t);
+    text_deinit(&t);
+    return st;
+}
+
+static enum status add_pair(struct schema_builder *b, struct property *p) {
+    struct text t = {0};
+    TRY(schema_new_rule(b, &p->pair));
+    json_t *name = json_string(p->name);
+    enum status st = name == NULL ? schema_no_memory(b) : schema_add_json(b, &t, name);
+    json_decref(name);
+    text_add(&t, " \":\" ws ");
+    if (st == ST_OK)
+        st = schema_add(b, &t, p->schema);
+    if (st == ST_OK)
+        schema_put_rule(b, p->pair, &t);
+    text_deinit(&t);
+    return st;
+}
+
+static unsigned object_rule(const struct object *o, size_t i, uint32_t n) {
+    return o->first + (unsigned)i * o->width + MIN(n, o->width - 1);
+}
+
+/* Rule (i, n): what may follow before property i, with n properties written (counted up to
+ * where it still matters). */
+static void add_object_rule(struct schema_builder *b, const struct object *o, size_t i,
+                            uint32_t n) {
+    const char *comma = n > 0 ? "\",\" ws " : "";
+    bool room = n < o->max, all = i == o->n;
+    text_printf(&b->out, "r%u ::= ", object_rule(o, i, n));
+    if (room && (!all || o->more))
+        text_printf(&b->out, "%sr%u r%u | ", comma, all ? o->other : o->properties[i].pair,
+                    object_rule(o, all ? i : i + 1, n + 1));
+    if (all)
+        text_add(&b->out, n < o->min ? SCHEMA_NOTHING : n > 0 ? "ws" : "\"\"");
+    else if (o->properties[i].required)
+        text_add(&b->out, SCHEMA_NOTHING);
+    else
+        text_printf(&b->out, "r%u", object_rule(o, i + 1, n));
+    text_add(&b->out, "\n");
+}
+
+static enum status add_object_rules(struct schema_builder *b, struct text *t,
+                                    struct object *o) {
+    /* How far counting matters: to `min` or 1; to `max` if it can be met. */
+    bool limited = o->max != SCHEMA_NO_LIMIT && (o->more || o->max < o->n);
+    uint32_t count = limited ? o->max : MAX(o->min, 1u);
+    if (count > SCHEMA_MAX_RULES)
+        return schema_unsupported(b, "minProperties or maxProperties is too large");
+    if (!limited)
+        o->max = SCHEMA_NO_LIMIT;
+    o->width = count + 1;
+    unsigned rule;
+    o->first = b->n_rules;
+    for (size_t i = 0; i < (o->n + 1) * o->width; i++)
+        TRY(schema_new_rule(b, &rule));
+    for (size_t i = 0; i <= o->n; i++)
+        for (uint32_t n = 0; n <= count; n++)
+            add_object_rule(b, o, i, n);
+    text_printf(t, "\"{\" ws r%u \"}\"", o->first);
+    return ST_OK;
+}
+
+/* The properties that the schema names, those only named as required last. */
+static enum status collect_properties(struct schema_builder *b, const json_t *schema,
+                                      struct object *o) {
+    const json_t *properties = json_object_get(schema, "properties");
+    const json_t *required = json_object_get(schema, "required"), *value;
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    const char *name;
+    size_t i;
+    if (properties != NULL && !json_is_object(properties))
+        return schema_wrong(b, "properties must be an object");
+    if (json_is_boolean(required)) /* draft 3 */
+        required = NULL;
+    if (required != NULL && !json_is_array(required))
+        return schema_wrong(b, "required must be an array");
+    if (json_object_size(properties) + json_array_size(required) > MAX_PROPERTIES)
+        return schema_unsupported(b, "too many properties");
+    o->properties = mem_calloc(json_object_size(properties) + json_array_size(required) + 1,
+                               sizeof *o->properties);
+    if (o->properties == NULL)
+        return schema_no_memory(b);
+    json_object_foreach((json_t *)properties, name, value) {
+        if (json_is_false(value) && !is_required(required, name))
+            continue;
+        o->properties[o->n++] = (struct property){name, value, is_required(required, name), 0};
+    }
+    json_array_foreach(required, i, value) {
+        name = json_string_value(value);
+        if (name == NULL)
+            return schema_wrong(b, "required must hold strings");
+        bool seen = false;
+        for (size_t k = 0; k < o->n && !seen; k++)
+            seen = str_eq(o->properties[k].name, name);
+        if (!seen)
+            o->properties[o->n++] =
+                (struct property){name, others != NULL ? others : json_true(), true, 0};
+    }
+    return ST_OK;
+}
+
+/* What is said of properties that have no schema of their own. */
+static enum status read_others(struct schema_builder *b, const json_t *schema,
+                               struct object *o) {
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    const json_t *patterns = json_object_get(schema, "patternProperties"), *value;
+    const char *name;
+    o->key = json_object_get(schema, "propertyNames");
+    if (json_object_size(patterns) > 1 || (patterns != NULL && o->key != NULL))
+        return schema_unsupported(b, "several patternProperties are not supported");
+    json_object_foreach((json_t *)patterns, name, value) {
+        o->pattern = name;
+        o->others = value;
+        o->more = true;
+        return ST_OK;
+    }
+    o->others = json_is_true(others) ? NULL : others;
+    o->more =
+        others == NULL ? json_object_get(schema, "properties") == NULL : !json_is_false(others);
+    /* More must follow than the schema names: whatever the others may be. */
+    o->more = o->more || (others == NULL && o->min > o->n);
+    return ST_OK;
+}
+
+static enum status add_object_of(struct schema_builder *b, struct text *t, const json_t *schema,
+                                 struct object *o) {
+    TRY(schema_get_count(b, schema, "minProperties", &o->min));
+    TRY(schema_get_count(b, schema, "maxProperties", &o->max));
+    TRY(collect_properties(b, schema, o));
+    for (size_t i = 0; i < o->n; i++)
+        TRY(add_pair(b, &o->properties[i]));
+    TRY(read_others(b, schema, o));
+    if (o->more)
+        TRY(add_other_pair(b, o));
+    return add_object_rules(b, t, o);
+}
+
+enum status schema_add_object(struct schema_builder *b, struct text *t, const json_t *schema) {
+    struct object o = {.max = SCHEMA_NO_LIMIT};
+    enum status st = add_object_of(b, t, schema, &o);
+    mem_free(o.properties);
+    return st;
+}

@@ -1,0 +1,375 @@
+/* schema_values.c: enums, numbers, strings and arrays of a JSON Schema as GBNF. */
+#include "tokenizer/schema_impl.h"
+
+#include "base/util.h"
+#include "tokenizer/grammar_impl.h"
+#include "tokenizer/schema_number.h"
+#include "tokenizer/schema_pattern.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_ENUMERATED 2000 /* integers that are written out one by one */
+#define MAX_MULTIPLE 100    /* of multipleOf without bounds: 15 times as many rules */
+#define MAX_UNIQUE 64       /* values of an enum in an array with uniqueItems */
+#define MAX_STRING GRAMMAR_MAX_REPEAT
+
+/* --- values written out --- */
+
+enum status schema_add_json(struct schema_builder *b, struct text *t, const json_t *value) {
+    char *s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    if (s == NULL)
+        return schema_no_memory(b);
+    text_literal(t, s, strlen(s));
+    free(s);
+    return ST_OK;
+}
+
+static bool is_whole(const json_t *v) {
+    return json_is_integer(v) ||
+           (json_is_real(v) && json_real_value(v) == floor(json_real_value(v)));
+}
+
+static bool has_type(const json_t *value, const char *type) {
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        return str_eq(type, "object");
+    case JSON_ARRAY:
+        return str_eq(type, "array");
+    case JSON_STRING:
+        return str_eq(type, "string");
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return str_eq(type, "number") || (str_eq(type, "integer") && is_whole(value));
+    case JSON_TRUE:
+    case JSON_FALSE:
+        return str_eq(type, "boolean");
+    case JSON_NULL:
+        return str_eq(type, "null");
+    }
+    return false;
+}
+
+static bool type_allows(const json_t *types, const json_t *value) {
+    if (types == NULL)
+        return true;
+    if (json_is_string(types))
+        return has_type(value, json_string_value(types));
+    size_t i;
+    const json_t *type;
+    json_array_foreach(types, i,
+                       type) if (json_is_string(type) &&
+                                 has_type(value, json_string_value(type))) return true;
+    return false;
+}
+
+/* enum or const, of the schema's type. What else restricts them is not looked at: refused. */
+enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema) {
+    const json_t *values = json_object_get(schema, "enum"), *value;
+    const json_t *constant = json_object_get(schema, "const");
+    static const char *const beside[] = {"type", "nullable", "enum", "const"};
+    size_t n_beside = 0, i;
+    for (i = 0; i < ARRAY_LEN(beside); i++)
+        n_beside += json_object_get(schema, beside[i]) != NULL;
+    if (schema_count_restricting(schema) > n_beside)
+        return schema_unsupported(b, "enum and const together with other keywords than type");
+    if (values != NULL && !json_is_array(values))
+        return schema_wrong(b, "enum must be an array");
+    text_add(t, SCHEMA_NOTHING);
+    if (values == NULL && type_allows(json_object_get(schema, "type"), constant)) {
+        text_add(t, " | ");
+        TRY(schema_add_json(b, t, constant));
+    }
+    json_array_foreach(values, i, value) {
+        if (!type_allows(json_object_get(schema, "type"), value) ||
+            (constant != NULL && !json_equal(constant, value)))
+            continue;
+        text_add(t, " | ");
+        TRY(schema_add_json(b, t, value));
+    }
+    return ST_OK;
+}
+
+/* --- numbers --- */
+
+static enum status get_bounds(struct schema_builder *b, const json_t *schema,
+                              struct schema_bounds *bounds) {
+    static const char *const keys[] = {"minimum", "exclusiveMinimum", "maximum",
+                                       "exclusiveMaximum"};
+    *bounds = (struct schema_bounds){-INFINITY, INFINITY, false, false};
+    for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+        const json_t *v = json_object_get(schema, keys[i]);
+        double x = json_number_value(v);
+        if (v == NULL)
+            continue;
+        if (json_is_boolean(v) && i % 2 == 1) { /* draft 4: says how minimum is meant */
+            *(i == 1 ? &bounds->above_min : &bounds->below_max) |= json_is_true(v);
+            continue;
+        }
+        if (!json_is_number(v))
+            return err_set(b->err, ST_BAD_INPUT, "schema: %s must be a number", keys[i]);
+        if (i < 2 && x >= bounds->min) {
+            bounds->above_min = i == 1;
+            bounds->min = x;
+        } else if (i >= 2 && x <= bounds->max) {
+            bounds->below_max = i == 3;
+            bounds->max = x;
+        }
+    }
+    return ST_OK;
+}
+
+static int64_t clamp(double x) {
+    double limit = (double)SCHEMA_NUMBER_MAX;
+    return (int64_t)MAX(-limit, MIN(limit, x));
+}
+
+/* Decimal numbers that m divides: one rule for each remainder of the digits so far and each
+ * number of digits that may still come. */
+static enum status add_multiples(struct schema_builder *b, struct text *t, unsigned m) {
+    enum { MORE_DIGITS = 14 };
+    unsigned first = b->n_rules, rule;
+    for (unsigned i = 0; i < m * (MORE_DIGITS + 1); i++)
+        TRY(schema_new_rule(b, &rule));
+    for (unsigned left = 0; left <= MORE_DIGITS; left++)
+        for (unsigned i = 0; i < m; i++) {
+            text_printf(&b->out, "r%u ::= %s", first + left * m + i,
+                        i == 0 ? "\"\"" : SCHEMA_NOTHING);
+            for (unsigned d = 0; d < 10 && left > 0; d++)
+                text_printf(&b->out, " | \"%u\" r%u", d,
+                            first + (left - 1) * m + (10 * i + d) % m);
+            text_add(&b->out, "\n");
+        }
+    text_add(t, "\"0\" | \"-\"? (" SCHEMA_NOTHING);
+    for (unsigned d = 1; d < 10; d++)
+        text_printf(t, " | \"%u\" r%u", d, first + MORE_DIGITS * m + d % m);
+    text_add(t, ")");
+    return ST_OK;
+}
+
+enum status schema_add_integer(struct schema_builder *b, struct text *t, const json_t *schema) {
+    struct schema_bounds bounds;
+    TRY(get_bounds(b, schema, &bounds));
+    const json_t *multiple = json_object_get(schema, "multipleOf");
+    double step = multiple == NULL ? 1 : json_number_value(multiple);
+    if (multiple != NULL && !(step > 0))
+        return schema_wrong(b, "multipleOf must be a number above 0");
+    bool bounded = isfinite(bounds.min) && isfinite(bounds.max);
+    if (multiple == NULL && isinf(bounds.min) && isinf(bounds.max)) {
+        text_add(t, "integer");
+        return ST_OK;
+    }
+    int64_t min = clamp(ceil(bounds.min)), max = clamp(floor(bounds.max));
+    min += bounds.above_min && (double)min == bounds.min;
+    max -= bounds.below_max && (double)max == bounds.max;
+    if (step == 1) {
+        schema_integers(t, min, max);
+        return ST_OK;
+    }
+    if (step != floor(step) || step > (double)SCHEMA_NUMBER_MAX)
+        return schema_unsupported(b, "multipleOf is supported for whole numbers only");
+    if (bounded && (double)max - (double)min <= MAX_ENUMERATED * step) {
+        int64_t s = (int64_t)step;
+        text_add(t, SCHEMA_NOTHING);
+        for (int64_t k = min / s - 1; k <= max / s + 1; k++)
+            if (k * s >= min && k * s <= max)
+                text_printf(t, " | \"%lld\"", (long long)(k * s));
+        return ST_OK;
+    }
+    if (!isinf(bounds.min) || !isinf(bounds.max) || step > MAX_MULTIPLE)
+        return schema_unsupported(b, "multipleOf together with such bounds is not supported");
+    return add_multiples(b, t, (unsigned)step);
+}
+
+enum status schema_add_number(struct schema_builder *b, struct text *t, const json_t *schema) {
+    struct schema_bounds bounds;
+    TRY(get_bounds(b, schema, &bounds));
+    if (json_object_get(schema, "multipleOf") != NULL)
+        return schema_add_integer(b, t, schema);
+    if (isinf(bounds.min) && isinf(bounds.max))
+        text_add(t, "number");
+    else
+        schema_reals(t, bounds);
+    return ST_OK;
+}
+
+/* --- strings --- */
+
+/* Known formats, as patterns. Days beyond the 28th are left out of dates: every month has
+ * the others. */
+static const char *format_pattern(const char *format) {
+#define DATE "[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+#define TIME                                                                                  \
+    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-2]):[0-5][0-" \
+    "9])"
+    static const struct {
+        const char *format, *pattern;
+    } formats[] = {
+        {"date", "^" DATE "$"},
+        {"time", "^" TIME "$"},
+        {"date-time", "^" DATE "T" TIME "$"},
+        {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+        {"ipv4", "^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}"
+                 "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
+        {"email", "^[a-zA-Z0-9_+-]{1,32}(\\.[a-zA-Z0-9_+-]{1,16}){0,3}@"
+                  "([a-zA-Z0-9]{1,32}\\.){1,3}[a-zA-Z]{2,12}$"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
+        if (str_eq(formats[i].format, format))
+            return formats[i].pattern;
+    return NULL;
+}
+
+enum status schema_add_string(struct schema_builder *b, struct text *t, const json_t *schema) {
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    TRY(schema_get_count(b, schema, "minLength", &min));
+    TRY(schema_get_count(b, schema, "maxLength", &max));
+    const json_t *pattern = json_object_get(schema, "pattern");
+    const char *format = json_string_value(json_object_get(schema, "format"));
+    const char *regex = json_string_value(pattern);
+    if (pattern != NULL && regex == NULL)
+        return schema_wrong(b, "pattern must be a string");
+    if (format != NULL && format_pattern(format) != NULL) {
+        if (regex != NULL)
+            return schema_unsupported(b, "pattern together with this format is not supported");
+        regex = format_pattern(format);
+    }
+    if (min > MAX_STRING)
+        return schema_unsupported(b, "minLength is too large");
+    if (max != SCHEMA_NO_LIMIT || min > 0)
+        max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : MIN(max, (uint32_t)MAX_STRING);
+    text_add(t, "\"\\\"\" ");
+    if (regex != NULL) {
+        TRY(schema_pattern(t, regex, strlen(regex), min, max, b->err));
+    } else if (max == SCHEMA_NO_LIMIT) {
+        text_printf(t, "char{%u,}", min);
+    } else if (max < min) {
+        text_add(t, SCHEMA_NOTHING);
+    } else {
+        text_printf(t, "char{%u,%u}", min, max);
+    }
+    text_add(t, " \"\\\"\"");
+    return ST_OK;
+}
+
+/* --- arrays --- */
+
+/* Subsets of an enum in its order: rule (i, n) goes on from value i with n chosen. */
+static enum status add_unique(struct schema_builder *b, struct text *t, const json_t *values,
+                              uint32_t min, uint32_t max) {
+    unsigned n_values = (unsigned)json_array_size(values), value = b->n_rules, rule = 0;
+    if (json_array_size(values) > MAX_UNIQUE)
+        return schema_unsupported(b, "uniqueItems of so large an enum is not supported");
+    for (unsigned i = 0; i < n_values; i++) {
+        TRY(schema_new_rule(b, &rule));
+        text_printf(&b->out, "r%u ::= ", rule);
+        TRY(schema_add_json(b, &b->out, json_array_get(values, i)));
+        text_add(&b->out, "\n");
+    }
+    unsigned first = b->n_rules, width = n_values + 1;
+    for (unsigned i = 0; i < width * width; i++)
+        TRY(schema_new_rule(b, &rule));
+    for (unsigned i = 0; i <= n_values; i++)
+        for (unsigned n = 0; n <= i; n++) {
+            text_printf(&b->out, "r%u ::= ", first + i * width + n);
+            if (i == n_values) {
+                text_add(&b->out, n < min || n > max ? SCHEMA_NOTHING : n > 0 ? "ws" : "\"\"");
+            } else {
+                text_printf(&b->out, "r%u | %sr%u r%u", first + (i + 1) * width + n,
+                            n > 0 ? "\",\" ws " : "", value + i,
+                            first + (i + 1) * width + n + 1);
+            }
+            text_add(&b->out, "\n");
+        }
+    for (unsigned i = 0; i <= n_values; i++) /* never reached, but every rule needs a body */
+        for (unsigned n = i + 1; n <= n_values; n++)
+            text_printf(&b->out, "r%u ::= " SCHEMA_NOTHING "\n", first + i * width + n);
+    text_printf(t, "\"[\" ws r%u \"]\"", first);
+    return ST_OK;
+}
+
+/* `min` to `max` items of a rule behind what has been written: the first of all items has no
+ * comma before it. Opens nothing, closes nothing. */
+static void add_items(struct text *t, const char *item, bool after_others, uint32_t min,
+                      uint32_t max) {
+    if (max == 0)
+        return;
+    char limit[16] = "";
+    if (after_others) {
+        if (max != SCHEMA_NO_LIMIT)
+            snprintf(limit, sizeof limit, "%u", max);
+        text_printf(t, " (\",\" ws %s){%u,%s}", item, min, limit);
+        return;
+    }
+    if (max != SCHEMA_NO_LIMIT)
+        snprintf(limit, sizeof limit, "%u", max - 1);
+    text_printf(t, " (%s (\",\" ws %s){%u,%s} ws)%s", item, item, min > 0 ? min - 1 : 0, limit,
+                min == 0 ? "?" : "");
+}
+
+static enum status add_tuple(struct schema_builder *b, struct text *t, const json_t *prefix,
+                             const json_t *rest, uint32_t min, uint32_t max) {
+    uint32_t n = (uint32_t)MIN(json_array_size(prefix), (size_t)max);
+    uint32_t more_min = min > n ? min - n : 0,
+             more_max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : max - n;
+    char item[24] = "value";
+    text_add(t, "\"[\" ws");
+    for (uint32_t i = 0; i < n; i++) {
+        text_add(t, i > 0 ? " \",\" ws " : " ");
+        TRY(schema_add(b, t, json_array_get(prefix, i)));
+    }
+    if (json_is_false(rest))
+        more_max = 0;
+    else if (rest == NULL) /* anything may follow: no more than must */
+        more_max = more_min;
+    if (more_max < more_min)
+        text_add(t, " " SCHEMA_NOTHING);
+    if (json_is_object(rest)) {
+        unsigned rule = 0;
+        TRY(schema_visit(b, rest, &rule));
+        snprintf(item, sizeof item, "r%u", rule);
+    }
+    add_items(t, item, n > 0, more_min, more_max);
+    text_add(t, n > 0 ? " ws \"]\"" : " \"]\"");
+    return ST_OK;
+}
+
+enum status schema_add_array(struct schema_builder *b, struct text *t, const json_t *schema) {
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    TRY(schema_get_count(b, schema, "minItems", &min));
+    TRY(schema_get_count(b, schema, "maxItems", &max));
+    const json_t *items = json_object_get(schema, "items");
+    const json_t *prefix = json_object_get(schema, "prefixItems");
+    if (min > GRAMMAR_MAX_REPEAT)
+        return schema_unsupported(b, "minItems is too large");
+    if (max != SCHEMA_NO_LIMIT)
+        max = MIN(max, (uint32_t)GRAMMAR_MAX_REPEAT);
+    if (max < min) {
+        text_add(t, SCHEMA_NOTHING);
+        return ST_OK;
+    }
+    if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
+        const json_t *values = json_object_get(items, "enum");
+        if (prefix != NULL || !json_is_array(values))
+            return schema_unsupported(b, "uniqueItems is supported for enums only");
+        return add_unique(b, t, values, min, max);
+    }
+    if (json_is_array(items)) /* before draft 2020-12 */
+        return add_tuple(b, t, items, json_object_get(schema, "additionalItems"), min, max);
+    if (prefix != NULL) {
+        if (!json_is_array(prefix))
+            return schema_wrong(b, "prefixItems must be an array");
+        return add_tuple(b, t, prefix, items, min, max);
+    }
+    char item[24] = "value";
+    if (items != NULL) {
+        unsigned rule = 0;
+        TRY(schema_visit(b, items, &rule));
+        snprintf(item, sizeof item, "r%u", rule);
+    }
+    text_add(t, "\"[\" ws");
+    add_items(t, item, false, min, max);
+    text_add(t, " \"]\"");
+    return ST_OK;
+}

@@ -1,0 +1,50 @@
+/* template_run.h: what the interpreter's statements (template_exec.c) and expressions
+ * (template_eval.c) share. */
+#ifndef LOCKSTEP_TOKENIZER_TEMPLATE_RUN_H
+#define LOCKSTEP_TOKENIZER_TEMPLATE_RUN_H
+
+#include "tokenizer/template_ast.h"
+
+struct binding {
+    const struct symbol *name;
+    struct value value;
+    struct binding *next;
+};
+
+/* Loops (each pass anew), macros and blocks have a scope; `if` has none. A name is looked up
+ * outwards; set writes here. A macro keeps the scope it was defined in. */
+struct scope {
+    struct scope *parent;
+    struct binding *first;
+};
+
+struct loop {
+    const struct seq *items;
+    size_t i;
+    int64_t depth0;
+    const struct node *node; /* of a recursive loop, else NULL */
+    struct scope *scope;     /* around it */
+    struct value changed;    /* what loop.changed() saw last, V_MISSING at first */
+};
+
+struct macro {
+    const struct node *def;
+    struct scope *scope;
+};
+
+struct value eval(struct render *r, const struct node *n);
+struct value eval_filters(struct render *r, const struct node *n, struct value captured);
+/* Evaluates a list of N_ARG. */
+struct call eval_arguments(struct render *r, const struct node *args);
+
+/* The text that body makes in a scope of its own. */
+struct value exec_captured(struct render *r, const struct node *body);
+struct value loop_recurse(struct render *r, const struct loop *loop, struct value items);
+struct value macro_call(struct render *r, const struct macro *m, const struct call *call);
+
+struct value *scope_find(const struct scope *s, const struct symbol *name);
+void scope_set(struct render *r, const struct symbol *name, struct value v);
+void scope_push(struct render *r, struct scope *s, struct scope *parent);
+void scope_clear(struct render *r, struct scope *s);
+
+#endif

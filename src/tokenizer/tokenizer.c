@@ -1,0 +1,254 @@
+/* tokenizer.c: opens a tokenizer from a GGUF's metadata and answers questions about tokens.
+ * encode.c turns text into ids, decode.c ids into text. */
+#include "tokenizer/tokenizer.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/tokenizer_impl.h"
+
+#include <strings.h>
+
+#define KEY(name) "tokenizer.ggml." name
+
+/* --- reading the metadata --- */
+
+/* A missing key leaves *out as it is. */
+static enum status optional_bool(const struct gguf *g, const char *key, bool *out,
+                                 struct err *err) {
+    enum status st = gguf_bool(g, key, out, err);
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+/* The id of a special token; TOKEN_NONE if the key is missing or holds -1. */
+static enum status optional_id(const struct gguf *g, const char *key, int32_t n_tokens,
+                               int32_t *out, struct err *err) {
+    uint32_t id;
+    enum status st = gguf_u32(g, key, &id, err);
+    *out = TOKEN_NONE;
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    TRY(st);
+    if (id == UINT32_MAX)
+        return ST_OK;
+    if (id >= (uint32_t)n_tokens)
+        return err_set(err, ST_BAD_INPUT, "%s: token %u does not exist, the vocabulary has %d",
+                       key, id, n_tokens);
+    *out = (int32_t)id;
+    return ST_OK;
+}
+
+/* *out is a NUL-terminated copy, or NULL if the key is missing. */
+static enum status optional_text(const struct gguf *g, const char *key, const char **out,
+                                 struct err *err) {
+    struct gguf_str s;
+    enum status st = gguf_str(g, key, &s, err);
+    *out = NULL;
+    if (st == ST_NOT_FOUND)
+        return ST_OK;
+    TRY(st);
+    *out = mem_strndup(s.ptr, s.len);
+    if (*out == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for %s", key);
+    return ST_OK;
+}
+
+static enum status read_model(struct tokenizer *t, const struct gguf *g, struct err *err) {
+    TRY(optional_text(g, KEY("model"), &t->facts.model, err));
+    if (t->facts.model == NULL)
+        return err_set(err, ST_BAD_INPUT,
+                       KEY("model") " is missing: the file has no tokenizer");
+    if (!str_eq(t->facts.model, "gpt2") && !str_eq(t->facts.model, "llama"))
+        return err_set(err, ST_UNSUPPORTED,
+                       KEY("model") " is \"%.64s\"; lockstep knows gpt2 (byte-level BPE) and "
+                                    "llama (SentencePiece)",
+                       t->facts.model);
+    TRY(optional_text(g, KEY("pre"), &t->facts.pre, err));
+    if (t->facts.pre == NULL && (t->facts.pre = mem_strdup("")) == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a tokenizer");
+    return optional_text(g, "tokenizer.chat_template", &t->facts.chat_template, err);
+}
+
+/* Files older than the key pre mean the rules called "default". */
+static enum status open_pretokenizer(struct tokenizer *t, struct err *err) {
+    const char *name = t->facts.pre[0] != '\0' ? t->facts.pre : "default";
+    const struct pretokenizer_spec *spec =
+        pretokenizer_find((struct gguf_str){name, strlen(name)});
+    if (spec == NULL)
+        return err_set(err, ST_UNSUPPORTED,
+                       KEY("pre") " is \"%.64s\": lockstep does not know how this model cuts "
+                                  "text into words",
+                       name);
+    t->ignore_merges = spec->ignore_merges;
+    t->facts.add_bos = spec->add_bos;
+    return pretokenizer_open(&t->pre, spec, err);
+}
+
+/* Phi-3 strips spaces after its special tokens; the file tells only by the model's name. */
+static bool named_phi3(const struct gguf *g) {
+    struct gguf_str name;
+    struct err ignored;
+    if (gguf_str(g, "general.name", &name, &ignored) != ST_OK)
+        return false;
+    for (size_t i = 0; i + 4 <= name.len; i++)
+        if (strncasecmp(name.ptr + i, "phi3", 4) == 0 ||
+            (i + 5 <= name.len && strncasecmp(name.ptr + i, "phi-3", 5) == 0))
+            return true;
+    return false;
+}
+
+static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
+    t->facts.add_bos = true;
+    t->add_space_prefix = true;
+    t->special_strips_right = named_phi3(g);
+    return optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err);
+}
+
+static enum status read_special_ids(struct tokenizer *t, const struct gguf *g,
+                                    struct err *err) {
+    struct tokenizer_facts *f = &t->facts;
+    int32_t n = f->n_tokens;
+    TRY(optional_id(g, KEY("bos_token_id"), n, &f->bos, err));
+    TRY(optional_id(g, KEY("eos_token_id"), n, &f->eos, err));
+    TRY(optional_id(g, KEY("eot_token_id"), n, &f->eot, err));
+    TRY(optional_id(g, KEY("padding_token_id"), n, &f->pad, err));
+    TRY(optional_id(g, KEY("unknown_token_id"), n, &f->unk, err));
+    if (t->v.kind == VOCAB_SPM) { /* the names that every SentencePiece model has */
+        if (f->bos == TOKEN_NONE)
+            f->bos = vocab_find(&t->v, &t->v.special_ids, "<s>", 3);
+        if (f->eos == TOKEN_NONE)
+            f->eos = vocab_find(&t->v, &t->v.special_ids, "</s>", 4);
+        if (f->unk == TOKEN_NONE)
+            f->unk = vocab_find(&t->v, &t->v.special_ids, "<unk>", 5);
+    }
+    TRY(optional_bool(g, KEY("add_bos_token"), &f->add_bos, err));
+    TRY(optional_bool(g, KEY("add_eos_token"), &f->add_eos, err));
+    f->add_bos = f->add_bos && f->bos != TOKEN_NONE;
+    f->add_eos = f->add_eos && f->eos != TOKEN_NONE;
+    return ST_OK;
+}
+
+/* --- the end of a turn --- */
+
+static int32_t find_special(const struct tokenizer *t, const char *name) {
+    return vocab_find(&t->v, &t->v.special_ids, name, strlen(name));
+}
+
+static void add_end(struct tokenizer *t, int32_t id) {
+    if (id != TOKEN_NONE && !tokenizer_is_end(t, id)) {
+        BUG_ON(t->n_ends == MAX_END_TOKENS);
+        t->ends[t->n_ends++] = id;
+    }
+}
+
+/* Files name one end token at most, models have several; their names are well known. */
+static enum status find_ends(struct tokenizer *t, const struct gguf *g, struct err *err) {
+    static const char *const names[] = {
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|end_of_text|>",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "<|return|>",
+        "<|call|>",
+        "<|calls|>",
+        "<|flush|>",
+        "<end_of_turn>",
+        "<turn|>",
+        "<eos>",
+        "</s>",
+        "<EOT>",
+        "_<EOT>",
+        "[EOT]",
+        "[EOS]",
+        "[e~[",
+        "<end_of_utterance>",
+        "<\xef\xbd\x9c"
+        "end\xe2\x96\x81"
+        "of\xe2\x96\x81"
+        "sentence\xef\xbd\x9c>",
+        /* of models that fill in code */
+        "<|fim_pad|>",
+        "<|repo_name|>",
+        "<|file_sep|>",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        add_end(t, find_special(t, names[i]));
+    /* In harmony and in Solar's format <|end|> ends a message and the turn goes on. */
+    bool has_call = find_special(t, "<|call|>") >= 0 || find_special(t, "<|calls|>") >= 0;
+    if (!has_call || (find_special(t, "<|return|>") < 0 && find_special(t, "<|flush|>") < 0))
+        add_end(t, find_special(t, "<|end|>"));
+    int32_t eom;
+    TRY(optional_id(g, KEY("eom_token_id"), t->facts.n_tokens, &eom, err));
+    add_end(t, eom);
+    add_end(t, t->facts.eos);
+    add_end(t, t->facts.eot);
+    return ST_OK;
+}
+
+bool tokenizer_is_end(const struct tokenizer *t, int32_t id) {
+    for (size_t i = 0; i < t->n_ends; i++)
+        if (t->ends[i] == id)
+            return true;
+    return false;
+}
+
+/* --- opening --- */
+
+static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, struct err *err) {
+    TRY(read_model(t, g, err));
+    bool bpe = str_eq(t->facts.model, "gpt2");
+    TRY(vocab_init(&t->v, bpe ? VOCAB_BPE : VOCAB_SPM, g, err));
+    t->facts.n_tokens = t->v.n_tokens;
+    TRY(special_init(&t->special, &t->v, err));
+    TRY(bpe ? open_pretokenizer(t, err) : read_spm_rules(t, g, err));
+    TRY(read_special_ids(t, g, err));
+    return find_ends(t, g, err);
+}
+
+enum status tokenizer_open(struct tokenizer **out, const struct gguf *g, struct err *err) {
+    struct tokenizer *t = mem_calloc(1, sizeof *t);
+    if (t == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a tokenizer");
+    enum status st = tokenizer_read(t, g, err);
+    if (st != ST_OK) {
+        tokenizer_close(t);
+        return st;
+    }
+    *out = t;
+    return ST_OK;
+}
+
+void tokenizer_close(struct tokenizer *t) {
+    if (t == NULL)
+        return;
+    vocab_deinit(&t->v);
+    special_deinit(&t->special);
+    pretokenizer_close(t->pre);
+    mem_free((char *)t->facts.model);
+    mem_free((char *)t->facts.pre);
+    mem_free((char *)t->facts.chat_template);
+    mem_free(t);
+}
+
+/* --- questions --- */
+
+const struct tokenizer_facts *tokenizer_facts(const struct tokenizer *t) {
+    return &t->facts;
+}
+
+bool tokenizer_is_control(const struct tokenizer *t, int32_t id) {
+    if (id < 0 || id >= t->v.n_tokens)
+        return false;
+    return t->v.type[id] == TOKEN_CONTROL || t->v.type[id] == TOKEN_UNKNOWN;
+}
+
+int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len) {
+    int32_t id = vocab_find(&t->v, &t->v.special_ids, text, len);
+    return id >= 0 ? id : vocab_find(&t->v, &t->v.text_ids, text, len);
+}
+
+struct gguf_str token_bytes(const struct tokenizer *t, int32_t id, bool special) {
+    if (id < 0 || id >= t->v.n_tokens || (!special && tokenizer_is_control(t, id)))
+        return (struct gguf_str){"", 0};
+    return vocab_token(&t->v, id);
+}

@@ -1,0 +1,24 @@
+/* tokenizer_impl.h: what tokenizer.c (opening, facts) and encode.c (text to ids) share. */
+#ifndef LOCKSTEP_TOKENIZER_TOKENIZER_IMPL_H
+#define LOCKSTEP_TOKENIZER_TOKENIZER_IMPL_H
+
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/special.h"
+#include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
+
+#define MAX_END_TOKENS 64
+
+struct tokenizer {
+    struct tokenizer_facts facts; /* its strings are owned */
+    struct vocab v;
+    struct special_trie special;
+    struct pretokenizer *pre;  /* VOCAB_BPE only */
+    bool ignore_merges;        /* VOCAB_BPE: a word that is a token is taken as such */
+    bool add_space_prefix;     /* VOCAB_SPM */
+    bool special_strips_right; /* VOCAB_SPM: Phi-3's special tokens swallow spaces after them */
+    int32_t ends[MAX_END_TOKENS];
+    size_t n_ends;
+};
+
+#endif

@@ -1,0 +1,87 @@
+/* vocab.h: the tokens of a model, read from its GGUF and checked, as bytes.
+ *
+ * Inside the tokenizer a token is the bytes that it stands for: byte-level BPE's alphabet
+ * (U+0120 for a space ...) and SentencePiece's U+2581 are undone here, once. Read-only after
+ * vocab_init(), so any number of threads may use it. */
+#ifndef LOCKSTEP_TOKENIZER_VOCAB_H
+#define LOCKSTEP_TOKENIZER_VOCAB_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum vocab_kind { VOCAB_BPE, VOCAB_SPM };
+
+/* tokenizer.ggml.token_type */
+enum token_type {
+    TOKEN_UNDEFINED,
+    TOKEN_NORMAL,
+    TOKEN_UNKNOWN,
+    TOKEN_CONTROL,
+    TOKEN_USER_DEFINED,
+    TOKEN_UNUSED,
+    TOKEN_BYTE,
+    N_TOKEN_TYPES
+};
+
+#define TOKEN_MAX_BYTES 65536 /* of any token */
+
+struct vocab_slot {
+    uint32_t hash;
+    int32_t id; /* -1: empty */
+};
+
+/* Bytes -> id, open addressing. */
+struct vocab_map {
+    struct vocab_slot *slots; /* [mask + 1] */
+    size_t mask;
+};
+
+struct vocab_merge {
+    int32_t left, right; /* left -1: empty */
+    uint32_t rank;
+    int32_t merged;
+};
+
+struct vocab {
+    enum vocab_kind kind;
+    int32_t n_tokens;
+    char *bytes;                  /* all tokens one after the other */
+    uint32_t *begin;              /* [n_tokens + 1] into bytes */
+    uint8_t *type;                /* [n_tokens] enum token_type */
+    uint32_t *priority;           /* [n_tokens] VOCAB_SPM: the higher the score, the lower */
+    struct vocab_map text_ids;    /* tokens that text is made of */
+    struct vocab_map special_ids; /* control, user-defined and unknown tokens */
+    int32_t byte_id[256];         /* the token of one byte, -1 if there is none */
+    struct vocab_merge *merges;   /* [merge_mask + 1] VOCAB_BPE: hashed by (left, right) */
+    size_t merge_mask;
+    size_t max_token_bytes;
+    bool words_are_apart; /* no token of text_ids has a space after another character */
+};
+
+/* v is all zero before. On failure nothing needs freeing. */
+enum status vocab_init(struct vocab *v, enum vocab_kind kind, const struct gguf *g,
+                       struct err *err);
+void vocab_deinit(struct vocab *v);
+
+static inline struct gguf_str vocab_token(const struct vocab *v, int32_t id) {
+    return (struct gguf_str){v->bytes + v->begin[id], v->begin[id + 1] - v->begin[id]};
+}
+
+/* A token that stands for itself as a whole: split off before the rest is tokenized. */
+static inline bool vocab_is_special(const struct vocab *v, int32_t id) {
+    uint8_t type = v->type[id];
+    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
+}
+
+/* The first token with these bytes, -1 if there is none. */
+int32_t vocab_find(const struct vocab *v, const struct vocab_map *map, const char *bytes,
+                   size_t len);
+
+/* The merge of two tokens; NULL if there is none. */
+const struct vocab_merge *vocab_find_merge(const struct vocab *v, int32_t left, int32_t right);
+
+#endif
