@@ -1,0 +1,261 @@
+/* kernels.h: the whole numeric vocabulary. Plain pointers in and out; no threads, no
+ * allocation, no errors: what can fail is checked where a model is loaded.
+ *
+ * Every function here obeys docs/numerics.md: its bits do not depend on the instruction set,
+ * on how rows are split over threads and ranks, or on which other tokens are in the batch.
+ * scalar.c is the definition; the ISA files are compared with it for equality.
+ *
+ * Words used throughout
+ *   tile    16 rows of a weight matrix, all columns, repacked so that a SIMD lane is a row
+ *   block   32 columns: the unit of activation quantization
+ *   group   up to ACT_GROUP tokens whose activations lie interleaved
+ *   segment the run of columns after which a row-parallel partial sum goes to fixed point
+ */
+#ifndef LOCKSTEP_KERNELS_KERNELS_H
+#define LOCKSTEP_KERNELS_KERNELS_H
+
+#include "base/status.h"
+#include "format/quant.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TILE_ROWS 16
+#define ACT_BLOCK 32
+#define ACT_GROUP 12
+#define KV_PAGE 64   /* positions in a page of the KV cache */
+#define ATTN_SPAN 512 /* positions per softmax partial; a multiple of KV_PAGE */
+
+/* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^31. */
+#define FIXED_BITS 24
+#define FIXED_LIMIT 0x1p31f
+
+/* ---- packed weights ------------------------------------------------------------------
+ *
+ * Tile layouts, per 16 rows (r = 0..15 is the lane), columns ascending:
+ *   f32        [col][16] f32
+ *   f16, bf16  [col][16] 16-bit
+ * Quantized types keep a code of a few bits per weight. A block's codes are vectors of 64 bytes, in
+ * whose byte 4*r+i row r's column 4*v+i is found for one or several v = 0..7:
+ *   8 bits     8 vectors: vector v
+ *   4 bits     4 vectors: vector v % 4, the low nibble for v < 4
+ *   2 bits     2 vectors: vector v / 4, bits 2*(v % 4) and the next
+ *   and high bits of the codes, after these: 2 as above (q6_K), or 1: bit v of a single vector
+ *
+ *   type                     code  weight               scales
+ *   q8_0                     8     code - 128           d
+ *   q4_0                     4     code - 8             d
+ *   q4_1                     4     code                 d, m
+ *   q5_0                     4+1   code - 16            d
+ *   q5_1                     4+1   code                 d, m
+ *   iq4_nl                   4     by table             d
+ *   mxfp4                    4     by table, doubled    e: d = 2^(e - 128)
+ *   q2_K                     2     code                 halves and mins
+ *   q3_K                     2+1   code - 4             halves
+ *   q4_K                     4     code                 scale, min
+ *   q5_K                     4+1   code                 scale, min
+ *   q6_K                     4+2   code - 32            halves
+ *   iq4_xs                   4     by table             scale
+ *   iq3_s, iq3_xxs           4     sign and magnitude   scale (2k + 1; iq3_xxs: d / 4)
+ *   iq2_s, iq2_xs            2+1   sign and magnitude   halves (2k + 1; d / 8)
+ *   iq2_xxs                  2+1   sign and magnitude   scale (2k + 1; d / 8)
+ *   tq1_0, tq2_0             2     code - 1             scale (1)
+ *
+ * The codebooks of iq3 and iq2 are unfolded when a tile is packed (their tiles are larger than
+ * the file: 4 bits where it has 3.1 or 3.4, 3 where it has 2.1 to 2.6).
+ *   d; d, m        per block: d [16] f16 (and m [16] f16), then its codes
+ *   e              per block: e [16] u8, then its codes
+ *   others         per part, the 1 to 8 blocks of one superblock that this share holds: d [16]
+ *                  f16, dmin [16] f16 (or 32 bytes of padding), then for its n blocks
+ *                    scale       scale [n][16] i8
+ *                    scale, min  scale [n][16] u8, min [n][16] u8
+ *                    halves      scale [n][2][16] i8
+ *                    and mins    scale [n][2][16] u8, min [n][2][16] u8
+ *                  padded to a multiple of 64 bytes, then the codes of its blocks
+ * Rows beyond n_rows are zero: their results are computed and written (y has room for whole tiles).
+ */
+struct wmat {
+    enum qtype type;
+    uint32_t n_rows;    /* of this share; tiles = div_up(n_rows, 16) */
+    uint32_t n_cols;    /* of this share; a multiple of 32 for quantized types */
+    uint32_t col_phase; /* K types: where in its superblock column 0 lies, a multiple of 32 */
+    size_t tile_bytes;  /* from one tile to the next, a multiple of 64 */
+    const uint8_t *tiles;
+};
+
+/* True if matrices of this type can be multiplied (others must be refused at load). */
+bool wmat_type_supported(enum qtype type);
+
+/* Sets all fields but tiles; the tiles need wmat_bytes(), 64-byte aligned. */
+struct wmat wmat_shape(enum qtype type, uint32_t n_rows, uint32_t n_cols, uint32_t col_phase);
+size_t wmat_bytes(const struct wmat *w);
+static inline uint32_t wmat_n_tiles(const struct wmat *w) {
+    return (w->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+}
+
+/* Packs tiles [tile_begin, tile_end) from rows in the file's format. src_row(ctx, r) gives row r
+ * of this share (r < n_rows), whole as in the file: the share's column 0 is its column
+ * col_begin (a multiple of 32, of the type's block too unless that is a superblock). The bits of the
+ * weights are kept exactly. Pure: threads take disjoint ranges. */
+void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
+               const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
+               uint32_t col_begin);
+
+/* ---- activations --------------------------------------------------------------------- */
+
+enum act_kind {
+    ACT_F32, /* for f32, f16, bf16 weights: values as they are */
+    ACT_Q8,  /* for all others: int8 blocks of 32 with an f32 scale */
+};
+enum act_kind act_kind_for(enum qtype weight_type);
+
+/* Activations of n_tokens, in groups of ACT_GROUP tokens (the last may hold fewer, gs of them):
+ *   ACT_F32  f   [group][col][gs]
+ *   ACT_Q8   q   [group][block][gs][32] int8, -127..127
+ *            d   [group][block][gs] f32, the scale
+ *            sum [group][block][gs] int32, sum of the block's q
+ *            s   [group][block][gs] f32, d * (float)sum
+ * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sum, s at
+ * g * ACT_GROUP * (n_cols / 32). Buffers: caller's, 64-byte aligned. */
+struct act {
+    enum act_kind kind;
+    uint32_t n_tokens, n_cols;
+    float *f;
+    int8_t *q;
+    float *d;
+    int32_t *sum;
+    float *s;
+};
+static inline uint32_t act_n_groups(uint32_t n_tokens) {
+    return (n_tokens + ACT_GROUP - 1) / ACT_GROUP;
+}
+
+/* ---- attention ----------------------------------------------------------------------- */
+
+/* The KV cache of one layer of one rank: pages of KV_PAGE positions. In a page, for each kv
+ * head: K as [KV_PAGE/16][k_dim][16] (a lane is a position), then V as [KV_PAGE][v_pad]
+ * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero). f16 or f32. */
+struct kv_shape {
+    bool f32;
+    uint32_t n_kv_heads;
+    uint32_t k_dim, v_dim;
+};
+size_t kv_head_bytes(const struct kv_shape *s); /* K and V of one head in one page */
+size_t kv_page_bytes(const struct kv_shape *s); /* of all heads, a multiple of 64 */
+
+/* One query head at one position. Attends to positions [begin, end). */
+struct attn_query {
+    const float *q; /* [k_dim], after RoPE */
+    float *out;     /* [v_dim] */
+    uint32_t begin, end;
+    float sink;     /* a logit that takes part in the softmax without a value; -INFINITY: none */
+};
+
+struct attn_args {
+    const struct kv_shape *shape;
+    uint32_t kv_head;
+    const uint8_t *const *pages; /* [div_up(largest end, KV_PAGE)] of this sequence and layer */
+    uint32_t n_queries;          /* any number, all reading this kv head of this sequence */
+    const struct attn_query *queries;
+    float scale;   /* of the logits, before softcap */
+    float softcap; /* 0: none; otherwise cap * tanh(logit / cap) */
+    float *scratch; /* attn_scratch_floats(shape) floats, 64-byte aligned */
+};
+size_t attn_scratch_floats(const struct kv_shape *s);
+
+/* ---- the table ----------------------------------------------------------------------- */
+
+enum rope_mode {
+    ROPE_NORM, /* pairs (0,1), (2,3)...: llama */
+    ROPE_NEOX, /* pairs (i, i + n_rot/2): qwen, gpt-oss... */
+};
+
+struct kernels {
+    const char *name; /* "scalar", "avx2", "avx512", "neon" */
+
+    /* Packs activations of token groups [group_begin, group_end), and of these only blocks
+     * [block_begin, block_end) (ACT_F32: 32 columns each, the last may be short). x [n_tokens,
+     * ldx] f32. Q8: amax = largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to
+     * +-127, NaN to 127; amax < 1e-30 (or none comparable) gives d = 0, q = 0. */
+    void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
+                     uint32_t group_end, uint32_t block_begin, uint32_t block_end);
+
+    /* y[t][r] = sum over columns of W[r] . x[t], rows of tiles [tile_begin, tile_end).
+     *
+     * w     packed, any supported type; x: act_kind_for(w->type), n_cols equal
+     * y     [n_tokens, ldy] f32; row r of the share is y[..][r]
+     *
+     * Numbers  one f32 accumulator per (row, token), from +0, in column order:
+     *          f32, f16, bf16   acc = fma(w, x, acc) per column
+     *          quantized        by the scales of the type (packed weights, above), per block:
+ *          d, e             acc = fma((float)dot, dw * dx, acc)
+ *          d, m             the same, then acc = fma(m, s, acc)
+ *          scale            acc = fma((float)dot, (d * scale) * dx, acc)
+ *          scale, min       the same, then acc = fma(-(dmin * min), s, acc)
+ *          halves           acc = fma((float)(sc0 * dot0 + sc1 * dot1), d * dx, acc)
+ *          and mins         the same, then acc = fma(-(float)(min0 * sum0 + min1 * sum1), dmin * dx,
+ *                           acc); sum0, sum1: of the activations of the halves
+ *          dot: exact int32 over the block (dot0, dot1: its halves of 16)
+     * Cost     each tile is read once per call: for one token bound by memory. */
+    void (*matmul)(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                   uint32_t tile_begin, uint32_t tile_end);
+
+    /* The row-parallel form: columns are cut into segments of seg_cols (divides n_cols; a multiple
+     * of 32 for quantized types); each segment's sum is taken as above from +0, rounded
+     * to fixed point (fixed_from_f32) and the segments are added as integers.
+     * y [n_tokens, ldy] int64. Used on one rank as well: that is why the bits agree. */
+    void (*matmul_fixed)(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end);
+
+    /* x[i] += (float)y[i] * 2^-24: int64 to f32 rounds to nearest even. */
+    void (*fixed_add)(float *x, const int64_t *y, size_t n);
+    /* x[i] = (float)y[i] * 2^-24 */
+    void (*fixed_get)(float *x, const int64_t *y, size_t n);
+
+    /* y = x * (1 / sqrt(mean(x^2) + eps)) * w: sum of squares over 16 lanes (lane = i mod 16, fma in
+     * order of i), tree 8+8, 4+4, 2+2, 1+1; mean = sum / n; r = 1 / sqrtf(mean + eps);
+     * y[i] = (x[i] * r) * w[i]. w may be NULL (no weight). x == y is allowed. */
+    void (*rmsnorm)(float *y, const float *x, const float *w, size_t n, float eps);
+
+    /* In place on n_heads heads of head_dim, the first n_rot dimensions of each (even). cos, sin
+     * [n_rot/2]. y0 = fma(x0, c, -(x1 * s)); y1 = fma(x0, s, x1 * c). */
+    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *cos,
+                 const float *sin, enum rope_mode mode);
+
+    /* y[i] = silu(gate[i]) * up[i]; silu(v) = v / (1 + exp(-v)). y may be gate or up. */
+    void (*swiglu)(float *y, const float *gate, const float *up, size_t n);
+    /* y[i] += x[i] */
+    void (*add)(float *y, const float *x, size_t n);
+
+    /* y[i] = exp(x[i]): our polynomial (exact.h) */
+    void (*exp)(float *y, const float *x, size_t n);
+
+    /* Stores one position's K and V of all kv heads: k [n_kv_heads, k_dim], v [n_kv_heads, v_dim]
+     * f32, rounded to nearest even to f16 unless s->f32. */
+    void (*kv_store)(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
+                     const float *v);
+
+    /* For each query: softmax(scale * q.K) V over its positions.
+     *
+     * Numbers  logit: one fma per dimension in order, from +0, then * scale (then softcap).
+     *          Positions are taken in spans of ATTN_SPAN at absolute positions. Within a span:
+     *          m = max; p = exp(logit - m); l = sum of p over 16 lanes (lane = position mod 16,
+     *          in order), tree as rmsnorm; o[d] = fma(p, v[d], o[d]) in order of positions.
+     *          Spans are merged in order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
+     *          L = fma(L, a, l * b), O = fma(O, a, o * b); the first span is taken as it is; a span with no
+     *          position of the query is skipped. The sink comes last as (m = sink, l = 1,
+     *          o = 0). out = O / L. */
+    void (*attention)(const struct attn_args *a);
+};
+
+enum isa { ISA_SCALAR, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_N };
+
+/* NULL if this binary or this machine cannot run it. */
+const struct kernels *kernels_get(enum isa isa);
+
+/* The best that this machine runs, or what LOCKSTEP_ISA names (scalar, avx2, avx512, neon). A
+ * name that is unknown or cannot run here is ST_BAD_INPUT with a sentence that lists what can. */
+enum status kernels_select(const struct kernels **out, struct err *err);
+
+#endif

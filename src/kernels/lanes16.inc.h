@@ -1,0 +1,533 @@
+/* lanes16.inc.h: all of struct kernels but the products, written once for sixteen lanes.
+ *
+ * An ISA file includes its v16_*.h, then this. The formulas are those of kernels.h, the order
+ * of operations that of scalar.c. */
+#include "base/exact.h"
+#include "base/util.h"
+#include "kernels/kernels.h"
+
+/* exact_exp (base/exact.h), lane by lane. */
+INLINE v16 v16_exp(v16 x) {
+    v16i n = v16_round(v16_mul(x, v16_set(EXACT_LOG2E)));
+    v16 nf = v16_from_int(n);
+    v16 r = v16_fma(nf, v16_set(-EXACT_LN2_HI), x);
+    r = v16_fma(nf, v16_set(-EXACT_LN2_LO), r);
+    v16 p = v16_set(EXACT_EXP_C4);
+    p = v16_fma(p, r, v16_set(EXACT_EXP_C3));
+    p = v16_fma(p, r, v16_set(EXACT_EXP_C2));
+    p = v16_fma(p, r, v16_set(EXACT_EXP_C1));
+    p = v16_fma(p, r, v16_set(EXACT_EXP_C0));
+    v16 y = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set(1.0f));
+    y = v16_from_bits(v16i_add(v16i_from_bits(y), v16i_shift_left(n, 23)));
+    y = v16_if_less(x, v16_set(EXACT_EXP_MIN), v16_zero(), y);
+    y = v16_if_less(v16_set(EXACT_EXP_MAX), x, v16_set(INFINITY), y);
+    return v16_if_nan(x, x, y);
+}
+
+/* exact_tanh */
+INLINE v16 v16_tanh(v16 x) {
+    const v16 one = v16_set(1.0f);
+    v16 e = v16_exp(v16_add(x, x));
+    return v16_sub(one, v16_div(v16_set(2.0f), v16_add(e, one)));
+}
+
+/* ---- activations ---------------------------------------------------------------------- */
+
+/* [n, ldx] -> [col][n] */
+static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n, uint32_t col_begin,
+                             uint32_t col_end) {
+    for (size_t col = col_begin; col < col_end; col++)
+        for (size_t t = 0; t < n; t++)
+            f[col * n + t] = x[t * ldx + col];
+}
+
+static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum, float *s) {
+    v16 x0 = v16_load(x), x1 = v16_load(x + 16);
+    /* v16_max takes its second operand where the first is NaN: NaN is passed over. */
+    v16 largest = v16_max(v16_abs(x1), v16_max(v16_abs(x0), v16_zero()));
+    float amax = v16_largest(largest);
+    if (!(amax >= 1e-30f)) {
+        memset(q, 0, ACT_BLOCK);
+        *d = *s = 0.0f;
+        *sum = 0;
+        return;
+    }
+    v16 inverse = v16_set(127.0f / amax), limit = v16_set(127.0f), least = v16_set(-127.0f);
+    /* NaN becomes 127 here. */
+    v16i q0 = v16_round(v16_max(v16_min(v16_mul(x0, inverse), limit), least));
+    v16i q1 = v16_round(v16_max(v16_min(v16_mul(x1, inverse), limit), least));
+    v16i_store_8(q, q0);
+    v16i_store_8(q + 16, q1);
+    *d = amax / 127.0f;
+    *sum = v16i_sum(v16i_add(q0, q1));
+    *s = *d * (float)*sum;
+}
+
+static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
+                     uint32_t group_end, uint32_t block_begin, uint32_t block_end) {
+    for (uint32_t g = group_begin; g < group_end; g++) {
+        uint32_t first = g * ACT_GROUP, n = MIN(a->n_tokens - first, ACT_GROUP);
+        const float *xg = x + (size_t)first * ldx;
+        if (a->kind == ACT_F32) {
+            uint32_t col_end = MIN(block_end * ACT_BLOCK, a->n_cols);
+            pack_f32_columns(a->f + (size_t)first * a->n_cols, xg, ldx, n,
+                             block_begin * ACT_BLOCK, col_end);
+            continue;
+        }
+        size_t n_blocks = a->n_cols / ACT_BLOCK;
+        for (size_t t = 0; t < n; t++)
+            for (size_t b = block_begin; b < block_end; b++) {
+                size_t at = first * n_blocks + b * n + t;
+                quantize_block(xg + t * ldx + b * ACT_BLOCK, a->q + at * ACT_BLOCK, a->d + at,
+                               a->sum + at, a->s + at);
+            }
+    }
+}
+
+/* ---- vectors -------------------------------------------------------------------------- */
+
+INLINE v16 v16_fixed(const int64_t *y) {
+    return v16_mul(v16_from_int64(y), v16_set(0x1p-24f));
+}
+
+static void fixed_add(float *x, const int64_t *y, size_t n) {
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v16_store(x + i, v16_add(v16_load(x + i), v16_fixed(y + i)));
+    for (; i < n; i++)
+        x[i] += (float)y[i] * 0x1p-24f;
+}
+
+static void fixed_get(float *x, const int64_t *y, size_t n) {
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        v16_store(x + i, v16_fixed(y + i));
+    for (; i < n; i++)
+        x[i] = (float)y[i] * 0x1p-24f;
+}
+
+static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
+    v16 squares = v16_zero();
+    for (size_t i = 0; i < n; i += 16) {
+        v16 v = v16_load_n(x + i, MIN(n - i, 16));
+        squares = v16_fma(v, v, squares);
+    }
+    float mean = v16_sum(squares) / (float)n;
+    v16 r = v16_set(1.0f / sqrtf(mean + eps));
+    for (size_t i = 0; i < n; i += 16) {
+        size_t k = MIN(n - i, 16);
+        v16 v = v16_mul(v16_load_n(x + i, k), r);
+        if (w != NULL)
+            v = v16_mul(v, v16_load_n(w + i, k));
+        v16_store_n(y + i, v, k);
+    }
+}
+
+/* Pairs (2i, 2i+1). */
+static void rope_norm_head(float *x, uint32_t n_rot, const float *cos, const float *sin) {
+    uint32_t i = 0;
+    for (; i + 16 <= n_rot; i += 16) {
+        v16 v = v16_load(x + i);
+        v16 cs = v16_interleave(cos + i / 2, sin + i / 2);
+        v16 sc = v16_interleave(sin + i / 2, cos + i / 2);
+        v16_store(x + i, v16_fmaddsub(v16_even_twice(v), cs, v16_mul(v16_odd_twice(v), sc)));
+    }
+    for (; i < n_rot; i += 2) {
+        float x0 = x[i], x1 = x[i + 1], c = cos[i / 2], s = sin[i / 2];
+        x[i] = fmaf(x0, c, -(x1 * s));
+        x[i + 1] = fmaf(x0, s, x1 * c);
+    }
+}
+
+/* Pairs (i, i + n_rot/2). */
+static void rope_neox_head(float *x, uint32_t n_rot, const float *cos, const float *sin) {
+    size_t half = n_rot / 2;
+    for (size_t i = 0; i < half; i += 16) {
+        size_t k = MIN(half - i, 16);
+        v16 x0 = v16_load_n(x + i, k), x1 = v16_load_n(x + half + i, k);
+        v16 c = v16_load_n(cos + i, k), s = v16_load_n(sin + i, k);
+        v16_store_n(x + i, v16_fms(x0, c, v16_mul(x1, s)), k);
+        v16_store_n(x + half + i, v16_fma(x0, s, v16_mul(x1, c)), k);
+    }
+}
+
+static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *cos,
+                 const float *sin, enum rope_mode mode) {
+    for (size_t h = 0; h < n_heads; h++) {
+        if (mode == ROPE_NORM)
+            rope_norm_head(x + h * head_dim, n_rot, cos, sin);
+        else
+            rope_neox_head(x + h * head_dim, n_rot, cos, sin);
+    }
+}
+
+static void swiglu(float *y, const float *gate, const float *up, size_t n) {
+    const v16 one = v16_set(1.0f);
+    for (size_t i = 0; i < n; i += 16) {
+        size_t k = MIN(n - i, 16);
+        v16 g = v16_load_n(gate + i, k);
+        v16 silu = v16_div(g, v16_add(one, v16_exp(v16_negate(g))));
+        v16_store_n(y + i, v16_mul(silu, v16_load_n(up + i, k)), k);
+    }
+}
+
+static void add(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i += 16) {
+        size_t k = MIN(n - i, 16);
+        v16_store_n(y + i, v16_add(v16_load_n(y + i, k), v16_load_n(x + i, k)), k);
+    }
+}
+
+static void exp_lanes(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i += 16) {
+        size_t k = MIN(n - i, 16);
+        v16_store_n(y + i, v16_exp(v16_load_n(x + i, k)), k);
+    }
+}
+
+/* ---- the KV cache --------------------------------------------------------------------- */
+
+INLINE size_t v_pad(const struct kv_shape *s) {
+    return round_up(s->v_dim, 16);
+}
+
+/* K of one head: dimension d of the slot's lane, 16 positions apart. */
+static void store_k(const struct kv_shape *s, uint8_t *head, uint32_t slot, const float *k) {
+    size_t at = (size_t)(slot / 16) * s->k_dim * 16 + slot % 16;
+    if (s->f32) {
+        float *dst = (float *)head + at;
+        for (size_t d = 0; d < s->k_dim; d++)
+            dst[d * 16] = k[d];
+        return;
+    }
+    uint16_t *dst = (uint16_t *)head + at;
+    for (size_t d = 0; d < s->k_dim; d += 16) {
+        uint16_t h[16];
+        size_t n = MIN(s->k_dim - d, 16);
+        v16_store_f16(h, v16_load_n(k + d, n));
+        for (size_t i = 0; i < n; i++)
+            dst[(d + i) * 16] = h[i];
+    }
+}
+
+static void store_v(const struct kv_shape *s, uint8_t *head, uint32_t slot, const float *v) {
+    size_t k_values = (size_t)KV_PAGE * s->k_dim, at = k_values + slot * v_pad(s);
+    for (size_t d = 0; d < s->v_dim; d += 16) {
+        v16 row = v16_load_n(v + d, MIN(s->v_dim - d, 16));
+        if (s->f32)
+            v16_store((float *)head + at + d, row);
+        else
+            v16_store_f16((uint16_t *)head + at + d, row);
+    }
+}
+
+static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
+                     const float *v) {
+    for (size_t h = 0; h < s->n_kv_heads; h++) {
+        uint8_t *head = page + h * kv_head_bytes(s);
+        store_k(s, head, slot, k + h * s->k_dim);
+        store_v(s, head, slot, v + h * s->v_dim);
+    }
+}
+
+/* ---- attention ------------------------------------------------------------------------
+ *
+ * Up to ATTN_BLOCK queries walk the cache together, span by span, so that a converted vector of
+ * K or V serves them all. A query's sums are its own: which queries share a block changes
+ * nothing but speed. */
+
+#define ATTN_BLOCK 6
+
+/* What a block of queries keeps in args->scratch. */
+struct attn_block {
+    const struct attn_args *a;
+    size_t head_at; /* this kv head in a page, in bytes */
+    size_t v_at;    /* its V */
+    size_t pad;     /* v_dim rounded up to 16 */
+    uint32_t n;     /* queries */
+    const struct attn_query *queries; /* [n] */
+    float *p;                         /* [n][ATTN_SPAN] logits, then probabilities */
+    float *o;                         /* [n][pad] of the running span */
+    float *total;                     /* [n][pad] of the spans before, as are m and l */
+    float m[ATTN_BLOCK], l[ATTN_BLOCK];
+    bool started[ATTN_BLOCK]; /* total, m and l hold something */
+};
+
+/* The positions of a span that a query reads; none if begin >= end. */
+struct range {
+    uint32_t begin, end;
+};
+
+static struct range range_in_span(const struct attn_query *q, uint32_t span_begin) {
+    return (struct range){MAX(q->begin, span_begin), MIN(q->end, span_begin + ATTN_SPAN)};
+}
+
+static const uint8_t *k_tile(const struct attn_block *b, uint32_t pos) {
+    const struct kv_shape *s = b->a->shape;
+    size_t value = (size_t)(pos % KV_PAGE / 16) * s->k_dim * 16;
+    return b->a->pages[pos / KV_PAGE] + b->head_at + value * (s->f32 ? 4 : 2);
+}
+
+static const uint8_t *v_row(const struct attn_block *b, uint32_t pos) {
+    size_t value = (size_t)(pos % KV_PAGE) * b->pad;
+    return b->a->pages[pos / KV_PAGE] + b->v_at + value * (b->a->shape->f32 ? 4 : 2);
+}
+
+INLINE v16 load_cached(bool f32, const uint8_t *p, size_t i) {
+    return f32 ? v16_load((const float *)p + i) : v16_load_f16((const uint16_t *)p + i);
+}
+
+/* q.K of nq queries and nt tiles of 16 positions, from the tile of `pos`. A tile at or beyond
+ * `end` is not read: the last one before it is computed again. */
+INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, bool f32, int nq, int nt) {
+    v16 acc[ATTN_BLOCK][ATTN_TILES];
+    const uint8_t *k[ATTN_TILES];
+    uint32_t at[ATTN_TILES];
+    UNROLL
+    for (int j = 0; j < nt; j++) {
+        uint32_t tile = MIN(pos + 16 * (uint32_t)j, (end - 1) & ~15u);
+        k[j] = k_tile(b, tile);
+        at[j] = tile % ATTN_SPAN;
+        UNROLL
+        for (int i = 0; i < nq; i++)
+            acc[i][j] = v16_zero();
+    }
+    size_t k_dim = b->a->shape->k_dim;
+    for (size_t d = 0; d < k_dim; d++) {
+        v16 kd[ATTN_TILES];
+        UNROLL
+        for (int j = 0; j < nt; j++)
+            kd[j] = load_cached(f32, k[j], d * 16);
+        UNROLL
+        for (int i = 0; i < nq; i++) {
+            v16 qd = v16_set(b->queries[i].q[d]);
+            UNROLL
+            for (int j = 0; j < nt; j++)
+                acc[i][j] = v16_fma(qd, kd[j], acc[i][j]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < nq; i++)
+        UNROLL
+        for (int j = 0; j < nt; j++)
+            v16_store(b->p + i * ATTN_SPAN + at[j], acc[i][j]);
+}
+
+/* o += p V over positions r, nv vectors of 16 dimensions from vector v0, of nq queries. */
+INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *const *o,
+               const float *const *p, bool f32, int nq, int nv) {
+    v16 acc[ATTN_BLOCK][ATTN_VECTORS];
+    UNROLL
+    for (int i = 0; i < nq; i++)
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            acc[i][j] = v16_load(o[i] + (v0 + (size_t)j) * 16);
+    size_t row_bytes = b->pad * (f32 ? 4 : 2);
+    for (uint32_t pos = r.begin; pos < r.end;) {
+        uint32_t stop = MIN(r.end, (pos / KV_PAGE + 1) * KV_PAGE);
+        const uint8_t *row = v_row(b, pos);
+        for (; pos < stop; pos++, row += row_bytes) {
+            size_t at = pos % ATTN_SPAN;
+            v16 pt[ATTN_BLOCK];
+            UNROLL
+            for (int i = 0; i < nq; i++)
+                pt[i] = v16_set(p[i][at]);
+            UNROLL
+            for (int j = 0; j < nv; j++) {
+                v16 v = load_cached(f32, row, (v0 + (size_t)j) * 16);
+                UNROLL
+                for (int i = 0; i < nq; i++)
+                    acc[i][j] = v16_fma(pt[i], v, acc[i][j]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < nq; i++)
+        UNROLL
+        for (int j = 0; j < nv; j++)
+            v16_store(o[i] + (v0 + (size_t)j) * 16, acc[i][j]);
+}
+
+INLINE void qk_range(const struct attn_block *b, struct range r, bool f32, int nq, int nt) {
+    for (uint32_t pos = r.begin & ~15u; pos < r.end; pos += 16 * (uint32_t)nt)
+        qk(b, pos, r.end, f32, nq, nt);
+}
+
+INLINE void pv_range(const struct attn_block *b, struct range r, float *const *o,
+                     const float *const *p, bool f32, int nq, int nv) {
+    size_t v = 0, n = b->pad / 16;
+    for (; v + (size_t)nv <= n; v += (size_t)nv)
+        pv(b, r, v, o, p, f32, nq, nv);
+    for (; v < n; v++)
+        pv(b, r, v, o, p, f32, nq, 1);
+}
+
+typedef void (*qk_fn)(const struct attn_block *b, struct range r);
+typedef void (*pv_fn)(const struct attn_block *b, struct range r, float *const *o,
+                      const float *const *p);
+
+#define ATTN_INSTANCE(nq)                                                                      \
+    static void qk_f16_##nq(const struct attn_block *b, struct range r) {                      \
+        qk_range(b, r, false, nq, ATTN_TILES_FOR(nq));                                         \
+    }                                                                                          \
+    static void qk_f32_##nq(const struct attn_block *b, struct range r) {                      \
+        qk_range(b, r, true, nq, ATTN_TILES_FOR(nq));                                          \
+    }                                                                                          \
+    static void pv_f16_##nq(const struct attn_block *b, struct range r, float *const *o,       \
+                            const float *const *p) {                                           \
+        pv_range(b, r, o, p, false, nq, ATTN_VECTORS_FOR(nq));                                 \
+    }                                                                                          \
+    static void pv_f32_##nq(const struct attn_block *b, struct range r, float *const *o,       \
+                            const float *const *p) {                                           \
+        pv_range(b, r, o, p, true, nq, ATTN_VECTORS_FOR(nq));                                  \
+    }
+ATTN_INSTANCE(1)
+ATTN_INSTANCE(2)
+ATTN_INSTANCE(3)
+ATTN_INSTANCE(4)
+ATTN_INSTANCE(5)
+ATTN_INSTANCE(6)
+
+/* [f32 cache][queries] */
+static const qk_fn qk_by_queries[2][ATTN_BLOCK + 1] = {
+    {NULL, qk_f16_1, qk_f16_2, qk_f16_3, qk_f16_4, qk_f16_5, qk_f16_6},
+    {NULL, qk_f32_1, qk_f32_2, qk_f32_3, qk_f32_4, qk_f32_5, qk_f32_6},
+};
+static const pv_fn pv_by_queries[2][ATTN_BLOCK + 1] = {
+    {NULL, pv_f16_1, pv_f16_2, pv_f16_3, pv_f16_4, pv_f16_5, pv_f16_6},
+    {NULL, pv_f32_1, pv_f32_2, pv_f32_3, pv_f32_4, pv_f32_5, pv_f32_6},
+};
+
+/* Logits of positions r become probabilities; lanes beside r become 0. */
+static void softmax_range(const struct attn_args *a, float *p, struct range r, float *m,
+                          float *l) {
+    uint32_t from = r.begin % ATTN_SPAN, to = from + (r.end - r.begin);
+    const v16 lowest = v16_set(-INFINITY), scale = v16_set(a->scale);
+    const v16 softcap = v16_set(a->softcap);
+    v16 largest = lowest, sum = v16_zero();
+    for (uint32_t at = from & ~15u; at < to; at += 16) {
+        v16 v = v16_mul(v16_load(p + at), scale);
+        if (a->softcap != 0)
+            v = v16_mul(softcap, v16_tanh(v16_div(v, softcap)));
+        v = v16_keep(v, MAX(from, at) - at, MIN(to - at, 16), lowest);
+        largest = v16_max(v, largest);
+        v16_store(p + at, v);
+    }
+    *m = v16_largest(largest);
+    for (uint32_t at = from & ~15u; at < to; at += 16) {
+        v16 v = v16_exp(v16_sub(v16_load(p + at), v16_set(*m)));
+        v = v16_keep(v, MAX(from, at) - at, MIN(to - at, 16), v16_zero());
+        sum = v16_add(sum, v);
+        v16_store(p + at, v);
+    }
+    *l = v16_sum(sum);
+}
+
+/* The running span of query i joins the spans before it. */
+static void merge_span(struct attn_block *b, uint32_t i, float m, float l) {
+    float *total = b->total + i * b->pad;
+    const float *o = b->o + i * b->pad;
+    if (!b->started[i]) {
+        memcpy(total, o, b->pad * sizeof *o);
+        b->m[i] = m;
+        b->l[i] = l;
+        b->started[i] = true;
+        return;
+    }
+    float largest = m > b->m[i] ? m : b->m[i];
+    float before = exact_exp(b->m[i] - largest), now = exact_exp(m - largest);
+    b->m[i] = largest;
+    b->l[i] = fmaf(b->l[i], before, l * now);
+    for (size_t d = 0; d < b->pad; d += 16)
+        v16_store(total + d, v16_fma(v16_load(total + d), v16_set(before),
+                                     v16_mul(v16_load(o + d), v16_set(now))));
+}
+
+/* o = p V for every query of the span. The positions that all of them read are walked once;
+ * what a query reads before and after these (the causal edge), it walks alone. */
+static void span_values(struct attn_block *b, uint32_t span_begin) {
+    const pv_fn *pv_by = pv_by_queries[b->a->shape->f32];
+    float *o[ATTN_BLOCK];
+    const float *p[ATTN_BLOCK];
+    struct range own[ATTN_BLOCK], common = {0, UINT32_MAX};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct range r = range_in_span(&b->queries[i], span_begin);
+        if (r.begin >= r.end)
+            continue;
+        o[n] = b->o + i * b->pad;
+        p[n] = b->p + i * ATTN_SPAN;
+        own[n++] = r;
+        common = (struct range){MAX(common.begin, r.begin), MIN(common.end, r.end)};
+    }
+    if (n == 0)
+        return;
+    bool shared = common.begin < common.end;
+    for (uint32_t i = 0; i < n; i++)
+        pv_by[1](b, shared ? (struct range){own[i].begin, common.begin} : own[i], o + i, p + i);
+    if (!shared)
+        return;
+    pv_by[n](b, common, o, p);
+    for (uint32_t i = 0; i < n; i++)
+        pv_by[1](b, (struct range){common.end, own[i].end}, o + i, p + i);
+}
+
+static void attend_span(struct attn_block *b, uint32_t span_begin, struct range all) {
+    float m[ATTN_BLOCK], l[ATTN_BLOCK];
+    qk_by_queries[b->a->shape->f32][b->n](b, all);
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct range r = range_in_span(&b->queries[i], span_begin);
+        if (r.begin < r.end)
+            softmax_range(b->a, b->p + i * ATTN_SPAN, r, &m[i], &l[i]);
+    }
+    memset(b->o, 0, b->n * b->pad * sizeof *b->o);
+    span_values(b, span_begin);
+    for (uint32_t i = 0; i < b->n; i++) {
+        struct range r = range_in_span(&b->queries[i], span_begin);
+        if (r.begin < r.end)
+            merge_span(b, i, m[i], l[i]);
+    }
+}
+
+static void finish_query(struct attn_block *b, uint32_t i) {
+    const struct attn_query *q = &b->queries[i];
+    if (q->sink != -INFINITY) {
+        memset(b->o + i * b->pad, 0, b->pad * sizeof *b->o);
+        merge_span(b, i, q->sink, 1.0f);
+    }
+    const v16 l = v16_set(b->l[i]);
+    for (size_t d = 0; d < b->a->shape->v_dim; d += 16)
+        v16_store_n(q->out + d, v16_div(v16_load(b->total + i * b->pad + d), l),
+                    MIN(b->a->shape->v_dim - d, 16));
+}
+
+static void attend_block(struct attn_block *b) {
+    struct range all = {UINT32_MAX, 0};
+    for (uint32_t i = 0; i < b->n; i++) {
+        const struct attn_query *q = &b->queries[i];
+        if (q->begin < q->end)
+            all = (struct range){MIN(all.begin, q->begin), MAX(all.end, q->end)};
+    }
+    memset(b->total, 0, b->n * b->pad * sizeof *b->total);
+    for (uint32_t s = all.begin / ATTN_SPAN * ATTN_SPAN; s < all.end; s += ATTN_SPAN)
+        attend_span(b, s, (struct range){MAX(all.begin, s), MIN(all.end, s + ATTN_SPAN)});
+    for (uint32_t i = 0; i < b->n; i++)
+        finish_query(b, i);
+}
+
+static void attention(const struct attn_args *a) {
+    const struct kv_shape *s = a->shape;
+    struct attn_block b = {.a = a, .pad = v_pad(s), .head_at = a->kv_head * kv_head_bytes(s)};
+    b.v_at = b.head_at + (size_t)KV_PAGE * s->k_dim * (s->f32 ? 4 : 2);
+    b.p = a->scratch;
+    b.o = b.p + ATTN_BLOCK * ATTN_SPAN;
+    b.total = b.o + ATTN_BLOCK * b.pad;
+    for (uint32_t i = 0; i < a->n_queries; i += b.n) {
+        uint32_t left = a->n_queries - i;
+        b.n = (uint32_t)div_up(left, div_up(left, ATTN_BLOCK));
+        b.queries = a->queries + i;
+        memset(b.l, 0, sizeof b.l);
+        memset(b.started, 0, sizeof b.started);
+        attend_block(&b);
+    }
+}

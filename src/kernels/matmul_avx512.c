@@ -1,0 +1,636 @@
+/* matmul_avx512.c: micro-kernels for AVX-512 with VNNI. A register is one tile's 16 rows.
+ *
+ * One body per family of types, compiled for m tiles x n tokens: each weight vector is loaded
+ * once and meets n broadcast activations; every sum stays in a register. vpdpbusd wants
+ * unsigned x signed, so weights are stored with a bias and a block's integer sum starts at
+ * -bias * (sum of the block's activations). */
+#include "kernels/matmul_avx512.h"
+
+#include "base/util.h"
+#include "kernels/simd.h"
+#include "kernels/tile_driver.h"
+#include "kernels/tile_walk.h"
+
+#include <immintrin.h>
+
+/* One token: how far ahead of the weights in use the next are asked for, in blocks and in each of
+ * the four tiles of floats side by side (measured on Zen 5: 4 to 8 KiB in all). */
+#define PREFETCH_BYTES 8192
+#define FLOAT_PREFETCH_BYTES 2048
+
+INLINE __m512i load(const uint8_t *p) {
+    return _mm512_loadu_si512(p);
+}
+
+INLINE __m512 load_f16(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+
+INLINE __m512i broadcast_4(const int8_t *p) {
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm512_set1_epi32(x);
+}
+
+/* Asks for the bytes that a later iteration (one token) or a later call (several) loads; they may
+ * lie beyond the matrix. */
+INLINE void prefetch_run(const struct mm_call *c, int n, const uint8_t *p, size_t bytes) {
+    UNROLL
+    for (size_t at = 0; at < bytes; at += CACHE_LINE) {
+        if (n == 1)
+            _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
+        else
+            _mm_prefetch((const char *)((uintptr_t)p + at + c->next), _MM_HINT_T1);
+    }
+}
+
+/* True if it is this call's turn to ask for a block; left: how many blocks are others'. */
+INLINE bool its_turn(const struct mm_call *c, int n, uint32_t *left) {
+    if (n == 1)
+        return true;
+    if ((*left)-- != 0)
+        return false;
+    *left = c->n_turns - 1;
+    return true;
+}
+
+/* acc[tile][token]: the sums of a call. */
+
+INLINE void acc_zero(int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int i = 0; i < m; i++)
+        UNROLL
+    for (int t = 0; t < n; t++)
+        acc[i][t] = _mm512_setzero_ps();
+}
+
+/* sum[0..15] = (or +=, unless first) x in fixed point. docs/numerics.md: to the nearest multiple of
+ * 2^-24, saturated; NaN takes the upper limit (min and max give their second operand). */
+INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool first) {
+    x = _mm512_min_ps(x, _mm512_set1_ps(FIXED_LIMIT));
+    x = _mm512_max_ps(x, _mm512_set1_ps(-FIXED_LIMIT));
+    x = _mm512_mul_ps(x, _mm512_set1_ps(1 << FIXED_BITS));
+    __m512i lo = _mm512_cvtps_epi64(_mm512_castps512_ps256(x));
+    __m512i hi = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(x, 1));
+    if (!first) {
+        lo = _mm512_add_epi64(lo, _mm512_loadu_si512(sum));
+        hi = _mm512_add_epi64(hi, _mm512_loadu_si512(sum + 8));
+    }
+    _mm512_storeu_si512(sum, lo);
+    _mm512_storeu_si512(sum + 8, hi);
+}
+
+/* The sums of the segment that ends at column `end` are complete. */
+INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
+                      __m512 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        if ((uint32_t)i >= c->n_tiles)
+            return;
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            size_t at = (size_t)t * c->ldy + (size_t)i * TILE_ROWS;
+            if (c->fixed != NULL)
+                fixed_accumulate(c->fixed + at, acc[i][t], end == c->seg_cols);
+            else
+                _mm512_storeu_ps(c->y + at, acc[i][t]);
+        }
+    }
+}
+
+/* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
+
+INLINE __m512 load_floats(enum qtype type, const uint8_t *p) {
+    if (type == QT_F32)
+        return _mm512_loadu_ps(p);
+    if (type == QT_F16)
+        return load_f16(p);
+    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+}
+
+INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    const size_t col_bytes = tile_col_bytes(type);
+    const float *x = c->f;
+    size_t col = 0;
+    uint32_t left = c->turn;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (; col < end; col++, x += c->gs) {
+            __m512 w[MM_MAX_TILES];
+            bool ask = its_turn(c, n, &left);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                const uint8_t *p = c->w[i] + col * col_bytes;
+                w[i] = load_floats(type, p);
+                if (ask)
+                    prefetch_run(c, n, p, CACHE_LINE);
+            }
+            UNROLL
+            for (int t = 0; t < n; t++) {
+                __m512 xt = _mm512_set1_ps(x[t]);
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    acc[i][t] = _mm512_fmadd_ps(w[i], xt, acc[i][t]);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* acc += the next n_cols columns of a tile. */
+INLINE __m512 add_columns(enum qtype type, const uint8_t *p, const float *x, size_t gs,
+                          size_t n_cols, __m512 acc) {
+    const size_t col_bytes = tile_col_bytes(type);
+    UNROLL
+    for (size_t i = 0; i < n_cols; i++) {
+        if (i * col_bytes % CACHE_LINE == 0)
+            _mm_prefetch((const char *)((uintptr_t)p + i * col_bytes + FLOAT_PREFETCH_BYTES),
+                         _MM_HINT_T0);
+        acc = _mm512_fmadd_ps(load_floats(type, p + i * col_bytes), _mm512_set1_ps(x[i * gs]),
+                              acc);
+    }
+    return acc;
+}
+
+/* One token. The FMAs of a row wait for each other, so four tiles take turns; by 8 columns, since
+ * memory likes long runs. */
+INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
+    enum { M = 4, RUN = 8 };
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    const size_t col_bytes = tile_col_bytes(type), gs = c->gs;
+    size_t col = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(M, 1, acc);
+        for (; col + RUN <= end; col += RUN)
+            UNROLL
+        for (int i = 0; i < M; i++)
+            acc[i][0] = add_columns(type, c->w[i] + col * col_bytes, c->f + col * gs, gs, RUN,
+                                    acc[i][0]);
+        for (; col < end; col++)
+            UNROLL
+        for (int i = 0; i < M; i++)
+            acc[i][0] =
+                add_columns(type, c->w[i] + col * col_bytes, c->f + col * gs, gs, 1, acc[i][0]);
+        acc_store(c, M, 1, end, acc);
+    }
+}
+
+/* ---- integer dot products --------------------------------------------------------------- */
+
+INLINE __m512i shift_right(__m512i v, int bits) {
+    return bits >= 0 ? _mm512_srli_epi16(v, (unsigned)bits)
+                     : _mm512_slli_epi16(v, (unsigned)-bits);
+}
+
+/* Vector j of 8 (columns 4j to 4j+3) of a block's codes. p: the block's vectors. */
+INLINE __m512i codes(enum qtype type, const uint8_t *p, int j) {
+    const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
+    if (low == 8)
+        return load(p + TILE_VECTOR * j);
+    __m512i w = low == 4 ? shift_right(load(p + TILE_VECTOR * (j % 4)), j / 4 * 4)
+                         : shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
+    w = _mm512_and_si512(w, _mm512_set1_epi8((char)((1 << low) - 1)));
+    p += TILE_VECTOR * low;
+    if (high == 1) {
+        __m512i bit = shift_right(load(p), j - low);
+        w = _mm512_or_si512(w, _mm512_and_si512(bit, _mm512_set1_epi8((char)(1 << low))));
+    }
+    if (high == 2) {
+        __m512i bits = shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2 - low);
+        w = _mm512_or_si512(w, _mm512_and_si512(bits, _mm512_set1_epi8((char)(3 << low))));
+    }
+    return w;
+}
+
+/* What unpack() exceeds the weights by, as a power of two; -1: nothing. */
+INLINE int operand_bias_log2(enum qtype type) {
+    return has_table(type) ? 7 : bias_log2(type);
+}
+
+/* The weights as unsigned bytes, biased: codes, or what a table has for them. */
+INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
+    __m512i w = codes(type, p, j);
+    if (!has_table(type))
+        return w;
+    __m128i values = _mm_loadu_si128((const __m128i *)tile_formats[type].values);
+    values = _mm_xor_si128(values, _mm_set1_epi8(-128));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
+}
+
+/* Blocks whose starting sums are made at once: few instructions each, and none in the block,
+ * where every one would take a turn from vpdpbusd. */
+#define BIAS_BLOCKS 8
+#define BIAS_ROOM (BIAS_BLOCKS * ACT_GROUP + 16)
+
+/* start[i] = -bias * sum[i], n of them: where the integer sums of blocks begin. */
+INLINE void fill_starts(enum qtype type, const int32_t *sum, size_t n, int32_t *start) {
+    if (operand_bias_log2(type) < 0)
+        return;
+    for (size_t i = 0; i < n; i += 16) {
+        __mmask16 mask = (__mmask16)(n - i >= 16 ? 0xffff : (1u << (n - i)) - 1);
+        __m512i v = _mm512_maskz_loadu_epi32(mask, sum + i);
+        v = _mm512_slli_epi32(v, (unsigned)operand_bias_log2(type));
+        _mm512_store_si512(start + i, _mm512_sub_epi32(_mm512_setzero_si512(), v));
+    }
+}
+
+/* dot[i][t] = the block's exact integer sums, from starts[t] where the operands have a bias. A
+ * single token gets two chains of vpdpbusd. */
+INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, const int8_t *q,
+                      const int32_t *starts, __m512i (*dot)[MM_MAX_TOKENS]) {
+    __m512i odd[MM_MAX_TILES];
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        __m512i start = _mm512_setzero_si512();
+        if (operand_bias_log2(type) >= 0)
+            start = _mm512_set1_epi32(starts[t]);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            dot[i][t] = start;
+    }
+    UNROLL
+    for (int i = 0; i < m; i++)
+        odd[i] = _mm512_setzero_si512();
+    UNROLL
+    for (int v = 0; v < 4; v++) {
+        __m512i lo[MM_MAX_TILES], hi[MM_MAX_TILES];
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            lo[i] = unpack(type, w[i], v);
+            hi[i] = unpack(type, w[i], v + 4);
+        }
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m512i x = broadcast_4(q + t * ACT_BLOCK + 4 * v);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], lo[i], x);
+        }
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m512i x = broadcast_4(q + t * ACT_BLOCK + 16 + 4 * v);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                if (n == 1)
+                    odd[i] = _mm512_dpbusd_epi32(odd[i], hi[i], x);
+                else
+                    dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], hi[i], x);
+            }
+        }
+    }
+    if (n == 1)
+        UNROLL
+    for (int i = 0; i < m; i++)
+        dot[i][0] = _mm512_add_epi32(dot[i][0], odd[i]);
+}
+
+INLINE __m512 load_u8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+INLINE __m512 load_i8(const uint8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+
+/* 2^(e - 128) */
+INLINE __m512 load_e8m0(const uint8_t *p) {
+    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
+    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
+}
+
+/* acc += dot * (d * dx), in kernels.h's order */
+INLINE void add_dots(int m, int n, __m512i (*dot)[MM_MAX_TOKENS], const __m512 *d,
+                     const float *dx, __m512 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        __m512 dt = _mm512_set1_ps(dx[t]);
+        UNROLL
+        for (int i = 0; i < m; i++)
+            acc[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), _mm512_mul_ps(d[i], dt),
+                                        acc[i][t]);
+    }
+}
+
+/* Types whose blocks have scales of their own, before the vectors. */
+INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    const size_t block_bytes = tile_block_bytes(type), gs = c->gs;
+    const int8_t *q = c->q;
+    const float *d = c->d, *s = c->s;
+    const int32_t *sum = c->sum;
+    _Alignas(64) int32_t starts[BIAS_ROOM];
+    size_t at = 0, n_blocks = c->seg_cols / ACT_BLOCK;
+    uint32_t left = c->turn;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (size_t b = 0; b < n_blocks; b++) {
+            if (b % BIAS_BLOCKS == 0)
+                fill_starts(type, sum, (MIN(n_blocks - b, BIAS_BLOCKS) - 1) * gs + (size_t)n,
+                            starts);
+            __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+            const uint8_t *vectors[MM_MAX_TILES];
+            __m512 dw[MM_MAX_TILES];
+            bool ask = its_turn(c, n, &left);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                vectors[i] = c->w[i] + at + tile_codes_at(type);
+                if (ask)
+                    prefetch_run(c, n, c->w[i] + at, block_bytes);
+            }
+            dot_block(type, m, n, vectors, q, starts + b % BIAS_BLOCKS * gs, dot);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                dw[i] = scales_of(type) == TILE_E8M0 ? load_e8m0(c->w[i] + at)
+                                                     : load_f16(c->w[i] + at);
+            add_dots(m, n, dot, dw, d, acc);
+            if (scales_of(type) == TILE_D_M)
+                UNROLL
+            for (int i = 0; i < m; i++) {
+                __m512 mw = load_f16(c->w[i] + at + 2 * TILE_ROWS);
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[i][t] = _mm512_fmadd_ps(mw, _mm512_set1_ps(s[t]), acc[i][t]);
+            }
+            at += block_bytes;
+            q += gs * ACT_BLOCK;
+            d += gs;
+            s += gs;
+            sum += gs;
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- types with superblocks, in parts --------------------------------------------------- */
+
+/* d of a part, times the type's factor. */
+INLINE __m512 load_super_d(enum qtype type, const uint8_t *part) {
+    float factor = tile_formats[type].d_factor;
+    __m512 d = load_f16(part);
+    return factor != 0 ? _mm512_mul_ps(d, _mm512_set1_ps(factor)) : d;
+}
+
+/* Asks for the scales of a part to come. */
+INLINE void prefetch_header(const struct mm_call *c, int n, enum qtype type,
+                            const uint8_t *part) {
+    if (n == 1 || c->turn == 0)
+        prefetch_run(c, n, part, tile_part_header(type, QK_K / ACT_BLOCK));
+}
+
+/* A scale, and perhaps a minimum, for a block: integers times the superblock's d and dmin. */
+INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    const bool has_min = scales_of(type) == TILE_SCALE_MIN;
+    uint32_t b = 0, left = c->turn;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        while (b < end / ACT_BLOCK) {
+            struct part part = part_of(c, type, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            __m512 d[MM_MAX_TILES], dmin[MM_MAX_TILES];
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                d[i] = load_super_d(type, c->w[i] + part.at);
+                dmin[i] = load_f16(c->w[i] + part.at + 2 * TILE_ROWS);
+                prefetch_header(c, n, type, c->w[i] + part.at);
+            }
+            for (; b < stop; b++) {
+                __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+                const uint8_t *vectors[MM_MAX_TILES];
+                uint32_t k = b - part.first;
+                bool ask = its_turn(c, n, &left);
+                const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
+                const float *dx = c->d + (size_t)b * c->gs, *sx = c->s + (size_t)b * c->gs;
+                UNROLL
+                for (int i = 0; i < m; i++) {
+                    vectors[i] = c->w[i] + part.at + tile_part_header(type, part.n) +
+                                 k * tile_block_bytes(type);
+                    if (ask)
+                        prefetch_run(c, n, vectors[i], tile_block_bytes(type));
+                }
+                _Alignas(64) int32_t starts[16];
+                fill_starts(type, c->sum + (size_t)b * c->gs, (size_t)n, starts);
+                dot_block(type, m, n, vectors, q, starts, dot);
+                __m512 scale[MM_MAX_TILES], min[MM_MAX_TILES];
+                UNROLL
+                for (int i = 0; i < m; i++) {
+                    const uint8_t *scales = c->w[i] + part.at + TILE_VECTOR;
+                    scale[i] = _mm512_mul_ps(d[i], load_i8(scales + k * TILE_ROWS));
+                    if (has_min)
+                        min[i] =
+                            _mm512_mul_ps(dmin[i], load_u8(scales + (part.n + k) * TILE_ROWS));
+                }
+                add_dots(m, n, dot, scale, dx, acc);
+                if (has_min)
+                    UNROLL
+                for (int t = 0; t < n; t++) {
+                    __m512 st = _mm512_set1_ps(sx[t]);
+                    UNROLL
+                    for (int i = 0; i < m; i++)
+                        acc[i][t] = _mm512_fnmadd_ps(min[i], st, acc[i][t]);
+                }
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* For each half of n tokens' blocks, out[(2 * t + half) * 4]: what the half's integer sum starts at,
+ * -bias times the sum of its activations; where there is no bias, the sum itself. */
+INLINE void half_sums(enum qtype type, const int8_t *q, int n, int32_t *out) {
+    const __m512i ones = _mm512_set1_epi8(1);
+    UNROLL
+    for (int t = 0; t < n; t += 2) {
+        const int8_t *p = q + t * ACT_BLOCK;
+        __m512i x = t + 1 < n ? _mm512_loadu_si512(p)
+                              : _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)p));
+        __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, x);
+        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
+        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
+        if (operand_bias_log2(type) >= 0)
+            s = _mm512_sub_epi32(_mm512_setzero_si512(),
+                                 _mm512_slli_epi32(s, (unsigned)operand_bias_log2(type)));
+        _mm512_store_si512(out + t * 8, s);
+    }
+}
+
+/* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below 2^24 in
+ * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
+INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *const *vectors,
+                     const int8_t *q, const int32_t *sums, const __m512 *scale,
+                     __m512 (*f)[MM_MAX_TOKENS]) {
+    __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+    UNROLL
+    for (int t = 0; t < n; t++)
+        UNROLL
+    for (int i = 0; i < m; i++)
+        dot[i][t] = operand_bias_log2(type) >= 0 ? _mm512_set1_epi32(sums[(2 * t + half) * 4])
+                                                 : _mm512_setzero_si512();
+    UNROLL
+    for (int v = 0; v < 4; v++) {
+        __m512i w[MM_MAX_TILES];
+        UNROLL
+        for (int i = 0; i < m; i++)
+            w[i] = unpack(type, vectors[i], 4 * half + v);
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m512i x = broadcast_4(q + t * ACT_BLOCK + 16 * half + 4 * v);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], w[i], x);
+        }
+    }
+    UNROLL
+    for (int t = 0; t < n; t++)
+        UNROLL
+    for (int i = 0; i < m; i++)
+        f[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), scale[i], f[i][t]);
+}
+
+/* acc[t] -= (min0 * sum0 + min1 * sum1) * (dmin * dx), for one tile of a type without bias. */
+INLINE void subtract_mins(int n, const uint8_t *mins, const int32_t *sums, __m512 dmin,
+                          const float *dx, __m512 *acc) {
+    __m512 min0 = load_u8(mins), min1 = load_u8(mins + TILE_ROWS);
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        __m512 sum0 = _mm512_set1_ps((float)sums[8 * t]);
+        __m512 sum1 = _mm512_set1_ps((float)sums[8 * t + 4]);
+        __m512 below = _mm512_fmadd_ps(min1, sum1, _mm512_mul_ps(min0, sum0)); /* exact */
+        acc[t] = _mm512_fnmadd_ps(below, _mm512_mul_ps(dmin, _mm512_set1_ps(dx[t])), acc[t]);
+    }
+}
+
+/* A scale, and perhaps a minimum, for each half of a block. */
+INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    uint32_t b = 0, left = c->turn;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        while (b < end / ACT_BLOCK) {
+            struct part part = part_of(c, type, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            __m512 d[MM_MAX_TILES];
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                d[i] = load_super_d(type, c->w[i] + part.at);
+                prefetch_header(c, n, type, c->w[i] + part.at);
+            }
+            for (; b < stop; b++) {
+                const uint8_t *vectors[MM_MAX_TILES];
+                __m512 scale0[MM_MAX_TILES], scale1[MM_MAX_TILES];
+                __m512 f[MM_MAX_TILES][MM_MAX_TOKENS];
+                _Alignas(64) int32_t sums[8 * (MM_MAX_TOKENS + 1)];
+                uint32_t k = b - part.first;
+                bool ask = its_turn(c, n, &left);
+                const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
+                const float *dx = c->d + (size_t)b * c->gs;
+                half_sums(type, q, n, sums);
+                UNROLL
+                for (int i = 0; i < m; i++) {
+                    const uint8_t *scales = c->w[i] + part.at + TILE_VECTOR + 2 * k * TILE_ROWS;
+                    scale0[i] = load_i8(scales);
+                    scale1[i] = load_i8(scales + TILE_ROWS);
+                    vectors[i] = c->w[i] + part.at + tile_part_header(type, part.n) +
+                                 k * tile_block_bytes(type);
+                    if (ask)
+                        prefetch_run(c, n, vectors[i], tile_block_bytes(type));
+                }
+                acc_zero(m, n, f);
+                dot_half(type, 0, m, n, vectors, q, sums, scale0, f);
+                dot_half(type, 1, m, n, vectors, q, sums, scale1, f);
+                UNROLL
+                for (int t = 0; t < n; t++) {
+                    __m512 dt = _mm512_set1_ps(dx[t]);
+                    UNROLL
+                    for (int i = 0; i < m; i++)
+                        acc[i][t] =
+                            _mm512_fmadd_ps(f[i][t], _mm512_mul_ps(d[i], dt), acc[i][t]);
+                }
+                if (scales_of(type) == TILE_HALVES_MIN)
+                    UNROLL
+                for (int i = 0; i < m; i++) {
+                    const uint8_t *head = c->w[i] + part.at;
+                    subtract_mins(n, head + TILE_VECTOR + 2 * (part.n + k) * TILE_ROWS, sums,
+                                  load_f16(head + 2 * TILE_ROWS), dx, acc[i]);
+                }
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------ */
+
+#define INSTANCE(family, type, m, n)                                   \
+    static void family##_##type##_##m##x##n(const struct mm_call *c) { \
+        family(c, QT_##type, m, n);                                    \
+    }
+
+#define BLOCK_INSTANCES(family, type)                                                  \
+    INSTANCE(family, type, 1, 1)                                                       \
+    INSTANCE(family, type, 2, 2)                                                       \
+    INSTANCE(family, type, 2, 3)                                                       \
+    INSTANCE(family, type, 2, 4)                                                       \
+    INSTANCE(family, type, 2, 5)                                                       \
+    INSTANCE(family, type, 2, 6)                                                       \
+    static const struct mm_kernels type##_kernels = {                                  \
+        .one = family##_##type##_1x1,                                                  \
+        .one_tiles = 1,                                                                \
+        .many = {NULL, NULL, family##_##type##_2x2, family##_##type##_2x3,             \
+                 family##_##type##_2x4, family##_##type##_2x5, family##_##type##_2x6}, \
+        .many_tiles = 2,                                                               \
+        .max_tokens = 6,                                                               \
+    };
+
+#define FLOAT_INSTANCES(type)                                                             \
+    static void mm_float_one_##type(const struct mm_call *c) {                            \
+        mm_float_one(c, QT_##type);                                                       \
+    }                                                                                     \
+    INSTANCE(mm_float, type, 2, 2)                                                        \
+    INSTANCE(mm_float, type, 2, 3)                                                        \
+    INSTANCE(mm_float, type, 2, 4)                                                        \
+    INSTANCE(mm_float, type, 2, 5)                                                        \
+    INSTANCE(mm_float, type, 2, 6)                                                        \
+    INSTANCE(mm_float, type, 2, 7)                                                        \
+    INSTANCE(mm_float, type, 2, 8)                                                        \
+    INSTANCE(mm_float, type, 2, 9)                                                        \
+    INSTANCE(mm_float, type, 2, 10)                                                       \
+    INSTANCE(mm_float, type, 2, 11)                                                       \
+    INSTANCE(mm_float, type, 2, 12)                                                       \
+    static const struct mm_kernels type##_kernels = {                                     \
+        .one = mm_float_one_##type,                                                       \
+        .one_tiles = 4,                                                                   \
+        .many = {NULL, NULL, mm_float_##type##_2x2, mm_float_##type##_2x3,                \
+                 mm_float_##type##_2x4, mm_float_##type##_2x5, mm_float_##type##_2x6,     \
+                 mm_float_##type##_2x7, mm_float_##type##_2x8, mm_float_##type##_2x9,     \
+                 mm_float_##type##_2x10, mm_float_##type##_2x11, mm_float_##type##_2x12}, \
+        .many_tiles = 2,                                                                  \
+        .max_tokens = 12,                                                                 \
+    };
+
+#define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
+#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
+#define HALVES_TYPE(type) BLOCK_INSTANCES(mm_halves, type)
+TILE_FLOAT_TYPES(FLOAT_INSTANCES)
+TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_SUPER_TYPES(SUPER_TYPE)
+TILE_HALVES_TYPES(HALVES_TYPE)
+
+#define ENTRY(type) [QT_##type] = &type##_kernels,
+static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(
+    ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+
+void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                   uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive(kernels_of[w->type], w, x, y, ldy, tile_begin, tile_end);
+}
+
+void matmul_fixed_avx512(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);
+}

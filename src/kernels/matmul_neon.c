@@ -1,0 +1,431 @@
+/* matmul_neon.c: micro-kernels for arm64 with dot product. A tile's 16 rows are four registers, its
+ * quarters: four rows of four columns each, which is what sdot multiplies with four activations of one
+ * token. Weights become signed bytes before they are multiplied, so that no bias remains. */
+#include "kernels/matmul_neon.h"
+
+#include "base/util.h"
+#include "kernels/simd.h"
+#include "kernels/tile_driver.h"
+#include "kernels/tile_walk.h"
+
+#include <arm_neon.h>
+#include <math.h>
+
+#define QUARTERS 4
+#define QUARTER_ROWS 4
+
+/* acc[quarter][token]: the sums of a call. */
+INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++)
+        UNROLL
+    for (int t = 0; t < n; t++)
+        acc[r][t] = vdupq_n_f32(0);
+}
+
+/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
+static int64_t fixed_of(float x) {
+    x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
+    x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
+    return llrintf(x * (1 << FIXED_BITS));
+}
+
+/* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
+INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t end,
+                          float32x4_t acc) {
+    size_t at = (size_t)t * c->ldy + (size_t)(i * TILE_ROWS + r * QUARTER_ROWS);
+    if (c->fixed == NULL) {
+        vst1q_f32(c->y + at, acc);
+        return;
+    }
+    float v[QUARTER_ROWS];
+    vst1q_f32(v, acc);
+    for (int k = 0; k < QUARTER_ROWS; k++)
+        c->fixed[at + k] = (end == c->seg_cols ? 0 : c->fixed[at + k]) + fixed_of(v[k]);
+}
+
+INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
+                      float32x4_t (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++)
+        UNROLL
+        for (int t = 0; t < n; t++)
+            store_quarter(c, 0, r, t, end, acc[r][t]);
+}
+
+/* ---- f32, f16, bf16: one FMA per column ------------------------------------------------- */
+
+INLINE float32x4_t load_f16(const uint8_t *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
+}
+
+INLINE float32x4_t load_floats(enum qtype type, const uint8_t *p) {
+    if (type == QT_F32)
+        return vreinterpretq_f32_u8(vld1q_u8(p));
+    if (type == QT_F16)
+        return load_f16(p);
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
+}
+
+INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
+    float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
+    const size_t col_bytes = tile_col_bytes(type);
+    const float *x = c->f;
+    size_t col = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(n, acc);
+        for (; col < end; col++, x += c->gs) {
+            const uint8_t *p = c->w[0] + col * col_bytes;
+            UNROLL
+            for (size_t r = 0; r < QUARTERS; r++) {
+                float32x4_t w = load_floats(type, p + r * col_bytes / QUARTERS);
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[r][t] = vfmaq_n_f32(acc[r][t], w, x[t]);
+            }
+        }
+        acc_store(c, n, end, acc);
+    }
+}
+
+/* One token: FMAs of a row wait for each other, so the rows of four tiles take turns. */
+INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
+    enum { M = 4 };
+    float32x4_t acc[M][QUARTERS];
+    const size_t col_bytes = tile_col_bytes(type);
+    size_t col = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        UNROLL
+        for (int i = 0; i < M; i++)
+            UNROLL
+            for (int r = 0; r < QUARTERS; r++)
+                acc[i][r] = vdupq_n_f32(0);
+        for (; col < end; col++) {
+            float x = c->f[col * c->gs];
+            UNROLL
+            for (int i = 0; i < M; i++) {
+                const uint8_t *p = c->w[i] + col * col_bytes;
+                UNROLL
+                for (size_t r = 0; r < QUARTERS; r++)
+                    acc[i][r] = vfmaq_n_f32(acc[i][r],
+                                            load_floats(type, p + r * col_bytes / QUARTERS), x);
+            }
+        }
+        UNROLL
+        for (int i = 0; i < M; i++)
+            if ((uint32_t)i < c->n_tiles)
+                UNROLL
+                for (int r = 0; r < QUARTERS; r++)
+                    store_quarter(c, i, r, 0, end, acc[i][r]);
+    }
+}
+
+/* ---- integer dot products --------------------------------------------------------------- */
+
+INLINE uint8x16_t shift_right(uint8x16_t v, int bits) {
+    return vshlq_u8(v, vdupq_n_s8((int8_t)-bits));
+}
+
+/* Vector j of 8 (columns 4j to 4j+3) of one quarter's codes. p: the block's vectors from this
+ * quarter's bytes on. */
+INLINE uint8x16_t codes(enum qtype type, const uint8_t *p, int j) {
+    const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
+    if (low == 8)
+        return vld1q_u8(p + TILE_VECTOR * j);
+    uint8x16_t w;
+    if (low == 4)
+        w = shift_right(vld1q_u8(p + TILE_VECTOR * (j % 4)), j / 4 * 4);
+    else
+        w = shift_right(vld1q_u8(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
+    w = vandq_u8(w, vdupq_n_u8((uint8_t)((1 << low) - 1)));
+    p += TILE_VECTOR * low;
+    if (high == 1) {
+        uint8x16_t bit = shift_right(vld1q_u8(p), j - low);
+        w = vorrq_u8(w, vandq_u8(bit, vdupq_n_u8((uint8_t)(1 << low))));
+    }
+    if (high == 2) {
+        uint8x16_t bits = shift_right(vld1q_u8(p + TILE_VECTOR * (j / 4)), j % 4 * 2 - low);
+        w = vorrq_u8(w, vandq_u8(bits, vdupq_n_u8((uint8_t)(3 << low))));
+    }
+    return w;
+}
+
+/* The weights that these codes stand for. */
+INLINE int8x16_t unpack(enum qtype type, const uint8_t *p, int j) {
+    uint8x16_t w = codes(type, p, j);
+    if (has_table(type))
+        return vqtbl1q_s8(vld1q_s8(tile_formats[type].values), w);
+    return vreinterpretq_s8_u8(vsubq_u8(w, vdupq_n_u8(tile_formats[type].bias)));
+}
+
+/* The lane must be written as a constant. */
+INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t w, int8x16_t x, int lane) {
+    switch (lane) {
+    case 0:
+        return vdotq_laneq_s32(sum, w, x, 0);
+    case 1:
+        return vdotq_laneq_s32(sum, w, x, 1);
+    case 2:
+        return vdotq_laneq_s32(sum, w, x, 2);
+    default:
+        return vdotq_laneq_s32(sum, w, x, 3);
+    }
+}
+
+/* dot[t] = exact sums of one quarter over the 16 columns of half a block. x[t]: these columns'
+ * activations. */
+INLINE void dot_half(enum qtype type, int half, int n, const uint8_t *vectors,
+                     const int8x16_t *x, int32x4_t *dot) {
+    UNROLL
+    for (int lane = 0; lane < 4; lane++) {
+        int8x16_t w = unpack(type, vectors, 4 * half + lane);
+        UNROLL
+        for (int t = 0; t < n; t++)
+            dot[t] = dot_lane(lane == 0 ? vdupq_n_s32(0) : dot[t], w, x[t], lane);
+    }
+}
+
+/* x[half][t]: a block's activations. */
+INLINE void load_x(int n, const int8_t *q, int8x16_t (*x)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        x[0][t] = vld1q_s8(q + t * ACT_BLOCK);
+        x[1][t] = vld1q_s8(q + t * ACT_BLOCK + 16);
+    }
+}
+
+/* The dot products of a whole block, in f32. */
+INLINE void dot_block(enum qtype type, int n, const uint8_t *vectors,
+                      int8x16_t (*x)[MM_MAX_TOKENS], float32x4_t *dot) {
+    int32x4_t half[2][MM_MAX_TOKENS];
+    dot_half(type, 0, n, vectors, x[0], half[0]);
+    dot_half(type, 1, n, vectors, x[1], half[1]);
+    UNROLL
+    for (int t = 0; t < n; t++)
+        dot[t] = vcvtq_f32_s32(vaddq_s32(half[0][t], half[1][t]));
+}
+
+/* ---- types whose blocks have scales of their own ------------------------------------------ */
+
+INLINE int32x4_t load_u8(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    uint16x8_t wide = vmovl_u8(vcreate_u8(word));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
+}
+
+INLINE int32x4_t load_i8(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    int16x8_t wide = vmovl_s8(vcreate_s8(word));
+    return vmovl_s16(vget_low_s16(wide));
+}
+
+/* 2^(e - 128) */
+INLINE float32x4_t load_e8m0(const uint8_t *p) {
+    int32x4_t e = load_u8(p);
+    int32x4_t normal = vshlq_n_s32(vsubq_s32(e, vdupq_n_s32(1)), 23);
+    int32x4_t subnormal = vshlq_s32(vdupq_n_s32(0x00200000), e);
+    return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), subnormal, normal));
+}
+
+INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
+    float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
+    size_t b = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(n, acc);
+        for (; b < end / ACT_BLOCK; b++) {
+            const uint8_t *w = c->w[0] + b * tile_block_bytes(type);
+            const float *dx = c->d + b * c->gs, *sx = c->s + b * c->gs;
+            int8x16_t x[2][MM_MAX_TOKENS];
+            load_x(n, c->q + b * c->gs * ACT_BLOCK, x);
+            UNROLL
+            for (int r = 0; r < QUARTERS; r++) {
+                float32x4_t dot[MM_MAX_TOKENS];
+                float32x4_t d = scales_of(type) == TILE_E8M0 ? load_e8m0(w + QUARTER_ROWS * r)
+                                                             : load_f16(w + 2 * QUARTER_ROWS * r);
+                dot_block(type, n, w + tile_codes_at(type) + 16 * r, x, dot);
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[r][t] = vfmaq_f32(acc[r][t], dot[t], vmulq_n_f32(d, dx[t]));
+                if (scales_of(type) != TILE_D_M)
+                    continue;
+                float32x4_t m = load_f16(w + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[r][t] = vfmaq_n_f32(acc[r][t], m, sx[t]);
+            }
+        }
+        acc_store(c, n, end, acc);
+    }
+}
+
+/* ---- types with superblocks, in parts ------------------------------------------------------ */
+
+/* Block k of a part of n, and its activations. */
+struct super_block {
+    const uint8_t *d, *scales, *vectors;
+    uint32_t k, n;
+    const int8_t *q;
+    const float *dx, *sx;
+};
+
+INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type,
+                                         const struct part *part, uint32_t b) {
+    const uint8_t *head = c->w[0] + part->at;
+    uint32_t k = b - part->first;
+    return (struct super_block){
+        .d = head,
+        .scales = head + TILE_VECTOR,
+        .vectors = head + tile_part_header(type, part->n) + k * tile_block_bytes(type),
+        .k = k,
+        .n = part->n,
+        .q = c->q + (size_t)b * c->gs * ACT_BLOCK,
+        .dx = c->d + (size_t)b * c->gs,
+        .sx = c->s + (size_t)b * c->gs,
+    };
+}
+
+/* d of quarter r, times the type's factor. */
+INLINE float32x4_t load_super_d(enum qtype type, const struct super_block *s, int r) {
+    float32x4_t d = load_f16(s->d + 2 * QUARTER_ROWS * r);
+    float factor = tile_formats[type].d_factor;
+    return factor != 0 ? vmulq_n_f32(d, factor) : d;
+}
+
+/* A scale, and perhaps a minimum, for a block. */
+INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
+                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
+    int8x16_t x[2][MM_MAX_TOKENS];
+    load_x(n, s->q, x);
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++) {
+        const uint8_t *rows = s->scales + QUARTER_ROWS * r;
+        float32x4_t scale = vmulq_f32(load_super_d(type, s, r),
+                                      vcvtq_f32_s32(load_i8(rows + s->k * TILE_ROWS)));
+        float32x4_t dot[MM_MAX_TOKENS];
+        dot_block(type, n, s->vectors + 16 * r, x, dot);
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[r][t] = vfmaq_f32(acc[r][t], dot[t], vmulq_n_f32(scale, s->dx[t]));
+        if (scales_of(type) != TILE_SCALE_MIN)
+            continue;
+        float32x4_t min = vmulq_f32(load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r),
+                                    vcvtq_f32_s32(load_u8(rows + (s->n + s->k) * TILE_ROWS)));
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[r][t] = vfmsq_f32(acc[r][t], min, vdupq_n_f32(s->sx[t]));
+    }
+}
+
+/* A scale, and perhaps a minimum, for each half of a block. */
+INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
+                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
+    int8x16_t x[2][MM_MAX_TOKENS];
+    load_x(n, s->q, x);
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++) {
+        const uint8_t *rows = s->scales + 2 * s->k * TILE_ROWS + QUARTER_ROWS * r;
+        int32x4_t sc0 = load_i8(rows), sc1 = load_i8(rows + TILE_ROWS);
+        float32x4_t d = load_super_d(type, s, r);
+        int32x4_t dot[2][MM_MAX_TOKENS];
+        dot_half(type, 0, n, s->vectors + 16 * r, x[0], dot[0]);
+        dot_half(type, 1, n, s->vectors + 16 * r, x[1], dot[1]);
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            int32x4_t sum = vmlaq_s32(vmulq_s32(sc0, dot[0][t]), sc1, dot[1][t]);
+            acc[r][t] = vfmaq_f32(acc[r][t], vcvtq_f32_s32(sum), vmulq_n_f32(d, s->dx[t]));
+        }
+        if (scales_of(type) != TILE_HALVES_MIN)
+            continue;
+        const uint8_t *mins = rows + 2 * s->n * TILE_ROWS;
+        int32x4_t min0 = load_u8(mins), min1 = load_u8(mins + TILE_ROWS);
+        float32x4_t dmin = load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            int32x4_t below = vmulq_n_s32(min0, vaddlvq_s8(x[0][t]));
+            below = vmlaq_n_s32(below, min1, vaddlvq_s8(x[1][t]));
+            acc[r][t] =
+                vfmsq_f32(acc[r][t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, s->dx[t]));
+        }
+    }
+}
+
+INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
+    float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
+    uint32_t b = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(n, acc);
+        while (b < end / ACT_BLOCK) {
+            struct part part = part_of(c, type, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            for (; b < stop; b++) {
+                struct super_block s = super_block_at(c, type, &part, b);
+                if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
+                    add_scaled(type, n, &s, acc);
+                else
+                    add_halves(type, n, &s, acc);
+            }
+        }
+        acc_store(c, n, end, acc);
+    }
+}
+
+/* ---- the table -------------------------------------------------------------------------- */
+
+#define INSTANCE(family, type, n)                                \
+    static void family##_##type##_##n(const struct mm_call *c) { \
+        family(c, QT_##type, n);                                 \
+    }
+
+#define BLOCK_INSTANCES(family, type)                                                        \
+    INSTANCE(family, type, 1)                                                                \
+    INSTANCE(family, type, 2)                                                                \
+    INSTANCE(family, type, 3)                                                                \
+    INSTANCE(family, type, 4)                                                                \
+    static const struct mm_kernels type##_kernels = {                                        \
+        .one = family##_##type##_1,                                                          \
+        .one_tiles = 1,                                                                      \
+        .many = {NULL, NULL, family##_##type##_2, family##_##type##_3, family##_##type##_4}, \
+        .many_tiles = 1,                                                                     \
+        .max_tokens = 4,                                                                     \
+    };
+
+#define FLOAT_INSTANCES(type)                                                               \
+    static void mm_float_one_##type(const struct mm_call *c) {                              \
+        mm_float_one(c, QT_##type);                                                         \
+    }                                                                                       \
+    INSTANCE(mm_float, type, 2)                                                             \
+    INSTANCE(mm_float, type, 3)                                                             \
+    INSTANCE(mm_float, type, 4)                                                             \
+    INSTANCE(mm_float, type, 5)                                                             \
+    INSTANCE(mm_float, type, 6)                                                             \
+    static const struct mm_kernels type##_kernels = {                                       \
+        .one = mm_float_one_##type,                                                         \
+        .one_tiles = 4,                                                                     \
+        .many = {NULL, NULL, mm_float_##type##_2, mm_float_##type##_3, mm_float_##type##_4, \
+                 mm_float_##type##_5, mm_float_##type##_6},                                 \
+        .many_tiles = 1,                                                                    \
+        .max_tokens = 6,                                                                    \
+    };
+
+#define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
+#define PARTS_TYPE(type) BLOCK_INSTANCES(mm_parts, type)
+TILE_FLOAT_TYPES(FLOAT_INSTANCES)
+TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_SUPER_TYPES(PARTS_TYPE)
+TILE_HALVES_TYPES(PARTS_TYPE)
+
+#define ENTRY(type) [QT_##type] = &type##_kernels,
+static const struct mm_kernels *const kernels_of[QT_N] = {
+    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+
+void matmul_neon(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                 uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive(kernels_of[w->type], w, x, y, ldy, tile_begin, tile_end);
+}
+
+void matmul_fixed_neon(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                       uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);
+}

@@ -1,0 +1,12 @@
+/* matmul_neon.h: the products of neon.c. Contracts: kernels.h. */
+#ifndef LOCKSTEP_KERNELS_MATMUL_NEON_H
+#define LOCKSTEP_KERNELS_MATMUL_NEON_H
+
+#include "kernels/kernels.h"
+
+void matmul_neon(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                 uint32_t tile_begin, uint32_t tile_end);
+void matmul_fixed_neon(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                       uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end);
+
+#endif

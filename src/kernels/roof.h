@@ -1,0 +1,23 @@
+/* roof.h: what this machine could do at most: the measure beside which our kernels are shown.
+ *
+ * Each roof is the rate of the best of several loops in the instruction set in use
+ * (kernels_select), on all threads of the pool at once. They take 0.1 to 1 s. */
+#ifndef LOCKSTEP_KERNELS_ROOF_H
+#define LOCKSTEP_KERNELS_ROOF_H
+
+#include "base/pool.h"
+
+#include <stddef.h>
+
+/* Reads buf [bytes] `rounds` times with each loop (numbers of streams, prefetch distances): the
+ * median over the rounds of the best loop, in GB/s. The buffer should lie on huge pages
+ * and be much larger than the caches. */
+double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int rounds);
+
+/* int8 multiply-add on registers: 2 operations each, in 10^9 operations/s. */
+double roof_int8_gops(struct pool *pool);
+
+/* f32 multiply-add on registers: 2 operations each, in 10^9 operations/s. */
+double roof_f32_gops(struct pool *pool);
+
+#endif

@@ -1,0 +1,452 @@
+/* scalar.c: the definition of every kernel, in plain C: one row, one token, one value at a time, in the
+ * order that docs/numerics.md and kernels.h write down. The ISA versions must give the same
+ * bits. Speed does not matter here. */
+#include "base/exact.h"
+#include "base/util.h"
+#include "kernels/kernels.h"
+#include "kernels/tiles.h"
+
+#include <math.h>
+
+/* ---- activations --------------------------------------------------------------------------- */
+
+/* Tokens in the group, and where token t lies in it. */
+static uint32_t group_size(const struct act *a, uint32_t group) {
+    return MIN(a->n_tokens - group * ACT_GROUP, (uint32_t)ACT_GROUP);
+}
+
+static int8_t quantize(float x, float inverse) {
+    float v = x * inverse;
+    v = v < 127.0f ? v : 127.0f; /* NaN becomes 127 */
+    v = v > -127.0f ? v : -127.0f;
+    return (int8_t)rintf(v);
+}
+
+static void pack_block(const struct act *a, const float *x, uint32_t group, uint32_t gs,
+                       uint32_t in, uint32_t block) {
+    size_t n_blocks = a->n_cols / ACT_BLOCK;
+    size_t at = (size_t)group * ACT_GROUP * n_blocks + (size_t)block * gs + in;
+    float amax = 0.0f;
+    for (uint32_t i = 0; i < ACT_BLOCK; i++)
+        amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
+    bool some = amax >= 1e-30f;
+    float d = some ? amax / 127.0f : 0.0f, inverse = some ? 127.0f / amax : 0.0f;
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < ACT_BLOCK; i++) {
+        int8_t q = some ? quantize(x[i], inverse) : 0;
+        a->q[at * ACT_BLOCK + i] = q;
+        sum += q;
+    }
+    a->d[at] = d;
+    a->sum[at] = sum;
+    a->s[at] = d * (float)sum;
+}
+
+static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
+                     uint32_t group_end, uint32_t block_begin, uint32_t block_end) {
+    for (uint32_t g = group_begin; g < group_end; g++) {
+        uint32_t gs = group_size(a, g);
+        for (uint32_t t = 0; t < gs; t++) {
+            const float *row = x + (size_t)(g * ACT_GROUP + t) * ldx;
+            for (uint32_t b = block_begin; b < block_end; b++) {
+                if (a->kind == ACT_Q8) {
+                    pack_block(a, row + (size_t)b * ACT_BLOCK, g, gs, t, b);
+                    continue;
+                }
+                uint32_t end = MIN((b + 1) * ACT_BLOCK, a->n_cols);
+                for (uint32_t c = b * ACT_BLOCK; c < end; c++)
+                    a->f[(size_t)g * ACT_GROUP * a->n_cols + (size_t)c * gs + t] = row[c];
+            }
+        }
+    }
+}
+
+/* ---- one row times one token, over columns [col_begin, col_end) ---------------------------- */
+
+/* One token's view of its packed activations. */
+struct token {
+    const struct act *a;
+    uint32_t gs;
+    size_t value0; /* of column 0 in f: columns lie gs apart */
+    size_t block0; /* of block 0 in d, sum, s and (times 32) q: blocks lie gs apart */
+};
+
+static struct token token_of(const struct act *a, uint32_t t) {
+    uint32_t g = t / ACT_GROUP;
+    return (struct token){
+        .a = a,
+        .gs = group_size(a, g),
+        .value0 = (size_t)g * ACT_GROUP * a->n_cols + t % ACT_GROUP,
+        .block0 = (size_t)g * ACT_GROUP * (a->n_cols / ACT_BLOCK) + t % ACT_GROUP,
+    };
+}
+
+static uint16_t get_u16(const uint8_t *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static float float_weight(enum qtype type, const uint8_t *tile, uint32_t col, uint32_t lane) {
+    const uint8_t *p = tile + col * tile_col_bytes(type) + lane * (type == QT_F32 ? 4 : 2);
+    float f;
+    if (type == QT_F16)
+        return f16_to_f32(get_u16(p));
+    if (type == QT_BF16)
+        return bf16_to_f32(get_u16(p));
+    memcpy(&f, p, sizeof f);
+    return f;
+}
+
+static float dot_floats(const struct wmat *w, const uint8_t *tile, uint32_t lane,
+                        const struct token *x, uint32_t col_begin, uint32_t col_end) {
+    float acc = 0.0f;
+    for (uint32_t c = col_begin; c < col_end; c++)
+        acc = fmaf(float_weight(w->type, tile, c, lane), x->a->f[x->value0 + (size_t)c * x->gs],
+                   acc);
+    return acc;
+}
+
+/* The code of column i (0..31) of a block whose vectors begin at p (kernels.h: packed weights). */
+static uint32_t block_code(const struct tile_format *f, const uint8_t *p, uint32_t lane,
+                           uint32_t i) {
+    uint32_t v = i / 4, byte = 4 * lane + i % 4, code;
+    if (f->low_bits == 8)
+        code = p[v * TILE_VECTOR + byte];
+    else if (f->low_bits == 4)
+        code = p[v % 4 * TILE_VECTOR + byte] >> (v < 4 ? 0 : 4) & 15;
+    else
+        code = p[v / 4 * TILE_VECTOR + byte] >> 2 * (v % 4) & 3;
+    p += f->low_bits * TILE_VECTOR;
+    if (f->high_bits == 2)
+        code |= (p[v / 4 * TILE_VECTOR + byte] >> 2 * (v % 4) & 3u) << f->low_bits;
+    else if (f->high_bits == 1)
+        code |= (p[byte] >> v & 1u) << f->low_bits;
+    return code;
+}
+
+static int32_t block_weight(const struct tile_format *f, const uint8_t *p, uint32_t lane,
+                            uint32_t i) {
+    uint32_t code = block_code(f, p, lane, i);
+    return f->values != NULL ? f->values[code] : (int32_t)code - f->bias;
+}
+
+/* Exact integer dot product of columns [i_begin, i_end) of a block. */
+static int32_t block_dot(enum qtype type, const uint8_t *p, uint32_t lane, const int8_t *q,
+                         uint32_t i_begin, uint32_t i_end) {
+    int32_t sum = 0;
+    for (uint32_t i = i_begin; i < i_end; i++)
+        sum += block_weight(&tile_formats[type], p, lane, i) * q[i];
+    return sum;
+}
+
+static int32_t half_sum(const int8_t *q) {
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < ACT_BLOCK / 2; i++)
+        sum += q[i];
+    return sum;
+}
+
+/* 2^(e - 128) */
+static float power_of_two(uint8_t e) {
+    return ldexpf(1.0f, e - 128);
+}
+
+static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32_t lane,
+                               const struct token *x, uint32_t col_begin, uint32_t col_end) {
+    enum tile_scales scales = tile_formats[w->type].scales;
+    float acc = 0.0f;
+    for (uint32_t b = col_begin / ACT_BLOCK; b < col_end / ACT_BLOCK; b++) {
+        const uint8_t *block = tile + b * tile_block_bytes(w->type);
+        size_t at = x->block0 + (size_t)b * x->gs;
+        float dw = scales == TILE_E8M0 ? power_of_two(block[lane])
+                                       : f16_to_f32(get_u16(block + 2 * lane));
+        int32_t dot = block_dot(w->type, block + tile_codes_at(w->type), lane,
+                                x->a->q + at * ACT_BLOCK, 0, ACT_BLOCK);
+        acc = fmaf((float)dot, dw * x->a->d[at], acc);
+        if (scales == TILE_D_M)
+            acc = fmaf(f16_to_f32(get_u16(block + 2 * TILE_ROWS + 2 * lane)), x->a->s[at], acc);
+    }
+    return acc;
+}
+
+/* One block of a part of n: adds to acc. */
+static float part_block(enum qtype type, const uint8_t *part, uint32_t n, uint32_t b,
+                        uint32_t lane, const struct act *a, size_t at, float acc) {
+    const struct tile_format *f = &tile_formats[type];
+    const uint8_t *scales = part + TILE_VECTOR + lane; /* [..][16] */
+    const uint8_t *codes = part + tile_part_header(type, n) + b * tile_block_bytes(type);
+    const int8_t *q = a->q + at * ACT_BLOCK;
+    float d = f16_to_f32(get_u16(part + 2 * lane)) * (f->d_factor != 0 ? f->d_factor : 1.0f);
+    float dmin = f16_to_f32(get_u16(part + 2 * TILE_ROWS + 2 * lane));
+    if (f->scales == TILE_SCALE || f->scales == TILE_SCALE_MIN) {
+        /* i8 or u8: six bits, the same either way for the latter. */
+        float scale = (float)(int8_t)scales[b * TILE_ROWS];
+        int32_t dot = block_dot(type, codes, lane, q, 0, ACT_BLOCK);
+        acc = fmaf((float)dot, (d * scale) * a->d[at], acc);
+        if (f->scales == TILE_SCALE_MIN)
+            acc = fmaf(-(dmin * (float)scales[(n + b) * TILE_ROWS]), a->s[at], acc);
+        return acc;
+    }
+    int32_t sc0 = (int8_t)scales[2 * b * TILE_ROWS],
+            sc1 = (int8_t)scales[(2 * b + 1) * TILE_ROWS];
+    int32_t sum = sc0 * block_dot(type, codes, lane, q, 0, 16) +
+                  sc1 * block_dot(type, codes, lane, q, 16, 32);
+    acc = fmaf((float)sum, d * a->d[at], acc);
+    if (f->scales == TILE_HALVES_MIN) {
+        const uint8_t *mins = scales + 2 * n * TILE_ROWS;
+        int32_t below = mins[2 * b * TILE_ROWS] * half_sum(q) +
+                        mins[(2 * b + 1) * TILE_ROWS] * half_sum(q + 16);
+        acc = fmaf(-(float)below, dmin * a->d[at], acc);
+    }
+    return acc;
+}
+
+static float dot_parts(const struct wmat *w, const uint8_t *tile, uint32_t lane,
+                       const struct token *x, uint32_t col_begin, uint32_t col_end) {
+    float acc = 0.0f;
+    const uint8_t *part = tile;
+    for (uint32_t col = 0; col < col_end;) {
+        uint32_t n = tile_part_blocks(w, col);
+        for (uint32_t b = 0; b < n; b++) {
+            uint32_t c = col + b * ACT_BLOCK;
+            if (c >= col_begin && c < col_end)
+                acc = part_block(w->type, part, n, b, lane, x->a,
+                                 x->block0 + (size_t)(c / ACT_BLOCK) * x->gs, acc);
+        }
+        part += tile_part_bytes(w->type, n);
+        col += n * ACT_BLOCK;
+    }
+    return acc;
+}
+
+static float dot_row(const struct wmat *w, uint32_t row, const struct token *x,
+                     uint32_t col_begin, uint32_t col_end) {
+    const uint8_t *tile = w->tiles + row / TILE_ROWS * w->tile_bytes;
+    uint32_t lane = row % TILE_ROWS;
+    if (act_kind_for(w->type) == ACT_F32)
+        return dot_floats(w, tile, lane, x, col_begin, col_end);
+    if (tile_in_parts(w->type))
+        return dot_parts(w, tile, lane, x, col_begin, col_end);
+    return dot_simple_blocks(w, tile, lane, x, col_begin, col_end);
+}
+
+static void matmul(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                   uint32_t tile_begin, uint32_t tile_end) {
+    for (uint32_t t = 0; t < x->n_tokens; t++) {
+        struct token token = token_of(x, t);
+        for (uint32_t row = tile_begin * TILE_ROWS; row < tile_end * TILE_ROWS; row++)
+            y[t * ldy + row] = dot_row(w, row, &token, 0, w->n_cols);
+    }
+}
+
+/* ---- fixed point ---------------------------------------------------------------------------- */
+
+/* x * 2^24 to the nearest integer, ties to even; saturated at +-2^31; NaN gives the upper limit. */
+static int64_t fixed_from_f32(float x) {
+    x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
+    x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
+    return llrintf(x * (float)(1 << FIXED_BITS));
+}
+
+static void matmul_fixed(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+    for (uint32_t t = 0; t < x->n_tokens; t++) {
+        struct token token = token_of(x, t);
+        for (uint32_t row = tile_begin * TILE_ROWS; row < tile_end * TILE_ROWS; row++) {
+            int64_t sum = 0;
+            for (uint32_t c = 0; c < w->n_cols; c += seg_cols)
+                sum += fixed_from_f32(dot_row(w, row, &token, c, c + seg_cols));
+            y[t * ldy + row] = sum;
+        }
+    }
+}
+
+static void fixed_get(float *x, const int64_t *y, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)y[i] * (1.0f / (1 << FIXED_BITS));
+}
+
+static void fixed_add(float *x, const int64_t *y, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] += (float)y[i] * (1.0f / (1 << FIXED_BITS));
+}
+
+/* ---- small things --------------------------------------------------------------------------- */
+
+/* The one tree by which 16 lanes become a sum. */
+static float sum_lanes(float lanes[16]) {
+    for (uint32_t half = 8; half >= 1; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+static void rmsnorm(float *y, const float *x, const float *w, size_t n, float eps) {
+    float lanes[16] = {0};
+    for (size_t i = 0; i < n; i++)
+        lanes[i % 16] = fmaf(x[i], x[i], lanes[i % 16]);
+    float mean = sum_lanes(lanes) / (float)n;
+    float r = 1.0f / sqrtf(mean + eps);
+    for (size_t i = 0; i < n; i++)
+        y[i] = w != NULL ? x[i] * r * w[i] : x[i] * r;
+}
+
+static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
+                 const float *cos, const float *sin, enum rope_mode mode) {
+    for (uint32_t h = 0; h < n_heads; h++)
+        for (uint32_t i = 0; i < n_rot / 2; i++) {
+            float *head = x + (size_t)h * head_dim;
+            float *a = head + (mode == ROPE_NORM ? 2 * i : i);
+            float *b = mode == ROPE_NORM ? a + 1 : a + n_rot / 2;
+            float x0 = *a, x1 = *b;
+            *a = fmaf(x0, cos[i], -(x1 * sin[i]));
+            *b = fmaf(x0, sin[i], x1 * cos[i]);
+        }
+}
+
+static void swiglu(float *y, const float *gate, const float *up, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = gate[i] / (1.0f + exact_exp(-gate[i])) * up[i];
+}
+
+static void add(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] += x[i];
+}
+
+static void exp_all(float *y, const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = exact_exp(x[i]);
+}
+
+/* ---- attention ------------------------------------------------------------------------------ */
+
+static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v) {
+    if (s->f32) {
+        memcpy(base + 4 * i, &v, sizeof v);
+    } else {
+        uint16_t h = f32_to_f16(v);
+        memcpy(base + 2 * i, &h, sizeof h);
+    }
+}
+
+static float cache_get(const struct kv_shape *s, const uint8_t *base, size_t i) {
+    float v;
+    if (!s->f32)
+        return f16_to_f32(get_u16(base + 2 * i));
+    memcpy(&v, base + 4 * i, sizeof v);
+    return v;
+}
+
+/* In a page's head: where dimension d of the key in a slot lies, and of the value. */
+static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    return ((size_t)(slot / 16) * s->k_dim + d) * 16 + slot % 16;
+}
+
+static size_t value_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    return (size_t)KV_PAGE * s->k_dim + slot * round_up(s->v_dim, TILE_ROWS) + d;
+}
+
+static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
+                     const float *v) {
+    for (uint32_t h = 0; h < s->n_kv_heads; h++) {
+        uint8_t *base = page + h * kv_head_bytes(s);
+        for (uint32_t d = 0; d < s->k_dim; d++)
+            cache_put(s, base, key_at(s, slot, d), k[(size_t)h * s->k_dim + d]);
+        for (uint32_t d = 0; d < round_up(s->v_dim, TILE_ROWS); d++)
+            cache_put(s, base, value_at(s, slot, d),
+                      d < s->v_dim ? v[(size_t)h * s->v_dim + d] : 0.0f);
+    }
+}
+
+static const uint8_t *head_page(const struct attn_args *a, uint32_t pos) {
+    return a->pages[pos / KV_PAGE] + a->kv_head * kv_head_bytes(a->shape);
+}
+
+static float logit(const struct attn_args *a, const struct attn_query *q, uint32_t pos) {
+    const uint8_t *base = head_page(a, pos);
+    float dot = 0.0f;
+    for (uint32_t d = 0; d < a->shape->k_dim; d++)
+        dot = fmaf(q->q[d], cache_get(a->shape, base, key_at(a->shape, pos % KV_PAGE, d)), dot);
+    float x = dot * a->scale;
+    return a->softcap != 0.0f ? a->softcap * exact_tanh(x / a->softcap) : x;
+}
+
+/* The softmax partial of positions [begin, end) of one span: its largest logit, the sum of exp, and
+ * the weighted values in o [v_dim]. logits: room for ATTN_SPAN. */
+static void span_partial(const struct attn_args *a, const struct attn_query *q, uint32_t begin,
+                         uint32_t end, float *logits, float *m_out, float *l_out, float *o) {
+    float m = -INFINITY, lanes[16] = {0};
+    for (uint32_t pos = begin; pos < end; pos++) {
+        logits[pos - begin] = logit(a, q, pos);
+        m = logits[pos - begin] > m ? logits[pos - begin] : m;
+    }
+    memset(o, 0, a->shape->v_dim * sizeof *o);
+    for (uint32_t pos = begin; pos < end; pos++) {
+        float p = exact_exp(logits[pos - begin] - m);
+        lanes[pos % 16] += p;
+        const uint8_t *base = head_page(a, pos);
+        for (uint32_t d = 0; d < a->shape->v_dim; d++)
+            o[d] =
+                fmaf(p, cache_get(a->shape, base, value_at(a->shape, pos % KV_PAGE, d)), o[d]);
+    }
+    *m_out = m;
+    *l_out = sum_lanes(lanes);
+}
+
+static void attend(const struct attn_args *a, const struct attn_query *q) {
+    uint32_t v_dim = a->shape->v_dim;
+    float *logits = a->scratch, *o = logits + ATTN_SPAN;
+    float m_all = -INFINITY, l_all = 0.0f;
+    bool first = true;
+    memset(q->out, 0, v_dim * sizeof *q->out);
+    for (uint32_t span = q->begin / ATTN_SPAN; span * ATTN_SPAN < q->end; span++) {
+        float m, l;
+        span_partial(a, q, MAX(q->begin, span * ATTN_SPAN), MIN(q->end, (span + 1) * ATTN_SPAN),
+                     logits, &m, &l, o);
+        if (first) {
+            m_all = m;
+            l_all = l;
+            memcpy(q->out, o, v_dim * sizeof *o);
+            first = false;
+            continue;
+        }
+        float both = m > m_all ? m : m_all;
+        float before = exact_exp(m_all - both), now = exact_exp(m - both);
+        m_all = both;
+        l_all = fmaf(l_all, before, l * now);
+        for (uint32_t d = 0; d < v_dim; d++)
+            q->out[d] = fmaf(q->out[d], before, o[d] * now);
+    }
+    if (q->sink != -INFINITY) {
+        float both = q->sink > m_all ? q->sink : m_all;
+        float before = exact_exp(m_all - both), now = exact_exp(q->sink - both);
+        l_all = fmaf(l_all, before, now);
+        for (uint32_t d = 0; d < v_dim; d++)
+            q->out[d] = fmaf(q->out[d], before, 0.0f * now);
+    }
+    for (uint32_t d = 0; d < v_dim; d++)
+        q->out[d] = q->out[d] / l_all;
+}
+
+static void attention(const struct attn_args *a) {
+    for (uint32_t i = 0; i < a->n_queries; i++)
+        attend(a, &a->queries[i]);
+}
+
+const struct kernels kernels_scalar = {
+    .name = "scalar",
+    .act_pack = act_pack,
+    .matmul = matmul,
+    .matmul_fixed = matmul_fixed,
+    .fixed_add = fixed_add,
+    .fixed_get = fixed_get,
+    .rmsnorm = rmsnorm,
+    .rope = rope,
+    .swiglu = swiglu,
+    .add = add,
+    .exp = exp_all,
+    .kv_store = kv_store,
+    .attention = attention,
+};

@@ -1,0 +1,56 @@
+/* tile_driver.h: the loops around the ISA files' matmul micro-kernels.
+ *
+ * A micro-kernel multiplies a few tiles with a few tokens over all columns and keeps every
+ * sum in registers; the driver walks tiles and token groups. Pure: threads take disjoint tiles. */
+#ifndef LOCKSTEP_KERNELS_TILE_DRIVER_H
+#define LOCKSTEP_KERNELS_TILE_DRIVER_H
+
+#include "kernels/kernels.h"
+
+/* The most tiles and tokens that a micro-kernel takes at once. */
+#define MM_MAX_TILES 8
+#define MM_MAX_TOKENS ACT_GROUP
+
+struct mm_call {
+    const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
+    uint32_t n_tiles;               /* whose results are wanted; the others are not written */
+    uint32_t n_cols;                /* of the whole tile */
+    uint32_t col_phase;             /* as in struct wmat */
+    uint32_t seg_cols;              /* columns to a sum, from +0; divides n_cols */
+    /* Several tokens: while a call computes, the next tiles (`next` bytes further on) are asked for, so
+     * that memory and arithmetic overlap. The n_turns calls that read the same tiles share
+     * this: call number `turn` asks for blocks turn, turn + n_turns... */
+    size_t next;
+    uint32_t n_turns, turn;
+    /* The activations of the call's first token at column 0; tokens of a group lie
+     * interleaved, gs of them. */
+    uint32_t gs;
+    const float *f;
+    const int8_t *q;
+    const float *d;
+    const int32_t *sum;
+    const float *s;
+    /* [n tokens][ldy], 16 values for each tile: y gets the one sum of all columns; or, where it is
+     * not NULL, fixed gets the segments' sums in fixed point. */
+    float *y;
+    int64_t *fixed;
+    size_t ldy;
+};
+typedef void (*mm_fn)(const struct mm_call *c);
+
+struct mm_kernels {
+    mm_fn one;              /* one token, one_tiles tiles: bound by memory */
+    uint32_t one_tiles;
+    mm_fn many[MM_MAX_TOKENS + 1]; /* by number of tokens, 2 to max_tokens; many_tiles tiles */
+    uint32_t many_tiles;
+    uint32_t max_tokens;
+};
+
+/* struct kernels' matmul and matmul_fixed, on k = the micro-kernels of w->type. */
+void mm_drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x, float *y,
+              size_t ldy, uint32_t tile_begin, uint32_t tile_end);
+void mm_drive_fixed(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
+                    int64_t *y, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
+                    uint32_t tile_end);
+
+#endif

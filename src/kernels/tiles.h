@@ -1,0 +1,132 @@
+/* tiles.h: how each quantized type lies in a tile (the layouts are in kernels.h), for those who
+ * pack tiles and those who compute with them. Everything folds to constants where the type is one. */
+#ifndef LOCKSTEP_KERNELS_TILES_H
+#define LOCKSTEP_KERNELS_TILES_H
+
+#include "base/util.h"
+#include "kernels/kernels.h"
+
+#define TILE_VECTOR 64 /* bytes: 4 columns of 16 rows */
+
+/* What the codes of a block are multiplied by (kernels.h has the layouts and formulas). */
+enum tile_scales {
+    TILE_FLOATS,     /* no codes: f32, f16, bf16 */
+    TILE_D,          /* a block's d, f16 */
+    TILE_D_M,        /* a block's d and m, f16 */
+    TILE_E8M0,       /* a block's power of two */
+    TILE_SCALE,      /* a superblock's d, a block's scale i8 */
+    TILE_SCALE_MIN,  /* a superblock's d and dmin, a block's scale and min u8 */
+    TILE_HALVES,     /* a superblock's d, scales i8 of a block's halves */
+    TILE_HALVES_MIN, /* a superblock's d and dmin, scales and mins u8 of a block's halves */
+};
+
+/* A code has low_bits + high_bits bits; the weight is values[code], or code - bias. */
+struct tile_format {
+    enum tile_scales scales;
+    uint8_t low_bits, high_bits;
+    uint8_t bias;
+    const int8_t *values;
+    float d_factor; /* what d is multiplied by, a power of two; 0 stands for 1 */
+};
+
+static const int8_t tile_iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                           1,    13,   25,  38,  53,  69,  89,  113};
+static const int8_t tile_fp4_values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
+                                           0, -1, -2, -3, -4, -6, -8, -12};
+/* The last bit of a code is the sign. */
+static const int8_t tile_iq2_values[16] = {8, 25, 43, 0, -8, -25, -43, 0};
+static const int8_t tile_iq3_xxs_values[16] = {4,  12,  20,  28,  36,  44,  52,  62,
+                                               -4, -12, -20, -28, -36, -44, -52, -62};
+static const int8_t tile_iq3_s_values[16] = {1,  3,  5,  7,  9,  11,  13,  15,
+                                             -1, -3, -5, -7, -9, -11, -13, -15};
+
+/* scales, low bits, high bits, bias, values, factor of d */
+static const struct tile_format tile_formats[QT_N] = {
+    [QT_Q8_0] = {TILE_D, 8, 0, 128, NULL, 0},
+    [QT_Q4_0] = {TILE_D, 4, 0, 8, NULL, 0},
+    [QT_Q4_1] = {TILE_D_M, 4, 0, 0, NULL, 0},
+    [QT_Q5_0] = {TILE_D, 4, 1, 16, NULL, 0},
+    [QT_Q5_1] = {TILE_D_M, 4, 1, 0, NULL, 0},
+    [QT_IQ4_NL] = {TILE_D, 4, 0, 0, tile_iq4_values, 0},
+    [QT_MXFP4] = {TILE_E8M0, 4, 0, 0, tile_fp4_values, 0},
+    [QT_Q2_K] = {TILE_HALVES_MIN, 2, 0, 0, NULL, 0},
+    [QT_Q3_K] = {TILE_HALVES, 2, 1, 4, NULL, 0},
+    [QT_Q4_K] = {TILE_SCALE_MIN, 4, 0, 0, NULL, 0},
+    [QT_Q5_K] = {TILE_SCALE_MIN, 4, 1, 0, NULL, 0},
+    [QT_Q6_K] = {TILE_HALVES, 4, 2, 32, NULL, 0},
+    [QT_IQ4_XS] = {TILE_SCALE, 4, 0, 0, tile_iq4_values, 0},
+    [QT_IQ3_S] = {TILE_SCALE, 4, 0, 0, tile_iq3_s_values, 0},
+    [QT_IQ3_XXS] = {TILE_SCALE, 4, 0, 0, tile_iq3_xxs_values, 0.25f},
+    [QT_IQ2_S] = {TILE_HALVES, 2, 1, 0, tile_iq2_values, 0.125f},
+    [QT_IQ2_XS] = {TILE_HALVES, 2, 1, 0, tile_iq2_values, 0.125f},
+    [QT_IQ2_XXS] = {TILE_SCALE, 2, 1, 0, tile_iq2_values, 0.125f},
+    [QT_TQ1_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
+    [QT_TQ2_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
+};
+
+/* The same by family, for what is compiled once for each type: X(Q4_K) stands for QT_Q4_K. */
+#define TILE_FLOAT_TYPES(X) X(F32) X(F16) X(BF16)
+#define TILE_BLOCK_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(MXFP4)
+#define TILE_SUPER_TYPES(X) \
+    X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(TQ1_0) X(TQ2_0)
+#define TILE_HALVES_TYPES(X) X(Q2_K) X(Q3_K) X(Q6_K) X(IQ2_S) X(IQ2_XS)
+
+/* Types whose scales belong to superblocks of QK_K columns, kept in parts (kernels.h). */
+static inline bool tile_in_parts(enum qtype type) {
+    return tile_formats[type].scales >= TILE_SCALE;
+}
+
+/* Bytes per column of a tile of f32, f16 or bf16. */
+static inline size_t tile_col_bytes(enum qtype type) {
+    return (type == QT_F32 ? 4 : 2) * TILE_ROWS;
+}
+
+/* Where a block's codes begin, counted from the block (simple types) or from the part's blocks. */
+static inline size_t tile_codes_at(enum qtype type) {
+    switch (tile_formats[type].scales) {
+    case TILE_D:
+        return 2 * TILE_ROWS;
+    case TILE_D_M:
+        return 4 * TILE_ROWS;
+    case TILE_E8M0:
+        return TILE_ROWS;
+    default:
+        return 0;
+    }
+}
+
+/* Bytes of one block of 32 columns, the scales of a part left out. */
+static inline size_t tile_block_bytes(enum qtype type) {
+    size_t bits = (size_t)tile_formats[type].low_bits + tile_formats[type].high_bits;
+    return tile_codes_at(type) + bits * TILE_VECTOR;
+}
+
+/* Bytes of a block's scales in its part. */
+static inline size_t tile_scale_bytes(enum qtype type) {
+    switch (tile_formats[type].scales) {
+    case TILE_SCALE:
+        return TILE_ROWS;
+    case TILE_HALVES_MIN:
+        return 4 * TILE_ROWS;
+    default:
+        return 2 * TILE_ROWS;
+    }
+}
+
+/* Bytes of a part's scales, for n_blocks of its superblock: d and dmin (or padding), then those of
+ * the blocks. */
+static inline size_t tile_part_header(enum qtype type, uint32_t n_blocks) {
+    return TILE_VECTOR + round_up(tile_scale_bytes(type) * n_blocks, TILE_VECTOR);
+}
+
+static inline size_t tile_part_bytes(enum qtype type, uint32_t n_blocks) {
+    return tile_part_header(type, n_blocks) + n_blocks * tile_block_bytes(type);
+}
+
+/* Blocks of the part that begins at column col (of the share): up to the superblock's end. */
+static inline uint32_t tile_part_blocks(const struct wmat *w, uint32_t col) {
+    uint32_t in = (w->col_phase + col) % QK_K;
+    return MIN(QK_K - in, w->n_cols - col) / ACT_BLOCK;
+}
+
+#endif
