@@ -1,0 +1,26 @@
+/* bootstrap.h: how the ranks of a group find each other and become a mesh of TCP connections.
+ *
+ * Rank 0 listens at the rendezvous; everybody else connects there, proves with the group's token
+ * that it belongs to the group (wire.h), and learns where the others are. Then each rank connects
+ * to every lower one, in the same way. Whoever fails the proof is turned away with a sentence
+ * on both sides, and the group does not notice.
+ *
+ * Blocks until the mesh stands, a rank already met is lost, or the deadline. */
+#ifndef LOCKSTEP_FABRIC_BOOTSTRAP_H
+#define LOCKSTEP_FABRIC_BOOTSTRAP_H
+
+#include "fabric/fabric.h"
+#include "fabric/wire.h"
+
+struct mesh {
+    int side[FABRIC_MAX_RANKS]; /* sockets by rank, -1 for oneself; owned */
+    int data[FABRIC_MAX_RANKS];
+    struct wire_rank who[FABRIC_MAX_RANKS];
+};
+
+/* On failure everything is closed, the listening socket of cfg too. */
+enum status mesh_open(struct mesh *m, const struct fabric_config *cfg, uint64_t deadline_ns,
+                      struct err *err);
+void mesh_close(struct mesh *m);
+
+#endif

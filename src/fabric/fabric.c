@@ -1,0 +1,237 @@
+/* Opening and closing a group, its teams, and what the header can ask. */
+#include "fabric/group.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "fabric/bootstrap.h"
+#include "fabric/team.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void fabric_config_defaults(struct fabric_config *cfg) {
+    *cfg = (struct fabric_config){
+        .n_ranks = 1,
+        .listen_fd = -1,
+        .link = FABRIC_LINK_AUTO,
+        .bootstrap_ms = 30000,
+        .silence_ms = 3000,
+        .compute_ms = 600000,
+        .spin_us = 50,
+        .max_message_bytes = (size_t)1 << 20,
+    };
+}
+
+static enum status check_config(const struct fabric_config *cfg, struct err *err) {
+    if (cfg->n_ranks < 1 || cfg->n_ranks > FABRIC_MAX_RANKS)
+        return err_set(err, ST_BAD_INPUT, "%d ranks: expected 1 to %d", cfg->n_ranks,
+                       FABRIC_MAX_RANKS);
+    if (cfg->rank < 0 || cfg->rank >= cfg->n_ranks)
+        return err_set(err, ST_BAD_INPUT, "rank %d of %d ranks", cfg->rank, cfg->n_ranks);
+    if (cfg->silence_ms < 10 || cfg->bootstrap_ms < 1 || cfg->spin_us < 0 ||
+        cfg->compute_ms < 1)
+        return err_set(err, ST_BAD_INPUT,
+                       "time limits: expected silence_ms >= 10, bootstrap_ms >= 1, "
+                       "compute_ms >= 1, spin_us >= 0");
+    if (cfg->emulate != NULL)
+        TRY(link_emulate_check(cfg->emulate, err));
+    return ST_OK;
+}
+
+/* ---- pipes that wake sleepers ----------------------------------------------------------------- */
+
+static enum status open_pipe(int fds[2], struct err *err) {
+    if (pipe(fds) != 0) {
+        fds[0] = fds[1] = -1;
+        return err_set(err, ST_IO, "no pipe: %s", strerror(errno));
+    }
+    for (int i = 0; i < 2; i++) {
+        fcntl(fds[i], F_SETFD, FD_CLOEXEC);
+        fcntl(fds[i], F_SETFL, O_NONBLOCK);
+    }
+    return ST_OK;
+}
+
+static void close_pipe(int fds[2]) {
+    for (int i = 0; i < 2; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* ---- wires ------------------------------------------------------------------------------------ */
+
+static enum status take_wires(struct fabric *f, const uint64_t *wires, struct err *err) {
+    int n = f->cfg.n_ranks;
+    for (int r = 0; r < n; r++)
+        f->wires[r] = (wires != NULL ? wires[r] : ~0ull) & (~0ull >> (64 - n)) & ~(1ull << r);
+    for (int r = 0; r < n; r++)
+        for (int q = 0; q < r; q++)
+            if ((f->wires[r] >> q & 1) != (f->wires[q] >> r & 1))
+                return err_set(err, ST_BAD_INPUT,
+                               "wires: rank %d and rank %d do not agree whether they have one",
+                               q, r);
+    return ST_OK;
+}
+
+/* The first step from here towards everybody, on shortest ways: breadth first from each rank,
+ * in the same order as a team of all does it. */
+static void find_next_hops(struct fabric *f) {
+    for (int root = 0; root < f->cfg.n_ranks; root++) {
+        int queue[FABRIC_MAX_RANKS], parent[FABRIC_MAX_RANKS], tail = 0;
+        for (int r = 0; r < f->cfg.n_ranks; r++)
+            parent[r] = -1;
+        queue[tail++] = root;
+        parent[root] = root;
+        for (int head = 0; head < tail; head++)
+            for (int k = 1; k < f->cfg.n_ranks; k++) {
+                int at = queue[head], r = (at + k) % f->cfg.n_ranks;
+                if (parent[r] < 0 && f->wires[at] >> r & 1) {
+                    parent[r] = at;
+                    queue[tail++] = r;
+                }
+            }
+        f->next_hop[root] = parent[f->cfg.rank] >= 0 ? parent[f->cfg.rank] : root;
+    }
+}
+
+/* ---- opening ------------------------------------------------------------------------------------ */
+
+/* Pairs in ascending order on every rank: then two ranks always get to each other. */
+static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t deadline_ns,
+                              struct err *err) {
+    const struct wire_rank *self = &mesh->who[f->cfg.rank];
+    struct peer *me = &f->peers[f->cfg.rank];
+    while (memcmp(mesh->who[me->host].host_id, self->host_id, sizeof self->host_id) != 0)
+        me->host++;
+    for (int r = 0; r < f->cfg.n_ranks; r++) {
+        if (r == f->cfg.rank)
+            continue;
+        struct peer *p = &f->peers[r];
+        struct link_env env = {.rank = f->cfg.rank,
+                               .peer = r,
+                               .self = self,
+                               .other = &mesh->who[r],
+                               .data_fd = mesh->data[r],
+                               .cfg = &f->cfg};
+        p->pid = (int)mesh->who[r].pid;
+        for (p->host = 0; memcmp(mesh->who[p->host].host_id, mesh->who[r].host_id, 32) != 0;)
+            p->host++;
+        p->same_host = memcmp(self->host_id, mesh->who[r].host_id, sizeof self->host_id) == 0;
+        enum status st = link_open(&p->link, &env, mesh->side[r], deadline_ns, err);
+        mesh->data[r] = env.data_fd;
+        if (st != ST_OK)
+            return err_prefix(err, st, "rank %d (pid %d): ", r, p->pid);
+        p->side_fd = mesh->side[r];
+        mesh->side[r] = -1;
+    }
+    return ST_OK;
+}
+
+static enum status open_group(struct fabric *f, struct err *err) {
+    if (f->cfg.n_ranks == 1) {
+        if (f->cfg.listen_fd >= 0)
+            close(f->cfg.listen_fd);
+        return ST_OK;
+    }
+    if (sodium_init() < 0)
+        return err_set(err, ST_IO, "libsodium does not start");
+    uint64_t deadline = clock_ns() + (uint64_t)f->cfg.bootstrap_ms * 1000000u;
+    struct mesh mesh;
+    TRY(mesh_open(&mesh, &f->cfg, deadline, err));
+    enum status st = open_pipe(f->kick_pipe, err);
+    if (st == ST_OK)
+        st = open_pipe(f->side_pipe, err);
+    if (st == ST_OK)
+        st = open_links(f, &mesh, deadline, err);
+    mesh_close(&mesh); /* what the links did not take */
+    return st == ST_OK ? side_start(f, err) : st;
+}
+
+enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, struct err *err) {
+    TRY(check_config(cfg, err));
+    struct fabric *f = mem_calloc(1, sizeof *f);
+    struct peer *peers = mem_calloc((size_t)cfg->n_ranks, sizeof *peers);
+    if (f == NULL || peers == NULL) {
+        mem_free(f);
+        mem_free(peers);
+        return err_set(err, ST_NO_MEMORY, "no memory for a group of %d ranks", cfg->n_ranks);
+    }
+    f->cfg = *cfg;
+    f->peers = peers;
+    f->lost_rank = -1;
+    f->kick_pipe[0] = f->kick_pipe[1] = f->side_pipe[0] = f->side_pipe[1] = -1;
+    for (int r = 0; r < cfg->n_ranks; r++) {
+        peers[r].rank = r;
+        peers[r].side_fd = -1;
+    }
+    enum status st = take_wires(f, cfg->wires, err);
+    find_next_hops(f);
+    if (st == ST_OK)
+        st = open_group(f, err);
+    f->cfg.rendezvous = NULL; /* borrowed until here */
+    f->cfg.wires = NULL;
+    f->cfg.emulate = NULL;
+    f->cfg.rdma_devices = NULL;
+    if (st != ST_OK) {
+        fabric_close(f);
+        return st;
+    }
+    *out = f;
+    return ST_OK;
+}
+
+void fabric_close(struct fabric *f) {
+    if (f == NULL)
+        return;
+    side_stop(f);
+    for (int r = 0; r < f->cfg.n_ranks; r++) {
+        link_close(f->peers[r].link);
+        if (f->peers[r].side_fd >= 0)
+            close(f->peers[r].side_fd);
+    }
+    while (f->teams != NULL) {
+        struct team *t = f->teams;
+        f->teams = t->next;
+        team_free(t);
+    }
+    close_pipe(f->kick_pipe);
+    close_pipe(f->side_pipe);
+    sodium_memzero(f->cfg.token, sizeof f->cfg.token);
+    mem_free(f->peers);
+    mem_free(f);
+}
+
+void fabric_abort(struct fabric *f) {
+    atomic_store_explicit(&f->aborted, true, memory_order_relaxed);
+    group_kick(f);
+}
+
+/* ---- questions ------------------------------------------------------------------------------------ */
+
+int fabric_rank(const struct fabric *f) {
+    return f->cfg.rank;
+}
+
+int fabric_n_ranks(const struct fabric *f) {
+    return f->cfg.n_ranks;
+}
+
+const char *fabric_link_name(const struct fabric *f, int rank) {
+    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
+    return rank == f->cfg.rank ? "self" : f->peers[rank].link->name;
+}
+
+int fabric_peer_pid(const struct fabric *f, int rank) {
+    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
+    if (rank == f->cfg.rank)
+        return (int)getpid();
+    return f->peers[rank].same_host ? f->peers[rank].pid : 0;
+}
+
+int fabric_lost_rank(const struct fabric *f) {
+    return atomic_load_explicit(&f->verdict, memory_order_acquire) == 2 ? f->lost_rank : -1;
+}

@@ -1,0 +1,128 @@
+/* fabric.h: bytes between the ranks of a group, and the exact sum.
+ *
+ * A fabric is one rank's membership in a group of n_ranks processes, possibly on several hosts.
+ * fabric_open() meets the others at rank 0's rendezvous address, checks that they know the group's
+ * token, and opens a link to every rank (shm inside a host, tcp anywhere; more in the table of
+ * links.h). A team is an ordered subset of the ranks (a pipeline stage's tensor group; or all).
+ *
+ * Threads: one thread at a time per fabric (rank's thread 0), except fabric_abort().
+ *
+ * Order: what two ranks say to each other is matched by order. All calls that two ranks share must
+ * come in the same order on both (a mismatch is detected and ends the group).
+ *
+ * Failure: no wait is endless. If a rank dies (its TCP side channel closes: at once), its process
+ * or network stops (no heartbeat for silence_ms; a thread sends them, so a rank that computes is
+ * not silent), a message is lost or damaged, or a rank keeps the others waiting for compute_ms, every
+ * survivor's running or next call returns ST_PEER_LOST with the rank and the cause in the
+ * sentence; from then on every call does, and only fabric_close() is useful. Buffers are garbage
+ * then. A rank that leaves on purpose calls fabric_close(); only who still needs something from
+ * it gets an error: "rank 2 has left". */
+#ifndef LOCKSTEP_FABRIC_FABRIC_H
+#define LOCKSTEP_FABRIC_FABRIC_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct fabric;
+struct team;
+
+#define FABRIC_MAX_RANKS 64
+#define FABRIC_TOKEN_BYTES 32
+
+enum fabric_link { FABRIC_LINK_AUTO, FABRIC_LINK_SHM, FABRIC_LINK_TCP, FABRIC_LINK_VERBS };
+
+struct fabric_config {
+    int rank, n_ranks;
+    /* Where rank 0 listens and the others connect: "host:port". Rank 0 may instead bring a
+     * listening socket that already exists (listen_fd >= 0, taken over), so that port 0 works. */
+    const char *rendezvous;
+    int listen_fd;                     /* -1: none */
+    uint8_t token[FABRIC_TOKEN_BYTES]; /* shared secret of this group */
+    enum fabric_link link;             /* auto: shm on the same host, else verbs, else tcp */
+    int bootstrap_ms;                  /* deadline of fabric_open, default 30000 */
+    int silence_ms;                    /* no heartbeat, or a message missing, for so long:
+                                          lost; default 3000 */
+    int compute_ms;                    /* longest that a living rank may keep the others waiting
+                                          in a call; default 600000 */
+    int spin_us;                       /* spin this long before sleeping, default 50 */
+    /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a cable);
+     * the same on all ranks, symmetric. Collectives only use wires, neighbours forward; send
+     * and recv between ranks without one go over the bootstrap's network. NULL: all pairs. */
+    const uint64_t *wires;
+    /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
+     * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages). */
+    const char *emulate;
+    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first with an
+     * active port. */
+    const char *const *rdma_devices;
+    bool rdma_reliable;       /* RC queue pairs instead of UC; the same on all ranks */
+    size_t max_message_bytes; /* largest sum/broadcast/gather part/send that is expected,
+                                          in bytes as given by the caller: a hint for what is
+                                          measured and sized when the group opens. Larger ones
+                                          work; nothing below allocates */
+};
+void fabric_config_defaults(struct fabric_config *cfg);
+
+enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, struct err *err);
+/* Says goodbye, frees everything: segments, sockets. NULL is fine. */
+void fabric_close(struct fabric *f);
+/* From any thread or a signal handler: the running call returns ST_CANCELLED soon. */
+void fabric_abort(struct fabric *f);
+
+int fabric_rank(const struct fabric *f);
+int fabric_n_ranks(const struct fabric *f);
+/* "shm", "tcp", "emulated shm": how this rank talks to that one; "self". */
+const char *fabric_link_name(const struct fabric *f, int rank);
+/* The process id that rank reported at bootstrap (for messages), 0 if on another host. */
+int fabric_peer_pid(const struct fabric *f, int rank);
+/* The rank whose loss ended the group, -1 if the group is whole. */
+int fabric_lost_rank(const struct fabric *f);
+
+/* Collective over its members, which all give the same list; a rank may be in several teams. Larger
+ * teams measure here how they sum best (some milliseconds). A team of one is legal and every
+ * operation on it is a no-op. Closed by fabric_close(). */
+enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, int n_ranks,
+                        struct err *err);
+int team_size(const struct team *t);
+int team_index(const struct team *t); /* of the caller, 0..size-1 */
+/* How a sum of n elements goes: "one-shot", "scatter", "ring", "hierarchical", "tree"; "none" in
+ * a team of one. The same on all members; the bits do not depend on it. */
+const char *team_algorithm(const struct team *t, size_t n);
+
+/* ---- collectives: every member calls with the same sizes -------------------------------- */
+
+/* x[i] = sum of x[i] over the team, in place, on every member, exactly.
+ *
+ * x   [n] fixed point, multiples of 2^-24 (docs/numerics.md); wraps like int64 addition
+ * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire
+ * an element is an int32 where its block of 64 fits, else an int64. */
+enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err);
+
+/* Copies root's buf to all. `root` is a member's index in the team, here and below. */
+enum status fabric_broadcast(struct team *t, int root, void *buf, size_t n_bytes,
+                             struct err *err);
+
+/* Parts of unequal size (part_bytes[i] of member i, 0 is legal) one after the other into `all` on
+ * the root; elsewhere all is ignored. `part` of the root may already lie in place. */
+enum status fabric_gather(struct team *t, int root, const void *part, void *all,
+                          const size_t *part_bytes, struct err *err);
+
+enum status fabric_barrier(struct team *t, struct err *err);
+
+/* ---- point to point ---------------------------------------------------------------------- */
+
+/* Ordered per pair of ranks. The receiver gives the size that the sender sent. send may return
+ * when the bytes are in the link's buffers. */
+enum status fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
+                        struct err *err);
+enum status fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes, struct err *err);
+
+/* Waits without a deadline (but watching every peer) until a message from that rank, or a
+ * broadcast rooted there, can be received: a worker between two requests. Sleeps, uses no CPU.
+ * timeout_ms >= 0: ST_AGAIN after that long. */
+enum status fabric_wait(struct fabric *f, int from, int timeout_ms, struct err *err);
+
+#endif

@@ -1,0 +1,117 @@
+/* group.h: the inside of struct fabric, for the files of this folder.
+ *
+ * Two threads: the group's thread (whoever calls fabric_*; owns the links) and the side thread
+ * (side.c; owns the side sockets), which lives from open to close. It sends heartbeats, hears
+ * the peers', and decides that a peer is lost; so a rank that computes for minutes is alive,
+ * and a rank whose process stopped is not. What both touch is atomic and says so. */
+#ifndef LOCKSTEP_FABRIC_GROUP_H
+#define LOCKSTEP_FABRIC_GROUP_H
+
+#include "fabric/fabric.h"
+#include "fabric/links.h"
+#include "fabric/wire.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct peer {
+    int rank, pid;
+    bool same_host;
+    int host;          /* the lowest rank on its host */
+    struct link *link; /* NULL for oneself */
+
+    /* Messages over the link; written by the group's thread, told to the peer by the side
+     * thread (relaxed: a count that lags is harmless). */
+    _Atomic uint64_t sent, received;
+    /* What the peer says it has sent to us, and when we first heard of that count. Written by
+     * the side thread; the group's thread finds lost messages with it. relaxed, as above. */
+    _Atomic uint64_t told_sent, told_at_ns;
+    _Atomic bool left; /* said goodbye: told_sent is final (release/acquire) */
+
+    /* Side thread only. */
+    int side_fd;
+    uint64_t heard_ns, beat_ns;
+    struct wire_side in, out;
+    size_t in_got, out_left;
+};
+
+struct fabric {
+    struct fabric_config cfg;
+    struct peer *peers;               /* [n_ranks] */
+    struct team *teams;               /* list; closed with the fabric */
+    uint64_t wires[FABRIC_MAX_RANKS]; /* bit q of [r]: r and q have a wire */
+    int next_hop[FABRIC_MAX_RANKS];   /* the neighbour over whom that rank's words come */
+
+    /* The end of the group, written once. 0 whole, 1 being written, 2 readable (release). */
+    _Atomic int verdict;
+    int lost_rank;
+    char lost_text[400];
+    _Atomic bool aborted;
+
+    /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
+    int kick_pipe[2]; /* for sleeps in poll(); non-blocking */
+    int side_pipe[2]; /* wakes the side thread */
+    _Atomic bool closing;
+    pthread_t side_thread;
+    bool side_runs;
+};
+
+/* ---- side.c ---------------------------------------------------------------------------------- */
+
+enum status side_start(struct fabric *f, struct err *err);
+/* Says goodbye (or passes on why the group ended) and joins the thread. */
+void side_stop(struct fabric *f);
+
+/* ---- team.c ---------------------------------------------------------------------------------- */
+
+void team_free(struct team *t);
+
+/* ---- verdict: message.c ------------------------------------------------------------------------ */
+
+/* The first caller's words become the end of the group. Any thread. */
+__attribute__((format(printf, 3, 4))) void verdict_set(struct fabric *f, int lost_rank,
+                                                       const char *fmt, ...);
+/* ST_OK while the group is whole and nobody called fabric_abort(). */
+enum status verdict_check(struct fabric *f, struct err *err);
+/* Wakes the group's thread out of any sleep. Signal-safe. */
+void group_kick(struct fabric *f);
+
+/* ---- messages: message.c ------------------------------------------------------------------------
+ *
+ * In order per pair. Every wait below spins, then sleeps, and ends with ST_PEER_LOST when the
+ * group is over, when a message is known to be lost, or after cfg.compute_ms. */
+
+/* Reserves the next slot to that rank: its payload, link->slot_bytes long, 8-byte aligned. */
+enum status message_begin(struct fabric *f, int to, void **payload, struct err *err);
+enum status message_end(struct fabric *f, int to, enum wire_kind kind, uint16_t team,
+                        uint64_t offset, size_t n_bytes, struct err *err);
+
+/* The same where the payload's check (check.h) is known already. */
+enum status message_end_checked(struct fabric *f, int to, enum wire_kind kind, uint16_t team,
+                                uint64_t offset, size_t n_bytes, uint32_t check,
+                                struct err *err);
+
+struct message {
+    struct wire_msg header; /* a copy; n_bytes fits the slot, the rest is unchecked */
+    const void *payload;    /* in the link's slot, until message_accept() */
+};
+/* The next message from that rank, to be read in place. */
+enum status message_next(struct fabric *f, int from, struct message *out, struct err *err);
+/* After reading: was it whole (`check` is that of the bytes read), and the one expected? Gives
+ * the slot back. A sum's kind may also be WIRE_SUM_32. */
+enum status message_accept(struct fabric *f, int from, const struct message *m, uint32_t check,
+                           enum wire_kind kind, uint16_t team, uint64_t offset,
+                           struct err *err);
+/* Both, with a copy of exactly n_bytes. */
+enum status message_recv(struct fabric *f, int from, enum wire_kind kind, uint16_t team,
+                         uint64_t offset, void *buf, size_t n_bytes, struct err *err);
+
+/* Until a message from one of the two ranks (which may be the same) waits. timeout_ms < 0:
+ * without limit. */
+enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms,
+                         struct err *err);
+/* Until the links have taken all that was sent: afterwards this rank may compute for long, and
+ * what it sent travels without it. Every call that sends ends with this. */
+enum status message_flush(struct fabric *f, struct err *err);
+
+#endif

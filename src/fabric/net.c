@@ -1,0 +1,168 @@
+#include "fabric/net.h"
+
+#include "base/clock.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+void net_text(const struct net_address *a, char out[NET_TEXT_BYTES]) {
+    char host[64], port[16];
+    if (getnameinfo((const struct sockaddr *)&a->sa, a->len, host, sizeof host, port,
+                    sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(out, NET_TEXT_BYTES, "an unknown address");
+    else
+        snprintf(out, NET_TEXT_BYTES, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+}
+
+enum status net_resolve(struct net_address *out, const char *host_port, bool for_listen,
+                        struct err *err) {
+    const char *colon = host_port ? strrchr(host_port, ':') : NULL;
+    char host[256];
+    size_t n = colon ? (size_t)(colon - host_port) : 0;
+    if (colon == NULL || n >= sizeof host)
+        return err_set(err, ST_BAD_INPUT, "rendezvous \"%s\": expected host:port",
+                       host_port ? host_port : "");
+    memcpy(host, host_port, n);
+    host[n] = '\0';
+    char *name = host;
+    if (n >= 2 && host[0] == '[' && host[n - 1] == ']') {
+        host[n - 1] = '\0';
+        name++;
+    }
+    bool any = name[0] == '\0' || str_eq(name, "*");
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
+                             .ai_flags = for_listen ? AI_PASSIVE : AI_ADDRCONFIG};
+    struct addrinfo *list = NULL;
+    int rc = getaddrinfo(any ? NULL : name, colon + 1, &hints, &list);
+    if (rc == EAI_NONAME && !for_listen) { /* loopback-only hosts fail AI_ADDRCONFIG */
+        hints.ai_flags = 0;
+        rc = getaddrinfo(any ? NULL : name, colon + 1, &hints, &list);
+    }
+    if (rc != 0)
+        return err_set(err, ST_NOT_FOUND, "rendezvous \"%s\": %s", host_port, gai_strerror(rc));
+    memcpy(&out->sa, list->ai_addr, list->ai_addrlen);
+    out->len = list->ai_addrlen;
+    freeaddrinfo(list);
+    return ST_OK;
+}
+
+void net_setup(int fd) {
+    int one = 1;
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+#ifdef SO_NOSIGPIPE
+    setsockopt(fd, SOL_SOCKET, SO_NOSIGPIPE, &one, sizeof one);
+#endif
+}
+
+enum status net_listen(int *out, const struct net_address *a, struct err *err) {
+    char text[NET_TEXT_BYTES];
+    net_text(a, text);
+    int fd = socket(a->sa.ss_family, SOCK_STREAM, 0), one = 1;
+    if (fd < 0)
+        return err_set(err, ST_IO, "%s: no socket: %s", text, strerror(errno));
+    net_setup(fd);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, (const struct sockaddr *)&a->sa, a->len) != 0 || listen(fd, 256) != 0) {
+        enum status st = err_set(err, ST_IO, "cannot listen at %s: %s", text, strerror(errno));
+        close(fd);
+        return st;
+    }
+    *out = fd;
+    return ST_OK;
+}
+
+int net_accept(int listen_fd, struct net_address *from) {
+    from->len = sizeof from->sa;
+    int fd = accept(listen_fd, (struct sockaddr *)&from->sa, &from->len);
+    if (fd >= 0)
+        net_setup(fd);
+    return fd;
+}
+
+enum status net_local(int fd, struct net_address *out, struct err *err) {
+    out->len = sizeof out->sa;
+    if (getsockname(fd, (struct sockaddr *)&out->sa, &out->len) != 0)
+        return err_set(err, ST_IO, "getsockname: %s", strerror(errno));
+    return ST_OK;
+}
+
+int net_ms_left(uint64_t deadline_ns) {
+    uint64_t now = clock_ns();
+    if (now >= deadline_ns)
+        return 0;
+    return (int)MIN((deadline_ns - now + 999999) / 1000000, (uint64_t)INT_MAX);
+}
+
+enum status net_connect(int *out, const struct net_address *a, uint64_t deadline_ns,
+                        struct err *err) {
+    char text[NET_TEXT_BYTES];
+    net_text(a, text);
+    int fd = socket(a->sa.ss_family, SOCK_STREAM, 0);
+    if (fd < 0)
+        return err_set(err, ST_IO, "%s: no socket: %s", text, strerror(errno));
+    net_setup(fd);
+    int error = 0;
+    if (connect(fd, (const struct sockaddr *)&a->sa, a->len) != 0 && errno != EINPROGRESS)
+        error = errno;
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    if (error == 0 && poll(&p, 1, net_ms_left(deadline_ns)) <= 0)
+        error = ETIMEDOUT;
+    socklen_t len = sizeof error;
+    if (error == 0)
+        getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len);
+    if (error == 0) {
+        *out = fd;
+        return ST_OK;
+    }
+    close(fd);
+    bool not_yet = error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
+                   error == EHOSTDOWN || error == ECONNRESET;
+    return err_set(err, not_yet ? ST_AGAIN : ST_IO, "cannot connect to %s: %s", text,
+                   strerror(error));
+}
+
+/* Waits for the socket; false when the deadline has passed. */
+static bool wait_ready(int fd, short events, uint64_t deadline_ns) {
+    struct pollfd p = {.fd = fd, .events = events};
+    int ms = net_ms_left(deadline_ns);
+    return ms > 0 && poll(&p, 1, ms) != 0;
+}
+
+enum status net_read(int fd, void *buf, size_t n, uint64_t deadline_ns, struct err *err) {
+    for (size_t at = 0; at < n;) {
+        ssize_t got = recv(fd, (char *)buf + at, n - at, 0);
+        if (got > 0)
+            at += (size_t)got;
+        else if (got == 0)
+            return err_set(err, ST_PEER_LOST, "the other side closed the connection");
+        else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            return err_set(err, ST_PEER_LOST, "the connection broke: %s", strerror(errno));
+        else if (!wait_ready(fd, POLLIN, deadline_ns))
+            return err_set(err, ST_TIMEOUT, "no answer within the time limit");
+    }
+    return ST_OK;
+}
+
+enum status net_write(int fd, const void *buf, size_t n, uint64_t deadline_ns,
+                      struct err *err) {
+    for (size_t at = 0; at < n;) {
+        ssize_t put = send(fd, (const char *)buf + at, n - at, MSG_NOSIGNAL);
+        if (put >= 0)
+            at += (size_t)put;
+        else if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+            return err_set(err, ST_PEER_LOST, "the connection broke: %s", strerror(errno));
+        else if (!wait_ready(fd, POLLOUT, deadline_ns))
+            return err_set(err, ST_TIMEOUT, "nothing read within the time limit");
+    }
+    return ST_OK;
+}

@@ -1,0 +1,204 @@
+/* The side thread: heartbeats, and who is gone.
+ *
+ *   closed connection      -> lost at once (a killed process: the kernel closes for it)
+ *   nothing for silence_ms -> lost (stopped, or the network is down)
+ *   WIRE_BYE               -> left; only an error for who still waits for it
+ *   WIRE_LOST              -> another rank saw the end first; its words become ours
+ *
+ * A beat also tells how many messages went over the link, so that a message that the wire lost
+ * is missed although everybody is alive (message.c). */
+#include "fabric/group.h"
+
+#include "base/clock.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static uint64_t beat_interval_ns(const struct fabric *f) {
+    return (uint64_t)MIN(MAX(f->cfg.silence_ms / 6, 5), 500) * 1000000u;
+}
+
+static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
+    close(p->side_fd);
+    p->side_fd = -1;
+    if (!atomic_load_explicit(&p->left, memory_order_relaxed))
+        verdict_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+/* Continues the frame in p->out; what the socket does not take now waits for the next round. */
+static void side_write(struct fabric *f, struct peer *p) {
+    while (p->side_fd >= 0 && p->out_left > 0) {
+        const char *at = (const char *)&p->out + (sizeof p->out - p->out_left);
+        ssize_t n = send(p->side_fd, at, p->out_left, MSG_NOSIGNAL);
+        if (n > 0)
+            p->out_left -= (size_t)n;
+        else if (errno == EAGAIN || errno == EWOULDBLOCK)
+            return;
+        else if (errno != EINTR)
+            peer_gone(f, p, "its connection broke");
+    }
+}
+
+static void side_tell(struct fabric *f, struct peer *p, enum wire_side_kind kind) {
+    if (p->side_fd < 0 || p->out_left > 0)
+        return;
+    p->out = (struct wire_side){
+        .magic = WIRE_MAGIC,
+        .kind = kind,
+        .sent = atomic_load_explicit(&p->sent, memory_order_relaxed),
+    };
+    if (kind == WIRE_LOST) {
+        p->out.rank = (uint32_t)f->lost_rank;
+        snprintf(p->out.text, sizeof p->out.text, "%.230s", f->lost_text);
+    }
+    p->out_left = sizeof p->out;
+    side_write(f, p);
+}
+
+/* ---- hearing ---------------------------------------------------------------------------------- */
+
+static void heard_count(struct peer *p, uint64_t sent, uint64_t now) {
+    if (sent == atomic_load_explicit(&p->told_sent, memory_order_relaxed))
+        return;
+    atomic_store_explicit(&p->told_at_ns, now, memory_order_relaxed);
+    atomic_store_explicit(&p->told_sent, sent, memory_order_relaxed);
+}
+
+static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
+    struct wire_side *in = &p->in;
+    in->text[sizeof in->text - 1] = '\0';
+    heard_count(p, in->sent, now);
+    if (in->magic != WIRE_MAGIC) {
+        verdict_set(f, p->rank, "rank %d (pid %d) sent garbage on its side channel", p->rank,
+                    p->pid);
+    } else if (in->kind == WIRE_BYE) {
+        atomic_store_explicit(&p->left, true, memory_order_release);
+        group_kick(f);
+    } else if (in->kind == WIRE_LOST && in->rank < (uint32_t)f->cfg.n_ranks) {
+        bool me = in->rank == (uint32_t)f->cfg.rank;
+        verdict_set(f, me ? p->rank : (int)in->rank,
+                    me ? "rank %d gave this rank up: %s" : "rank %d reports: %s", p->rank,
+                    in->text);
+    }
+}
+
+static void side_read(struct fabric *f, struct peer *p, uint64_t now) {
+    while (p->side_fd >= 0) {
+        ssize_t n = recv(p->side_fd, (char *)&p->in + p->in_got, sizeof p->in - p->in_got, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
+            return;
+        if (n <= 0) {
+            peer_gone(f, p,
+                      n == 0 || errno == ECONNRESET
+                          ? "it closed its connection (killed or crashed)"
+                          : strerror(errno));
+            return;
+        }
+        p->heard_ns = now;
+        p->in_got += (size_t)n;
+        if (p->in_got == sizeof p->in) {
+            p->in_got = 0;
+            heard_frame(f, p, now);
+        }
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------- */
+
+static void side_sleep(struct fabric *f, int timeout_ms) {
+    struct pollfd fds[FABRIC_MAX_RANKS + 1];
+    nfds_t n = 0;
+    fds[n++] = (struct pollfd){.fd = f->side_pipe[0], .events = POLLIN};
+    for (int r = 0; r < f->cfg.n_ranks; r++) {
+        const struct peer *p = &f->peers[r];
+        short events = (short)(POLLIN | (p->out_left > 0 ? POLLOUT : 0));
+        fds[n++] = (struct pollfd){.fd = p->side_fd, .events = events};
+    }
+    poll(fds, n, timeout_ms);
+    char drain[64];
+    while (read(f->side_pipe[0], drain, sizeof drain) > 0)
+        ;
+}
+
+/* Beats are due, silence is judged. `lag_ns`: how long this thread itself was not running; a
+ * peer cannot be blamed for that. */
+static void side_time(struct fabric *f, struct peer *p, uint64_t now, uint64_t lag_ns) {
+    uint64_t limit = (uint64_t)f->cfg.silence_ms * 1000000u;
+    if (p->side_fd < 0)
+        return;
+    if (lag_ns > limit / 2)
+        p->heard_ns = now;
+    if (now - p->beat_ns >= beat_interval_ns(f)) {
+        p->beat_ns = now;
+        side_tell(f, p, WIRE_BEAT);
+    }
+    if (now > p->heard_ns && now - p->heard_ns > limit &&
+        !atomic_load_explicit(&p->left, memory_order_relaxed))
+        verdict_set(
+            f, p->rank,
+            "rank %d (pid %d) has been silent for %d ms (stopped, or the network is down)",
+            p->rank, p->pid, f->cfg.silence_ms);
+}
+
+static void tell_all(struct fabric *f, enum wire_side_kind kind) {
+    for (int r = 0; r < f->cfg.n_ranks; r++)
+        side_tell(f, &f->peers[r], kind);
+}
+
+static void *side_main(void *f_) {
+    struct fabric *f = f_;
+    bool told = false;
+    uint64_t before = clock_ns();
+    int nap_ms = (int)(beat_interval_ns(f) / 1000000u);
+    while (!atomic_load_explicit(&f->closing, memory_order_acquire)) {
+        side_sleep(f, nap_ms);
+        uint64_t now = clock_ns(), lag = now - before;
+        before = now;
+        for (int r = 0; r < f->cfg.n_ranks; r++) {
+            struct peer *p = &f->peers[r];
+            side_write(f, p);
+            side_read(f, p, now);
+            side_time(f, p, now, lag);
+        }
+        if (!told && atomic_load_explicit(&f->verdict, memory_order_acquire) == 2) {
+            tell_all(f, WIRE_LOST);
+            told = true;
+        }
+    }
+    if (!told) /* otherwise they know better than "has left" */
+        tell_all(f, atomic_load_explicit(&f->verdict, memory_order_acquire) == 2 ? WIRE_LOST
+                                                                                 : WIRE_BYE);
+    return NULL;
+}
+
+enum status side_start(struct fabric *f, struct err *err) {
+    uint64_t now = clock_ns();
+    for (int r = 0; r < f->cfg.n_ranks; r++)
+        f->peers[r].heard_ns = now;
+    sigset_t all, before; /* signals are the main thread's business */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&f->side_thread, NULL, side_main, f);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return err_set(err, ST_NO_MEMORY, "cannot start the fabric's side thread: %s",
+                       strerror(rc));
+    f->side_runs = true;
+    return ST_OK;
+}
+
+void side_stop(struct fabric *f) {
+    if (!f->side_runs)
+        return;
+    atomic_store_explicit(&f->closing, true, memory_order_release);
+    ssize_t ignored = write(f->side_pipe[1], "", 1);
+    (void)ignored;
+    pthread_join(f->side_thread, NULL);
+    f->side_runs = false;
+}

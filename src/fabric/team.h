@@ -1,0 +1,55 @@
+/* team.h: a team's shape: who has a wire to whom, the trees over these wires, and which
+ * algorithm sums how much. All members compute the same from the same facts. */
+#ifndef LOCKSTEP_FABRIC_TEAM_H
+#define LOCKSTEP_FABRIC_TEAM_H
+
+#include "fabric/group.h"
+
+/* A shortest-path tree over the wires, from one member; seen from this rank. Member indices. */
+struct team_tree {
+    int parent; /* -1: this rank is the root */
+    int n_children;
+    int8_t children[FABRIC_MAX_RANKS];
+    int8_t branch[FABRIC_MAX_RANKS]; /* the child in whose branch that member is, or -1 */
+};
+
+/* How sums up to `max_elements` go. */
+struct team_choice {
+    size_t max_elements;
+    const struct sum_algorithm *algorithm;
+};
+#define TEAM_MAX_CHOICES 4
+
+struct team {
+    struct fabric *f;
+    struct team *next;
+    uint16_t id;
+    int size, index;
+    int ranks[FABRIC_MAX_RANKS];
+    bool mesh;                     /* every two members have a wire */
+    struct team_tree *trees;       /* [size], by root */
+    int8_t ring[FABRIC_MAX_RANKS]; /* a closed walk over wires, once through every member */
+    bool has_ring;
+    int8_t leader[FABRIC_MAX_RANKS]; /* the first member on that member's host */
+    int n_hosts;
+    uint8_t *staging; /* one packed chunk, on its way to several members */
+    int n_choices;
+    struct team_choice choices[TEAM_MAX_CHOICES];
+};
+
+/* Fills everything but choices. ST_BAD_INPUT: the wires do not connect the members. */
+enum status team_shape(struct team *t, struct err *err);
+/* Measures the algorithms that fit the shape; a collective call. */
+enum status team_measure(struct team *t, struct err *err);
+
+/* ---- sum.c ------------------------------------------------------------------------------------- */
+
+struct sum_algorithm {
+    const char *name;
+    bool (*fits)(const struct team *t);
+    enum status (*sum)(struct team *t, int64_t *x, size_t n, struct err *err);
+};
+/* Ends with a NULL name; the last one fits every shape. */
+extern const struct sum_algorithm sum_algorithms[];
+
+#endif
