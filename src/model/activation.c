@@ -1,0 +1,48 @@
+/* Plain loops of single IEEE operations between two calls of the exact exp: the compiler may
+ * vectorize them, which changes no bit. */
+#include "model/activation.h"
+
+#include "base/util.h"
+
+#define CHUNK 256
+#define OAI_ALPHA 1.702f
+#define OAI_LIMIT 7.0f
+#define SQRT_2_OVER_PI 0.79788456080286535588f
+
+static void swiglu_oai(const struct kernels *k, float *gate, float *up, size_t n) {
+    float e[CHUNK] = {0}; /* n >= 1, but the compiler cannot know */
+    for (size_t i = 0; i < n; i++) {
+        gate[i] = gate[i] < OAI_LIMIT ? gate[i] : OAI_LIMIT;
+        up[i] = up[i] < OAI_LIMIT ? up[i] : OAI_LIMIT;
+        up[i] = up[i] > -OAI_LIMIT ? up[i] : -OAI_LIMIT;
+        e[i] = -OAI_ALPHA * gate[i];
+    }
+    k->exp(e, e, n);
+    for (size_t i = 0; i < n; i++)
+        gate[i] = gate[i] / (1.0f + e[i]) * (up[i] + 1.0f);
+}
+
+static void geglu(const struct kernels *k, float *gate, const float *up, size_t n) {
+    float e[CHUNK] = {0};
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i];
+        e[i] = 2.0f * (SQRT_2_OVER_PI * (g + 0.044715f * (g * g * g)));
+    }
+    k->exp(e, e, n);
+    for (size_t i = 0; i < n; i++)
+        gate[i] = 0.5f * gate[i] * (2.0f - 2.0f / (e[i] + 1.0f)) * up[i];
+}
+
+void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n) {
+    if (act == FFN_SWIGLU) {
+        k->swiglu(gate, gate, up, n);
+        return;
+    }
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t part = MIN(n - at, (size_t)CHUNK);
+        if (act == FFN_SWIGLU_OAI)
+            swiglu_oai(k, gate + at, up + at, part);
+        else
+            geglu(k, gate + at, up + at, part);
+    }
+}

@@ -1,0 +1,16 @@
+/* activation.h: what stands between the two halves of an FFN. */
+#ifndef LOCKSTEP_MODEL_ACTIVATION_H
+#define LOCKSTEP_MODEL_ACTIVATION_H
+
+#include "kernels/kernels.h"
+#include "model/hparams.h"
+
+/* gate = act(gate) * up, [n] both; up is changed too where the form needs room.
+ *   FFN_SWIGLU      silu(gate) * up
+ *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
+ *                   (gpt-oss's reference code)
+ *   FFN_GEGLU       0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * up, with tanh(z) as
+ *                   1 - 2 / (exp(2z) + 1) */
+void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n);
+
+#endif

@@ -1,0 +1,30 @@
+/* Qwen2 and Qwen2.5: biases on Q, K and V. Qwen3: none, but an RMSNorm of each query and key
+ * head before RoPE, and heads whose size is not n_embd / n_heads. RoPE pairs (i, i + n/2). The
+ * moe forms: softmax over all experts; Qwen3's chosen weights are normalized. */
+#include "model/hparams.h"
+
+static enum status read_qwen2(struct hparams *hp, const struct gguf *g, struct err *err) {
+    (void)g;
+    (void)err;
+    hp->rope.mode = ROPE_NEOX;
+    hp->qkv_bias = true;
+    return ST_OK;
+}
+
+static enum status read_qwen3(struct hparams *hp, const struct gguf *g, struct err *err) {
+    (void)g;
+    (void)err;
+    hp->rope.mode = ROPE_NEOX;
+    hp->qk_norm = QK_NORM_HEAD;
+    return ST_OK;
+}
+
+static enum status read_qwen3moe(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_qwen3(hp, g, err));
+    hp->moe.normalize = true;
+    return hparams_read_moe(hp, g, err);
+}
+
+const struct arch arch_qwen2 = {.name = "qwen2", .read = read_qwen2};
+const struct arch arch_qwen3 = {.name = "qwen3", .read = read_qwen3};
+const struct arch arch_qwen3moe = {.name = "qwen3moe", .read = read_qwen3moe};

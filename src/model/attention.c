@@ -1,0 +1,409 @@
+/* attention.c: queries, keys and values of a layer, the cache, attention.
+ *
+ * Two forms. Grouped queries: Q, K, V from x; norms, RoPE; K and V into the cache. Latent (MLA): the
+ * cache holds the normed latent and the rotated key part as one kv head; k_b carries each query
+ * into the latent space, v_b each result out of it. Then both attend in the same way. */
+#include "model/forward.h"
+
+#include <math.h>
+
+static uint32_t n_heads_of(const struct model *m) {
+    return m->share->head_end - m->share->head_begin;
+}
+
+static uint32_t n_kv_of(const struct model *m) {
+    return m->share->kv_end - m->share->kv_begin;
+}
+
+/* ---- grouped queries ------------------------------------------------------------------------- */
+
+static void head_norms(const struct model *m, float *x, uint32_t n_heads, const float *w) {
+    uint32_t hd = m->hp->head_dim;
+    for (uint32_t h = 0; h < n_heads; h++)
+        m->k->rmsnorm(x + (size_t)h * hd, x + (size_t)h * hd, w, hd, m->hp->rms_eps);
+}
+
+/* Sum of squares of a head, over 16 lanes and the fixed tree. */
+static float head_squares(const float *x, uint32_t hd) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < hd; i++)
+        lanes[i % 16] += x[i] * x[i];
+    for (uint32_t half = 8; half >= 1; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* Norms over the rows of all heads (QK_NORM_ROW): the heads lie on several ranks, so their sums of
+ * squares are added exactly: acc [n_tokens, 2] for queries and keys. A kv head that two ranks
+ * hold is counted by the one that has its first query head. */
+static bool row_norms(struct run *r, struct pool *pool, int thread,
+                      const struct layer_weights *lw) {
+    struct model *m = r->m;
+    const struct hparams *hp = m->hp;
+    uint32_t n = r->step->n_tokens, hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads;
+    size_t begin, end;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            int64_t q = 0, k = 0;
+            for (uint32_t h = 0; h < n_heads_of(m); h++)
+                q += forward_fixed(head_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
+            for (uint32_t h = 0; h < n_kv_of(m); h++)
+                if ((m->share->kv_begin + h) * group >= m->share->head_begin)
+                    k += forward_fixed(head_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
+            m->acc[2 * t] = q;
+            m->acc[2 * t + 1] = k;
+        }
+    pool_barrier(pool);
+    if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
+        return false;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            float sums[2];
+            m->k->fixed_get(sums, m->acc + 2 * t, 2);
+            float rq = 1.0f / sqrtf(sums[0] / (float)(hp->n_heads * hd) + hp->rms_eps);
+            float rk = 1.0f / sqrtf(sums[1] / (float)(hp->n_kv_heads * hd) + hp->rms_eps);
+            for (uint32_t i = 0; i < n_heads_of(m) * hd; i++)
+                m->q[t * m->ldq + i] = m->q[t * m->ldq + i] * rq * lw->q_norm[i];
+            for (uint32_t i = 0; i < n_kv_of(m) * hd; i++)
+                m->k_new[t * m->ldk + i] = m->k_new[t * m->ldk + i] * rk * lw->k_norm[i];
+        }
+    pool_barrier(pool);
+    return true;
+}
+
+static uint8_t *cache_page(const struct run *r, uint32_t layer, const struct step_run *seq,
+                           uint32_t pos) {
+    return kv_page(&r->m->kv, layer, r->step->pages[seq->page_begin + pos / KV_PAGE]);
+}
+
+static const struct rope_angles *angles_of(const struct model *m, const struct layer_weights *lw) {
+    return &m->rope[lw->window != 0 && m->rope[1].cos != NULL];
+}
+
+/* Head norms and RoPE of one token's queries and keys; keys and values into the cache. */
+static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t layer,
+                         uint32_t t) {
+    struct model *m = r->m;
+    const struct rope_params *rope = &m->hp->rope;
+    uint32_t hd = m->hp->head_dim, n_pairs = rope->n_rot / 2, first;
+    const struct step_run *seq = forward_run_of(r->step, t, &first);
+    uint32_t pos = seq->pos + t - first;
+    float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
+          *v = m->v_new + (size_t)t * m->ldv;
+    const struct rope_angles *angles = angles_of(m, lw);
+    const float *cos = angles->cos + (size_t)t * n_pairs, *sin = angles->sin + (size_t)t * n_pairs;
+    if (m->hp->qk_norm == QK_NORM_HEAD) {
+        head_norms(m, q, n_heads_of(m), lw->q_norm);
+        head_norms(m, k, n_kv_of(m), lw->k_norm);
+    }
+    m->k->rope(q, n_heads_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
+}
+
+static void add_biases(struct run *r, struct pool *pool, const struct layer_weights *lw) {
+    struct model *m = r->m;
+    size_t begin, end;
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            m->k->add(m->q + t * m->ldq, lw->q_bias, (size_t)n_heads_of(m) * m->hp->head_dim);
+            m->k->add(m->k_new + t * m->ldk, lw->k_bias, (size_t)n_kv_of(m) * m->hp->head_dim);
+            m->k->add(m->v_new + t * m->ldv, lw->v_bias, (size_t)n_kv_of(m) * m->hp->v_dim);
+        }
+    pool_barrier(pool);
+}
+
+static bool qkv_forward(struct run *r, struct pool *pool, int thread,
+                        const struct layer_weights *lw, uint32_t layer) {
+    struct model *m = r->m;
+    const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
+                                   {&lw->k, &m->x_act, m->k_new, m->ldk},
+                                   {&lw->v, &m->x_act, m->v_new, m->ldv}};
+    forward_products(r, pool, list, ARRAY_LEN(list));
+    if (lw->q_bias != NULL)
+        add_biases(r, pool, lw);
+    if (m->hp->qk_norm == QK_NORM_ROW && !row_norms(r, pool, thread, lw))
+        return false;
+    size_t begin, end;
+    while (n_heads_of(m) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            finish_token(r, lw, layer, (uint32_t)t);
+    pool_barrier(pool);
+    return true;
+}
+
+/* ---- latent attention ----------------------------------------------------------------------- */
+
+/* Norm of the low-rank query, packed for attn_q_b. */
+static void mla_norm_queries(struct run *r, struct pool *pool, const struct mla_weights *mla) {
+    struct model *m = r->m;
+    uint32_t n = r->step->n_tokens, rank = m->hp->mla.q_rank;
+    size_t begin, end;
+    while (pool_claim(pool, act_n_groups(n), 1, &begin, &end))
+        for (uint32_t g = (uint32_t)begin; g < end; g++) {
+            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++) {
+                float *row = m->mla.q_low + (size_t)t * m->mla.ld_q_low;
+                m->k->rmsnorm(row, row, mla->q_a_norm, rank, m->hp->rms_eps);
+            }
+            forward_pack_group(m, &m->mla.q_low_act, m->mla.q_low, m->mla.ld_q_low, g);
+        }
+    pool_barrier(pool);
+}
+
+/* The latent and the key's turning part of one token into the cache; the queries' turning parts. */
+static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint32_t layer,
+                             uint32_t t) {
+    struct model *m = r->m;
+    const struct hparams *hp = m->hp;
+    const struct rope_params *rope = &hp->rope;
+    uint32_t n_pairs = rope->n_rot / 2, rank = hp->mla.kv_rank, first;
+    uint32_t key = hp->mla.nope + rope->n_rot;
+    const struct step_run *seq = forward_run_of(r->step, t, &first);
+    uint32_t pos = seq->pos + t - first;
+    const float *cos = m->rope[0].cos + (size_t)t * n_pairs,
+                *sin = m->rope[0].sin + (size_t)t * n_pairs;
+    float *kv = m->k_new + (size_t)t * m->ldk;
+    m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
+    m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
+    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, kv, kv);
+    for (uint32_t h = 0; h < n_heads_of(m); h++)
+        m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
+                   rope->n_rot, cos, sin, rope->mode);
+}
+
+/* Every (head, group) as one list of claims: packs columns [0, width) of each head. */
+static void pack_heads(struct run *r, struct pool *pool, const struct acts *acts, const float *x,
+                       size_t ldx, size_t head_stride) {
+    struct model *m = r->m;
+    size_t groups = act_n_groups(r->step->n_tokens), begin, end;
+    while (pool_claim(pool, groups * n_heads_of(m), 1, &begin, &end))
+        for (size_t i = begin; i < end; i++)
+            forward_pack_group(m, &acts[i / groups], x + i / groups * head_stride, ldx,
+                               (uint32_t)(i % groups));
+    pool_barrier(pool);
+}
+
+/* Products of each head with its own matrix. */
+static void head_products(struct run *r, struct pool *pool, int thread, const struct wmat *w,
+                          const struct acts *x, float *y, size_t ldy, size_t head_stride) {
+    struct model *m = r->m;
+    struct product *list = m->mla.products;
+    if (n_heads_of(m) == 0)
+        return;
+    for (uint32_t h = 0; thread == 0 && h < n_heads_of(m); h++)
+        list[h] = (struct product){&w[h], &x[h], y + h * head_stride, ldy};
+    pool_barrier(pool);
+    forward_products(r, pool, list, n_heads_of(m));
+}
+
+static bool mla_forward(struct run *r, struct pool *pool, int thread,
+                        const struct layer_weights *lw, uint32_t layer) {
+    struct model *m = r->m;
+    const struct hparams *hp = m->hp;
+    const struct mla_weights *mla = &lw->mla;
+    struct mla_buffers *b = &m->mla;
+    uint32_t key = hp->mla.nope + hp->rope.n_rot;
+    if (hp->mla.q_rank != 0) {
+        const struct product low[] = {{&mla->q_a, &m->x_act, b->q_low, b->ld_q_low},
+                                      {&mla->kv_a, &m->x_act, m->k_new, m->ldk}};
+        forward_products(r, pool, low, ARRAY_LEN(low));
+        mla_norm_queries(r, pool, mla);
+        const struct product up[] = {{&lw->q, &b->q_low_act, m->q, m->ldq}};
+        forward_products(r, pool, up, ARRAY_LEN(up));
+    } else {
+        const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
+                                       {&mla->kv_a, &m->x_act, m->k_new, m->ldk}};
+        forward_products(r, pool, list, ARRAY_LEN(list));
+    }
+    size_t begin, end;
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            mla_finish_token(r, lw, layer, (uint32_t)t);
+    pool_barrier(pool);
+    pack_heads(r, pool, b->nope_act, m->q, m->ldq, key);
+    head_products(r, pool, thread, mla->k_b, b->nope_act, b->q_latent, b->ld_latent,
+                  b->latent_stride);
+    /* The turning part comes last: the product's last tile may have written over its place. */
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            for (uint32_t h = 0; h < n_heads_of(m); h++)
+                memcpy(b->q_latent + t * b->ld_latent + h * b->latent_stride + hp->mla.kv_rank,
+                       m->q + t * m->ldq + (size_t)h * key + hp->mla.nope,
+                       hp->rope.n_rot * sizeof(float));
+    pool_barrier(pool);
+    return true;
+}
+
+/* Results out of the latent space, close together for the output product. */
+static void mla_results(struct run *r, struct pool *pool, int thread,
+                        const struct mla_weights *mla) {
+    struct model *m = r->m;
+    struct mla_buffers *b = &m->mla;
+    uint32_t vd = m->hp->mla.v_dim, nh = n_heads_of(m);
+    size_t pad = round_up(vd, TILE_ROWS), rank = m->hp->mla.kv_rank, begin, end;
+    pack_heads(r, pool, b->result_act, b->result, nh * rank, rank);
+    head_products(r, pool, thread, mla->v_b, b->result_act, b->heads_out, nh * pad, pad);
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            for (uint32_t h = 0; h < nh; h++)
+                memcpy(m->att + (t * nh + h) * vd, b->heads_out + (t * nh + h) * pad,
+                       vd * sizeof(float));
+    pool_barrier(pool);
+}
+
+/* ---- attending ------------------------------------------------------------------------------- */
+
+/* The queries of one task: some tokens of a run, and those of this rank's heads (some of them, if
+ * they are very many) that share one kv head. */
+struct attn_task {
+    const struct step_run *seq;
+    uint32_t t_begin, t_end; /* token indices in the step */
+    uint32_t first;          /* token index of the run's first */
+    uint32_t kv;             /* local kv head */
+    uint32_t h_begin, h_end; /* local query heads */
+};
+
+/* Where queries lie and results go, for both forms. */
+struct attn_io {
+    const float *q;
+    size_t ldq, q_stride; /* floats from token to token, from head to head */
+    float *out;
+    size_t ldo, o_stride;
+};
+
+static struct attn_io attn_io_of(const struct model *m) {
+    const struct hparams *hp = m->hp;
+    if (hp->mla.kv_rank != 0)
+        return (struct attn_io){m->mla.q_latent, m->mla.ld_latent, m->mla.latent_stride,
+                                m->mla.result,   (size_t)n_heads_of(m) * hp->v_dim,
+                                hp->v_dim};
+    return (struct attn_io){m->q,   m->ldq, hp->head_dim, m->att, (size_t)n_heads_of(m) * hp->v_dim,
+                            hp->v_dim};
+}
+
+static void attn_task_run(struct run *r, int thread, const struct layer_weights *lw,
+                          const struct attn_task *task) {
+    struct model *m = r->m;
+    const struct attn_io io = attn_io_of(m);
+    struct attn_query queries[ATTN_QUERIES];
+    uint32_t n = 0;
+    for (uint32_t t = task->t_begin; t < task->t_end; t++)
+        for (uint32_t h = task->h_begin; h < task->h_end; h++) {
+            uint32_t end = task->seq->pos + (t - task->first) + 1;
+            BUG_ON(n == ATTN_QUERIES);
+            queries[n++] = (struct attn_query){
+                .q = io.q + t * io.ldq + h * io.q_stride,
+                .out = io.out + t * io.ldo + h * io.o_stride,
+                .begin = lw->window != 0 && end > lw->window ? end - lw->window : 0,
+                .end = end,
+                .sink = lw->sinks != NULL ? lw->sinks[h] : -INFINITY,
+            };
+        }
+    const struct attn_args args = {
+        .shape = &m->kv.shape,
+        .kv_head = task->kv,
+        .pages = m->page_ptrs + task->seq->page_begin,
+        .n_queries = n,
+        .queries = queries,
+        .scale = m->hp->attn_scale,
+        .scratch = m->attn_scratch + (size_t)thread * m->scratch_floats,
+    };
+    m->k->attention(&args);
+}
+
+/* How the queries of a kv head are cut into tasks. */
+struct attn_cut {
+    uint32_t group, head_block, head_blocks, token_block;
+};
+
+static struct attn_cut attn_cut_of(const struct model *m) {
+    struct attn_cut c;
+    c.group = m->hp->n_heads / m->hp->n_kv_heads;
+    c.head_block = MIN(c.group, (uint32_t)ATTN_QUERIES);
+    c.head_blocks = (uint32_t)div_up(c.group, c.head_block);
+    c.token_block = ATTN_QUERIES / c.head_block;
+    return c;
+}
+
+/* Numbers the tasks of a step: run by run, token block by token block, kv head by kv head, head
+ * block by head block. Finds task i by counting, which is cheap beside the task. */
+static bool attn_task_at(const struct run *r, size_t i, struct attn_task *out) {
+    const struct share *sh = r->m->share;
+    const struct attn_cut c = attn_cut_of(r->m);
+    uint32_t n_kv = n_kv_of(r->m), first = 0;
+    for (uint32_t s = 0; s < r->step->n_runs; s++) {
+        const struct step_run *seq = &r->step->runs[s];
+        size_t token_blocks = div_up(seq->n_tokens, c.token_block);
+        size_t n = token_blocks * n_kv * c.head_blocks;
+        if (i >= n) {
+            i -= n;
+            first += seq->n_tokens;
+            continue;
+        }
+        uint32_t hb = (uint32_t)(i % c.head_blocks), kv = (uint32_t)(i / c.head_blocks % n_kv);
+        /* The last tokens see the most positions: begin with them. */
+        uint32_t tb = (uint32_t)(token_blocks - 1 - i / c.head_blocks / n_kv);
+        uint32_t h0 = (sh->kv_begin + kv) * c.group + hb * c.head_block;
+        uint32_t h1 = MIN(h0 + c.head_block, (sh->kv_begin + kv + 1) * c.group);
+        h0 = MAX(h0, sh->head_begin);
+        h1 = MIN(h1, sh->head_end);
+        *out = (struct attn_task){
+            .seq = seq,
+            .first = first,
+            .t_begin = first + tb * c.token_block,
+            .t_end = first + MIN((tb + 1) * c.token_block, seq->n_tokens),
+            .kv = kv,
+            .h_begin = h0 - sh->head_begin,
+            .h_end = h1 > h0 ? h1 - sh->head_begin : h0 - sh->head_begin,
+        };
+        return true;
+    }
+    return false;
+}
+
+static size_t attn_n_tasks(const struct run *r) {
+    const struct attn_cut c = attn_cut_of(r->m);
+    size_t n = 0;
+    for (uint32_t s = 0; s < r->step->n_runs; s++)
+        n += div_up(r->step->runs[s].n_tokens, c.token_block);
+    return n * n_kv_of(r->m) * c.head_blocks;
+}
+
+static void attend(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw,
+                   uint32_t layer) {
+    struct model *m = r->m;
+    struct attn_task task;
+    if (thread == 0)
+        for (uint32_t i = 0; i < r->step->n_pages; i++)
+            m->page_ptrs[i] = kv_page(&m->kv, layer, r->step->pages[i]);
+    pool_barrier(pool);
+    size_t n = n_heads_of(m) == 0 ? 0 : attn_n_tasks(r), begin, end;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++)
+            if (attn_task_at(r, i, &task) && task.h_begin < task.h_end)
+                attn_task_run(r, thread, lw, &task);
+    pool_barrier(pool);
+}
+
+static void pack_results(struct run *r, struct pool *pool) {
+    struct model *m = r->m;
+    size_t ld = (size_t)n_heads_of(m) * hparams_out_dim(m->hp), begin, end;
+    while (ld != 0 && pool_claim(pool, act_n_groups(r->step->n_tokens), 1, &begin, &end))
+        for (size_t group = begin; group < end; group++)
+            forward_pack_group(m, &m->att_act, m->att, ld, (uint32_t)group);
+    pool_barrier(pool);
+}
+
+bool attention_forward(struct run *r, struct pool *pool, int thread,
+                       const struct layer_weights *lw, uint32_t layer) {
+    bool latent = r->m->hp->mla.kv_rank != 0;
+    if (latent ? !mla_forward(r, pool, thread, lw, layer)
+               : !qkv_forward(r, pool, thread, lw, layer))
+        return false;
+    attend(r, pool, thread, lw, layer);
+    if (latent)
+        mla_results(r, pool, thread, &lw->mla);
+    pack_results(r, pool);
+    return true;
+}

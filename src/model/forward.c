@@ -1,0 +1,429 @@
+/* forward.c: one step through the layers.
+ *
+ * All threads of the rank run step_thread() together. A step is a row of phases with a barrier
+ * after each; within a phase the work is handed out in pieces (pool_claim), or done by thread 0
+ * alone where it is too small to share or talks to the network. Which thread does what never
+ * changes a bit. Errors come from the network only, on thread 0, are written before a
+ * barrier and read by all after it, so that all threads leave together.
+ *
+ * A layer, for all tokens of the step (decode: one; prefill: hundreds):
+ *   norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention -> pack ->
+ *   output product in fixed point -> sum over the team -> residual, norm + pack ->
+ *   gate, up -> SwiGLU + pack -> down product in fixed point -> sum -> residual. */
+#include "model/forward.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "model/activation.h"
+#include "model/rope_table.h"
+
+#include <math.h>
+
+/* ---- the network, on thread 0 ------------------------------------------------------------- */
+
+/* Notes how long the network took. Always followed by a barrier, after which st counts. */
+static void net_done(struct run *r, uint64_t began, enum status st) {
+    struct model *m = r->m;
+    m->times.fabric_ns += clock_ns() - began;
+    m->times.exchanges++;
+    if (r->st == ST_OK)
+        r->st = st;
+}
+
+bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values) {
+    struct model *m = r->m;
+    if (m->team == NULL)
+        return true;
+    if (thread == 0) {
+        uint64_t began = clock_ns();
+        net_done(r, began, fabric_sum(m->team, m->acc, n_values, &r->err));
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+static bool stage_receive(struct run *r, struct pool *pool, int thread) {
+    struct model *m = r->m;
+    if (thread == 0) {
+        uint64_t began = clock_ns();
+        net_done(r, began,
+                 fabric_recv(m->f, m->rank - m->plan.tp, m->x,
+                             (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float), &r->err));
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+static bool stage_send(struct run *r, struct pool *pool, int thread) {
+    struct model *m = r->m;
+    if (thread == 0) {
+        uint64_t began = clock_ns();
+        net_done(r, began,
+                 fabric_send(m->f, m->rank + m->plan.tp, m->x,
+                             (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float), &r->err));
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+/* ---- activations -------------------------------------------------------------------------- */
+
+void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
+    a->f32.n_tokens = a->q8.n_tokens = n_tokens;
+}
+
+void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
+                        uint32_t group) {
+    uint32_t n_blocks = (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
+    if (a->f32.f != NULL)
+        m->k->act_pack(&a->f32, x, ldx, group, group + 1, 0, n_blocks);
+    if (a->q8.q != NULL)
+        m->k->act_pack(&a->q8, x, ldx, group, group + 1, 0, n_blocks);
+}
+
+/* What the summed acc does to the residual stream of token t. */
+static void add_result(const struct model *m, uint32_t t, const float *post_norm) {
+    uint32_t e = m->hp->n_embd;
+    float *x = m->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
+    const int64_t *acc = m->acc + (size_t)t * m->ld_acc;
+    if (post_norm == NULL) {
+        m->k->fixed_add(x, acc, e);
+        return;
+    }
+    m->k->fixed_get(y, acc, e);
+    m->k->rmsnorm(y, y, post_norm, e, m->hp->rms_eps);
+    m->k->add(x, y, e);
+}
+
+/* x += the result in acc (if add; through post_norm if there is one), then normed = rmsnorm(x) * w,
+ * packed for the next products (if w). */
+static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const float *post_norm,
+                               const float *w) {
+    struct model *m = r->m;
+    uint32_t n = r->step->n_tokens, e = m->hp->n_embd;
+    size_t begin, end;
+    while (pool_claim(pool, act_n_groups(n), 1, &begin, &end)) {
+        for (uint32_t group = (uint32_t)begin; group < end; group++) {
+            for (uint32_t t = group * ACT_GROUP; t < MIN((group + 1) * ACT_GROUP, n); t++) {
+                if (add)
+                    add_result(m, t, post_norm);
+                if (w != NULL)
+                    m->k->rmsnorm(m->normed + (size_t)t * e, m->x + (size_t)t * e, w, e,
+                                  m->hp->rms_eps);
+            }
+            if (w != NULL)
+                forward_pack_group(m, &m->x_act, m->normed, e, group);
+        }
+    }
+    pool_barrier(pool);
+}
+
+/* ---- products ----------------------------------------------------------------------------- */
+
+#define CLAIM_BYTES 65536
+
+/* The next tiles of n_tiles like w's. Whole pairs: the kernels multiply two tiles at a time, and a
+ * single one costs a batch nearly as much. */
+static bool claim_tiles(struct pool *pool, const struct wmat *w, size_t n_tiles, size_t *begin,
+                        size_t *end) {
+    size_t least = MAX((size_t)1, CLAIM_BYTES / MAX(2 * w->tile_bytes, (size_t)1));
+    if (!pool_claim(pool, div_up(n_tiles, 2), least, begin, end))
+        return false;
+    *begin *= 2;
+    *end = MIN(2 * *end, n_tiles);
+    return true;
+}
+
+void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n) {
+    size_t total = 0, begin, end;
+    for (size_t i = 0; i < n; i++)
+        total += wmat_n_tiles(list[i].w);
+    while (claim_tiles(pool, list[0].w, total, &begin, &end)) {
+        size_t first = 0;
+        for (size_t i = 0; i < n && first < end; i++) {
+            size_t tiles = wmat_n_tiles(list[i].w);
+            size_t b = MAX(begin, first), e = MIN(end, first + tiles);
+            if (b < e)
+                r->m->k->matmul(list[i].w, forward_act_for(list[i].x, list[i].w), list[i].y,
+                                list[i].ldy, (uint32_t)(b - first), (uint32_t)(e - first));
+            first += tiles;
+        }
+    }
+    pool_barrier(pool);
+}
+
+int64_t forward_fixed(float x) {
+    x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
+    x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
+    return llrintf(x * (float)(1 << FIXED_BITS));
+}
+
+static void add_bias(struct run *r, struct pool *pool, const float *bias) {
+    struct model *m = r->m;
+    size_t begin, end;
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            for (uint32_t i = 0; i < m->hp->n_embd; i++)
+                m->acc[t * m->ld_acc + i] += forward_fixed(bias[i]);
+    pool_barrier(pool);
+}
+
+bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const struct wmat *w,
+                             uint32_t segment, const struct acts *x, const float *bias) {
+    struct model *m = r->m;
+    size_t n_values = (size_t)r->step->n_tokens * m->ld_acc, begin, end;
+    if (w->n_cols == 0) {
+        if (thread == 0)
+            memset(m->acc, 0, n_values * sizeof *m->acc);
+    } else {
+        while (claim_tiles(pool, w, wmat_n_tiles(w), &begin, &end))
+            m->k->matmul_fixed(w, forward_act_for(x, w), m->acc, m->ld_acc, segment,
+                               (uint32_t)begin, (uint32_t)end);
+    }
+    pool_barrier(pool);
+    if (bias != NULL)
+        add_bias(r, pool, bias);
+    return forward_team_sum(r, pool, thread, n_values);
+}
+
+/* ---- FFN ------------------------------------------------------------------------------------ */
+
+static bool ffn_forward(struct run *r, struct pool *pool, int thread,
+                        const struct layer_weights *lw) {
+    struct model *m = r->m;
+    uint32_t n = r->step->n_tokens, ff = m->share->ff_end - m->share->ff_begin;
+    const struct product list[] = {{&lw->ffn.gate, &m->x_act, m->gate, m->ld_ff},
+                                   {&lw->ffn.up, &m->x_act, m->up, m->ld_ff}};
+    forward_products(r, pool, list, ARRAY_LEN(list));
+    size_t begin, end;
+    while (ff != 0 && pool_claim(pool, act_n_groups(n), 1, &begin, &end))
+        for (uint32_t g = (uint32_t)begin; g < end; g++) {
+            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++)
+                ffn_activate(m->k, m->hp->ffn_act, m->gate + (size_t)t * m->ld_ff,
+                             m->up + (size_t)t * m->ld_ff, ff);
+            forward_pack_group(m, &m->ff_act, m->gate, m->ld_ff, g);
+        }
+    pool_barrier(pool);
+    return forward_product_and_sum(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act,
+                                   NULL);
+}
+
+/* ---- the step -------------------------------------------------------------------------------- */
+
+static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+    struct model *m = r->m;
+    const struct layer_weights *lw = &m->w.layers[layer];
+    /* What the layer before left in acc is added when this one begins. */
+    residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
+                       lw->attn_norm);
+    if (!attention_forward(r, pool, thread, lw, layer) ||
+        !forward_product_and_sum(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias))
+        return false;
+    residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
+    return lw->moe != NULL ? moe_forward(r, pool, thread, lw) : ffn_forward(r, pool, thread, lw);
+}
+
+/* Embeddings (first stage) and the angles of every token. */
+static void begin_tokens(struct run *r, struct pool *pool) {
+    struct model *m = r->m;
+    const struct step *step = r->step;
+    uint32_t n_pairs = m->hp->rope.n_rot / 2, e = m->hp->n_embd, first;
+    size_t begin, end;
+    while (pool_claim(pool, step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            if (m->share->stage == 0) {
+                float *x = m->x + t * e;
+                weights_embed_row(&m->w, step->tokens[t], x);
+                for (uint32_t i = 0; i < e && m->hp->embed_scale != 1.0f; i++)
+                    x[i] *= m->hp->embed_scale;
+            }
+            const struct step_run *seq = forward_run_of(step, (uint32_t)t, &first);
+            for (size_t i = 0; i < ARRAY_LEN(m->rope); i++)
+                if (m->rope[i].cos != NULL)
+                    rope_table_at(m->rope[i].freqs, n_pairs, m->rope[i].scale,
+                                  seq->pos + (uint32_t)t - first, m->rope[i].cos + t * n_pairs,
+                                  m->rope[i].sin + t * n_pairs);
+        }
+    pool_barrier(pool);
+}
+
+/* Parts of n rows from the members of the last stage -> rows of the whole vocabulary. */
+static void join_parts(struct model *m, uint32_t n) {
+    const struct plan *plan = &m->plan;
+    const float *part = m->gathered;
+    for (int i = plan->n_ranks - plan->tp; i < plan->n_ranks; i++) {
+        const struct share *sh = &plan->shares[i];
+        size_t width = sh->vocab_end - sh->vocab_begin;
+        for (uint32_t row = 0; row < n; row++)
+            memcpy(m->logits_all + (size_t)row * m->hp->n_vocab + sh->vocab_begin,
+                   part + row * width, width * sizeof(float));
+        part += n * width;
+    }
+}
+
+/* Thread 0: this share's logits of n rows to rank 0. */
+static enum status give_logits(struct run *r, uint32_t n) {
+    struct model *m = r->m;
+    size_t width = m->share->vocab_end - m->share->vocab_begin;
+    /* Rows lie ld_vocab apart: close the gaps. */
+    for (uint32_t row = 1; row < n && width != m->ld_vocab; row++)
+        memmove(m->logits + row * width, m->logits + row * m->ld_vocab, width * sizeof(float));
+    const float *rows = m->logits;
+    if (m->all != NULL) {
+        for (int i = 0; i < m->plan.n_ranks; i++) {
+            const struct share *sh = &m->plan.shares[i];
+            m->part_bytes[i] = (size_t)n * (sh->vocab_end - sh->vocab_begin) * sizeof(float);
+        }
+        bool one_part = n == 1 && m->rank == 0; /* one row's parts already form the row */
+        float *into = one_part ? m->logits_all : m->gathered;
+        TRY(fabric_gather(m->all, 0, m->logits, into, m->part_bytes, &r->err));
+        if (m->rank == 0 && !one_part)
+            join_parts(m, n);
+        rows = m->logits_all;
+    }
+    r->rows = rows;
+    return ST_OK;
+}
+
+/* Thread 0: the hidden states of n outputs from the last stage, whose members all have them, to
+ * rank 0. */
+static enum status give_hidden(struct run *r, uint32_t n) {
+    struct model *m = r->m;
+    r->rows = m->out_rows;
+    if (m->plan.pp == 1)
+        return ST_OK;
+    int from = m->plan.n_ranks - m->plan.tp;
+    for (int i = 0; i < m->plan.n_ranks; i++)
+        m->part_bytes[i] = i == from ? (size_t)n * m->hp->n_embd * sizeof(float) : 0;
+    r->rows = m->logits_all;
+    return fabric_gather(m->all, 0, m->out_rows, m->logits_all, m->part_bytes, &r->err);
+}
+
+/* Hands the rows of n outputs to who wants them, on rank 0. */
+static void hand_on(struct run *r, struct pool *pool, int thread, uint32_t first, uint32_t n) {
+    const struct step_sink *sink = r->sink;
+    if (sink == NULL)
+        return;
+    if (thread == 0 && r->rows_wanted)
+        r->rows_wanted = sink->rows(sink->user, first, n, r->rows);
+    size_t width = r->step->hidden ? r->m->hp->n_embd : r->m->hp->n_vocab, begin, end;
+    while (sink->row != NULL && pool_claim(pool, n, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++)
+            sink->row(sink->user, thread, first + (uint32_t)i, r->rows + i * width);
+    pool_barrier(pool);
+}
+
+static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t first,
+                        uint32_t n) {
+    struct model *m = r->m;
+    uint32_t e = m->hp->n_embd;
+    if (m->share->last_stage) {
+        if (thread == 0) {
+            forward_acts_set_tokens(&m->x_act, n);
+            for (uint32_t i = 0; i < n; i++)
+                m->k->rmsnorm(m->out_rows + (size_t)i * e,
+                              m->x + (size_t)r->step->outputs[first + i] * e, m->w.output_norm, e,
+                              m->hp->rms_eps);
+            for (uint32_t group = 0; group < act_n_groups(n) && !r->step->hidden; group++)
+                forward_pack_group(m, &m->x_act, m->out_rows, e, group);
+        }
+        pool_barrier(pool);
+        const struct product out = {&m->w.output, &m->x_act, m->logits, m->ld_vocab};
+        if (!r->step->hidden)
+            forward_products(r, pool, &out, 1);
+    }
+    if (thread == 0) {
+        uint64_t began = clock_ns();
+        net_done(r, began, r->step->hidden ? give_hidden(r, n) : give_logits(r, n));
+    }
+    pool_barrier(pool);
+    if (r->st != ST_OK)
+        return false;
+    hand_on(r, pool, thread, first, n);
+    return true;
+}
+
+static void step_forward(struct run *r, struct pool *pool, int thread) {
+    struct model *m = r->m;
+    const struct plan *plan = &m->plan;
+    begin_tokens(r, pool);
+    if (m->share->stage > 0 && !stage_receive(r, pool, thread))
+        return;
+    for (uint32_t layer = 0; layer < m->w.n_layers; layer++)
+        if (!layer_forward(r, pool, thread, layer))
+            return;
+    if (m->w.n_layers != 0)
+        residual_norm_pack(r, pool, true, m->w.layers[m->w.n_layers - 1].ffn_post_norm, NULL);
+    if (m->share->stage + 1 < plan->pp && !stage_send(r, pool, thread))
+        return;
+    for (uint32_t first = 0; first < r->step->n_outputs; first += LOGIT_ROWS)
+        if (!output_rows(r, pool, thread, first,
+                         MIN(r->step->n_outputs - first, (uint32_t)LOGIT_ROWS)))
+            return;
+}
+
+static void step_thread(void *arg, struct pool *pool, int thread) {
+    mem_forbid_begin();
+    step_forward(arg, pool, thread);
+    mem_forbid_end();
+}
+
+enum status model_check_step(const struct model *m, const struct step *step, struct err *err) {
+    if (step->n_tokens == 0 || step->n_tokens > m->cfg.n_tokens_max ||
+        step->n_pages > m->n_pages_max || step->n_outputs > step->n_tokens ||
+        step->n_runs > m->cfg.n_runs_max)
+        return err_set(err, ST_BAD_INPUT, "a step of %u tokens, %u runs, %u pages and %u outputs: expected "
+                       "at most %u tokens, %u runs and %zu pages", step->n_tokens, step->n_runs,
+                       step->n_pages, step->n_outputs, m->cfg.n_tokens_max, m->cfg.n_runs_max,
+                       m->n_pages_max);
+    for (uint32_t i = 0; i < step->n_tokens; i++)
+        if (step->tokens[i] < 0 || (uint32_t)step->tokens[i] >= m->hp->n_vocab)
+            return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",
+                           step->tokens[i], m->hp->n_vocab);
+    for (uint32_t i = 0; i < step->n_pages; i++)
+        if (step->pages[i] >= m->kv.n_pages)
+            return err_set(err, ST_BAD_INPUT, "page %u is not in a cache of %u", step->pages[i],
+                           m->kv.n_pages);
+    for (uint32_t i = 0; i < step->n_outputs; i++)
+        if (step->outputs[i] >= step->n_tokens)
+            return err_set(err, ST_BAD_INPUT, "output %u is not among %u tokens",
+                           step->outputs[i], step->n_tokens);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < step->n_runs; i++) {
+        const struct step_run *seq = &step->runs[i];
+        uint64_t end = (uint64_t)seq->pos + seq->n_tokens;
+        if (seq->n_tokens == 0 || end > m->cfg.n_ctx ||
+            seq->page_begin + div_up(end, KV_PAGE) > step->n_pages)
+            return err_set(err, ST_BAD_INPUT,
+                           "positions up to %llu do not fit a context of %u or their pages",
+                           (unsigned long long)end, m->cfg.n_ctx);
+        n += seq->n_tokens;
+    }
+    if (n != step->n_tokens)
+        return err_set(err, ST_BAD_INPUT, "the runs of a step hold %llu tokens of %u",
+                       (unsigned long long)n, step->n_tokens);
+    return ST_OK;
+}
+
+enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
+                       struct err *err) {
+    TRY(model_check_step(m, step, err));
+    struct run r = {.m = m,
+                    .step = step,
+                    .sink = sink,
+                    .rows_wanted = sink != NULL && sink->rows != NULL};
+    uint64_t began = clock_ns();
+    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act, &m->mla.q_low_act};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        forward_acts_set_tokens(all[i], step->n_tokens);
+    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank; h++) {
+        forward_acts_set_tokens(&m->mla.nope_act[h], step->n_tokens);
+        forward_acts_set_tokens(&m->mla.result_act[h], step->n_tokens);
+    }
+    pool_run(m->pool, step_thread, &r);
+    m->times.step_ns += clock_ns() - began;
+    m->times.steps++;
+    if (r.st != ST_OK && err != NULL)
+        *err = r.err;
+    return r.st;
+}

@@ -1,0 +1,68 @@
+/* forward.h: what the files that compute a step share: the running step, the network as phases, packing,
+ * products. Everything here is called by all threads of the rank together unless it says otherwise; a
+ * phase ends with a barrier. */
+#ifndef LOCKSTEP_MODEL_FORWARD_H
+#define LOCKSTEP_MODEL_FORWARD_H
+
+#include "base/util.h"
+#include "model/model_internal.h"
+
+struct run {
+    struct model *m;
+    const struct step *step;
+    const struct step_sink *sink; /* NULL but on rank 0 */
+    bool rows_wanted;             /* by sink->rows, thread 0's */
+    const float *rows;            /* thread 0 writes before a barrier, all read after it */
+    enum status st;               /* likewise */
+    struct err err;
+};
+
+/* One product of a phase: y [n_tokens, ldy] = w x. Writes whole tiles: y has room for w's rows
+ * rounded up to TILE_ROWS. */
+struct product {
+    const struct wmat *w;
+    const struct acts *x;
+    float *y;
+    size_t ldy;
+};
+
+/* All products of the list, claimed as one row of tiles. */
+void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n);
+
+/* acc = w x in fixed point over this rank's columns (none: zero), plus the bias (NULL: none) on the
+ * rank that holds it, then the exact sum over the team. False if the group was lost. */
+bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const struct wmat *w,
+                             uint32_t segment, const struct acts *x, const float *bias);
+/* The sum alone, of the first n_values of acc. */
+bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
+
+/* One thread: packs group `group` of a from x [n_tokens, ldx], in each form that somebody reads. */
+void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
+                        uint32_t group);
+void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens);
+static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {
+    return act_kind_for(w->type) == ACT_F32 ? &a->f32 : &a->q8;
+}
+
+/* x * 2^24 to the nearest integer, as the kernels do it (docs/numerics.md). */
+int64_t forward_fixed(float x);
+
+/* attention.c: from the packed, normed x_act to att_act; then the caller's output product. */
+bool attention_forward(struct run *r, struct pool *pool, int thread,
+                       const struct layer_weights *lw, uint32_t layer);
+/* moe.c: from x_act (and normed) to the summed acc. */
+bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
+
+/* The position of token t of the step. */
+static inline const struct step_run *forward_run_of(const struct step *step, uint32_t t,
+                                                    uint32_t *first) {
+    *first = 0;
+    for (uint32_t i = 0; i < step->n_runs; i++) {
+        if (t < *first + step->runs[i].n_tokens)
+            return &step->runs[i];
+        *first += step->runs[i].n_tokens;
+    }
+    return NULL;
+}
+
+#endif

@@ -1,0 +1,282 @@
+#include "model/hparams.h"
+
+#include "base/util.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+
+static const struct arch *const archs[] = {
+    &arch_llama,     &arch_qwen2,   &arch_qwen3, &arch_qwen3moe,  &arch_deepseek2,
+    &arch_gpt_oss,   &arch_glm4moe, &arch_gemma3,   &arch_phi3,  &arch_minimax_m2,
+};
+
+/* Larger than any model that exists by a wide margin, and small enough that no product of two
+ * of them with a type size overflows 64 bits. */
+#define MAX_LAYERS 4096
+#define MAX_EMBD (1u << 20)
+#define MAX_HEADS 65536
+#define MAX_HEAD_DIM 8192
+#define MAX_FF (1u << 24)
+#define MAX_VOCAB (1u << 26)
+#define MAX_CTX (1u << 30)
+#define MAX_EXPERTS 65536
+#define MAX_USED 256
+
+static void key_name(const struct hparams *hp, const char *name, char *buf, size_t size) {
+    snprintf(buf, size, "%s.%s", hp->arch->name, name);
+}
+
+enum status hparam_u32(const struct hparams *hp, const struct gguf *g, const char *name,
+                       uint32_t fallback, uint32_t *out, struct err *err) {
+    char key[128];
+    key_name(hp, name, key, sizeof key);
+    enum status st = gguf_u32(g, key, out, err);
+    if (st == ST_NOT_FOUND) {
+        *out = fallback;
+        return ST_OK;
+    }
+    return st;
+}
+
+enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, const char *name,
+                            uint32_t min, uint32_t max, uint32_t *out, struct err *err) {
+    char key[128];
+    key_name(hp, name, key, sizeof key);
+    uint32_t v;
+    enum status st = gguf_u32(g, key, &v, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(err, ST_BAD_INPUT, "%s: the key %s is missing", gguf_path(g), key);
+    if (st != ST_OK)
+        return st;
+    if (v < min || v > max)
+        return err_set(err, ST_BAD_INPUT, "%s: %s is %u, expected %u to %u", gguf_path(g), key, v,
+                       min, max);
+    *out = v;
+    return ST_OK;
+}
+
+enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const char *name,
+                       float fallback, float *out, struct err *err) {
+    char key[128];
+    key_name(hp, name, key, sizeof key);
+    float v;
+    enum status st = gguf_f32(g, key, &v, err);
+    if (st == ST_NOT_FOUND) {
+        *out = fallback;
+        return ST_OK;
+    }
+    if (st != ST_OK)
+        return st;
+    if (!isfinite(v))
+        return err_set(err, ST_BAD_INPUT, "%s: %s is not a finite number", gguf_path(g), key);
+    *out = v;
+    return ST_OK;
+}
+
+enum status hparam_tensor(const struct gguf *g, int layer, const char *name, uint64_t cols,
+                          uint64_t rows, uint64_t n, const struct gguf_tensor **out,
+                          struct err *err) {
+    char full[96];
+    if (layer >= 0)
+        snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    else
+        snprintf(full, sizeof full, "%s", name);
+    const struct gguf_tensor *t = gguf_tensor(g, full);
+    if (t == NULL)
+        return err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", gguf_path(g), full);
+    if (t->dims[0] != cols || t->dims[1] != rows || t->dims[2] != n || t->dims[3] != 1)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %s: expected %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                       ", the file has %" PRIu64 " x %" PRIu64 " x %" PRIu64,
+                       gguf_path(g), full, cols, rows, n, t->dims[0], t->dims[1],
+                       t->dims[2] * t->dims[3]);
+    *out = t;
+    return ST_OK;
+}
+
+static enum status read_arch(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct gguf_str s;
+    enum status st = gguf_str(g, "general.architecture", &s, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(err, ST_BAD_INPUT, "%s: the key general.architecture is missing",
+                       gguf_path(g));
+    if (st != ST_OK)
+        return st;
+    char known[512] = "";
+    for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
+        if (s.len == strlen(archs[i]->name) && memcmp(s.ptr, archs[i]->name, s.len) == 0) {
+            hp->arch = archs[i];
+            return ST_OK;
+        }
+        size_t n = strlen(known);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", archs[i]->name);
+    }
+    char text[64];
+    gguf_value_text(g, "general.architecture", text, sizeof text);
+    return err_set(err, ST_UNSUPPORTED, "%s: the architecture %s is unknown; known are %s",
+                   gguf_path(g), text, known);
+}
+
+static enum status read_n_vocab(struct hparams *hp, const struct gguf *g, struct err *err) {
+    const struct gguf_tensor *embd = gguf_tensor(g, "token_embd.weight");
+    if (embd == NULL)
+        return err_set(err, ST_BAD_INPUT, "%s: the tensor token_embd.weight is missing",
+                       gguf_path(g));
+    if (embd->dims[1] > MAX_VOCAB)
+        return err_set(err, ST_BAD_INPUT, "%s: a vocabulary of %" PRIu64 " tokens is too large",
+                       gguf_path(g), embd->dims[1]);
+    hp->n_vocab = (uint32_t)embd->dims[1];
+    struct gguf_array tokens;
+    if (gguf_array(g, "tokenizer.ggml.tokens", &tokens, NULL) == ST_OK &&
+        tokens.n != hp->n_vocab)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: token_embd.weight has %u rows, but the tokenizer has %zu tokens",
+                       gguf_path(g), hp->n_vocab, tokens.n);
+    return ST_OK;
+}
+
+static enum status read_rope(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct rope_params *r = &hp->rope;
+    TRY(hparam_u32(hp, g, "rope.dimension_count", hp->head_dim, &r->n_rot, err));
+    if (r->n_rot == 0 || r->n_rot % 2 != 0 || r->n_rot > hp->head_dim)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %s.rope.dimension_count is %u, expected an even number up to the "
+                       "head's %u",
+                       gguf_path(g), hp->arch->name, r->n_rot, hp->head_dim);
+    TRY(hparam_f32(hp, g, "rope.freq_base", 10000.0f, &r->base, err));
+    if (!(r->base > 1.0f))
+        return err_set(err, ST_BAD_INPUT, "%s: %s.rope.freq_base is %g, expected more than 1",
+                       gguf_path(g), hp->arch->name, (double)r->base);
+
+    char key[128];
+    key_name(hp, "rope.scaling.type", key, sizeof key);
+    struct gguf_str type = {"none", 4};
+    enum status st = gguf_str(g, key, &type, err);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    TRY(hparam_f32(hp, g, "rope.scaling.factor", 1.0f, &r->factor, err));
+    if (st == ST_NOT_FOUND && r->factor != 1.0f)
+        type = (struct gguf_str){"linear", 6};
+    if (type.len == 4 && memcmp(type.ptr, "none", 4) == 0) {
+        r->scaling = ROPE_SCALING_NONE;
+        r->factor = 1.0f;
+    } else if (type.len == 6 && memcmp(type.ptr, "linear", 6) == 0) {
+        r->scaling = ROPE_SCALING_LINEAR;
+    } else if (type.len == 4 && memcmp(type.ptr, "yarn", 4) == 0) {
+        r->scaling = ROPE_SCALING_YARN;
+        r->yarn_scales = true;
+    } else if (type.len == 8 && memcmp(type.ptr, "longrope", 8) == 0) {
+        r->scaling = ROPE_SCALING_NONE; /* its factors are a tensor: the architecture's business */
+        r->factor = 1.0f;
+    } else {
+        char text[64];
+        gguf_value_text(g, key, text, sizeof text);
+        return err_set(err, ST_UNSUPPORTED, "%s: RoPE scaling of type %s is not supported",
+                       gguf_path(g), text);
+    }
+    if (!(r->factor > 0.0f))
+        return err_set(err, ST_BAD_INPUT, "%s: %s.rope.scaling.factor is %g, expected more than 0",
+                       gguf_path(g), hp->arch->name, (double)r->factor);
+    TRY(hparam_u32(hp, g, "rope.scaling.original_context_length", hp->n_ctx_train, &r->n_ctx_orig,
+                   err));
+    TRY(hparam_f32(hp, g, "rope.scaling.attn_factor", 1.0f, &r->attn_factor, err));
+    TRY(hparam_f32(hp, g, "rope.scaling.yarn_beta_fast", 32.0f, &r->beta_fast, err));
+    return hparam_f32(hp, g, "rope.scaling.yarn_beta_slow", 1.0f, &r->beta_slow, err);
+}
+
+static enum status read_attention(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(hparam_need_u32(hp, g, "attention.head_count", 1, MAX_HEADS, &hp->n_heads, err));
+    TRY(hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err));
+    if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads != 0)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %u query heads cannot share %u key-value heads equally", gguf_path(g),
+                       hp->n_heads, hp->n_kv_heads);
+    TRY(hparam_u32(hp, g, "attention.key_length", hp->n_embd / hp->n_heads, &hp->head_dim, err));
+    TRY(hparam_u32(hp, g, "attention.value_length", hp->head_dim, &hp->v_dim, err));
+    if (hp->head_dim == 0 || hp->head_dim > MAX_HEAD_DIM || hp->v_dim == 0 ||
+        hp->v_dim > MAX_HEAD_DIM)
+        return err_set(err, ST_BAD_INPUT, "%s: heads of %u and %u dimensions: expected 1 to %d",
+                       gguf_path(g), hp->head_dim, hp->v_dim, MAX_HEAD_DIM);
+    return hparam_f32(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim), &hp->attn_scale,
+                      err);
+}
+
+static enum status read_gating(struct hparams *hp, const struct gguf *g, struct err *err) {
+    uint32_t func;
+    TRY(hparam_u32(hp, g, "expert_gating_func", 0, &func, err));
+    if (func > 3)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s.expert_gating_func %u is unknown",
+                       gguf_path(g), hp->arch->name, func);
+    static const enum gating by_number[] = {GATING_SOFTMAX, GATING_SOFTMAX, GATING_SIGMOID,
+                                            GATING_SOFTMAX_CHOSEN};
+    if (func != 0)
+        hp->moe.gating = by_number[func];
+    return ST_OK;
+}
+
+enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct moe_params *m = &hp->moe;
+    uint32_t n_shared;
+    TRY(hparam_u32(hp, g, "expert_count", 0, &m->n_experts, err));
+    if (m->n_experts == 0)
+        return ST_OK;
+    if (m->n_experts > MAX_EXPERTS)
+        return err_set(err, ST_BAD_INPUT, "%s: %s.expert_count is %u, expected at most %d",
+                       gguf_path(g), hp->arch->name, m->n_experts, MAX_EXPERTS);
+    TRY(hparam_need_u32(hp, g, "expert_used_count", 1, MIN(m->n_experts, (uint32_t)MAX_USED), &m->n_used, err));
+    TRY(hparam_u32(hp, g, "expert_feed_forward_length", hp->n_ff, &m->n_ff, err));
+    TRY(hparam_u32(hp, g, "expert_shared_count", 0, &n_shared, err));
+    TRY(hparam_u32(hp, g, "expert_shared_feed_forward_length", 0, &m->n_ff_shared, err));
+    if (m->n_ff == 0 || m->n_ff > MAX_FF || n_shared > 1024 || m->n_ff_shared > MAX_FF)
+        return err_set(err, ST_BAD_INPUT, "%s: the experts' widths (%u, %u shared) make no sense",
+                       gguf_path(g), m->n_ff, n_shared);
+    if (m->n_ff_shared == 0)
+        m->n_ff_shared = n_shared * m->n_ff;
+    TRY(hparam_u32(hp, g, "leading_dense_block_count", 0, &m->n_dense, err));
+    TRY(hparam_u32(hp, g, "expert_group_count", 1, &m->n_groups, err));
+    TRY(hparam_u32(hp, g, "expert_group_used_count", 1, &m->n_groups_used, err));
+    if (m->n_groups == 0)
+        m->n_groups = m->n_groups_used = 1;
+    if (m->n_experts % m->n_groups != 0 || m->n_groups_used == 0 ||
+        m->n_groups_used > m->n_groups ||
+        m->n_used > m->n_groups_used * (m->n_experts / m->n_groups))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %u experts in %u groups of which %u are used cannot give %u",
+                       gguf_path(g), m->n_experts, m->n_groups, m->n_groups_used, m->n_used);
+    TRY(hparam_f32(hp, g, "expert_weights_scale", 1.0f, &m->scale, err));
+    if (m->scale == 0.0f)
+        m->scale = 1.0f;
+    char key[128];
+    key_name(hp, "expert_weights_norm", key, sizeof key);
+    enum status st = gguf_bool(g, key, &m->normalize, err);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", MIN(m->n_dense, hp->n_layers - 1));
+    m->bias = gguf_tensor(g, name) != NULL;
+    return read_gating(hp, g, err);
+}
+
+enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *err) {
+    struct hparams hp = {0};
+    TRY(read_arch(&hp, g, err));
+    TRY(hparam_need_u32(&hp, g, "block_count", 1, MAX_LAYERS, &hp.n_layers, err));
+    TRY(hparam_need_u32(&hp, g, "embedding_length", 1, MAX_EMBD, &hp.n_embd, err));
+    TRY(hparam_need_u32(&hp, g, "feed_forward_length", 1, MAX_FF, &hp.n_ff, err));
+    TRY(hparam_need_u32(&hp, g, "context_length", 1, MAX_CTX, &hp.n_ctx_train, err));
+    TRY(hparam_f32(&hp, g, "attention.layer_norm_rms_epsilon", NAN, &hp.rms_eps, err));
+    if (!(hp.rms_eps >= 0.0f) || hp.rms_eps > 1.0f)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %s.attention.layer_norm_rms_epsilon is missing or not in 0 to 1",
+                       gguf_path(g), hp.arch->name);
+    TRY(read_n_vocab(&hp, g, err));
+    TRY(read_attention(&hp, g, err));
+    TRY(read_rope(&hp, g, err));
+    hp.tied = gguf_tensor(g, "output.weight") == NULL;
+    hp.embed_scale = 1.0f;
+    hp.rope_factors = gguf_tensor(g, "rope_freqs.weight") != NULL ? "rope_freqs.weight" : NULL;
+    TRY(hp.arch->read(&hp, g, err));
+    *out = hp;
+    return ST_OK;
+}

@@ -1,0 +1,146 @@
+/* hparams.h: what a model is: its sizes and options, read from a GGUF's metadata and checked.
+ *
+ * hparams_read() finds the architecture in a table (arch_*.c); each architecture reads its own
+ * keys with the helpers below. After ST_OK every number is in a range that the rest of the
+ * project may multiply without fear. */
+#ifndef LOCKSTEP_MODEL_HPARAMS_H
+#define LOCKSTEP_MODEL_HPARAMS_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_YARN };
+
+struct rope_params {
+    enum rope_mode mode;
+    uint32_t n_rot; /* dimensions of a head that turn; even, <= head_dim */
+    float base;
+    float base_local; /* of layers with a window, where it differs; 0: the same */
+    enum rope_scaling scaling;
+    float factor;        /* context stretched by this much; 1: none */
+    uint32_t n_ctx_orig; /* trained context, for yarn */
+    float attn_factor;   /* multiplies cos and sin */
+    bool yarn_scales;    /* yarn's own factor 1 + 0.1 ln(factor) multiplies cos and sin too */
+    float beta_fast, beta_slow;
+};
+
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, /* RMSNorm of each query and key head before RoPE */
+    QK_NORM_ROW,  /* RMSNorm of all query heads together, and of all key heads */
+};
+
+enum ffn_act {
+    FFN_SWIGLU,     /* silu(gate) * up */
+    FFN_SWIGLU_OAI, /* gpt-oss: clamped, silu with 1.702, (up + 1) */
+    FFN_GEGLU,      /* gelu(gate) * up, the tanh form */
+};
+
+enum gating {
+    GATING_SOFTMAX,       /* weights are softmax probabilities of all experts */
+    GATING_SIGMOID,       /* each expert's sigmoid */
+    GATING_SOFTMAX_CHOSEN /* softmax over the chosen experts' logits */
+};
+
+/* Mixture of experts; n_experts = 0: none. */
+struct moe_params {
+    uint32_t n_experts, n_used;
+    uint32_t n_ff;        /* of one expert */
+    uint32_t n_ff_shared; /* of the shared experts together; 0: none */
+    uint32_t n_dense;     /* the first layers are dense */
+    uint32_t n_groups, n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
+    enum gating gating;
+    bool normalize; /* the chosen weights are divided by their sum */
+    float scale;    /* and multiplied with this */
+    bool bias;      /* exp_probs_b: added to the probabilities for choosing only */
+    bool biases;    /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
+};
+
+/* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank = 0: none. */
+struct mla_params {
+    uint32_t q_rank;  /* 0: queries come straight from attn_q */
+    uint32_t kv_rank; /* of the cached latent */
+    uint32_t nope;    /* dimensions of a head without RoPE */
+    uint32_t v_dim;   /* of a head's value, before the output product */
+};
+
+struct hparams {
+    const struct arch *arch;
+    uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
+    uint32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
+    uint32_t head_dim, v_dim;     /* of keys and queries, of values, as cached */
+    uint32_t n_ff;
+    float rms_eps;
+    float attn_scale; /* of the logits: 1/sqrt(head_dim) unless the file says otherwise */
+    struct rope_params rope;
+    struct moe_params moe;
+    struct mla_params mla;
+    enum qk_norm qk_norm; /* attn_{q,k}_norm */
+    enum ffn_act ffn_act;
+    bool qkv_bias;     /* attn_{q,k,v}.bias exist */
+    bool o_bias;       /* attn_output.bias exists */
+    bool sinks;        /* attn_sinks: one logit per query head */
+    bool fused;        /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
+    bool post_norms;   /* post_attention_norm, post_ffw_norm: of a block's result before it is
+                          added to the residual stream */
+    bool norm_after_attn; /* the FFN's norm is called post_attention_norm */
+    bool tied;         /* no output.weight: the token embedding is the output matrix */
+    float embed_scale; /* multiplies embeddings; 1: none */
+    uint32_t window;   /* positions that a windowed layer sees, itself included; 0: no windows */
+    uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
+    const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
+};
+
+/* An architecture: one file, one entry in hparams.c's table. */
+struct arch {
+    const char *name; /* general.architecture */
+    /* Sets what differs from the common keys, which have been read already. */
+    enum status (*read)(struct hparams *hp, const struct gguf *g, struct err *err);
+};
+extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe,
+    arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2;
+
+static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
+    return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;
+}
+
+/* Dimensions of a head's result as the output product reads it. */
+static inline uint32_t hparams_out_dim(const struct hparams *hp) {
+    return hp->mla.kv_rank != 0 ? hp->mla.v_dim : hp->v_dim;
+}
+
+/* 0: the layer sees everything. */
+static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t layer) {
+    if (hp->window == 0 || layer % hp->window_period == hp->window_period - 1)
+        return 0;
+    return hp->window;
+}
+
+enum status hparams_read(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* The architecture's keys: "<arch>.<name>". The default is taken when the key is absent;
+ * hparam_need_* refuse its absence. */
+enum status hparam_u32(const struct hparams *hp, const struct gguf *g, const char *name,
+                       uint32_t fallback, uint32_t *out, struct err *err);
+enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, const char *name,
+                            uint32_t min, uint32_t max, uint32_t *out, struct err *err);
+enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const char *name,
+                       float fallback, float *out, struct err *err);
+
+/* The keys that architectures with experts share: expert_count, expert_used_count,
+ * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */
+enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* The tensor `blk.<layer>.<name>` (layer < 0: just name) with exactly these dimensions
+ * (columns first; rows = 1: a vector; n > 1: that many matrices). ST_BAD_INPUT with the expected
+ * and found shape. */
+enum status hparam_tensor(const struct gguf *g, int layer, const char *name, uint64_t cols,
+                          uint64_t rows, uint64_t n, const struct gguf_tensor **out,
+                          struct err *err);
+
+#endif

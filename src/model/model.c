@@ -1,0 +1,352 @@
+/* Opening: weights, cache, teams, and one block of step buffers laid out by a list, so that a step
+ * allocates nothing. */
+#include "model/model.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "model/forward.h"
+#include "model/rope_table.h"
+
+#include <stdio.h>
+
+/* One buffer of the block: where its pointer goes and how large it is. */
+struct buffer {
+    void *dst; /* void ** in disguise */
+    size_t bytes;
+};
+
+struct layout {
+    struct buffer *list;
+    size_t n, cap, total;
+    bool failed;
+};
+
+static void want(struct layout *lay, void *dst, size_t n, size_t size) {
+    if (lay->n == lay->cap) {
+        size_t cap = MAX(lay->cap * 2, (size_t)64);
+        struct buffer *p = mem_realloc(lay->list, cap * sizeof *p);
+        lay->failed |= p == NULL;
+        if (p == NULL)
+            return;
+        lay->list = p;
+        lay->cap = cap;
+    }
+    size_t bytes = round_up(n * size, CACHE_LINE);
+    lay->list[lay->n++] = (struct buffer){dst, bytes};
+    lay->total += bytes;
+}
+
+static void want_act(struct layout *lay, struct act *a, enum act_kind kind, size_t n_tokens,
+                     size_t n_cols) {
+    *a = (struct act){.kind = kind, .n_cols = (uint32_t)n_cols};
+    size_t n_blocks = n_cols / ACT_BLOCK;
+    if (kind == ACT_F32) {
+        want(lay, &a->f, n_tokens * n_cols, sizeof(float));
+        return;
+    }
+    want(lay, &a->q, n_tokens * n_cols, 1);
+    want(lay, &a->d, n_tokens * n_blocks, sizeof(float));
+    want(lay, &a->sum, n_tokens * n_blocks, sizeof(int32_t));
+    want(lay, &a->s, n_tokens * n_blocks, sizeof(float));
+}
+
+struct needs {
+    bool f32, q8;
+};
+
+/* Room for the activations of n_tokens in the forms that somebody reads. */
+static void want_acts(struct layout *lay, struct acts *a, size_t n_tokens, size_t n_cols,
+                      struct needs needs) {
+    want_act(lay, &a->f32, ACT_F32, needs.f32 ? n_tokens : 0, n_cols);
+    want_act(lay, &a->q8, ACT_Q8, needs.q8 ? n_tokens : 0, n_cols);
+}
+
+static void need(struct needs *n, const struct wmat *w) {
+    if (w->n_rows == 0 || w->n_cols == 0)
+        return;
+    if (act_kind_for(w->type) == ACT_F32)
+        n->f32 = true;
+    else
+        n->q8 = true;
+}
+
+/* Which forms the inputs of each kind of product are wanted in. */
+struct all_needs {
+    struct needs x, att, ffn, shared, expert, low, nope, result;
+};
+
+static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
+                       uint32_t n_experts) {
+    const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->mla.q_a, &lw->mla.kv_a, &lw->ffn.gate,
+                                   &lw->ffn.up};
+    for (size_t i = 0; i < ARRAY_LEN(from_x); i++)
+        need(&n->x, from_x[i]);
+    need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
+    need(&n->att, &lw->o);
+    need(&n->ffn, &lw->ffn.down);
+    for (uint32_t h = 0; h < n_heads && lw->mla.k_b != NULL; h++) {
+        need(&n->nope, &lw->mla.k_b[h]);
+        need(&n->result, &lw->mla.v_b[h]);
+    }
+    if (lw->moe == NULL)
+        return;
+    need(&n->x, &lw->moe->router);
+    need(&n->x, &lw->moe->shared.gate);
+    need(&n->x, &lw->moe->shared.up);
+    need(&n->shared, &lw->moe->shared.down);
+    for (uint32_t e = 0; e < n_experts; e++) {
+        need(&n->x, &lw->moe->experts[e].gate);
+        need(&n->x, &lw->moe->experts[e].up);
+        need(&n->expert, &lw->moe->experts[e].down);
+    }
+}
+
+static enum status alloc_mla(struct model *m, struct layout *lay, const struct all_needs *needs,
+                             struct err *err) {
+    const struct hparams *hp = m->hp;
+    struct mla_buffers *b = &m->mla;
+    size_t n = m->cfg.n_tokens_max, heads = m->share->head_end - m->share->head_begin;
+    size_t rank = hp->mla.kv_rank;
+    if (rank == 0)
+        return ST_OK;
+    b->nope_act = mem_calloc(heads, sizeof *b->nope_act);
+    b->result_act = mem_calloc(heads, sizeof *b->result_act);
+    if (b->nope_act == NULL || b->result_act == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers");
+    b->ld_q_low = round_up(hp->mla.q_rank, TILE_ROWS);
+    b->latent_stride = round_up(rank, TILE_ROWS) + hp->rope.n_rot;
+    b->ld_latent = heads * b->latent_stride;
+    want(lay, &b->q_low, n * b->ld_q_low, sizeof(float));
+    want_acts(lay, &b->q_low_act, n, hp->mla.q_rank, needs->low);
+    for (size_t h = 0; h < heads; h++) {
+        want_acts(lay, &b->nope_act[h], n, hp->mla.nope, needs->nope);
+        want_acts(lay, &b->result_act[h], n, rank, needs->result);
+    }
+    want(lay, &b->q_latent, n * b->ld_latent, sizeof(float));
+    want(lay, &b->result, n * heads * rank, sizeof(float));
+    want(lay, &b->heads_out, n * heads * round_up(hp->mla.v_dim, TILE_ROWS), sizeof(float));
+    want(lay, &b->products, heads, sizeof *b->products);
+    return ST_OK;
+}
+
+static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs) {
+    const struct moe_params *p = &m->hp->moe;
+    const struct share *sh = m->share;
+    struct moe_buffers *b = &m->moe;
+    size_t n = m->cfg.n_tokens_max, rows = n * p->n_used, threads = (size_t)pool_n_threads(m->pool);
+    size_t ff = sh->expert_ff_end - sh->expert_ff_begin, e = m->hp->n_embd;
+    size_t shared = sh->shared_end - sh->shared_begin;
+    if (p->n_experts == 0)
+        return;
+    m->ld_shared = round_up(shared, TILE_ROWS);
+    want(lay, &m->shared_gate, n * m->ld_shared, sizeof(float));
+    want(lay, &m->shared_up, n * m->ld_shared, sizeof(float));
+    want_acts(lay, &m->shared_act, n, shared, needs->shared);
+    b->ld_logits = round_up(p->n_experts, TILE_ROWS);
+    b->ld_ff = round_up(ff, TILE_ROWS);
+    b->sums_stride = MAX(n, (size_t)MOE_TILES) * TILE_ROWS;
+    want(lay, &b->logits, n * b->ld_logits, sizeof(float));
+    want(lay, &b->router_scratch, threads * p->n_experts, sizeof(float));
+    want(lay, &b->choices, rows, sizeof *b->choices);
+    want(lay, &b->first, p->n_experts + 1, sizeof *b->first);
+    want(lay, &b->filled, p->n_experts, sizeof *b->filled);
+    want(lay, &b->active, p->n_experts, sizeof *b->active);
+    want(lay, &b->slot, p->n_experts, sizeof *b->slot);
+    want(lay, &b->rows, rows, sizeof *b->rows);
+    want(lay, &b->groups, rows, sizeof *b->groups);
+    want(lay, &b->in, p->n_experts, sizeof *b->in);
+    want(lay, &b->mid, p->n_experts, sizeof *b->mid);
+    want(lay, &b->products, 2 * (size_t)p->n_experts + 2, sizeof *b->products);
+    want(lay, &b->gate, rows * b->ld_ff, sizeof(float));
+    want(lay, &b->up, rows * b->ld_ff, sizeof(float));
+    want(lay, &b->stage, threads * ACT_GROUP * e, sizeof(float));
+    want(lay, &b->sums, threads * b->sums_stride, sizeof(int64_t));
+    want_acts(lay, &b->in_act, rows, e, needs->x);
+    want_acts(lay, &b->mid_act, rows, ff, needs->expert);
+}
+
+static void alloc_attention(struct model *m, struct layout *lay) {
+    const struct hparams *hp = m->hp;
+    size_t n = m->cfg.n_tokens_max, n_pairs = hp->rope.n_rot / 2;
+    size_t heads = m->share->head_end - m->share->head_begin;
+    size_t kv_heads = m->share->kv_end - m->share->kv_begin;
+    bool latent = hp->mla.kv_rank != 0;
+    size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hp->head_dim;
+    m->ldq = round_up(heads * key, TILE_ROWS);
+    m->ldk = round_up(latent ? hp->head_dim : kv_heads * hp->head_dim, TILE_ROWS);
+    m->ldv = latent ? 0 : round_up(kv_heads * hp->v_dim, TILE_ROWS);
+    m->n_pages_max = m->cfg.n_runs_max * div_up(m->cfg.n_ctx, KV_PAGE);
+    m->scratch_floats = round_up(attn_scratch_floats(&m->kv.shape), 16);
+    for (size_t i = 0; i < (hp->rope.base_local != 0 ? 2 : 1); i++) {
+        want(lay, &m->rope[i].freqs, n_pairs, sizeof(double));
+        want(lay, &m->rope[i].cos, n * n_pairs, sizeof(float));
+        want(lay, &m->rope[i].sin, n * n_pairs, sizeof(float));
+    }
+    want(lay, &m->q, n * m->ldq, sizeof(float));
+    want(lay, &m->k_new, n * m->ldk, sizeof(float));
+    want(lay, &m->v_new, n * m->ldv, sizeof(float));
+    want(lay, &m->att, n * heads * hparams_out_dim(hp), sizeof(float));
+    want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
+    want(lay, &m->attn_scratch, m->scratch_floats * (size_t)pool_n_threads(m->pool),
+         sizeof(float));
+}
+
+static void alloc_outputs(struct model *m, struct layout *lay) {
+    const struct hparams *hp = m->hp;
+    m->ld_vocab = round_up(m->share->vocab_end - m->share->vocab_begin, TILE_ROWS);
+    want(lay, &m->part_bytes, (size_t)m->plan.n_ranks, sizeof(size_t));
+    if (m->share->last_stage) {
+        want(lay, &m->out_rows, LOGIT_ROWS * (size_t)hp->n_embd, sizeof(float));
+        want(lay, &m->logits, LOGIT_ROWS * m->ld_vocab, sizeof(float));
+    }
+    if (m->rank == 0 && m->f != NULL)
+        want(lay, &m->gathered, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof(float));
+    if (m->rank == 0)
+        want(lay, &m->logits_all, (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd),
+             sizeof(float));
+}
+
+static enum status place(struct model *m, const struct layout *lay, struct err *err) {
+    m->block = mem_huge_alloc(lay->total);
+    if (m->block == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers of %.1f MB",
+                       (double)lay->total * 1e-6);
+    m->block_bytes = lay->total;
+    uint8_t *at = m->block;
+    for (size_t i = 0; i < lay->n; i++) {
+        if (lay->list[i].bytes != 0) /* an empty buffer stays NULL */
+            memcpy(lay->list[i].dst, &at, sizeof at);
+        at += lay->list[i].bytes;
+    }
+    return ST_OK;
+}
+
+static enum status alloc_buffers(struct model *m, struct err *err) {
+    const struct hparams *hp = m->hp;
+    const struct share *sh = m->share;
+    size_t n = m->cfg.n_tokens_max, e = hp->n_embd;
+    size_t ff = sh->ff_end - sh->ff_begin;
+    uint32_t heads = sh->head_end - sh->head_begin;
+    struct all_needs needs = {0};
+    for (uint32_t i = 0; i < m->w.n_layers; i++)
+        need_layer(&needs, &m->w.layers[i], heads, hp->moe.n_experts);
+    if (m->share->last_stage)
+        need(&needs.x, &m->w.output);
+
+    m->ld_acc = MAX(round_up(e, TILE_ROWS), (size_t)2);
+    m->ld_ff = round_up(ff, TILE_ROWS);
+    struct layout lay = {0};
+    want(&lay, &m->x, n * e, sizeof(float));
+    want(&lay, &m->normed, n * e, sizeof(float));
+    want(&lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
+    want(&lay, &m->gate, n * m->ld_ff, sizeof(float));
+    want(&lay, &m->up, n * m->ld_ff, sizeof(float));
+    want_acts(&lay, &m->x_act, n, e, needs.x);
+    want_acts(&lay, &m->att_act, n, heads * hparams_out_dim(hp), needs.att);
+    want_acts(&lay, &m->ff_act, n, ff, needs.ffn);
+    alloc_attention(m, &lay);
+    enum status st = alloc_mla(m, &lay, &needs, err);
+    alloc_moe(m, &lay, &needs);
+    alloc_outputs(m, &lay);
+    if (st == ST_OK)
+        st = lay.failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers")
+                        : place(m, &lay, err);
+    mem_free(lay.list);
+    return st;
+}
+
+static enum status open_teams(struct model *m, struct err *err) {
+    if (m->f == NULL)
+        return ST_OK;
+    int ranks[PLAN_MAX_RANKS];
+    for (int r = 0; r < m->plan.n_ranks; r++)
+        ranks[r] = r;
+    TRY(fabric_team(m->f, &m->all, ranks, m->plan.n_ranks, err));
+    if (m->plan.tp > 1)
+        TRY(fabric_team(m->f, &m->team, ranks + m->share->stage * m->plan.tp, m->plan.tp, err));
+    return ST_OK;
+}
+
+enum status model_open(struct model **out, const struct gguf *g, const struct hparams *hp,
+                       const struct plan *plan, int rank, const struct model_config *cfg,
+                       struct pool *pool, const struct kernels *kernels, struct fabric *f,
+                       struct err *err) {
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (m == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a model");
+    m->hp = hp;
+    m->plan = *plan;
+    m->share = &m->plan.shares[rank];
+    m->rank = rank;
+    m->cfg = *cfg;
+    m->pool = pool;
+    m->k = kernels;
+    m->f = f;
+    const struct kv_shape shape = model_kv_shape(hp, m->share, cfg->kv_f32);
+    enum status st = weights_load(&m->w, g, hp, m->share, pool, cfg->progress, cfg->progress_user,
+                                  err);
+    if (st == ST_OK)
+        st = kv_open(&m->kv, &shape, m->w.n_layers, cfg->n_pages, err);
+    if (st == ST_OK)
+        st = alloc_buffers(m, err);
+    if (st == ST_OK)
+        st = open_teams(m, err);
+    if (st != ST_OK) {
+        model_close(m);
+        return st;
+    }
+    m->rope[0].scale = rope_table_freqs(&hp->rope, m->w.rope_factors, m->rope[0].freqs);
+    if (hp->rope.base_local != 0) {
+        const struct rope_params local = {.n_rot = hp->rope.n_rot,
+                                          .base = hp->rope.base_local,
+                                          .factor = 1.0f,
+                                          .attn_factor = 1.0f};
+        m->rope[1].scale = rope_table_freqs(&local, NULL, m->rope[1].freqs);
+    }
+    *out = m;
+    return ST_OK;
+}
+
+void model_close(struct model *m) {
+    if (m == NULL)
+        return;
+    if (m->block != NULL)
+        mem_huge_free(m->block, m->block_bytes);
+    mem_free(m->mla.nope_act);
+    mem_free(m->mla.result_act);
+    kv_close(&m->kv);
+    weights_free(&m->w);
+    mem_free(m);
+}
+
+struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32) {
+    return (struct kv_shape){.f32 = kv_f32,
+                             .n_kv_heads = sh->kv_end - sh->kv_begin,
+                             .k_dim = hp->head_dim,
+                             .v_dim = hp->v_dim};
+}
+
+size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {
+    size_t sum = (size_t)n_tokens_max * round_up(hp->n_embd, TILE_ROWS) * sizeof(int64_t);
+    size_t rows = (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd) * sizeof(float);
+    return MAX(sum, rows);
+}
+
+const struct weights *model_weights(const struct model *m) {
+    return &m->w;
+}
+
+const struct kv_cache *model_kv(const struct model *m) {
+    return &m->kv;
+}
+
+size_t model_buffer_bytes(const struct model *m) {
+    return m->block_bytes;
+}
+
+struct model_times model_times(struct model *m, bool reset) {
+    struct model_times t = m->times;
+    if (reset)
+        m->times = (struct model_times){0};
+    return t;
+}

@@ -1,0 +1,96 @@
+/* model.h: one rank's part of a model, ready to compute steps.
+ *
+ * A step feeds some tokens of some sequences through all layers, at once, on all ranks: every
+ * rank calls model_step() with the same step. The network is seen only as the team's exact sum, the
+ * pipeline's send and receive, and the gather of logits; a group of one rank skips them.
+ *
+ * One thread calls (the rank's main thread); the pool's threads compute. Nothing is allocated
+ * in a step. */
+#ifndef LOCKSTEP_MODEL_MODEL_H
+#define LOCKSTEP_MODEL_MODEL_H
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "fabric/fabric.h"
+#include "kernels/kernels.h"
+#include "model/hparams.h"
+#include "model/kv.h"
+#include "model/plan.h"
+#include "model/weights.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Consecutive tokens of one sequence. */
+struct step_run {
+    uint32_t pos;        /* of its first token; earlier positions are in the cache */
+    uint32_t n_tokens;
+    uint32_t page_begin; /* its page table: step.pages[page_begin...], one id per KV_PAGE
+                            positions, up to that of its last token */
+};
+
+struct step {
+    bool hidden; /* the outputs are hidden states, not logits */
+    uint32_t n_tokens, n_runs, n_pages, n_outputs;
+    const int32_t *tokens;       /* [n_tokens], run after run */
+    const struct step_run *runs; /* [n_runs] */
+    const uint32_t *pages;       /* [n_pages] */
+    const uint32_t *outputs;     /* [n_outputs] ascending token indices that are wanted */
+};
+
+/* Rank 0 gets the step's outputs, valid during the call: [n_vocab] f32 logits, or the [n_embd] f32
+ * hidden state after the output norm. Either function may be NULL. */
+struct step_sink {
+    /* All rows in order, in blocks [n_rows, n_vocab], on the calling thread. Returns false to skip
+     * the rest (other ranks finish the step regardless). */
+    bool (*rows)(void *user, uint32_t first_output, uint32_t n_rows, const float *rows);
+    /* Each row once, on any of the pool's threads (0..pool_n_threads - 1), several at a time. */
+    void (*row)(void *user, int thread, uint32_t output, const float *row);
+    void *user;
+};
+
+struct model_config {
+    uint32_t n_tokens_max; /* of a step */
+    uint32_t n_ctx;        /* positions of a sequence */
+    uint32_t n_runs_max;   /* sequences in a step */
+    uint32_t n_pages;      /* of the cache; at least div_up(n_ctx, KV_PAGE) */
+    bool kv_f32;
+    void (*progress)(void *user, double fraction);
+    void *progress_user;
+};
+
+struct model_times {
+    uint64_t step_ns, fabric_ns, steps, exchanges;
+};
+
+struct model;
+
+/* Everything given is borrowed until model_close(): g, pool, kernels, f (NULL for a plan of one
+ * rank). rank: of the plan; teams are made here, so all ranks open at the same time. */
+enum status model_open(struct model **out, const struct gguf *g, const struct hparams *hp,
+                       const struct plan *plan, int rank, const struct model_config *cfg,
+                       struct pool *pool, const struct kernels *kernels, struct fabric *f,
+                       struct err *err);
+void model_close(struct model *m);
+
+/* What one rank keeps of one layer's keys and values. */
+struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32);
+
+/* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
+size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);
+
+/* What model_step() demands of a step; rank 0 asks before it tells the others. */
+enum status model_check_step(const struct model *m, const struct step *step, struct err *err);
+
+/* sink may be NULL, and is on ranks other than 0. ST_BAD_INPUT: the step itself breaks a rule (a token
+ * outside the vocabulary, a page outside the cache); nothing has been sent then. ST_PEER_LOST. */
+enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
+                       struct err *err);
+
+const struct weights *model_weights(const struct model *m);
+const struct kv_cache *model_kv(const struct model *m);
+size_t model_buffer_bytes(const struct model *m);
+struct model_times model_times(struct model *m, bool reset);
+
+#endif

@@ -1,0 +1,122 @@
+/* model_internal.h: what model.c (opening) and forward.c (computing) share. */
+#ifndef LOCKSTEP_MODEL_MODEL_INTERNAL_H
+#define LOCKSTEP_MODEL_MODEL_INTERNAL_H
+
+#include "model/model.h"
+#include "model/router.h"
+
+/* Rows of logits computed and gathered at once. */
+#define LOGIT_ROWS (4 * ACT_GROUP)
+/* Queries that one attention call handles: enough to reuse each key and value it loads. */
+#define ATTN_QUERIES 32
+
+/* The same activations in the forms that the matrices reading them want. */
+struct acts {
+    struct act f32, q8;
+};
+
+struct product;
+
+/* cos and sin of the step's positions, for one set of frequencies. */
+struct rope_angles {
+    double *freqs;    /* [n_rot/2] */
+    float *cos, *sin; /* [n, n_rot/2]; NULL: not used */
+    float scale;
+};
+
+/* Latent attention; heads are this share's. */
+struct mla_buffers {
+    float *q_low; /* [n, ld_q_low] */
+    size_t ld_q_low;
+    struct acts q_low_act;
+    struct acts *nope_act, *result_act; /* [heads] of [n, nope], [n, kv_rank] */
+    float *q_latent;                    /* [n, ld_latent]: heads latent_stride apart */
+    size_t ld_latent, latent_stride;
+    float *result;            /* [n, heads * kv_rank] */
+    float *heads_out;         /* [n, heads, v_dim rounded up to tiles] */
+    struct product *products; /* [heads] */
+};
+
+struct moe_row {
+    uint32_t token;
+    float weight;
+};
+struct moe_group {
+    uint32_t expert, group;
+};
+
+/* Tiles of the down product's rows that are summed over the experts at once. */
+#define MOE_TILES 16
+
+/* Experts; rows are (token, expert) pairs sorted by expert, at most n * n_used of them. */
+struct moe_buffers {
+    float *logits; /* [n, ld_logits] */
+    size_t ld_logits;
+    float *router_scratch;  /* [n_threads, n_experts] */
+    struct choice *choices; /* [n, n_used] */
+    uint32_t *first;        /* [n_experts + 1]: rows of expert e are first[e]..first[e+1] */
+    uint32_t *filled;       /* [n_experts], zero between steps */
+    uint32_t *active;       /* [n_active] experts with rows */
+    uint32_t *slot;         /* [n_experts]: where an active one stands in active */
+    struct moe_row *rows;
+    struct moe_group *groups; /* every group of ACT_GROUP rows of every active expert */
+    size_t n_active, n_groups, n_products;
+    struct acts in_act, mid_act; /* of all rows; the experts' parts: */
+    struct acts *in, *mid;       /* [n_experts] */
+    struct product *products;    /* [2 * n_experts + 2] */
+    float *gate, *up;            /* [rows, ld_ff] */
+    size_t ld_ff;
+    float *stage;  /* [n_threads, ACT_GROUP, n_embd] */
+    int64_t *sums; /* [n_threads, sums_stride] */
+    size_t sums_stride;
+};
+
+struct model {
+    const struct hparams *hp;
+    const struct share *share;
+    struct plan plan;
+    int rank;
+    struct weights w;
+    struct kv_cache kv;
+    struct model_config cfg;
+    struct pool *pool;
+    const struct kernels *k;
+    struct fabric *f;  /* NULL: alone */
+    struct team *team; /* of the stage; NULL if tp == 1 */
+    struct team *all;  /* NULL if alone */
+
+    struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
+
+    /* Step buffers, in one block; n = n_tokens_max, all leading dimensions in elements. */
+    uint8_t *block;
+    size_t block_bytes;
+    float *x;                /* [n, n_embd] residual stream */
+    float *normed;           /* [n, n_embd] */
+    float *q, *k_new, *v_new; /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
+    size_t ldq, ldk, ldv;
+    float *att;              /* [n, heads * v_dim] */
+    int64_t *acc;            /* [n, ld_acc] fixed point */
+    size_t ld_acc;
+    float *gate, *up;        /* [n, ld_ff] */
+    size_t ld_ff;
+    struct acts x_act, att_act, ff_act;
+    float *shared_gate, *shared_up; /* [n, ld_shared] of the shared experts */
+    size_t ld_shared;
+    struct acts shared_act;
+    struct mla_buffers mla;
+    struct moe_buffers moe;
+    float *out_rows;         /* [LOGIT_ROWS, n_embd] */
+    float *logits;           /* [LOGIT_ROWS, ld_vocab] of this share */
+    size_t ld_vocab;
+    float *gathered;         /* rank 0: [LOGIT_ROWS, n_vocab], part after part */
+    float *logits_all;       /* rank 0: [LOGIT_ROWS, n_vocab] */
+    const uint8_t **page_ptrs; /* [n_pages_max] of the running layer */
+    size_t n_pages_max;
+    float *attn_scratch;     /* [n_threads, scratch_floats] */
+    size_t scratch_floats;
+    size_t *part_bytes;      /* [n_ranks] for the gather */
+
+    struct model_times times;
+};
+
+#endif

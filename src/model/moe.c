@@ -1,0 +1,233 @@
+/* moe.c: the FFN of a layer with experts.
+ *
+ * Each token's router picks its experts (the same on every rank: router and inputs are whole
+ * there); the tokens are then grouped by expert, so that an expert's tiles are read once for
+ * all its tokens. gate and up run over the list of active experts as one row of tiles; the routing
+ * weight is multiplied in before the down product, whose segments are fixed point: so the sum over
+ * experts, like the sum over ranks, is a sum of integers, and neither the order of experts nor
+ * who holds which slice of them can change a bit. */
+#include "model/activation.h"
+#include "model/forward.h"
+
+/* ---- routing ---------------------------------------------------------------------------------- */
+
+static void route_tokens(struct run *r, struct pool *pool, int thread,
+                         const struct moe_weights *w) {
+    struct model *m = r->m;
+    const struct moe_params *p = &m->hp->moe;
+    struct moe_buffers *b = &m->moe;
+    const struct product router = {&w->router, &m->x_act, b->logits, b->ld_logits};
+    forward_products(r, pool, &router, 1);
+    size_t begin, end;
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            float *logits = b->logits + t * b->ld_logits;
+            if (w->router_bias != NULL)
+                m->k->add(logits, w->router_bias, p->n_experts);
+            router_choose(m->k, p, logits, w->choice_bias,
+                          b->router_scratch + (size_t)thread * p->n_experts,
+                          b->choices + t * p->n_used);
+        }
+    pool_barrier(pool);
+}
+
+static bool is_held(const struct model *m, uint32_t expert) {
+    return expert >= m->share->expert_begin && expert < m->share->expert_end &&
+           m->share->expert_ff_begin < m->share->expert_ff_end;
+}
+
+/* Thread 0: sorts the (token, expert) pairs by expert, tokens ascending. */
+static void group_by_expert(struct run *r) {
+    struct model *m = r->m;
+    const struct moe_params *p = &m->hp->moe;
+    struct moe_buffers *b = &m->moe;
+    size_t n = (size_t)r->step->n_tokens * p->n_used;
+    memset(b->first, 0, (p->n_experts + 1) * sizeof *b->first);
+    for (size_t i = 0; i < n; i++)
+        b->first[b->choices[i].expert + 1] += is_held(m, b->choices[i].expert);
+    b->n_active = b->n_groups = 0;
+    for (uint32_t e = 0; e < p->n_experts; e++) {
+        uint32_t n_rows = b->first[e + 1];
+        b->first[e + 1] += b->first[e];
+        if (n_rows == 0)
+            continue;
+        b->active[b->n_active++] = e;
+        for (uint32_t g = 0; g < act_n_groups(n_rows); g++)
+            b->groups[b->n_groups++] = (struct moe_group){e, g};
+    }
+    for (size_t i = 0; i < n; i++) {
+        uint32_t e = b->choices[i].expert;
+        if (is_held(m, e))
+            b->rows[b->first[e] + b->filled[e]++] =
+                (struct moe_row){(uint32_t)(i / p->n_used), b->choices[i].weight};
+    }
+    for (uint32_t i = 0; i < b->n_active; i++)
+        b->filled[b->active[i]] = 0;
+}
+
+/* The part of a buffer of packed activations that belongs to rows [first, first + n). */
+static struct acts acts_part(const struct acts *a, uint32_t first, uint32_t n) {
+    struct acts p = *a;
+    size_t values = (size_t)first * a->f32.n_cols, blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
+    forward_acts_set_tokens(&p, n);
+    if (p.f32.f != NULL)
+        p.f32.f += values;
+    if (p.q8.q != NULL) {
+        p.q8.q += values;
+        p.q8.d += blocks;
+        p.q8.sum += blocks;
+        p.q8.s += blocks;
+    }
+    return p;
+}
+
+/* Thread 0: the inputs, middles and products of the active experts. */
+static void plan_experts(struct run *r, const struct moe_weights *w) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    b->n_products = 0;
+    for (uint32_t i = 0; i < b->n_active; i++) {
+        uint32_t e = b->active[i], first = b->first[e], n = b->first[e + 1] - first;
+        /* A single token is packed already. */
+        b->in[i] = r->step->n_tokens == 1 ? m->x_act : acts_part(&b->in_act, first, n);
+        b->mid[i] = acts_part(&b->mid_act, first, n);
+        b->slot[e] = i;
+        b->products[b->n_products++] = (struct product){
+            &w->experts[e].gate, &b->in[i], b->gate + first * b->ld_ff, b->ld_ff};
+        b->products[b->n_products++] =
+            (struct product){&w->experts[e].up, &b->in[i], b->up + first * b->ld_ff, b->ld_ff};
+    }
+    if (w->shared.gate.n_rows != 0) {
+        b->products[b->n_products++] =
+            (struct product){&w->shared.gate, &m->x_act, m->shared_gate, m->ld_shared};
+        b->products[b->n_products++] =
+            (struct product){&w->shared.up, &m->x_act, m->shared_up, m->ld_shared};
+    }
+}
+
+/* ---- the experts ------------------------------------------------------------------------------ */
+
+/* Copies of the rows of one group, packed for its expert. */
+static void pack_inputs(struct run *r, struct pool *pool, int thread) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    uint32_t e = m->hp->n_embd;
+    float *stage = b->stage + (size_t)thread * ACT_GROUP * e;
+    size_t begin, end;
+    while (r->step->n_tokens > 1 && pool_claim(pool, b->n_groups, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            struct moe_group g = b->groups[i];
+            uint32_t slot = b->slot[g.expert], first = b->first[g.expert] + g.group * ACT_GROUP;
+            uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
+            for (uint32_t j = 0; j < n; j++)
+                memcpy(stage + (size_t)j * e, m->normed + (size_t)b->rows[first + j].token * e,
+                       e * sizeof(float));
+            /* act_pack counts rows from the first group of its activations. */
+            struct acts part = acts_part(&b->in[slot], g.group * ACT_GROUP, n);
+            forward_pack_group(m, &part, stage, e, 0);
+        }
+    pool_barrier(pool);
+}
+
+/* Biases, activation and routing weight of one group's rows, packed for the down product. */
+static void activate_group(struct run *r, const struct moe_weights *w, struct moe_group g) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    uint32_t ff = m->share->expert_ff_end - m->share->expert_ff_begin;
+    uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
+    uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
+    for (uint32_t j = first; j < first + n; j++) {
+        float *gate = b->gate + j * b->ld_ff, *up = b->up + j * b->ld_ff;
+        if (w->gate_bias != NULL) {
+            m->k->add(gate, w->gate_bias + g.expert * w->bias_stride, ff);
+            m->k->add(up, w->up_bias + g.expert * w->bias_stride, ff);
+        }
+        ffn_activate(m->k, m->hp->ffn_act, gate, up, ff);
+        for (uint32_t i = 0; i < ff; i++)
+            gate[i] *= b->rows[j].weight;
+    }
+    struct acts part = acts_part(&b->mid[b->slot[g.expert]], g.group * ACT_GROUP, n);
+    forward_pack_group(m, &part, b->gate + first * b->ld_ff, b->ld_ff, 0);
+}
+
+static void activate(struct run *r, struct pool *pool, const struct moe_weights *w) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    uint32_t n = r->step->n_tokens, ff = m->share->shared_end - m->share->shared_begin;
+    size_t begin, end, n_shared = ff != 0 ? act_n_groups(n) : 0;
+    while (pool_claim(pool, b->n_groups + n_shared, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            if (i < b->n_groups) {
+                activate_group(r, w, b->groups[i]);
+                continue;
+            }
+            uint32_t g = (uint32_t)(i - b->n_groups);
+            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++)
+                ffn_activate(m->k, m->hp->ffn_act, m->shared_gate + (size_t)t * m->ld_shared,
+                             m->shared_up + (size_t)t * m->ld_shared, ff);
+            forward_pack_group(m, &m->shared_act, m->shared_gate, m->ld_shared, g);
+        }
+    pool_barrier(pool);
+}
+
+/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in turn.
+ * Threads take disjoint tiles of rows, so nobody else adds to these. */
+static void down_tiles(struct run *r, int thread, const struct moe_weights *w, uint32_t tile,
+                       uint32_t n_tiles) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
+    uint32_t n = r->step->n_tokens, width = n_tiles * TILE_ROWS;
+    int64_t *sums = b->sums + (size_t)thread * b->sums_stride;
+    if (w->shared.down.n_cols != 0)
+        m->k->matmul_fixed(&w->shared.down, forward_act_for(&m->shared_act, &w->shared.down),
+                           m->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared), tile,
+                           tile + n_tiles);
+    for (uint32_t t = 0; t < n && w->shared.down.n_cols == 0; t++)
+        memset(m->acc + t * m->ld_acc + tile * TILE_ROWS, 0, width * sizeof *m->acc);
+    for (uint32_t i = 0; i < b->n_active; i++) {
+        uint32_t e = b->active[i], first = b->first[e], rows = b->first[e + 1] - first;
+        const struct wmat *down = &w->experts[e].down;
+        /* The sums' column 0 is the first tile's row 0. */
+        m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), sums - tile * TILE_ROWS, width,
+                           plan_expert_segment(m->hp->moe.n_ff), tile, tile + n_tiles);
+        for (uint32_t j = 0; j < rows; j++) {
+            int64_t *acc = m->acc + b->rows[first + j].token * m->ld_acc + tile * TILE_ROWS;
+            for (uint32_t c = 0; c < width; c++)
+                acc[c] += sums[(size_t)j * width + c];
+            if (w->down_bias == NULL)
+                continue;
+            const float *bias = w->down_bias + (size_t)e * m->hp->n_embd;
+            for (uint32_t c = 0; c < MIN(width, m->hp->n_embd - tile * TILE_ROWS); c++)
+                acc[c] += forward_fixed(b->rows[first + j].weight * bias[tile * TILE_ROWS + c]);
+        }
+    }
+}
+
+static void down(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
+    struct model *m = r->m;
+    uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
+    size_t begin, end;
+    /* As many tiles at once as the sums have room for: few tokens, long runs of weights. */
+    uint32_t at_once = MAX(m->cfg.n_tokens_max / r->step->n_tokens, 1u);
+    at_once = MIN(at_once, (uint32_t)MOE_TILES);
+    while (pool_claim(pool, n_tiles, 1, &begin, &end))
+        for (uint32_t t = (uint32_t)begin; t < end; t += at_once)
+            down_tiles(r, thread, w, t, MIN(at_once, (uint32_t)end - t));
+    pool_barrier(pool);
+}
+
+bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
+    struct model *m = r->m;
+    route_tokens(r, pool, thread, lw->moe);
+    if (thread == 0) {
+        group_by_expert(r);
+        plan_experts(r, lw->moe);
+    }
+    pool_barrier(pool);
+    pack_inputs(r, pool, thread);
+    if (m->moe.n_products != 0)
+        forward_products(r, pool, m->moe.products, m->moe.n_products);
+    activate(r, pool, lw->moe);
+    down(r, pool, thread, lw->moe);
+    return forward_team_sum(r, pool, thread, (size_t)r->step->n_tokens * m->ld_acc);
+}

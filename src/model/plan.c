@@ -1,0 +1,205 @@
+#include "model/plan.h"
+
+#include "base/util.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
+                                struct err *err) {
+    if (n_ranks < 1 || n_ranks > PLAN_MAX_RANKS)
+        return err_set(err, ST_BAD_INPUT, "%d ranks: expected 1 to %d", n_ranks, PLAN_MAX_RANKS);
+    int t = n_ranks, p = 1, end = 0;
+    if (text == NULL || str_eq(text, "auto") || str_eq(text, "tensor")) {
+        /* as initialised */
+    } else if (str_eq(text, "pipeline")) {
+        t = 1;
+        p = n_ranks;
+    } else if (sscanf(text, "tensor%dxpipeline%d%n", &t, &p, &end) == 2 &&
+               (size_t)end == strlen(text) && t >= 1 && p >= 1 && t <= PLAN_MAX_RANKS &&
+               p <= PLAN_MAX_RANKS) {
+        if (t * p != n_ranks)
+            return err_set(err, ST_BAD_INPUT, "%s needs %d ranks, but there are %d", text, t * p,
+                           n_ranks);
+    } else {
+        return err_set(err, ST_BAD_INPUT,
+                       "unknown parallelism %s: expected auto, tensor, pipeline or something like "
+                       "tensor2xpipeline2",
+                       text);
+    }
+    *tp = t;
+    *pp = p;
+    return ST_OK;
+}
+
+enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err) {
+    if (text == NULL || str_eq(text, "auto") || str_eq(text, "slice"))
+        *out = EXPERTS_SLICE;
+    else if (str_eq(text, "whole"))
+        *out = EXPERTS_WHOLE;
+    else
+        return err_set(err, ST_BAD_INPUT, "unknown way to split experts %s: expected auto, slice or "
+                       "whole", text);
+    return ST_OK;
+}
+
+uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type) {
+    uint32_t v_dim = hparams_out_dim(hp);
+    if (act_kind_for(type) == ACT_F32)
+        return v_dim;
+    uint32_t n = 1;
+    while ((uint64_t)n * v_dim % ACT_BLOCK != 0)
+        n++;
+    return n * v_dim;
+}
+
+uint32_t plan_ffn_segment(uint32_t n_ff) {
+    uint32_t seg = n_ff & (0u - n_ff); /* the largest power of two that divides it */
+    return MIN(seg, 256u);
+}
+
+uint32_t plan_expert_segment(uint32_t n_ff) {
+    return MIN(plan_ffn_segment(n_ff), 64u); /* experts are narrow: finer, so that many ranks share */
+}
+
+/* Heads that must stay together: the longest attention segment of any layer, since one plan
+ * serves all layers and their types may differ. */
+static uint32_t head_unit(const struct hparams *hp, const struct gguf *g) {
+    uint32_t unit = 1;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        char name[64];
+        snprintf(name, sizeof name, "blk.%u.attn_output.weight", l);
+        const struct gguf_tensor *t = gguf_tensor(g, name);
+        if (t != NULL)
+            unit = MAX(unit, plan_attn_segment(hp, t->type) / hparams_out_dim(hp));
+    }
+    return unit;
+}
+
+/* Cuts n units into n_parts by weights: bounds[i] = round(n * (w0 + ... + w(i-1)) / sum w). */
+static void cut(uint32_t n, const double *weights, int n_parts, uint32_t *bounds) {
+    double sum = 0, upto = 0;
+    for (int i = 0; i < n_parts; i++)
+        sum += weights[i];
+    bounds[0] = 0;
+    for (int i = 0; i < n_parts; i++) {
+        upto += weights[i];
+        uint32_t b = (uint32_t)floor((double)n * (upto / sum) + 0.5);
+        bounds[i + 1] = i + 1 == n_parts ? n : MIN(b, n);
+    }
+}
+
+/* Bounds of the members' parts: columns of the shared experts, and columns of each expert or
+ * numbers of experts. */
+struct experts_cut {
+    uint32_t shared[PLAN_MAX_RANKS + 1], units[PLAN_MAX_RANKS + 1];
+};
+
+static void cut_experts(struct experts_cut *c, const struct moe_params *moe, const double *weights,
+                        int tp, enum experts_mode mode) {
+    memset(c, 0, sizeof *c);
+    if (moe->n_experts == 0)
+        return;
+    uint32_t seg = plan_expert_segment(moe->n_ff);
+    cut(mode == EXPERTS_WHOLE ? moe->n_experts : moe->n_ff / seg, weights, tp, c->units);
+    for (int i = 0; i <= tp && mode == EXPERTS_SLICE; i++)
+        c->units[i] *= seg;
+    if (moe->n_ff_shared == 0)
+        return;
+    seg = plan_ffn_segment(moe->n_ff_shared);
+    cut(moe->n_ff_shared / seg, weights, tp, c->shared);
+    for (int i = 0; i <= tp; i++)
+        c->shared[i] *= seg;
+}
+
+static enum status check_weights(const double *weights, int n_weights, int tp, int pp,
+                                 struct err *err) {
+    if (n_weights != 0 && n_weights != tp && n_weights != pp && n_weights != tp * pp) {
+        if (tp == 1 || pp == 1)
+            return err_set(err, ST_BAD_INPUT, "the split has %d weights, but there are %d ranks",
+                           n_weights, tp * pp);
+        return err_set(err, ST_BAD_INPUT,
+                       "the split has %d weights: expected %d (members of a stage), %d (stages) or "
+                       "%d (ranks)",
+                       n_weights, tp, pp, tp * pp);
+    }
+    for (int i = 0; i < n_weights; i++)
+        if (!(weights[i] > 0) || !isfinite(weights[i]))
+            return err_set(err, ST_BAD_INPUT, "weight %d of the split is %g: expected more than 0",
+                           i + 1, weights[i]);
+    return ST_OK;
+}
+
+enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
+                      int pp, const double *weights, int n_weights, enum experts_mode experts,
+                      struct err *err) {
+    BUG_ON(tp < 1 || pp < 1 || tp * pp > PLAN_MAX_RANKS);
+    TRY(check_weights(weights, n_weights, tp, pp, err));
+    double w[PLAN_MAX_RANKS], w_stage[PLAN_MAX_RANKS];
+    for (int s = 0; s < pp; s++) {
+        w_stage[s] = 0;
+        for (int m = 0; m < tp; m++) {
+            int r = s * tp + m;
+            w[r] = n_weights == 0         ? 1.0
+                   : n_weights == tp * pp ? weights[r]
+                   : n_weights == tp      ? weights[m]
+                                          : weights[s];
+            w_stage[s] += w[r];
+        }
+    }
+
+    struct plan p = {.n_ranks = tp * pp, .tp = tp, .pp = pp};
+    uint32_t unit = head_unit(hp, g), seg = plan_ffn_segment(hp->n_ff);
+    uint32_t group = hp->n_heads / hp->n_kv_heads;
+    uint32_t layers[PLAN_MAX_RANKS + 1], heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1],
+        tiles[PLAN_MAX_RANKS + 1];
+    struct experts_cut ex;
+    /* Every stage gets one layer if there are enough, the weights decide on the rest. */
+    uint32_t each = hp->n_layers >= (uint32_t)pp ? 1 : 0;
+    cut(hp->n_layers - each * (uint32_t)pp, w_stage, pp, layers);
+    for (int s = 0; s < pp; s++) {
+        const double *ws = w + s * tp;
+        cut((uint32_t)div_up(hp->n_heads, unit), ws, tp, heads);
+        cut(hp->n_ff / seg, ws, tp, ffs);
+        cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, tiles);
+        cut_experts(&ex, &hp->moe, ws, tp, experts);
+        for (int m = 0; m < tp; m++) {
+            struct share *sh = &p.shares[s * tp + m];
+            *sh = (struct share){.stage = s, .member = m, .last_stage = s == pp - 1};
+            sh->shared_begin = ex.shared[m];
+            sh->shared_end = ex.shared[m + 1];
+            sh->expert_begin = experts == EXPERTS_WHOLE ? ex.units[m] : 0;
+            sh->expert_end = experts == EXPERTS_WHOLE ? ex.units[m + 1] : hp->moe.n_experts;
+            sh->expert_ff_begin = experts == EXPERTS_WHOLE ? 0 : ex.units[m];
+            sh->expert_ff_end = experts == EXPERTS_WHOLE ? hp->moe.n_ff : ex.units[m + 1];
+            sh->layer_begin = layers[s] + each * (uint32_t)s;
+            sh->layer_end = layers[s + 1] + each * ((uint32_t)s + 1);
+            sh->head_begin = MIN(heads[m] * unit, hp->n_heads);
+            sh->head_end = MIN(heads[m + 1] * unit, hp->n_heads);
+            sh->kv_begin = sh->head_begin / group;
+            sh->kv_end = sh->head_begin == sh->head_end
+                             ? sh->kv_begin
+                             : (uint32_t)div_up(sh->head_end, group);
+            sh->ff_begin = ffs[m] * seg;
+            sh->ff_end = ffs[m + 1] * seg;
+            if (s == pp - 1) {
+                sh->vocab_begin = MIN(tiles[m] * TILE_ROWS, hp->n_vocab);
+                sh->vocab_end = MIN(tiles[m + 1] * TILE_ROWS, hp->n_vocab);
+            }
+        }
+    }
+    *out = p;
+    return ST_OK;
+}
+
+void plan_text(const struct plan *plan, char *buf, size_t size) {
+    if (plan->n_ranks == 1)
+        snprintf(buf, size, "one rank");
+    else if (plan->pp == 1)
+        snprintf(buf, size, "tensor%d", plan->tp);
+    else if (plan->tp == 1)
+        snprintf(buf, size, "pipeline%d", plan->pp);
+    else
+        snprintf(buf, size, "tensor%dxpipeline%d", plan->tp, plan->pp);
+}

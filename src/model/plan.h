@@ -1,0 +1,64 @@
+/* plan.h: who holds what: the split of a model over ranks. A pure function of the model and the
+ * wishes, so that every rank computes the same one by itself.
+ *
+ * A group of n_ranks = tp * pp ranks is pp pipeline stages of tp ranks each; rank r is member
+ * r % tp of stage r / tp. A stage holds a run of layers (none, if there are more
+ * stages than layers: it passes on what it gets); its members split every layer by units
+ * (docs/numerics.md): query heads (in whole attention segments), FFN segments, tiles of
+ * vocabulary rows. The last stage holds the output matrix, the first the embedding. */
+#ifndef LOCKSTEP_MODEL_PLAN_H
+#define LOCKSTEP_MODEL_PLAN_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+#include "model/hparams.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLAN_MAX_RANKS 64
+
+/* One rank's share; all ranges half open, empty ranges are legal. */
+struct share {
+    int stage, member;
+    bool last_stage; /* holds the output matrix */
+    uint32_t layer_begin, layer_end;
+    uint32_t head_begin, head_end; /* query heads */
+    uint32_t kv_begin, kv_end;     /* the kv heads that these need; may overlap the neighbours' */
+    uint32_t ff_begin, ff_end;     /* FFN columns of dense layers */
+    uint32_t shared_begin, shared_end;       /* columns of the shared experts */
+    uint32_t expert_begin, expert_end;       /* experts held */
+    uint32_t expert_ff_begin, expert_ff_end; /* and the columns held of each */
+    uint32_t vocab_begin, vocab_end; /* rows of the output matrix; empty but on the last stage */
+};
+
+/* How experts are split: a slice of each (balanced whoever is chosen), or whole ones. */
+enum experts_mode { EXPERTS_SLICE, EXPERTS_WHOLE };
+
+struct plan {
+    int n_ranks, tp, pp;
+    struct share shares[PLAN_MAX_RANKS];
+};
+
+/* "auto", "tensor", "pipeline", "tensor2xpipeline3" with n_ranks -> tp, pp. A NULL is "auto", which
+ * is tensor. */
+enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp, struct err *err);
+
+/* weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
+ * (stages), or n_ranks. Where tp == pp, they are the members'. */
+enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
+                      int pp, const double *weights, int n_weights, enum experts_mode experts,
+                      struct err *err);
+/* "slice", "whole", "auto" (slice); NULL is auto. */
+enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err);
+
+/* "one rank", "tensor3", "pipeline2", "tensor2xpipeline2" */
+void plan_text(const struct plan *plan, char *buf, size_t size);
+
+/* Segment lengths in columns (docs/numerics.md). */
+uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type);
+uint32_t plan_ffn_segment(uint32_t n_ff);
+uint32_t plan_expert_segment(uint32_t n_ff);
+
+#endif

@@ -1,0 +1,105 @@
+#include "model/router.h"
+
+#include "base/util.h"
+
+#include <math.h>
+
+/* The smallest sum that weights are divided by: the smallest normal half, as the reference does. */
+#define MIN_WEIGHT_SUM 6.103515625e-5f
+
+static void softmax(const struct kernels *k, float *x, uint32_t n) {
+    float m = -INFINITY, sum = 0.0f;
+    for (uint32_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    for (uint32_t i = 0; i < n; i++)
+        x[i] -= m;
+    k->exp(x, x, n);
+    for (uint32_t i = 0; i < n; i++)
+        sum += x[i];
+    for (uint32_t i = 0; i < n; i++)
+        x[i] /= sum;
+}
+
+static void sigmoid(const struct kernels *k, float *x, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = -x[i];
+    k->exp(x, x, n);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = 1.0f / (1.0f + x[i]);
+}
+
+/* The sum of the best two of a group. */
+static float group_score(const float *rank, uint32_t n) {
+    float best = -INFINITY, second = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        if (rank[i] > best) {
+            second = best;
+            best = rank[i];
+        } else if (rank[i] > second) {
+            second = rank[i];
+        }
+    }
+    return n == 1 ? best : best + second;
+}
+
+/* Takes experts outside the best groups out of the race. Few groups: counted in squares. */
+static void keep_best_groups(const struct moe_params *p, float *rank) {
+    uint32_t n = p->n_experts / p->n_groups;
+    uint64_t keep[65536 / 64] = {0};
+    for (uint32_t g = 0; g < p->n_groups; g++) {
+        float mine = group_score(rank + g * n, n);
+        uint32_t better = 0;
+        for (uint32_t h = 0; h < p->n_groups; h++) {
+            float other = group_score(rank + h * n, n);
+            better += other > mine || (other == mine && h < g);
+        }
+        if (better < p->n_groups_used)
+            keep[g / 64] |= (uint64_t)1 << g % 64;
+    }
+    for (uint32_t i = 0; i < p->n_experts; i++)
+        if (!(keep[i / n / 64] >> i / n % 64 & 1))
+            rank[i] = -INFINITY;
+}
+
+static void take_best(const struct moe_params *p, float *rank, const float *probs,
+                      struct choice *out) {
+    for (uint32_t j = 0; j < p->n_used; j++) {
+        uint32_t best = 0;
+        bool found = false;
+        for (uint32_t i = 0; i < p->n_experts; i++)
+            if (rank[i] == rank[i] && (!found || rank[i] > rank[best])) {
+                best = i;
+                found = true;
+            }
+        out[j] = (struct choice){best, probs[best]};
+        rank[best] = NAN; /* taken */
+    }
+}
+
+void router_choose(const struct kernels *k, const struct moe_params *p, float *logits,
+                   const float *choice_bias, float *scratch, struct choice *out) {
+    if (p->gating == GATING_SOFTMAX)
+        softmax(k, logits, p->n_experts);
+    else if (p->gating == GATING_SIGMOID)
+        sigmoid(k, logits, p->n_experts);
+    for (uint32_t i = 0; i < p->n_experts; i++)
+        scratch[i] = logits[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
+    if (p->n_groups > 1)
+        keep_best_groups(p, scratch);
+    take_best(p, scratch, logits, out);
+
+    float weights[256], sum = 0.0f;
+    uint32_t n = MIN(p->n_used, (uint32_t)ARRAY_LEN(weights));
+    for (uint32_t j = 0; j < n; j++)
+        weights[j] = out[j].weight;
+    if (p->gating == GATING_SOFTMAX_CHOSEN)
+        softmax(k, weights, n);
+    for (uint32_t j = 0; j < n; j++)
+        sum += weights[j];
+    sum = sum > MIN_WEIGHT_SUM ? sum : MIN_WEIGHT_SUM;
+    for (uint32_t j = 0; j < n; j++) {
+        if (p->normalize)
+            weights[j] /= sum;
+        out[j].weight = weights[j] * p->scale;
+    }
+}

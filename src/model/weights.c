@@ -1,0 +1,588 @@
+/* Loading happens in two passes over one list: `collect` names every slice of the share with its
+ * place in the model, which gives the size of the block; then the threads pack tiles, claimed from
+ * the whole list at once so that small matrices do not serialize. */
+#include "model/weights.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+struct slice {
+    struct wmat *dst;
+    const struct gguf_tensor *t;
+    uint32_t row_begin, col_begin; /* rows count through all matrices of a 3-D tensor */
+    bool transposed;   /* dst's rows are the file's columns, as f32 */
+    size_t offset;     /* in the block */
+    size_t first_tile; /* in the numbering over all slices */
+    _Atomic uint32_t tiles_left; /* acq_rel: who packs the last one drops the file's pages */
+};
+
+struct vec {
+    const float **dst;
+    const struct gguf_tensor *t;
+    uint64_t begin; /* of the tensor's values */
+    uint32_t n, n_rows;  /* n values from each of n_rows rows, */
+    uint64_t src_stride; /* which lie this far apart in the file, */
+    size_t dst_stride;   /* and this far in the block */
+    size_t offset;
+};
+
+struct loader {
+    const struct gguf *g;
+    const struct hparams *hp;
+    const struct share *share;
+    struct weights *w;
+    struct slice *slices;
+    size_t n_slices, cap_slices;
+    struct vec *vecs;
+    size_t n_vecs, cap_vecs;
+    size_t block_bytes, n_tiles;
+    uint8_t *block;
+    _Atomic size_t tiles_done; /* relaxed: for progress only */
+    void (*progress)(void *, double);
+    void *user;
+};
+
+static enum status no_memory(const struct loader *ld, struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "%s: no memory to load it", gguf_path(ld->g));
+}
+
+static size_t reserve(struct loader *ld, size_t bytes) {
+    size_t at = ld->block_bytes;
+    ld->block_bytes += round_up(bytes, CACHE_LINE);
+    return at;
+}
+
+/* One more place at the end of a growing list; NULL when there is no memory. */
+static void *grow(void **list, size_t *n, size_t *cap, size_t size) {
+    if (*n == *cap) {
+        size_t more = MAX(*cap * 2, (size_t)64);
+        void *p = mem_realloc(*list, more * size);
+        if (p == NULL)
+            return NULL;
+        *list = p;
+        *cap = more;
+    }
+    return (char *)*list + (*n)++ * size;
+}
+
+/* A zeroed array that lives as long as the weights. */
+static void *own(struct weights *w, size_t n, size_t size) {
+    void **place = grow((void **)&w->owned, &w->n_owned, &w->cap_owned, sizeof *w->owned);
+    if (place == NULL)
+        return NULL;
+    *place = mem_calloc(n, size);
+    return *place;
+}
+
+/* A part of a tensor [cols, rows] or [cols, rows, n]. */
+struct part {
+    int layer; /* -1: not a layer's */
+    const char *name;
+    uint32_t cols, rows, n; /* as in the file; n = 0 counts as 1 */
+    uint32_t row_begin, row_end, col_begin, col_end;
+    uint32_t nth; /* which matrix of n */
+    bool transposed;
+    double used; /* share of steps that read it; 0 counts as 1 */
+};
+
+static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part p,
+                               struct err *err) {
+    const struct gguf_tensor *t;
+    TRY(hparam_tensor(ld->g, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
+    const struct qtype_info *info = qtype_info(t->type);
+    if (!wmat_type_supported(t->type))
+        return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s, which cannot be computed with",
+                       gguf_path(ld->g), t->name, info ? info->name : "?");
+    if (act_kind_for(t->type) == ACT_Q8 && p.cols % ACT_BLOCK != 0)
+        return err_set(err, ST_BAD_INPUT, "%s: %s has %u columns: expected whole blocks of %d",
+                       gguf_path(ld->g), t->name, p.cols, ACT_BLOCK);
+    uint32_t n_rows = p.row_end - p.row_begin, n_cols = p.col_end - p.col_begin;
+    uint32_t phase = info->block_values == QK_K ? p.col_begin % QK_K : 0;
+    *dst = p.transposed ? wmat_shape(QT_F32, n_cols, n_rows, 0)
+                        : wmat_shape(t->type, n_rows, n_cols, phase);
+    if (n_rows == 0 || n_cols == 0)
+        return ST_OK;
+    struct slice *s =
+        grow((void **)&ld->slices, &ld->n_slices, &ld->cap_slices, sizeof *ld->slices);
+    if (s == NULL)
+        return no_memory(ld, err);
+    size_t bytes = wmat_bytes(dst);
+    s->dst = dst;
+    s->t = t;
+    s->row_begin = p.nth * p.rows + p.row_begin;
+    s->col_begin = p.col_begin;
+    s->transposed = p.transposed;
+    s->offset = reserve(ld, bytes);
+    s->first_tile = ld->n_tiles;
+    atomic_init(&s->tiles_left, wmat_n_tiles(dst));
+    ld->n_tiles += wmat_n_tiles(dst);
+    double used = p.used == 0 ? 1.0 : p.used;
+    ld->w->packed_bytes += bytes;
+    ld->w->token_bytes += (double)bytes * used;
+    ld->w->token_macs += (double)n_rows * (double)n_cols * used;
+    return ST_OK;
+}
+
+/* Values [begin, end) of each of n rows of a tensor [width, n]. */
+static enum status want_rows(struct loader *ld, const float **dst, int layer, const char *name,
+                             uint32_t width, uint32_t n, uint32_t begin, uint32_t end,
+                             size_t dst_stride, struct err *err) {
+    const struct gguf_tensor *t;
+    TRY(hparam_tensor(ld->g, layer, name, width, n, 1, &t, err));
+    if (qtype_info(t->type)->dequantize == NULL || qtype_info(t->type)->block_values != 1)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s: expected f32, f16 or bf16",
+                       gguf_path(ld->g), t->name, qtype_info(t->type)->name);
+    *dst = NULL;
+    if (begin == end)
+        return ST_OK;
+    struct vec *v = grow((void **)&ld->vecs, &ld->n_vecs, &ld->cap_vecs, sizeof *ld->vecs);
+    if (v == NULL)
+        return no_memory(ld, err);
+    *v = (struct vec){.dst = dst,
+                      .t = t,
+                      .begin = begin,
+                      .n = end - begin,
+                      .n_rows = n,
+                      .src_stride = width,
+                      .dst_stride = dst_stride,
+                      .offset = reserve(ld, n * dst_stride * sizeof(float))};
+    ld->w->replicated_bytes += (size_t)n * (end - begin) * sizeof(float);
+    return ST_OK;
+}
+
+/* Values [begin, end) of a vector of n. Rows of a tile beyond the share's are computed too: there is
+ * room for them. */
+static enum status want_vector(struct loader *ld, const float **dst, int layer, const char *name,
+                               uint32_t n, uint32_t begin, uint32_t end, struct err *err) {
+    return want_rows(ld, dst, layer, name, n, 1, begin, end, round_up(end - begin, TILE_ROWS),
+                     err);
+}
+
+/* ---- what a layer consists of -------------------------------------------------------------- */
+
+static enum status collect_qkv(struct loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t e = hp->n_embd, hd = hp->head_dim, vd = hp->v_dim;
+    uint32_t nq = hp->n_heads * hd, nk = hp->n_kv_heads * hd, nv = hp->n_kv_heads * vd;
+    struct part q = {.layer = l, .name = "attn_q.weight", .cols = e, .rows = nq, .col_end = e};
+    struct part k = {.layer = l, .name = "attn_k.weight", .cols = e, .rows = nk, .col_end = e};
+    struct part v = {.layer = l, .name = "attn_v.weight", .cols = e, .rows = nv, .col_end = e};
+    uint32_t k_first = 0, v_first = 0;
+    if (hp->fused) {
+        q.name = k.name = v.name = "attn_qkv.weight";
+        q.rows = k.rows = v.rows = nq + nk + nv;
+        k_first = nq;
+        v_first = nq + nk;
+    }
+    uint32_t q0 = sh->head_begin * hd, q1 = sh->head_end * hd;
+    uint32_t k0 = sh->kv_begin * hd, k1 = sh->kv_end * hd;
+    uint32_t v0 = sh->kv_begin * vd, v1 = sh->kv_end * vd;
+    q.row_begin = q0, q.row_end = q1;
+    k.row_begin = k_first + k0, k.row_end = k_first + k1;
+    v.row_begin = v_first + v0, v.row_end = v_first + v1;
+    TRY(want_matrix(ld, &lw->q, q, err));
+    TRY(want_matrix(ld, &lw->k, k, err));
+    TRY(want_matrix(ld, &lw->v, v, err));
+    if (hp->qkv_bias) {
+        TRY(want_vector(ld, &lw->q_bias, l, "attn_q.bias", nq, q0, q1, err));
+        TRY(want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
+        TRY(want_vector(ld, &lw->v_bias, l, "attn_v.bias", nv, v0, v1, err));
+    }
+    if (hp->qk_norm == QK_NORM_HEAD) {
+        TRY(want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", hd, 0, hd, err));
+        TRY(want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", hd, 0, hd, err));
+    } else if (hp->qk_norm == QK_NORM_ROW) {
+        TRY(want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", nq, q0, q1, err));
+        TRY(want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", nk, k0, k1, err));
+    }
+    return ST_OK;
+}
+
+/* Both forms of the up-projection: split and transposed already, or whole. */
+static enum status collect_mla_heads(struct loader *ld, struct mla_weights *mla, int l,
+                                     struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t n = sh->head_end - sh->head_begin;
+    uint32_t rank = hp->mla.kv_rank, nope = hp->mla.nope, vd = hp->mla.v_dim;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", l);
+    bool split = gguf_tensor(ld->g, name) != NULL;
+    mla->k_b = own(ld->w, n, sizeof *mla->k_b);
+    mla->v_b = own(ld->w, n, sizeof *mla->v_b);
+    if (mla->k_b == NULL || mla->v_b == NULL)
+        return no_memory(ld, err);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t h = sh->head_begin + i, row = h * (nope + vd);
+        struct part k = {.layer = l, .name = "attn_k_b.weight", .cols = nope, .rows = rank,
+                         .n = hp->n_heads, .nth = h, .row_end = rank, .col_end = nope};
+        struct part v = {.layer = l, .name = "attn_v_b.weight", .cols = rank, .rows = vd,
+                         .n = hp->n_heads, .nth = h, .row_end = vd, .col_end = rank};
+        struct part whole = {.layer = l, .name = "attn_kv_b.weight", .cols = rank,
+                             .rows = hp->n_heads * (nope + vd), .col_end = rank};
+        if (!split) {
+            k = v = whole;
+            k.transposed = true;
+            k.row_begin = row, k.row_end = row + nope;
+            v.row_begin = row + nope, v.row_end = row + nope + vd;
+        }
+        TRY(want_matrix(ld, &mla->k_b[i], k, err));
+        TRY(want_matrix(ld, &mla->v_b[i], v, err));
+    }
+    return ST_OK;
+}
+
+static enum status collect_mla(struct loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    struct mla_weights *mla = &lw->mla;
+    uint32_t e = hp->n_embd, key = hp->mla.nope + hp->rope.n_rot, nq = hp->n_heads * key;
+    uint32_t q_cols = hp->mla.q_rank != 0 ? hp->mla.q_rank : e, kv = hp->head_dim;
+    if (hp->mla.q_rank != 0) {
+        TRY(want_matrix(ld, &mla->q_a,
+                        (struct part){.layer = l, .name = "attn_q_a.weight", .cols = e,
+                                      .rows = q_cols, .row_end = q_cols, .col_end = e},
+                        err));
+        TRY(want_vector(ld, &mla->q_a_norm, l, "attn_q_a_norm.weight", q_cols, 0, q_cols, err));
+    }
+    TRY(want_matrix(ld, &lw->q,
+                    (struct part){.layer = l,
+                                  .name = hp->mla.q_rank ? "attn_q_b.weight" : "attn_q.weight",
+                                  .cols = q_cols, .rows = nq, .row_begin = sh->head_begin * key,
+                                  .row_end = sh->head_end * key, .col_end = q_cols},
+                    err));
+    TRY(want_matrix(ld, &mla->kv_a,
+                    (struct part){.layer = l, .name = "attn_kv_a_mqa.weight", .cols = e,
+                                  .rows = kv, .row_end = kv, .col_end = e},
+                    err));
+    TRY(want_vector(ld, &mla->kv_a_norm, l, "attn_kv_a_norm.weight", hp->mla.kv_rank, 0,
+                    hp->mla.kv_rank, err));
+    return collect_mla_heads(ld, mla, l, err);
+}
+
+static enum status collect_attention(struct loader *ld, struct layer_weights *lw, int l,
+                                     struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t e = hp->n_embd, od = hparams_out_dim(hp);
+    lw->window = hparams_layer_window(hp, (uint32_t)l);
+    TRY(want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
+    TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
+    if (hp->sinks)
+        TRY(want_vector(ld, &lw->sinks, l, "attn_sinks.weight", hp->n_heads, sh->head_begin,
+                        sh->head_end, err));
+    TRY(want_matrix(ld, &lw->o,
+                    (struct part){.layer = l, .name = "attn_output.weight",
+                                  .cols = hp->n_heads * od, .rows = e, .row_end = e,
+                                  .col_begin = sh->head_begin * od, .col_end = sh->head_end * od},
+                    err));
+    lw->o_segment = plan_attn_segment(hp, lw->o.type);
+    if (hp->o_bias)
+        TRY(want_vector(ld, &lw->o_bias, l, "attn_output.bias", e, 0, sh->member == 0 ? e : 0,
+                        err));
+    if (hp->post_norms)
+        TRY(want_vector(ld, &lw->attn_post_norm, l, "post_attention_norm.weight", e, 0, e, err));
+    return ST_OK;
+}
+
+/* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where experts share
+ * tensors. */
+static enum status collect_ffn(struct loader *ld, struct ffn_weights *ffn, int l,
+                               const char *suffix, uint32_t width, uint32_t n, uint32_t nth,
+                               uint32_t f0, uint32_t f1, double used, struct err *err) {
+    uint32_t e = ld->hp->n_embd;
+    char gate[64], up[64], down[64];
+    snprintf(gate, sizeof gate, "ffn_gate%s.weight", suffix);
+    snprintf(up, sizeof up, "ffn_up%s.weight", suffix);
+    snprintf(down, sizeof down, "ffn_down%s.weight", suffix);
+    struct part p = {.layer = l, .name = gate, .cols = e, .rows = width, .n = n, .nth = nth,
+                     .row_begin = f0, .row_end = f1, .col_end = e, .used = used};
+    struct part q = p, d = {.layer = l, .name = down, .cols = width, .rows = e, .n = n,
+                            .nth = nth, .row_end = e, .col_begin = f0, .col_end = f1,
+                            .used = used};
+    q.name = up;
+    if (ld->hp->fused) {
+        p.name = up;
+        p.rows = q.rows = 2 * width;
+        q.row_begin += width;
+        q.row_end += width;
+    }
+    TRY(want_matrix(ld, &ffn->gate, p, err));
+    TRY(want_matrix(ld, &ffn->up, q, err));
+    return want_matrix(ld, &ffn->down, d, err);
+}
+
+static enum status collect_expert_biases(struct loader *ld, struct moe_weights *moe, int l,
+                                         struct err *err) {
+    const struct share *sh = ld->share;
+    uint32_t n = ld->hp->moe.n_experts, ff = ld->hp->moe.n_ff, e = ld->hp->n_embd;
+    moe->bias_stride = round_up(sh->expert_ff_end - sh->expert_ff_begin, TILE_ROWS);
+    TRY(want_vector(ld, &moe->router_bias, l, "ffn_gate_inp.bias", n, 0, n, err));
+    TRY(want_rows(ld, &moe->gate_bias, l, "ffn_gate_exps.bias", ff, n, sh->expert_ff_begin,
+                  sh->expert_ff_end, moe->bias_stride, err));
+    TRY(want_rows(ld, &moe->up_bias, l, "ffn_up_exps.bias", ff, n, sh->expert_ff_begin,
+                  sh->expert_ff_end, moe->bias_stride, err));
+    /* Added once per expert: by whoever holds its first column. */
+    bool first = sh->expert_ff_begin == 0 && sh->expert_ff_end > 0;
+    return want_rows(ld, &moe->down_bias, l, "ffn_down_exps.bias", e, n, 0, first ? e : 0, e, err);
+}
+
+static enum status collect_moe(struct loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t n = hp->moe.n_experts, e = hp->n_embd;
+    struct moe_weights *moe = lw->moe = own(ld->w, 1, sizeof *moe);
+    if (moe != NULL)
+        moe->experts = own(ld->w, n, sizeof *moe->experts);
+    if (moe == NULL || moe->experts == NULL)
+        return no_memory(ld, err);
+    TRY(want_matrix(ld, &moe->router,
+                    (struct part){.layer = l, .name = "ffn_gate_inp.weight", .cols = e, .rows = n,
+                                  .row_end = n, .col_end = e},
+                    err));
+    if (hp->moe.bias)
+        TRY(want_vector(ld, &moe->choice_bias, l, "exp_probs_b.bias", n, 0, n, err));
+    double used = (double)hp->moe.n_used / n;
+    for (uint32_t i = 0; i < n; i++) {
+        bool held = i >= sh->expert_begin && i < sh->expert_end;
+        TRY(collect_ffn(ld, &moe->experts[i], l, "_exps", hp->moe.n_ff, n, i,
+                        held ? sh->expert_ff_begin : 0, held ? sh->expert_ff_end : 0, used, err));
+    }
+    if (hp->moe.biases)
+        TRY(collect_expert_biases(ld, moe, l, err));
+    if (hp->moe.n_ff_shared != 0)
+        TRY(collect_ffn(ld, &moe->shared, l, "_shexp", hp->moe.n_ff_shared, 1, 0, sh->shared_begin,
+                        sh->shared_end, 1.0, err));
+    return ST_OK;
+}
+
+static enum status collect_layer(struct loader *ld, struct layer_weights *lw, int l,
+                                 struct err *err) {
+    const struct hparams *hp = ld->hp;
+    uint32_t e = hp->n_embd;
+    TRY(collect_attention(ld, lw, l, err));
+    TRY(want_vector(ld, &lw->ffn_norm, l,
+                    hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight", e, 0,
+                    e, err));
+    if (hp->post_norms)
+        TRY(want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e, err));
+    lw->ffn_segment = plan_ffn_segment(hp->n_ff);
+    if (hparams_layer_is_moe(hp, (uint32_t)l))
+        return collect_moe(ld, lw, l, err);
+    return collect_ffn(ld, &lw->ffn, l, "", hp->n_ff, 1, 0, ld->share->ff_begin,
+                       ld->share->ff_end, 1.0, err);
+}
+
+static enum status collect(struct loader *ld, struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    struct weights *w = ld->w;
+    TRY(hparam_tensor(ld->g, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
+    if (qtype_info(w->embd->type)->dequantize == NULL)
+        return err_set(err, ST_UNSUPPORTED, "%s: token_embd.weight has type %s, which is no weight",
+                       gguf_path(ld->g), qtype_info(w->embd->type)->name);
+    if (hp->rope_factors != NULL)
+        TRY(want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2, 0,
+                        hp->rope.n_rot / 2, err));
+    for (uint32_t i = 0; i < w->n_layers; i++)
+        TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
+    if (sh->last_stage) {
+        TRY(want_vector(ld, &w->output_norm, -1, "output_norm.weight", hp->n_embd, 0, hp->n_embd,
+                        err));
+        TRY(want_matrix(ld, &w->output,
+                        (struct part){.layer = -1,
+                                      .name = hp->tied ? "token_embd.weight" : "output.weight",
+                                      .cols = hp->n_embd, .rows = hp->n_vocab,
+                                      .row_begin = sh->vocab_begin, .row_end = sh->vocab_end,
+                                      .col_end = hp->n_embd},
+                        err));
+    }
+    return ST_OK;
+}
+
+/* ---- filling ------------------------------------------------------------------------------------ */
+
+struct rows {
+    const uint8_t *data;
+    size_t row_bytes;
+};
+
+static const uint8_t *source_row(const void *ctx, uint32_t r) {
+    const struct rows *rows = ctx;
+    return rows->data + (size_t)r * rows->row_bytes;
+}
+
+/* The file's columns as rows of f32: small matrices of old files only. */
+static void pack_transposed(struct loader *ld, struct slice *s, const struct rows *rows) {
+    const struct qtype_info *info = qtype_info(s->t->type);
+    uint32_t cols = s->dst->n_rows, n = s->dst->n_cols; /* of the file's part */
+    float *row = mem_alloc(cols * sizeof(float)), *all = mem_alloc((size_t)cols * n * sizeof(float));
+    BUG_ON(row == NULL || all == NULL);
+    for (uint32_t r = 0; r < n; r++) {
+        info->dequantize(rows->data + r * rows->row_bytes, row, cols / info->block_values);
+        for (uint32_t c = 0; c < cols; c++)
+            all[(size_t)c * n + r] = row[c];
+    }
+    const struct rows turned = {(const uint8_t *)all, n * sizeof(float)};
+    wmat_pack(s->dst, ld->block + s->offset, 0, wmat_n_tiles(s->dst), source_row, &turned, 0);
+    mem_free(row);
+    mem_free(all);
+}
+
+static void pack_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end) {
+    struct rows rows;
+    bool whole = qtype_row_bytes(s->t->type, s->t->dims[0], &rows.row_bytes);
+    BUG_ON(!whole);
+    rows.data = s->t->data + (size_t)s->row_begin * rows.row_bytes;
+    if (!s->transposed)
+        wmat_pack(s->dst, ld->block + s->offset, begin, end, source_row, &rows, s->col_begin);
+    else if (begin == 0)
+        pack_transposed(ld, s, &rows);
+    if (atomic_fetch_sub_explicit(&s->tiles_left, end - begin, memory_order_acq_rel) ==
+        end - begin)
+        gguf_forget(ld->g, rows.data,
+                    (size_t)(s->transposed ? s->dst->n_cols : s->dst->n_rows) * rows.row_bytes);
+}
+
+static size_t slice_of_tile(const struct loader *ld, size_t tile) {
+    size_t lo = 0, hi = ld->n_slices;
+    while (hi - lo > 1) {
+        size_t mid = lo + (hi - lo) / 2;
+        if (ld->slices[mid].first_tile <= tile)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Pieces small enough that the progress moves and the threads end together. */
+#define PACK_CLAIM 16
+
+static void pack_thread(void *arg, struct pool *pool, int thread) {
+    struct loader *ld = arg;
+    uint64_t told = clock_ns();
+    size_t n_claims = div_up(ld->n_tiles, PACK_CLAIM), begin, end;
+    while (pool_claim(pool, n_claims, 1, &begin, &end)) {
+        for (size_t c = begin; c < end; c++) {
+            size_t at = c * PACK_CLAIM, stop = MIN(at + PACK_CLAIM, ld->n_tiles);
+            while (at < stop) {
+                struct slice *s = &ld->slices[slice_of_tile(ld, at)];
+                size_t in = at - s->first_tile, n = MIN(wmat_n_tiles(s->dst) - in, stop - at);
+                pack_tiles(ld, s, (uint32_t)in, (uint32_t)(in + n));
+                at += n;
+            }
+            size_t done = atomic_fetch_add_explicit(&ld->tiles_done, PACK_CLAIM,
+                                                    memory_order_relaxed);
+            if (thread == 0 && ld->progress != NULL && clock_ns() - told > 50000000) {
+                told = clock_ns();
+                ld->progress(ld->user, (double)done / (double)ld->n_tiles);
+            }
+        }
+    }
+}
+
+static void copy_vectors(struct loader *ld) {
+    for (size_t i = 0; i < ld->n_vecs; i++) {
+        struct vec *v = &ld->vecs[i];
+        const struct qtype_info *info = qtype_info(v->t->type);
+        float *dst = (float *)(void *)(ld->block + v->offset);
+        for (uint32_t r = 0; r < v->n_rows; r++)
+            info->dequantize(v->t->data + (v->begin + r * v->src_stride) * info->block_bytes,
+                             dst + r * v->dst_stride, v->n);
+        *v->dst = dst;
+    }
+}
+
+static enum status fill_block(struct loader *ld, struct pool *pool, struct err *err) {
+    ld->block = mem_huge_alloc(ld->block_bytes);
+    if (ld->block == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory for this rank's %.1f GB of weights",
+                       gguf_path(ld->g), (double)ld->block_bytes * 1e-9);
+    for (size_t i = 0; i < ld->n_slices; i++)
+        ld->slices[i].dst->tiles = ld->block + ld->slices[i].offset;
+    copy_vectors(ld);
+    pool_run(pool, pack_thread, ld);
+    if (ld->progress != NULL)
+        ld->progress(ld->user, 1.0);
+    return ST_OK;
+}
+
+enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
+                         const struct share *share, struct pool *pool,
+                         void (*progress)(void *, double), void *user, struct err *err) {
+    struct weights w = {.n_layers = share->layer_end - share->layer_begin};
+    struct loader ld = {
+        .g = g, .hp = hp, .share = share, .w = &w, .progress = progress, .user = user};
+    enum status st = ST_OK;
+    w.layers = mem_calloc(w.n_layers, sizeof *w.layers);
+    if (w.layers == NULL)
+        st = no_memory(&ld, err);
+    if (st == ST_OK)
+        st = collect(&ld, err);
+    if (st == ST_OK)
+        st = fill_block(&ld, pool, err);
+    if (st == ST_OK) {
+        w.block = ld.block;
+        w.block_bytes = ld.block_bytes;
+        *out = w;
+    } else {
+        weights_free(&w);
+    }
+    mem_free(ld.slices);
+    mem_free(ld.vecs);
+    return st;
+}
+
+void weights_free(struct weights *w) {
+    for (size_t i = 0; i < w->n_owned; i++)
+        mem_free(w->owned[i]);
+    mem_free(w->owned);
+    mem_free(w->layers);
+    if (w->block != NULL)
+        mem_huge_free(w->block, w->block_bytes);
+    *w = (struct weights){0};
+}
+
+void weights_embed_row(const struct weights *w, int32_t id, float *out) {
+    const struct qtype_info *info = qtype_info(w->embd->type);
+    size_t row_bytes;
+    bool whole = qtype_row_bytes(w->embd->type, w->embd->dims[0], &row_bytes);
+    BUG_ON(!whole || id < 0 || (uint64_t)id >= w->embd->dims[1]);
+    info->dequantize(w->embd->data + (size_t)id * row_bytes, out,
+                     w->embd->dims[0] / info->block_values);
+}
+
+enum status weights_measure(struct weights_sizes *out, const struct gguf *g,
+                            const struct hparams *hp, const struct share *share,
+                            struct err *err) {
+    struct weights w = {.n_layers = share->layer_end - share->layer_begin};
+    struct loader ld = {.g = g, .hp = hp, .share = share, .w = &w};
+    w.layers = mem_calloc(w.n_layers, sizeof *w.layers);
+    enum status st = w.layers == NULL ? no_memory(&ld, err) : collect(&ld, err);
+    if (st == ST_OK)
+        *out = (struct weights_sizes){.packed_bytes = w.packed_bytes,
+                                      .replicated_bytes = w.replicated_bytes,
+                                      .token_bytes = w.token_bytes,
+                                      .token_macs = w.token_macs};
+    weights_free(&w);
+    mem_free(ld.slices);
+    mem_free(ld.vecs);
+    return st;
+}
+
+enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err) {
+    /* A rank with an empty share of every matrix in every layer needs all names and shapes. */
+    const struct share none = {.layer_end = hp->n_layers, .last_stage = true};
+    struct weights_sizes ignored;
+    return weights_measure(&ignored, g, hp, &none, err);
+}

@@ -1,0 +1,104 @@
+/* weights.h: one rank's share of a model's weights, packed for the kernels.
+ *
+ * weights_load() reads only the slices that the share names, packs them with all threads of
+ * the pool into one block of huge pages, and lets go of the file's pages as it goes, so that
+ * nothing is resident twice. The token embedding is not copied: its rows are read from the file's
+ * map when a token comes (embed_row), so the GGUF must stay open. */
+#ifndef LOCKSTEP_MODEL_WEIGHTS_H
+#define LOCKSTEP_MODEL_WEIGHTS_H
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "format/gguf.h"
+#include "kernels/kernels.h"
+#include "model/hparams.h"
+#include "model/plan.h"
+
+#include <stdint.h>
+
+/* Rows and columns of a matrix are those of this share; matrices that are not there have no
+ * rows. */
+struct ffn_weights {
+    struct wmat gate, up; /* [ff, n_embd] */
+    struct wmat down;     /* [n_embd, ff]: row-parallel */
+};
+
+struct moe_weights {
+    struct wmat router;       /* [n_experts, n_embd]: whole on every rank */
+    const float *router_bias; /* [n_experts]; NULL: none */
+    const float *choice_bias; /* [n_experts]; NULL: none */
+    struct ffn_weights *experts; /* [n_experts]; those that are not held have no rows */
+    const float *gate_bias, *up_bias; /* [n_experts, bias_stride] of the columns held */
+    const float *down_bias;           /* [n_experts, n_embd]: on the stage's first member only */
+    size_t bias_stride;
+    struct ffn_weights shared;
+};
+
+struct mla_weights {
+    struct wmat q_a;         /* [q_rank, n_embd]: whole; no rows: queries come from layer.q */
+    const float *q_a_norm;   /* [q_rank] */
+    struct wmat kv_a;        /* [kv_rank + n_rot, n_embd]: whole */
+    const float *kv_a_norm;  /* [kv_rank] */
+    struct wmat *k_b;        /* [heads] of [kv_rank, nope] */
+    struct wmat *v_b;        /* [heads] of [v_dim, kv_rank] */
+};
+
+struct layer_weights {
+    const float *attn_norm;      /* [n_embd] */
+    struct wmat q, k, v;         /* [heads * head_dim, n_embd], [kv_heads * ...] */
+    const float *q_bias, *k_bias, *v_bias; /* as the rows above; NULL: none */
+    const float *q_norm, *k_norm; /* [head_dim], or as the rows (QK_NORM_ROW); NULL: none */
+    const float *sinks;          /* [heads]; NULL: none */
+    struct wmat o;               /* [n_embd, heads * out_dim]: row-parallel */
+    const float *o_bias;         /* [n_embd]: on the stage's first member only */
+    uint32_t o_segment;
+    struct mla_weights mla;
+    const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
+    const float *ffn_norm;       /* [n_embd] */
+    struct ffn_weights ffn;      /* dense layers */
+    uint32_t ffn_segment;
+    struct moe_weights *moe;     /* NULL: dense */
+    uint32_t window;             /* 0: none */
+};
+
+struct weights {
+    uint32_t n_layers; /* of the stage */
+    struct layer_weights *layers;
+    const float *output_norm;          /* [n_embd]; last stage only */
+    struct wmat output;                /* [vocab rows, n_embd]; last stage only */
+    const struct gguf_tensor *embd;    /* token_embd.weight */
+    const float *rope_factors;         /* [n_rot/2] divides the frequencies; NULL: none */
+
+    void **owned; /* the arrays above */
+    size_t n_owned, cap_owned;
+    uint8_t *block; /* owned: all matrices and vectors */
+    size_t block_bytes;
+    size_t packed_bytes;     /* matrices */
+    size_t replicated_bytes; /* norms, biases, factors */
+    double token_bytes;      /* of the matrices, read for one token: of the experts, those used */
+    double token_macs;
+};
+
+/* progress(user, fraction) is called on the calling thread; may be NULL. */
+enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
+                         const struct share *share, struct pool *pool,
+                         void (*progress)(void *user, double fraction), void *user,
+                         struct err *err);
+void weights_free(struct weights *w);
+
+/* Row `id` of the embedding as f32: out [n_embd]. */
+void weights_embed_row(const struct weights *w, int32_t id, float *out);
+
+struct weights_sizes {
+    size_t packed_bytes, replicated_bytes; /* as in struct weights */
+    double token_bytes, token_macs;
+};
+/* What a share would hold, from the header alone. */
+enum status weights_measure(struct weights_sizes *out, const struct gguf *g,
+                            const struct hparams *hp, const struct share *share,
+                            struct err *err);
+
+/* Checks every tensor that the model needs (names, shapes, types) without loading. */
+enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err);
+
+#endif
