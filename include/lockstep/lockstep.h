@@ -1,0 +1,231 @@
+/* lockstep.h: run one language model on several ranks, with the same bits on any number.
+ *
+ *     struct lockstep_options opt;
+ *     lockstep_options_init(&opt);
+ *     opt.model_path = "model.gguf";
+ *     opt.n_ranks = 3;
+ *     struct lockstep *ls;
+ *     struct lockstep_error err;
+ *     if (lockstep_open(&ls, &opt, &err) != LOCKSTEP_OK) { puts(err.text); return 1; }
+ *     ... lockstep_generate(ls, ...) ...
+ *     lockstep_close(ls);
+ *
+ * The caller's process is rank 0. The other ranks are processes that lockstep_open() starts from
+ * the `lockstep` program (worker_path) and lockstep_close() ends. Compute threads belong to the
+ * library.
+ *
+ * Rules
+ *  1. Structs that you fill are initialised with their _init function first.
+ *  2. What you pass in is borrowed for the call, unless it says otherwise.
+ *  3. One call at a time per struct lockstep; different ones are independent. Only
+ *     lockstep_cancel() may come from any thread.
+ *  4. On failure a function returns a status other than LOCKSTEP_OK, writes one sentence to err
+ *     (which may be NULL) and leaves its outputs alone.
+ *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful.
+ */
+#ifndef LOCKSTEP_H
+#define LOCKSTEP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum lockstep_status {
+    LOCKSTEP_OK = 0,
+    LOCKSTEP_AGAIN,
+    LOCKSTEP_BAD_INPUT,
+    LOCKSTEP_NOT_FOUND,
+    LOCKSTEP_UNSUPPORTED,
+    LOCKSTEP_NO_MEMORY,
+    LOCKSTEP_IO,
+    LOCKSTEP_TIMEOUT,
+    LOCKSTEP_PEER_LOST,
+    LOCKSTEP_REFUSED,
+    LOCKSTEP_CANCELLED
+};
+
+struct lockstep_error {
+    char text[512];
+};
+
+const char *lockstep_version(void);
+
+struct lockstep; /* an open model */
+
+#define LOCKSTEP_MAX_RANKS 64
+
+struct lockstep_options {
+    const char *model_path;  /* GGUF file, or the first part of a split one */
+    const char *worker_path; /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER,
+                                this process if it is lockstep, then $PATH) */
+    int n_ranks;             /* default 1 */
+    /* Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
+     * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal. */
+    int n_split;
+    double split[LOCKSTEP_MAX_RANKS];
+    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto. */
+    const char *parallel;
+    const char *link; /* "auto", "shm", "tcp". NULL: auto */
+    /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
+     * chosen), "whole" (some experts each), "auto". NULL: auto. Never changes the bits. */
+    const char *experts;
+    int n_threads;    /* per rank; 0: the cores of this machine divided by n_ranks */
+    int n_ctx;        /* 0: the model's own, at most 4096 */
+    int n_chunk;      /* prompt tokens computed at once; 0: 512. Never changes the bits */
+    bool kv_f32;      /* cache keys and values as f32 instead of f16 */
+    /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also jitter,
+     * loss, reorder, corrupt, stall, dead: docs/fabric.md). NULL: the links as they are. */
+    const char *emulate_link;
+    int silence_ms;   /* a rank silent for this long is lost; 0: 3000 */
+    /* Loading progress, 0 to 1, called from the opening thread; may be NULL. */
+    void (*progress)(void *user, double fraction);
+    void *progress_user;
+};
+void lockstep_options_init(struct lockstep_options *opt);
+
+enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_options *opt,
+                                   struct lockstep_error *err);
+void lockstep_close(struct lockstep *ls); /* NULL is fine */
+
+struct lockstep_model_info {
+    const char *architecture; /* "llama" */
+    const char *name;         /* general.name, "" if the file has none */
+    const char *type;         /* of most of the weights' bytes: "q8_0" */
+    const char *parallel;     /* what runs: "one rank", "tensor3", "tensor2xpipeline2" */
+    const char *isa;          /* "avx512" */
+    int n_vocab, n_ctx, n_ctx_train, n_layers, n_embd, n_ranks, n_threads;
+    uint64_t n_params;
+    uint64_t weight_bytes;       /* of all tensors as in the file */
+    uint64_t token_weight_bytes; /* read to generate one token, all ranks together, as packed */
+    uint64_t token_macs;         /* multiply-adds of the weights for one token */
+    bool has_chat_template;      /* the file brings its own */
+    double load_s;
+};
+/* Borrowed until lockstep_close(). */
+const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls);
+
+struct lockstep_rank_info {
+    int pid;
+    int layer_begin, layer_end; /* of its pipeline stage */
+    int head_begin, head_end;   /* query heads */
+    int ffn_begin, ffn_end;     /* FFN columns */
+    int vocab_begin, vocab_end; /* rows of the output matrix */
+    uint64_t weight_bytes;      /* what it holds, packed */
+    uint64_t replicated_bytes;  /* of these, what other ranks hold too (norms, biases) */
+    uint64_t kv_bytes;          /* its part of the KV cache, for n_ctx */
+    uint64_t buffer_bytes;      /* step buffers */
+    uint64_t resident_bytes;    /* what the kernel says: the process's memory, mapped files left
+                                   out */
+    char link[16];              /* to rank 0: "self", "shm", "tcp" */
+    char text[256];             /* the above for people */
+};
+enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
+                                        struct lockstep_rank_info *out,
+                                        struct lockstep_error *err);
+
+/* ---- text ------------------------------------------------------------------------------ */
+
+/* *ids and *text are malloc'd: lockstep_free() them. add_bos: if the model wants one. */
+enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
+                                       bool add_bos, bool special, int32_t **ids, size_t *n_ids,
+                                       struct lockstep_error *err);
+enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids, size_t n,
+                                         bool special, char **text, size_t *len,
+                                         struct lockstep_error *err);
+void lockstep_free(void *p);
+
+struct lockstep_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+};
+/* The conversation as the model's chat template writes it, ready for an answer; a file without
+ * a template gets ChatML. *text is malloc'd. Special tokens in it are meant as such. */
+enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
+                                          const struct lockstep_message *messages, size_t n,
+                                          char **text, size_t *len, struct lockstep_error *err);
+
+/* ---- generation ------------------------------------------------------------------------ */
+
+struct lockstep_sampling {
+    float temperature;    /* 0: greedy. Default 0.8 */
+    int top_k;            /* 0: off. Default 40 */
+    float top_p, min_p;   /* 1 and 0: off. Defaults 0.95, 0.05 */
+    float repeat_penalty; /* 1: off. Default 1.0 */
+    int repeat_last_n;    /* tokens looked back on, default 64 */
+    uint64_t seed;        /* the same seed gives the same text, on any number of ranks */
+};
+void lockstep_sampling_init(struct lockstep_sampling *s);
+
+struct lockstep_request {
+    const int32_t *ids; /* the prompt */
+    size_t n_ids;
+    int n_predict;   /* at most this many new tokens; -1: to the end of the context */
+    bool ignore_end; /* go on after an end token */
+    struct lockstep_sampling sampling;
+    /* Called for every new token with the text that became complete with it (may be empty;
+     * never half a character; not NUL-terminated). Return false to stop. May be NULL. */
+    bool (*on_token)(void *user, int32_t id, const char *text, size_t len);
+    void *user;
+};
+void lockstep_request_init(struct lockstep_request *req);
+
+struct lockstep_result {
+    size_t n_prompt; /* tokens of the prompt */
+    size_t n_cached; /* of these, found in the cache from the last call */
+    size_t n_generated;
+    const char *stop;  /* "end", "length", "context", "cancelled" */
+    double prompt_s;   /* time to the first token */
+    double generate_s; /* from the first token to the last */
+};
+
+/* The prompt's common prefix with what the cache holds from the last call is not computed
+ * again. */
+enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockstep_request *req,
+                                       struct lockstep_result *result,
+                                       struct lockstep_error *err);
+
+/* Feeds ids after what has been fed since the last reset; rows(user, first_pos, n, logits) gets
+ * the logits of every position, [n, n_vocab] f32, in order, chunk by chunk; it returns false to
+ * stop (LOCKSTEP_CANCELLED). rows may be NULL. */
+enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
+                                   bool (*rows)(void *user, size_t first_pos, size_t n,
+                                                const float *logits),
+                                   void *user, struct lockstep_error *err);
+/* Forgets the sequence (not the model). */
+void lockstep_reset(struct lockstep *ls);
+
+/* From any thread or a signal handler: the running call ends within one step: eval with
+ * LOCKSTEP_CANCELLED, generate with LOCKSTEP_OK and stop "cancelled". */
+void lockstep_cancel(struct lockstep *ls);
+
+/* Where rank 0's time went since these counters were last reset, in seconds. */
+struct lockstep_times {
+    double compute_s; /* in kernels and the barriers of its own threads */
+    double fabric_s;  /* in collectives: waiting for others and copying */
+    uint64_t steps;
+    uint64_t exchanges; /* collectives done */
+};
+void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
+
+/* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
+ * read memory, and multiply, as fast as the best loop can. For `lockstep bench`. */
+struct lockstep_roofs {
+    double read_gbs;  /* GB/s */
+    double peak_gops; /* 10^9 operations (2 per multiply-add) per second, of the kind that
+                         the model's main weight type computes with: int8 or f32 */
+    const char *peak_kind; /* "int8", "f32" */
+};
+enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out,
+                                    struct lockstep_error *err);
+
+/* The entry point of a worker process: `lockstep worker` calls it; returns the exit status. */
+int lockstep_worker_main(int argc, char **argv);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

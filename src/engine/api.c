@@ -1,0 +1,467 @@
+/* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "engine/instance.h"
+#include "engine/sampler.h"
+#include "kernels/roof.h"
+#include "lockstep/lockstep.h"
+#include "tokenizer/chat.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+_Static_assert(sizeof(struct lockstep_error) == sizeof(struct err), "one layout");
+_Static_assert((int)LOCKSTEP_AGAIN == ST_AGAIN && (int)LOCKSTEP_IO == ST_IO &&
+                   (int)LOCKSTEP_PEER_LOST == ST_PEER_LOST &&
+                   (int)LOCKSTEP_CANCELLED == ST_CANCELLED && (int)ST_N == ST_CANCELLED + 1,
+               "one numbering");
+
+struct lockstep {
+    struct instance in;
+
+    /* The sequence: what the cache holds. */
+    int32_t *ids; /* [n_ctx] */
+    size_t n_ids;
+    uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
+    uint32_t *outputs; /* [n_chunk] */
+    atomic_bool cancelled; /* set anywhere, relaxed; taken back when a call begins */
+};
+
+static enum lockstep_status done(enum status st) {
+    return (enum lockstep_status)st;
+}
+
+/* A struct lockstep_error is a struct err under its public name. */
+static struct err *err_of(struct lockstep_error *err, struct err *local) {
+    return err != NULL ? (struct err *)(void *)err : local;
+}
+
+const char *lockstep_version(void) {
+    return LOCKSTEP_VERSION;
+}
+
+void lockstep_free(void *p) {
+    mem_free(p);
+}
+
+void lockstep_options_init(struct lockstep_options *opt) {
+    *opt = (struct lockstep_options){.n_ranks = 1};
+}
+
+void lockstep_sampling_init(struct lockstep_sampling *s) {
+    *s = (struct lockstep_sampling){.temperature = 0.8f,
+                                    .top_k = 40,
+                                    .top_p = 0.95f,
+                                    .min_p = 0.05f,
+                                    .repeat_penalty = 1.0f,
+                                    .repeat_last_n = 64};
+}
+
+void lockstep_request_init(struct lockstep_request *req) {
+    *req = (struct lockstep_request){.n_predict = -1};
+    lockstep_sampling_init(&req->sampling);
+}
+
+/* ---- opening ------------------------------------------------------------------------------------- */
+
+static enum status alloc_sequence(struct lockstep *ls, struct err *err) {
+    uint32_t n_ctx = ls->in.rank.job.n_ctx, n_pages = (uint32_t)div_up(n_ctx, KV_PAGE);
+    ls->ids = mem_calloc(n_ctx, sizeof *ls->ids);
+    ls->pages = mem_calloc(n_pages, sizeof *ls->pages);
+    ls->outputs = mem_calloc(ls->in.rank.job.n_chunk, sizeof *ls->outputs);
+    if (ls->ids == NULL || ls->pages == NULL || ls->outputs == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a sequence of %u tokens", n_ctx);
+    for (uint32_t i = 0; i < n_pages; i++)
+        ls->pages[i] = i;
+    return ST_OK;
+}
+
+static enum status open_model(struct lockstep *ls, const struct lockstep_options *opt,
+                              struct err *err) {
+    TRY(instance_plan(&ls->in, opt, err));
+    TRY(instance_start(&ls->in, opt, err));
+    return alloc_sequence(ls, err);
+}
+
+enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_options *opt,
+                                   struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    struct lockstep *ls = mem_calloc(1, sizeof *ls);
+    if (ls == NULL)
+        return done(err_set(err, ST_NO_MEMORY, "no memory to open a model"));
+    enum status st = open_model(ls, opt, err);
+    if (st != ST_OK) {
+        lockstep_close(ls);
+        return done(st);
+    }
+    *out = ls;
+    return LOCKSTEP_OK;
+}
+
+void lockstep_close(struct lockstep *ls) {
+    if (ls == NULL)
+        return;
+    instance_close(&ls->in);
+    mem_free(ls->ids);
+    mem_free(ls->pages);
+    mem_free(ls->outputs);
+    mem_free(ls);
+}
+
+const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls) {
+    return &ls->in.info;
+}
+
+enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
+                                        struct lockstep_rank_info *out,
+                                        struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    struct rank *r = &ls->in.rank;
+    if (rank < 0 || rank >= r->job.n_ranks)
+        return done(err_set(err, ST_BAD_INPUT, "there is no rank %d", rank));
+    enum status st = instance_explain(&ls->in, rank_lead_reports(r, ls->in.reports, err), err);
+    if (st != ST_OK)
+        return done(st);
+    const struct rank_report *rep = &ls->in.reports[rank];
+    const struct share *sh = &r->plan.shares[rank];
+    *out = (struct lockstep_rank_info){
+        .pid = (int)rep->pid,
+        .layer_begin = (int)sh->layer_begin,
+        .layer_end = (int)sh->layer_end,
+        .head_begin = (int)sh->head_begin,
+        .head_end = (int)sh->head_end,
+        .ffn_begin = (int)sh->ff_begin,
+        .ffn_end = (int)sh->ff_end,
+        .vocab_begin = (int)sh->vocab_begin,
+        .vocab_end = (int)sh->vocab_end,
+        .weight_bytes = rep->weight_bytes,
+        .replicated_bytes = rep->replicated_bytes,
+        .kv_bytes = rep->kv_bytes,
+        .buffer_bytes = rep->buffer_bytes,
+        .resident_bytes = rep->resident_bytes,
+    };
+    snprintf(out->link, sizeof out->link, "%s",
+             rank == 0 || r->f == NULL ? "self" : fabric_link_name(r->f, rank));
+    snprintf(out->text, sizeof out->text,
+             "rank %d: layers %u-%u, heads %u-%u, FFN %u-%u, vocabulary %u-%u; %.1f MB of "
+             "weights, %.1f MB of KV cache, resident %.1f MB; %s",
+             rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, sh->ff_begin,
+             sh->ff_end, sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
+             (double)rep->kv_bytes * 1e-6, (double)rep->resident_bytes * 1e-6, out->link);
+    return LOCKSTEP_OK;
+}
+
+/* ---- text ---------------------------------------------------------------------------------------- */
+
+enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
+                                       bool add_bos, bool special, int32_t **ids, size_t *n_ids,
+                                       struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    unsigned flags = (add_bos ? TOKENIZE_BOS : 0u) | (special ? TOKENIZE_SPECIAL : 0u);
+    return done(tokenize(ls->in.tokenizer, text, len, flags, ids, n_ids, err));
+}
+
+enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids, size_t n,
+                                         bool special, char **text, size_t *len,
+                                         struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    return done(detokenize(ls->in.tokenizer, ids, n, special, text, len, err));
+}
+
+/* The conversation as OpenAI's messages; NULL if a text is not UTF-8. */
+static json_t *messages_json(const struct lockstep_message *messages, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_t *m = json_pack("{s:s, s:s}", "role", messages[i].role, "content",
+                              messages[i].content);
+        if (m == NULL || json_array_append_new(list, m) != 0) {
+            json_decref(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
+                                          const struct lockstep_message *messages, size_t n,
+                                          char **text, size_t *len,
+                                          struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    json_t *list = messages_json(messages, n);
+    if (list == NULL)
+        return done(err_set(err, ST_BAD_INPUT, "a message of the conversation is not UTF-8"));
+    struct chat *chat = NULL;
+    const struct chat_request request = {.messages = list, .add_generation_prompt = true};
+    enum status st = chat_open(&chat, ls->in.tokenizer, NULL, 0, err);
+    if (st == ST_OK)
+        st = chat_render(chat, &request, text, len, err);
+    chat_close(chat);
+    json_decref(list);
+    return done(st);
+}
+
+/* ---- steps --------------------------------------------------------------------------------------- */
+
+/* What one step hands to whoever wants the rows. */
+struct row_sink {
+    bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits);
+    void *user;
+    size_t first_pos;
+    bool stopped;
+};
+
+static bool sink_rows(void *user, uint32_t first, uint32_t n, const float *logits) {
+    struct row_sink *sink = user;
+    sink->stopped = !sink->rows(sink->user, sink->first_pos + first, n, logits);
+    return !sink->stopped;
+}
+
+/* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
+static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
+                        struct row_sink *sink, struct err *err) {
+    const struct step_run run = {.pos = (uint32_t)ls->n_ids, .n_tokens = (uint32_t)n};
+    for (size_t i = 0; i < n_outputs; i++)
+        ls->outputs[i] = (uint32_t)(n - n_outputs + i);
+    const struct step step = {
+        .n_tokens = (uint32_t)n,
+        .n_runs = 1,
+        .n_pages = (uint32_t)div_up(ls->n_ids + n, KV_PAGE),
+        .n_outputs = (uint32_t)n_outputs,
+        .tokens = ids,
+        .runs = &run,
+        .pages = ls->pages,
+        .outputs = ls->outputs,
+    };
+    sink->first_pos = ls->n_ids + n - n_outputs;
+    const struct step_sink to = {.rows = sink_rows, .user = sink};
+    TRY(instance_explain(&ls->in, rank_lead_step(&ls->in.rank, &step, &to, err), err));
+    memcpy(ls->ids + ls->n_ids, ids, n * sizeof *ids);
+    ls->n_ids += n;
+    return ST_OK;
+}
+
+static bool is_cancelled(struct lockstep *ls) {
+    return atomic_load_explicit(&ls->cancelled, memory_order_relaxed);
+}
+
+void lockstep_cancel(struct lockstep *ls) {
+    atomic_store_explicit(&ls->cancelled, true, memory_order_relaxed);
+}
+
+static enum status check_ids(const struct lockstep *ls, const int32_t *ids, size_t n,
+                             struct err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= ls->in.info.n_vocab)
+            return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %d", ids[i],
+                           ls->in.info.n_vocab);
+    return ST_OK;
+}
+
+void lockstep_reset(struct lockstep *ls) {
+    ls->n_ids = 0;
+}
+
+static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n, struct row_sink *sink,
+                        struct err *err) {
+    TRY(check_ids(ls, ids, n, err));
+    if (n > (size_t)ls->in.info.n_ctx - ls->n_ids)
+        return err_set(err, ST_BAD_INPUT,
+                       "%zu tokens after %zu do not fit the context of %d (--ctx)", n, ls->n_ids,
+                       ls->in.info.n_ctx);
+    for (size_t at = 0; at < n && !sink->stopped;) {
+        if (is_cancelled(ls))
+            return err_set(err, ST_CANCELLED, "cancelled");
+        size_t k = MIN(n - at, (size_t)ls->in.rank.job.n_chunk);
+        TRY(feed(ls, ids + at, k, sink->rows != NULL ? k : 0, sink, err));
+        at += k;
+    }
+    return sink->stopped ? err_set(err, ST_CANCELLED, "stopped by the caller") : ST_OK;
+}
+
+enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
+                                   bool (*rows)(void *, size_t, size_t, const float *),
+                                   void *user, struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
+    struct row_sink sink = {.rows = rows, .user = user};
+    return done(eval(ls, ids, n, &sink, err));
+}
+
+/* ---- generation ----------------------------------------------------------------------------------- */
+
+struct generation {
+    struct lockstep *ls;
+    const struct lockstep_request *req;
+    struct engine_sampling sampling;
+    struct sampler sampler;
+    struct token_stream stream;
+    char *text; /* [tokenizer_max_token_bytes] */
+    int32_t next;
+    struct lockstep_result result;
+};
+
+static bool pick_next(void *user, size_t pos, size_t n, const float *logits) {
+    struct generation *gen = user;
+    BUG_ON(n != 1);
+    /* The new token's index is its position: the same wherever the request is resumed. */
+    const struct sampler_input in = {.logits = logits,
+                                     .history = gen->ls->ids,
+                                     .n_history = pos + 1,
+                                     .n_prompt = gen->req->n_ids,
+                                     .seed = gen->sampling.base.seed};
+    gen->next = sampler_next(&gen->sampler, &gen->sampling, &in);
+    return true;
+}
+
+static size_t common_prefix(const int32_t *a, size_t na, const int32_t *b, size_t nb) {
+    size_t n = 0;
+    while (n < na && n < nb && a[n] == b[n])
+        n++;
+    return n;
+}
+
+/* Feeds the part of the prompt that the cache does not hold, and picks the first token. */
+static enum status feed_prompt(struct generation *gen, struct err *err) {
+    struct lockstep *ls = gen->ls;
+    const struct lockstep_request *req = gen->req;
+    /* The last token is always fed: its logits are wanted. */
+    ls->n_ids = common_prefix(ls->ids, ls->n_ids, req->ids, req->n_ids - 1);
+    gen->result.n_cached = ls->n_ids;
+    while (ls->n_ids < req->n_ids) {
+        if (is_cancelled(ls))
+            return ST_CANCELLED;
+        size_t k = MIN(req->n_ids - ls->n_ids, (size_t)ls->in.rank.job.n_chunk);
+        bool last = ls->n_ids + k == req->n_ids;
+        struct row_sink sink = {.rows = pick_next, .user = gen};
+        /* The sampler looks back on the whole prompt, this chunk included. */
+        memcpy(ls->ids + ls->n_ids, req->ids + ls->n_ids, k * sizeof *req->ids);
+        TRY(feed(ls, req->ids + ls->n_ids, k, last ? 1 : 0, &sink, err));
+    }
+    return ST_OK;
+}
+
+/* Hands the new token out. False if the generation ends with it. */
+static bool emit(struct generation *gen, int n_predict) {
+    struct lockstep *ls = gen->ls;
+    const struct lockstep_request *req = gen->req;
+    gen->result.n_generated++;
+    bool end = tokenizer_is_end(ls->in.tokenizer, gen->next);
+    size_t len = 0;
+    if (!end)
+        len = token_stream_put(&gen->stream, gen->next, gen->text,
+                               tokenizer_max_token_bytes(ls->in.tokenizer));
+    bool go_on = req->on_token == NULL || req->on_token(req->user, gen->next, gen->text, len);
+    if (!go_on)
+        gen->result.stop = "cancelled";
+    else if (end && !req->ignore_end)
+        gen->result.stop = "end";
+    else if (n_predict >= 0 && gen->result.n_generated >= (size_t)n_predict)
+        gen->result.stop = "length";
+    else if (ls->n_ids == (size_t)ls->in.info.n_ctx)
+        gen->result.stop = "context";
+    else if (is_cancelled(ls))
+        gen->result.stop = "cancelled";
+    return gen->result.stop == NULL;
+}
+
+static enum status generate(struct generation *gen, struct err *err) {
+    double began = clock_s();
+    enum status st = gen->req->n_predict == 0 ? ST_OK : feed_prompt(gen, err);
+    double first = clock_s();
+    gen->result.prompt_s = first - began;
+    if (st == ST_CANCELLED)
+        gen->result.stop = "cancelled";
+    if (gen->req->n_predict == 0)
+        gen->result.stop = "length";
+    while (st == ST_OK && gen->result.stop == NULL && emit(gen, gen->req->n_predict)) {
+        struct row_sink sink = {.rows = pick_next, .user = gen};
+        int32_t id = gen->next;
+        gen->ls->ids[gen->ls->n_ids] = id;
+        st = feed(gen->ls, &id, 1, 1, &sink, err);
+    }
+    gen->result.generate_s = clock_s() - first;
+    return st == ST_CANCELLED ? ST_OK : st;
+}
+
+enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockstep_request *req,
+                                       struct lockstep_result *result,
+                                       struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
+    if (req->n_ids == 0)
+        return done(err_set(err, ST_BAD_INPUT, "the prompt is empty"));
+    if (req->n_ids >= (size_t)ls->in.info.n_ctx)
+        return done(err_set(err, ST_BAD_INPUT,
+                            "the prompt has %zu tokens, but the context holds %d (--ctx) and an "
+                            "answer needs room too",
+                            req->n_ids, ls->in.info.n_ctx));
+    enum status st = check_ids(ls, req->ids, req->n_ids, err);
+    struct generation gen = {.ls = ls, .req = req};
+    gen.result.n_prompt = req->n_ids;
+    engine_sampling_init(&gen.sampling);
+    gen.sampling.base = req->sampling;
+    uint32_t n_vocab = (uint32_t)ls->in.info.n_vocab;
+    if (st == ST_OK)
+        st = sampling_check(&gen.sampling, n_vocab, err);
+    if (st == ST_OK)
+        st = sampler_init(&gen.sampler, ls->in.rank.kernels, n_vocab, err);
+    if (st != ST_OK)
+        return done(st);
+    gen.text = mem_alloc(tokenizer_max_token_bytes(ls->in.tokenizer));
+    token_stream_init(&gen.stream, ls->in.tokenizer, false);
+    /* What an answer begins with follows other text. */
+    gen.stream.started = true;
+    st = gen.text == NULL ? err_set(err, ST_NO_MEMORY, "no memory to generate")
+                          : generate(&gen, err);
+    sampler_deinit(&gen.sampler);
+    mem_free(gen.text);
+    if (st == ST_OK && result != NULL)
+        *result = gen.result;
+    return done(st);
+}
+
+void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset) {
+    struct model_times t = model_times(ls->in.rank.model, reset);
+    *out = (struct lockstep_times){
+        .compute_s = (double)(t.step_ns - t.fabric_ns) * 1e-9,
+        .fabric_s = (double)t.fabric_ns * 1e-9,
+        .steps = t.steps,
+        .exchanges = t.exchanges,
+    };
+}
+
+/* Large beside any cache, small beside any model worth measuring. */
+#define ROOF_BYTES ((size_t)1 << 30)
+#define ROOF_ROUNDS 3
+
+enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out,
+                                    struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    const struct rank *r = &ls->in.rank;
+    struct pool *pool;
+    enum status st = pool_open(&pool, r->job.n_ranks * r->job.n_threads, err);
+    if (st != ST_OK)
+        return done(st);
+    enum qtype type = QT_F32;
+    (void)qtype_from_name(ls->in.info.type, &type);
+    bool f32 = act_kind_for(type) == ACT_F32;
+    /* The weights themselves are the best buffer: what decode reads. A share that is too small is
+     * replaced by a block of its own. */
+    const struct weights *w = model_weights(r->model);
+    void *own = w->block_bytes >= ROOF_BYTES / 2 ? NULL : mem_huge_alloc(ROOF_BYTES);
+    const void *buf = own != NULL ? own : w->block;
+    size_t bytes = own != NULL ? ROOF_BYTES : w->block_bytes;
+    if (own != NULL)
+        memset(own, 1, ROOF_BYTES);
+    *out = (struct lockstep_roofs){
+        .read_gbs = roof_read_gbs(pool, buf, bytes, ROOF_ROUNDS),
+        .peak_gops = f32 ? roof_f32_gops(pool) : roof_int8_gops(pool),
+        .peak_kind = f32 ? "f32" : "int8",
+    };
+    if (own != NULL)
+        mem_huge_free(own, ROOF_BYTES);
+    pool_close(pool);
+    return LOCKSTEP_OK;
+}

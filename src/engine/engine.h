@@ -1,0 +1,171 @@
+/* engine.h: who computes when: many requests at once on one instance of a model.
+ *
+ * The engine owns rank 0 and one thread, which forms the steps: the decodes of all running requests
+ * and a bounded piece of somebody's prompt in each (continuous batching, chunked prefill). KV pages
+ * are shared by prefix: full pages are found by the hash of all tokens up to their end, freed pages
+ * stay findable until they are taken again, least recently used first. A request that does not fit
+ * waits in a bounded queue; clients take turns. What a request's text is never depends on
+ * what else runs, on pages found, chunks or speculation (docs/numerics.md).
+ *
+ * Threads: engine_submit(), engine_cancel() and engine_stats() from any thread. Callbacks run
+ * on the engine's thread, between steps: they must not block and not call back into the engine, but
+ * for engine_cancel(). */
+#ifndef LOCKSTEP_ENGINE_ENGINE_H
+#define LOCKSTEP_ENGINE_ENGINE_H
+
+#include "base/status.h"
+#include "format/gguf.h"
+#include "lockstep/lockstep.h"
+#include "tokenizer/tokenizer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct engine;
+struct engine_request_handle;
+
+struct engine_config {
+    struct lockstep_options model; /* n_ctx: of one request */
+    size_t
+        kv_memory_bytes; /* over all ranks; 0: for 8 contexts, or what is left of memory if less */
+    int n_running_max; /* requests that decode together, default 64 */
+    int n_queue_max; /* waiting requests, default 256; beyond it engine_submit says ST_AGAIN */
+    int n_step_tokens; /* of a step with a prompt's piece in it, default 256: bounds how long a
+                               decode waits for others' prompts */
+    bool no_prefix_cache, no_speculation;
+};
+void engine_config_init(struct engine_config *cfg);
+
+enum status engine_open(struct engine **out, const struct engine_config *cfg, struct err *err);
+/* Ends all requests with ST_CANCELLED, then everything else. NULL is fine. */
+void engine_close(struct engine *e);
+
+const struct lockstep_model_info *engine_model_info(const struct engine *e);
+const struct tokenizer *engine_tokenizer(const struct engine *e);
+const struct gguf *engine_gguf(const struct engine *e);
+
+/* The process of a rank, as of the opening (0: this one). */
+int engine_rank_pid(const struct engine *e, int rank);
+
+struct engine_sampling {
+    struct lockstep_sampling base;
+    float typical_p;                           /* 1: off */
+    float presence_penalty, frequency_penalty; /* 0: off; counted over the generated tokens */
+    const struct engine_bias {
+        int32_t id;
+        float bias;
+    } * biases;
+    size_t n_biases;
+};
+void engine_sampling_init(struct engine_sampling *s);
+
+/* Constrained decoding: which tokens may come next. One per choice, made by the caller; called on the
+ * engine's thread. NULL functions: no constraint. */
+struct engine_constraint {
+    void *state;
+    /* Sets bit i of mask [div_up(n_vocab, 64)] for every allowed token; false: nothing is allowed. */
+    bool (*mask)(void *state, uint64_t *mask);
+    void (*accept)(void *state, int32_t id);
+    void *(*clone)(const void *state); /* for n > 1 */
+    void (*free)(void *state);
+};
+
+struct engine_top {
+    int32_t id;
+    float logprob;
+};
+
+/* One generated token of one choice. Borrowed during the callback. */
+struct engine_token {
+    int choice;
+    int32_t id;
+    const char
+        *text; /* whole characters that became complete, stop strings cut off; not NUL-ended */
+    size_t len;
+    float logprob;                /* if asked for: of the unmodified distribution */
+    const struct engine_top *top; /* [n_top], best first */
+    int n_top;
+};
+
+enum engine_stop {
+    ENGINE_STOP_END,
+    ENGINE_STOP_STRING,
+    ENGINE_STOP_LENGTH,
+    ENGINE_STOP_CANCELLED,
+    ENGINE_STOP_ERROR
+};
+
+struct engine_done {
+    enum engine_stop stop; /* of choice 0..n-1 in turn: on_done is called once per choice */
+    int choice;
+    bool last;               /* no callback follows */
+    const char *stop_string; /* which one, NULL if none */
+    enum status st;          /* ENGINE_STOP_ERROR: why, with the sentence */
+    const char *error;
+    size_t n_prompt, n_cached, n_generated; /* n_cached: found in the prefix cache */
+    double queued_s, prompt_s, generate_s;
+};
+
+struct engine_request {
+    const int32_t *ids; /* the prompt; copied */
+    size_t n_ids;
+    int n_choices; /* 1 to 64; they share the prompt's full pages through the prefix cache;
+                      choice i samples with seed + i */
+    int n_predict; /* -1: to the end of the context */
+    bool ignore_end;
+    bool special; /* the text shows control tokens too (never the end token) */
+    struct engine_sampling sampling;
+    const char *const *stops; /* copied; at most 64 of 1 to 1024 bytes */
+    size_t n_stops;
+    bool logprobs;
+    int n_top;                           /* 0 to 20 */
+    struct engine_constraint constraint; /* moved if engine_submit() says ST_OK */
+    uint64_t client; /* requests of one client take turns with those of others */
+    /* Embedding: no token is generated; on_embedding gets the mean (or last) of the final hidden
+     * states, not normalized, [n_embd], before on_done. */
+    bool embed, embed_last;
+    void (*on_embedding)(void *user, const float *v, size_t n_embd);
+    void (*on_token)(void *user, const struct engine_token *t);
+    void (*on_done)(void *user, const struct engine_done *d);
+    void *user;
+};
+void engine_request_init(struct engine_request *r);
+
+/* handle may be NULL. ST_AGAIN: the queue is full (answer 503 with Retry-After). ST_PEER_LOST: the
+ * instance is over. ST_BAD_INPUT: too long for the context, a
+ * sampling setting out of range, a token outside the vocabulary: with a sentence. After ST_OK,
+ * on_done(last) comes exactly once; *handle is valid until it returns. */
+enum status engine_submit(struct engine *e, const struct engine_request *r,
+                          struct engine_request_handle **handle, struct err *err);
+/* Takes effect within one step; on_done still comes. Harmless after it. Thread-safe as long as the
+ * caller knows that the handle is valid. */
+void engine_cancel(struct engine *e, struct engine_request_handle *handle);
+
+struct engine_histogram {
+    double bounds[16]; /* seconds; upper bounds ascending, the last is infinity */
+    uint64_t counts[16];
+    double sum;
+    uint64_t n;
+};
+
+struct engine_stats {
+    uint64_t requests, tokens_prompt, tokens_cached, tokens_generated, steps, preemptions;
+    uint64_t speculated, accepted;
+    int running, queued, batch; /* batch: tokens in the last step */
+    size_t pages_total, pages_used, pages_cached;
+    struct engine_histogram first_token_s, between_tokens_s, queue_s;
+    double compute_s, fabric_s; /* of rank 0 */
+    bool healthy;
+    char why[512]; /* if not healthy: the lost rank and the cause */
+};
+void engine_stats(struct engine *e, struct engine_stats *out);
+
+/* Of each rank, as of the last second in which something was computed. out [n_ranks]. */
+struct engine_rank_stats {
+    double compute_s, fabric_s; /* in kernels; in collectives, waiting for others and copying */
+    uint64_t resident_bytes;
+};
+void engine_rank_stats(struct engine *e, struct engine_rank_stats *out);
+
+#endif

@@ -1,0 +1,176 @@
+/* engine_internal.h: what the engine's files share.
+ *
+ *   engine.c        opening, closing, the thread, what other threads call
+ *   engine_queue.c  who waits, who is next, who has to go back
+ *   engine_step.c   a step: which tokens of whom, and what comes of it
+ *   engine_seq.c    a sequence's life: tokens, text, stops, its end
+ *
+ * Everything belongs to the engine's thread but what `lock` guards and the request's `cancelled`.
+ *
+ * A request has n_choices sequences. A sequence gets a slot (all the memory that it needs) when it is
+ * first admitted and keeps it to its end; while it runs it also holds pages. One that was put back
+ * waits with its slot and without pages. */
+#ifndef LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
+#define LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
+
+#include "engine/engine.h"
+#include "engine/instance.h"
+#include "engine/lookup.h"
+#include "engine/pace.h"
+#include "engine/pages.h"
+#include "engine/sampler.h"
+#include "engine/stops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define CHOICES_MAX 64
+#define STOPS_MAX 64
+#define STOP_BYTES_MAX 1024
+#define TOP_MAX 20
+/* Guesses in a step: with the token before them a group of activations. */
+#define GUESSES_MAX (ACT_GROUP - 1)
+#define TURNS_MAX 256
+
+enum seq_state {
+    SEQ_WAITING, /* for its first or another admission */
+    SEQ_PROMPT,  /* runs; some known tokens are not in the cache yet */
+    SEQ_DECODE,  /* runs; all but the newest are */
+    SEQ_ENDED
+};
+
+/* What the sampler says of one row of logits. */
+struct out_row {
+    struct seq *seq;
+    size_t n_history; /* tokens up to and with the row's */
+    int32_t id;
+    float logprob;
+    struct engine_top top[TOP_MAX];
+};
+
+struct slot {
+    int32_t *ids;    /* [n_ctx + 1 + GUESSES_MAX] prompt and what came; guesses behind them */
+    uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] */
+    uint64_t *mask;  /* [div_up(n_vocab, 64)] */
+    char *held;      /* [held_cap] text not let out yet: a stop string may have begun */
+    double *sum;     /* [n_embd] of hidden states */
+    struct slot *next_free;
+};
+
+struct seq {
+    struct engine_request_handle *req;
+    int choice;
+    enum seq_state state;
+    uint64_t age;     /* lower is older; the youngest goes back first */
+    void *constraint; /* owned; NULL: none */
+    struct slot *slot;
+    size_t n_ids, n_prompt, n_fed; /* n_fed: in the cache */
+    size_t n_pages, n_known_pages; /* held; of these, findable */
+    size_t n_held;                 /* bytes */
+    struct token_stream stream;
+    struct lookup_trust trust;
+    size_t n_cached;
+    double admitted_s, first_s, last_s; /* clock times; 0: not yet */
+
+    /* In the step being made. */
+    size_t n_feed, n_guesses, n_rows, first_row;
+};
+
+struct engine_request_handle {
+    struct engine_request r; /* pointers are to copies */
+    struct stop *stops; /* [r.n_stops] */
+    struct seq *seqs; /* [n_choices] */
+    int n_left;       /* sequences that have not ended */
+    bool started;     /* a sequence was admitted */
+    double submitted_s;
+    atomic_bool cancelled; /* relaxed; `lock` orders what follows */
+    struct engine_request_handle *next; /* in the inbox or the list of all */
+};
+
+/* When a client was last served. */
+struct turn {
+    uint64_t client, last;
+};
+
+struct engine {
+    struct engine_config cfg;
+    struct instance in;
+    pthread_t thread;
+    bool has_thread;
+
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    /* Guarded by lock. */
+    struct engine_request_handle *inbox, **inbox_end;
+    int n_queued; /* requests of which no sequence was admitted yet */
+    bool closing, any_cancelled;
+    struct engine_stats shown; /* a copy of stats as of the last step */
+    struct engine_rank_stats ranks[PLAN_MAX_RANKS];
+
+    struct engine_stats stats;
+    enum status lost; /* not ST_OK: nothing is computed any more; stats.why says why */
+    struct engine_request_handle *requests; /* all that live */
+    struct pages *pages;
+    struct pace pace;
+    double asked_s; /* when the ranks were asked last how they are */
+    uint64_t next_age, next_turn;
+    struct turn turns[TURNS_MAX];
+
+    struct slot *slots, *free_slot;
+    size_t n_slots, held_cap;
+    struct seq **running; /* [n_slots] by age, the oldest first */
+    size_t n_running;
+    bool hidden_last; /* the last step made hidden states */
+    size_t n_piece, n_streams; /* in the step: tokens of prompts; streams that wait for it */
+
+    /* The step; see struct step. */
+    struct step step;
+    int32_t *tokens;       /* [n_chunk] */
+    struct step_run *runs; /* [n_slots] */
+    uint32_t *page_table;  /* [n_slots * div_up(n_ctx, KV_PAGE)] */
+    uint32_t *outputs;     /* [n_chunk] */
+    struct out_row *rows;  /* [n_chunk] of outputs */
+    struct sampler *samplers; /* [n_threads] */
+    float *embedding;         /* [n_embd] */
+};
+
+static inline uint32_t engine_n_ctx(const struct engine *e) {
+    return e->in.rank.job.n_ctx;
+}
+static inline uint32_t engine_n_chunk(const struct engine *e) {
+    return e->in.rank.job.n_chunk;
+}
+static inline uint32_t engine_n_vocab(const struct engine *e) {
+    return e->in.rank.hp.n_vocab;
+}
+
+void engine_histogram_add(struct engine_histogram *h, double seconds);
+
+/* engine_queue.c */
+void queue_put(struct engine *e, struct engine_request_handle *req);
+/* Admits who fits. */
+void queue_admit(struct engine *e);
+/* A page for a sequence; puts younger sequences back to get one. PAGE_NONE: it went back itself. */
+uint32_t queue_take_page(struct engine *e, struct seq *s);
+/* Out of the running ones; its pages are released. */
+void queue_stop_running(struct engine *e, struct seq *s);
+
+/* engine_step.c: one step, if anything runs. */
+void step_once(struct engine *e);
+
+/* engine_seq.c */
+void seq_begin(struct engine *e, struct seq *s);
+/* Makes pages findable that are full by now. */
+void seq_publish(struct engine *e, struct seq *s);
+/* One more token; false if the sequence ended with it. */
+bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);
+void seq_take_hidden(struct engine *e, struct seq *s, const float *row);
+void seq_end_embedding(struct engine *e, struct seq *s);
+/* The request is freed with its last sequence. why: of ENGINE_STOP_ERROR. */
+void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char *stop_string,
+             enum status st, const char *why);
+void request_end(struct engine *e, struct engine_request_handle *req, enum engine_stop stop,
+                 enum status st, const char *why);
+void request_free(struct engine_request_handle *req);
+
+#endif

@@ -1,0 +1,203 @@
+/* engine_queue.c: who waits, who is next, who has to go back.
+ *
+ * First those that were put back, the oldest first: they have been served already. Then the client
+ * with the fewest running sequences; of several the one that was served longest ago; of one client the
+ * oldest. Who is next is admitted when the pages for all its tokens are to be had beside one
+ * more for everybody who runs; nobody overtakes it, so that a long prompt is not starved by short
+ * ones. If pages run out later, the youngest goes back: the oldest always gets on. */
+#include "base/clock.h"
+#include "base/util.h"
+#include "engine/engine_internal.h"
+
+void queue_put(struct engine *e, struct engine_request_handle *req) {
+    req->next = e->requests;
+    e->requests = req;
+    for (int i = 0; i < req->r.n_choices; i++)
+        req->seqs[i].age = e->next_age++;
+    e->stats.requests++;
+}
+
+/* ---- whose turn ------------------------------------------------------------------------------------ */
+
+static size_t running_of_client(const struct engine *e, uint64_t client) {
+    size_t n = 0;
+    for (size_t i = 0; i < e->n_running; i++)
+        n += e->running[i]->req->r.client == client;
+    return n;
+}
+
+static uint64_t last_turn(const struct engine *e, uint64_t client) {
+    for (size_t i = 0; i < TURNS_MAX; i++)
+        if (e->turns[i].client == client)
+            return e->turns[i].last;
+    return 0;
+}
+
+static void note_turn(struct engine *e, uint64_t client) {
+    struct turn *at = &e->turns[0]; /* its own entry, or the oldest */
+    for (size_t i = 0; i < TURNS_MAX; i++) {
+        if (e->turns[i].client == client) {
+            at = &e->turns[i];
+            break;
+        }
+        if (e->turns[i].last < at->last)
+            at = &e->turns[i];
+    }
+    *at = (struct turn){.client = client, .last = ++e->next_turn};
+}
+
+/* The first choice computes the prompt, the others find its pages. */
+static bool is_ready(const struct engine *e, const struct seq *s) {
+    const struct seq *first = &s->req->seqs[0];
+    return s->state == SEQ_WAITING && (s == first || e->cfg.no_prefix_cache ||
+                                       first->first_s != 0 || first->state == SEQ_ENDED);
+}
+
+struct claim {
+    struct seq *seq;
+    bool back; /* it was put back */
+    size_t n_running;
+    uint64_t last;
+};
+
+static bool comes_before(const struct claim *a, const struct claim *b) {
+    if (b->seq == NULL || a->back != b->back)
+        return b->seq == NULL || a->back;
+    if (!a->back && a->n_running != b->n_running)
+        return a->n_running < b->n_running;
+    if (!a->back && a->last != b->last)
+        return a->last < b->last;
+    return a->seq->age < b->seq->age;
+}
+
+static struct seq *who_is_next(const struct engine *e) {
+    struct claim best = {0};
+    for (struct engine_request_handle *req = e->requests; req != NULL; req = req->next) {
+        struct claim c = {.last = UINT64_MAX};
+        for (int i = 0; i < req->r.n_choices; i++) {
+            c.seq = &req->seqs[i];
+            c.back = c.seq->slot != NULL;
+            if (!is_ready(e, c.seq) || (!c.back && e->free_slot == NULL))
+                continue;
+            if (!c.back && c.last == UINT64_MAX) {
+                c.n_running = running_of_client(e, req->r.client);
+                c.last = last_turn(e, req->r.client);
+            }
+            if (comes_before(&c, &best))
+                best = c;
+        }
+    }
+    return best.seq;
+}
+
+/* ---- admission ------------------------------------------------------------------------------------- */
+
+/* Holds the known pages of the beginning; the last token is always computed, its row is wanted. */
+static void find_pages(struct engine *e, struct seq *s) {
+    const struct engine_request *r = &s->req->r;
+    size_t n = r->embed && !r->embed_last ? 0 : (s->n_ids - 1) / KV_PAGE;
+    uint32_t before = PAGE_NONE;
+    while (s->n_pages < n) {
+        before = pages_find(e->pages, before, s->slot->ids + s->n_pages * KV_PAGE);
+        if (before == PAGE_NONE)
+            break;
+        s->slot->pages[s->n_pages++] = before;
+    }
+    s->n_known_pages = s->n_pages;
+    s->n_fed = s->n_pages * KV_PAGE;
+}
+
+static void drop_pages(struct engine *e, struct seq *s) {
+    pages_release(e->pages, s->slot->pages, s->n_pages);
+    s->n_pages = s->n_known_pages = s->n_fed = 0;
+}
+
+static bool has_room(const struct engine *e, const struct seq *s) {
+    size_t wanted = div_up(s->n_ids, KV_PAGE) - s->n_pages;
+    for (size_t i = 0; i < e->n_running; i++) {
+        const struct seq *other = e->running[i];
+        size_t all = div_up(other->n_ids, KV_PAGE);
+        wanted += 1 + (all > other->n_pages ? all - other->n_pages : 0);
+    }
+    return wanted <= pages_available(e->pages);
+}
+
+static void start_running(struct engine *e, struct seq *s) {
+    size_t at = e->n_running++;
+    for (; at > 0 && e->running[at - 1]->age > s->age; at--)
+        e->running[at] = e->running[at - 1];
+    e->running[at] = s;
+    s->state = SEQ_PROMPT;
+    memset(s->slot->sum, 0, e->in.rank.hp.n_embd * sizeof *s->slot->sum);
+}
+
+static void note_started(struct engine *e, struct engine_request_handle *req) {
+    if (req->started)
+        return;
+    req->started = true;
+    pthread_mutex_lock(&e->lock);
+    e->n_queued--;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static bool admit(struct engine *e, struct seq *s) {
+    bool back = s->slot != NULL;
+    if (!back)
+        seq_begin(e, s);
+    find_pages(e, s);
+    if (!has_room(e, s)) {
+        drop_pages(e, s);
+        if (!back) {
+            s->slot->next_free = e->free_slot;
+            e->free_slot = s->slot;
+            s->slot = NULL;
+        }
+        return false;
+    }
+    if (!back) {
+        s->admitted_s = clock_s();
+        s->n_cached = s->n_fed;
+        e->stats.tokens_cached += s->n_cached;
+        e->stats.tokens_prompt += s->n_prompt;
+        engine_histogram_add(&e->stats.queue_s, s->admitted_s - s->req->submitted_s);
+        note_started(e, s->req);
+        note_turn(e, s->req->r.client);
+    }
+    start_running(e, s);
+    return true;
+}
+
+void queue_admit(struct engine *e) {
+    for (;;) {
+        struct seq *s = who_is_next(e);
+        if (s == NULL || !admit(e, s))
+            return;
+    }
+}
+
+/* ---- going back ------------------------------------------------------------------------------------ */
+
+void queue_stop_running(struct engine *e, struct seq *s) {
+    size_t at = 0;
+    while (e->running[at] != s)
+        at++;
+    e->n_running--;
+    for (; at < e->n_running; at++)
+        e->running[at] = e->running[at + 1];
+    drop_pages(e, s);
+}
+
+uint32_t queue_take_page(struct engine *e, struct seq *s) {
+    for (;;) {
+        uint32_t page = pages_take(e->pages);
+        if (page != PAGE_NONE)
+            return page;
+        struct seq *youngest = e->running[e->n_running - 1];
+        queue_stop_running(e, youngest);
+        youngest->state = SEQ_WAITING;
+        youngest->n_feed = 0;
+        e->stats.preemptions++;
+        if (youngest == s)
+            return PAGE_NONE;
+    }
+}

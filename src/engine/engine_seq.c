@@ -1,0 +1,205 @@
+/* engine_seq.c: a sequence's life: its slot, its tokens and their text, its end. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "engine/engine_internal.h"
+
+void seq_begin(struct engine *e, struct seq *s) {
+    const struct engine_request *r = &s->req->r;
+    s->slot = e->free_slot;
+    e->free_slot = s->slot->next_free;
+    memcpy(s->slot->ids, r->ids, r->n_ids * sizeof *r->ids);
+    s->n_ids = s->n_prompt = r->n_ids;
+    s->n_held = 0;
+    token_stream_init(&s->stream, e->in.tokenizer, r->special);
+    /* What an answer begins with follows other text. */
+    s->stream.started = true;
+    lookup_trust_init(&s->trust);
+}
+
+void seq_publish(struct engine *e, struct seq *s) {
+    uint32_t *pages = s->slot->pages;
+    for (; (s->n_known_pages + 1) * KV_PAGE <= s->n_fed; s->n_known_pages++) {
+        size_t i = s->n_known_pages;
+        pages[i] = pages_publish(e->pages, pages[i], i > 0 ? pages[i - 1] : PAGE_NONE,
+                                 s->slot->ids + i * KV_PAGE);
+    }
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------------- */
+
+/* Callbacks are the caller's: they may allocate. */
+static void tell(struct seq *s, const struct engine_token *t) {
+    const struct engine_request *r = &s->req->r;
+    if (r->on_token == NULL)
+        return;
+    mem_forbid_end();
+    r->on_token(r->user, t);
+    mem_forbid_begin();
+}
+
+static void accept_constraint(struct seq *s, int32_t id) {
+    if (s->constraint == NULL || s->req->r.constraint.accept == NULL)
+        return;
+    mem_forbid_end();
+    s->req->r.constraint.accept(s->constraint, id);
+    mem_forbid_begin();
+}
+
+/* What a token means for its sequence. */
+struct verdict {
+    bool over;
+    enum engine_stop stop;
+    const char *stop_string;
+    size_t n_out; /* bytes of held text that go out with it */
+};
+
+static struct verdict judge(struct engine *e, struct seq *s, int32_t id) {
+    const struct engine_request *r = &s->req->r;
+    struct verdict v = {.stop = ENGINE_STOP_LENGTH};
+    size_t n_generated = s->n_ids - s->n_prompt;
+    char *held = s->slot->held;
+    bool end = tokenizer_is_end(e->in.tokenizer, id);
+    if (!end)
+        s->n_held += token_stream_put(&s->stream, id, held + s->n_held, e->held_cap - s->n_held);
+    int which;
+    v.n_out = stops_scan(s->req->stops, r->n_stops, held, s->n_held, &which);
+    if (end && !r->ignore_end) {
+        v.over = true;
+        v.stop = ENGINE_STOP_END;
+    } else if (which >= 0) {
+        return (struct verdict){true, ENGINE_STOP_STRING, s->req->stops[which].text, v.n_out};
+    } else {
+        v.over = (r->n_predict >= 0 && n_generated >= (size_t)r->n_predict) ||
+                 s->n_ids > engine_n_ctx(e);
+    }
+    if (v.over) { /* nothing follows: out with the rest */
+        s->n_held += token_stream_end(&s->stream, held + s->n_held, e->held_cap - s->n_held);
+        v.n_out = s->n_held;
+    }
+    return v;
+}
+
+bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
+    const struct engine_request *r = &s->req->r;
+    struct slot *slot = s->slot;
+    slot->ids[s->n_ids++] = row->id;
+    e->stats.tokens_generated++;
+    accept_constraint(s, row->id);
+    struct verdict v = judge(e, s, row->id);
+    const struct engine_token t = {
+        .choice = s->choice,
+        .id = row->id,
+        .text = slot->held,
+        .len = v.n_out,
+        .logprob = row->logprob,
+        .top = row->top,
+        .n_top = r->n_top,
+    };
+    tell(s, &t);
+    s->n_held -= v.n_out;
+    memmove(slot->held, slot->held + v.n_out, s->n_held);
+    if (v.over)
+        seq_end(e, s, v.stop, v.stop_string, ST_OK, NULL);
+    return !v.over;
+}
+
+/* ---- embeddings ------------------------------------------------------------------------------------- */
+
+void seq_take_hidden(struct engine *e, struct seq *s, const float *row) {
+    uint32_t n = e->in.rank.hp.n_embd;
+    for (uint32_t i = 0; i < n; i++)
+        s->slot->sum[i] += (double)row[i];
+}
+
+void seq_end_embedding(struct engine *e, struct seq *s) {
+    const struct engine_request *r = &s->req->r;
+    uint32_t n = e->in.rank.hp.n_embd;
+    double n_rows = r->embed_last ? 1.0 : (double)s->n_prompt;
+    for (uint32_t i = 0; i < n; i++)
+        e->embedding[i] = (float)(s->slot->sum[i] / n_rows);
+    mem_forbid_end();
+    if (r->on_embedding != NULL)
+        r->on_embedding(r->user, e->embedding, n);
+    mem_forbid_begin();
+    seq_end(e, s, ENGINE_STOP_END, NULL, ST_OK, NULL);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------- */
+
+void request_free(struct engine_request_handle *req) {
+    for (int i = 0; req->seqs != NULL && i < req->r.n_choices; i++)
+        if (req->seqs[i].constraint != NULL && req->r.constraint.free != NULL)
+            req->r.constraint.free(req->seqs[i].constraint);
+    for (size_t i = 0; req->stops != NULL && i < req->r.n_stops; i++)
+        mem_free(req->stops[i].text);
+    mem_free(req->stops);
+    mem_free(req->seqs);
+    mem_free((void *)(uintptr_t)req->r.ids);
+    mem_free((void *)(uintptr_t)req->r.sampling.biases);
+    mem_free(req);
+}
+
+static void unlink_request(struct engine *e, struct engine_request_handle *req) {
+    struct engine_request_handle **at = &e->requests;
+    while (*at != req)
+        at = &(*at)->next;
+    *at = req->next;
+    if (req->started)
+        return;
+    pthread_mutex_lock(&e->lock);
+    e->n_queued--;
+    pthread_mutex_unlock(&e->lock);
+}
+
+static struct engine_done done_of(const struct seq *s) {
+    double now = clock_s(), admitted = s->admitted_s != 0 ? s->admitted_s : now;
+    double first = s->first_s != 0 ? s->first_s : now;
+    return (struct engine_done){
+        .choice = s->choice,
+        .last = s->req->n_left == 1,
+        .n_prompt = s->req->r.n_ids,
+        .n_cached = s->n_cached,
+        .n_generated = s->admitted_s != 0 ? s->n_ids - s->n_prompt : 0,
+        .queued_s = admitted - s->req->submitted_s,
+        .prompt_s = first - admitted,
+        .generate_s = now - first,
+    };
+}
+
+void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char *stop_string,
+             enum status st, const char *why) {
+    struct engine_request_handle *req = s->req;
+    struct engine_done done = done_of(s);
+    done.stop = stop;
+    done.stop_string = stop_string;
+    done.st = st;
+    done.error = why;
+    if (s->state == SEQ_PROMPT || s->state == SEQ_DECODE)
+        queue_stop_running(e, s);
+    if (s->slot != NULL) {
+        s->slot->next_free = e->free_slot;
+        e->free_slot = s->slot;
+        s->slot = NULL;
+    }
+    s->state = SEQ_ENDED;
+    s->n_feed = 0;
+    mem_forbid_end();
+    if (req->r.on_done != NULL)
+        req->r.on_done(req->r.user, &done);
+    mem_forbid_begin();
+    if (--req->n_left == 0) {
+        unlink_request(e, req);
+        request_free(req);
+    }
+}
+
+void request_end(struct engine *e, struct engine_request_handle *req, enum engine_stop stop,
+                 enum status st, const char *why) {
+    int n = req->r.n_choices, n_left = req->n_left;
+    for (int i = 0; i < n && n_left > 0; i++)
+        if (req->seqs[i].state != SEQ_ENDED) {
+            n_left--;
+            seq_end(e, &req->seqs[i], stop, NULL, st, why);
+        }
+}

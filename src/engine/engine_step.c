@@ -1,0 +1,287 @@
+/* engine_step.c: a step: which tokens of whom, and what comes of it.
+ *
+ * Every running stream gets its next token, and guesses behind it where they pay; prompts share a piece
+ * that the streams can bear (pace.h), or the whole step if there are none. Planning goes from the
+ * oldest to the youngest, so that who has to go back for want of a page is not planned yet.
+ * Hidden states (embeddings) and logits take turns, a step makes one kind. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "engine/engine_internal.h"
+
+#include <stdio.h>
+
+/* ---- planning ---------------------------------------------------------------------------------------- */
+
+struct budget {
+    size_t n_decode;  /* streams in the step */
+    size_t n_prompts; /* that have not had their share yet */
+    size_t piece;     /* tokens left for prompts */
+    size_t guesses;   /* tokens left for guesses */
+    double guess_price;
+};
+
+static bool choose_hidden(const struct engine *e) {
+    bool any[2] = {false, false};
+    for (size_t i = 0; i < e->n_running; i++)
+        any[e->running[i]->req->r.embed] = true;
+    return any[1] && (!any[0] || !e->hidden_last);
+}
+
+static struct budget make_budget(struct engine *e, bool hidden) {
+    struct budget b = {0};
+    size_t n_streams = 0;
+    for (size_t i = 0; i < e->n_running; i++) {
+        const struct seq *s = e->running[i];
+        n_streams += s->state == SEQ_DECODE; /* that wait, whatever the step makes */
+        if (s->req->r.embed == hidden) {
+            b.n_decode += s->state == SEQ_DECODE;
+            b.n_prompts += s->state == SEQ_PROMPT;
+        }
+    }
+    size_t room = engine_n_chunk(e) - b.n_decode;
+    size_t most = (size_t)e->cfg.n_step_tokens > b.n_decode
+                      ? (size_t)e->cfg.n_step_tokens - b.n_decode
+                      : 1;
+    b.piece = n_streams > 0 ? MIN(pace_piece(&e->pace, most), room) : room;
+    e->n_streams = n_streams;
+    b.guesses = b.n_prompts > 0 ? 0 : room;
+    double step_s = pace_step_s(&e->pace, b.n_decode);
+    if (step_s > 0)
+        b.guess_price = pace_token_s(&e->pace) / step_s * (double)b.n_decode;
+    return b;
+}
+
+/* Pages for positions up to n. False: the sequence went back. */
+static bool ensure_pages(struct engine *e, struct seq *s, size_t n) {
+    while (s->n_pages * KV_PAGE < n) {
+        uint32_t page = queue_take_page(e, s);
+        if (page == PAGE_NONE)
+            return false;
+        s->slot->pages[s->n_pages++] = page;
+    }
+    return true;
+}
+
+/* Guesses never put anybody back. */
+static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
+    const struct engine_request *r = &s->req->r;
+    if (e->cfg.no_speculation || s->constraint != NULL)
+        return 0;
+    size_t most = MIN((size_t)GUESSES_MAX, b->guesses);
+    most = MIN(most, engine_n_ctx(e) - s->n_ids);
+    if (r->n_predict >= 0) {
+        size_t left = (size_t)r->n_predict - (s->n_ids - s->n_prompt);
+        most = MIN(most, left - 1);
+    }
+    size_t k = lookup_trust_k(&s->trust, b->guess_price, most);
+    k = lookup_guess(s->slot->ids, s->n_ids, k);
+    while (s->n_pages * KV_PAGE < s->n_ids + k && pages_available(e->pages) > 0)
+        s->slot->pages[s->n_pages++] = pages_take(e->pages);
+    k = MIN(k, s->n_pages * KV_PAGE - s->n_ids);
+    b->guesses -= k;
+    return k;
+}
+
+/* Which tokens may come after what is fed in this step. False: none, and the sequence has ended. */
+static bool make_mask(struct engine *e, struct seq *s) {
+    const struct engine_constraint *c = &s->req->r.constraint;
+    if (s->constraint == NULL || s->n_rows == 0)
+        return true;
+    mem_forbid_end();
+    memset(s->slot->mask, 0, div_up(engine_n_vocab(e), 64) * sizeof *s->slot->mask);
+    bool some = c->mask(s->constraint, s->slot->mask);
+    mem_forbid_begin();
+    if (!some)
+        seq_end(e, s, ENGINE_STOP_ERROR, NULL, ST_BAD_INPUT,
+                "no token of the vocabulary satisfies the grammar here");
+    return some;
+}
+
+static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
+    if (!ensure_pages(e, s, s->n_ids))
+        return;
+    s->n_guesses = guess(e, s, b);
+    s->n_feed = s->n_rows = 1 + s->n_guesses;
+}
+
+static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
+    const struct engine_request *r = &s->req->r;
+    size_t n = MIN(s->n_ids - s->n_fed, div_up(b->piece, b->n_prompts));
+    b->n_prompts--;
+    if (n == 0 || !ensure_pages(e, s, s->n_fed + n))
+        return;
+    b->piece -= n;
+    e->n_piece += n;
+    s->n_feed = n;
+    s->n_rows = s->n_fed + n == s->n_ids ? 1 : 0;
+    if (r->embed && !r->embed_last)
+        s->n_rows = n;
+}
+
+static void plan(struct engine *e) {
+    e->step.hidden = e->hidden_last = choose_hidden(e);
+    struct budget b = make_budget(e, e->step.hidden);
+    e->n_piece = 0;
+    for (size_t i = 0; i < e->n_running;) {
+        struct seq *s = e->running[i];
+        s->n_feed = s->n_guesses = s->n_rows = 0;
+        if (s->req->r.embed == e->step.hidden) {
+            if (s->state == SEQ_DECODE)
+                plan_stream(e, s, &b);
+            else
+                plan_prompt(e, s, &b);
+        }
+        /* It may have gone back, or ended, and is not there any more. */
+        bool there = i < e->n_running && e->running[i] == s;
+        if (there && make_mask(e, s))
+            i++;
+    }
+}
+
+/* ---- the step in arrays -------------------------------------------------------------------------------- */
+
+static void lay_out(struct engine *e) {
+    struct step *step = &e->step;
+    step->n_tokens = step->n_runs = step->n_pages = step->n_outputs = 0;
+    for (size_t i = 0; i < e->n_running; i++) {
+        struct seq *s = e->running[i];
+        if (s->n_feed == 0)
+            continue;
+        e->runs[step->n_runs++] = (struct step_run){.pos = (uint32_t)s->n_fed,
+                                                    .n_tokens = (uint32_t)s->n_feed,
+                                                    .page_begin = step->n_pages};
+        memcpy(e->tokens + step->n_tokens, s->slot->ids + s->n_fed,
+               s->n_feed * sizeof *e->tokens);
+        size_t n_pages = div_up(s->n_fed + s->n_feed, KV_PAGE);
+        memcpy(e->page_table + step->n_pages, s->slot->pages, n_pages * sizeof *e->page_table);
+        step->n_tokens += (uint32_t)s->n_feed;
+        step->n_pages += (uint32_t)n_pages;
+        s->first_row = step->n_outputs;
+        for (size_t j = s->n_feed - s->n_rows; j < s->n_feed; j++) {
+            e->rows[step->n_outputs].seq = s;
+            e->rows[step->n_outputs].n_history = s->n_fed + j + 1;
+            e->outputs[step->n_outputs++] = step->n_tokens - (uint32_t)(s->n_feed - j);
+        }
+    }
+}
+
+/* ---- rows, on the pool's threads -------------------------------------------------------------------------- */
+
+static void sample_row(void *user, int thread, uint32_t output, const float *logits) {
+    struct engine *e = user;
+    struct out_row *row = &e->rows[output];
+    const struct seq *s = row->seq;
+    const struct engine_request *r = &s->req->r;
+    struct sampler *sm = &e->samplers[thread];
+    const struct sampler_input in = {
+        .logits = logits,
+        .mask = s->constraint != NULL ? s->slot->mask : NULL,
+        .history = s->slot->ids,
+        .n_history = row->n_history,
+        .n_prompt = s->n_prompt,
+        .seed = r->sampling.base.seed + (uint64_t)s->choice,
+    };
+    row->id = sampler_next(sm, &r->sampling, &in);
+    row->logprob = 0;
+    if (r->logprobs)
+        row->logprob = sampler_logprobs(sm, logits, row->id, row->top, r->n_top);
+}
+
+/* On the engine's thread, in order: the order of a sum. */
+static bool add_hidden(void *user, uint32_t first, uint32_t n, const float *rows) {
+    struct engine *e = user;
+    for (uint32_t i = 0; i < n; i++)
+        seq_take_hidden(e, e->rows[first + i].seq, rows + (size_t)i * e->in.rank.hp.n_embd);
+    return true;
+}
+
+/* ---- what comes of it ------------------------------------------------------------------------------------- */
+
+static void note_tokens(struct engine *e, struct seq *s, double now, size_t n) {
+    if (s->first_s == 0) {
+        s->first_s = now;
+        engine_histogram_add(&e->stats.first_token_s, now - s->req->submitted_s);
+        n--;
+    }
+    for (size_t i = 0; i < n; i++)
+        engine_histogram_add(&e->stats.between_tokens_s, (now - s->last_s) / (double)n);
+    s->last_s = now;
+}
+
+/* The tokens that the rows give: each is the next one as long as the guesses before it were right. */
+static void take_tokens(struct engine *e, struct seq *s, double now) {
+    size_t n_right = 0;
+    const int32_t *guesses = s->slot->ids + s->n_ids;
+    const struct out_row *rows = e->rows + s->first_row;
+    while (n_right < s->n_guesses && guesses[n_right] == rows[n_right].id)
+        n_right++;
+    lookup_trust_learn(&s->trust, s->n_guesses, n_right);
+    e->stats.speculated += s->n_guesses;
+    e->stats.accepted += n_right;
+    /* What is fed after the last right guess is garbage, and overwritten by what comes next. */
+    s->n_fed += s->n_feed - s->n_guesses + n_right;
+    s->state = SEQ_DECODE;
+    note_tokens(e, s, now, n_right + 1);
+    seq_publish(e, s); /* the right guesses stand behind the tokens already */
+    for (size_t i = 0, n = n_right + 1; i < n; i++)
+        if (!seq_take(e, s, &rows[i]))
+            return;
+}
+
+static void take(struct engine *e, struct seq *s, double now) {
+    if (s->n_feed == 0)
+        return;
+    if (!s->req->r.embed && s->n_rows > 0) {
+        take_tokens(e, s, now);
+        return;
+    }
+    s->n_fed += s->n_feed;
+    seq_publish(e, s);
+    if (s->req->r.embed && s->n_fed == s->n_ids)
+        seq_end_embedding(e, s);
+}
+
+static void take_all(struct engine *e) {
+    double now = clock_s();
+    for (size_t i = 0; i < e->n_running;) {
+        struct seq *s = e->running[i];
+        take(e, s, now);
+        if (i < e->n_running && e->running[i] == s)
+            i++;
+    }
+}
+
+/* ---- the step --------------------------------------------------------------------------------------------- */
+
+static void count_step(struct engine *e, double seconds) {
+    struct model_times times = model_times(e->in.rank.model, false);
+    pace_add(&e->pace, e->step.n_tokens, e->n_piece, e->n_streams, seconds);
+    e->stats.steps++;
+    e->stats.batch = (int)e->step.n_tokens;
+    e->stats.compute_s = (double)(times.step_ns - times.fabric_ns) * 1e-9;
+    e->stats.fabric_s = (double)times.fabric_ns * 1e-9;
+}
+
+void step_once(struct engine *e) {
+    mem_forbid_begin();
+    plan(e);
+    lay_out(e);
+    if (e->step.n_tokens > 0) {
+        struct err err;
+        const struct step_sink logits = {.row = sample_row, .user = e};
+        const struct step_sink hidden = {.rows = add_hidden, .user = e};
+        double began = clock_s();
+        e->lost = rank_lead_step(&e->in.rank, &e->step, e->step.hidden ? &hidden : &logits, &err);
+        if (e->lost == ST_OK) {
+            count_step(e, clock_s() - began);
+            take_all(e);
+        } else {
+            mem_forbid_end();
+            instance_explain(&e->in, e->lost, &err);
+            snprintf(e->stats.why, sizeof e->stats.why, "%s", err.text);
+            mem_forbid_begin();
+        }
+    }
+    mem_forbid_end();
+}

@@ -1,0 +1,195 @@
+#include "engine/instance.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <limits.h>
+#include <netinet/in.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define DEFAULT_CTX 4096
+#define DEFAULT_CHUNK 512
+#define DEFAULT_SILENCE_MS 3000
+
+static int online_cores(void) {
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return (int)MAX(n, 1L);
+}
+
+static enum status make_job(struct job *out, const struct lockstep_options *opt, struct err *err) {
+    struct job job = {.n_ranks = opt->n_ranks, .kv_f32 = opt->kv_f32};
+    if (opt->model_path == NULL)
+        return err_set(err, ST_BAD_INPUT, "no model was named");
+    if (opt->n_split < 0 || opt->n_split > LOCKSTEP_MAX_RANKS || opt->n_threads < 0 ||
+        opt->n_ctx < 0 || opt->n_chunk < 0 || opt->silence_ms < 0)
+        return err_set(err, ST_BAD_INPUT, "an option of lockstep_open is negative or too large");
+    TRY(plan_parse_parallel(opt->parallel, opt->n_ranks, &job.tp, &job.pp, err));
+    TRY(job_parse_link(opt->link, &job.link, err));
+    TRY(plan_parse_experts(opt->experts, &job.experts, err));
+    job.n_weights = opt->n_split;
+    for (int i = 0; i < opt->n_split; i++)
+        job.weights[i] = opt->split[i];
+    job.n_threads = opt->n_threads != 0 ? opt->n_threads
+                                        : MAX(1, online_cores() / opt->n_ranks);
+    job.n_ctx = (uint32_t)opt->n_ctx; /* 0 until the file is open */
+    job.n_chunk = opt->n_chunk != 0 ? (uint32_t)opt->n_chunk : DEFAULT_CHUNK;
+    job.silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS;
+    char real[PATH_MAX];
+    if (realpath(opt->model_path, real) == NULL)
+        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", opt->model_path,
+                       strerror(errno));
+    job.model_path = mem_strdup(real);
+    job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
+    if (job.model_path == NULL || (opt->emulate_link != NULL && job.emulate == NULL))
+        return err_set(err, ST_NO_MEMORY, "no memory for a job");
+    *out = job;
+    return ST_OK;
+}
+
+static enum status set_context(struct job *job, const struct hparams *hp, struct err *err) {
+    if (job->n_ctx == 0)
+        job->n_ctx = MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
+    if (job->n_ctx > hp->n_ctx_train)
+        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
+                       job->n_ctx, hp->n_ctx_train);
+    job->n_chunk = MIN(job->n_chunk, job->n_ctx);
+    job->n_runs = 1;
+    job->n_pages = (uint32_t)div_up(job->n_ctx, KV_PAGE);
+    return ST_OK;
+}
+
+static enum status listen_on_loopback(int *out, char **address, struct err *err) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t len = sizeof a;
+    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
+        listen(fd, PLAN_MAX_RANKS) != 0 || getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
+        enum status st =
+            err_set(err, ST_IO, "cannot listen on the loopback address: %s", strerror(errno));
+        if (fd >= 0)
+            close(fd);
+        return st;
+    }
+    char text[32];
+    snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(a.sin_port));
+    *address = mem_strdup(text);
+    if (*address == NULL) {
+        close(fd);
+        return err_set(err, ST_NO_MEMORY, "no memory for an address");
+    }
+    *out = fd;
+    return ST_OK;
+}
+
+static enum status start_ranks(struct instance *in, const struct lockstep_options *opt,
+                               struct err *err) {
+    struct rank *r = &in->rank;
+    const struct rank_hooks hooks = {opt->progress, opt->progress_user};
+    int listen_fd = -1;
+    if (r->job.n_ranks > 1) {
+        if (sodium_init() < 0)
+            return err_set(err, ST_IO, "libsodium does not start");
+        randombytes_buf(r->job.token, sizeof r->job.token);
+        TRY(listen_on_loopback(&listen_fd, &r->job.rendezvous, err));
+        enum status st = launch_open(&in->launch, opt->worker_path, &r->job, err);
+        if (st != ST_OK) {
+            close(listen_fd);
+            return st;
+        }
+    }
+    TRY(rank_load(r, listen_fd, &hooks, err));
+    return in->launch != NULL ? launch_wait_ready(in->launch, err) : ST_OK;
+}
+
+static void copy_str(char *buf, size_t size, struct gguf_str s) {
+    snprintf(buf, size, "%.*s", (int)MIN(s.len, size - 1), s.ptr != NULL ? s.ptr : "");
+}
+
+/* The type that most of the weights' bytes have. */
+static const char *main_type(const struct gguf *g, uint64_t *n_params, uint64_t *bytes) {
+    uint64_t by_type[QT_N] = {0};
+    *n_params = *bytes = 0;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        by_type[t->type] += t->size_bytes;
+        *bytes += t->size_bytes;
+        *n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < QT_N; i++)
+        if (by_type[i] > by_type[best])
+            best = i;
+    return qtype_info(best)->name;
+}
+
+static enum status fill_info(struct instance *in, struct err *err) {
+    struct rank *r = &in->rank;
+    TRY(rank_lead_reports(r, in->reports, err));
+    struct lockstep_model_info *info = &in->info;
+    struct gguf_str s = {"", 0};
+    (void)gguf_str(r->g, "general.name", &s, NULL);
+    copy_str(in->name, sizeof in->name, s);
+    snprintf(in->arch, sizeof in->arch, "%s", r->hp.arch->name);
+    plan_text(&r->plan, in->parallel, sizeof in->parallel);
+    *info = (struct lockstep_model_info){
+        .architecture = in->arch,
+        .name = in->name,
+        .type = main_type(r->g, &info->n_params, &info->weight_bytes),
+        .parallel = in->parallel,
+        .isa = r->kernels->name,
+        .n_vocab = (int)r->hp.n_vocab,
+        .n_ctx = (int)r->job.n_ctx,
+        .n_ctx_train = (int)r->hp.n_ctx_train,
+        .n_layers = (int)r->hp.n_layers,
+        .n_embd = (int)r->hp.n_embd,
+        .n_ranks = r->job.n_ranks,
+        .n_threads = r->job.n_threads,
+        .has_chat_template = tokenizer_facts(in->tokenizer)->chat_template != NULL,
+    };
+    main_type(r->g, &info->n_params, &info->weight_bytes);
+    for (int i = 0; i < r->job.n_ranks; i++) {
+        info->token_weight_bytes += in->reports[i].token_bytes;
+        info->token_macs += in->reports[i].token_macs;
+    }
+    return ST_OK;
+}
+
+enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
+                          struct err *err) {
+    in->began_s = clock_s();
+    struct job job;
+    TRY(make_job(&job, opt, err));
+    TRY(rank_init(&in->rank, &job, err));
+    TRY(set_context(&in->rank.job, &in->rank.hp, err));
+    return tokenizer_open(&in->tokenizer, in->rank.g, err);
+}
+
+enum status instance_start(struct instance *in, const struct lockstep_options *opt,
+                           struct err *err) {
+    TRY(instance_explain(in, start_ranks(in, opt, err), err));
+    TRY(instance_explain(in, fill_info(in, err), err));
+    in->info.load_s = clock_s() - in->began_s;
+    return ST_OK;
+}
+
+void instance_close(struct instance *in) {
+    if (in->rank.model != NULL)
+        rank_lead_close(&in->rank);
+    rank_close(&in->rank);
+    launch_close(in->launch);
+    tokenizer_close(in->tokenizer);
+    *in = (struct instance){0};
+}
+
+enum status instance_explain(struct instance *in, enum status st, struct err *err) {
+    if (st == ST_PEER_LOST)
+        launch_explain(in->launch, in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1, err);
+    return st;
+}

@@ -1,0 +1,34 @@
+/* instance.h: a model open on all its ranks: this process is rank 0, the others are workers that it
+ * starts. What lockstep.h's struct lockstep and the engine have in common. */
+#ifndef LOCKSTEP_ENGINE_INSTANCE_H
+#define LOCKSTEP_ENGINE_INSTANCE_H
+
+#include "engine/launch.h"
+#include "engine/rank.h"
+#include "lockstep/lockstep.h"
+#include "tokenizer/tokenizer.h"
+
+struct instance {
+    struct rank rank;
+    struct launch *launch; /* NULL: alone */
+    struct tokenizer *tokenizer;
+    struct lockstep_model_info info;
+    char arch[64], name[256], parallel[64];
+    struct rank_report reports[PLAN_MAX_RANKS]; /* as of the opening */
+    double began_s;
+};
+
+/* Reads the header, plans, opens the tokenizer. Afterwards rank.job holds final numbers, of which the
+ * caller may still change n_chunk, n_runs and n_pages. instance_close() is due in any case. */
+enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
+                          struct err *err);
+/* Starts the workers, loads, fills info. */
+enum status instance_start(struct instance *in, const struct lockstep_options *opt,
+                           struct err *err);
+/* Ends the workers. An instance of zeros is fine. */
+void instance_close(struct instance *in);
+
+/* Passes st on; where the group was lost, err gets the cause if a worker's end tells it. */
+enum status instance_explain(struct instance *in, enum status st, struct err *err);
+
+#endif

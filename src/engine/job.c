@@ -1,0 +1,101 @@
+#include "engine/job.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <jansson.h>
+#include <sodium.h>
+
+void job_deinit(struct job *job) {
+    mem_free(job->model_path);
+    mem_free(job->rendezvous);
+    mem_free(job->emulate);
+    *job = (struct job){0};
+}
+
+enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err) {
+    if (text == NULL || str_eq(text, "auto"))
+        *out = FABRIC_LINK_AUTO;
+    else if (str_eq(text, "shm"))
+        *out = FABRIC_LINK_SHM;
+    else if (str_eq(text, "tcp"))
+        *out = FABRIC_LINK_TCP;
+    else
+        return err_set(err, ST_BAD_INPUT, "unknown link %s: expected auto, shm or tcp", text);
+    return ST_OK;
+}
+
+enum status job_to_json(const struct job *job, char **text, struct err *err) {
+    char token[FABRIC_TOKEN_BYTES * 2 + 1];
+    sodium_bin2hex(token, sizeof token, job->token, sizeof job->token);
+    json_t *weights = json_array();
+    for (int i = 0; i < job->n_weights; i++)
+        json_array_append_new(weights, json_real(job->weights[i]));
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i}", "model",
+        job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate", job->emulate, "rank",
+        job->rank,
+        "n_ranks", job->n_ranks, "tp", job->tp, "pp", job->pp, "weights", weights, "link",
+        (int)job->link, "n_threads", job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk",
+        (int)job->n_chunk, "n_runs", (int)job->n_runs, "n_pages", (int)job->n_pages, "kv_f32",
+        job->kv_f32, "experts", (int)job->experts, "silence_ms", job->silence_ms);
+    *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(o);
+    return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
+}
+
+enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err) {
+    json_error_t why;
+    json_t *o = json_loadb(text, len, 0, &why), *weights = NULL;
+    const char *model, *rendezvous, *token, *emulate = NULL;
+    struct job job = {0};
+    int link, n_ctx, n_chunk, n_runs, n_pages, kv_f32, experts;
+    size_t token_len = 0;
+    enum status st = ST_OK;
+    if (o == NULL ||
+        json_unpack_ex(o, &why, 0,
+                       "{s:s, s:s, s:s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, "
+                       "s:i}",
+                       "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate, "rank",
+                       &job.rank, "n_ranks", &job.n_ranks, "tp", &job.tp, "pp", &job.pp,
+                       "weights", &weights, "link", &link, "n_threads", &job.n_threads, "n_ctx",
+                       &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages",
+                       &n_pages, "kv_f32", &kv_f32, "experts", &experts, "silence_ms",
+                       &job.silence_ms) != 0) {
+        st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
+        goto done;
+    }
+    if (job.n_ranks < 1 || job.n_ranks > PLAN_MAX_RANKS || job.rank < 0 ||
+        job.rank >= job.n_ranks || job.tp < 1 || job.pp < 1 || job.tp > PLAN_MAX_RANKS ||
+        job.pp > PLAN_MAX_RANKS || job.tp * job.pp != job.n_ranks ||
+        json_array_size(weights) > PLAN_MAX_RANKS || n_ctx < 1 || n_chunk < 1 ||
+        n_runs < 1 || n_pages < 1 ||
+        sodium_hex2bin(job.token, sizeof job.token, token, strlen(token), NULL, &token_len,
+                       NULL) != 0 ||
+        token_len != sizeof job.token) {
+        st = err_set(err, ST_BAD_INPUT, "the job of this worker makes no sense");
+        goto done;
+    }
+    job.n_weights = (int)json_array_size(weights);
+    for (int i = 0; i < job.n_weights; i++)
+        job.weights[i] = json_number_value(json_array_get(weights, (size_t)i));
+    job.link = (enum fabric_link)link;
+    job.n_ctx = (uint32_t)n_ctx;
+    job.n_chunk = (uint32_t)n_chunk;
+    job.n_runs = (uint32_t)n_runs;
+    job.n_pages = (uint32_t)n_pages;
+    job.kv_f32 = kv_f32;
+    job.experts = experts == EXPERTS_WHOLE ? EXPERTS_WHOLE : EXPERTS_SLICE;
+    job.model_path = mem_strdup(model);
+    job.rendezvous = mem_strdup(rendezvous);
+    job.emulate = emulate != NULL ? mem_strdup(emulate) : NULL;
+    if (job.model_path == NULL || job.rendezvous == NULL || (emulate && job.emulate == NULL)) {
+        st = err_set(err, ST_NO_MEMORY, "no memory for a job");
+        job_deinit(&job);
+        goto done;
+    }
+    *out = job;
+done:
+    json_decref(o);
+    return st;
+}

@@ -1,0 +1,39 @@
+/* job.h: what one rank is told to do, and its text form (JSON) on the way to a worker process. */
+#ifndef LOCKSTEP_ENGINE_JOB_H
+#define LOCKSTEP_ENGINE_JOB_H
+
+#include "base/status.h"
+#include "fabric/fabric.h"
+#include "model/plan.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct job {
+    char *model_path; /* owned */
+    char *rendezvous; /* owned; "host:port", NULL for one rank */
+    char *emulate;    /* owned; as fabric_config's, NULL: none */
+    uint8_t token[FABRIC_TOKEN_BYTES];
+    int rank, n_ranks, tp, pp;
+    int n_weights;
+    double weights[PLAN_MAX_RANKS];
+    enum fabric_link link;
+    int n_threads;
+    uint32_t n_ctx, n_chunk; /* final numbers */
+    uint32_t n_runs;         /* sequences in a step */
+    uint32_t n_pages;        /* of the KV cache */
+    bool kv_f32;
+    enum experts_mode experts;
+    int silence_ms;
+};
+
+void job_deinit(struct job *job);
+
+/* *text is malloc'd. */
+enum status job_to_json(const struct job *job, char **text, struct err *err);
+enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err);
+
+/* "auto", "shm", "tcp"; NULL is auto. */
+enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err);
+
+#endif

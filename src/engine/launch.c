@@ -1,0 +1,310 @@
+#include "engine/launch.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* The socket is this descriptor in the worker. */
+#define WORKER_FD 3
+#define CLOSE_GRACE_MS 2000
+#define EXPLAIN_MS 300
+#define REPORT_MAX 600
+
+struct child {
+    pid_t pid;
+    int rank, fd;
+    bool ready, reaped;
+    int status;
+    char report[REPORT_MAX]; /* what it has said so far: "ready\n" or "error: ...\n" */
+    size_t n_report;
+};
+
+struct launch {
+    int n;
+    struct child *children;
+};
+
+/* ---- starting ------------------------------------------------------------------------------------ */
+
+static enum status find_worker(const char *given, char *buf, size_t size, struct err *err) {
+    const char *env = getenv("LOCKSTEP_WORKER");
+    if (given != NULL || env != NULL) {
+        snprintf(buf, size, "%s", given != NULL ? given : env);
+        if (access(buf, X_OK) == 0)
+            return ST_OK;
+        return err_set(err, ST_NOT_FOUND, "the worker program %s cannot be run: %s", buf,
+                       strerror(errno));
+    }
+    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+    if (n > 0) {
+        buf[n] = '\0';
+        const char *base = strrchr(buf, '/');
+        if (base != NULL && str_eq(base + 1, "lockstep"))
+            return ST_OK;
+    }
+    const char *path = getenv("PATH");
+    while (path != NULL && *path != '\0') {
+        size_t len = strcspn(path, ":");
+        snprintf(buf, size, "%.*s/lockstep", (int)len, path);
+        if (len > 0 && access(buf, X_OK) == 0)
+            return ST_OK;
+        path += len + (path[len] == ':');
+    }
+    return err_set(err, ST_NOT_FOUND,
+                   "the lockstep program, which runs the other ranks, is not in $PATH: set "
+                   "worker_path or $LOCKSTEP_WORKER");
+}
+
+static enum status send_all(int fd, const char *text, struct err *err) {
+    size_t n = strlen(text), done = 0;
+    while (done < n) {
+        ssize_t k = send(fd, text + done, n - done, MSG_NOSIGNAL);
+        if (k < 0 && errno != EINTR)
+            return err_set(err, ST_IO, "cannot give a worker its job: %s", strerror(errno));
+        done += (size_t)MAX(k, 0);
+    }
+    shutdown(fd, SHUT_WR);
+    return ST_OK;
+}
+
+static enum status spawn_child(struct child *c, const char *program, struct err *err) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+        return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    if (pair[1] == WORKER_FD) /* dup2 onto itself would leave it close-on-exec */
+        fcntl(pair[1], F_SETFD, 0);
+    posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
+    char name[] = "lockstep", verb[] = "worker";
+    char *argv[] = {name, verb, NULL};
+    int rc = posix_spawn(&c->pid, program, &files, NULL, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    close(pair[1]);
+    if (rc != 0) {
+        close(pair[0]);
+        c->pid = 0;
+        return err_set(err, ST_IO, "cannot start %s for rank %d: %s", program, c->rank,
+                       strerror(rc));
+    }
+    c->fd = pair[0];
+    return ST_OK;
+}
+
+enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
+                        struct err *err) {
+    char program[4096];
+    TRY(find_worker(worker_path, program, sizeof program, err));
+    struct launch *l = mem_calloc(1, sizeof *l);
+    if (l != NULL)
+        l->children = mem_calloc((size_t)job->n_ranks, sizeof *l->children);
+    if (l == NULL || l->children == NULL) {
+        mem_free(l);
+        return err_set(err, ST_NO_MEMORY, "no memory to start workers");
+    }
+    enum status st = ST_OK;
+    for (int rank = 1; rank < job->n_ranks && st == ST_OK; rank++) {
+        struct child *c = &l->children[l->n];
+        c->rank = rank;
+        c->fd = -1;
+        struct job its = *job; /* shares the strings */
+        its.rank = rank;
+        char *text = NULL;
+        st = job_to_json(&its, &text, err);
+        if (st == ST_OK)
+            st = spawn_child(c, program, err);
+        if (st == ST_OK) {
+            l->n++;
+            st = send_all(c->fd, text, err);
+        }
+        free(text);
+    }
+    if (st != ST_OK) {
+        launch_close(l);
+        return st;
+    }
+    *out = l;
+    return ST_OK;
+}
+
+/* ---- watching ------------------------------------------------------------------------------------ */
+
+static void reap(struct child *c) {
+    if (!c->reaped && c->pid > 0 && waitpid(c->pid, &c->status, WNOHANG) == c->pid)
+        c->reaped = true;
+}
+
+/* Reads what the worker says, without blocking. False when it will say no more. */
+static bool listen_to(struct child *c) {
+    for (;;) {
+        ssize_t n = recv(c->fd, c->report + c->n_report, sizeof c->report - 1 - c->n_report,
+                         MSG_DONTWAIT);
+        if (n > 0) {
+            c->n_report += (size_t)n;
+            c->ready = str_starts(c->report, "ready\n");
+            continue;
+        }
+        return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+    }
+}
+
+/* The worker's own words, NULL if it has not complained. */
+static char *complaint(struct child *c) {
+    char *at = strstr(c->report, "error: ");
+    if (at == NULL)
+        return NULL;
+    char *end = strchr(at, '\n');
+    if (end != NULL)
+        *end = '\0';
+    return at + strlen("error: ");
+}
+
+/* A sentence if this worker's end is the cause of a loss rather than its consequence. */
+static bool explain_child(struct child *c, struct err *err) {
+    listen_to(c);
+    char *words = complaint(c);
+    if (words != NULL) {
+        err_set(err, ST_PEER_LOST, "rank %d failed: %s", c->rank, words);
+        return true;
+    }
+    if (!c->reaped)
+        return false;
+    if (WIFSIGNALED(c->status)) {
+        err_set(err, ST_PEER_LOST, "rank %d (pid %d) was killed by signal %d (%s)", c->rank,
+                (int)c->pid, WTERMSIG(c->status), strsignal(WTERMSIG(c->status)));
+        return true;
+    }
+    /* A worker that lost the group itself exits with 3 and is not the cause. */
+    if (WEXITSTATUS(c->status) != status_exit_code(ST_PEER_LOST)) {
+        err_set(err, ST_PEER_LOST, "rank %d (pid %d) ended with exit status %d", c->rank,
+                (int)c->pid, WEXITSTATUS(c->status));
+        return true;
+    }
+    return false;
+}
+
+void launch_explain(struct launch *l, int lost_rank, struct err *err) {
+    if (l == NULL)
+        return;
+    for (int ms = 0; ms < EXPLAIN_MS; ms += 5) {
+        for (int i = 0; i < l->n; i++)
+            reap(&l->children[i]);
+        for (int i = 0; i < l->n; i++)
+            if (l->children[i].rank == lost_rank && explain_child(&l->children[i], err))
+                return;
+        usleep(5000);
+    }
+    for (int i = 0; i < l->n; i++)
+        if (explain_child(&l->children[i], err))
+            return;
+}
+
+enum status launch_wait_ready(struct launch *l, struct err *err) {
+    for (;;) {
+        int waiting = 0;
+        struct pollfd fds[PLAN_MAX_RANKS];
+        for (int i = 0; i < l->n; i++) {
+            struct child *c = &l->children[i];
+            bool more = listen_to(c);
+            if (c->ready)
+                continue;
+            if (!more) {
+                err_set(err, ST_PEER_LOST, "rank %d (pid %d) ended while loading", c->rank,
+                        (int)c->pid);
+                launch_explain(l, c->rank, err);
+                return ST_PEER_LOST;
+            }
+            fds[waiting++] = (struct pollfd){.fd = c->fd, .events = POLLIN};
+        }
+        if (waiting == 0)
+            return ST_OK;
+        poll(fds, (nfds_t)waiting, 1000);
+    }
+}
+
+void launch_close(struct launch *l) {
+    if (l == NULL)
+        return;
+    uint64_t deadline = clock_ns() + (uint64_t)CLOSE_GRACE_MS * 1000000;
+    for (int i = 0; i < l->n; i++)
+        close(l->children[i].fd);
+    for (;;) {
+        int alive = 0;
+        for (int i = 0; i < l->n; i++) {
+            reap(&l->children[i]);
+            alive += !l->children[i].reaped;
+        }
+        if (alive == 0)
+            break;
+        if (clock_ns() > deadline) {
+            for (int i = 0; i < l->n; i++)
+                if (!l->children[i].reaped) {
+                    kill(l->children[i].pid, SIGKILL);
+                    waitpid(l->children[i].pid, &l->children[i].status, 0);
+                }
+            break;
+        }
+        usleep(1000);
+    }
+    mem_free(l->children);
+    mem_free(l);
+}
+
+/* ---- the worker's side ----------------------------------------------------------------------------- */
+
+enum status launch_worker_job(int fd, struct job *out, struct err *err) {
+    size_t cap = 65536, n = 0;
+    char *text = mem_alloc(cap);
+    if (text == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a job");
+    for (;;) {
+        ssize_t k = n < cap ? recv(fd, text + n, cap - n, 0) : 0;
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k < 0) {
+            mem_free(text);
+            return err_set(err, ST_BAD_INPUT,
+                           "a worker is started by lockstep itself, with its job on a socket");
+        }
+        if (k == 0)
+            break;
+        n += (size_t)k;
+    }
+    enum status st = job_from_json(out, text, n, err);
+    mem_free(text);
+    return st;
+}
+
+static bool say(int fd, const char *text, size_t n) {
+    return send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n;
+}
+
+bool launch_worker_say_ready(int fd) {
+    return say(fd, "ready\n", 6);
+}
+
+bool launch_worker_say_error(int fd, const char *text) {
+    char line[REPORT_MAX - 16];
+    int n = snprintf(line, sizeof line - 1, "error: %s", text);
+    n = MIN(n, (int)sizeof line - 2);
+    line[n++] = '\n';
+    return say(fd, line, (size_t)n);
+}
+
+bool launch_worker_parent_gone(int fd) {
+    struct pollfd p = {.fd = fd, .events = 0};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0;
+}

@@ -1,0 +1,52 @@
+/* pages.h: who owns which page of the KV cache, and which full pages hold what: rank 0's book-keeping
+ * over page ids, which mean the same on every rank.
+ *
+ * A page is free, held (by one sequence or several), or cached: full, held by nobody, findable.
+ * A full page is known by its tokens and the page before it: since that page is known the same way,
+ * both being equal means that all tokens up to the page's end are, and so, by
+ * docs/numerics.md, its bits. A hash finds candidates; tokens and the page before are compared.
+ *
+ * Cached pages are taken again least recently used first. A sequence releases its pages
+ * from the last to the first, so a page always goes before the page before it.
+ *
+ * One thread. Nothing is allocated after pages_open(). */
+#ifndef LOCKSTEP_ENGINE_PAGES_H
+#define LOCKSTEP_ENGINE_PAGES_H
+
+#include "base/status.h"
+#include "kernels/kernels.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PAGE_NONE UINT32_MAX
+
+struct pages;
+
+/* find: false: nothing is ever cached or found. */
+enum status pages_open(struct pages **out, uint32_t n_pages, bool find, struct err *err);
+void pages_close(struct pages *p); /* NULL is fine */
+
+/* A page to write, held once; PAGE_NONE if all are held. */
+uint32_t pages_take(struct pages *p);
+
+/* The page with these KV_PAGE tokens after page `before` (PAGE_NONE: at the start), held once more;
+ * PAGE_NONE if there is none. The caller holds `before`. */
+uint32_t pages_find(struct pages *p, uint32_t before, const int32_t *ids);
+
+/* Makes a full page, held once by the caller alone, findable. If an equal one exists already, the
+ * caller gets that one (held for it) and its own is freed: their bits are the same. */
+uint32_t pages_publish(struct pages *p, uint32_t page, uint32_t before, const int32_t *ids);
+
+/* Gives a sequence's pages back, the last first. */
+void pages_release(struct pages *p, const uint32_t *list, size_t n);
+
+struct pages_count {
+    size_t total, held, cached; /* the rest is free */
+};
+struct pages_count pages_count(const struct pages *p);
+/* How many pages_take() would succeed now. */
+size_t pages_available(const struct pages *p);
+
+#endif

@@ -1,0 +1,220 @@
+/* Messages from rank 0 are broadcasts to all: a header of HEADER_WORDS 32-bit words, with the
+ * body inside if it fits, else in a second broadcast. A decode step is one message of 256 bytes. */
+#include "engine/rank.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <unistd.h>
+
+enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_CLOSE };
+
+/* words[0..5]: magic, op, n_tokens, n_runs, n_pages, n_outputs; then tokens, runs, pages, outputs. */
+#define MESSAGE_MAGIC 0x6c6b7331u
+#define HEADER_WORDS 64
+#define HEADER_FIELDS 6
+
+_Static_assert(sizeof(struct step_run) == 3 * sizeof(uint32_t), "runs travel as words");
+
+enum status rank_init(struct rank *r, struct job *job, struct err *err) {
+    *r = (struct rank){.job = *job};
+    *job = (struct job){0};
+    TRY(kernels_select(&r->kernels, err));
+    TRY(gguf_open(&r->g, r->job.model_path, NULL, err));
+    TRY(hparams_read(&r->hp, r->g, err));
+    TRY(weights_check(r->g, &r->hp, err));
+    return plan_make(&r->plan, &r->hp, r->g, r->job.tp, r->job.pp, r->job.weights,
+                     r->job.n_weights, r->job.experts, err);
+}
+
+static enum status join_group(struct rank *r, int listen_fd, struct err *err) {
+    if (r->job.n_ranks == 1)
+        return ST_OK;
+    struct fabric_config cfg;
+    fabric_config_defaults(&cfg);
+    cfg.rank = r->job.rank;
+    cfg.n_ranks = r->job.n_ranks;
+    cfg.rendezvous = r->job.rendezvous;
+    cfg.listen_fd = listen_fd;
+    memcpy(cfg.token, r->job.token, sizeof cfg.token);
+    cfg.link = r->job.link;
+    cfg.emulate = r->job.emulate;
+    cfg.silence_ms = r->job.silence_ms;
+    cfg.max_message_bytes = MAX(model_max_message_bytes(&r->hp, r->job.n_chunk),
+                                r->n_words_max * sizeof *r->words);
+    TRY(fabric_open(&r->f, &cfg, err));
+    int ranks[PLAN_MAX_RANKS];
+    for (int i = 0; i < r->job.n_ranks; i++)
+        ranks[i] = i;
+    return fabric_team(r->f, &r->all, ranks, r->job.n_ranks, err);
+}
+
+enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
+                      struct err *err) {
+    r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 + (size_t)r->job.n_runs * 3 +
+                     r->job.n_runs * div_up(r->job.n_ctx, KV_PAGE);
+    r->words = mem_calloc(r->n_words_max, sizeof *r->words);
+    if (r->words == NULL) {
+        if (listen_fd >= 0)
+            close(listen_fd);
+        return err_set(err, ST_NO_MEMORY, "no memory for messages");
+    }
+    TRY(join_group(r, listen_fd, err));
+    TRY(pool_open(&r->pool, r->job.n_threads, err));
+    const struct model_config cfg = {
+        .n_tokens_max = r->job.n_chunk,
+        .n_ctx = r->job.n_ctx,
+        .n_runs_max = r->job.n_runs,
+        .n_pages = r->job.n_pages,
+        .kv_f32 = r->job.kv_f32,
+        .progress = hooks->progress,
+        .progress_user = hooks->user,
+    };
+    return model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
+                      r->f, err);
+}
+
+void rank_close(struct rank *r) {
+    model_close(r->model);
+    fabric_close(r->f);
+    pool_close(r->pool);
+    gguf_close(r->g);
+    mem_free(r->words);
+    job_deinit(&r->job);
+    *r = (struct rank){0};
+}
+
+struct rank_report rank_report(const struct rank *r) {
+    const struct weights *w = model_weights(r->model);
+    struct mem_resident res = mem_resident();
+    struct model_times times = model_times(r->model, false);
+    return (struct rank_report){
+        .pid = getpid(),
+        .weight_bytes = w->packed_bytes + w->replicated_bytes,
+        .replicated_bytes = w->replicated_bytes,
+        .token_bytes = (uint64_t)w->token_bytes,
+        .token_macs = (uint64_t)w->token_macs,
+        .kv_bytes = model_kv(r->model)->data_bytes,
+        .buffer_bytes = model_buffer_bytes(r->model),
+        .resident_bytes = res.anon_bytes + res.shmem_bytes,
+        .step_ns = times.step_ns,
+        .fabric_ns = times.fabric_ns,
+    };
+}
+
+/* ---- messages ------------------------------------------------------------------------------------ */
+
+static size_t body_words(const uint32_t *h) {
+    return (size_t)h[2] + (size_t)h[3] * 3 + h[4] + h[5];
+}
+
+/* Broadcasts words[0 .. HEADER_FIELDS + body). */
+static enum status say(struct rank *r, struct err *err) {
+    size_t n = HEADER_FIELDS + body_words(r->words);
+    TRY(fabric_broadcast(r->all, 0, r->words, HEADER_WORDS * sizeof *r->words, err));
+    if (n <= HEADER_WORDS)
+        return ST_OK;
+    return fabric_broadcast(r->all, 0, r->words + HEADER_WORDS,
+                            (n - HEADER_WORDS) * sizeof *r->words, err);
+}
+
+static enum status hear(struct rank *r, struct err *err) {
+    TRY(fabric_broadcast(r->all, 0, r->words, HEADER_WORDS * sizeof *r->words, err));
+    size_t n = HEADER_FIELDS + body_words(r->words);
+    if (r->words[0] != MESSAGE_MAGIC || n > r->n_words_max)
+        return err_set(err, ST_PEER_LOST, "rank 0 sent a message that makes no sense");
+    if (n <= HEADER_WORDS)
+        return ST_OK;
+    return fabric_broadcast(r->all, 0, r->words + HEADER_WORDS,
+                            (n - HEADER_WORDS) * sizeof *r->words, err);
+}
+
+static void put_step(uint32_t *words, const struct step *s) {
+    const uint32_t op = s->hidden ? OP_HIDDEN : OP_STEP;
+    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op,         s->n_tokens,
+                                       s->n_runs,     s->n_pages, s->n_outputs};
+    memcpy(words, h, sizeof h);
+    uint32_t *at = words + HEADER_FIELDS;
+    memcpy(at, s->tokens, s->n_tokens * sizeof *at);
+    at += s->n_tokens;
+    memcpy(at, s->runs, s->n_runs * sizeof *s->runs);
+    at += (size_t)s->n_runs * 3;
+    memcpy(at, s->pages, s->n_pages * sizeof *at);
+    at += s->n_pages;
+    memcpy(at, s->outputs, s->n_outputs * sizeof *at);
+}
+
+static struct step get_step(const uint32_t *words) {
+    struct step s = {.hidden = words[1] == OP_HIDDEN,
+                     .n_tokens = words[2],
+                     .n_runs = words[3],
+                     .n_pages = words[4],
+                     .n_outputs = words[5]};
+    const uint32_t *at = words + HEADER_FIELDS;
+    s.tokens = (const int32_t *)at;
+    at += s.n_tokens;
+    s.runs = (const struct step_run *)at;
+    at += (size_t)s.n_runs * 3;
+    s.pages = at;
+    at += s.n_pages;
+    s.outputs = at;
+    return s;
+}
+
+enum status rank_lead_step(struct rank *r, const struct step *step, const struct step_sink *sink,
+                           struct err *err) {
+    TRY(model_check_step(r->model, step, err));
+    if (r->all != NULL) {
+        put_step(r->words, step);
+        TRY(say(r, err));
+    }
+    return model_step(r->model, step, sink, err);
+}
+
+static void put_op(struct rank *r, uint32_t op) {
+    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op, 0, 0, 0, 0};
+    memcpy(r->words, h, sizeof h);
+}
+
+static enum status gather_reports(struct rank *r, struct rank_report *reports, struct err *err) {
+    struct rank_report mine = rank_report(r);
+    if (r->all == NULL) {
+        reports[0] = mine;
+        return ST_OK;
+    }
+    size_t parts[PLAN_MAX_RANKS];
+    for (int i = 0; i < r->job.n_ranks; i++)
+        parts[i] = sizeof mine;
+    return fabric_gather(r->all, 0, &mine, reports, parts, err);
+}
+
+enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struct err *err) {
+    if (r->all != NULL) {
+        put_op(r, OP_REPORT);
+        TRY(say(r, err));
+    }
+    return gather_reports(r, reports, err);
+}
+
+void rank_lead_close(struct rank *r) {
+    if (r->all == NULL)
+        return;
+    put_op(r, OP_CLOSE);
+    struct err ignored; /* a rank that cannot hear it is gone already */
+    (void)say(r, &ignored);
+}
+
+enum status rank_follow(struct rank *r, struct err *err) {
+    for (;;) {
+        TRY(fabric_wait(r->f, 0, -1, err));
+        TRY(hear(r, err));
+        if (r->words[1] == OP_CLOSE)
+            return ST_OK;
+        if (r->words[1] == OP_REPORT) {
+            TRY(gather_reports(r, NULL, err));
+            continue;
+        }
+        struct step step = get_step(r->words);
+        TRY(model_step(r->model, &step, NULL, err));
+    }
+}

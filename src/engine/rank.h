@@ -1,0 +1,66 @@
+/* rank.h: one rank of an instance: file, plan, threads, fabric and model opened together, and the
+ * messages by which rank 0 leads the others. The same code on every rank. */
+#ifndef LOCKSTEP_ENGINE_RANK_H
+#define LOCKSTEP_ENGINE_RANK_H
+
+#include "base/pool.h"
+#include "base/status.h"
+#include "engine/job.h"
+#include "fabric/fabric.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+/* What a rank says of itself; goes over the wire between ranks of the same build. */
+struct rank_report {
+    int64_t pid;
+    uint64_t weight_bytes, replicated_bytes, token_bytes, token_macs;
+    uint64_t kv_bytes, buffer_bytes, resident_bytes;
+    uint64_t step_ns, fabric_ns; /* since the opening; of the steps' time, in collectives */
+};
+
+struct rank {
+    struct job job; /* owned copy of what it was told */
+    struct gguf *g;
+    struct hparams hp;
+    struct plan plan;
+    struct pool *pool;
+    const struct kernels *kernels;
+    struct fabric *f;  /* NULL: alone */
+    struct team *all;  /* of all ranks; NULL: alone */
+    struct model *model;
+    /* Message buffers, sized for the largest step. */
+    uint32_t *words;
+    size_t n_words_max;
+};
+
+struct rank_hooks {
+    void (*progress)(void *user, double fraction);
+    void *user;
+};
+
+/* Reads the file's header and plans: quick, and where most bad input is found. The job is moved:
+ * it belongs to the rank, whatever the result. rank_close() is due in any case. */
+enum status rank_init(struct rank *r, struct job *job, struct err *err);
+/* Joins the group (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), loads. */
+enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
+                      struct err *err);
+void rank_close(struct rank *r);
+
+struct rank_report rank_report(const struct rank *r);
+
+/* ---- rank 0 leads ---------------------------------------------------------------------------- */
+
+/* One step on all ranks. */
+enum status rank_lead_step(struct rank *r, const struct step *step, const struct step_sink *sink,
+                           struct err *err);
+/* Everybody's report: reports [n_ranks]. */
+enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struct err *err);
+/* Tells the others to end. */
+void rank_lead_close(struct rank *r);
+
+/* ---- the others follow -------------------------------------------------------------------------- */
+
+/* Does what rank 0 says until it says close (ST_OK) or the group is lost. */
+enum status rank_follow(struct rank *r, struct err *err);
+
+#endif

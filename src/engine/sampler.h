@@ -1,0 +1,57 @@
+/* sampler.h: the next token from its logits. A pure function of (logits, mask, history, settings, seed,
+ * index of the token): the same on every machine, since exp and log are ours (exact.h) and every
+ * sum has one order.
+ *
+ * Order, as users know it from other engines: repetition penalty on the last tokens, presence and
+ * frequency penalties on the generated ones, biases, the mask; then top-k, typical-p, top-p, min-p on
+ * the probabilities at temperature 1, then temperature, then one draw. Candidates are ranked by
+ * logit, equal ones by id. Temperature 0 takes the first. Without top-k, typical-p, top-p and min-p
+ * nothing needs a rank, and the draw walks the vocabulary in the order of the ids. */
+#ifndef LOCKSTEP_ENGINE_SAMPLER_H
+#define LOCKSTEP_ENGINE_SAMPLER_H
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "kernels/kernels.h"
+
+#include <stdint.h>
+
+struct candidate {
+    float logit, p;
+    int32_t id;
+};
+
+/* The memory of one sampling at a time: one per thread. */
+struct sampler {
+    const struct kernels *kernels;
+    uint32_t n_vocab;
+    struct candidate *candidates; /* [n_vocab] */
+    float *logits, *p;            /* [n_vocab] as changed by penalties; unnormalized weights */
+    double *sums;                 /* of p by blocks of ids */
+    uint32_t *counts;             /* [n_vocab] zero between calls */
+};
+
+enum status sampler_init(struct sampler *sm, const struct kernels *kernels, uint32_t n_vocab,
+                         struct err *err);
+void sampler_deinit(struct sampler *sm);
+
+/* ST_BAD_INPUT for settings that make no sense, with a sentence. */
+enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, struct err *err);
+
+struct sampler_input {
+    const float *logits;    /* [n_vocab], untouched */
+    const uint64_t *mask;   /* a bit for each token that may come, at least one; NULL: all */
+    const int32_t *history; /* all tokens so far, the newest last; the new one's index follows */
+    size_t n_history, n_prompt;
+    uint64_t seed; /* instead of that in the settings */
+};
+
+/* Allocates nothing. */
+int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
+                     const struct sampler_input *in);
+
+/* log softmax(logits)[id]; top [n_top] gets the most probable tokens, the best first. */
+float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id, struct engine_top *top,
+                       int n_top);
+
+#endif

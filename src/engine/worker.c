@@ -1,0 +1,55 @@
+/* worker.c: a worker process: one rank other than 0. It lives as long as its group: when rank 0
+ * closes, it ends with 0; when the group is lost, with 3 and a sentence, which goes to rank 0's
+ * process if that lives and to stderr otherwise. */
+#include "base/log.h"
+#include "engine/launch.h"
+#include "engine/rank.h"
+#include "lockstep/lockstep.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define WORKER_FD 3
+
+static void watch_parent(void *user, double fraction) {
+    (void)fraction;
+    if (launch_worker_parent_gone(*(const int *)user)) {
+        log_error("the process of rank 0 is gone");
+        exit(status_exit_code(ST_PEER_LOST));
+    }
+}
+
+static enum status work(struct rank *r, int fd, struct err *err) {
+    struct job job;
+    TRY(launch_worker_job(fd, &job, err));
+    char name[32];
+    snprintf(name, sizeof name, "rank %d", job.rank);
+    log_set_name(name);
+    const struct rank_hooks hooks = {watch_parent, &fd};
+    TRY(rank_init(r, &job, err));
+    TRY(rank_load(r, -1, &hooks, err));
+    launch_worker_say_ready(fd);
+    return rank_follow(r, err);
+}
+
+int lockstep_worker_main(int argc, char **argv) {
+    (void)argc;
+    (void)argv;
+    int fd = WORKER_FD;
+    /* The terminal's Ctrl-C goes to every process; what it means is rank 0's decision. */
+    signal(SIGINT, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN);
+    struct rank r = {0};
+    struct err err = {""};
+    enum status st = work(&r, fd, &err);
+    if (st == ST_PEER_LOST) {
+        /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
+        if (r.f == NULL || fabric_lost_rank(r.f) == 0)
+            log_error("%s", err.text);
+    } else if (st != ST_OK && !launch_worker_say_error(fd, err.text)) {
+        log_error("%s", err.text);
+    }
+    rank_close(&r);
+    return status_exit_code(st);
+}
