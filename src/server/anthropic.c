@@ -1,0 +1,283 @@
+/* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
+#include "server/anthropic.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+/* ---- errors, usage ------------------------------------------------------------------------------------ */
+
+static const char *error_type(int http_status) {
+    switch (http_status) {
+    case 401: return "authentication_error";
+    case 404: return "not_found_error";
+    case 413: return "request_too_large";
+    case 500: return "api_error";
+    case 503: return "overloaded_error";
+    default: return "invalid_request_error";
+    }
+}
+
+json_t *anthropic_error(int http_status, const char *sentence, const char *field) {
+    (void)field;
+    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type",
+                     error_type(http_status), "message", sentence);
+}
+
+/* Tokens found in the cache are not among input_tokens. */
+static json_t *usage_json(const struct reply *r) {
+    struct reply_usage u = reply_usage(r);
+    return json_pack("{s:I, s:I, s:i, s:I}", "input_tokens",
+                     (json_int_t)(u.n_prompt - u.n_cached), "cache_read_input_tokens",
+                     (json_int_t)u.n_cached, "cache_creation_input_tokens", 0, "output_tokens",
+                     (json_int_t)u.n_generated);
+}
+
+static const char *stop_reason(const struct reply_choice *c) {
+    if (c->finish == FINISH_LENGTH)
+        return "max_tokens";
+    if (c->finish == FINISH_CALLS)
+        return "tool_use";
+    return c->done.stop == ENGINE_STOP_STRING ? "stop_sequence" : "end_turn";
+}
+
+/* ---- streamed: a message of blocks, one open at a time --------------------------------------------------- */
+
+enum block { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_CALL };
+
+struct message_state {
+    enum block open;
+    int index; /* of the open block, or the next */
+};
+
+static json_t *message_frame(const struct reply *r, json_t *content, const char *reason,
+                             const char *stop_sequence) {
+    return json_pack("{s:o, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id",
+                     json_sprintf("msg_%s", r->id), "type", "message", "role", "assistant",
+                     "model", service_facts(r->service)->name, "content", content, "stop_reason",
+                     reason, "stop_sequence", stop_sequence, "usage", usage_json(r));
+}
+
+static void message_begin(struct reply *r) {
+    reply_sse(r, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message",
+                                            message_frame(r, json_array(), NULL, NULL)));
+    reply_sse(r, "ping", json_pack("{s:s}", "type", "ping"));
+}
+
+static void close_block(struct reply *r) {
+    struct message_state *s = r->state;
+    if (s->open == BLOCK_NONE)
+        return;
+    reply_sse(r, "content_block_stop",
+              json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->index++));
+    s->open = BLOCK_NONE;
+}
+
+static void open_block(struct reply *r, enum block kind, json_t *block) {
+    struct message_state *s = r->state;
+    close_block(r);
+    s->open = kind;
+    reply_sse(r, "content_block_start",
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->index,
+                        "content_block", block));
+}
+
+static void delta(struct reply *r, json_t *piece) {
+    const struct message_state *s = r->state;
+    reply_sse(r, "content_block_delta",
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_delta", "index", s->index,
+                        "delta", piece));
+}
+
+static void put_text(struct reply *r, const struct service_event *ev) {
+    const struct message_state *s = r->state;
+    if (s->open != BLOCK_TEXT)
+        open_block(r, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", ""));
+    delta(r, json_pack("{s:s, s:o}", "type", "text_delta", "text",
+                       bytes_json(ev->text, ev->len)));
+}
+
+static void put_thinking(struct reply *r, const struct service_event *ev) {
+    const struct message_state *s = r->state;
+    if (s->open != BLOCK_THINKING)
+        open_block(r, BLOCK_THINKING, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking",
+                                                "", "signature", ""));
+    delta(r, json_pack("{s:s, s:o}", "type", "thinking_delta", "thinking",
+                       bytes_json(ev->text, ev->len)));
+}
+
+static void message_event(struct reply *r, int choice, const struct service_event *ev) {
+    (void)choice;
+    if (!r->stream)
+        return;
+    switch (ev->kind) {
+    case EVENT_CONTENT: put_text(r, ev); break;
+    case EVENT_REASONING: put_thinking(r, ev); break;
+    case EVENT_CALL_BEGIN:
+        open_block(r, BLOCK_CALL, json_pack("{s:s, s:s, s:o, s:{}}", "type", "tool_use", "id",
+                                            ev->id, "name", bytes_json(ev->text, ev->len),
+                                            "input"));
+        break;
+    case EVENT_ARGUMENTS:
+        delta(r, json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json",
+                           bytes_json(ev->text, ev->len)));
+        break;
+    case EVENT_CALL_END: close_block(r); break;
+    default: break;
+    }
+}
+
+static void message_end(struct reply *r) {
+    const struct reply_choice *c = &r->choices[0];
+    close_block(r);
+    reply_sse(r, "message_delta",
+              json_pack("{s:s, s:{s:s, s:s?}, s:o}", "type", "message_delta", "delta",
+                        "stop_reason", stop_reason(c), "stop_sequence", c->done.stop_string,
+                        "usage", usage_json(r)));
+    reply_sse(r, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+}
+
+static void message_error(struct reply *r, enum status st, const char *sentence) {
+    reply_sse(r, "error", anthropic_error(http_status_of(st), sentence, ""));
+}
+
+/* ---- whole ------------------------------------------------------------------------------------------------ */
+
+static json_t *arguments_json(const struct reply_call *call) {
+    json_t *v = call->arguments.len > 0
+                    ? json_loadb(call->arguments.bytes, call->arguments.len, 0, NULL)
+                    : NULL;
+    return v != NULL ? v : json_object();
+}
+
+static json_t *message_whole(struct reply *r) {
+    const struct reply_choice *c = &r->choices[0];
+    json_t *content = json_array();
+    if (c->reasoning.len > 0)
+        json_array_append_new(content, json_pack("{s:s, s:o, s:s}", "type", "thinking",
+                                                 "thinking", buf_json(&c->reasoning), "signature",
+                                                 ""));
+    if (c->content.len > 0 || c->n_calls == 0)
+        json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
+                                                 buf_json(&c->content)));
+    for (size_t i = 0; i < c->n_calls; i++)
+        json_array_append_new(content, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id",
+                                                 c->calls[i].id, "name", c->calls[i].name,
+                                                 "input", arguments_json(&c->calls[i])));
+    return message_frame(r, content, stop_reason(c), c->done.stop_string);
+}
+
+const struct dialect anthropic_dialect = {.stream_type = "text/event-stream",
+                                          .begin = message_begin,
+                                          .event = message_event,
+                                          .end = message_end,
+                                          .stream_error = message_error,
+                                          .whole = message_whole,
+                                          .error = anthropic_error};
+
+/* ---- the request --------------------------------------------------------------------------------------------- */
+
+/* What the service only borrows. */
+struct owned {
+    json_t *messages, *tools, *extra;
+    struct request_memory memory;
+};
+
+static void owned_deinit(struct owned *o) {
+    json_decref(o->messages);
+    json_decref(o->tools);
+    json_decref(o->extra);
+    request_memory_deinit(&o->memory);
+}
+
+static void param_tool_choice(struct params *p, struct service_request *r) {
+    const json_t *choice = NULL;
+    param_object(p, "tool_choice", &choice);
+    if (choice == NULL)
+        return;
+    const char *type = json_string_value(json_object_get(choice, "type"));
+    r->one_call = json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
+    r->tool_name = json_string_value(json_object_get(choice, "name"));
+    if (type != NULL && str_eq(type, "none"))
+        r->tool_choice = TOOLS_NONE;
+    else if (type != NULL && (str_eq(type, "any") || str_eq(type, "tool")))
+        r->tool_choice = TOOLS_REQUIRED;
+    else if (type == NULL || !str_eq(type, "auto"))
+        params_fail(p, "tool_choice",
+                    "tool_choice.type must be \"auto\", \"any\", \"tool\" or \"none\"");
+    if (r->tool_choice == TOOLS_REQUIRED && json_array_size(r->tools) == 0)
+        params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
+}
+
+/* Templates of models that may think or not know it as enable_thinking. */
+static json_t *thinking_of(struct params *p) {
+    const json_t *thinking = NULL;
+    param_object(p, "thinking", &thinking);
+    const char *type = json_string_value(json_object_get(thinking, "type"));
+    return type != NULL ? json_pack("{s:b}", "enable_thinking", !str_eq(type, "disabled")) : NULL;
+}
+
+static void read_conversation(struct params *p, const struct service *s,
+                              struct service_request *r, struct owned *o) {
+    service_request_init(r);
+    param_model(p, s);
+    r->messages = o->messages = anthropic_messages_of(p);
+    r->tools = o->tools = anthropic_tools_of(p);
+    r->extra = o->extra = thinking_of(p);
+    param_tool_choice(p, r);
+}
+
+static void refuse(struct http_request *http, const struct params *p) {
+    reply_error(http, &anthropic_dialect, p->st, p->err.text, p->field);
+}
+
+static void messages(struct service *s, struct http_request *http) {
+    struct params p;
+    struct service_request r;
+    struct owned o = {0};
+    bool stream = false;
+    size_t len;
+    const char *body = http_body(http, &len);
+    if (params_init(&p, body, len)) {
+        read_conversation(&p, s, &r, &o);
+        param_int(&p, "max_tokens", 1, 1 << 24, &r.n_predict);
+        if (r.n_predict < 0)
+            params_fail(&p, "max_tokens", "max_tokens is missing");
+        param_sampling(&p, &r, &o.memory);
+        param_stops(&p, "stop_sequences", &r, &o.memory);
+        param_bool(&p, "stream", &stream);
+    }
+    if (p.st != ST_OK) {
+        refuse(http, &p);
+    } else {
+        struct reply *reply = reply_open(s, http, &anthropic_dialect, 1, 1, stream,
+                                         sizeof(struct message_state));
+        if (reply != NULL)
+            reply_submit(reply, &r);
+    }
+    owned_deinit(&o);
+    params_deinit(&p);
+}
+
+static void count_tokens(struct service *s, struct http_request *http) {
+    struct params p;
+    struct service_request r;
+    struct owned o = {0};
+    int32_t *ids = NULL;
+    size_t len, n;
+    const char *body = http_body(http, &len);
+    if (params_init(&p, body, len))
+        read_conversation(&p, s, &r, &o);
+    if (p.st == ST_OK)
+        p.st = service_prompt(s, &r, &ids, &n, &p.err);
+    if (p.st == ST_OK)
+        reply_json(http, 200, json_pack("{s:I}", "input_tokens", (json_int_t)n));
+    else
+        refuse(http, &p);
+    mem_free(ids);
+    owned_deinit(&o);
+    params_deinit(&p);
+}
+
+const struct route anthropic_routes[] = {{"POST", "/v1/messages", messages},
+                                         {"POST", "/v1/messages/count_tokens", count_tokens},
+                                         {NULL, NULL, NULL}};

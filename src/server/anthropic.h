@@ -1,0 +1,12 @@
+/* anthropic.h: how requests of Anthropic's API are read. */
+#ifndef LOCKSTEP_SERVER_ANTHROPIC_H
+#define LOCKSTEP_SERVER_ANTHROPIC_H
+
+#include "server/dialects.h"
+#include "server/request_params.h"
+
+/* system and messages, and tools, in OpenAI's shape: new references. */
+json_t *anthropic_messages_of(struct params *p);
+json_t *anthropic_tools_of(struct params *p);
+
+#endif

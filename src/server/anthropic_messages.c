@@ -1,0 +1,176 @@
+/* anthropic_messages.c: conversations of Anthropic's API in OpenAI's shape, which the service takes:
+ * tool_use blocks become tool_calls, tool_result blocks messages of the role "tool", thinking
+ * blocks reasoning_content. */
+#include "server/anthropic.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <stdlib.h>
+
+/* One message being taken apart. */
+struct parts {
+    struct buf text, thinking;
+    json_t *calls;   /* array */
+    json_t *results; /* array of messages */
+};
+
+static const char *text_of(const json_t *o, const char *key) {
+    const char *s = json_string_value(json_object_get(o, key));
+    return s != NULL ? s : "";
+}
+
+static void add_text(struct buf *b, const char *text) {
+    if (b->len > 0)
+        buf_add(b, "\n", 1);
+    buf_add(b, text, strlen(text));
+}
+
+/* A text, or the text blocks of a list. False: neither. */
+static bool read_texts(const json_t *content, struct buf *out) {
+    size_t i;
+    json_t *block;
+    if (json_is_string(content)) {
+        add_text(out, json_string_value(content));
+        return true;
+    }
+    json_array_foreach ((json_t *)content, i, block) {
+        if (!str_eq(text_of(block, "type"), "text"))
+            return false;
+        add_text(out, text_of(block, "text"));
+    }
+    return json_is_array(content);
+}
+
+static json_t *call_of(const json_t *block) {
+    const json_t *input = json_object_get(block, "input");
+    char *arguments = json_dumps(input != NULL ? input : json_null(), JSON_COMPACT);
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", text_of(block, "id"), "type",
+                             "function", "function", "name", text_of(block, "name"), "arguments",
+                             arguments != NULL ? arguments : "{}");
+    free(arguments);
+    return call;
+}
+
+static bool read_result(struct params *p, const json_t *block, struct parts *parts) {
+    struct buf text = {0};
+    const json_t *content = json_object_get(block, "content");
+    bool good = content == NULL || read_texts(content, &text);
+    if (good)
+        json_array_append_new(parts->results,
+                              json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id",
+                                        text_of(block, "tool_use_id"), "content",
+                                        buf_json(&text)));
+    else
+        params_fail(p, "messages", "a tool_result's content must be text");
+    mem_free(text.bytes);
+    return good;
+}
+
+static bool read_block(struct params *p, size_t i, const json_t *block, struct parts *parts) {
+    const char *type = text_of(block, "type");
+    if (str_eq(type, "text"))
+        add_text(&parts->text, text_of(block, "text"));
+    else if (str_eq(type, "thinking"))
+        add_text(&parts->thinking, text_of(block, "thinking"));
+    else if (str_eq(type, "tool_use"))
+        json_array_append_new(parts->calls, call_of(block));
+    else if (str_eq(type, "tool_result"))
+        return read_result(p, block, parts);
+    else if (!str_eq(type, "redacted_thinking"))
+        return params_fail(p, "messages", "messages[%zu]: blocks of type \"%.40s\" are not supported",
+                           i, type);
+    return true;
+}
+
+static bool read_content(struct params *p, size_t i, const json_t *content, struct parts *parts) {
+    size_t k;
+    json_t *block;
+    if (json_is_string(content)) {
+        add_text(&parts->text, json_string_value(content));
+        return true;
+    }
+    if (!json_is_array(content))
+        return params_fail(p, "messages", "messages[%zu].content must be a string or an array, "
+                           "not %s", i, json_kind(content));
+    json_array_foreach ((json_t *)content, k, block)
+        if (!read_block(p, i, block, parts))
+            return false;
+    return true;
+}
+
+static void write_parts(const char *role, struct parts *parts, json_t *out) {
+    json_array_extend(out, parts->results);
+    bool silent = parts->text.len == 0;
+    if (silent && json_array_size(parts->calls) == 0 && json_array_size(parts->results) > 0)
+        return;
+    json_t *m = json_pack("{s:s, s:o}", "role", role, "content", buf_json(&parts->text));
+    if (parts->thinking.len > 0)
+        json_object_set_new(m, "reasoning_content", buf_json(&parts->thinking));
+    if (json_array_size(parts->calls) > 0)
+        json_object_set(m, "tool_calls", parts->calls);
+    json_array_append_new(out, m);
+}
+
+static bool read_message(struct params *p, size_t i, const json_t *message, json_t *out) {
+    const char *role = text_of(message, "role");
+    if (!str_eq(role, "user") && !str_eq(role, "assistant"))
+        return params_fail(p, "messages", "messages[%zu].role must be \"user\" or \"assistant\"",
+                           i);
+    struct parts parts = {.calls = json_array(), .results = json_array()};
+    bool good = read_content(p, i, json_object_get(message, "content"), &parts);
+    if (good)
+        write_parts(role, &parts, out);
+    mem_free(parts.text.bytes);
+    mem_free(parts.thinking.bytes);
+    json_decref(parts.calls);
+    json_decref(parts.results);
+    return good;
+}
+
+static void read_system(struct params *p, json_t *out) {
+    const json_t *system = json_object_get(p->body, "system");
+    struct buf text = {0};
+    if (system == NULL || json_is_null(system))
+        return;
+    if (read_texts(system, &text))
+        json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content",
+                                             buf_json(&text)));
+    else
+        params_fail(p, "system", "system must be a string or an array of text blocks");
+    mem_free(text.bytes);
+}
+
+json_t *anthropic_messages_of(struct params *p) {
+    const json_t *messages = NULL;
+    json_t *out = json_array(), *message;
+    size_t i;
+    param_array(p, "messages", &messages);
+    if (p->st == ST_OK && json_array_size(messages) == 0)
+        params_fail(p, "messages", "messages must be an array of at least one message");
+    read_system(p, out);
+    json_array_foreach ((json_t *)messages, i, message)
+        if (p->st != ST_OK || !read_message(p, i, message, out))
+            break;
+    return out;
+}
+
+json_t *anthropic_tools_of(struct params *p) {
+    const json_t *tools = NULL;
+    json_t *out = json_array(), *tool;
+    size_t i;
+    param_array(p, "tools", &tools);
+    json_array_foreach ((json_t *)tools, i, tool) {
+        const json_t *schema = json_object_get(tool, "input_schema");
+        if (!json_is_string(json_object_get(tool, "name")) || !json_is_object(schema)) {
+            params_fail(p, "tools", "tools[%zu] must have a name and an input_schema", i);
+            break;
+        }
+        json_t *function = json_pack("{s:s, s:s, s:O}", "name", text_of(tool, "name"),
+                                     "description", text_of(tool, "description"), "parameters",
+                                     schema);
+        json_array_append_new(out, json_pack("{s:s, s:o}", "type", "function", "function",
+                                             function));
+    }
+    return out;
+}

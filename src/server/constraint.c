@@ -1,0 +1,221 @@
+/* constraint.c: grammar matchers in the engine's terms.
+ *
+ * The choices of one request share a grammar. It is made on the HTTP thread and handed to the
+ * engine with the request; after that only the engine's thread touches it, so neither the grammar nor
+ * its count of holders needs a lock. */
+#include "server/constraint.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/grammar.h"
+#include "tokenizer/json_schema.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TRIGGER_MAX 64
+
+struct shared_grammar {
+    struct grammar *g;
+    const struct token_trie *trie;
+    char trigger[TRIGGER_MAX];
+    int n_holders;
+};
+
+struct constraint {
+    struct shared_grammar *shared;
+    struct grammar_matcher *matcher;
+    bool waiting; /* for the trigger */
+    bool broken;  /* what followed the trigger does not fit */
+    char tail[TRIGGER_MAX]; /* the end of the text while waiting */
+    size_t n_tail;
+};
+
+/* ---- the engine's functions ------------------------------------------------------------------ */
+
+static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
+    for (int32_t id = 0; id < trie->n_tokens; id++)
+        mask[id / 64] |= UINT64_C(1) << (id % 64);
+    for (size_t i = 0; i < trie->n_ends; i++)
+        mask[trie->ends[i] / 64] &= ~(UINT64_C(1) << (trie->ends[i] % 64));
+}
+
+static bool constraint_mask(void *state, uint64_t *mask) {
+    struct constraint *c = state;
+    const struct token_trie *trie = c->shared->trie;
+    const uint64_t *allowed;
+    if (c->broken)
+        return false;
+    if (c->waiting) {
+        fill_all_but_ends(trie, mask);
+        return true;
+    }
+    if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
+        return false;
+    memcpy(mask, allowed, div_up((size_t)trie->n_tokens, 64) * sizeof *mask);
+    return true;
+}
+
+/* Looks for the trigger's end byte by byte; what follows it in the same token is the grammar's. */
+static void watch_for_trigger(struct constraint *c, const char *bytes, size_t len) {
+    const char *trigger = c->shared->trigger;
+    size_t want = strlen(trigger);
+    for (size_t i = 0; i < len; i++) {
+        if (c->n_tail == want) {
+            memmove(c->tail, c->tail + 1, want - 1);
+            c->n_tail--;
+        }
+        c->tail[c->n_tail++] = bytes[i];
+        if (c->n_tail != want || memcmp(c->tail, trigger, want) != 0)
+            continue;
+        c->waiting = false;
+        for (i++; i < len && strchr(" \t\r\n", bytes[i]) != NULL; i++)
+            continue;
+        c->broken = i < len && !grammar_matcher_accept_bytes(c->matcher, bytes + i, len - i);
+        return;
+    }
+}
+
+static void constraint_accept(void *state, int32_t id) {
+    struct constraint *c = state;
+    if (!c->waiting) {
+        grammar_matcher_accept(c->matcher, id);
+        return;
+    }
+    struct gguf_str text = token_bytes(c->shared->trie->t, id, true);
+    watch_for_trigger(c, text.ptr, text.len);
+}
+
+static void constraint_free(void *state) {
+    struct constraint *c = state;
+    if (c == NULL)
+        return;
+    grammar_matcher_close(c->matcher);
+    if (--c->shared->n_holders == 0) {
+        grammar_close(c->shared->g);
+        mem_free(c->shared);
+    }
+    mem_free(c);
+}
+
+static void *constraint_clone(const void *state) {
+    const struct constraint *from = state;
+    struct constraint *c = mem_calloc(1, sizeof *c);
+    if (c == NULL)
+        return NULL;
+    *c = *from;
+    c->shared->n_holders++;
+    if (grammar_matcher_open(&c->matcher, c->shared->g, NULL) != ST_OK) {
+        c->matcher = NULL;
+        constraint_free(c);
+        return NULL;
+    }
+    grammar_matcher_copy(c->matcher, from->matcher);
+    return c;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static enum status open_shared(struct constraint *c, const char *gbnf, struct err *err) {
+    TRY(grammar_open(&c->shared->g, gbnf, strlen(gbnf), c->shared->trie, err));
+    return grammar_matcher_open(&c->matcher, c->shared->g, err);
+}
+
+enum status constraint_open(struct engine_constraint *out, const char *gbnf,
+                            const struct token_trie *trie, const char *trigger,
+                            struct err *err) {
+    struct constraint *c = mem_calloc(1, sizeof *c);
+    struct shared_grammar *shared = mem_calloc(1, sizeof *shared);
+    if (c == NULL || shared == NULL) {
+        mem_free(c);
+        mem_free(shared);
+        return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+    }
+    shared->trie = trie;
+    shared->n_holders = 1;
+    snprintf(shared->trigger, sizeof shared->trigger, "%s", trigger != NULL ? trigger : "");
+    c->shared = shared;
+    c->waiting = shared->trigger[0] != '\0';
+    enum status st = open_shared(c, gbnf, err);
+    if (st != ST_OK) {
+        constraint_free(c);
+        return st;
+    }
+    *out = (struct engine_constraint){.state = c,
+                                      .mask = constraint_mask,
+                                      .accept = constraint_accept,
+                                      .clone = constraint_clone,
+                                      .free = constraint_free};
+    return ST_OK;
+}
+
+/* ---- tool calls -------------------------------------------------------------------------------- */
+
+/* The JSON that calls one tool: {"name": ..., KEY: {...}}. */
+static json_t *call_schema(const json_t *function, const char *key) {
+    const json_t *parameters = json_object_get(function, "parameters");
+    json_t *arguments = json_is_object(parameters) ? json_deep_copy(parameters)
+                                                   : json_pack("{s:s}", "type", "object");
+    return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties",
+                     "name", "const", json_object_get(function, "name"), key, arguments,
+                     "required", "name", key, "additionalProperties", 0);
+}
+
+static enum status calls_schema(const json_t *tools, const char *only, const char *key,
+                                json_t **out, struct err *err) {
+    json_t *any = json_array(), *tool;
+    size_t i;
+    json_array_foreach ((json_t *)tools, i, tool) {
+        const json_t *function = json_object_get(tool, "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (name != NULL && (only == NULL || str_eq(name, only)))
+            json_array_append_new(any, call_schema(function, key));
+    }
+    if (json_array_size(any) == 0) {
+        json_decref(any);
+        return err_set(err, ST_BAD_INPUT, "tool_choice: there is no tool \"%s\" in tools",
+                       only != NULL ? only : "");
+    }
+    *out = json_pack("{s:o}", "anyOf", any);
+    return *out != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+}
+
+/* How a call's JSON is wrapped. */
+struct wrapping {
+    const char *key;             /* of the arguments */
+    const char *one, *with_more; /* a root over the schema's rule r0 */
+};
+
+static const struct wrapping *wrapping_of(enum chat_format format) {
+    static const struct wrapping hermes = {
+        "arguments", "root ::= wrapped-call\n", "root ::= wrapped-call (\"\\n\" wrapped-call)*\n"};
+    static const struct wrapping llama = {"parameters", "root ::= r0\n", "root ::= r0\n"};
+    return format == CHAT_HERMES ? &hermes : format == CHAT_LLAMA3 ? &llama : NULL;
+}
+
+enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
+                                 bool parallel, char **gbnf, struct err *err) {
+    static const char call_rule[] =
+        "wrapped-call ::= \"<tool_call>\\n\" r0 \"\\n</tool_call>\"\n";
+    const struct wrapping *w = wrapping_of(format);
+    json_t *schema;
+    char *rules;
+    if (w == NULL)
+        return err_set(err, ST_UNSUPPORTED, "calls in the format of %s cannot be enforced",
+                       chat_format_name(format));
+    TRY(calls_schema(tools, only, w->key, &schema, err));
+    enum status st = json_schema_to_gbnf(schema, &rules, err);
+    json_decref(schema);
+    if (st != ST_OK)
+        return st;
+    char *own_root = strstr(rules, "root ::= r0\n");
+    BUG_ON(own_root == NULL);
+    memcpy(own_root, "call", 4); /* the schema's own root makes room */
+    size_t size = strlen(rules) + 512;
+    *gbnf = mem_alloc(size);
+    if (*gbnf != NULL)
+        snprintf(*gbnf, size, "%s%s%s", parallel ? w->with_more : w->one,
+                 format == CHAT_HERMES ? call_rule : "", rules);
+    mem_free(rules);
+    return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+}

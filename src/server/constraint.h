@@ -1,0 +1,28 @@
+/* constraint.h: from what a request asks of the text's form to a constraint of the engine.
+ *
+ * A model that thinks first, or names the channel it writes to, is left alone until it begins to
+ * answer: until `trigger` was written. From there on the grammar rules. While it is waited
+ * for the model cannot end its turn. */
+#ifndef LOCKSTEP_SERVER_CONSTRAINT_H
+#define LOCKSTEP_SERVER_CONSTRAINT_H
+
+#include "base/status.h"
+#include "engine/engine.h"
+#include "tokenizer/chat_parse.h"
+#include "tokenizer/token_trie.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* *out is for one engine_request; free it with out->free(out->state) if the engine does not take
+ * it. trigger: NULL or "" for none; copied. trie must outlive it. */
+enum status constraint_open(struct engine_constraint *out, const char *gbnf,
+                            const struct token_trie *trie, const char *trigger, struct err *err);
+
+/* The grammar of one or more calls of tools (OpenAI's array), only of the one named `only` if not
+ * NULL. ST_UNSUPPORTED: calls of this format are made of control tokens, or are no JSON. The
+ * caller owns *gbnf (mem_free). */
+enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
+                                 bool parallel, char **gbnf, struct err *err);
+
+#endif

@@ -1,0 +1,428 @@
+/* generation.c: one request on its way through the engine.
+ *
+ * A generation has two holders: its owner, until generation_release(), and the engine, until the
+ * last on_done has returned. `lock` guards the number of holders and the engine's handle, which
+ * is valid until then, so that a client that hangs up may cancel at any time. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/constraint.h"
+#include "server/plain_tools.h"
+#include "server/service_internal.h"
+#include "tokenizer/json_schema.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+struct choice {
+    struct chat_parser *parser; /* NULL: the text is content as it is */
+    struct generation *g;
+    int index;
+    size_t n_calls;
+    bool failed;
+};
+
+struct generation {
+    pthread_mutex_t lock;
+    int n_holders;
+    struct engine_request_handle *handle; /* NULL: ended */
+    struct engine *engine;
+    const struct tokenizer *t; /* the engine's */
+
+    void (*on_event)(void *user, const struct service_event *ev);
+    void *user;
+    bool logprobs;
+    json_t *tools; /* a reference: the parsers look into it */
+    int n_choices;
+    struct choice choices[]; /* [n_choices] */
+};
+
+void service_request_init(struct service_request *r) {
+    *r = (struct service_request){.n_predict = -1, .n_choices = 1};
+    engine_sampling_init(&r->sampling);
+}
+
+/* ---- holders -------------------------------------------------------------------------------------- */
+
+static void generation_free(struct generation *g) {
+    for (int i = 0; i < g->n_choices; i++)
+        chat_parser_close(g->choices[i].parser);
+    json_decref(g->tools);
+    pthread_mutex_destroy(&g->lock);
+    mem_free(g);
+}
+
+static void drop(struct generation *g) {
+    pthread_mutex_lock(&g->lock);
+    int n = --g->n_holders;
+    pthread_mutex_unlock(&g->lock);
+    if (n == 0)
+        generation_free(g);
+}
+
+void generation_release(struct generation *g) {
+    if (g != NULL)
+        drop(g);
+}
+
+void generation_cancel(struct generation *g) {
+    pthread_mutex_lock(&g->lock);
+    if (g->handle != NULL)
+        engine_cancel(g->engine, g->handle);
+    pthread_mutex_unlock(&g->lock);
+}
+
+size_t generation_token_bytes(const struct generation *g, int32_t id, const char **bytes) {
+    struct gguf_str text = token_bytes(g->t, id, true);
+    *bytes = text.ptr;
+    return text.len;
+}
+
+/* ---- events, on the engine's thread ------------------------------------------------------------------ */
+
+static void make_call_id(char id[32]) {
+    unsigned char random[12];
+    char hex[2 * sizeof random + 1];
+    randombytes_buf(random, sizeof random);
+    snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, random, sizeof random));
+}
+
+static void on_chat_event(void *arg, const struct chat_event *from) {
+    static const enum service_event_kind kinds[] = {
+        [CHAT_CONTENT] = EVENT_CONTENT,       [CHAT_REASONING] = EVENT_REASONING,
+        [CHAT_CALL_BEGIN] = EVENT_CALL_BEGIN, [CHAT_ARGUMENTS] = EVENT_ARGUMENTS,
+        [CHAT_CALL_END] = EVENT_CALL_END};
+    struct choice *c = arg;
+    char id[32];
+    struct service_event ev = {.kind = kinds[from->kind],
+                               .choice = c->index,
+                               .text = from->text,
+                               .len = from->len,
+                               .call = from->call,
+                               .id = from->id,
+                               .generation = c->g};
+    if (from->kind == CHAT_CALL_BEGIN) {
+        c->n_calls++;
+        if (from->id == NULL || from->id[0] == '\0') {
+            make_call_id(id);
+            ev.id = id;
+        }
+    }
+    c->g->on_event(c->g->user, &ev);
+}
+
+static void on_token(void *user, const struct engine_token *t) {
+    struct generation *g = user;
+    struct choice *c = &g->choices[t->choice];
+    struct service_event ev = {.choice = t->choice, .text = t->text, .len = t->len, .token = t,
+                               .generation = g};
+    if (g->logprobs && !tokenizer_is_end(g->t, t->id)) {
+        ev.kind = EVENT_TOKEN;
+        g->on_event(g->user, &ev);
+    }
+    if (t->len == 0 || c->failed)
+        return;
+    if (c->parser != NULL) {
+        c->failed = chat_parser_put(c->parser, t->text, t->len, NULL) != ST_OK;
+    } else {
+        ev.kind = EVENT_CONTENT;
+        g->on_event(g->user, &ev);
+    }
+}
+
+static void on_embedding(void *user, const float *v, size_t n) {
+    struct generation *g = user;
+    const struct service_event ev = {.kind = EVENT_EMBEDDING, .vector = v, .n_embd = n};
+    g->on_event(g->user, &ev);
+}
+
+static enum service_finish finish_of(const struct choice *c, const struct engine_done *d) {
+    switch (d->stop) {
+    case ENGINE_STOP_LENGTH: return FINISH_LENGTH;
+    case ENGINE_STOP_CANCELLED: return FINISH_CANCELLED;
+    case ENGINE_STOP_ERROR: return FINISH_ERROR;
+    default: return c->n_calls > 0 ? FINISH_CALLS : FINISH_STOP;
+    }
+}
+
+static void on_done(void *user, const struct engine_done *d) {
+    struct generation *g = user;
+    struct choice *c = &g->choices[d->choice];
+    struct engine_done done = *d;
+    if (c->parser != NULL && !c->failed)
+        c->failed = chat_parser_end(c->parser, NULL) != ST_OK;
+    if (c->failed) {
+        done.stop = ENGINE_STOP_ERROR;
+        done.st = ST_NO_MEMORY;
+        done.error = "no memory for the answer";
+    }
+    struct service_event ev = {
+        .kind = EVENT_DONE, .choice = d->choice, .done = &done, .last = d->last};
+    ev.finish = finish_of(c, &done);
+    if (d->last) {
+        pthread_mutex_lock(&g->lock);
+        g->handle = NULL;
+        pthread_mutex_unlock(&g->lock);
+    }
+    g->on_event(g->user, &ev);
+    if (d->last)
+        drop(g);
+}
+
+/* ---- the prompt ------------------------------------------------------------------------------------- */
+
+struct prompt {
+    char *text; /* NULL if it was given as tokens */
+    size_t len;
+    int32_t *ids;
+    size_t n_ids;
+};
+
+static void prompt_free(struct prompt *p) {
+    mem_free(p->text);
+    mem_free(p->ids);
+}
+
+static const json_t *tools_of(const struct service_request *r) {
+    return r->tool_choice == TOOLS_NONE || json_array_size(r->tools) == 0 ? NULL : r->tools;
+}
+
+static enum status copy_ids(const struct service_request *r, struct prompt *p, struct err *err) {
+    p->ids = mem_calloc(r->n_ids + 1, sizeof *p->ids);
+    if (p->ids == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a prompt of %zu tokens", r->n_ids);
+    memcpy(p->ids, r->ids, r->n_ids * sizeof *p->ids);
+    p->n_ids = r->n_ids;
+    return ST_OK;
+}
+
+/* The template knows no tools, but the request has some. */
+static bool tools_are_plain(const struct model *m, const struct service_request *r) {
+    return m->style.format == CHAT_PLAIN && r->messages != NULL && tools_of(r) != NULL;
+}
+
+static struct chat_style style_of(const struct model *m, const struct service_request *r) {
+    struct chat_style style = m->style;
+    if (tools_are_plain(m, r))
+        style.format = CHAT_HERMES;
+    return style;
+}
+
+/* A call that cannot be enforced is asked for. */
+static json_t *messages_with_order(const struct service_request *r) {
+    char order[256];
+    if (r->tool_name != NULL)
+        snprintf(order, sizeof order, "Answer with a call of the function %s.", r->tool_name);
+    else
+        snprintf(order, sizeof order, "Answer with a call of one of the functions.");
+    return messages_with_system(r->messages, order);
+}
+
+static enum status render(const struct model *m, const struct service_request *r, bool order,
+                          struct prompt *p, struct err *err) {
+    bool plain = tools_are_plain(m, r);
+    json_t *changed = order   ? messages_with_order(r)
+                      : plain ? messages_with_tools(r->messages, r->tools)
+                              : NULL;
+    const struct chat_request request = {.messages = changed != NULL ? changed : r->messages,
+                                         .tools = plain ? NULL : tools_of(r),
+                                         .extra = r->extra,
+                                         .add_generation_prompt = true};
+    enum status st = chat_render(m->chat, &request, &p->text, &p->len, err);
+    json_decref(changed);
+    return st;
+}
+
+/* order: a call of a function is to be asked for in words. */
+static enum status prompt_make(const struct model *m, const struct service_request *r, bool order,
+                               struct prompt *p, struct err *err) {
+    const struct tokenizer *t = engine_tokenizer(m->engine);
+    if (r->ids != NULL)
+        return copy_ids(r, p, err);
+    if (r->messages == NULL)
+        return tokenize(t, r->prompt, r->prompt_len,
+                        TOKENIZE_BOS | (r->embed ? 0u : TOKENIZE_SPECIAL), &p->ids, &p->n_ids,
+                        err);
+    TRY(render(m, r, order, p, err));
+    /* The template writes the token that begins a text itself, where the model wants one. */
+    return tokenize(t, p->text, p->len, TOKENIZE_SPECIAL, &p->ids, &p->n_ids, err);
+}
+
+enum status service_prompt(struct service *s, const struct service_request *r, int32_t **ids,
+                           size_t *n_ids, struct err *err) {
+    struct model *m;
+    struct prompt p = {0};
+    TRY(service_borrow(s, &m, err));
+    enum status st = prompt_make(m, r, false, &p, err);
+    service_give_back(s);
+    if (st == ST_OK) {
+        *ids = p.ids;
+        *n_ids = p.n_ids;
+        p.ids = NULL;
+    }
+    prompt_free(&p);
+    return st;
+}
+
+/* ---- the constraint ----------------------------------------------------------------------------------- */
+
+/* The last `tag` in the text begins at this offset + 1; 0: none. */
+static size_t last_of(const struct prompt *p, const char *tag) {
+    size_t at = 0, n = strlen(tag);
+    for (size_t i = 0; n > 0 && i + n <= p->len; i++)
+        if (memcmp(p->text + i, tag, n) == 0)
+            at = i + 1;
+    return at;
+}
+
+/* What the model writes before its answer proper; "" if it answers at once. */
+static const char *trigger_of(const struct model *m, const struct prompt *p) {
+    if (p->text == NULL)
+        return "";
+    if (m->style.format == CHAT_HARMONY)
+        return "<|channel|>final<|message|>";
+    size_t begun = last_of(p, m->style.think_begin), ended = last_of(p, m->style.think_end);
+    return begun > ended ? m->style.think_end : "";
+}
+
+/* *gbnf is NULL for no constraint. *order: calls of this format cannot be enforced. */
+static enum status gbnf_of(const struct model *m, const struct service_request *r, char **gbnf,
+                           bool *order, struct err *err) {
+    *gbnf = NULL;
+    *order = false;
+    if (r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL) {
+        enum status st = constraint_tool_gbnf(style_of(m, r).format, r->tools, r->tool_name,
+                                              !r->one_call, gbnf, err);
+        *order = st == ST_UNSUPPORTED;
+        return *order ? ST_OK : st;
+    }
+    if (r->form == FORM_SCHEMA)
+        return json_schema_to_gbnf(r->schema, gbnf, err);
+    if (r->form == FORM_TEXT)
+        return ST_OK;
+    *gbnf = mem_strdup(r->form == FORM_JSON ? json_object_gbnf() : r->gbnf);
+    return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+}
+
+/* ---- submission --------------------------------------------------------------------------------------- */
+
+/* Whether the model's text has to be read, rather than passed on. */
+static bool needs_parser(const struct model *m, const struct service_request *r) {
+    return r->messages != NULL && !r->embed &&
+           (style_of(m, r).format != CHAT_PLAIN || m->style.think_end[0] != '\0');
+}
+
+static enum status open_parsers(struct generation *g, const struct model *m,
+                                const struct service_request *r, const struct prompt *p,
+                                struct err *err) {
+    for (int i = 0; i < g->n_choices; i++) {
+        struct choice *c = &g->choices[i];
+        *c = (struct choice){.g = g, .index = i};
+        const struct chat_parse_options options = {.style = style_of(m, r),
+                                                   .prompt = p->text,
+                                                   .prompt_len = p->len,
+                                                   .tools = g->tools,
+                                                   .on_event = on_chat_event,
+                                                   .arg = c};
+        if (needs_parser(m, r))
+            TRY(chat_parser_open(&c->parser, &options, err));
+    }
+    return ST_OK;
+}
+
+static enum status generation_new(struct generation **out, const struct model *m,
+                                  const struct service_request *r, const struct prompt *p,
+                                  struct err *err) {
+    size_t n = (size_t)MAX(r->n_choices, 1);
+    struct generation *g = mem_calloc(1, sizeof *g + n * sizeof *g->choices);
+    if (g == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a request");
+    pthread_mutex_init(&g->lock, NULL);
+    g->n_holders = 2;
+    g->engine = m->engine;
+    g->t = engine_tokenizer(m->engine);
+    g->on_event = r->on_event;
+    g->user = r->user;
+    g->logprobs = r->logprobs;
+    g->n_choices = (int)n;
+    g->tools = json_incref((json_t *)tools_of(r));
+    enum status st = open_parsers(g, m, r, p, err);
+    if (st != ST_OK) {
+        generation_free(g);
+        return st;
+    }
+    *out = g;
+    return ST_OK;
+}
+
+static enum status submit(const struct model *m, const struct service_request *r,
+                          const struct prompt *p, const struct engine_constraint *constraint,
+                          struct generation *g, struct err *err) {
+    struct engine_request er;
+    engine_request_init(&er);
+    er.ids = p->ids;
+    er.n_ids = p->n_ids;
+    er.n_choices = r->n_choices;
+    er.n_predict = r->n_predict;
+    er.ignore_end = r->ignore_end;
+    er.special = needs_parser(m, r);
+    er.sampling = r->sampling;
+    er.stops = r->stops;
+    er.n_stops = r->n_stops;
+    er.logprobs = r->logprobs;
+    er.n_top = r->n_top;
+    er.constraint = *constraint;
+    er.client = r->client;
+    er.embed = r->embed;
+    er.embed_last = r->embed_last;
+    er.on_embedding = on_embedding;
+    er.on_token = on_token;
+    er.on_done = on_done;
+    er.user = g;
+    pthread_mutex_lock(&g->lock);
+    enum status st = engine_submit(m->engine, &er, &g->handle, err);
+    pthread_mutex_unlock(&g->lock);
+    return st;
+}
+
+static enum status generate_with(const struct model *m, const struct service_request *r,
+                                 const struct prompt *p, const char *gbnf,
+                                 struct generation **out, struct err *err) {
+    struct engine_constraint constraint = {0};
+    struct generation *g = NULL;
+    if (gbnf != NULL)
+        TRY(constraint_open(&constraint, gbnf, m->trie, trigger_of(m, p), err));
+    enum status st = generation_new(&g, m, r, p, err);
+    if (st == ST_OK) {
+        *out = g; /* before an event may come */
+        st = submit(m, r, p, &constraint, g, err);
+    }
+    if (st == ST_OK)
+        return ST_OK;
+    *out = NULL;
+    if (g != NULL)
+        generation_free(g);
+    if (constraint.free != NULL)
+        constraint.free(constraint.state);
+    return st;
+}
+
+enum status service_generate(struct service *s, const struct service_request *r,
+                             struct generation **out, struct err *err) {
+    struct model *m;
+    struct prompt p = {0};
+    struct generation *g = NULL;
+    char *gbnf = NULL;
+    bool order;
+    TRY(service_borrow(s, &m, err));
+    enum status st = gbnf_of(m, r, &gbnf, &order, err);
+    if (st == ST_OK)
+        st = prompt_make(m, r, order, &p, err);
+    if (st == ST_OK)
+        st = generate_with(m, r, &p, gbnf, out != NULL ? out : &g, err);
+    service_give_back(s);
+    if (st == ST_OK && out == NULL)
+        generation_release(g);
+    mem_free(gbnf);
+    prompt_free(&p);
+    return st;
+}

@@ -1,0 +1,702 @@
+/* A request's life: libmicrohttpd's thread receives it and calls the handler; if the handler keeps
+ * it, the connection is suspended until a reply or a piece of a stream is there. A request has two
+ * holders, its owner (until it ends it) and the connection (until libmicrohttpd says completed);
+ * the last one frees it.
+ *
+ * libmicrohttpd does not look at suspended connections, so a watcher thread polls them for
+ * clients that hang up: what they asked for need not be computed.
+ *
+ * Locks: server.lock guards the list of requests; request.lock guards a request's state. server.lock
+ * may be held when request.lock is taken, never the other way round. */
+#include "server/http.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define KEY_HASH_BYTES 32
+#define MAX_OUT_HEADERS 16
+#define WATCH_MS 200
+
+enum phase {
+    PHASE_BODY,    /* the body is arriving */
+    PHASE_HANDLED, /* the handler has it */
+    PHASE_REPLY,   /* one body is ready */
+    PHASE_STREAM,
+};
+
+struct http_request {
+    struct http_server *server;
+    struct http_request *prev, *next; /* server.lock */
+    struct MHD_Connection *connection;
+    char *method, *path;
+    char *body;
+    size_t body_len, body_cap;
+    bool too_large;
+
+    pthread_mutex_t lock; /* guards all below */
+    enum phase phase;
+    bool suspended; /* the connection waits for us */
+    bool queued;    /* a response was given to libmicrohttpd */
+    bool ended;     /* its owner is done with it */
+    bool completed; /* libmicrohttpd is done with it */
+    bool gone;      /* the client hung up, or was cut off */
+    bool watched;   /* the watcher is telling its owner: not to be freed meanwhile */
+    void (*on_gone)(void *user);
+    void *on_gone_user;
+    void (*release)(void *user);
+    void *release_user;
+    int status;
+    struct {
+        char *name, *value;
+    } headers[MAX_OUT_HEADERS];
+    size_t n_headers;
+    char *out; /* the reply's body, or what the stream's client has not read */
+    size_t out_begin, out_len, out_cap;
+};
+
+struct http_server {
+    struct http_config cfg;
+    char *host, *cors_origin, *tls_cert, *tls_key; /* owned; the latter two are the files' texts */
+    unsigned char (*keys)[KEY_HASH_BYTES];         /* hashes of the API keys */
+    size_t n_keys;
+    struct MHD_Daemon *daemon;
+    int port;
+    pthread_t watcher;
+    bool watching;
+    atomic_bool stop, draining; /* relaxed: looked at again soon */
+    pthread_mutex_t lock;
+    struct http_request *requests; /* handled and not yet freed */
+    int n_requests;
+};
+
+void http_config_init(struct http_config *cfg) {
+    *cfg = (struct http_config){
+        .host = "127.0.0.1",
+        .max_body_bytes = (size_t)32 << 20,
+        .max_unread_bytes = (size_t)1 << 20,
+        .max_connections = 512,
+        .idle_s = 60,
+    };
+}
+
+int http_port(const struct http_server *s) {
+    return s->port;
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static void request_free(struct http_request *r) {
+    struct http_server *s = r->server;
+    pthread_mutex_lock(&s->lock);
+    if (r->prev != NULL)
+        r->prev->next = r->next;
+    else
+        s->requests = r->next;
+    if (r->next != NULL)
+        r->next->prev = r->prev;
+    pthread_mutex_unlock(&s->lock);
+    if (r->release != NULL)
+        r->release(r->release_user);
+    for (size_t i = 0; i < r->n_headers; i++) {
+        mem_free(r->headers[i].name);
+        mem_free(r->headers[i].value);
+    }
+    pthread_mutex_destroy(&r->lock);
+    mem_free(r->method);
+    mem_free(r->path);
+    mem_free(r->body);
+    mem_free(r->out);
+    mem_free(r);
+    /* Last of all: who waits for the requests to end may then take everything down. */
+    pthread_mutex_lock(&s->lock);
+    s->n_requests--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static struct http_request *request_new(struct http_server *s, struct MHD_Connection *c,
+                                        const char *method, const char *path) {
+    struct http_request *r = mem_calloc(1, sizeof *r);
+    if (r == NULL)
+        return NULL;
+    r->server = s;
+    r->connection = c;
+    r->method = mem_strdup(method);
+    r->path = mem_strdup(path);
+    r->body = mem_calloc(1, 1);
+    pthread_mutex_init(&r->lock, NULL);
+    pthread_mutex_lock(&s->lock);
+    r->next = s->requests;
+    if (s->requests != NULL)
+        s->requests->prev = r;
+    s->requests = r;
+    s->n_requests++;
+    pthread_mutex_unlock(&s->lock);
+    if (r->method == NULL || r->path == NULL || r->body == NULL) {
+        request_free(r);
+        return NULL;
+    }
+    return r;
+}
+
+/* With r->lock held: lets libmicrohttpd look at the connection again. */
+static void wake(struct http_request *r) {
+    if (r->suspended) {
+        r->suspended = false;
+        MHD_resume_connection(r->connection);
+    }
+}
+
+/* The client is gone: tells the owner, once, without holding the lock. */
+static void tell_gone(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    void (*on_gone)(void *) = r->ended ? NULL : r->on_gone;
+    void *user = r->on_gone_user;
+    r->on_gone = NULL;
+    r->gone = true;
+    pthread_mutex_unlock(&r->lock);
+    if (on_gone != NULL)
+        on_gone(user);
+}
+
+/* With r->lock held; unlocks, and frees if both holders are done. */
+static void unlock_or_free(struct http_request *r) {
+    bool over = r->ended && r->completed && !r->watched;
+    pthread_mutex_unlock(&r->lock);
+    if (over)
+        request_free(r);
+}
+
+const char *http_method(const struct http_request *r) {
+    return r->method;
+}
+
+const char *http_path(const struct http_request *r) {
+    return r->path;
+}
+
+const char *http_header(const struct http_request *r, const char *name) {
+    return MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, name);
+}
+
+const char *http_query(const struct http_request *r, const char *name) {
+    return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+const char *http_body(const struct http_request *r, size_t *len) {
+    if (len != NULL)
+        *len = r->body_len;
+    return r->body;
+}
+
+/* The key that the client shows, NULL if none. */
+static const char *shown_key(const struct http_request *r) {
+    const char *bearer = http_header(r, "Authorization");
+    if (bearer != NULL && strncasecmp(bearer, "Bearer ", 7) == 0)
+        return bearer + 7;
+    return http_header(r, "x-api-key");
+}
+
+unsigned long long http_client(const struct http_request *r) {
+    unsigned char hash[16];
+    unsigned long long id;
+    const char *key = shown_key(r);
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const void *text = key;
+    size_t len = key != NULL ? strlen(key) : 0;
+    if (key == NULL && info != NULL && info->client_addr->sa_family == AF_INET6) {
+        text = &((const struct sockaddr_in6 *)(const void *)info->client_addr)->sin6_addr;
+        len = sizeof(struct in6_addr);
+    } else if (key == NULL && info != NULL) {
+        text = &((const struct sockaddr_in *)(const void *)info->client_addr)->sin_addr;
+        len = sizeof(struct in_addr);
+    }
+    crypto_generichash(hash, sizeof hash, text, len, NULL, 0);
+    memcpy(&id, hash, sizeof id);
+    return id;
+}
+
+void http_set_header(struct http_request *r, const char *name, const char *value) {
+    pthread_mutex_lock(&r->lock);
+    if (r->n_headers < MAX_OUT_HEADERS) {
+        char *n = mem_strdup(name), *v = mem_strdup(value);
+        if (n != NULL && v != NULL) {
+            r->headers[r->n_headers].name = n;
+            r->headers[r->n_headers++].value = v;
+        } else {
+            mem_free(n);
+            mem_free(v);
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *user) {
+    pthread_mutex_lock(&r->lock);
+    bool late = r->gone;
+    r->on_gone = late ? NULL : on_gone;
+    r->on_gone_user = user;
+    pthread_mutex_unlock(&r->lock);
+    if (late && on_gone != NULL)
+        on_gone(user);
+}
+
+void http_set_release(struct http_request *r, void (*release)(void *user), void *user) {
+    pthread_mutex_lock(&r->lock);
+    r->release = release;
+    r->release_user = user;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* With r->lock held. False when there is no memory. */
+static bool out_append(struct http_request *r, const void *data, size_t len) {
+    if (r->out_begin != 0 && r->out_begin == r->out_len)
+        r->out_begin = r->out_len = 0;
+    if (r->out_len + len > r->out_cap) {
+        size_t unread = r->out_len - r->out_begin;
+        size_t cap = MAX(unread + len, r->out_cap * 2);
+        char *p = mem_alloc(cap);
+        if (p == NULL)
+            return false;
+        if (unread != 0)
+            memcpy(p, r->out + r->out_begin, unread);
+        mem_free(r->out);
+        r->out = p;
+        r->out_cap = cap;
+        r->out_begin = 0;
+        r->out_len = unread;
+    }
+    if (len != 0)
+        memcpy(r->out + r->out_len, data, len);
+    r->out_len += len;
+    return true;
+}
+
+void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
+                size_t len) {
+    http_set_header(r, "Content-Type", content_type);
+    pthread_mutex_lock(&r->lock);
+    r->status = status;
+    if (!out_append(r, body, len))
+        r->status = 500;
+    r->phase = PHASE_REPLY;
+    r->ended = true;
+    wake(r);
+    unlock_or_free(r);
+}
+
+void http_stream_begin(struct http_request *r, int status, const char *content_type) {
+    http_set_header(r, "Content-Type", content_type);
+    http_set_header(r, "Cache-Control", "no-cache");
+    http_set_header(r, "X-Accel-Buffering", "no");
+    pthread_mutex_lock(&r->lock);
+    r->status = status;
+    r->phase = PHASE_STREAM;
+    wake(r);
+    pthread_mutex_unlock(&r->lock);
+}
+
+enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
+    pthread_mutex_lock(&r->lock);
+    size_t unread = r->out_len - r->out_begin;
+    if (!r->gone && (unread + len > r->server->cfg.max_unread_bytes || !out_append(r, data, len)))
+        r->gone = true; /* reads too slowly: cut off */
+    wake(r);
+    enum status st = r->gone ? ST_CANCELLED : ST_OK;
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+void http_stream_end(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->ended = true;
+    wake(r);
+    unlock_or_free(r);
+}
+
+/* ---- responses, on libmicrohttpd's thread -------------------------------------------------- */
+
+static void add_headers(const struct http_request *r, struct MHD_Response *response) {
+    for (size_t i = 0; i < r->n_headers; i++)
+        MHD_add_response_header(response, r->headers[i].name, r->headers[i].value);
+    const char *origin = r->server->cors_origin;
+    if (origin == NULL)
+        return;
+    MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Headers", "*, Authorization");
+}
+
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
+    struct http_request *r = cls;
+    (void)pos;
+    pthread_mutex_lock(&r->lock);
+    size_t n = MIN(max, r->out_len - r->out_begin);
+    ssize_t result = (ssize_t)n;
+    if (r->gone) {
+        result = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (n != 0) {
+        memcpy(buf, r->out + r->out_begin, n);
+        r->out_begin += n;
+    } else if (r->ended) {
+        result = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        r->suspended = true;
+        MHD_suspend_connection(r->connection);
+        result = 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+    return result;
+}
+
+/* With r->lock held: gives libmicrohttpd what is ready, or waits for it. */
+static enum MHD_Result respond(struct http_request *r) {
+    if (r->gone && r->phase != PHASE_REPLY)
+        return MHD_NO;
+    if (r->phase == PHASE_HANDLED) {
+        r->suspended = true;
+        MHD_suspend_connection(r->connection);
+        return MHD_YES;
+    }
+    struct MHD_Response *response =
+        r->phase == PHASE_REPLY
+            ? MHD_create_response_from_buffer(r->out_len - r->out_begin, r->out + r->out_begin,
+                                              MHD_RESPMEM_MUST_COPY)
+            : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL);
+    if (response == NULL)
+        return MHD_NO;
+    add_headers(r, response);
+    r->queued = true;
+    enum MHD_Result result =
+        MHD_queue_response(r->connection, (unsigned)r->status, response);
+    MHD_destroy_response(response);
+    return result;
+}
+
+/* ---- receiving ----------------------------------------------------------------------------- */
+
+static void fail(struct http_request *r, int status, const char *sentence) {
+    const struct http_config *cfg = &r->server->cfg;
+    if (cfg->fail != NULL) {
+        cfg->fail(cfg->user, r, status, sentence);
+        return;
+    }
+    char text[256];
+    int n = snprintf(text, sizeof text, "{\"error\": \"%s\"}\n", sentence);
+    http_reply(r, status, "application/json", text, (size_t)n);
+}
+
+static bool key_is_good(const struct http_request *r) {
+    const struct http_server *s = r->server;
+    const char *key = shown_key(r);
+    unsigned char hash[KEY_HASH_BYTES];
+    bool good = false;
+    if (key == NULL)
+        return false;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)key, strlen(key), NULL, 0);
+    for (size_t i = 0; i < s->n_keys; i++) /* all of them: the time tells nothing */
+        good |= sodium_memcmp(hash, s->keys[i], sizeof hash) == 0;
+    return good;
+}
+
+/* The body is complete: one of the server's own answers, or the handler. */
+static void dispatch(struct http_request *r) {
+    struct http_server *s = r->server;
+    r->phase = PHASE_HANDLED;
+    if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
+        http_reply(r, 204, "text/plain", "", 0);
+    else if (s->n_keys != 0 && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)) &&
+             !key_is_good(r))
+        fail(r, 401, "an API key is needed: Authorization: Bearer KEY");
+    else if (r->too_large)
+        fail(r, 413, "the request's body is too large");
+    else if (atomic_load_explicit(&s->draining, memory_order_relaxed))
+        fail(r, 503, "the server is shutting down");
+    else
+        s->cfg.handle(s->cfg.user, r);
+}
+
+static void receive(struct http_request *r, const char *data, size_t len) {
+    if (r->too_large || len > r->server->cfg.max_body_bytes - r->body_len) {
+        r->too_large = true; /* read on and forget, so that the client can read the answer */
+        return;
+    }
+    if (r->body_len + len + 1 > r->body_cap) {
+        size_t cap = MAX(r->body_len + len + 1, r->body_cap * 2);
+        char *p = mem_realloc(r->body, cap);
+        if (p == NULL) {
+            r->too_large = true;
+            return;
+        }
+        r->body = p;
+        r->body_cap = cap;
+    }
+    memcpy(r->body + r->body_len, data, len);
+    r->body_len += len;
+    r->body[r->body_len] = '\0';
+}
+
+static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char *url,
+                                 const char *method, const char *version, const char *data,
+                                 size_t *data_len, void **con_cls) {
+    (void)version;
+    struct http_request *r = *con_cls;
+    if (r == NULL) {
+        *con_cls = r = request_new(cls, c, method, url);
+        return r != NULL ? MHD_YES : MHD_NO;
+    }
+    if (*data_len != 0) {
+        receive(r, data, *data_len);
+        *data_len = 0;
+        return MHD_YES;
+    }
+    if (r->phase == PHASE_BODY)
+        dispatch(r);
+    pthread_mutex_lock(&r->lock);
+    enum MHD_Result result = r->queued ? MHD_YES : respond(r);
+    pthread_mutex_unlock(&r->lock);
+    return result;
+}
+
+static void on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
+                         enum MHD_RequestTerminationCode why) {
+    (void)cls;
+    (void)c;
+    (void)why;
+    struct http_request *r = *con_cls;
+    if (r == NULL)
+        return;
+    *con_cls = NULL;
+    if (r->phase == PHASE_BODY) /* never came to a handler */
+        r->ended = true;
+    tell_gone(r);
+    pthread_mutex_lock(&r->lock);
+    r->completed = true;
+    unlock_or_free(r);
+}
+
+/* ---- clients that hang up ------------------------------------------------------------------ */
+
+static bool has_hung_up(struct http_request *r) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info == NULL)
+        return false;
+    struct pollfd p = {.fd = info->connect_fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+/* One request that waits and whose client has gone, marked as such; NULL if there is none. */
+static struct http_request *find_gone(struct http_server *s) {
+    struct http_request *found = NULL;
+    pthread_mutex_lock(&s->lock);
+    for (struct http_request *r = s->requests; r != NULL && found == NULL; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        if (r->suspended && !r->ended && !r->gone && has_hung_up(r)) {
+            r->gone = r->watched = true;
+            found = r;
+        }
+        pthread_mutex_unlock(&r->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return found;
+}
+
+static void *watch(void *cls) {
+    struct http_server *s = cls;
+    while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
+        struct http_request *r;
+        while ((r = find_gone(s)) != NULL) {
+            tell_gone(r);
+            pthread_mutex_lock(&r->lock);
+            r->watched = false;
+            wake(r);
+            unlock_or_free(r);
+        }
+        usleep(WATCH_MS * 1000);
+    }
+    return NULL;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------- */
+
+static enum status read_text(const char *path, char **out, struct err *err) {
+    FILE *f = fopen(path, "rb");
+    struct stat st;
+    if (f == NULL || fstat(fileno(f), &st) != 0 || st.st_size > 1 << 20) {
+        if (f != NULL)
+            fclose(f);
+        return err_set(err, ST_IO, "%s: cannot be read: %s", path, strerror(errno));
+    }
+    char *text = mem_calloc((size_t)st.st_size + 1, 1);
+    size_t n = text != NULL ? fread(text, 1, (size_t)st.st_size, f) : 0;
+    fclose(f);
+    if (text == NULL || n != (size_t)st.st_size) {
+        mem_free(text);
+        return err_set(err, ST_IO, "%s: cannot be read", path);
+    }
+    *out = text;
+    return ST_OK;
+}
+
+static enum status listen_on(struct http_server *s, int *fd_out, struct err *err) {
+    char port[16];
+    snprintf(port, sizeof port, "%d", s->cfg.port);
+    struct addrinfo *list = NULL;
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    int rc = getaddrinfo(s->host, port, &hints, &list);
+    if (rc != 0)
+        return err_set(err, ST_BAD_INPUT, "%s: %s", s->host, gai_strerror(rc));
+    int fd = -1, why = 0;
+    for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
+        int yes = 1;
+        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd < 0)
+            continue;
+        setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 128) != 0) {
+            why = errno;
+            close(fd);
+            fd = -1;
+        }
+    }
+    freeaddrinfo(list);
+    if (fd < 0)
+        return err_set(err, ST_IO, "cannot listen on %s port %d: %s", s->host, s->cfg.port,
+                       strerror(why));
+    struct sockaddr_storage at;
+    socklen_t len = sizeof at;
+    getsockname(fd, (struct sockaddr *)&at, &len);
+    s->port = ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                             : ((struct sockaddr_in *)&at)->sin_port);
+    *fd_out = fd;
+    return ST_OK;
+}
+
+static enum status hash_keys(struct http_server *s, struct err *err) {
+    s->keys = mem_calloc(s->cfg.n_api_keys, sizeof *s->keys);
+    if (s->keys == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for API keys");
+    s->n_keys = s->cfg.n_api_keys;
+    for (size_t i = 0; i < s->n_keys; i++)
+        crypto_generichash(s->keys[i], KEY_HASH_BYTES, (const unsigned char *)s->cfg.api_keys[i],
+                           strlen(s->cfg.api_keys[i]), NULL, 0);
+    return ST_OK;
+}
+
+static enum status start_daemon(struct http_server *s, int fd, struct err *err) {
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL},
+                                   {MHD_OPTION_HTTPS_MEM_KEY, 0, s->tls_key},
+                                   {MHD_OPTION_END, 0, NULL}};
+    unsigned flags = MHD_USE_AUTO_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME;
+    if (s->tls_cert != NULL) {
+        tls[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert};
+        flags |= MHD_USE_TLS;
+    }
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)s->cfg.idle_s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
+        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    if (s->daemon != NULL)
+        return ST_OK;
+    close(fd);
+    return err_set(err, ST_IO, "the HTTP server does not start%s",
+                   s->tls_cert != NULL ? ": are certificate and key good PEM files that belong "
+                                         "together?"
+                                       : "");
+}
+
+static enum status open_parts(struct http_server *s, struct err *err) {
+    const struct http_config *cfg = &s->cfg;
+    int fd = -1;
+    if ((cfg->tls_cert_path == NULL) != (cfg->tls_key_path == NULL))
+        return err_set(err, ST_BAD_INPUT, "TLS needs both a certificate and a key");
+    if (cfg->tls_cert_path != NULL) {
+        TRY(read_text(cfg->tls_cert_path, &s->tls_cert, err));
+        TRY(read_text(cfg->tls_key_path, &s->tls_key, err));
+    }
+    s->host = mem_strdup(cfg->host);
+    s->cors_origin = cfg->cors_origin != NULL ? mem_strdup(cfg->cors_origin) : NULL;
+    if (s->host == NULL || (cfg->cors_origin != NULL && s->cors_origin == NULL))
+        return err_set(err, ST_NO_MEMORY, "no memory for an HTTP server");
+    TRY(hash_keys(s, err));
+    TRY(listen_on(s, &fd, err));
+    TRY(start_daemon(s, fd, err));
+    if (pthread_create(&s->watcher, NULL, watch, s) != 0)
+        return err_set(err, ST_NO_MEMORY, "no thread for an HTTP server");
+    s->watching = true;
+    return ST_OK;
+}
+
+enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err) {
+    if (sodium_init() < 0)
+        return err_set(err, ST_IO, "libsodium does not start");
+    struct http_server *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for an HTTP server");
+    s->cfg = *cfg;
+    pthread_mutex_init(&s->lock, NULL);
+    enum status st = open_parts(s, err);
+    if (st != ST_OK) {
+        http_close(s);
+        return st;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+static int n_running(struct http_server *s) {
+    pthread_mutex_lock(&s->lock);
+    int n = s->n_requests;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+bool http_drain(struct http_server *s, int wait_ms) {
+    atomic_store_explicit(&s->draining, true, memory_order_relaxed);
+    for (int ms = 0; ms < wait_ms && n_running(s) != 0; ms += 10)
+        usleep(10000);
+    return n_running(s) == 0;
+}
+
+void http_close(struct http_server *s) {
+    if (s == NULL)
+        return;
+    atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+    if (s->watching)
+        pthread_join(s->watcher, NULL);
+    /* libmicrohttpd cannot stop while connections are suspended. */
+    pthread_mutex_lock(&s->lock);
+    for (struct http_request *r = s->requests; r != NULL; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        r->gone = true;
+        wake(r);
+        pthread_mutex_unlock(&r->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (s->daemon != NULL)
+        MHD_stop_daemon(s->daemon);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s->host);
+    mem_free(s->cors_origin);
+    mem_free(s->tls_cert);
+    mem_free(s->tls_key);
+    mem_free(s->keys);
+    mem_free(s);
+}

@@ -1,0 +1,82 @@
+/* http.h: an HTTP/1.1 server on libmicrohttpd. Knows nothing of language models.
+ *
+ * A handler gets each request once its body is complete, on the server's thread, and must not block:
+ * it replies at once, or keeps the request and replies later from any thread; a reply is one
+ * body, or a stream of pieces. Exactly one of http_reply() and http_stream_end() ends a request, after
+ * which it is gone.
+ *
+ * Limits: bodies over max_body_bytes get 413 while they arrive; headers are bounded by
+ * libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
+ * yet is bounded by max_unread_bytes: beyond it http_stream_write() says ST_CANCELLED, as it does
+ * when the client has gone. */
+#ifndef LOCKSTEP_SERVER_HTTP_H
+#define LOCKSTEP_SERVER_HTTP_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct http_server;
+struct http_request;
+
+struct http_config {
+    const char *host; /* address or name; default 127.0.0.1 */
+    int port;         /* 0: any free one */
+    const char *tls_cert_path, *tls_key_path; /* PEM files; both or none */
+    const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
+    size_t n_api_keys;           /* 0: everybody may */
+    bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
+    const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
+    size_t max_body_bytes;   /* default 32 MiB */
+    size_t max_unread_bytes; /* default 1 MiB */
+    int max_connections;     /* default 512 */
+    int idle_s;              /* default 60 */
+
+    void (*handle)(void *user, struct http_request *r);
+    /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
+     * http_reply_text(). NULL: {"error": "..."}. */
+    void (*fail)(void *user, struct http_request *r, int status, const char *sentence);
+    void *user;
+};
+void http_config_init(struct http_config *cfg);
+
+/* Listens and serves on a thread of its own. ST_IO with the reason (port taken, bad certificate). */
+enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err);
+/* Refuses new requests with 503 and waits until the running ones have ended, at most wait_ms. True if
+ * all ended. */
+bool http_drain(struct http_server *s, int wait_ms);
+/* Cuts what still runs. Every request kept by a handler must have been ended first (http_drain), or its
+ * owner must be told by its on_gone. NULL is fine. */
+void http_close(struct http_server *s);
+int http_port(const struct http_server *s);
+
+/* ---- a request: valid until it is ended --------------------------------------------------- */
+
+const char *http_method(const struct http_request *r);
+const char *http_path(const struct http_request *r);
+/* NULL if absent; names in any case. */
+const char *http_header(const struct http_request *r, const char *name);
+const char *http_query(const struct http_request *r, const char *name);
+const char *http_body(const struct http_request *r, size_t *len); /* NUL-terminated too */
+/* The client's address without the port, or its API key's hash: whose turn it is. */
+unsigned long long http_client(const struct http_request *r);
+
+/* Before the reply. Both copied. */
+void http_set_header(struct http_request *r, const char *name, const char *value);
+/* The whole answer; body is copied. */
+void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
+                size_t len);
+
+/* A stream: begin, pieces from any one thread at a time, end. on_gone (may be NULL) is called at most once, on the
+ * server's thread, when the client has gone before the end; the request stays valid until
+ * http_stream_end(), which is still due. It works for a request kept for http_reply(), too. */
+void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *user);
+/* release is called once, from any thread, when the request is ended and its connection is done with it: nothing
+ * calls on_gone any more, and what its owner kept for it may be freed. */
+void http_set_release(struct http_request *r, void (*release)(void *user), void *user);
+void http_stream_begin(struct http_request *r, int status, const char *content_type);
+enum status http_stream_write(struct http_request *r, const void *data, size_t len);
+void http_stream_end(struct http_request *r);
+
+#endif

@@ -1,0 +1,191 @@
+/* misc.c: what is lockstep's own: tokens, health, metrics, a page for people. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/dialects.h"
+#include "server/openai.h"
+#include "server/prompts.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- /tokenize, /detokenize ------------------------------------------------------------------------------- */
+
+static void send_tokens(struct http_request *http, const int32_t *ids, size_t n) {
+    json_t *tokens = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(tokens, json_integer(ids[i]));
+    reply_json(http, 200, json_pack("{s:o, s:I}", "tokens", tokens, "count", (json_int_t)n));
+}
+
+static void tokenize_body(struct service *s, struct http_request *http, struct params *p) {
+    const char *content = NULL;
+    bool add_special = false, parse_special = true;
+    int32_t *ids;
+    size_t n;
+    param_text(p, "content", &content);
+    param_bool(p, "add_special", &add_special);
+    param_bool(p, "parse_special", &parse_special);
+    if (p->st == ST_OK && content == NULL)
+        params_fail(p, "content", "content is missing: the text to tokenize");
+    if (p->st == ST_OK)
+        p->st = service_tokenize(s, content, strlen(content), add_special, parse_special, &ids,
+                                 &n, &p->err);
+    if (p->st != ST_OK) {
+        openai_refuse(http, p);
+        return;
+    }
+    send_tokens(http, ids, n);
+    mem_free(ids);
+}
+
+static void detokenize_body(struct service *s, struct http_request *http, struct params *p) {
+    struct prompts tokens = {0};
+    char *text;
+    size_t len;
+    param_prompts(p, "tokens", 1, &tokens);
+    if (p->st == ST_OK && tokens.list[0].ids == NULL)
+        params_fail(p, "tokens", "tokens must be an array of token ids");
+    if (p->st == ST_OK)
+        p->st = service_detokenize(s, tokens.list[0].ids, tokens.list[0].n_ids, &text, &len,
+                                   &p->err);
+    prompts_deinit(&tokens);
+    if (p->st != ST_OK) {
+        openai_refuse(http, p);
+        return;
+    }
+    reply_json(http, 200, json_pack("{s:o}", "content", bytes_json(text, len)));
+    mem_free(text);
+}
+
+static void with_body(struct service *s, struct http_request *http,
+                      void (*go)(struct service *, struct http_request *, struct params *)) {
+    struct params p;
+    size_t len;
+    const char *body = http_body(http, &len);
+    if (params_init(&p, body, len))
+        go(s, http, &p);
+    else
+        openai_refuse(http, &p);
+    params_deinit(&p);
+}
+
+static void handle_tokenize(struct service *s, struct http_request *http) {
+    with_body(s, http, tokenize_body);
+}
+
+static void handle_detokenize(struct service *s, struct http_request *http) {
+    with_body(s, http, detokenize_body);
+}
+
+/* ---- /health ------------------------------------------------------------------------------------------------ */
+
+static void health(struct service *s, struct http_request *http) {
+    struct engine_stats stats;
+    service_stats(s, &stats);
+    if (stats.healthy)
+        reply_json(http, 200,
+                   json_pack("{s:s, s:i, s:i}", "status", "ok", "running", stats.running,
+                             "queued", stats.queued));
+    else
+        reply_json(http, 503,
+                   json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
+}
+
+/* ---- /metrics, in the text format of Prometheus ---------------------------------------------------------------- */
+
+__attribute__((format(printf, 2, 3))) static void put(struct buf *t, const char *fmt, ...) {
+    char line[256];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(line, sizeof line, fmt, ap);
+    va_end(ap);
+    buf_add(t, line, (size_t)MIN(n, (int)sizeof line - 1));
+}
+
+static void number(struct buf *t, const char *name, const char *type, const char *help,
+                   double value) {
+    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
+    put(t, "lockstep_%s %.17g\n", name, value);
+}
+
+static void histogram(struct buf *t, const char *name, const char *help,
+                      const struct engine_histogram *h) {
+    uint64_t below = 0;
+    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s histogram\n", name, help, name);
+    for (size_t i = 0; i < ARRAY_LEN(h->bounds); i++) {
+        below += h->counts[i];
+        if (isinf(h->bounds[i]))
+            put(t, "lockstep_%s_bucket{le=\"+Inf\"} %llu\n", name, (unsigned long long)below);
+        else
+            put(t, "lockstep_%s_bucket{le=\"%g\"} %llu\n", name, h->bounds[i],
+                (unsigned long long)below);
+    }
+    put(t, "lockstep_%s_sum %.9g\nlockstep_%s_count %llu\n", name, h->sum, name,
+        (unsigned long long)h->n);
+}
+
+static void put_counters(struct buf *t, const struct engine_stats *e) {
+    number(t, "requests_total", "counter", "Requests taken.", (double)e->requests);
+    number(t, "prompt_tokens_total", "counter", "Prompt tokens computed or found.",
+           (double)e->tokens_prompt);
+    number(t, "cached_tokens_total", "counter", "Prompt tokens found in the prefix cache.",
+           (double)e->tokens_cached);
+    number(t, "generated_tokens_total", "counter", "Tokens generated.",
+           (double)e->tokens_generated);
+    number(t, "steps_total", "counter", "Steps of the engine.", (double)e->steps);
+    number(t, "preemptions_total", "counter", "Requests put back for want of pages.",
+           (double)e->preemptions);
+    number(t, "speculated_tokens_total", "counter", "Tokens guessed.", (double)e->speculated);
+    number(t, "accepted_tokens_total", "counter", "Guesses that were right.",
+           (double)e->accepted);
+    number(t, "compute_seconds_total", "counter", "Time of rank 0 in kernels.", e->compute_s);
+    number(t, "fabric_seconds_total", "counter", "Time of rank 0 waiting for other ranks.",
+           e->fabric_s);
+}
+
+static void put_gauges(struct buf *t, const struct engine_stats *e) {
+    number(t, "healthy", "gauge", "1 if requests are served.", e->healthy);
+    number(t, "requests_running", "gauge", "Sequences that decode.", e->running);
+    number(t, "requests_queued", "gauge", "Requests that wait.", e->queued);
+    number(t, "batch_tokens", "gauge", "Tokens in the last step.", e->batch);
+    number(t, "kv_pages", "gauge", "KV pages in all.", (double)e->pages_total);
+    number(t, "kv_pages_used", "gauge", "KV pages in use.", (double)e->pages_used);
+    number(t, "kv_pages_cached", "gauge", "Free KV pages that can be found again.",
+           (double)e->pages_cached);
+}
+
+static void metrics(struct service *s, struct http_request *http) {
+    struct engine_stats stats;
+    struct buf t = {0};
+    service_stats(s, &stats);
+    put_counters(&t, &stats);
+    put_gauges(&t, &stats);
+    histogram(&t, "first_token_seconds", "From the request to the first token.",
+              &stats.first_token_s);
+    histogram(&t, "between_tokens_seconds", "Between two tokens of a request.",
+              &stats.between_tokens_s);
+    histogram(&t, "queue_seconds", "Waiting before the prompt was begun.", &stats.queue_s);
+    http_reply(http, 200, "text/plain; version=0.0.4", t.bytes, t.len);
+    mem_free(t.bytes);
+}
+
+/* ---- / -------------------------------------------------------------------------------------------------------- */
+
+static void front_page(struct service *s, struct http_request *http) {
+    struct buf t = {0};
+    const struct service_facts *f = service_facts(s);
+    put(&t, "lockstep serves %s (%s, %s) on %d rank%s.\n", f->name, f->architecture, f->type,
+        f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    put(&t, "It speaks OpenAI's API below /v1, Anthropic's at /v1/messages and Ollama's below "
+            "/api; /health and /metrics say how it is.\n");
+    http_reply(http, 200, "text/plain; charset=utf-8", t.bytes, t.len);
+    mem_free(t.bytes);
+}
+
+const struct route misc_routes[] = {{"POST", "/tokenize", handle_tokenize},
+                                    {"POST", "/detokenize", handle_detokenize},
+                                    {"GET", "/health", health},
+                                    {"GET", "/metrics", metrics},
+                                    {"GET", "/", front_page},
+                                    {NULL, NULL, NULL}};

@@ -1,0 +1,174 @@
+/* openai_completions.c: /v1/completions: plain text goes on. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/openai.h"
+#include "server/prompts.h"
+
+#define PROMPTS_MAX 64
+
+struct completion_state {
+    bool include_usage;
+};
+
+/* ---- logprobs: four arrays side by side ----------------------------------------------------------------- */
+
+static json_t *token_text(const struct generation *g, int32_t id) {
+    const char *bytes;
+    size_t n = generation_token_bytes(g, id, &bytes);
+    return bytes_json(bytes, n);
+}
+
+static void append(json_t *logprobs, const char *name, json_t *v) {
+    json_array_append_new(json_object_get(logprobs, name), v);
+}
+
+static void keep_logprob(struct reply_choice *c, const struct service_event *ev) {
+    const struct engine_token *t = ev->token;
+    json_t *top = json_object();
+    if (c->logprobs == NULL)
+        c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs",
+                                "top_logprobs", "text_offset");
+    for (int i = 0; i < t->n_top; i++) {
+        json_t *text = token_text(ev->generation, t->top[i].id);
+        json_object_set_new(top, json_string_value(text), json_real((double)t->top[i].logprob));
+        json_decref(text);
+    }
+    append(c->logprobs, "tokens", token_text(ev->generation, t->id));
+    append(c->logprobs, "token_logprobs", json_real((double)t->logprob));
+    append(c->logprobs, "top_logprobs", top);
+    append(c->logprobs, "text_offset", json_integer((json_int_t)c->content.len));
+}
+
+static json_t *take_logprobs(struct reply_choice *c) {
+    json_t *v = c->logprobs;
+    c->logprobs = NULL;
+    return v != NULL ? v : json_null();
+}
+
+/* ---- replies ---------------------------------------------------------------------------------------------- */
+
+static json_t *frame(const struct reply *r, json_t *choices) {
+    return json_pack("{s:o, s:s, s:I, s:s, s:o}", "id", json_sprintf("cmpl-%s", r->id), "object",
+                     "text_completion", "created", (json_int_t)r->created, "model",
+                     service_facts(r->service)->name, "choices", choices);
+}
+
+static json_t *choice_json(int index, json_t *text, json_t *logprobs, const char *finish) {
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", index, "text", text, "logprobs", logprobs,
+                     "finish_reason", finish);
+}
+
+static void completion_event(struct reply *r, int choice, const struct service_event *ev) {
+    struct reply_choice *c = &r->choices[choice];
+    if (ev->kind == EVENT_TOKEN)
+        keep_logprob(c, ev);
+    else if (r->stream && ev->kind == EVENT_CONTENT)
+        reply_sse(r, NULL,
+                  frame(r, json_pack("[o]", choice_json(choice, bytes_json(ev->text, ev->len),
+                                                        take_logprobs(c), NULL))));
+    else if (r->stream && ev->kind == EVENT_DONE)
+        reply_sse(r, NULL,
+                  frame(r, json_pack("[o]", choice_json(choice, json_string(""), take_logprobs(c),
+                                                        openai_finish(ev->finish)))));
+}
+
+static void completion_end(struct reply *r) {
+    const struct completion_state *state = r->state;
+    if (state->include_usage) {
+        json_t *last = frame(r, json_array());
+        json_object_set_new(last, "usage", openai_usage(r));
+        reply_sse(r, NULL, last);
+    }
+    reply_raw(r, "data: [DONE]\n\n");
+}
+
+static json_t *completion_whole(struct reply *r) {
+    json_t *choices = json_array();
+    for (int i = 0; i < r->n_parts * r->n_each; i++) {
+        struct reply_choice *c = &r->choices[i];
+        json_array_append_new(choices, choice_json(i, buf_json(&c->content), take_logprobs(c),
+                                                   openai_finish(c->finish)));
+    }
+    json_t *v = frame(r, choices);
+    json_object_set_new(v, "usage", openai_usage(r));
+    return v;
+}
+
+const struct dialect openai_completion_dialect = {.stream_type = "text/event-stream",
+                                                  .event = completion_event,
+                                                  .end = completion_end,
+                                                  .stream_error = openai_stream_error,
+                                                  .whole = completion_whole,
+                                                  .error = openai_error};
+
+/* ---- the request ------------------------------------------------------------------------------------------- */
+
+static void refuse_the_rest(struct params *p, int n) {
+    bool echo = false;
+    int best_of = n;
+    param_bool(p, "echo", &echo);
+    param_int(p, "best_of", 1, 64, &best_of);
+    if (echo)
+        params_fail(p, "echo", "echo is not supported");
+    if (best_of != n)
+        params_fail(p, "best_of", "best_of is not supported; use n");
+    const json_t *suffix = json_object_get(p->body, "suffix");
+    if (suffix != NULL && !json_is_null(suffix))
+        params_fail(p, "suffix", "suffix is not supported");
+}
+
+static void read_request(struct params *p, const struct service *s, struct service_request *r,
+                         struct request_memory *m) {
+    int logprobs = -1;
+    service_request_init(r);
+    r->n_predict = 16; /* what the API promises */
+    param_model(p, s);
+    param_int(p, "max_tokens", 0, 1 << 24, &r->n_predict);
+    param_int(p, "n", 1, 64, &r->n_choices);
+    param_int(p, "logprobs", 0, 20, &logprobs);
+    r->logprobs = logprobs >= 0;
+    r->n_top = MAX(logprobs, 0);
+    param_sampling(p, r, m);
+    param_stops(p, "stop", r, m);
+    param_form(p, r);
+    refuse_the_rest(p, r->n_choices);
+}
+
+static void answer(struct service *s, struct http_request *http, const struct service_request *r,
+                   const struct prompts *prompts, bool stream, bool include_usage) {
+    struct service_request *each = prompts_requests(prompts, r);
+    if (each == NULL) {
+        reply_error(http, &openai_chat_dialect, ST_NO_MEMORY, "no memory for the prompts", "");
+        return;
+    }
+    struct reply *reply =
+        reply_open(s, http, &openai_completion_dialect, (int)prompts->n, r->n_choices, stream,
+                   sizeof(struct completion_state));
+    if (reply != NULL) {
+        *(struct completion_state *)reply->state = (struct completion_state){include_usage};
+        reply_submit(reply, each);
+    }
+    mem_free(each);
+}
+
+void openai_completions(struct service *s, struct http_request *http) {
+    struct params p;
+    struct service_request r;
+    struct request_memory m = {0};
+    struct prompts prompts = {0};
+    bool stream = false, include_usage = false;
+    size_t len;
+    const char *body = http_body(http, &len);
+    if (params_init(&p, body, len)) {
+        read_request(&p, s, &r, &m);
+        openai_param_stream(&p, &stream, &include_usage);
+        param_prompts(&p, "prompt", PROMPTS_MAX, &prompts);
+    }
+    if (p.st == ST_OK)
+        answer(s, http, &r, &prompts, stream, include_usage);
+    else
+        openai_refuse(http, &p);
+    prompts_deinit(&prompts);
+    request_memory_deinit(&m);
+    params_deinit(&p);
+}

@@ -1,0 +1,146 @@
+#include "server/params.h"
+
+#include "base/util.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+const char *json_kind(const json_t *v) {
+    if (v == NULL)
+        return "nothing";
+    switch (json_typeof(v)) {
+    case JSON_OBJECT: return "an object";
+    case JSON_ARRAY: return "an array";
+    case JSON_STRING: return "a string";
+    case JSON_INTEGER:
+    case JSON_REAL: return "a number";
+    case JSON_TRUE:
+    case JSON_FALSE: return "a boolean";
+    default: return "null";
+    }
+}
+
+bool params_init(struct params *p, const char *text, size_t len) {
+    json_error_t e;
+    *p = (struct params){.st = ST_OK};
+    if (len == 0)
+        return params_fail(p, "", "the request has no body: expected a JSON object");
+    p->body = json_loadb(text, len, JSON_DECODE_ANY, &e);
+    if (p->body == NULL)
+        return params_fail(p, "", "the body is no valid JSON: line %d, column %d: %s", e.line,
+                           e.column, e.text);
+    if (!json_is_object(p->body))
+        return params_fail(p, "", "the body must be a JSON object, not %s", json_kind(p->body));
+    return true;
+}
+
+void params_deinit(struct params *p) {
+    json_decref(p->body);
+}
+
+bool params_fail(struct params *p, const char *field, const char *fmt, ...) {
+    va_list ap;
+    if (p->st != ST_OK)
+        return false;
+    p->st = ST_BAD_INPUT;
+    va_start(ap, fmt);
+    vsnprintf(p->err.text, sizeof p->err.text, fmt, ap);
+    va_end(ap);
+    snprintf(p->field, sizeof p->field, "%s", field);
+    return false;
+}
+
+/* NULL if there is nothing to read. */
+static const json_t *get(const struct params *p, const char *field) {
+    const json_t *v = json_object_get(p->body, field);
+    return p->st != ST_OK || v == NULL || json_is_null(v) ? NULL : v;
+}
+
+void param_int(struct params *p, const char *field, int min, int max, int *out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    double x = json_number_value(v);
+    if (!json_is_number(v))
+        params_fail(p, field, "%s must be a whole number, not %s", field, json_kind(v));
+    else if (x < min || x > max || x != (double)(int)x)
+        params_fail(p, field, "%s must be a whole number from %d to %d, not %g", field, min, max,
+                    x);
+    else
+        *out = (int)x;
+}
+
+void param_float(struct params *p, const char *field, double min, double max, float *out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    double x = json_number_value(v);
+    if (!json_is_number(v))
+        params_fail(p, field, "%s must be a number, not %s", field, json_kind(v));
+    else if (!(x >= min && x <= max))
+        params_fail(p, field, "%s must be from %g to %g, not %g", field, min, max, x);
+    else
+        *out = (float)x;
+}
+
+void param_bool(struct params *p, const char *field, bool *out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    if (!json_is_boolean(v))
+        params_fail(p, field, "%s must be true or false, not %s", field, json_kind(v));
+    else
+        *out = json_is_true(v);
+}
+
+void param_text(struct params *p, const char *field, const char **out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    if (!json_is_string(v))
+        params_fail(p, field, "%s must be a string, not %s", field, json_kind(v));
+    else
+        *out = json_string_value(v);
+}
+
+void param_object(struct params *p, const char *field, const json_t **out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    if (!json_is_object(v))
+        params_fail(p, field, "%s must be an object, not %s", field, json_kind(v));
+    else
+        *out = v;
+}
+
+void param_array(struct params *p, const char *field, const json_t **out) {
+    const json_t *v = get(p, field);
+    if (v == NULL)
+        return;
+    if (!json_is_array(v))
+        params_fail(p, field, "%s must be an array, not %s", field, json_kind(v));
+    else
+        *out = v;
+}
+
+void param_texts(struct params *p, const char *field, size_t max, const char **out,
+                 size_t *n_out) {
+    const json_t *v = get(p, field);
+    size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    *n_out = 0;
+    if (v == NULL)
+        return;
+    if (n > max) {
+        params_fail(p, field, "%s must have at most %zu strings, not %zu", field, max, n);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const json_t *item = json_is_array(v) ? json_array_get(v, i) : v;
+        if (!json_is_string(item)) {
+            params_fail(p, field, "%s must be a string or an array of strings", field);
+            return;
+        }
+        out[i] = json_string_value(item);
+    }
+    *n_out = n;
+}

@@ -1,0 +1,40 @@
+/* params.h: reading a request's JSON: each field's type and range checked, with a sentence that names
+ * the field. The first defect sticks; what is absent or null leaves *out alone. */
+#ifndef LOCKSTEP_SERVER_PARAMS_H
+#define LOCKSTEP_SERVER_PARAMS_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct params {
+    json_t *body;     /* an object, owned */
+    enum status st;   /* ST_OK until the first defect */
+    struct err err;   /* its sentence */
+    char field[64];   /* and its field, "" if it is the whole */
+};
+
+/* Parses a body. False: p->st and p->err say why. params_deinit() is due either way. */
+bool params_init(struct params *p, const char *text, size_t len);
+void params_deinit(struct params *p);
+
+/* A defect that the dialect found. Returns false. */
+__attribute__((format(printf, 3, 4))) bool params_fail(struct params *p, const char *field,
+                                                       const char *fmt, ...);
+
+void param_int(struct params *p, const char *field, int min, int max, int *out);
+void param_float(struct params *p, const char *field, double min, double max, float *out);
+void param_bool(struct params *p, const char *field, bool *out);
+void param_text(struct params *p, const char *field, const char **out); /* borrowed */
+void param_object(struct params *p, const char *field, const json_t **out);
+void param_array(struct params *p, const char *field, const json_t **out);
+/* A string, or an array of strings: at most max of them. *n_out 0 if absent. */
+void param_texts(struct params *p, const char *field, size_t max, const char **out,
+                 size_t *n_out);
+
+/* "a string", "an object"...: for sentences. */
+const char *json_kind(const json_t *v);
+
+#endif

@@ -1,0 +1,87 @@
+#include "server/plain_tools.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/reply.h"
+
+#include <stdlib.h>
+
+static void put(struct buf *b, const char *text) {
+    buf_add(b, text, strlen(text));
+}
+
+static void put_json(struct buf *b, const json_t *v) {
+    char *text = v != NULL ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
+    put(b, text != NULL ? text : "{}");
+    free(text);
+}
+
+json_t *messages_with_system(const json_t *messages, const char *paragraph) {
+    json_t *out = json_copy((json_t *)messages);
+    const json_t *first = json_array_get(out, 0);
+    const char *role = json_string_value(json_object_get(first, "role"));
+    const char *content = json_string_value(json_object_get(first, "content"));
+    if (role != NULL && str_eq(role, "system") && content != NULL)
+        json_array_set_new(out, 0,
+                           json_pack("{s:s, s:o}", "role", "system", "content",
+                                     json_sprintf("%s\n\n%s", content, paragraph)));
+    else
+        json_array_insert_new(out, 0,
+                              json_pack("{s:s, s:s}", "role", "system", "content", paragraph));
+    return out;
+}
+
+/* A call's arguments are a text in OpenAI's shape, an object in others. */
+static void put_call(struct buf *b, const json_t *call) {
+    const json_t *function = json_object_get(call, "function");
+    const json_t *arguments = json_object_get(function, "arguments");
+    put(b, b->len > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
+    put_json(b, json_object_get(function, "name"));
+    put(b, ", \"arguments\": ");
+    if (json_is_string(arguments))
+        put(b, json_string_value(arguments));
+    else
+        put_json(b, arguments);
+    put(b, "}\n</tool_call>");
+}
+
+static json_t *message_as_text(const json_t *m) {
+    const json_t *calls = json_object_get(m, "tool_calls"), *call;
+    const char *role = json_string_value(json_object_get(m, "role"));
+    const char *content = json_string_value(json_object_get(m, "content"));
+    bool result = role != NULL && str_eq(role, "tool") && content != NULL;
+    struct buf text = {0};
+    size_t i;
+    if (!result && json_array_size(calls) == 0)
+        return json_incref((json_t *)m);
+    if (result)
+        put(&text, "<tool_response>\n");
+    put(&text, content != NULL ? content : "");
+    if (result)
+        put(&text, "\n</tool_response>");
+    json_array_foreach ((json_t *)calls, i, call)
+        put_call(&text, call);
+    json_t *out = json_pack("{s:s, s:o}", "role", result ? "user" : "assistant", "content",
+                            buf_json(&text));
+    mem_free(text.bytes);
+    return out;
+}
+
+json_t *messages_with_tools(const json_t *messages, const json_t *tools) {
+    struct buf text = {0};
+    json_t *plain = json_array(), *m;
+    size_t i;
+    json_array_foreach ((json_t *)messages, i, m)
+        json_array_append_new(plain, message_as_text(m));
+    put(&text, "You may call these functions, given as JSON:\n<tools>\n");
+    json_array_foreach ((json_t *)tools, i, m) {
+        put_json(&text, m);
+        put(&text, "\n");
+    }
+    put(&text, "</tools>\nTo call one, write\n<tool_call>\n{\"name\": NAME, \"arguments\": "
+               "OBJECT}\n</tool_call>\nThe result comes back within <tool_response>.");
+    json_t *out = messages_with_system(plain, text.bytes);
+    json_decref(plain);
+    mem_free(text.bytes);
+    return out;
+}

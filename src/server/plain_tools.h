@@ -1,0 +1,13 @@
+/* plain_tools.h: tools for models whose template knows none: told of in the system message, called
+ * and answered in Hermes' way (<tool_call>, <tool_response>). */
+#ifndef LOCKSTEP_SERVER_PLAIN_TOOLS_H
+#define LOCKSTEP_SERVER_PLAIN_TOOLS_H
+
+#include <jansson.h>
+
+/* A copy of the messages with one more paragraph in their system message. */
+json_t *messages_with_system(const json_t *messages, const char *paragraph);
+/* A copy that tells of the tools, with calls and results as text. */
+json_t *messages_with_tools(const json_t *messages, const json_t *tools);
+
+#endif

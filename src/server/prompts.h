@@ -1,0 +1,26 @@
+/* prompts.h: prompts as OpenAI's older endpoints take them: a text, texts, tokens, or lists of
+ * tokens. */
+#ifndef LOCKSTEP_SERVER_PROMPTS_H
+#define LOCKSTEP_SERVER_PROMPTS_H
+
+#include "server/params.h"
+#include "server/service.h"
+
+struct prompts {
+    size_t n;
+    struct one_prompt {
+        const char *text; /* borrowed from the body; NULL: ids */
+        size_t len;
+        int32_t *ids; /* owned */
+        size_t n_ids;
+    } *list; /* [n] */
+};
+
+void param_prompts(struct params *p, const char *field, size_t max, struct prompts *out);
+void prompts_deinit(struct prompts *prompts);
+
+/* One copy of r for each; mem_free it. NULL without memory. */
+struct service_request *prompts_requests(const struct prompts *prompts,
+                                         const struct service_request *r);
+
+#endif

@@ -1,0 +1,356 @@
+#include "server/reply.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define JSON_FORM (JSON_COMPACT | JSON_REAL_PRECISION(9))
+
+/* One prompt of the request. */
+struct reply_part {
+    struct reply *r;
+    struct generation *g; /* r->lock */
+    int first_choice;
+};
+
+/* ---- text ----------------------------------------------------------------------------------------- */
+
+void buf_add(struct buf *t, const void *bytes, size_t len) {
+    if (t->len + len + 1 > t->cap) {
+        size_t cap = 2 * (t->len + len) + 64;
+        char *grown = mem_realloc(t->bytes, cap);
+        if (grown == NULL)
+            return;
+        t->bytes = grown;
+        t->cap = cap;
+    }
+    memcpy(t->bytes + t->len, bytes, len);
+    t->len += len;
+    t->bytes[t->len] = '\0';
+}
+
+json_t *bytes_json(const char *bytes, size_t len) {
+    json_t *v = json_stringn(len > 0 ? bytes : "", len);
+    return v != NULL ? v : json_string("\xEF\xBF\xBD");
+}
+
+json_t *buf_json(const struct buf *t) {
+    return bytes_json(t->bytes, t->len);
+}
+
+/* ---- whole replies ---------------------------------------------------------------------------------- */
+
+int http_status_of(enum status st) {
+    switch (st) {
+    case ST_BAD_INPUT:
+    case ST_UNSUPPORTED: return 400;
+    case ST_NOT_FOUND: return 404;
+    case ST_AGAIN:
+    case ST_PEER_LOST:
+    case ST_TIMEOUT:
+    case ST_REFUSED:
+    case ST_CANCELLED: return 503;
+    default: return 500;
+    }
+}
+
+void reply_json(struct http_request *http, int http_status, json_t *v) {
+    char *text = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
+    json_decref(v);
+    if (text == NULL)
+        http_reply(http, 500, "application/json", "{\"error\":\"no memory\"}", 21);
+    else
+        http_reply(http, http_status, "application/json", text, strlen(text));
+    free(text);
+}
+
+void reply_http_error(struct http_request *http, const struct dialect *d, int http_status,
+                      const char *sentence, const char *field) {
+    if (http_status == 503)
+        http_set_header(http, "Retry-After", "2");
+    reply_json(http, http_status, d->error(http_status, sentence, field));
+}
+
+void reply_error(struct http_request *http, const struct dialect *d, enum status st,
+                 const char *sentence, const char *field) {
+    reply_http_error(http, d, http_status_of(st), sentence, field);
+}
+
+/* ---- pieces of streams -------------------------------------------------------------------------------- */
+
+static void cancel_all(struct reply *r) {
+    pthread_mutex_lock(&r->lock);
+    for (int i = 0; i < r->n_parts; i++)
+        if (r->parts[i].g != NULL)
+            generation_cancel(r->parts[i].g);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static void write_piece(struct reply *r, const char *text, size_t len) {
+    if (http_stream_write(r->http, text, len) != ST_OK)
+        cancel_all(r);
+}
+
+void reply_raw(struct reply *r, const char *text) {
+    write_piece(r, text, strlen(text));
+}
+
+static void write_json(struct reply *r, const char *before, json_t *v, const char *after) {
+    struct buf t = {0};
+    char *json = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
+    json_decref(v);
+    if (json != NULL) {
+        buf_add(&t, before, strlen(before));
+        buf_add(&t, json, strlen(json));
+        buf_add(&t, after, strlen(after));
+    }
+    if (t.len > 0)
+        write_piece(r, t.bytes, t.len);
+    free(json);
+    mem_free(t.bytes);
+}
+
+void reply_sse(struct reply *r, const char *event, json_t *v) {
+    char before[96] = "data: ";
+    if (event != NULL)
+        snprintf(before, sizeof before, "event: %s\ndata: ", event);
+    write_json(r, before, v, "\n\n");
+}
+
+void reply_ndjson(struct reply *r, json_t *v) {
+    write_json(r, "", v, "\n");
+}
+
+/* ---- what the generations say, on the engine's thread ---------------------------------------------------- */
+
+static void keep_call(struct reply_choice *c, const struct service_event *ev) {
+    struct reply_call *grown = mem_realloc(c->calls, (c->n_calls + 1) * sizeof *grown);
+    if (grown == NULL)
+        return;
+    c->calls = grown;
+    grown[c->n_calls++] = (struct reply_call){.name = mem_strndup(ev->text, ev->len),
+                                              .id = mem_strdup(ev->id)};
+}
+
+static json_t *unit_vector(const float *v, size_t n) {
+    double square = 0;
+    json_t *out = json_array();
+    for (size_t i = 0; i < n; i++)
+        square += (double)v[i] * (double)v[i];
+    double scale = square > 0 ? 1 / __builtin_sqrt(square) : 0;
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(out, json_real((double)v[i] * scale));
+    return out;
+}
+
+static void keep(struct reply_choice *c, const struct service_event *ev) {
+    switch (ev->kind) {
+    case EVENT_CONTENT: buf_add(&c->content, ev->text, ev->len); break;
+    case EVENT_REASONING: buf_add(&c->reasoning, ev->text, ev->len); break;
+    case EVENT_CALL_BEGIN: keep_call(c, ev); break;
+    case EVENT_ARGUMENTS:
+        if (c->n_calls > 0)
+            buf_add(&c->calls[c->n_calls - 1].arguments, ev->text, ev->len);
+        break;
+    case EVENT_EMBEDDING: c->vector = unit_vector(ev->vector, ev->n_embd); break;
+    case EVENT_DONE:
+        c->finish = ev->finish;
+        c->done = *ev->done;
+        c->done.stop_string =
+            ev->done->stop_string != NULL ? mem_strdup(ev->done->stop_string) : NULL;
+        c->ended = true;
+        break;
+    default: break;
+    }
+}
+
+static void fail(struct reply *r, enum status st, const char *sentence) {
+    pthread_mutex_lock(&r->lock);
+    if (r->failed == ST_OK) {
+        r->failed = st;
+        snprintf(r->why.text, sizeof r->why.text, "%s", sentence);
+    }
+    pthread_mutex_unlock(&r->lock);
+    cancel_all(r);
+}
+
+static void note_failure(struct reply *r, const struct service_event *ev) {
+    if (ev->finish == FINISH_ERROR)
+        fail(r, ev->done->st, ev->done->error != NULL ? ev->done->error : "the request failed");
+    else if (ev->finish == FINISH_CANCELLED)
+        fail(r, ST_CANCELLED, "the request was cancelled: the server is shutting down");
+}
+
+static void begin_stream(struct reply *r) {
+    if (r->stream_begun)
+        return;
+    r->stream_begun = true;
+    http_stream_begin(r->http, 200, r->dialect->stream_type);
+    if (r->dialect->begin != NULL)
+        r->dialect->begin(r);
+}
+
+/* All parts have ended. The last touch of the reply: it may be gone afterwards. */
+static void finish(struct reply *r) {
+    const struct dialect *d = r->dialect;
+    if (r->failed != ST_OK && !r->stream_begun) {
+        reply_error(r->http, d, r->failed, r->why.text, "");
+        return;
+    }
+    if (!r->stream) {
+        reply_json(r->http, 200, d->whole(r));
+        return;
+    }
+    begin_stream(r);
+    if (r->failed != ST_OK)
+        d->stream_error(r, r->failed, r->why.text);
+    else
+        d->end(r);
+    http_stream_end(r->http);
+}
+
+static void parts_ended(struct reply *r, int n) {
+    pthread_mutex_lock(&r->lock);
+    r->n_left -= n;
+    bool all = r->n_left == 0;
+    pthread_mutex_unlock(&r->lock);
+    if (all)
+        finish(r);
+}
+
+static void on_event(void *user, const struct service_event *ev) {
+    struct reply_part *part = user;
+    struct reply *r = part->r;
+    int choice = part->first_choice + ev->choice;
+    keep(&r->choices[choice], ev);
+    if (ev->kind == EVENT_DONE)
+        note_failure(r, ev);
+    bool failed = ev->kind == EVENT_DONE &&
+                  (ev->finish == FINISH_ERROR || ev->finish == FINISH_CANCELLED);
+    if (r->stream && !failed)
+        begin_stream(r);
+    if (r->dialect->event != NULL && !failed)
+        r->dialect->event(r, choice, ev);
+    if (ev->kind == EVENT_DONE && ev->last)
+        parts_ended(r, 1);
+}
+
+/* ---- opening, submitting, freeing -------------------------------------------------------------------------- */
+
+static void choice_deinit(struct reply_choice *c) {
+    mem_free(c->content.bytes);
+    mem_free(c->reasoning.bytes);
+    for (size_t i = 0; i < c->n_calls; i++) {
+        mem_free(c->calls[i].name);
+        mem_free(c->calls[i].id);
+        mem_free(c->calls[i].arguments.bytes);
+    }
+    mem_free(c->calls);
+    mem_free((void *)(uintptr_t)c->done.stop_string);
+    json_decref(c->logprobs);
+    json_decref(c->vector);
+}
+
+static void reply_free(void *user) {
+    struct reply *r = user;
+    for (int i = 0; r->choices != NULL && i < r->n_parts * r->n_each; i++)
+        choice_deinit(&r->choices[i]);
+    for (int i = 0; r->parts != NULL && i < r->n_parts; i++)
+        generation_release(r->parts[i].g);
+    pthread_mutex_destroy(&r->lock);
+    mem_free(r->choices);
+    mem_free(r->parts);
+    mem_free(r->state);
+    mem_free(r);
+}
+
+static void on_gone(void *user) {
+    cancel_all(user);
+}
+
+static bool reply_alloc(struct reply *r, size_t state_size) {
+    r->choices = mem_calloc((size_t)r->n_parts * (size_t)r->n_each, sizeof *r->choices);
+    r->parts = mem_calloc((size_t)r->n_parts, sizeof *r->parts);
+    r->state = state_size > 0 ? mem_calloc(1, state_size) : NULL;
+    if (r->choices == NULL || r->parts == NULL || (state_size > 0 && r->state == NULL))
+        return false;
+    for (int i = 0; i < r->n_parts; i++)
+        r->parts[i] = (struct reply_part){.r = r, .first_choice = i * r->n_each};
+    return true;
+}
+
+struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
+                         int n_parts, int n_each, bool stream, size_t state_size) {
+    unsigned char random[12];
+    struct reply *r = mem_calloc(1, sizeof *r);
+    if (r != NULL) {
+        *r = (struct reply){.service = s,
+                            .http = http,
+                            .dialect = d,
+                            .stream = stream,
+                            .created = (int64_t)time(NULL),
+                            .begun_s = clock_s(),
+                            .n_parts = n_parts,
+                            .n_each = n_each,
+                            .n_left = n_parts};
+        pthread_mutex_init(&r->lock, NULL);
+    }
+    if (r == NULL || !reply_alloc(r, state_size)) {
+        if (r != NULL)
+            reply_free(r);
+        reply_error(http, d, ST_NO_MEMORY, "no memory for a reply", "");
+        return NULL;
+    }
+    randombytes_buf(random, sizeof random);
+    sodium_bin2hex(r->id, sizeof r->id, random, sizeof random);
+    http_set_release(http, reply_free, r);
+    return r;
+}
+
+static void keep_generation(struct reply *r, int part, struct generation *g) {
+    pthread_mutex_lock(&r->lock);
+    r->parts[part].g = g;
+    bool failed = r->failed != ST_OK;
+    pthread_mutex_unlock(&r->lock);
+    if (failed)
+        generation_cancel(g);
+}
+
+void reply_submit(struct reply *r, struct service_request *requests) {
+    struct err err;
+    struct generation *g;
+    for (int i = 0; i < r->n_parts; i++) {
+        requests[i].client = http_client(r->http);
+        requests[i].on_event = on_event;
+        requests[i].user = &r->parts[i];
+        enum status st = service_generate(r->service, &requests[i], &g, &err);
+        if (st == ST_OK) {
+            keep_generation(r, i, g);
+            continue;
+        }
+        fail(r, st, err.text);
+        parts_ended(r, r->n_parts - i);
+        break;
+    }
+    /* The request lives at least until the handler returns. */
+    http_on_gone(r->http, on_gone, r);
+}
+
+struct reply_usage reply_usage(const struct reply *r) {
+    struct reply_usage u = {0};
+    for (int i = 0; i < r->n_parts * r->n_each; i++) {
+        const struct engine_done *d = &r->choices[i].done;
+        u.n_generated += d->n_generated;
+        if (i % r->n_each == 0) {
+            u.n_prompt += d->n_prompt;
+            u.n_cached += d->n_cached;
+        }
+    }
+    return u;
+}

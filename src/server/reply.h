@@ -1,0 +1,105 @@
+/* reply.h: from the events of one request's generations to one HTTP reply, whole or streamed, in
+ * whatever dialect. A reply lives as long as its HTTP request.
+ *
+ * Threads: reply_open() and reply_submit() are for the handler; everything after it happens on the
+ * engine's thread, where the dialect's functions are called. A client that hangs up cancels
+ * the generations; they end all the same, and with them the reply. */
+#ifndef LOCKSTEP_SERVER_REPLY_H
+#define LOCKSTEP_SERVER_REPLY_H
+
+#include "server/http.h"
+#include "server/params.h"
+#include "server/service.h"
+
+#include <jansson.h>
+#include <pthread.h>
+
+/* Text that grows; NUL-terminated once something was added. */
+struct buf {
+    char *bytes;
+    size_t len, cap;
+};
+void buf_add(struct buf *t, const void *bytes, size_t len);
+/* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. */
+json_t *buf_json(const struct buf *t);
+json_t *bytes_json(const char *bytes, size_t len);
+
+struct reply_call {
+    char *name, *id;
+    struct buf arguments;
+};
+
+struct reply_choice {
+    struct buf content, reasoning;
+    struct reply_call *calls;
+    size_t n_calls;
+    json_t *logprobs; /* the dialect's */
+    json_t *vector;   /* of an embedding, an array */
+    enum service_finish finish;
+    struct engine_done done; /* stop_string: a copy, owned */
+    bool ended;
+};
+
+struct reply;
+
+struct dialect {
+    const char *stream_type; /* "text/event-stream", "application/x-ndjson" */
+    /* Each event, streamed or not (choice counts through all prompts); NULL: none matters. */
+    void (*event)(struct reply *r, int choice, const struct service_event *ev);
+    /* Streams: before the first event; at the end, or when it failed. */
+    void (*begin)(struct reply *r);
+    void (*end)(struct reply *r);
+    void (*stream_error)(struct reply *r, enum status st, const char *sentence);
+    /* Not streamed: the body, a new reference. */
+    json_t *(*whole)(struct reply *r);
+    /* An error's body, a new reference. field: of the request, may be "". */
+    json_t *(*error)(int http_status, const char *sentence, const char *field);
+};
+
+struct reply {
+    struct service *service;
+    struct http_request *http;
+    const struct dialect *dialect;
+    bool stream;
+    char id[40]; /* random hex */
+    int64_t created;
+    double begun_s; /* clock */
+    void *state;    /* the dialect's, mem_free'd with the reply; NULL if it needs none */
+    int n_parts, n_each; /* prompts, and choices of each */
+    struct reply_choice *choices; /* [n_parts * n_each] */
+    struct reply_part *parts;     /* reply.c's */
+
+    pthread_mutex_t lock; /* guards: */
+    int n_left;           /* parts that have not ended */
+    enum status failed;
+    struct err why;
+
+    bool stream_begun; /* the engine's thread */
+};
+
+/* NULL (and a 500 was sent) if there is no memory. state_size: of r->state, zeroed. */
+struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
+                         int n_parts, int n_each, bool stream, size_t state_size);
+/* One request per part; on_event and user are set here. Replies, now or later. */
+void reply_submit(struct reply *r, struct service_request *requests);
+
+/* The sum over all prompts; generated over all choices. */
+struct reply_usage {
+    size_t n_prompt, n_cached, n_generated;
+};
+struct reply_usage reply_usage(const struct reply *r);
+
+/* For the dialect's stream functions. v is taken over. */
+void reply_sse(struct reply *r, const char *event, json_t *v); /* event: NULL for none */
+void reply_ndjson(struct reply *r, json_t *v);
+void reply_raw(struct reply *r, const char *text);
+
+/* Replies of any kind. v is taken over. */
+void reply_json(struct http_request *http, int http_status, json_t *v);
+void reply_error(struct http_request *http, const struct dialect *d, enum status st,
+                 const char *sentence, const char *field);
+void reply_http_error(struct http_request *http, const struct dialect *d, int http_status,
+                      const char *sentence, const char *field);
+int http_status_of(enum status st);
+
+#endif

@@ -1,0 +1,169 @@
+#include "server/request_params.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+void request_memory_deinit(struct request_memory *m) {
+    mem_free(m->biases);
+}
+
+static void param_seed(struct params *p, uint64_t *seed) {
+    const json_t *v = json_object_get(p->body, "seed");
+    if (v == NULL || json_is_null(v) || json_integer_value(v) == -1)
+        randombytes_buf(seed, sizeof *seed);
+    else if (!json_is_integer(v))
+        params_fail(p, "seed", "seed must be a whole number, not %s", json_kind(v));
+    else
+        *seed = (uint64_t)json_integer_value(v);
+}
+
+static bool one_bias(struct params *p, const char *key, const json_t *value,
+                     struct engine_bias *out) {
+    char *end;
+    long id = strtol(key, &end, 10);
+    double bias = json_number_value(value);
+    if (end == key || *end != '\0' || id < 0 || id > INT32_MAX)
+        return params_fail(p, "logit_bias", "logit_bias: \"%.40s\" is no token id", key);
+    if (!json_is_number(value) || bias < -100 || bias > 100)
+        return params_fail(p, "logit_bias",
+                           "logit_bias: the bias of token %ld must be a number from -100 to 100",
+                           id);
+    *out = (struct engine_bias){(int32_t)id, (float)bias};
+    return true;
+}
+
+static void param_biases(struct params *p, struct service_request *r, struct request_memory *m) {
+    const json_t *object = NULL, *value;
+    const char *key;
+    size_t n = 0;
+    param_object(p, "logit_bias", &object);
+    if (object == NULL || json_object_size(object) == 0)
+        return;
+    m->biases = mem_calloc(json_object_size(object), sizeof *m->biases);
+    if (m->biases == NULL) {
+        params_fail(p, "logit_bias", "no memory for logit_bias");
+        return;
+    }
+    json_object_foreach ((json_t *)object, key, value)
+        if (!one_bias(p, key, value, &m->biases[n++]))
+            return;
+    r->sampling.biases = m->biases;
+    r->sampling.n_biases = n;
+}
+
+void param_sampling(struct params *p, struct service_request *r, struct request_memory *m) {
+    struct lockstep_sampling *s = &r->sampling.base;
+    param_float(p, "temperature", 0, 2, &s->temperature);
+    param_float(p, "top_p", 0, 1, &s->top_p);
+    param_int(p, "top_k", 0, 1 << 30, &s->top_k);
+    param_float(p, "min_p", 0, 1, &s->min_p);
+    param_float(p, "typical_p", 0, 1, &r->sampling.typical_p);
+    param_float(p, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
+    param_float(p, "repetition_penalty", 0.01, 100, &s->repeat_penalty);
+    param_int(p, "repeat_last_n", 0, 1 << 20, &s->repeat_last_n);
+    param_float(p, "presence_penalty", -2, 2, &r->sampling.presence_penalty);
+    param_float(p, "frequency_penalty", -2, 2, &r->sampling.frequency_penalty);
+    param_bool(p, "ignore_eos", &r->ignore_end);
+    param_biases(p, r, m);
+    param_seed(p, &s->seed);
+}
+
+void param_stops(struct params *p, const char *field, struct service_request *r,
+                 struct request_memory *m) {
+    param_texts(p, field, STOPS_PER_REQUEST, m->stops, &r->n_stops);
+    for (size_t i = 0; i < r->n_stops; i++)
+        if (m->stops[i][0] == '\0')
+            params_fail(p, field, "%s: a stop string must not be empty", field);
+    r->stops = m->stops;
+}
+
+bool tools_check(struct params *p, const json_t *tools) {
+    for (size_t i = 0; i < json_array_size(tools); i++) {
+        const json_t *tool = json_array_get(tools, i);
+        const json_t *function = json_object_get(tool, "function");
+        const json_t *name = json_object_get(function, "name");
+        const json_t *parameters = json_object_get(function, "parameters");
+        if (!json_is_object(function))
+            return params_fail(p, "tools", "tools[%zu].function must be an object, not %s", i,
+                               json_kind(function));
+        if (!json_is_string(name) || json_string_length(name) == 0)
+            return params_fail(p, "tools", "tools[%zu].function.name must be a string", i);
+        if (parameters != NULL && !json_is_null(parameters) && !json_is_object(parameters))
+            return params_fail(p, "tools",
+                               "tools[%zu].function.parameters must be an object, not %s", i,
+                               json_kind(parameters));
+    }
+    return true;
+}
+
+static void param_tool_choice(struct params *p, struct service_request *r) {
+    const json_t *v = json_object_get(p->body, "tool_choice");
+    const char *word = json_string_value(v);
+    const json_t *function = json_object_get(v, "function");
+    if (v == NULL || json_is_null(v))
+        return;
+    if (json_is_object(v)) {
+        r->tool_choice = TOOLS_REQUIRED;
+        r->tool_name =
+            json_string_value(json_object_get(function != NULL ? function : v, "name"));
+        if (r->tool_name == NULL)
+            params_fail(p, "tool_choice", "tool_choice.function.name must be a string");
+    } else if (word != NULL && str_eq(word, "none")) {
+        r->tool_choice = TOOLS_NONE;
+    } else if (word != NULL && str_eq(word, "required")) {
+        r->tool_choice = TOOLS_REQUIRED;
+    } else if (word == NULL || !str_eq(word, "auto")) {
+        params_fail(p, "tool_choice",
+                    "tool_choice must be \"none\", \"auto\", \"required\" or an object that "
+                    "names a function");
+    }
+}
+
+void param_tools(struct params *p, struct service_request *r) {
+    bool parallel = true;
+    param_array(p, "tools", &r->tools);
+    tools_check(p, r->tools);
+    param_tool_choice(p, r);
+    param_bool(p, "parallel_tool_calls", &parallel);
+    r->one_call = !parallel;
+    if (r->tool_choice == TOOLS_REQUIRED && json_array_size(r->tools) == 0)
+        params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
+}
+
+void param_form(struct params *p, struct service_request *r) {
+    const json_t *format = NULL;
+    param_object(p, "response_format", &format);
+    param_text(p, "grammar", &r->gbnf);
+    if (r->gbnf != NULL)
+        r->form = FORM_GBNF;
+    if (format == NULL)
+        return;
+    const char *type = json_string_value(json_object_get(format, "type"));
+    const json_t *wrapped = json_object_get(format, "json_schema");
+    const json_t *schema = json_object_get(wrapped != NULL ? wrapped : format, "schema");
+    if (type != NULL && str_eq(type, "json_object")) {
+        r->form = schema != NULL ? FORM_SCHEMA : FORM_JSON;
+        r->schema = schema;
+    } else if (type != NULL && str_eq(type, "json_schema")) {
+        r->form = FORM_SCHEMA;
+        r->schema = schema;
+        if (schema == NULL)
+            params_fail(p, "response_format", "response_format.json_schema.schema is missing");
+    } else if (type == NULL || !str_eq(type, "text")) {
+        params_fail(p, "response_format",
+                    "response_format.type must be \"text\", \"json_object\" or \"json_schema\"");
+    }
+}
+
+void param_model(struct params *p, const struct service *s) {
+    const char *name = NULL;
+    param_text(p, "model", &name);
+    if (p->st != ST_OK || service_is_model(s, name))
+        return;
+    params_fail(p, "model", "the model \"%.100s\" does not exist here; this server has \"%s\"",
+                name, service_facts(s)->name);
+    p->st = ST_NOT_FOUND;
+}

@@ -1,0 +1,32 @@
+/* request_params.h: the fields that several dialects share. */
+#ifndef LOCKSTEP_SERVER_REQUEST_PARAMS_H
+#define LOCKSTEP_SERVER_REQUEST_PARAMS_H
+
+#include "server/params.h"
+#include "server/service.h"
+
+#define STOPS_PER_REQUEST 16
+
+/* What a request needs to stay alive until it is submitted. */
+struct request_memory {
+    struct engine_bias *biases;
+    const char *stops[STOPS_PER_REQUEST];
+};
+void request_memory_deinit(struct request_memory *m);
+
+/* temperature, top_p, top_k, min_p, typical_p, repeat_penalty (also as repetition_penalty),
+ * presence_penalty, frequency_penalty, logit_bias, seed (a random one if absent), ignore_eos. */
+void param_sampling(struct params *p, struct service_request *r, struct request_memory *m);
+/* stop, under the dialect's name. */
+void param_stops(struct params *p, const char *field, struct service_request *r,
+                 struct request_memory *m);
+/* OpenAI's tools, tool_choice, parallel_tool_calls. */
+void param_tools(struct params *p, struct service_request *r);
+/* OpenAI's response_format, and GBNF as `grammar`. */
+void param_form(struct params *p, struct service_request *r);
+/* model: ours, or a defect of ST_NOT_FOUND. */
+void param_model(struct params *p, const struct service *s);
+/* tools and the names in them; tools may be NULL. */
+bool tools_check(struct params *p, const json_t *tools);
+
+#endif

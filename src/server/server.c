@@ -1,0 +1,116 @@
+/* server.c: the routes of all dialects, and what none of them knows. */
+#include "server/server.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/dialects.h"
+
+#define CUT_MS 3000 /* for what was cut to end */
+
+struct server {
+    struct service *service;
+    struct http_server *http;
+};
+
+void server_config_init(struct server_config *cfg) {
+    *cfg = (struct server_config){.service = {.name = NULL}};
+    engine_config_init(&cfg->service.engine);
+    http_config_init(&cfg->http);
+}
+
+static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
+                                             misc_routes};
+
+/* How errors are said below a path. */
+static json_t *error_of(const char *path, int status, const char *sentence, const char *field) {
+    if (str_starts(path, "/v1/messages"))
+        return anthropic_error(status, sentence, field);
+    if (str_starts(path, "/api/"))
+        return ollama_error(status, sentence, field);
+    return openai_error(status, sentence, field);
+}
+
+static void fail(void *user, struct http_request *r, int status, const char *sentence) {
+    (void)user;
+    if (status == 401)
+        http_set_header(r, "WWW-Authenticate", "Bearer");
+    if (status == 503)
+        http_set_header(r, "Retry-After", "2");
+    reply_json(r, status, error_of(http_path(r), status, sentence, ""));
+}
+
+static bool is_at(const struct route *route, const char *path) {
+    size_t n = strlen(route->path);
+    if (n > 1 && route->path[n - 1] == '/')
+        return strncmp(path, route->path, n) == 0 && path[n] != '\0';
+    return str_eq(route->path, path);
+}
+
+static bool method_is(const char *method, const struct route *route) {
+    return str_eq(method, route->method) ||
+           (str_eq(method, "HEAD") && str_eq(route->method, "GET"));
+}
+
+static void handle(void *user, struct http_request *r) {
+    struct server *s = user;
+    bool path_known = false;
+    for (size_t t = 0; t < ARRAY_LEN(tables); t++)
+        for (const struct route *route = tables[t]; route->method != NULL; route++) {
+            if (!is_at(route, http_path(r)))
+                continue;
+            path_known = true;
+            if (method_is(http_method(r), route)) {
+                route->handle(s->service, r);
+                return;
+            }
+        }
+    if (path_known)
+        fail(s, r, 405, "this path does not know that method");
+    else
+        fail(s, r, 404, "there is nothing at this path");
+}
+
+/* Who watches over the server needs no key. */
+static bool needs_key(const char *path) {
+    return !str_eq(path, "/health") && !str_eq(path, "/");
+}
+
+enum status server_open(struct server **out, const struct server_config *cfg, struct err *err) {
+    struct server *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a server");
+    struct http_config http = cfg->http;
+    http.handle = handle;
+    http.fail = fail;
+    http.needs_key = needs_key;
+    http.user = s;
+    enum status st = service_open(&s->service, &cfg->service, err);
+    if (st == ST_OK)
+        st = http_open(&s->http, &http, err);
+    if (st != ST_OK) {
+        service_close(s->service);
+        mem_free(s);
+        return st;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+int server_port(const struct server *s) {
+    return http_port(s->http);
+}
+
+struct service *server_service(struct server *s) {
+    return s->service;
+}
+
+void server_close(struct server *s, int wait_ms) {
+    if (s == NULL)
+        return;
+    http_drain(s->http, wait_ms);
+    service_stop(s->service);
+    http_drain(s->http, CUT_MS);
+    http_close(s->http);
+    service_close(s->service);
+    mem_free(s);
+}

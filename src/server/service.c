@@ -1,0 +1,286 @@
+/* service.c: the model, opened and watched.
+ *
+ * `lock` (read/write) guards `open`, the engine and what belongs to it: whoever uses them holds it
+ * for reading, the watcher takes them away under it for writing and then closes and opens at leisure,
+ * so that requests meanwhile are refused at once, with the reason. */
+#include "server/service.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/service_internal.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define WATCH_MS 100
+#define REOPEN_MS 1000 /* between two tries */
+
+struct service {
+    struct service_config cfg;
+    struct service_facts facts;
+    char *name, *path, *template_source, *architecture, *type;
+    pthread_rwlock_t lock;
+    struct model *open; /* NULL: being opened again, or stopped */
+    char why[512];      /* while it is NULL */
+    struct engine_stats last; /* of the engine that was lost */
+    pthread_t watcher;
+    bool has_watcher;
+    atomic_bool stop; /* relaxed: looked at again soon */
+};
+
+/* ---- a model ----------------------------------------------------------------------------------- */
+
+static void model_close(struct model *m) {
+    if (m == NULL)
+        return;
+    engine_close(m->engine);
+    token_trie_close(m->trie);
+    chat_close(m->chat);
+    mem_free(m);
+}
+
+static enum status model_open_parts(struct model *m, const struct engine_config *cfg,
+                                    struct err *err) {
+    TRY(engine_open(&m->engine, cfg, err));
+    TRY(chat_open(&m->chat, engine_tokenizer(m->engine), NULL, 0, err));
+    m->style = chat_style(m->chat);
+    return token_trie_open(&m->trie, engine_tokenizer(m->engine), err);
+}
+
+static enum status model_open(struct model **out, const struct engine_config *cfg,
+                              struct err *err) {
+    struct model *m = mem_calloc(1, sizeof *m);
+    if (m == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a service");
+    enum status st = model_open_parts(m, cfg, err);
+    if (st != ST_OK) {
+        model_close(m);
+        return st;
+    }
+    *out = m;
+    return ST_OK;
+}
+
+enum status service_borrow(struct service *s, struct model **out, struct err *err) {
+    pthread_rwlock_rdlock(&s->lock);
+    if (s->open != NULL) {
+        *out = s->open;
+        return ST_OK;
+    }
+    enum status st = err_set(err, ST_PEER_LOST, "%s", s->why);
+    pthread_rwlock_unlock(&s->lock);
+    return st;
+}
+
+void service_give_back(struct service *s) {
+    pthread_rwlock_unlock(&s->lock);
+}
+
+/* ---- the watcher ------------------------------------------------------------------------------- */
+
+/* Takes the model away; requests are refused with `why` from here on. */
+static struct model *take_model(struct service *s, const char *why) {
+    struct engine_stats last;
+    service_stats(s, &last);
+    pthread_rwlock_wrlock(&s->lock);
+    struct model *m = s->open;
+    s->open = NULL;
+    s->last = last;
+    snprintf(s->why, sizeof s->why, "%s", why);
+    pthread_rwlock_unlock(&s->lock);
+    return m;
+}
+
+static bool stopping(struct service *s) {
+    return atomic_load_explicit(&s->stop, memory_order_relaxed);
+}
+
+static void wait_ms(struct service *s, int ms) {
+    for (; ms > 0 && !stopping(s); ms -= 50)
+        usleep(50000);
+}
+
+static void reopen(struct service *s, const char *why) {
+    struct model *fresh = NULL;
+    struct err err;
+    log_error("%s; opening the model again", why);
+    model_close(take_model(s, why));
+    while (!stopping(s) && model_open(&fresh, &s->cfg.engine, &err) != ST_OK) {
+        log_error("cannot open the model again: %s", err.text);
+        wait_ms(s, REOPEN_MS);
+    }
+    if (fresh == NULL)
+        return;
+    pthread_rwlock_wrlock(&s->lock);
+    s->open = fresh;
+    pthread_rwlock_unlock(&s->lock);
+    log_info("the model is open again");
+}
+
+static void *watch(void *arg) {
+    struct service *s = arg;
+    struct engine_stats stats;
+    while (!stopping(s)) {
+        service_stats(s, &stats);
+        if (!stats.healthy)
+            reopen(s, stats.why);
+        wait_ms(s, WATCH_MS);
+    }
+    return NULL;
+}
+
+/* ---- opening and closing ------------------------------------------------------------------------ */
+
+/* "models/llama-3b.gguf": "llama-3b". */
+static char *name_of_file(const char *path) {
+    const char *base = strrchr(path, '/');
+    base = base != NULL ? base + 1 : path;
+    size_t n = strlen(base);
+    if (n > 5 && str_eq(base + n - 5, ".gguf"))
+        n -= 5;
+    return mem_strndup(base, n);
+}
+
+static enum status describe(struct service *s, struct err *err) {
+    const struct model *m = s->open;
+    const struct lockstep_model_info *info = engine_model_info(m->engine);
+    struct stat file = {0};
+    const char *path = s->cfg.engine.model.model_path;
+    stat(path, &file);
+    s->path = mem_strdup(path);
+    s->name = s->cfg.name != NULL ? mem_strdup(s->cfg.name) : name_of_file(path);
+    s->template_source = mem_strdup(chat_source(m->chat));
+    s->architecture = mem_strdup(info->architecture);
+    s->type = mem_strdup(info->type);
+    if (s->path == NULL || s->name == NULL || s->template_source == NULL ||
+        s->architecture == NULL || s->type == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a service");
+    s->facts = (struct service_facts){.name = s->name,
+                                      .path = s->path,
+                                      .architecture = s->architecture,
+                                      .type = s->type,
+                                      .chat_format = chat_format_name(m->style.format),
+                                      .template_source = s->template_source,
+                                      .n_ctx = info->n_ctx,
+                                      .n_ctx_train = info->n_ctx_train,
+                                      .n_vocab = info->n_vocab,
+                                      .n_embd = info->n_embd,
+                                      .n_ranks = info->n_ranks,
+                                      .n_layers = info->n_layers,
+                                      .n_params = info->n_params,
+                                      .weight_bytes = info->weight_bytes,
+                                      .thinks = m->style.think_end[0] != '\0' ||
+                                                m->style.format == CHAT_HARMONY,
+                                      .has_tools = m->style.format != CHAT_PLAIN,
+                                      .created = (int64_t)time(NULL),
+                                      .file_modified = (int64_t)file.st_mtime};
+    return ST_OK;
+}
+
+static enum status open_parts(struct service *s, struct err *err) {
+    TRY(model_open(&s->open, &s->cfg.engine, err));
+    /* Progress is for the first opening, while somebody looks. */
+    s->cfg.engine.model.progress = NULL;
+    TRY(describe(s, err));
+    if (!s->cfg.restart)
+        return ST_OK;
+    if (pthread_create(&s->watcher, NULL, watch, s) != 0)
+        return err_set(err, ST_NO_MEMORY, "no thread for a service");
+    s->has_watcher = true;
+    return ST_OK;
+}
+
+enum status service_open(struct service **out, const struct service_config *cfg,
+                         struct err *err) {
+    struct service *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a service");
+    s->cfg = *cfg;
+    pthread_rwlock_init(&s->lock, NULL);
+    enum status st = open_parts(s, err);
+    if (st != ST_OK) {
+        service_close(s);
+        return st;
+    }
+    *out = s;
+    return ST_OK;
+}
+
+void service_stop(struct service *s) {
+    atomic_store_explicit(&s->stop, true, memory_order_relaxed);
+    if (s->has_watcher)
+        pthread_join(s->watcher, NULL);
+    s->has_watcher = false;
+    model_close(take_model(s, "the server is shutting down"));
+}
+
+void service_close(struct service *s) {
+    if (s == NULL)
+        return;
+    service_stop(s);
+    pthread_rwlock_destroy(&s->lock);
+    mem_free(s->name);
+    mem_free(s->path);
+    mem_free(s->template_source);
+    mem_free(s->architecture);
+    mem_free(s->type);
+    mem_free(s);
+}
+
+/* ---- what it is ---------------------------------------------------------------------------------- */
+
+const struct service_facts *service_facts(const struct service *s) {
+    return &s->facts;
+}
+
+static bool names(const char *given, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(given, name, n) == 0 && (given[n] == '\0' || str_eq(given + n, ":latest"));
+}
+
+bool service_is_model(const struct service *s, const char *name) {
+    const char *file = strrchr(s->path, '/');
+    file = file != NULL ? file + 1 : s->path;
+    return name == NULL || names(name, s->name) || names(name, file) ||
+           names(name, "default") || names(name, "lockstep");
+}
+
+void service_stats(struct service *s, struct engine_stats *out) {
+    struct model *m;
+    struct err err;
+    if (service_borrow(s, &m, &err) == ST_OK) {
+        engine_stats(m->engine, out);
+        service_give_back(s);
+        return;
+    }
+    *out = s->last;
+    out->healthy = false;
+    out->running = out->queued = out->batch = 0;
+    snprintf(out->why, sizeof out->why, "%s", err.text);
+}
+
+/* ---- text ---------------------------------------------------------------------------------------- */
+
+enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
+                             bool parse_special, int32_t **ids, size_t *n_ids, struct err *err) {
+    struct model *m;
+    unsigned flags = (add_special ? TOKENIZE_BOS : 0u) | (parse_special ? TOKENIZE_SPECIAL : 0u);
+    TRY(service_borrow(s, &m, err));
+    enum status st = tokenize(engine_tokenizer(m->engine), text, len, flags, ids, n_ids, err);
+    service_give_back(s);
+    return st;
+}
+
+enum status service_detokenize(struct service *s, const int32_t *ids, size_t n, char **text,
+                               size_t *len, struct err *err) {
+    struct model *m;
+    TRY(service_borrow(s, &m, err));
+    enum status st = detokenize(engine_tokenizer(m->engine), ids, n, true, text, len, err);
+    service_give_back(s);
+    return st;
+}

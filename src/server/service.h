@@ -1,0 +1,139 @@
+/* service.h: what every dialect of the server asks for, in none of their words: a conversation or
+ * a prompt goes in; content, reasoning, tool calls and token probabilities come out as events.
+ *
+ * The service owns the engine and what belongs to its model (chat template, trie of tokens). With
+ * cfg.restart a thread of its own watches the engine: when a rank is lost it opens the instance again.
+ *
+ * Threads: everything may be called from any thread. Events come on the engine's thread: they
+ * must not block nor call service_generate(). */
+#ifndef LOCKSTEP_SERVER_SERVICE_H
+#define LOCKSTEP_SERVER_SERVICE_H
+
+#include "base/status.h"
+#include "engine/engine.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct service;
+struct service_event;
+struct generation;
+
+struct service_config {
+    struct engine_config engine; /* what it points to is borrowed until service_close() */
+    const char *name;            /* the model's name in the APIs; NULL: the file's name */
+    bool restart;
+};
+
+enum status service_open(struct service **out, const struct service_config *cfg, struct err *err);
+/* Ends what runs (ENGINE_STOP_CANCELLED) and refuses the new; the rest still works. */
+void service_stop(struct service *s);
+void service_close(struct service *s); /* NULL is fine */
+
+struct service_facts {
+    const char *name, *path;
+    const char *architecture, *type, *chat_format, *template_source;
+    int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
+    uint64_t n_params, weight_bytes;
+    bool thinks, has_tools;
+    int64_t created;       /* Unix time of the opening */
+    int64_t file_modified; /* Unix time */
+};
+/* As of the first opening; borrowed until service_close(). */
+const struct service_facts *service_facts(const struct service *s);
+
+/* True for the model's name, its file's name, "default" and "lockstep", each also with ":latest"; and for NULL. */
+bool service_is_model(const struct service *s, const char *name);
+
+void service_stats(struct service *s, struct engine_stats *out);
+
+enum service_tools { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
+enum service_form { FORM_TEXT, FORM_JSON, FORM_SCHEMA, FORM_GBNF };
+
+/* All borrowed for the call. */
+struct service_request {
+    /* The prompt: one of these. */
+    const json_t *messages; /* OpenAI's shape */
+    const char *prompt;     /* text as it is, special tokens in it recognized */
+    size_t prompt_len;
+    const int32_t *ids;
+    size_t n_ids;
+
+    const json_t *tools; /* with messages: OpenAI's array, or NULL */
+    const json_t *extra; /* with messages: further template variables, or NULL */
+    enum service_tools tool_choice;
+    const char *tool_name; /* TOOLS_REQUIRED: this one; NULL: any */
+    bool one_call;         /* no parallel calls */
+
+    enum service_form form; /* of the content; not with TOOLS_REQUIRED */
+    const json_t *schema;   /* FORM_SCHEMA */
+    const char *gbnf;       /* FORM_GBNF */
+
+    struct engine_sampling sampling;
+    int n_predict, n_choices;
+    bool ignore_end;
+    const char *const *stops;
+    size_t n_stops;
+    bool logprobs;
+    int n_top;
+    bool embed, embed_last; /* one normalized vector instead of text */
+    uint64_t client;
+
+    void (*on_event)(void *user, const struct service_event *ev);
+    void *user;
+};
+void service_request_init(struct service_request *r);
+
+enum service_event_kind {
+    EVENT_CONTENT,   /* text */
+    EVENT_REASONING, /* text */
+    EVENT_CALL_BEGIN, /* text: the function's name; id */
+    EVENT_ARGUMENTS,  /* text: a piece of JSON */
+    EVENT_CALL_END,
+    EVENT_TOKEN,     /* token: if logprobs were asked for; before the text it completes. Never an end token */
+    EVENT_EMBEDDING, /* vector */
+    EVENT_DONE,      /* of this choice */
+};
+
+enum service_finish { FINISH_STOP, FINISH_LENGTH, FINISH_CALLS, FINISH_CANCELLED, FINISH_ERROR };
+
+/* Borrowed during the callback. */
+struct service_event {
+    enum service_event_kind kind;
+    int choice;
+    const char *text; /* len bytes, not NUL-terminated */
+    size_t len;
+    size_t call;    /* the number of the call, from 0 */
+    const char *id; /* EVENT_CALL_BEGIN */
+    const struct engine_token *token;
+    const struct generation *generation;
+    const float *vector; /* [n_embd] */
+    size_t n_embd;
+    /* EVENT_DONE */
+    enum service_finish finish;
+    const struct engine_done *done;
+    bool last; /* no event follows */
+};
+
+/* After ST_OK, events come until one is EVENT_DONE and last. *out (may be NULL) is to be released.
+ * ST_AGAIN: the queue is full. ST_PEER_LOST: the instance is over (or being opened again): the
+ * sentence says why. ST_BAD_INPUT, ST_UNSUPPORTED: the request's fault, with a sentence. */
+enum status service_generate(struct service *s, const struct service_request *r,
+                             struct generation **out, struct err *err);
+/* Takes effect within one step; harmless after the end. */
+void generation_cancel(struct generation *g);
+void generation_release(struct generation *g); /* NULL is fine; does not cancel */
+
+/* The prompt of a conversation as tokens. *ids is owned by the caller (mem_free). */
+enum status service_prompt(struct service *s, const struct service_request *r, int32_t **ids,
+                           size_t *n_ids, struct err *err);
+enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
+                             bool parse_special, int32_t **ids, size_t *n_ids, struct err *err);
+enum status service_detokenize(struct service *s, const int32_t *ids, size_t n, char **text,
+                               size_t *len, struct err *err);
+/* The bytes of a token, for logprobs; only in callbacks of a generation. */
+size_t generation_token_bytes(const struct generation *g, int32_t id, const char **bytes);
+
+#endif

@@ -1,0 +1,24 @@
+/* service_internal.h: what service.c lends to generation.c. */
+#ifndef LOCKSTEP_SERVER_SERVICE_INTERNAL_H
+#define LOCKSTEP_SERVER_SERVICE_INTERNAL_H
+
+#include "engine/engine.h"
+#include "server/service.h"
+#include "tokenizer/chat.h"
+#include "tokenizer/token_trie.h"
+
+#include <pthread.h>
+
+/* An engine and what belongs to its model. */
+struct model {
+    struct engine *engine;
+    struct chat *chat;
+    struct chat_style style;
+    struct token_trie *trie;
+};
+
+/* The model, which stays until service_give_back(); or ST_PEER_LOST and why there is none. */
+enum status service_borrow(struct service *s, struct model **out, struct err *err);
+void service_give_back(struct service *s);
+
+#endif
