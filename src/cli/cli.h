@@ -1,0 +1,165 @@
+/* cli.h: what every subcommand uses: the option tables, errors, numbers, JSON, Ctrl-C.
+ *
+ * One file per subcommand, cmd_NAME.c, with one entry point, cmd_NAME(argc, argv), where argv[0]
+ * is the subcommand's name; it returns the process's exit status:
+ *
+ *     0    done
+ *     1    the system said no (memory, disk, a closed pipe), or a bug
+ *     2    wrong usage, or a file that lockstep cannot use
+ *     3    a rank was lost, or did not answer in time
+ *     130  Ctrl-C
+ *
+ * A failure is one sentence on stderr: "lockstep run: model.gguf: no such file". The results go to
+ * stdout, everything else to stderr. */
+#ifndef LOCKSTEP_CLI_CLI_H
+#define LOCKSTEP_CLI_CLI_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+int cmd_run(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_serve(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_template(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_inspect(int argc, char **argv);
+int cmd_quantize(int argc, char **argv);
+int cmd_synth(int argc, char **argv);
+int cmd_fabric(int argc, char **argv);
+int cmd_worker(int argc, char **argv);
+
+/* ---- options -----------------------------------------------------------------------------
+ *
+ *     const char *model;
+ *     bool decode = false;
+ *     int n = 128;
+ *     const struct cli_option table[] = {
+ *         CLI_ARG("MODEL", &model, "GGUF file"),
+ *         CLI_FLAG(0, "decode", &decode, "ids in, text out"),
+ *         CLI_INT('n', "predict", "N", &n, 1, 1 << 20, "tokens to write (default 128)"),
+ *         CLI_END};
+ *     const struct cli_command cmd = {"tokenize", "text to token ids and back", NULL, table};
+ *     int status = cli_parse(&cmd, argc, argv);
+ *     if (status != CLI_GO_ON)
+ *         return status;
+ *
+ * The table is the help text too (--help; --help-man writes a man page). Values may be written
+ * --ctx 512, --ctx=512, -n 5 and -n5; "--" ends the options. Each `out` keeps its value (the
+ * default) unless the option is given; a later one wins. Text stays argv's own memory. */
+enum cli_kind {
+    CLI_KIND_END,
+    CLI_KIND_HEADING, /* name: a title in the help text */
+    CLI_KIND_INCLUDE, /* out: const struct cli_option *, another table */
+    CLI_KIND_ARG,     /* out: const char **; a positional argument that must be there */
+    CLI_KIND_ARG_MAY, /* the same, may be absent */
+    CLI_KIND_FLAG,    /* out: bool *, becomes true */
+    CLI_KIND_INT,     /* out: int *, from min to max */
+    CLI_KIND_U64,     /* out: uint64_t * */
+    CLI_KIND_REAL,    /* out: double *, from min to max */
+    CLI_KIND_FLOAT,   /* out: float *, from min to max */
+    CLI_KIND_SIZE,    /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T (powers of 1024) */
+    CLI_KIND_LIST,    /* out: struct cli_list *, "3,1,0.5": positive numbers */
+    CLI_KIND_CHOICE,  /* out: const char **, one of choices ("a|b|c") */
+    CLI_KIND_TEXT     /* out: const char ** */
+};
+
+#define CLI_LIST_MAX 64
+
+struct cli_list {
+    size_t n;
+    double value[CLI_LIST_MAX];
+};
+
+struct cli_option {
+    enum cli_kind kind;
+    char letter;       /* 'n' for -n; 0: none */
+    const char *name;  /* "ctx" for --ctx; NULL: only the letter */
+    const char *value; /* what the help calls the value: "N" */
+    void *out;
+    double min, max;     /* of INT, REAL, FLOAT */
+    const char *choices; /* of CHOICE */
+    const char *help;    /* one sentence; '\n' begins a new line */
+};
+
+#define CLI_END \
+    { .kind = CLI_KIND_END }
+#define CLI_HEADING(title) \
+    { .kind = CLI_KIND_HEADING, .name = (title) }
+#define CLI_INCLUDE(table) \
+    { .kind = CLI_KIND_INCLUDE, .out = (void *)(table) }
+#define CLI_ARG(n, o, h) \
+    { .kind = CLI_KIND_ARG, .name = (n), .out = (void *)(o), .help = (h) }
+#define CLI_ARG_MAY(n, o, h) \
+    { .kind = CLI_KIND_ARG_MAY, .name = (n), .out = (void *)(o), .help = (h) }
+#define CLI_FLAG(l, n, o, h) \
+    { .kind = CLI_KIND_FLAG, .letter = (l), .name = (n), .out = (o), .help = (h) }
+#define CLI_RANGED(k, l, n, v, o, lo, hi, h)                                       \
+    {                                                                              \
+        .kind = (k), .letter = (l), .name = (n), .value = (v), .out = (void *)(o), \
+        .min = (lo), .max = (hi), .help = (h)                                      \
+    }
+#define CLI_INT(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_INT, l, n, v, o, lo, hi, h)
+#define CLI_REAL(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_REAL, l, n, v, o, lo, hi, h)
+#define CLI_FLOAT(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_FLOAT, l, n, v, o, lo, hi, h)
+#define CLI_U64(l, n, v, o, h) CLI_RANGED(CLI_KIND_U64, l, n, v, o, 0, 0, h)
+#define CLI_SIZE(l, n, v, o, h) CLI_RANGED(CLI_KIND_SIZE, l, n, v, o, 0, 0, h)
+#define CLI_LIST(l, n, v, o, h) CLI_RANGED(CLI_KIND_LIST, l, n, v, o, 0, 0, h)
+#define CLI_TEXT(l, n, v, o, h) CLI_RANGED(CLI_KIND_TEXT, l, n, v, o, 0, 0, h)
+#define CLI_CHOICE(l, n, c, o, h)                                                \
+    {                                                                            \
+        .kind = CLI_KIND_CHOICE, .letter = (l), .name = (n), .out = (void *)(o), \
+        .choices = (c), .help = (h)                                              \
+    }
+
+struct cli_command {
+    const char *name;
+    const char *summary;              /* one line, for the list of commands */
+    const char *details;              /* paragraphs below the options, or NULL */
+    const struct cli_option *options; /* to CLI_END */
+};
+
+#define CLI_GO_ON (-1)
+
+/* CLI_GO_ON, or the exit status to return: 0 after --help, 2 after an error (said). */
+int cli_parse(const struct cli_command *cmd, int argc, char **argv);
+
+/* ---- numbers ------------------------------------------------------------------------------
+ * The whole string must be the number. false leaves *out alone. */
+bool cli_parse_int(const char *s, double min, double max, int *out);
+bool cli_parse_u64(const char *s, uint64_t *out);
+bool cli_parse_real(const char *s, double min, double max, double *out);
+bool cli_parse_size(const char *s, uint64_t *out);
+bool cli_parse_list(const char *s, struct cli_list *out);
+
+/* "1.23 GB", in units of 1000; returns buf. */
+const char *cli_bytes(uint64_t size_bytes, char buf[32]);
+
+/* ---- what is said ------------------------------------------------------------------------- */
+
+/* "lockstep NAME: " + the sentence on stderr; NAME is the running subcommand. Returns
+ * status_exit_code(st). */
+__attribute__((format(printf, 2, 3))) int cli_fail(enum status st, const char *fmt, ...);
+
+/* Flushes stdout; CLI_GO_ON, or 1 when it could not be written (said, unless it is a pipe that
+ * its reader closed). */
+int cli_flush(void);
+
+/* Writes one JSON value and a newline to stdout and drops the reference. The exit status. */
+int cli_print_json(json_t *value);
+
+/* ---- Ctrl-C ------------------------------------------------------------------------------- */
+
+/* The first SIGINT or SIGTERM from here on calls fn(arg), which must be safe in a signal handler;
+ * the second ends the process. fn NULL: back to the default. */
+void cli_on_interrupt(void (*fn)(void *arg), void *arg);
+/* The signal that came since the last cli_on_interrupt(); 0: none. */
+int cli_interrupted(void);
+
+#endif

@@ -1,0 +1,257 @@
+/* cmd_chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The whole
+ * conversation goes through the chat template for every answer; the library computes only what
+ * its cache does not hold yet. */
+#include "base/util.h"
+#include "cli/line.h"
+#include "cli/session.h"
+
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *system_arg;
+static int n_predict = -1;
+
+static const struct cli_option options[] = {
+    CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message"),
+    CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
+            "at most N tokens per answer (default -1: to the end of\nthe context)"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the answers"),
+    CLI_INCLUDE(session_options),
+    CLI_INCLUDE(sampling_options),
+    CLI_END};
+
+static const char commands_help[] =
+    "  /help           this\n"
+    "  /reset          forgets the conversation\n"
+    "  /system TEXT    forgets it and sets the system message (without TEXT: none)\n"
+    "  /quit, Ctrl-D   ends\n"
+    "  Ctrl-C          stops an answer\n"
+    "  A line that ends in \\ goes on with the next one; so do lines between \"\"\" and "
+    "\"\"\".\n";
+
+static const struct cli_command command = {
+    "chat", "a conversation in the terminal",
+    "In the conversation:\n\n"
+    "  /help           the list of commands\n"
+    "  /reset          forgets the conversation\n"
+    "  /system TEXT    forgets it and sets the system message\n"
+    "  /quit, Ctrl-D   ends; Ctrl-C stops an answer\n\n"
+    "Arrow keys edit and find earlier lines (kept in ~/.lockstep_history). Without a terminal, "
+    "each\n"
+    "line of stdin is a message and the answers go to stdout.",
+    options};
+
+/* ---- the conversation ------------------------------------------------------------------------ */
+
+struct text {
+    char *bytes; /* NUL-terminated once something was added */
+    size_t len, cap;
+};
+
+struct chat {
+    struct lockstep *ls;
+    struct line_reader *reader;
+    struct lockstep_message *messages; /* their texts are owned */
+    size_t n_messages, cap;
+    struct text answer;
+    bool output_failed;
+    int signal_number; /* that interrupted the last answer; 0: none did */
+};
+
+static bool text_add(struct text *t, const char *s, size_t n) {
+    if (t->len + n + 1 > t->cap) {
+        size_t cap = 2 * (t->len + n) + 256;
+        char *grown = realloc(t->bytes, cap);
+        if (grown == NULL)
+            return false;
+        t->bytes = grown;
+        t->cap = cap;
+    }
+    memcpy(t->bytes + t->len, s, n);
+    t->len += n;
+    t->bytes[t->len] = '\0';
+    return true;
+}
+
+static bool chat_add(struct chat *c, const char *role, const char *content) {
+    if (c->n_messages == c->cap) {
+        size_t cap = 2 * c->cap + 8;
+        struct lockstep_message *grown = realloc(c->messages, cap * sizeof *grown);
+        if (grown == NULL)
+            return false;
+        c->messages = grown;
+        c->cap = cap;
+    }
+    char *copy = strdup(content);
+    if (copy == NULL)
+        return false;
+    c->messages[c->n_messages++] = (struct lockstep_message){role, copy};
+    return true;
+}
+
+static void chat_drop_last(struct chat *c) {
+    free((char *)c->messages[--c->n_messages].content);
+}
+
+static bool chat_reset(struct chat *c, const char *system) {
+    while (c->n_messages > 0)
+        chat_drop_last(c);
+    lockstep_reset(c->ls);
+    return system == NULL || *system == '\0' || chat_add(c, "system", system);
+}
+
+/* ---- an answer ------------------------------------------------------------------------------ */
+
+static bool on_token(void *user, int32_t id, const char *text, size_t len) {
+    struct chat *c = user;
+    (void)id;
+    fwrite(text, 1, len, stdout);
+    c->output_failed = fflush(stdout) != 0;
+    return !c->output_failed && text_add(&c->answer, text, len);
+}
+
+static void cancel(void *ls) {
+    lockstep_cancel(ls);
+}
+
+static enum lockstep_status generate(struct chat *c, struct lockstep_result *result,
+                                     struct lockstep_error *err) {
+    struct lockstep_request req;
+    char *prompt;
+    int32_t *ids;
+    size_t len;
+    /* A signal that came after the opening, before anything ran that it could end. */
+    c->signal_number = cli_interrupted();
+    if (c->signal_number != 0) {
+        *result = (struct lockstep_result){0};
+        return LOCKSTEP_OK;
+    }
+    lockstep_request_init(&req);
+    enum lockstep_status st =
+        lockstep_chat_prompt(c->ls, c->messages, c->n_messages, &prompt, &len, err);
+    if (st != LOCKSTEP_OK)
+        return st;
+    /* The template writes the beginning-of-text token itself where the model wants one. */
+    st = lockstep_tokenize(c->ls, prompt, len, false, true, &ids, &req.n_ids, err);
+    lockstep_free(prompt);
+    if (st != LOCKSTEP_OK)
+        return st;
+    req.ids = ids;
+    req.n_predict = n_predict;
+    req.sampling = sampling_args;
+    req.on_token = on_token;
+    req.user = c;
+    cli_on_interrupt(cancel, c->ls);
+    st = lockstep_generate(c->ls, &req, result, err);
+    c->signal_number = cli_interrupted();
+    cli_on_interrupt(NULL, NULL);
+    lockstep_free(ids);
+    return st;
+}
+
+/* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */
+static int answer(struct chat *c, const char *message) {
+    struct lockstep_result result;
+    struct lockstep_error err;
+    if (!chat_add(c, "user", message))
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
+    c->answer.len = 0;
+    enum lockstep_status st = generate(c, &result, &err);
+    if (c->answer.len > 0)
+        putchar('\n');
+    int status = cli_flush();
+    if (status != CLI_GO_ON)
+        return status;
+    if (c->signal_number == SIGTERM ||
+        (c->signal_number == SIGINT && !line_is_terminal(c->reader)))
+        return 130;
+    if (st != LOCKSTEP_OK) {
+        /* A message that does not fit, or that the template refuses, is forgotten; /reset helps. */
+        status = session_fail(st, &err);
+        chat_drop_last(c);
+        return st == LOCKSTEP_BAD_INPUT && line_is_terminal(c->reader) ? CLI_GO_ON : status;
+    }
+    if (!session_args.quiet && line_is_terminal(c->reader))
+        fprintf(stderr,
+                "\033[2m[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]\033[0m\n",
+                result.n_prompt, result.n_generated, result.prompt_s,
+                session_rate(session_generated(&result), result.generate_s),
+                str_eq(result.stop, "context") ? "; the context is full: /reset" : "");
+    if (!chat_add(c, "assistant", c->answer.len > 0 ? c->answer.bytes : ""))
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
+    return CLI_GO_ON;
+}
+
+/* ---- the loop -------------------------------------------------------------------------------- */
+
+/* One line that begins with '/'. CLI_GO_ON, or the exit status. */
+static int obey(struct chat *c, const char *line) {
+    if (str_eq(line, "/quit") || str_eq(line, "/exit") || str_eq(line, "/bye"))
+        return 0;
+    if (str_eq(line, "/help") || str_eq(line, "/?")) {
+        fputs(commands_help, stderr);
+        return CLI_GO_ON;
+    }
+    bool ok = true;
+    if (str_eq(line, "/reset"))
+        ok = chat_reset(c, system_arg);
+    else if (str_eq(line, "/system") || str_starts(line, "/system "))
+        ok = chat_reset(c, line + strlen("/system") + (line[strlen("/system")] == ' '));
+    else
+        fprintf(stderr, "unknown command %s; /help lists them\n", line);
+    return ok ? CLI_GO_ON : cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
+}
+
+static int converse(struct chat *c) {
+    const char *line;
+    if (!chat_reset(c, system_arg))
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
+    if (line_is_terminal(c->reader) && !session_args.quiet)
+        fprintf(stderr, "/help lists what else can be said; Ctrl-D ends.\n");
+    for (;;) {
+        enum line_result got = line_read(c->reader, "> ", &line);
+        if (got == LINE_END)
+            return 0;
+        if (got == LINE_INTERRUPTED || line[strspn(line, " \t\n")] == '\0')
+            continue;
+        int status = line[0] == '/' ? obey(c, line) : answer(c, line);
+        if (status != CLI_GO_ON)
+            return status;
+    }
+}
+
+static int chat(struct lockstep *ls) {
+    struct chat c = {.ls = ls};
+    struct err err;
+    char history[4096] = "";
+    const char *home = getenv("HOME");
+    if (home != NULL)
+        snprintf(history, sizeof history, "%s/.lockstep_history", home);
+    enum status st = line_open(&c.reader, home != NULL ? history : NULL, &err);
+    int status = st == ST_OK ? converse(&c) : cli_fail(st, "%s", err.text);
+    line_close(c.reader);
+    while (c.n_messages > 0)
+        chat_drop_last(&c);
+    free(c.messages);
+    free(c.answer.bytes);
+    return status;
+}
+
+int cmd_chat(int argc, char **argv) {
+    struct lockstep *ls = NULL;
+    sampling_defaults();
+    setlocale(LC_CTYPE, ""); /* the editor counts characters, not bytes */
+    int status = cli_parse(&command, argc, argv);
+    if (status == CLI_GO_ON)
+        status = session_open(&ls, 0);
+    if (status == CLI_GO_ON)
+        status = session_say(ls);
+    if (status == CLI_GO_ON)
+        status = chat(ls);
+    if (ls != NULL)
+        session_close(ls);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* cmd_quantize.c: `lockstep quantize`: a model file converted to another weight type. */
+#include "base/util.h"
+#include "cli/cli.h"
+#include "cli/progress.h"
+#include "format/quantize_file.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+/* "q8_0, q4_0, ...": what can be written. */
+static void writable_types(char *buf, size_t size) {
+    size_t n = 0;
+    for (uint32_t type = 0; type < QT_N; type++) {
+        const struct qtype_info *info = qtype_info(type);
+        if (info && info->quantize && n < size)
+            n += (size_t)snprintf(buf + n, size - n, "%s%s", n ? ", " : "", info->name);
+    }
+}
+
+static void print_report(const char *in, const char *out, enum qtype type,
+                         const struct quantize_report *r, double seconds) {
+    char a[32], b[32];
+    double n = (double)r->n_values;
+    printf("%s: %s, %.2f bits per weight\n", in, cli_bytes(r->bytes_in, a),
+           8 * (double)r->bytes_in / n);
+    printf("%s: %s, %.2f bits per weight; %zu tensors converted, %zu kept, %.1f s\n", out,
+           cli_bytes(r->bytes_out, b), 8 * (double)r->bytes_out / n, r->n_converted, r->n_kept,
+           seconds);
+    if (r->n_fallback)
+        printf("%zu tensors, whose rows are not whole %s blocks, became q8_0 or f16\n",
+               r->n_fallback, qtype_info(type)->name);
+}
+
+static int convert(const char *in, const char *out, enum qtype type, int n_threads) {
+    struct gguf *g;
+    struct err err;
+    struct quantize_report report;
+    struct cli_progress progress;
+    enum status st = gguf_open(&g, in, NULL, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    cli_progress_begin(&progress, "converting");
+    const struct quantize_options opts = {
+        .type = type, .n_threads = n_threads, .progress = &progress.progress};
+    st = quantize_file(g, out, &opts, &report, &err);
+    double seconds = cli_progress_end(&progress);
+    gguf_close(g);
+    if (st == ST_CANCELLED)
+        return 130;
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    print_report(in, out, type, &report, seconds);
+    return 0;
+}
+
+int cmd_quantize(int argc, char **argv) {
+    const char *in = NULL, *out = NULL, *type_name = NULL;
+    int n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    char types[256];
+    writable_types(types, sizeof types);
+    const struct cli_option options[] = {
+        CLI_ARG("IN", &in, "GGUF file, or the first part of a split one"),
+        CLI_ARG("OUT", &out, "the file to write"), CLI_ARG("TYPE", &type_name, types),
+        CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
+        CLI_END};
+    const struct cli_command cmd = {
+        "quantize", "converts a model file to another weight type",
+        "Matrices are converted; norms, biases and routers keep their type. Rows that are not "
+        "whole blocks of the type become q8_0, or f16. Best from an F32, F16 or BF16 file: "
+        "what "
+        "a smaller type has lost does not come back.",
+        options};
+    int status = cli_parse(&cmd, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    enum qtype type;
+    if (!qtype_from_name(type_name, &type) || !qtype_info(type)->quantize)
+        return cli_fail(ST_BAD_INPUT, "cannot write type '%s'; there are %s", type_name, types);
+    return convert(in, out, type, MAX(n_threads, 1));
+}

@@ -1,0 +1,230 @@
+/* cmd_run.c: lockstep run: one prompt, one answer, streamed to stdout; what it took on stderr. */
+#include "base/util.h"
+#include "cli/session.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char *prompt_arg, *file_arg, *system_arg;
+static int n_predict = -1;
+static bool raw, chat, ignore_end;
+
+static const struct cli_option options[] = {
+    CLI_TEXT('p', "prompt", "TEXT", &prompt_arg,
+             "the prompt; without -p and -f it is read from stdin"),
+    CLI_TEXT('f', "file", "FILE", &file_arg, "reads the prompt from FILE"),
+    CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
+            "at most N new tokens (default -1: to the end of the\ncontext)"),
+    CLI_FLAG(0, "raw", &raw, "continues the prompt as it is, without the chat template"),
+    CLI_FLAG(0, "chat", &chat, "as a chat even if the file has no template (ChatML)"),
+    CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message of the chat"),
+    CLI_FLAG(0, "ignore-end", &ignore_end, "goes on after an end token"),
+    CLI_FLAG(0, "json", &session_args.json, "one JSON object instead of the text"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "the answer only"),
+    CLI_INCLUDE(session_options),
+    CLI_INCLUDE(sampling_options),
+    CLI_END};
+
+static const struct cli_command command = {
+    "run", "answers a prompt",
+    "If the file has a chat template, the prompt is one user message of it; --raw continues\n"
+    "the prompt as plain text, which is also what happens without a template.\n\n"
+    "The text goes to stdout as it is made; tokens/s, the time to the first token and what "
+    "each\n"
+    "rank holds go to stderr. The same model, prompt and seed give the same text on any "
+    "number\n"
+    "of ranks, however the work is split.\n\n"
+    "  lockstep run model.gguf -p \"What is a bit bucket?\" --split 3,2,1 --temp 0",
+    options};
+
+/* The answer as it comes: printed at once, or collected for --json. */
+struct answer {
+    char *text;
+    size_t len, cap; /* bytes that came; room in text */
+    json_t *ids;
+    bool output_failed;
+};
+
+static bool collect(struct answer *a, int32_t id, const char *text, size_t len) {
+    json_array_append_new(a->ids, json_integer(id));
+    if (a->len + len + 1 > a->cap) {
+        size_t cap = 2 * (a->len + len) + 256;
+        char *grown = realloc(a->text, cap);
+        if (grown == NULL)
+            return false;
+        a->text = grown;
+        a->cap = cap;
+    }
+    memcpy(a->text + a->len, text, len);
+    a->len += len;
+    return true;
+}
+
+static bool on_token(void *user, int32_t id, const char *text, size_t len) {
+    struct answer *a = user;
+    if (session_args.json)
+        return collect(a, id, text, len);
+    a->len += len;
+    fwrite(text, 1, len, stdout);
+    a->output_failed = fflush(stdout) != 0;
+    return !a->output_failed;
+}
+
+/* ---- the prompt -------------------------------------------------------------------------- */
+
+/* The whole file, NUL-terminated; malloc'd. NULL: said why. */
+static char *read_all(FILE *f, const char *name, size_t *len) {
+    size_t cap = 1 << 16, n = 0;
+    char *text = malloc(cap);
+    while (text != NULL) {
+        n += fread(text + n, 1, cap - 1 - n, f);
+        if (n < cap - 1)
+            break;
+        char *grown = realloc(text, cap *= 2);
+        if (grown == NULL)
+            free(text);
+        text = grown;
+    }
+    if (text == NULL) {
+        cli_fail(ST_NO_MEMORY, "%s: not enough memory for the prompt", name);
+        return NULL;
+    }
+    if (ferror(f)) {
+        cli_fail(ST_IO, "%s: %s", name, strerror(errno));
+        free(text);
+        return NULL;
+    }
+    text[n] = '\0';
+    *len = n;
+    return text;
+}
+
+/* *text is malloc'd. */
+static int read_prompt(char **text, size_t *len) {
+    if (prompt_arg != NULL && file_arg != NULL)
+        return cli_fail(ST_BAD_INPUT, "-p and -f exclude each other");
+    if (prompt_arg != NULL) {
+        *text = strdup(prompt_arg);
+        *len = strlen(prompt_arg);
+    } else if (file_arg != NULL && !str_eq(file_arg, "-")) {
+        FILE *f = fopen(file_arg, "rb");
+        if (f == NULL)
+            return cli_fail(errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", file_arg,
+                            strerror(errno));
+        *text = read_all(f, file_arg, len);
+        fclose(f);
+    } else {
+        if (isatty(STDIN_FILENO))
+            fprintf(stderr, "(the prompt; Ctrl-D ends it)\n");
+        *text = read_all(stdin, "stdin", len);
+        while (*text != NULL && *len > 0 && (*text)[*len - 1] == '\n')
+            (*text)[--*len] = '\0';
+    }
+    return *text != NULL ? CLI_GO_ON : 1;
+}
+
+static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t len,
+                                   int32_t **ids, size_t *n_ids, struct lockstep_error *err) {
+    bool as_chat = chat || (lockstep_model_info(ls)->has_chat_template && !raw);
+    if (!as_chat)
+        return lockstep_tokenize(ls, text, len, true, true, ids, n_ids, err);
+    const struct lockstep_message messages[] = {{"system", system_arg}, {"user", text}};
+    size_t first = system_arg == NULL;
+    char *prompt;
+    size_t prompt_len;
+    enum lockstep_status st =
+        lockstep_chat_prompt(ls, messages + first, 2 - first, &prompt, &prompt_len, err);
+    if (st != LOCKSTEP_OK)
+        return st;
+    /* The template writes the beginning-of-text token itself where the model wants one. */
+    st = lockstep_tokenize(ls, prompt, prompt_len, false, true, ids, n_ids, err);
+    lockstep_free(prompt);
+    return st;
+}
+
+/* ---- the answer -------------------------------------------------------------------------- */
+
+static void say_speed(const struct lockstep_result *r) {
+    if (session_args.quiet)
+        return;
+    fflush(stdout);
+    fprintf(stderr, "\nprompt: %zu tokens, first token after %.3f s (%.1f tokens/s)\n",
+            r->n_prompt, r->prompt_s,
+            session_rate((double)(r->n_prompt - r->n_cached), r->prompt_s));
+    fprintf(stderr, "answer: %zu tokens, %.1f tokens/s, ended by: %s\n", r->n_generated,
+            session_rate(session_generated(r), r->generate_s), r->stop);
+}
+
+static int print_json(struct lockstep *ls, const struct answer *a,
+                      const struct lockstep_result *r) {
+    json_t *o = session_json(ls);
+    json_t *mine =
+        json_pack("{s:s%, s:O, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "text",
+                  a->text != NULL ? a->text : "", a->len, "ids", a->ids, "stop", r->stop,
+                  "prompt_tokens", (json_int_t)r->n_prompt, "generated_tokens",
+                  (json_int_t)r->n_generated, "time_to_first_token_s", r->prompt_s,
+                  "prompt_tokens_per_s", session_rate((double)r->n_prompt, r->prompt_s),
+                  "gen_tokens_per_s", session_rate(session_generated(r), r->generate_s), "seed",
+                  (json_int_t)sampling_args.seed);
+    json_object_update(o, mine);
+    json_decref(mine);
+    return cli_print_json(o);
+}
+
+static int answer(struct lockstep *ls, const char *text, size_t len) {
+    struct lockstep_request req;
+    struct lockstep_result result;
+    struct lockstep_error err;
+    struct answer a = {.ids = json_array()};
+    int32_t *ids = NULL;
+    lockstep_request_init(&req);
+    enum lockstep_status st = encode(ls, text, len, &ids, &req.n_ids, &err);
+    req.ids = ids;
+    req.n_predict = n_predict;
+    req.ignore_end = ignore_end;
+    req.sampling = sampling_args;
+    req.on_token = on_token;
+    req.user = &a;
+    if (st == LOCKSTEP_OK)
+        st = lockstep_generate(ls, &req, &result, &err);
+    int status = 0;
+    if (!session_args.json && a.len > 0)
+        putchar('\n');
+    if (st != LOCKSTEP_OK)
+        status = session_fail(st, &err);
+    else if (a.output_failed)
+        status = cli_flush();
+    else if (session_args.json)
+        status = print_json(ls, &a, &result);
+    if (status == 0)
+        say_speed(&result);
+    if (status == 0 && cli_interrupted())
+        status = 130;
+    lockstep_free(ids);
+    json_decref(a.ids);
+    free(a.text);
+    return status;
+}
+
+int cmd_run(int argc, char **argv) {
+    sampling_defaults();
+    int status = cli_parse(&command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    char *text = NULL;
+    size_t len = 0;
+    struct lockstep *ls = NULL;
+    status = read_prompt(&text, &len);
+    if (status == CLI_GO_ON)
+        status = session_open(&ls, 0);
+    if (status == CLI_GO_ON)
+        status = session_say(ls);
+    if (status == CLI_GO_ON)
+        status = answer(ls, text, len);
+    if (ls != NULL)
+        session_close(ls);
+    free(text);
+    return status;
+}

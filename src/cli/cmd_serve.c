@@ -1,0 +1,198 @@
+/* cmd_serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "cli/session.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KEYS_MAX 1024
+#define FINISH_MS 600000 /* for what runs when the server is told to end */
+
+static const char *host = "127.0.0.1", *api_key, *api_key_file, *tls_cert, *tls_key, *cors,
+                  *alias;
+static int port = 8080, n_parallel = 64, n_queue = 256;
+static uint64_t kv_memory;
+static bool insecure, no_speculation, restart;
+
+static const struct cli_option options[] = {
+    CLI_TEXT(0, "alias", "NAME", &alias, "the model's name in the APIs (default: the file's)"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
+    CLI_HEADING("network"),
+    CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
+    CLI_INT(0, "port", "P", &port, 0, 65535, "0: any free one (default 8080)"),
+    CLI_TEXT(0, "api-key", "KEY", &api_key,
+             "asks for this key; others see it in the list of processes:\nbetter --api-key-file"),
+    CLI_TEXT(0, "api-key-file", "F", &api_key_file, "asks for one of these keys, one a line"),
+    CLI_TEXT(0, "tls-cert", "F", &tls_cert, "HTTPS: the certificate (PEM)"),
+    CLI_TEXT(0, "tls-key", "F", &tls_key, "and its key (PEM)"),
+    CLI_TEXT(0, "cors", "ORIGIN", &cors,
+             "lets web pages of this origin in (\"*\": of any)"),
+    CLI_FLAG(0, "insecure", &insecure, "a public address without a key"),
+    CLI_HEADING("requests"),
+    CLI_SIZE(0, "kv-memory", "SIZE", &kv_memory,
+             "of the KV cache, all ranks together\n(default: eight contexts, or what memory is "
+             "left)"),
+    CLI_INT(0, "parallel-requests", "N", &n_parallel, 1, 4096,
+            "that are answered together (default 64)"),
+    CLI_INT(0, "queue", "N", &n_queue, 1, 1 << 20,
+            "requests that may wait; more are told to come again (default 256)"),
+    CLI_FLAG(0, "no-speculation", &no_speculation,
+             "guesses no tokens ahead; never changes the text"),
+    CLI_FLAG(0, "restart", &restart, "opens the model again when a rank was lost"),
+    CLI_INCLUDE(session_options),
+    CLI_END};
+
+static const struct cli_command command = {
+    "serve", "answers over HTTP, as OpenAI's API does",
+    "Speaks the APIs of OpenAI (/v1/chat/completions, /v1/completions, /v1/embeddings, "
+    "/v1/models);\n/health and /metrics say how it is. Ctrl-C or SIGTERM: finishes what runs and "
+    "ends; the\nsecond one ends at once. docs/serve.md says more.",
+    options};
+
+/* ---- keys ------------------------------------------------------------------------------------------ */
+
+struct keys {
+    const char *list[KEYS_MAX];
+    size_t n;
+    char *text; /* the file's */
+};
+
+static char *trim(char *line) {
+    line += strspn(line, " \t\r");
+    size_t n = strlen(line);
+    while (n > 0 && strchr(" \t\r", line[n - 1]) != NULL)
+        line[--n] = '\0';
+    return line;
+}
+
+static enum status read_key_file(struct keys *keys, struct err *err) {
+    enum { CAP = 1 << 18 };
+    FILE *f = fopen(api_key_file, "rb");
+    if (f == NULL)
+        return err_set(err, ST_NOT_FOUND, "%s: %s", api_key_file, strerror(errno));
+    keys->text = mem_calloc(1, CAP);
+    if (keys->text != NULL)
+        fread(keys->text, 1, CAP - 1, f);
+    bool failed = ferror(f) || keys->text == NULL;
+    fclose(f);
+    if (failed)
+        return err_set(err, ST_IO, "%s: cannot be read", api_key_file);
+    char *rest = keys->text, *line;
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        line = trim(line);
+        if (*line == '\0' || *line == '#')
+            continue;
+        if (keys->n == KEYS_MAX)
+            return err_set(err, ST_BAD_INPUT, "%s: more than %d keys", api_key_file, KEYS_MAX);
+        keys->list[keys->n++] = line;
+    }
+    return keys->n > 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "%s: no key in it", api_key_file);
+}
+
+static enum status collect_keys(struct keys *keys, struct err *err) {
+    if (api_key_file != NULL)
+        TRY(read_key_file(keys, err));
+    if (api_key != NULL && *api_key == '\0')
+        return err_set(err, ST_BAD_INPUT, "--api-key: an empty key keeps nobody out");
+    if (api_key != NULL && keys->n < KEYS_MAX)
+        keys->list[keys->n++] = api_key;
+    return ST_OK;
+}
+
+static bool is_local(const char *address) {
+    return str_starts(address, "127.") || str_eq(address, "::1") || str_eq(address, "localhost");
+}
+
+/* ---- serving ---------------------------------------------------------------------------------------- */
+
+static int interrupted[2]; /* a pipe: the signal handler writes, serve() reads */
+
+static void interrupt(void *arg) {
+    (void)arg;
+    ssize_t n = write(interrupted[1], "", 1);
+    (void)n;
+}
+
+static void wait_for_signal(void) {
+    char byte;
+    while (read(interrupted[0], &byte, 1) < 0 && errno == EINTR)
+        continue;
+}
+
+static void fill(struct server_config *cfg, const struct keys *keys) {
+    server_config_init(cfg);
+    struct engine_config *e = &cfg->service.engine;
+    e->model = session_lockstep_options(0);
+    e->kv_memory_bytes = (size_t)kv_memory;
+    e->n_running_max = n_parallel;
+    e->n_queue_max = n_queue;
+    e->no_speculation = no_speculation;
+    cfg->service.name = alias;
+    cfg->service.restart = restart;
+    cfg->http.host = host;
+    cfg->http.port = port;
+    cfg->http.tls_cert_path = tls_cert;
+    cfg->http.tls_key_path = tls_key;
+    cfg->http.cors_origin = cors;
+    cfg->http.api_keys = keys->list;
+    cfg->http.n_api_keys = keys->n;
+}
+
+static void say_model(const struct service_facts *f) {
+    if (!session_args.quiet)
+        fprintf(stderr, "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
+                f->name, f->architecture, f->type, (double)f->n_params * 1e-6, f->n_ctx,
+                f->n_ranks, f->n_ranks == 1 ? "" : "s", f->chat_format);
+}
+
+static int say_address(const struct server *s) {
+    bool v6 = strchr(host, ':') != NULL;
+    printf("lockstep listens on %s://%s%s%s:%d\n", tls_cert != NULL ? "https" : "http",
+           v6 ? "[" : "", host, v6 ? "]" : "", server_port(s));
+    return cli_flush();
+}
+
+static int serve(const struct keys *keys) {
+    struct server_config cfg;
+    struct server *s;
+    struct err err;
+    fill(&cfg, keys);
+    enum status st = server_open(&s, &cfg, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    cli_on_interrupt(interrupt, NULL);
+    say_model(service_facts(server_service(s)));
+    int status = say_address(s);
+    if (status == CLI_GO_ON) {
+        wait_for_signal();
+        if (!session_args.quiet)
+            fprintf(stderr, "finishing what runs; once more ends at once\n");
+        status = 0;
+    }
+    server_close(s, FINISH_MS);
+    cli_on_interrupt(NULL, NULL);
+    return status;
+}
+
+int cmd_serve(int argc, char **argv) {
+    struct keys keys = {.n = 0};
+    struct err err;
+    int status = cli_parse(&command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    enum status st = collect_keys(&keys, &err);
+    if (st == ST_OK && keys.n == 0 && !insecure && !is_local(host))
+        st = err_set(&err, ST_BAD_INPUT,
+                     "%s is a public address: give --api-key-file, or --insecure if everybody "
+                     "may",
+                     host);
+    if (st == ST_OK && pipe(interrupted) != 0)
+        st = err_set(&err, ST_IO, "cannot make a pipe: %s", strerror(errno));
+    status = st == ST_OK ? serve(&keys) : cli_fail(st, "%s", err.text);
+    mem_free(keys.text);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* line.h: lines that a person types: editing and history on a terminal (libedit), plain reading from a
+ * pipe or a file. */
+#ifndef LOCKSTEP_CLI_LINE_H
+#define LOCKSTEP_CLI_LINE_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct line_reader;
+
+enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED };
+
+/* history_path is read now and written at every line; NULL: no history. Editing needs a terminal
+ * on stdin and stdout. */
+enum status line_open(struct line_reader **out, const char *history_path, struct err *err);
+void line_close(struct line_reader *r); /* NULL is fine */
+
+/* People are typing: prompts are worth printing. */
+bool line_is_terminal(const struct line_reader *r);
+
+/* The next message: one line, or several: a line that ends in '\' goes on with the next one, and
+ * lines between """ and """ belong together. *text is NUL-terminated, borrowed until the
+ * next call. LINE_INTERRUPTED: Ctrl-C, what was typed is dropped; LINE_END: Ctrl-D, end of file. */
+enum line_result line_read(struct line_reader *r, const char *prompt, const char **text);
+
+#endif

@@ -1,0 +1,202 @@
+/* main.c: `lockstep`: the table of subcommands, and what all of them share: where errors are said,
+ * what a broken pipe and Ctrl-C do. */
+#include "cli/cli.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct subcommand {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary; /* NULL: not for people */
+};
+
+static const struct subcommand subcommands[] = {
+    {"run", cmd_run, "answers a prompt"},
+    {"chat", cmd_chat, "a conversation in the terminal"},
+    {"serve", cmd_serve, "answers over HTTP in the dialects of OpenAI, Anthropic and Ollama"},
+    {"eval", cmd_eval, "writes the logits of given tokens: the tool to compare bits with"},
+    {"bench", cmd_bench, "measures speed beside the roofs of this machine"},
+    {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"template", cmd_template, "renders a model's chat template"},
+    {"plan", cmd_plan, "who would hold what, from a header alone"},
+    {"inspect", cmd_inspect, "what a model file holds"},
+    {"quantize", cmd_quantize, "converts a model file to another weight type"},
+    {"synth", cmd_synth, "writes a model of random weights with a true shape"},
+    {"fabric", cmd_fabric, "measures the links between ranks"},
+    {"worker", cmd_worker, NULL},
+};
+
+static const char *running = NULL; /* the subcommand, for messages */
+
+int cli_fail(enum status st, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "lockstep%s%s: %s\n", running != NULL ? " " : "",
+            running != NULL ? running : "", text);
+    return status_exit_code(st);
+}
+
+int cli_flush(void) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CLI_GO_ON;
+    if (errno == EPIPE)
+        return 1;
+    return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+int cli_print_json(json_t *value) {
+    bool ok = value != NULL &&
+              json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 &&
+              putchar('\n') != EOF;
+    json_decref(value);
+    if (value == NULL)
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the JSON output");
+    int status = ok ? cli_flush() : cli_fail(ST_IO, "cannot write the JSON output");
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+const char *cli_bytes(uint64_t size_bytes, char buf[32]) {
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+    double v = (double)size_bytes;
+    size_t u = 0;
+    while (v >= 999.5 && u + 1 < ARRAY_LEN(units)) {
+        v /= 1000;
+        u++;
+    }
+    int digits = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2;
+    snprintf(buf, 32, "%.*f %s", digits, v, units[u]);
+    return buf;
+}
+
+/* ---- Ctrl-C -------------------------------------------------------------------------------
+ * Written before the handler is installed, read by it. */
+static void (*volatile interrupt_fn)(void *arg);
+static void *volatile interrupt_arg;
+static volatile sig_atomic_t interrupt_came; /* the signal's number */
+
+static void on_signal(int number) {
+    if (interrupt_came) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    interrupt_came = number;
+    interrupt_fn(interrupt_arg);
+}
+
+void cli_on_interrupt(void (*fn)(void *arg), void *arg) {
+    struct sigaction act = {.sa_handler = SIG_DFL};
+    sigemptyset(&act.sa_mask);
+    if (fn == NULL) {
+        sigaction(SIGINT, &act, NULL);
+        sigaction(SIGTERM, &act, NULL);
+    }
+    interrupt_fn = fn;
+    interrupt_arg = arg;
+    interrupt_came = 0;
+    if (fn == NULL)
+        return;
+    act.sa_handler = on_signal;
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+}
+
+int cli_interrupted(void) {
+    return interrupt_came;
+}
+
+/* ---- lockstep, lockstep help, lockstep --version ---------------------------------------------- */
+
+static const struct subcommand *find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (str_eq(subcommands[i].name, name))
+            return &subcommands[i];
+    return NULL;
+}
+
+static int run(const struct subcommand *sub, int argc, char **argv) {
+    running = sub->name;
+    int status = sub->run(argc, argv);
+    int flushed = cli_flush();
+    return status == 0 && flushed != CLI_GO_ON ? flushed : status;
+}
+
+static void list_commands(const char *format) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (subcommands[i].summary != NULL)
+            printf(format, subcommands[i].name, subcommands[i].summary);
+}
+
+static void help(void) {
+    printf("lockstep " LOCKSTEP_VERSION
+           ": one language model on several ranks, the same bits on any number\n\n"
+           "usage: lockstep COMMAND [arguments] [options]\n\n");
+    list_commands("  %-10s %s\n");
+    printf("\nlockstep COMMAND --help says more. For example:\n\n"
+           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n");
+}
+
+static void man_page(void) {
+    printf(".TH LOCKSTEP 1 \"\" \"lockstep " LOCKSTEP_VERSION "\" \"lockstep manual\"\n"
+           ".SH NAME\nlockstep \\- one language model on several ranks\n"
+           ".SH SYNOPSIS\n.B lockstep\nCOMMAND [arguments] [options]\n"
+           ".SH DESCRIPTION\n"
+           "Runs one large language model split over several ranks, and gives the same bits on "
+           "any number of them, however the work is split.\n.SH COMMANDS\n");
+    list_commands(".TP\n.BR lockstep\\-%s (1)\n%s\n");
+    printf(".SH ENVIRONMENT\n"
+           ".TP\n.B LOCKSTEP_ISA\nscalar, avx2, avx512 or neon: the instruction set to use, "
+           "instead of the best one. The bits are the same.\n"
+           ".TP\n.B LOCKSTEP_LOG\nerror, warn, info or debug: what is said on stderr.\n"
+           ".TP\n.B LOCKSTEP_WORKER\nthe program that is started for ranks above 0.\n");
+}
+
+static int unknown_command(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (subcommands[i].summary != NULL && str_starts(subcommands[i].name, name))
+            return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
+                            subcommands[i].name);
+    return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);
+}
+
+static int help_on(const char *name) {
+    const struct subcommand *sub = find(name);
+    char *argv[] = {(char *)name, "--help", NULL};
+    return sub != NULL ? run(sub, 2, argv) : unknown_command(name);
+}
+
+int main(int argc, char **argv) {
+    /* A reader that went away is a write error, which ends the command in an orderly way. */
+    signal(SIGPIPE, SIG_IGN);
+    if (argc < 2) {
+        help();
+        return 2;
+    }
+    const char *name = argv[1];
+    if (str_eq(name, "--version") || str_eq(name, "version")) {
+        printf("lockstep " LOCKSTEP_VERSION "\n");
+        return 0;
+    }
+    if (str_eq(name, "--help-man")) {
+        man_page();
+        return 0;
+    }
+    if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
+        if (argc > 2)
+            return help_on(argv[2]);
+        help();
+        return 0;
+    }
+    const struct subcommand *sub = find(name);
+    return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);
+}

@@ -1,0 +1,469 @@
+/* options.c: the option tables of cli.h: parsing, help texts, man pages. Every message is one
+ * sentence that names the option and what it takes. */
+#include "cli/cli.h"
+
+#include "base/util.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* The first entry, included tables too, for which match says true; or NULL. */
+static const struct cli_option *
+table_find(const struct cli_option *table,
+           bool (*match)(const struct cli_option *, const void *), const void *key) {
+    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
+        const struct cli_option *found = NULL;
+        if (o->kind == CLI_KIND_INCLUDE)
+            found = table_find(o->out, match, key);
+        else if (match(o, key))
+            found = o;
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
+}
+
+static bool is_positional(const struct cli_option *o) {
+    return o->kind == CLI_KIND_ARG || o->kind == CLI_KIND_ARG_MAY;
+}
+
+static bool is_option(const struct cli_option *o) {
+    return o->kind >= CLI_KIND_FLAG;
+}
+
+struct name_key {
+    const char *name;
+    size_t len;
+};
+
+static bool match_name(const struct cli_option *o, const void *key) {
+    const struct name_key *k = key;
+    return is_option(o) && o->name != NULL && strlen(o->name) == k->len &&
+           strncmp(o->name, k->name, k->len) == 0;
+}
+
+static bool match_letter(const struct cli_option *o, const void *key) {
+    return is_option(o) && o->letter == *(const char *)key;
+}
+
+struct nth_key {
+    int skip; /* positional entries still to pass over */
+};
+
+static bool match_nth_arg(const struct cli_option *o, const void *key) {
+    struct nth_key *k = (struct nth_key *)key;
+    return is_positional(o) && k->skip-- == 0;
+}
+
+static const struct cli_option *nth_arg(const struct cli_option *table, int n) {
+    struct nth_key key = {n};
+    return table_find(table, match_nth_arg, &key);
+}
+
+/* ---- suggestions ------------------------------------------------------------------------- */
+
+/* Levenshtein distance of two short words. */
+static int edit_distance(const char *a, size_t n_a, const char *b) {
+    int row[64];
+    size_t n_b = MIN(strlen(b), ARRAY_LEN(row) - 1);
+    for (size_t j = 0; j <= n_b; j++)
+        row[j] = (int)j;
+    for (size_t i = 1; i <= n_a; i++) {
+        int diagonal = row[0];
+        row[0] = (int)i;
+        for (size_t j = 1; j <= n_b; j++) {
+            int substitute = diagonal + (a[i - 1] != b[j - 1]);
+            diagonal = row[j];
+            row[j] = MIN(substitute, MIN(row[j], row[j - 1]) + 1);
+        }
+    }
+    return row[n_b];
+}
+
+struct nearest {
+    struct name_key word;
+    const char *best;
+    int distance;
+};
+
+static bool match_nearest(const struct cli_option *o, const void *key) {
+    struct nearest *k = (struct nearest *)key;
+    if (!is_option(o) || o->name == NULL)
+        return false;
+    int d = edit_distance(k->word.name, k->word.len, o->name);
+    if (k->word.len >= 3 && strncmp(o->name, k->word.name, k->word.len) == 0)
+        d = 1;
+    if (d < k->distance) {
+        k->distance = d;
+        k->best = o->name;
+    }
+    return false;
+}
+
+static int unknown_option(const struct cli_command *cmd, const char *arg) {
+    const char *name = arg + strspn(arg, "-");
+    struct nearest near = {{name, strcspn(name, "=")}, NULL, 3};
+    if (near.word.len >= 3)
+        table_find(cmd->options, match_nearest, &near);
+    if (near.best != NULL)
+        return cli_fail(ST_BAD_INPUT, "unknown option %s (did you mean --%s?)", arg, near.best);
+    return cli_fail(ST_BAD_INPUT, "unknown option %s; see lockstep %s --help", arg, cmd->name);
+}
+
+/* ---- values ------------------------------------------------------------------------------ */
+
+bool cli_parse_real(const char *s, double min, double max, double *out) {
+    char *end;
+    if (*s == '\0' || isspace((unsigned char)*s))
+        return false;
+    double v = strtod(s, &end);
+    if (*end != '\0' || !(v >= min && v <= max))
+        return false;
+    *out = v;
+    return true;
+}
+
+bool cli_parse_int(const char *s, double min, double max, int *out) {
+    double v;
+    if (s[strspn(s, "+-0123456789")] != '\0' || !cli_parse_real(s, min, max, &v))
+        return false;
+    *out = (int)v;
+    return true;
+}
+
+bool cli_parse_u64(const char *s, uint64_t *out) {
+    uint64_t v = 0;
+    if (*s == '\0')
+        return false;
+    for (; *s != '\0'; s++) {
+        if (*s < '0' || *s > '9' || __builtin_mul_overflow(v, 10u, &v) ||
+            __builtin_add_overflow(v, (uint64_t)(*s - '0'), &v))
+            return false;
+    }
+    *out = v;
+    return true;
+}
+
+bool cli_parse_size(const char *s, uint64_t *out) {
+    static const char units[] = "KMGT";
+    char *end;
+    if (*s < '0' || *s > '9')
+        return false;
+    double v = strtod(s, &end);
+    if (*end != '\0') {
+        const char *unit = strchr(units, toupper((unsigned char)*end));
+        if (unit == NULL)
+            return false;
+        for (const char *u = units; u <= unit; u++)
+            v *= 1024;
+        end++;
+        if (*end == 'i')
+            end++;
+        if (*end == 'B' || *end == 'b')
+            end++;
+    }
+    if (*end != '\0' || !(v < 9e18))
+        return false;
+    *out = (uint64_t)v;
+    return true;
+}
+
+bool cli_parse_list(const char *s, struct cli_list *out) {
+    struct cli_list list = {0};
+    for (;;) {
+        char number[40];
+        size_t len = strcspn(s, ",");
+        if (len >= sizeof number || list.n == CLI_LIST_MAX)
+            return false;
+        memcpy(number, s, len);
+        number[len] = '\0';
+        if (!cli_parse_real(number, 1e-6, 1e9, &list.value[list.n]))
+            return false;
+        list.n++;
+        if (s[len] == '\0')
+            break;
+        s += len + 1;
+    }
+    *out = list;
+    return true;
+}
+
+static bool choice_has(const char *choices, const char *word) {
+    size_t len = strlen(word);
+    for (const char *c = choices;; c++) {
+        size_t n = strcspn(c, "|");
+        if (n == len && strncmp(c, word, n) == 0)
+            return true;
+        c += n;
+        if (*c == '\0')
+            return false;
+    }
+}
+
+static int bad_value(const struct cli_option *o, const char *shown, const char *value) {
+    switch (o->kind) {
+    case CLI_KIND_INT:
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from %.0f to %.0f", shown,
+                        value, o->min, o->max);
+    case CLI_KIND_REAL:
+    case CLI_KIND_FLOAT:
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected a number from %g to %g", shown, value,
+                        o->min, o->max);
+    case CLI_KIND_SIZE:
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected a size such as 512, 64K or 1.5G", shown,
+                        value);
+    case CLI_KIND_LIST:
+        return cli_fail(ST_BAD_INPUT,
+                        "%s %s: expected up to %d positive numbers with commas, such as 3,1",
+                        shown, value, CLI_LIST_MAX);
+    case CLI_KIND_CHOICE:
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected one of %s", shown, value, o->choices);
+    default:
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number of 0 or more", shown,
+                        value);
+    }
+}
+
+static int option_set(const struct cli_option *o, const char *shown, const char *value) {
+    bool ok = true;
+    double real;
+    switch (o->kind) {
+    case CLI_KIND_INT:
+        ok = cli_parse_int(value, o->min, o->max, o->out);
+        break;
+    case CLI_KIND_U64:
+        ok = cli_parse_u64(value, o->out);
+        break;
+    case CLI_KIND_REAL:
+        ok = cli_parse_real(value, o->min, o->max, o->out);
+        break;
+    case CLI_KIND_FLOAT:
+        ok = cli_parse_real(value, o->min, o->max, &real);
+        if (ok)
+            *(float *)o->out = (float)real;
+        break;
+    case CLI_KIND_SIZE:
+        ok = cli_parse_size(value, o->out);
+        break;
+    case CLI_KIND_LIST:
+        ok = cli_parse_list(value, o->out);
+        break;
+    case CLI_KIND_CHOICE:
+        ok = choice_has(o->choices, value);
+        if (ok)
+            *(const char **)o->out = value;
+        break;
+    default:
+        *(const char **)o->out = value;
+        break;
+    }
+    return ok ? CLI_GO_ON : bad_value(o, shown, value);
+}
+
+/* ---- help -------------------------------------------------------------------------------- */
+
+static const char *value_name(const struct cli_option *o) {
+    return o->kind == CLI_KIND_CHOICE ? o->choices : o->value;
+}
+
+static void option_spelled(const struct cli_option *o, char *buf, size_t size) {
+    const char *value = value_name(o);
+    char letter[8] = "";
+    if (o->letter != 0)
+        snprintf(letter, sizeof letter, "-%c%s", o->letter, o->name != NULL ? ", " : "");
+    snprintf(buf, size, "%s%s%s%s%s", letter, o->name != NULL ? "--" : "",
+             o->name != NULL ? o->name : "", value != NULL ? " " : "",
+             value != NULL ? value : "");
+}
+
+#define HELP_COLUMN 26
+
+static void help_entry(const char *left, const char *text) {
+    int width = printf("  %s", left);
+    for (const char *line = text; line != NULL && *line != '\0';) {
+        size_t len = strcspn(line, "\n");
+        if (width > HELP_COLUMN - 2) {
+            putchar('\n');
+            width = 0;
+        }
+        printf("%*s%.*s\n", HELP_COLUMN - width, "", (int)len, line);
+        width = 0;
+        line += len + (line[len] == '\n');
+    }
+    if (width > 0)
+        putchar('\n');
+}
+
+static void help_positionals(const struct cli_option *table, bool man) {
+    const struct cli_option *o;
+    for (int i = 0; (o = nth_arg(table, i)) != NULL; i++) {
+        if (man)
+            printf(".TP\n.I %s\n%s\n", o->name, o->help);
+        else
+            help_entry(o->name, o->help);
+    }
+}
+
+static void help_options(const struct cli_option *table) {
+    char left[160];
+    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
+        if (o->kind == CLI_KIND_HEADING) {
+            printf("\n%s:\n", o->name);
+        } else if (o->kind == CLI_KIND_INCLUDE) {
+            help_options(o->out);
+        } else if (is_option(o)) {
+            option_spelled(o, left, sizeof left);
+            help_entry(left, o->help);
+        }
+    }
+}
+
+static void usage_line(const struct cli_command *cmd) {
+    printf("lockstep %s", cmd->name);
+    const struct cli_option *o;
+    for (int i = 0; (o = nth_arg(cmd->options, i)) != NULL; i++)
+        printf(o->kind == CLI_KIND_ARG ? " %s" : " [%s]", o->name);
+    printf(" [options]\n");
+}
+
+static void help_text(const struct cli_command *cmd) {
+    printf("usage: ");
+    usage_line(cmd);
+    printf("\n%s\n\n", cmd->summary);
+    help_positionals(cmd->options, false);
+    if (cmd->options[0].kind != CLI_KIND_HEADING)
+        printf("\noptions:\n");
+    help_options(cmd->options);
+    help_entry("--help", "this text");
+    if (cmd->details != NULL)
+        printf("\n%s\n", cmd->details);
+}
+
+/* roff takes a leading dot or quote for a request, and '\' and '-' as special. */
+static void man_text(const char *text) {
+    bool line_begins = true;
+    for (const char *c = text; *c != '\0'; c++) {
+        if (line_begins && (*c == '.' || *c == '\''))
+            printf("\\&");
+        if (*c == '\\')
+            printf("\\e");
+        else if (*c == '-')
+            printf("\\-");
+        else
+            putchar(*c);
+        line_begins = *c == '\n';
+    }
+    putchar('\n');
+}
+
+static void man_options(const struct cli_option *table) {
+    char left[160];
+    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
+        if (o->kind == CLI_KIND_HEADING) {
+            printf(".SS %s\n", o->name);
+        } else if (o->kind == CLI_KIND_INCLUDE) {
+            man_options(o->out);
+        } else if (is_option(o)) {
+            option_spelled(o, left, sizeof left);
+            printf(".TP\n.B ");
+            man_text(left);
+            man_text(o->help);
+        }
+    }
+}
+
+static void man_page(const struct cli_command *cmd) {
+    printf(".TH LOCKSTEP-%s 1 \"\" \"lockstep " LOCKSTEP_VERSION "\" \"lockstep manual\"\n",
+           cmd->name);
+    printf(".SH NAME\nlockstep\\-%s \\- ", cmd->name);
+    man_text(cmd->summary);
+    printf(".SH SYNOPSIS\n");
+    usage_line(cmd);
+    printf(".SH OPTIONS\n");
+    help_positionals(cmd->options, true);
+    man_options(cmd->options);
+    if (cmd->details != NULL) {
+        printf(".SH DESCRIPTION\n.nf\n");
+        man_text(cmd->details);
+        printf(".fi\n");
+    }
+    printf(".SH EXIT STATUS\n0 done; 1 the system said no; 2 wrong usage or an unusable file; "
+           "3 a rank was lost or silent; 130 interrupted.\n"
+           ".SH SEE ALSO\n.BR lockstep (1)\n");
+}
+
+/* ---- parsing ----------------------------------------------------------------------------- */
+
+/* One option at argv[*i]; advances *i over a separate value. */
+static int parse_option(const struct cli_command *cmd, int argc, char **argv, int *i) {
+    const char *arg = argv[*i], *value = NULL;
+    const struct cli_option *o;
+    char shown[64];
+    if (arg[1] == '-') {
+        struct name_key key = {arg + 2, strcspn(arg + 2, "=")};
+        o = table_find(cmd->options, match_name, &key);
+        if (arg[2 + key.len] == '=')
+            value = arg + 2 + key.len + 1;
+        snprintf(shown, sizeof shown, "--%.*s", (int)MIN(key.len, 40), key.name);
+    } else {
+        o = table_find(cmd->options, match_letter, &arg[1]);
+        if (arg[2] != '\0')
+            value = arg + 2;
+        snprintf(shown, sizeof shown, "-%c", arg[1]);
+    }
+    if (o == NULL)
+        return unknown_option(cmd, arg);
+    if (o->kind == CLI_KIND_FLAG) {
+        if (value != NULL)
+            return cli_fail(ST_BAD_INPUT, "%s takes no value", shown);
+        *(bool *)o->out = true;
+        return CLI_GO_ON;
+    }
+    if (value == NULL && *i + 1 >= argc)
+        return cli_fail(ST_BAD_INPUT, "%s needs a value: %s", shown, value_name(o));
+    if (value == NULL)
+        value = argv[++*i];
+    return option_set(o, shown, value);
+}
+
+static int parse_positional(const struct cli_command *cmd, const char *arg, int index) {
+    const struct cli_option *o = nth_arg(cmd->options, index);
+    if (o == NULL)
+        return cli_fail(ST_BAD_INPUT, "unexpected argument '%s'; see lockstep %s --help", arg,
+                        cmd->name);
+    *(const char **)o->out = arg;
+    return CLI_GO_ON;
+}
+
+int cli_parse(const struct cli_command *cmd, int argc, char **argv) {
+    int n_args = 0;
+    bool options_end = false;
+    for (int i = 1; i < argc; i++) {
+        const char *arg = argv[i];
+        int status;
+        if (!options_end && str_eq(arg, "--")) {
+            options_end = true;
+            continue;
+        }
+        if (!options_end && (str_eq(arg, "--help") || str_eq(arg, "-h"))) {
+            help_text(cmd);
+            return 0;
+        }
+        if (!options_end && str_eq(arg, "--help-man")) {
+            man_page(cmd);
+            return 0;
+        }
+        if (!options_end && arg[0] == '-' && arg[1] != '\0')
+            status = parse_option(cmd, argc, argv, &i);
+        else
+            status = parse_positional(cmd, arg, n_args++);
+        if (status != CLI_GO_ON)
+            return status;
+    }
+    const struct cli_option *missing = nth_arg(cmd->options, n_args);
+    if (missing != NULL && missing->kind == CLI_KIND_ARG)
+        return cli_fail(ST_BAD_INPUT, "%s is missing; see lockstep %s --help", missing->name,
+                        cmd->name);
+    return CLI_GO_ON;
+}

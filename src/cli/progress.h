@@ -1,0 +1,20 @@
+/* progress.h: the progress line of commands that write a large file. */
+#ifndef LOCKSTEP_CLI_PROGRESS_H
+#define LOCKSTEP_CLI_PROGRESS_H
+
+#include "format/progress.h"
+
+struct cli_progress {
+    const char *verb; /* "writing" */
+    uint64_t last_ns; /* when the line was last drawn */
+    uint64_t begin_ns;
+    bool is_terminal;         /* stderr is: otherwise nothing is drawn */
+    struct progress progress; /* for the library */
+};
+
+/* From here on Ctrl-C ends the job in an orderly way. p stays where it is until _end. */
+void cli_progress_begin(struct cli_progress *p, const char *verb);
+/* Wipes the line. Returns the seconds since _begin. */
+double cli_progress_end(struct cli_progress *p);
+
+#endif

@@ -1,0 +1,52 @@
+/* session.h: what run, chat, eval and bench share: the options that say how a model is opened and
+ * split, opening it, and saying what it is. They stand on include/lockstep/lockstep.h alone. */
+#ifndef LOCKSTEP_CLI_SESSION_H
+#define LOCKSTEP_CLI_SESSION_H
+
+#include "cli/cli.h"
+#include "lockstep/lockstep.h"
+
+/* What the options below wrote. A process runs one command, so there is one of it. */
+struct session_args {
+    const char *model;
+    int n_ranks; /* 0: as --split or --parallel say, else 1 */
+    struct cli_list split;
+    const char *parallel, *link, *emulate, *experts, *kv;
+    int n_threads, n_ctx, n_chunk, silence_ms;
+    bool json, quiet;
+};
+extern struct session_args session_args;
+
+/* MODEL and the options of ranks, links, threads, context. */
+extern const struct cli_option session_options[];
+
+/* What sampling options wrote; sampling_defaults() first. */
+extern struct lockstep_sampling sampling_args;
+extern const struct cli_option sampling_options[];
+void sampling_defaults(void);
+
+/* What the options ask of lockstep_open(); n_ctx_default stands for an absent --ctx. */
+struct lockstep_options session_lockstep_options(int n_ctx_default);
+
+/* Opens session_args.model with progress on a terminal. n_ctx_default stands for an absent --ctx
+ * (0: the library's choice). CLI_GO_ON, or the exit status (the sentence is said). From here on
+ * Ctrl-C cancels what runs. */
+int session_open(struct lockstep **out, int n_ctx_default);
+void session_close(struct lockstep *ls);
+
+/* Ends a failed call: says err, returns the exit status. */
+int session_fail(enum lockstep_status st, const struct lockstep_error *err);
+
+/* The model and what each rank holds: on stderr, unless --quiet; and for --json. */
+int session_say(struct lockstep *ls);
+json_t *session_json(struct lockstep *ls);
+
+#define SESSION_RUNS_MAX 101
+/* Of n values, 1 to SESSION_RUNS_MAX. */
+double session_median(const double *values, int n);
+/* n per second, 0 if no time passed. */
+double session_rate(double n, double seconds);
+/* The tokens that result.generate_s was spent on: all but the first. */
+double session_generated(const struct lockstep_result *r);
+
+#endif
