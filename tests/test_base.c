@@ -1,0 +1,79 @@
+/* base: the pool's claims and barriers, the counter-based random numbers. */
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/util.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+
+#include <cmocka.h>
+
+#define N_ITEMS 10007
+
+struct job {
+    _Atomic unsigned char taken[N_ITEMS];
+    int rounds;
+    _Atomic int errors;
+};
+
+static void job_run(void *arg, struct pool *pool, int thread) {
+    struct job *job = arg;
+    (void)thread;
+    for (int round = 0; round < job->rounds; round++) {
+        size_t begin, end;
+        while (pool_claim(pool, N_ITEMS, 3, &begin, &end))
+            for (size_t i = begin; i < end; i++)
+                atomic_fetch_add_explicit(&job->taken[i], 1, memory_order_relaxed);
+        pool_barrier(pool);
+        for (size_t i = 0; i < N_ITEMS; i += 101)
+            if (job->taken[i] != (unsigned char)(round + 1))
+                job->errors++;
+        pool_barrier(pool);
+    }
+}
+
+static void every_item_is_claimed_once_per_round(void **state) {
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        struct pool *pool;
+        struct err err;
+        assert_int_equal(pool_open(&pool, n, &err), ST_OK);
+        static struct job job;
+        memset(&job, 0, sizeof job);
+        job.rounds = 100;
+        pool_run(pool, job_run, &job);
+        pool_run(pool, job_run, &(struct job){.rounds = 1});
+        assert_int_equal(job.errors, 0);
+        for (size_t i = 0; i < N_ITEMS; i++)
+            assert_int_equal(job.taken[i], 100);
+        pool_close(pool);
+    }
+}
+
+static void bad_thread_counts_are_refused(void **state) {
+    (void)state;
+    struct pool *pool = NULL;
+    struct err err;
+    assert_int_equal(pool_open(&pool, 0, &err), ST_BAD_INPUT);
+    assert_int_equal(pool_open(&pool, 100000, &err), ST_BAD_INPUT);
+    assert_null(pool);
+}
+
+/* Known answer of Philox4x32-10 for zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8
+ * (Random123's kat_vectors). We return the first two words. */
+static void philox_known_answer(void **state) {
+    (void)state;
+    assert_int_equal(rng_u64(0, 0), 0xe169c58d6627e8d5u);
+    assert_true(rng_uniform(1, 2) >= 0 && rng_uniform(1, 2) < 1);
+    assert_true(rng_u64(1, 2) != rng_u64(2, 1));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_is_claimed_once_per_round),
+        cmocka_unit_test(bad_thread_counts_are_refused),
+        cmocka_unit_test(philox_known_answer),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

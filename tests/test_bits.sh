@@ -1,0 +1,160 @@
+#!/bin/bash
+# The promise: `lockstep eval` writes the same bytes however the work is done. For each model, a
+# reference (one rank, one thread, the whole prompt at once, scalar kernels) is compared with cmp
+# against every layout of ranks x every instruction set of this machine; threads, chunks and links
+# go round so that every value of each meets every layout. NEON runs under qemu-user where
+# build-arm64 is there. LOCKSTEP_BITS=all runs the full product (half an hour).
+set -u
+golden=$SHARED_DIR/golden
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+# name, cache, file
+models=("jargon-f16 f16 $SOURCE_DIR/models/jargon-3m-f16.gguf")
+if [ -e "$golden/logits/llama.gguf" ]; then
+    models+=(
+        "llama f32 $golden/logits/llama.gguf"
+        "llama-tied f16 $golden/logits/llama-tied.gguf"
+        "llama-rope3 f16 $golden/logits/llama-rope3.gguf"
+        "qwen2 f32 $golden/logits/qwen2.gguf"
+        "qwen3 f16 $golden/logits/qwen3.gguf"
+        "q-f16 f16 $golden/quant-models/q-llama-f16.gguf"
+        "q-q8_0 f32 $golden/quant-models/q-llama-q8_0.gguf"
+        "q-q4_0 f16 $golden/quant-models/q-llama-q4_0.gguf"
+        "q-q4_K f16 $golden/quant-models/q-llama-q4_K.gguf"
+        "q-q6_K f16 $golden/quant-models/q-llama-q6_K.gguf"
+    )
+else
+    echo "note: $golden is not there: only the bundled model is compared"
+fi
+# Weight types in a model of several layers, for the pipelines.
+for type in q8_0 q4_0 q4_k q6_k; do
+    "$LOCKSTEP" quantize "$SOURCE_DIR/models/jargon-3m-f16.gguf" "jargon-$type.gguf" $type >/dev/null ||
+        exit 1
+    models+=("jargon-$type f16 $work/jargon-$type.gguf")
+done
+
+layouts=(
+    "--ranks 1"
+    "--ranks 2"
+    "--ranks 3"
+    "--ranks 4"
+    "--split 1,1"
+    "--split 3,1"
+    "--split 1,2,1"
+    "--ranks 2 --parallel pipeline"
+    "--ranks 3 --parallel pipeline"
+    "--ranks 2 --parallel pipeline --split 2,1"
+    "--parallel tensor2xpipeline2"
+)
+threads=(1 2 3)
+chunks=(1 7 512)
+links=(shm tcp)
+isas=(scalar)
+grep -q avx2 /proc/cpuinfo 2>/dev/null && isas+=(avx2)
+grep -q avx512_vnni /proc/cpuinfo 2>/dev/null && isas+=(avx512)
+[ "$(uname -m)" = aarch64 ] && isas+=(neon)
+qemu=
+if [ -x "$SOURCE_DIR/build-arm64/lockstep" ] && command -v qemu-aarch64 >/dev/null; then
+    qemu="$SOURCE_DIR/tools/arm64-run.sh"
+fi
+
+# 48 ids below every vocabulary here; 8 greedy ones follow.
+ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,19,33,7
+ids=$ids,5,66,200,14,287,90,91,92,1,2,3,4,77,150,160,170,180,190,211,222,233,244,255,266
+# 560 ids: longer than a chunk of 512 and than a span of the attention.
+long=$(for ((i = 0; i < 560; i++)); do printf '%d ' $(((i * 7919 + i * i) % 280)); done)
+echo "$long" >long.ids
+
+jobs=0
+job() { # output-name model-file program isa options...
+    printf '%q ' "$@" >>jobs.$((jobs % 2))
+    echo >>jobs.$((jobs % 2))
+    jobs=$((jobs + 1))
+}
+
+brief() { # the options without the long list of ids
+    echo "$*" | sed 's/--ids [0-9,]*/--ids .../'
+}
+
+run() { # one job: compares with the reference NAME.ref
+    local name=$1 file=$2 program=$3 isa=$4 out=$BASHPID.f32
+    shift 4
+    if ! LOCKSTEP_ISA=$isa timeout 120 "$program" eval "$file" -q --logits "$out" "$@" >"$out.ids" 2>"$out.err"; then
+        echo "FAILED: $name isa=$isa $(brief "$@"): $(cat "$out.err")"
+    elif ! cmp -s "$out" "$name.ref" || ! cmp -s "$out.ids" "$name.ids"; then
+        echo "DIFFERS: $name isa=$isa $(brief "$@"): $(cmp "$out" "$name.ref" 2>&1)"
+    else
+        echo same
+    fi
+}
+
+refer() { # name model-file what-to-feed...
+    local name=$1 file=$2
+    shift 2
+    LOCKSTEP_ISA=scalar "$LOCKSTEP" eval "$file" -q --ranks 1 --threads 1 --chunk 512 "$@" \
+        --logits "$name.ref" >"$name.ids" || exit 1
+}
+
+n=0
+for model in "${models[@]}"; do
+    read -r name kv file <<<"$model"
+    feed=(--ids "$ids" --greedy 8 --kv "$kv")
+    refer "$name" "$file" "${feed[@]}"
+    for layout in "${layouts[@]}"; do
+        for isa in "${isas[@]}"; do
+            if [ "${LOCKSTEP_BITS:-}" = all ]; then
+                for t in "${threads[@]}"; do for c in "${chunks[@]}"; do for l in "${links[@]}"; do
+                    # shellcheck disable=SC2086
+                    job "$name" "$file" "$LOCKSTEP" "$isa" "${feed[@]}" $layout --threads $t --chunk $c --link $l
+                done; done; done
+            else
+                # shellcheck disable=SC2086
+                job "$name" "$file" "$LOCKSTEP" "$isa" "${feed[@]}" $layout --threads ${threads[n % 3]} \
+                    --chunk ${chunks[n / 3 % 3]} --link ${links[n % 2]}
+                n=$((n + 1))
+            fi
+        done
+        n=$((n + 2))
+    done
+    if [ -n "$qemu" ]; then
+        job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 2 --chunk 7
+        job "$name" "$file" "$qemu" scalar "${feed[@]}" --split 2,1 --threads 1 --link ${links[n % 2]}
+    fi
+done
+# The other architectures: experts, latent attention, windows, sinks.
+for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2; do
+    file=$golden/logits/$name.gguf
+    [ -e "$file" ] || continue
+    feed=(--ids "$ids" --greedy 8)
+    refer "$name" "$file" "${feed[@]}"
+    for layout in "--ranks 2" "--split 1,2,1" "--parallel tensor2xpipeline2"; do
+        isa=${isas[n % ${#isas[@]}]}
+        # shellcheck disable=SC2086
+        job "$name" "$file" "$LOCKSTEP" "$isa" "${feed[@]}" $layout --threads ${threads[n % 3]} \
+            --chunk ${chunks[n / 3 % 3]} --link ${links[n % 2]}
+        n=$((n + 1))
+    done
+    [ -z "$qemu" ] || job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+done
+for name in llama qwen3 q-q8_0 q-q4_K; do
+    file=$golden/logits/$name.gguf
+    [ -e "$file" ] || file=$golden/quant-models/q-llama-${name#q-}.gguf
+    [ -e "$file" ] || continue
+    refer "$name-long" "$file" --ids @long.ids --ctx 640
+    for isa in "${isas[@]:1}"; do # the first is scalar, the reference's
+        job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 2 --chunk 512 --split 2,1
+        job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 2 --chunk 100
+        job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 600 --threads 1 --chunk 7 --ranks 2
+    done
+done
+
+for half in 0 1; do
+    while read -r line; do eval "run $line"; done <jobs.$half >result.$half 2>&1 &
+done
+wait
+same=$(cat result.? | grep -c '^same$')
+grep -hv '^same$' result.?
+echo "$same of $jobs runs gave the same bits (${isas[*]}${qemu:+, NEON under qemu})"
+[ "$same" = "$jobs" ]

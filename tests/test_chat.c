@@ -1,0 +1,374 @@
+/* Conversations in OpenAI's shape rendered with real templates: what each takes is found out, and
+ * the golden text of a case is what its awkward variants (arguments as text, contents as parts,
+ * null) give too. Built-in templates by the vocabulary's special tokens. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "format/gguf_write.h"
+#include "tokenizer/chat.h"
+
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A small vocabulary with the given special tokens after "a", "b", "<s>", "</s>". */
+static struct tokenizer *vocabulary(const char *const *specials, size_t n) {
+    struct gguf_str tokens[16] = {{"a", 1}, {"b", 1}, {"<s>", 3}, {"</s>", 4}};
+    int32_t types[16] = {1, 1, 3, 3};
+    static const struct gguf_str merges[] = {{"a b", 3}};
+    for (size_t i = 0; i < n; i++) {
+        tokens[4 + i] = (struct gguf_str){specials[i], strlen(specials[i])};
+        types[4 + i] = 3;
+    }
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/test_chat.%d.gguf", (int)getpid());
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct tokenizer *t;
+    struct err err;
+    assert_int_equal(gguf_writer_open(&w, path, &err), ST_OK);
+    gguf_write_str(w, "general.architecture", "llama");
+    gguf_write_str(w, "tokenizer.ggml.model", "gpt2");
+    gguf_write_str_array(w, "tokenizer.ggml.tokens", tokens, 4 + n);
+    gguf_write_i32_array(w, "tokenizer.ggml.token_type", types, 4 + n);
+    gguf_write_str_array(w, "tokenizer.ggml.merges", merges, 1);
+    gguf_write_u32(w, "tokenizer.ggml.bos_token_id", 2);
+    gguf_write_u32(w, "tokenizer.ggml.eos_token_id", 3);
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+    assert_int_equal(gguf_open(&g, path, NULL, &err), ST_OK);
+    unlink(path);
+    assert_int_equal(tokenizer_open(&t, g, &err), ST_OK);
+    gguf_close(g);
+    return t;
+}
+
+static struct chat *open_chat(const char *source) {
+    struct tokenizer *t = vocabulary(NULL, 0);
+    struct chat *c;
+    struct err err = {""};
+    enum status st = chat_open(&c, t, source, strlen(source), &err);
+    if (st != ST_OK)
+        print_message("%s\n", err.text);
+    assert_int_equal(st, ST_OK);
+    tokenizer_close(t);
+    return c;
+}
+
+static struct chat *open_golden(const char *name) {
+    char path[256];
+    size_t len = 0;
+    snprintf(path, sizeof path, "chat-templates/templates/%s.jinja", name);
+    char *source = (char *)read_whole(golden_path(path), &len);
+    assert_non_null(source);
+    source[len] = '\0';
+    struct chat *c = open_chat(source);
+    free(source);
+    return c;
+}
+
+static char *render(const struct chat *c, const json_t *messages, const json_t *tools,
+                    const json_t *extra) {
+    static const struct template_clock now = {2024, 11, 20, 9, 8, 7};
+    const struct chat_request request = {.messages = messages,
+                                         .tools = tools,
+                                         .extra = extra,
+                                         .add_generation_prompt = true,
+                                         .now = &now};
+    char *text = NULL;
+    size_t len;
+    struct err err = {""};
+    if (chat_render(c, &request, &text, &len, &err) != ST_OK) {
+        text = mem_strdup(err.text);
+        print_message("%s\n", err.text);
+    }
+    return text;
+}
+
+/* messages as JSON, without tools. */
+static void assert_renders(const struct chat *c, const char *messages, const char *expected) {
+    json_error_t e;
+    json_t *j = json_loads(messages, 0, &e);
+    assert_non_null(j);
+    char *text = render(c, j, NULL, NULL);
+    assert_string_equal(text, expected);
+    mem_free(text);
+    json_decref(j);
+}
+
+/* ---- adapting --------------------------------------------------------------------------------- */
+
+static json_t *load(const char *name) {
+    json_error_t e;
+    json_t *j = json_load_file(golden_path(name), 0, &e);
+    assert_non_null(j);
+    return j;
+}
+
+static const char *golden_text(const json_t *file, const char *conversation) {
+    const json_t *item;
+    size_t i;
+    json_array_foreach(json_object_get(file, "cases"), i, item) {
+        if (str_eq(json_string_value(json_object_get(item, "conversation")), conversation))
+            return json_string_value(json_object_get(item, "expected"));
+    }
+    return NULL;
+}
+
+/* Arguments as text give what the object gave; contents as parts give what the string gave. */
+static void check_adapts(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "chat-templates/expected/%s.json", name);
+    json_t *file = load(path), *all = load("chat-templates/conversations.json");
+    const char *expected = golden_text(file, "tool-call-and-result");
+    assert_non_null(expected);
+    json_t *conversation = json_object_get(all, "tool-call-and-result");
+    json_t *messages = json_object_get(conversation, "messages");
+    const json_t *tools = json_object_get(conversation, "tools");
+    json_t *extra = json_pack("{s:O, s:O}", "bos_token", json_object_get(file, "bos_token"),
+                              "eos_token", json_object_get(file, "eos_token"));
+    struct chat *c = open_golden(name);
+    char *text = render(c, messages, tools, extra);
+    if (strcmp(text, expected) != 0)
+        print_message("%s\n", name);
+    assert_string_equal(text, expected);
+    mem_free(text);
+
+    json_t *call =
+        json_array_get(json_object_get(json_array_get(messages, 1), "tool_calls"), 0);
+    json_object_set_new(json_object_get(call, "function"), "arguments",
+                        json_string("{\"city\": \"Paris\", \"unit\": \"celsius\"}"));
+    json_object_set_new(json_array_get(messages, 0), "content",
+                        json_pack("[{s:s, s:s}, {s:s, s:s}]", "type", "text", "text",
+                                  "Weather ", "type", "text", "text", "in Paris?"));
+    text = render(c, messages, tools, extra);
+    assert_string_equal(text, expected);
+    mem_free(text);
+    chat_close(c);
+    json_decref(extra);
+    json_decref(file);
+    json_decref(all);
+}
+
+static void messages_are_adapted_to_the_template(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "Qwen-Qwen2.5-7B-Instruct",
+        "Qwen-Qwen3-0.6B",
+        "Qwen3-Coder",
+        "GLM-4.6",
+        "Kimi-K2-Instruct",
+        "openai-gpt-oss-120b",
+        "MiniMax-M2",
+        "ibm-granite-granite-4.0",
+        "meta-llama-Llama-3.2-3B-Instruct",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        check_adapts(names[i]);
+}
+
+static void arguments_become_text_where_the_template_adds_strings(void **state) {
+    (void)state;
+    struct chat *c =
+        open_chat("{% for m in messages %}{{ m.content }}{% for t in m.tool_calls or [] %}"
+                  "{{ t.function.name + t.function.arguments }}{% endfor %}{% endfor %}");
+    assert_renders(
+        c,
+        "[{\"role\": \"user\", \"content\": \"q\"}, {\"role\": \"assistant\", "
+        "\"content\": \"\", \"tool_calls\": [{\"id\": \"1\", \"type\": \"function\", "
+        "\"function\": {\"name\": \"f\", \"arguments\": {\"a\": 1}}}]}]",
+        "qf{\"a\": 1}");
+    chat_close(c);
+}
+
+static void null_becomes_empty_where_the_template_fails(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}[{{ m.content + '' }}]"
+                               "{% for t in m.tool_calls or [] %}"
+                               "{{ t.function.arguments|tojson }}{% endfor %}{% endfor %}");
+    assert_renders(c, "[{\"role\": \"assistant\", \"content\": null}]", "[]");
+    assert_renders(c, "[{\"role\": \"assistant\"}]", "[]");
+    chat_close(c);
+}
+
+static void a_refused_system_message_joins_the_user(void **state) {
+    (void)state;
+    struct chat *c = open_golden("google-gemma-2-2b-it");
+    assert_renders(
+        c,
+        "[{\"role\": \"system\", \"content\": \"Be brief.\"}, {\"role\": \"user\", "
+        "\"content\": \"Hi\"}]",
+        "<s><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\n");
+    chat_close(c);
+}
+
+static void strings_become_parts_where_only_parts_work(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}{% for p in m.content %}"
+                               "{{ p.text if p is mapping }}{% endfor %}{% endfor %}");
+    assert_renders(c, "[{\"role\": \"user\", \"content\": \"Hi\"}]", "Hi");
+    assert_renders(
+        c, "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"Ho\"}]}]",
+        "Ho");
+    chat_close(c);
+}
+
+static void assert_refused(const struct chat *c, const char *messages, const char *sentence) {
+    json_error_t e;
+    json_t *j = json_loads(messages, JSON_DECODE_ANY, &e);
+    const struct chat_request request = {.messages = j};
+    char *text;
+    size_t len;
+    struct err err = {""};
+    enum status st = chat_render(c, &request, &text, &len, &err);
+    assert_int_not_equal(st, ST_OK);
+    if (strstr(err.text, sentence) == NULL)
+        print_message("%s\n", err.text);
+    assert_non_null(strstr(err.text, sentence));
+    json_decref(j);
+}
+
+static void wrong_messages_are_refused(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}{{ m.content }}{% endfor %}");
+    assert_refused(c, "{}", "messages must be a list");
+    assert_refused(c, "[]", "at least one message");
+    assert_refused(c, "[5]", "messages[0] must be an object with a role");
+    assert_refused(c, "[{\"role\": \"user\", \"content\": \"a\"}, {\"content\": \"b\"}]",
+                   "messages[1] must be");
+    assert_refused(c, "[{\"role\": \"user\", \"content\": 5}]", "messages[0].content must be");
+    assert_refused(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
+                   "only parts of text");
+    chat_close(c);
+}
+
+static void syntax_errors_are_told_at_opening(void **state) {
+    (void)state;
+    struct tokenizer *t = vocabulary(NULL, 0);
+    struct chat *c = NULL;
+    struct err err = {""};
+    assert_int_equal(chat_open(&c, t, "\n{% if %}", 9, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "template line 2"));
+    assert_null(c);
+    tokenizer_close(t);
+}
+
+/* A template without end costs one render's limit, not one for each thing to be found out. */
+static void a_hostile_template_opens_soon(void **state) {
+    (void)state;
+    struct timespec begin, end;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    struct chat *c = open_chat("{% for a in range(100000) %}{% for b in range(100000) %}"
+                               "{% set x = a == b %}{% endfor %}{% endfor %}");
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    assert_true(end.tv_sec - begin.tv_sec < 10);
+    assert_refused(c, "[{\"role\": \"user\", \"content\": \"a\"}]", "too");
+    chat_close(c);
+}
+
+/* ---- built-in templates -------------------------------------------------------------------------- */
+
+#define SYSTEM_AND_TURNS                                                                       \
+    "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U1\"}, " \
+    "{\"role\": \"assistant\", \"content\": \"A1\"}, {\"role\": \"user\", \"content\": "       \
+    "\"U2\"}]"
+
+/* The prompts as the models' cards and llama.cpp's own built-in formats have them. */
+static void built_in_templates_by_special_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *special, *name, *expected;
+    } cases[] = {
+        {"<|im_start|>", "chatml",
+         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU1<|im_end|>\n"
+         "<|im_start|>assistant\nA1<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n"
+         "<|im_start|>assistant\n"},
+        {"<none>", "chatml",
+         "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU1<|im_end|>\n"
+         "<|im_start|>assistant\nA1<|im_end|>\n<|im_start|>user\nU2<|im_end|>\n"
+         "<|im_start|>assistant\n"},
+        {"<|start_header_id|>", "llama3",
+         "<s><|start_header_id|>system<|end_header_id|>\n\nS<|eot_id|>"
+         "<|start_header_id|>user<|end_header_id|>\n\nU1<|eot_id|>"
+         "<|start_header_id|>assistant<|end_header_id|>\n\nA1<|eot_id|>"
+         "<|start_header_id|>user<|end_header_id|>\n\nU2<|eot_id|>"
+         "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+        {"<start_of_turn>", "gemma",
+         "<s><start_of_turn>user\nS\n\nU1<end_of_turn>\n<start_of_turn>model\nA1<end_of_turn>\n"
+         "<start_of_turn>user\nU2<end_of_turn>\n<start_of_turn>model\n"},
+        {"<｜User｜>", "deepseek",
+         "<s>S<｜User｜>U1<｜Assistant｜>A1<｜end▁of▁sentence｜><｜User｜>U2<｜Assistant｜>"},
+        {"[INST]", "mistral", "<s>[INST] S\n\nU1[/INST] A1</s>[INST] U2[/INST]"},
+        {"<|assistant|>", "phi3",
+         "<|system|>\nS<|end|>\n<|user|>\nU1<|end|>\n<|assistant|>\nA1<|end|>\n"
+         "<|user|>\nU2<|end|>\n<|assistant|>\n"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct tokenizer *t = vocabulary(&cases[i].special, 1);
+        struct chat *c;
+        struct err err;
+        assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
+        tokenizer_close(t);
+        assert_string_equal(chat_source_name(c), cases[i].name);
+        assert_renders(c, SYSTEM_AND_TURNS, cases[i].expected);
+        chat_close(c);
+    }
+}
+
+static void every_built_in_template_takes_a_tool_conversation(void **state) {
+    (void)state;
+    static const char *const specials[] = {"<|im_start|>",    "<|start_header_id|>",
+                                           "<start_of_turn>", "<｜User｜>",
+                                           "[INST]",          "<|assistant|>"};
+    json_t *all = load("chat-templates/conversations.json");
+    const json_t *conversation = json_object_get(all, "tool-call-content-null");
+    for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
+        struct tokenizer *t = vocabulary(&specials[i], 1);
+        struct chat *c;
+        struct err err;
+        assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
+        tokenizer_close(t);
+        char *text = render(c, json_object_get(conversation, "messages"),
+                            json_object_get(conversation, "tools"), NULL);
+        assert_non_null(strstr(text, "sunny"));
+        mem_free(text);
+        chat_close(c);
+    }
+    json_decref(all);
+}
+
+static void the_style_is_known(void **state) {
+    (void)state;
+    struct chat *c = open_golden("Qwen-Qwen3-0.6B");
+    assert_int_equal(chat_style(c).format, CHAT_HERMES);
+    assert_string_equal(chat_style(c).think_begin, "<think>");
+    chat_close(c);
+    c = open_golden("google-gemma-2-2b-it");
+    assert_int_equal(chat_style(c).format, CHAT_PLAIN);
+    assert_string_equal(chat_style(c).think_begin, "");
+    chat_close(c);
+}
+
+int main(void) {
+    golden_or_skip("chat-templates/conversations.json");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(messages_are_adapted_to_the_template),
+        cmocka_unit_test(arguments_become_text_where_the_template_adds_strings),
+        cmocka_unit_test(null_becomes_empty_where_the_template_fails),
+        cmocka_unit_test(a_refused_system_message_joins_the_user),
+        cmocka_unit_test(strings_become_parts_where_only_parts_work),
+        cmocka_unit_test(wrong_messages_are_refused),
+        cmocka_unit_test(syntax_errors_are_told_at_opening),
+        cmocka_unit_test(a_hostile_template_opens_soon),
+        cmocka_unit_test(built_in_templates_by_special_tokens),
+        cmocka_unit_test(every_built_in_template_takes_a_tool_conversation),
+        cmocka_unit_test(the_style_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

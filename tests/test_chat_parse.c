@@ -1,0 +1,527 @@
+/* The output parser. What models write is taken from their own templates (golden/chat-templates):
+ * an assistant's message with a tool call, rendered, is what the model would have written, and
+ * parsing it must give the call back. Every text is also fed in two pieces, cut at every byte,
+ * and byte by byte: the result must not change. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "tokenizer/chat_parse.h"
+#include "tokenizer/template.h"
+
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* All events as one text: "R(reasoning)C(content)[name id|arguments]". */
+struct record {
+    char text[1 << 16];
+    size_t n;
+    int last; /* the kind of the last event */
+    char arguments[1 << 12];
+    size_t n_arguments, n_deltas;
+    char content[1 << 16];
+    size_t n_content;
+};
+
+static void append(struct record *r, const char *text, size_t len) {
+    assert_true(r->n + len < sizeof r->text);
+    memcpy(r->text + r->n, text, len);
+    r->n += len;
+    r->text[r->n] = '\0';
+}
+
+static void on_event(void *arg, const struct chat_event *e) {
+    struct record *r = arg;
+    bool goes_on = r->last == (int)e->kind;
+    r->last = (int)e->kind;
+    switch (e->kind) {
+    case CHAT_CONTENT:
+        append(r, goes_on ? "" : "C:", goes_on ? 0 : 2);
+        memcpy(r->content + r->n_content, e->text, e->len);
+        r->n_content += e->len;
+        break;
+    case CHAT_REASONING:
+        append(r, goes_on ? "" : "R:", goes_on ? 0 : 2);
+        break;
+    case CHAT_CALL_BEGIN:
+        append(r, "[", 1);
+        append(r, e->id, strlen(e->id));
+        append(r, "#", 1);
+        break;
+    case CHAT_ARGUMENTS:
+        append(r, goes_on ? "" : "|", goes_on ? 0 : 1);
+        memcpy(r->arguments + r->n_arguments, e->text, e->len);
+        r->n_arguments += e->len;
+        r->n_deltas++;
+        break;
+    case CHAT_CALL_END:
+        append(r, "]", 1);
+        break;
+    }
+    append(r, e->text, e->len);
+}
+
+static void parse_pieces(struct record *r, const struct chat_parse_options *options,
+                         const char *text, size_t len, size_t first, size_t step) {
+    struct chat_parse_options o = *options;
+    struct chat_parser *p;
+    struct err err;
+    *r = (struct record){.last = -1};
+    o.on_event = on_event;
+    o.arg = r;
+    assert_int_equal(chat_parser_open(&p, &o, &err), ST_OK);
+    for (size_t at = 0; at < len;) {
+        size_t n = MIN(at < first ? first - at : step, len - at);
+        assert_int_equal(chat_parser_put(p, text + at, n, &err), ST_OK);
+        at += n;
+    }
+    assert_int_equal(chat_parser_end(p, &err), ST_OK);
+    chat_parser_close(p);
+}
+
+/* Parses whole, and cut at every byte; all must agree. */
+static struct record *parse(const struct chat_parse_options *options, const char *text,
+                            size_t len) {
+    static struct record whole, cut;
+    parse_pieces(&whole, options, text, len, len, len);
+    for (size_t at = 1; at <= len; at++) {
+        parse_pieces(&cut, options, text, len, at, at == len ? 1 : len);
+        if (strcmp(cut.text, whole.text) != 0)
+            print_message("cut at %zu of %s\n  whole %s\n  cut   %s\n", at, text, whole.text,
+                          cut.text);
+        assert_string_equal(cut.text, whole.text);
+    }
+    parse_pieces(&cut, options, text, len, 1, 1);
+    assert_string_equal(cut.text, whole.text);
+    return &whole;
+}
+
+/* ---- golden ---------------------------------------------------------------------------------- */
+
+static const struct template_clock golden_clock = {2024, 11, 20, 9, 8, 7};
+
+static char *render(const struct template *t, const json_t *conversation, size_t n_messages,
+                    bool prompt) {
+    json_t *vars = json_deep_copy(conversation), *messages = json_object_get(vars, "messages");
+    while (json_array_size(messages) > n_messages)
+        json_array_remove(messages, json_array_size(messages) - 1);
+    json_object_set_new(vars, "add_generation_prompt", json_boolean(prompt));
+    json_object_set_new(vars, "bos_token", json_string(""));
+    json_object_set_new(vars, "eos_token", json_string("<EOS>"));
+    char *text = NULL;
+    size_t len;
+    struct err err;
+    if (template_render(t, vars, &golden_clock, &text, &len, &err) != ST_OK)
+        text = NULL;
+    json_decref(vars);
+    return text;
+}
+
+/* Where the model's own text begins: after what both have in common, before a tag that only
+ * begins alike. */
+static size_t common_prefix(const char *a, const char *b) {
+    size_t k = 0;
+    while (a[k] != '\0' && a[k] == b[k])
+        k++;
+    for (size_t back = 0; back < 3 && back < k; back++)
+        if (b[k - 1 - back] == '<')
+            return k - 1 - back;
+    return k;
+}
+
+static void cut_at_end_token(char *text) {
+    static const char *const ends[] = {
+        "<EOS>",           "<|im_end|>",   "<|eot_id|>",
+        "<|end_of_text|>", "</assistant>", "<｜end▁of▁sentence｜>",
+        "<|role_end|>",    "<sep>",        "[e~["};
+    for (size_t i = 0; i < ARRAY_LEN(ends); i++) {
+        char *end = strstr(text, ends[i]);
+        if (end != NULL)
+            *end = '\0';
+    }
+}
+
+static char *read_template(const char *name, struct template **t) {
+    char path[256];
+    size_t len = 0;
+    struct err err = {""};
+    snprintf(path, sizeof path, "chat-templates/templates/%s.jinja", name);
+    char *source = (char *)read_whole(golden_path(path), &len);
+    assert_non_null(source);
+    source[len] = '\0';
+    assert_int_equal(template_compile(t, source, len, &err), ST_OK);
+    return source;
+}
+
+static void check_template(const char *name, enum chat_format format, const char *begin,
+                           const json_t *conversation) {
+    struct template *t;
+    char *source = read_template(name, &t);
+    struct chat_style style = chat_style_detect(source, NULL, NULL);
+    if (style.format != format)
+        print_message("%s: taken for %s\n", name, chat_format_name(style.format));
+    assert_int_equal(style.format, format);
+    char *prompt = render(t, conversation, 1, true), *full = render(t, conversation, 2, false);
+    assert_non_null(prompt);
+    assert_non_null(full);
+    size_t k = common_prefix(prompt, full);
+    char *text = full + k;
+    cut_at_end_token(text);
+    struct chat_parse_options o = {.style = style,
+                                   .prompt = prompt,
+                                   .prompt_len = k,
+                                   .tools = json_object_get(conversation, "tools")};
+    const struct record *r = parse(&o, text, strlen(text));
+    char expected[256];
+    snprintf(expected, sizeof expected,
+             "[%s#get_weather|{\"city\": \"Paris\", \"unit\": \"celsius\"}]", begin);
+    if (strcmp(r->text, expected) != 0)
+        print_message("%s: %s\n", name, text);
+    assert_string_equal(r->text, expected);
+    mem_free(prompt);
+    mem_free(full);
+    template_close(t);
+    free(source);
+}
+
+static void templates_own_calls_come_back(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        enum chat_format format;
+        const char *id;
+    } cases[] = {
+        {"Qwen-Qwen2.5-7B-Instruct", CHAT_HERMES, ""},
+        {"Qwen-Qwen3-0.6B", CHAT_HERMES, ""},
+        {"Qwen-QwQ-32B", CHAT_HERMES, ""},
+        {"NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use", CHAT_HERMES, ""},
+        {"ibm-granite-granite-4.0", CHAT_HERMES, ""},
+        {"MiMo-VL", CHAT_HERMES, ""},
+        {"Bielik-11B-v3.0-Instruct", CHAT_HERMES, ""},
+        {"Reka-Edge", CHAT_HERMES, ""},
+        {"Qwen3-Coder", CHAT_QWEN_XML, ""},
+        {"Qwen3.5-4B", CHAT_QWEN_XML, ""},
+        {"StepFun3.5-Flash", CHAT_QWEN_XML, ""},
+        {"NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", CHAT_QWEN_XML, ""},
+        {"MiniMax-M2", CHAT_MINIMAX, ""},
+        {"GLM-4.6", CHAT_GLM, ""},
+        {"GLM-4.6-ik", CHAT_GLM, ""},
+        {"GLM-4.7-Flash", CHAT_GLM, ""},
+        {"GLM-5.2", CHAT_GLM, ""},
+        {"inclusionai-ling-3.0-flash", CHAT_GLM, ""},
+        {"poolside-Laguna-XS.2", CHAT_GLM, ""},
+        {"meta-llama-Llama-3.1-8B-Instruct", CHAT_LLAMA3, ""},
+        {"meta-llama-Llama-3.2-3B-Instruct", CHAT_LLAMA3, ""},
+        {"mistralai-Mistral-Nemo-Instruct-2407", CHAT_MISTRAL, ""},
+        {"unsloth-mistral-Devstral-Small-2507", CHAT_MISTRAL, ""},
+        {"Mistral-Small-3.2-24B-Instruct-2506", CHAT_MISTRAL, "call00001"},
+        {"mistralai-Ministral-3-14B-Reasoning-2512", CHAT_MISTRAL, ""},
+        {"deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", CHAT_DEEPSEEK, ""},
+        {"deepseek-ai-DeepSeek-V3.1", CHAT_DEEPSEEK, ""},
+        {"Kimi-K2-Instruct", CHAT_KIMI, "functions.get_weather:0"},
+        {"Kimi-K2-Thinking", CHAT_KIMI, "functions.get_weather:0"},
+        {"moonshotai-Kimi-K2", CHAT_KIMI, "functions.get_weather:0"},
+        {"openai-gpt-oss-120b", CHAT_HARMONY, ""},
+    };
+    json_error_t e;
+    json_t *all = json_load_file(golden_path("chat-templates/conversations.json"), 0, &e);
+    const json_t *conversation = json_object_get(all, "tool-call-and-result");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        check_template(cases[i].name, cases[i].format, cases[i].id, conversation);
+    json_decref(all);
+}
+
+/* ---- by hand --------------------------------------------------------------------------------------- */
+
+static const char tools_text[] =
+    "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
+    "\"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"code\": {\"type\": "
+    "\"string\"}}}}}, {\"name\": \"sub\", \"parameters\": {}}]";
+
+#define THINK "<think>", "</think>"
+#define NO_THINK "", ""
+
+static const struct {
+    struct chat_style style;
+    const char *prompt, *text, *expected;
+} by_hand[] = {
+    /* Text without calls comes through, byte for byte. */
+    {{CHAT_PLAIN, NO_THINK}, "", " a <tool_call> b\n\n", "C: a <tool_call> b\n\n"},
+    {{CHAT_HERMES, NO_THINK}, "", "\n a < b <tool_cal\n", "C:\n a < b <tool_cal\n"},
+    {{CHAT_HARMONY, NO_THINK}, "", "hello ", "C:hello "},
+    {{CHAT_PLAIN, NO_THINK}, "", "", ""},
+
+    /* Thinking, in the text or opened by the prompt. */
+    {{CHAT_PLAIN, THINK}, "", "<think>\nhm\n\n</think>\n\nyes", "R:hmC:yes"},
+    {{CHAT_PLAIN, THINK}, "<think>\n", "hm</think>yes", "R:hmC:yes"},
+    {{CHAT_PLAIN, THINK}, "<think>\n", "<think>\nhm</think>yes", "R:hmC:yes"},
+    {{CHAT_PLAIN, THINK}, "", "</think>\n\nyes", "C:yes"},
+    {{CHAT_PLAIN, THINK}, "<think>", "never ends ", "R:never ends "},
+    {{CHAT_PLAIN, THINK}, "<think>\n\n</think>\n\n", "yes", "C:yes"},
+    {{CHAT_PLAIN, THINK},
+     "",
+     "The tag <think> is </think> one",
+     "C:The tag <think> is </think> one"},
+    {{CHAT_MISTRAL, "[THINK]", "[/THINK]"}, "", "[THINK]a[/THINK]b", "R:aC:b"},
+    {{CHAT_KIMI, THINK},
+     "<think>",
+     "so <|tool_calls_section_begin|><|tool_call_begin|>functions.add:3"
+     "<|tool_call_argument_begin|>{}<|tool_call_end|><|tool_calls_section_end|>",
+     "R:so[functions.add:3#add|{}]"},
+
+    /* JSON calls. */
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "Let me see.\n\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": \"}\\\"{\"}}\n"
+     "</tool_call>\n<tool_call>{\"name\":\"sub\",\"arguments\":{}}</tool_call>\n",
+     "C:Let me see.[#add|{\"a\": \"}\\\"{\"}][#sub|{}]"},
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"add\"}</tool_call> done",
+     "[#add|{\"a\": [1, {}]}]C:done"},
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"name\": \"n\\u00e4h\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
+     "[#näh|{\"a\": 1}]"},
+    {{CHAT_HERMES, NO_THINK}, "", "<tool_call>{\"name\": \"add\"}</tool_call>", "[#add|{}]"},
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"name\": \"add\", \"arguments\": null, \"x\": 1.5}</tool_call>",
+     "[#add|{}]"},
+    /* What is no call is content; the next one counts again. */
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>oops <tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
+     "C:<tool_call>oops[#add|{}]"},
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"nam\": 1}</tool_call>",
+     "C:<tool_call>{\"nam\": 1}</tool_call>"},
+    {{CHAT_HERMES, NO_THINK}, "", "<tool_call>{\"name\": \"ad", "C:<tool_call>{\"name\": \"ad"},
+    {{CHAT_HERMES, NO_THINK}, "", "<tool_call> []", "C:<tool_call> []"},
+    /* Cut off by the token limit. */
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"name\": \"add\", \"arguments\": {\"a\": 1",
+     "[#add|{\"a\": 1]"},
+
+    /* Llama 3: bare JSON, of a function that there is. */
+    {{CHAT_LLAMA3, NO_THINK},
+     "",
+     "{\"name\": \"add\", \"parameters\": {\"a\": 1}}",
+     "[#add|{\"a\": 1}]"},
+    {{CHAT_LLAMA3, NO_THINK},
+     "",
+     "{\"type\": \"function\", \"name\": \"add\", \"parameters\": {\"a\": 1}}; "
+     "{\"name\": \"sub\", \"parameters\": {}}",
+     "[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_LLAMA3, NO_THINK},
+     "",
+     "<|python_tag|>{\"name\": \"other\", \"parameters\": {}}",
+     "[#other|{}]"},
+    {{CHAT_LLAMA3, NO_THINK},
+     "",
+     " {\"name\": \"Bob\", \"parameters\": {}}",
+     "C: {\"name\": \"Bob\", \"parameters\": {}}"},
+    {{CHAT_LLAMA3, NO_THINK}, "", "{\"answer\": 5}\n", "C:{\"answer\": 5}\n"},
+    {{CHAT_LLAMA3, NO_THINK}, "", "<|python_tag|>print(1)", "C:<|python_tag|>print(1)"},
+    {{CHAT_LLAMA3, NO_THINK},
+     "",
+     "See {\"name\": \"add\", \"parameters\": {}}",
+     "C:See {\"name\": \"add\", \"parameters\": {}}"},
+
+    /* Mistral, old and new. */
+    {{CHAT_MISTRAL, NO_THINK},
+     "",
+     "[TOOL_CALLS] [{\"name\": \"add\", \"arguments\": {\"a\": 1}, \"id\": \"x\"}, "
+     "{\"name\": \"sub\", \"arguments\": {}}]",
+     "[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_MISTRAL, NO_THINK},
+     "",
+     "ok[TOOL_CALLS]add{\"a\": 1}[TOOL_CALLS]sub[ARGS]{}",
+     "C:ok[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_MISTRAL, NO_THINK},
+     "",
+     "[TOOL_CALLS]add[CALL_ID]abc[ARGS]{\"a\": 1}",
+     "[abc#add|{\"a\": 1}]"},
+    {{CHAT_MISTRAL, NO_THINK}, "", "[TOOL_CALLS]add", "C:[TOOL_CALLS]add"},
+
+    /* DeepSeek: V3 with a code fence, V3.1 without. */
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n"
+     "{\"a\": "
+     "\"```\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>sub\n"
+     "```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "C:Hm.[#add|{\"a\": \"```\"}][#sub|{}]"},
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>"
+     "<｜tool▁call▁begin｜>sub<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+     "[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "<｜tool▁calls▁begin｜> none",
+     "C:<｜tool▁calls▁begin｜> none"},
+
+    /* Kimi. */
+    {{CHAT_KIMI, NO_THINK},
+     "",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|"
+     ">"
+     "{\"a\": "
+     "1}<|tool_call_end|><|tool_call_begin|>functions.sub:1<|tool_call_argument_begin|>{}"
+     "<|tool_call_end|><|tool_calls_section_end|>",
+     "[functions.add:0#add|{\"a\": 1}][functions.sub:1#sub|{}]"},
+
+    /* XML style: types by the tools' schema, or by what the value looks like. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=a>\n5\n</parameter>\n<parameter=code>\n"
+     "if a < b:\n\tprint(\"x\")\n\n</parameter>\n</function>\n</tool_call>",
+     "[#add|{\"a\": 5, \"code\": \"if a < b:\\n\\tprint(\\\"x\\\")\\n\"}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "Now <function=sub><parameter=l>[1, 2]</parameter><parameter=s>a "
+     "b</parameter></function>\n"
+     "</tool_call>",
+     "C:Now[#sub|{\"l\": [1, 2], \"s\": \"a b\"}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=sub>\n</function>\n</tool_call>",
+     "[#sub|{}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=code>\nabc",
+     "[#add|{\"code\": \"abc\"}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>{\"name\": \"add\", \"arguments\": {}}</tool_call>",
+     "[#add|{}]"},
+    {{CHAT_MINIMAX, NO_THINK},
+     "",
+     "<minimax:tool_call>\n<invoke name=\"add\">\n<parameter "
+     "name=\"a\">1</parameter>\n</invoke>\n"
+     "<invoke name=\"sub\">\n</invoke>\n</minimax:tool_call>",
+     "[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_GLM, NO_THINK},
+     "",
+     "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>code</arg_key>\n"
+     "<arg_value>1</arg_value>\n</tool_call>\n<tool_call>sub</tool_call>",
+     "[#add|{\"a\": 1, \"code\": \"1\"}][#sub|{}]"},
+
+    /* Harmony. */
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant",
+     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+     "to=functions.add <|constrain|>json<|message|>{\"a\": 1}<|call|>",
+     "R:Hm.[#add|{\"a\": 1}]"},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant",
+     "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+     " "
+     "<|return|>",
+     "R:Hm.C:Yes."},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant<|channel|>final<|message|>",
+     "Yes.",
+     "C:Yes."},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant<|channel|>analysis<|message|>",
+     "Hm",
+     "R:Hm"},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant",
+     " to=functions.sub<|channel|>commentary json<|message|>{}<|call|>",
+     "[#sub|{}]"},
+};
+
+static void formats_by_hand(void **state) {
+    (void)state;
+    json_error_t e;
+    json_t *tools = json_loads(tools_text, 0, &e);
+    assert_non_null(tools);
+    for (size_t i = 0; i < ARRAY_LEN(by_hand); i++) {
+        struct chat_parse_options o = {.style = by_hand[i].style,
+                                       .prompt = by_hand[i].prompt,
+                                       .prompt_len = strlen(by_hand[i].prompt),
+                                       .tools = tools};
+        const struct record *r = parse(&o, by_hand[i].text, strlen(by_hand[i].text));
+        if (strcmp(r->text, by_hand[i].expected) != 0)
+            print_message("%s: %s\n", chat_format_name(by_hand[i].style.format),
+                          by_hand[i].text);
+        assert_string_equal(r->text, by_hand[i].expected);
+    }
+    json_decref(tools);
+}
+
+static void bare_json_without_tools_is_content(void **state) {
+    (void)state;
+    struct chat_parse_options o = {.style = {CHAT_LLAMA3, "", ""}};
+    const char text[] = "{\"name\": \"add\", \"parameters\": {}}";
+    assert_string_equal(parse(&o, text, strlen(text))->content, text);
+}
+
+/* Arguments come in pieces as the text does, not at the end. */
+static void arguments_are_streamed(void **state) {
+    (void)state;
+    static const struct {
+        enum chat_format format;
+        const char *text;
+    } cases[] = {
+        {CHAT_HERMES,
+         "<tool_call>{\"name\": \"add\", \"arguments\": {\"code\": \"long long long "
+         "text\"}}</tool_call>"},
+        {CHAT_QWEN_XML, "<tool_call><function=add><parameter=code>long long long text"
+                        "</parameter></function></tool_call>"},
+        {CHAT_KIMI, "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0"
+                    "<|tool_call_argument_begin|>{\"code\": \"long long long text\"}"
+                    "<|tool_call_end|><|tool_calls_section_end|>"},
+        {CHAT_HARMONY,
+         "<|channel|>commentary to=functions.add<|message|>{\"code\": \"long long "
+         "long text\"}<|call|>"},
+    };
+    json_error_t e;
+    json_t *tools = json_loads(tools_text, 0, &e);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        static struct record r;
+        struct chat_parse_options o = {.style = {cases[i].format, "", ""}, .tools = tools};
+        parse_pieces(&r, &o, cases[i].text, strlen(cases[i].text), 1, 3);
+        assert_true(r.n_deltas >= 5);
+        r.arguments[r.n_arguments] = '\0';
+        assert_string_equal(r.arguments, "{\"code\": \"long long long text\"}");
+    }
+    json_decref(tools);
+}
+
+/* A call that never proves to be one is given up after 32 KiB, wherever the pieces end. */
+static void doubt_has_an_end(void **state) {
+    (void)state;
+    static char text[40000];
+    static struct record whole, cut;
+    size_t n = (size_t)sprintf(text, "<tool_call>{\"x\": \"");
+    memset(text + n, 'y', sizeof text - 1 - n);
+    struct chat_parse_options o = {.style = {CHAT_HERMES, "", ""}};
+    parse_pieces(&whole, &o, text, strlen(text), strlen(text), 1);
+    assert_int_equal(whole.n_content, strlen(text));
+    static const size_t steps[] = {1, 7, 1000, 32768, 32769};
+    for (size_t i = 0; i < ARRAY_LEN(steps); i++) {
+        parse_pieces(&cut, &o, text, strlen(text), 1, steps[i]);
+        assert_string_equal(cut.text, whole.text);
+    }
+}
+
+int main(void) {
+    golden_or_skip("chat-templates/conversations.json");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(templates_own_calls_come_back),
+        cmocka_unit_test(formats_by_hand),
+        cmocka_unit_test(bare_json_without_tools_is_content),
+        cmocka_unit_test(arguments_are_streamed),
+        cmocka_unit_test(doubt_has_an_end),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,214 @@
+#!/bin/bash
+# What a person meets at the command line: help, bad input (one sentence, the right exit status), a
+# rank that dies, a full disk, Ctrl-C, JSON.
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# refuse STATUS PATTERN arguments...: ends with STATUS and one sentence that matches PATTERN.
+refuse() {
+    local want=$1 pattern=$2 status
+    shift 2
+    timeout 20 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
+    status=$?
+    [ $status = "$want" ] || fail "lockstep $*: exit status $status, expected $want ($(cat "$work/err"))"
+    grep -Eq -e "$pattern" "$work/err" || fail "lockstep $*: said '$(cat "$work/err")', expected /$pattern/"
+    [ "$(grep -c '^lockstep' "$work/err")" = 1 ] || fail "lockstep $*: expected one sentence: $(cat "$work/err")"
+}
+
+accept() {
+    timeout 60 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null || fail "lockstep $*: $(cat "$work/err")"
+}
+
+# ---- help ---------------------------------------------------------------------------------------
+accept help
+commands=$(sed -n 's/^  \([a-z]*\)  .*/\1/p' "$work/out")
+[ "$(echo "$commands" | wc -w)" -ge 8 ] || fail "lockstep help lists: $commands"
+for command in $commands; do
+    accept "$command" --help
+    grep -q "^usage: lockstep $command" "$work/out" || fail "$command --help says no usage"
+    accept "$command" --help-man
+    if command -v groff >/dev/null; then
+        warnings=$(groff -man -ww -Tutf8 -z "$work/out" 2>&1)
+        [ -z "$warnings" ] || fail "$command --help-man: $warnings"
+    fi
+done
+accept --version
+accept help run
+grep -q -- --ranks "$work/out" || fail "help run does not name --ranks"
+
+# ---- bad usage ----------------------------------------------------------------------------------
+timeout 5 "$LOCKSTEP" >"$work/out" 2>&1
+[ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
+refuse 2 "unknown command 'rum'" rum
+refuse 2 "unknown option --rank \(did you mean --ranks\?\)" run "$model" --rank 2
+refuse 2 "unknown option --xyzzy" run "$model" --xyzzy
+refuse 2 "unknown option -Z" eval "$model" -Z
+refuse 2 "MODEL is missing" run
+refuse 2 "unexpected argument 'b'" inspect "$model" b
+refuse 2 "ranks 0: expected a whole number from 1" run "$model" --ranks 0
+refuse 2 "ranks two: expected a whole number" run "$model" --ranks two
+refuse 2 "ranks needs a value" run "$model" --ranks
+refuse 2 "json takes no value" run "$model" --json=yes
+refuse 2 "temp -1: expected a number from 0" run "$model" --temp -1
+refuse 2 "kv f64: expected one of f16\|f32" run "$model" --kv f64
+refuse 2 "split 1,,2: expected" run "$model" --split 1,,2
+refuse 2 "seed -1: expected a whole number" run "$model" --seed -1
+refuse 2 "exclude each other" run "$model" -p a -f b
+refuse 2 "unknown parallelism sideways" run "$model" -p a --ranks 2 --parallel sideways
+
+# ---- bad input ----------------------------------------------------------------------------------
+head -c 100000 "$model" >"$work/truncated.gguf"
+head -c 3 "$model" >"$work/stub.gguf"
+refuse 2 "No such file" run "$work/missing.gguf" -p a
+refuse 2 "No such file" eval "$work/missing.gguf" --ids 1
+refuse 2 "No such file" run "$model" -f "$work/missing.txt"
+refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a
+refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a --ranks 2
+refuse 2 "stub.gguf" run "$work/stub.gguf" -p a
+refuse 2 "prompt has [0-9]+ tokens, but the context holds 16" run "$model" -q -p "$(printf 'word %.0s' {1..40})" --ctx 16
+refuse 2 "context of 100000 is more than the model's 512" run "$model" -p a --ctx 100000
+refuse 2 "split has 2 weights, but there are 3 ranks" run "$model" -p a --ranks 3 --split 1,1
+refuse 2 "needs 4 ranks, but there are 3" run "$model" -p a --ranks 3 --parallel tensor2xpipeline2
+refuse 2 "--ids is missing" eval "$model"
+refuse 2 "number 2 is no token id" eval "$model" --ids 1,x
+refuse 2 "No such file" eval "$model" --ids "@$work/missing"
+refuse 2 "token 99999 is not in the vocabulary" eval "$model" -q --ids 1,99999
+refuse 2 "do not fit the context of 4" eval "$model" -q --ctx 4 --ids 1,2,3,4,5
+LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
+
+# ---- a disk that is full, a pipe that is closed -------------------------------------------------------
+if [ -w /dev/full ]; then
+    refuse 1 "cannot write .*No space left on device" eval "$model" -q --ids 1,2,3 --logits /dev/full
+    timeout 20 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "greedy ids to a full device: $(cat "$work/err")"
+fi
+refuse 1 "cannot write $work/no/such/dir" eval "$model" -q --ids 1 --logits "$work/no/such/dir.f32"
+in_small_disk() { # a file system of 64 kB, in a mount namespace of its own
+    unshare -rm bash -c 'mount -t tmpfs -o size=64k none "$0" && cd "$0" && "$@"' "$@"
+}
+mkdir "$work/small"
+if in_small_disk "$work/small" true 2>/dev/null; then
+    in_small_disk "$work/small" bash -c '
+        "$0" eval "$1" -q --ids 1,2,3,4,5,6,7,8,9,10,11,12 --logits rows.f32 2>../err
+        status=$?
+        cat ../err
+        [ $status = 1 ] && grep -q "cannot write rows.f32.part: No space left on device" ../err && [ ! -e rows.f32.part ] && [ ! -e rows.f32 ]
+        ' "$LOCKSTEP" "$model" >"$work/out" 2>&1 || fail "eval on a full disk: $(cat "$work/out")"
+else
+    echo "note: no mount namespaces here; /dev/full stands for the full disk"
+fi
+timeout 20 "$LOCKSTEP" run "$model" -q -p "What is a bit bucket?" --ignore-end 2>"$work/err" | head -c 1 >/dev/null
+[ "${PIPESTATUS[0]}" = 1 ] || fail "run into a closed pipe: exit status ${PIPESTATUS[0]}"
+[ -s "$work/err" ] && fail "run into a closed pipe should end quietly: $(cat "$work/err")"
+
+# ---- results ----------------------------------------------------------------------------------------
+accept run "$model" -q -p "Define kluge." --temp 0 -n 8
+cp "$work/out" "$work/one"
+accept run "$model" -q -p "Define kluge." --temp 0 -n 8 --split 2,1
+cmp -s "$work/out" "$work/one" || fail "two ranks answer '$(cat "$work/out")', one '$(cat "$work/one")'"
+echo -n "Define kluge." | timeout 20 "$LOCKSTEP" run "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
+cmp -s "$work/out" "$work/one" || fail "a prompt on stdin gives another answer"
+printf '/help\n\nDefine kluge.\n/quit\n' | timeout 20 "$LOCKSTEP" chat "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
+cmp -s "$work/out" "$work/one" || fail "chat says '$(cat "$work/out")', run '$(cat "$work/one")'"
+accept eval "$model" -q --ids 1,2,3 --greedy 4 --logits "$work/rows.f32"
+[ "$(wc -c <"$work/rows.f32")" = $((6 * 2048 * 4)) ] || fail "3 ids and 4 greedy ones should give 6 rows"
+grep -Eq '^[0-9]+(,[0-9]+){3}$' "$work/out" || fail "eval printed '$(cat "$work/out")' instead of 4 ids"
+echo "1 2
+3" >"$work/ids"
+accept eval "$model" -q --ids "@$work/ids" --greedy 4 --logits "$work/again.f32"
+cmp -s "$work/rows.f32" "$work/again.f32" || fail "ids from a file give other rows"
+
+if command -v python3 >/dev/null; then
+    has() { # keys...: stdout is one JSON object that has them
+        python3 -c 'import json, sys
+o = json.load(open(sys.argv[1]))
+missing = [k for k in sys.argv[2:] if k not in o]
+sys.exit("no " + ", ".join(missing) if missing else 0)' "$work/out" "$@" || fail "the JSON lacks something"
+    }
+    accept run "$model" -q -p "Define kluge." -n 8 --ranks 2 --json
+    has text ids stop prompt_tokens generated_tokens time_to_first_token_s prompt_tokens_per_s \
+        gen_tokens_per_s model type ranks threads link held
+    accept eval "$model" -q --ids 1,2,3 --greedy 4 --json
+    has greedy positions ranks
+    accept bench "$model" -q -p 16 -n 8 -r 1 --ranks 2 --threads 1 --json
+    has prompt_tokens_per_s gen_tokens_per_s read_roof_gbs gen_read_gbs gen_roof_fraction peak_gops \
+        prompt_gops prompt_peak_fraction model type ranks threads link
+    accept inspect "$model" --json
+    has architecture
+else
+    echo "note: python3 is not here: JSON not parsed"
+fi
+
+# ---- a rank that dies -------------------------------------------------------------------------------
+children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }
+
+gone_within() { # milliseconds pids...
+    local limit=$1 begin now pid
+    shift
+    begin=$(date +%s%3N)
+    for pid; do
+        while kill -0 "$pid" 2>/dev/null && [ "$(ps -o stat= -p "$pid" 2>/dev/null | cut -c1)" != Z ]; do
+            now=$(date +%s%3N)
+            [ $((now - begin)) -le "$limit" ] || return 1
+            sleep 0.02
+        done
+    done
+}
+
+# A conversation that never ends by itself: $pid, and its workers in $workers.
+start_long() {
+    [ -p "$work/lines" ] || mkfifo "$work/lines"
+    yes $'What is a bit bucket?\n/reset' 2>/dev/null >"$work/lines" & # ends with its reader
+    "$LOCKSTEP" chat "$model" --ranks 3 --threads 1 "$@" <"$work/lines" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for _ in $(seq 800); do
+        grep -q 'rank 2' "$work/err" && break
+        sleep 0.05
+    done
+    sleep 0.3
+    read -ra workers <<<"$(children $pid)"
+    [ ${#workers[@]} = 2 ] || fail "expected two workers, found '${workers[*]}': $(cat "$work/err")"
+}
+
+lose() { # signal milliseconds link: rank 2 goes; the others must too, and say so
+    start_long --link "$3"
+    local victim=${workers[1]:-}
+    [ -n "$victim" ] || return
+    kill "-$1" "$victim"
+    gone_within "$2" "$pid" "${workers[0]}" ||
+        { fail "SIG$1 to rank 2 over $3: the others live after $2 ms"; kill -KILL "$pid"; }
+    [ "$1" = STOP ] && kill -KILL "$victim" 2>/dev/null
+    wait "$pid"
+    local status=$?
+    [ $status = 3 ] || fail "SIG$1 to rank 2 over $3: exit status $status, expected 3"
+    grep -E "^lockstep chat: .*rank 2" "$work/err" || fail "SIG$1 to rank 2 over $3: $(cat "$work/err")"
+}
+
+if [ -e "/proc/$$/task/$$/children" ]; then
+    lose KILL 1000 shm
+    lose KILL 1000 tcp
+    lose STOP 6000 auto
+    start_long
+    kill -KILL "$pid"
+    gone_within 1000 "${workers[@]}" || fail "rank 0 was killed: its workers live on"
+    wait "$pid" 2>/dev/null # (bash itself says on stderr that it was killed)
+    start_long
+    kill -INT "$pid"
+    gone_within 3000 "$pid" "${workers[@]}" ||
+        { fail "Ctrl-C does not end a chat without a terminal"; kill -KILL "$pid"; }
+    wait "$pid"
+    status=$?
+    [ $status = 130 ] || fail "Ctrl-C: exit status $status, expected 130"
+else
+    echo "note: no list of children in /proc: losing a rank is not tested here"
+fi
+
+[ $failures = 0 ] && echo "the command line: all as it should be"
+[ $failures = 0 ]

@@ -1,0 +1,44 @@
+#!/bin/bash
+# lockstep plan on header-only files of the true shapes of large models: the bytes of the ranks add up, shares
+# follow the memory, and what does not fit is refused with a sentence.
+set -uo pipefail
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+failed=0
+fail() {
+    echo "FAIL: $*"
+    failed=1
+}
+
+sum() { # the ranks' weights together: sum FILE OPTIONS
+    "$LOCKSTEP" plan "$@" --json | python3 -c '
+import json, sys
+print(sum(r["weight_bytes"] for r in json.load(sys.stdin)["ranks"]))'
+}
+
+for shape in qwen3-235b-a22b qwen3-coder-480b deepseek-v3 kimi-k2 gpt-oss-120b; do
+    file=$dir/$shape.gguf
+    "$LOCKSTEP" synth --shape $shape --type q4_K --header-only "$file" >/dev/null 2>&1 ||
+        fail "synth --header-only $shape"
+    one=$(sum "$file" --ranks 1)
+    # A pipeline holds every tensor once.
+    for n in 2 3 8; do
+        [ "$(sum "$file" --ranks $n --parallel pipeline)" = "$one" ] ||
+            fail "$shape: the bytes of a pipeline of $n do not add up to $one"
+    done
+    # Tensor ranks share kv heads and keep norms, routers and latent projections whole: at most 4 % more.
+    for split in 1,1 3,1 512,512,256,256; do
+        many=$(sum "$file" --split $split)
+        [ "$many" -ge "$one" ] && [ $((many - one)) -le $((one / 25)) ] ||
+            fail "$shape: split $split holds $many bytes, one rank $one"
+    done
+    # With the sizes of machines, nobody gets more than he has.
+    "$LOCKSTEP" plan "$file" --memory 512G,512G,256G,256G --json | python3 -c '
+import json, sys
+memory = [512 << 30, 512 << 30, 256 << 30, 256 << 30]
+for r, m in zip(json.load(sys.stdin)["ranks"], memory):
+    assert r["weight_bytes"] + r["kv_bytes"] <= m, r' || fail "$shape: a share larger than its machine"
+    out=$("$LOCKSTEP" plan "$file" --memory 16G,16G 2>&1)
+    [ $? = 2 ] && [[ $out == *"would need"*"has 17.2 GB"* ]] || fail "$shape on two small machines: $out"
+done
+exit $failed

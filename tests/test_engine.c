@@ -1,0 +1,995 @@
+/* The engine: what a request's text is depends on nothing but the request. The reference is
+ * lockstep_generate(), which knows one sequence and none of the engine's devices; every way of
+ * running beside others, in pieces, again, from known pages and with guesses has to give the same bytes. */
+#include "base/clock.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "engine/engine.h"
+#include "fixture.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MODEL "logits/llama.gguf"
+#define N_REQUESTS 16
+#define N_PREDICT 60
+#define N_VOCAB 288
+#define CHOICES 4
+
+/* ---- a call and what came of it ----------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int n_ended; /* calls, in order */
+
+struct output {
+    int32_t ids[1024];
+    size_t n_ids;
+    char text[16384];
+    size_t n_text;
+    float logprobs[1024];
+    struct engine_top tops[1024][3];
+    struct engine_done done;
+    char stop_string[64], error[512];
+};
+
+struct call {
+    struct engine *e;
+    struct engine_request_handle *handle;
+    struct engine_request req;
+    struct output out[CHOICES];
+    size_t cancel_at; /* after so many tokens; 0: never */
+    bool over;
+    int place; /* among the calls that ended */
+    float embedding[512];
+};
+
+static void on_token(void *user, const struct engine_token *t) {
+    struct call *c = user;
+    struct output *o = &c->out[t->choice];
+    o->logprobs[o->n_ids] = t->logprob;
+    for (int i = 0; i < MIN(t->n_top, 3); i++)
+        o->tops[o->n_ids][i] = t->top[i];
+    o->ids[o->n_ids++] = t->id;
+    memcpy(o->text + o->n_text, t->text, t->len);
+    o->n_text += t->len;
+    if (c->cancel_at != 0 && o->n_ids == c->cancel_at)
+        engine_cancel(c->e, c->handle);
+}
+
+static void on_done(void *user, const struct engine_done *d) {
+    struct call *c = user;
+    struct output *o = &c->out[d->choice];
+    o->done = *d;
+    snprintf(o->stop_string, sizeof o->stop_string, "%s",
+             d->stop_string != NULL ? d->stop_string : "");
+    snprintf(o->error, sizeof o->error, "%s", d->error != NULL ? d->error : "");
+    if (!d->last)
+        return;
+    pthread_mutex_lock(&lock);
+    c->over = true;
+    c->place = n_ended++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void on_embedding(void *user, const float *v, size_t n) {
+    memcpy(((struct call *)user)->embedding, v, n * sizeof *v);
+}
+
+static void call_submit(struct engine *e, struct call *c) {
+    struct err err = {""};
+    c->e = e;
+    c->req.on_token = on_token;
+    c->req.on_done = on_done;
+    c->req.on_embedding = on_embedding;
+    c->req.user = c;
+    memset(c->out, 0, sizeof c->out);
+    c->over = false;
+    assert_int_equal(engine_submit(e, &c->req, &c->handle, &err), ST_OK);
+}
+
+static void call_wait(struct call *c) {
+    pthread_mutex_lock(&lock);
+    while (!c->over)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void call_run(struct engine *e, struct call *c) {
+    call_submit(e, c);
+    call_wait(c);
+}
+
+/* ---- engines -------------------------------------------------------------------------------------------- */
+
+static const char *this_program(void) {
+    static char path[4096];
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
+    assert_true(n > 0);
+    path[n] = '\0';
+    return path;
+}
+
+static struct engine_config plain_config(void) {
+    struct engine_config cfg;
+    engine_config_init(&cfg);
+    cfg.model.model_path = golden_path(MODEL);
+    cfg.model.worker_path = this_program();
+    cfg.model.n_threads = 1;
+    cfg.model.n_ctx = 512;
+    cfg.n_running_max = 16;
+    return cfg;
+}
+
+static struct engine *open_engine(const struct engine_config *cfg) {
+    struct engine *e = NULL;
+    struct err err = {""};
+    if (engine_open(&e, cfg, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return e;
+}
+
+static struct engine_stats stats_of(struct engine *e) {
+    struct engine_stats s;
+    engine_stats(e, &s);
+    return s;
+}
+
+/* Once the thread has shown what is after the last request. */
+static struct engine_stats idle_stats_of(struct engine *e) {
+    struct engine_stats s = stats_of(e);
+    for (int i = 0; i < 2000 && s.pages_used > 0; i++) {
+        usleep(1000);
+        s = stats_of(e);
+    }
+    return s;
+}
+
+/* ---- the sixteen requests --------------------------------------------------------------------------------- */
+
+static int32_t prompts[N_REQUESTS][400];
+static struct call calls[N_REQUESTS];
+static struct output expected[N_REQUESTS];
+
+/* Lengths around the borders of pages; half of them share a beginning; two are the same. */
+static void make_calls(void) {
+    static const size_t lengths[N_REQUESTS] = {1,   5,   63,  64,  65,  127, 128, 129,
+                                               150, 200, 200, 257, 300, 320, 100, 90};
+    for (int i = 0; i < N_REQUESTS; i++) {
+        for (size_t j = 0; j < lengths[i]; j++)
+            prompts[i][j] = (int32_t)(rng_u64(i % 2 == 0 && j < 140 ? 99 : (uint64_t)i, j) % 256);
+        memset(&calls[i], 0, sizeof calls[i]);
+        struct engine_request *r = &calls[i].req;
+        engine_request_init(r);
+        r->ids = prompts[i];
+        r->n_ids = lengths[i];
+        r->n_predict = N_PREDICT;
+        r->ignore_end = true;
+        r->client = (uint64_t)i % 3;
+        r->sampling.base.seed = (uint64_t)i * 77;
+        /* Greedy ones run into loops, which can be guessed. */
+        r->sampling.base.temperature = i % 3 == 0 ? 0.0f : 0.3f * (float)(i % 4 + 1);
+        if (i % 5 == 1)
+            r->sampling.base.repeat_penalty = 1.2f;
+        if (i % 5 == 2)
+            r->sampling.base.top_k = 0;
+    }
+}
+
+struct collected {
+    int32_t ids[1024];
+    char text[16384];
+    size_t n_ids, n_text;
+};
+
+static bool collect(void *user, int32_t id, const char *text, size_t len) {
+    struct collected *c = user;
+    c->ids[c->n_ids++] = id;
+    memcpy(c->text + c->n_text, text, len);
+    c->n_text += len;
+    return true;
+}
+
+static struct lockstep *open_model(const char *name, bool kv_f32) {
+    struct lockstep_options opt;
+    lockstep_options_init(&opt);
+    opt.model_path = golden_path(name);
+    opt.n_ctx = 512;
+    opt.n_threads = 1;
+    opt.kv_f32 = kv_f32;
+    struct lockstep *ls = NULL;
+    struct lockstep_error err = {""};
+    if (lockstep_open(&ls, &opt, &err) != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    return ls;
+}
+
+static struct lockstep *open_lockstep(bool kv_f32) {
+    return open_model(MODEL, kv_f32);
+}
+
+static void lockstep_answer(struct lockstep *ls, const struct engine_request *r,
+                            struct output *out) {
+    static struct collected c;
+    memset(&c, 0, sizeof c);
+    struct lockstep_request req;
+    lockstep_request_init(&req);
+    req.ids = r->ids;
+    req.n_ids = r->n_ids;
+    req.n_predict = r->n_predict;
+    req.ignore_end = r->ignore_end;
+    req.sampling = r->sampling.base;
+    req.on_token = collect;
+    req.user = &c;
+    lockstep_reset(ls);
+    assert_int_equal(lockstep_generate(ls, &req, NULL, NULL), LOCKSTEP_OK);
+    memcpy(out->ids, c.ids, sizeof c.ids);
+    memcpy(out->text, c.text, sizeof c.text);
+    out->n_ids = c.n_ids;
+    out->n_text = c.n_text;
+}
+
+static int make_expected(void **state) {
+    (void)state;
+    make_calls();
+    struct lockstep *ls = open_lockstep(false);
+    for (int i = 0; i < N_REQUESTS; i++)
+        lockstep_answer(ls, &calls[i].req, &expected[i]);
+    lockstep_close(ls);
+    return 0;
+}
+
+static void assert_same(const struct output *a, const struct output *b) {
+    assert_int_equal(a->n_ids, b->n_ids);
+    assert_memory_equal(a->ids, b->ids, a->n_ids * sizeof *a->ids);
+    /* The last piece of text (half a character) is let out at the end by the engine only. */
+    assert_true(a->n_text >= b->n_text);
+    assert_memory_equal(a->text, b->text, b->n_text);
+}
+
+static void run_together(struct engine *e) {
+    for (int i = 0; i < N_REQUESTS; i++)
+        call_submit(e, &calls[i]);
+    for (int i = 0; i < N_REQUESTS; i++)
+        call_wait(&calls[i]);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        assert_int_equal(calls[i].out[0].done.stop, ENGINE_STOP_LENGTH);
+        assert_same(&calls[i].out[0], &expected[i]);
+    }
+}
+
+/* ---- one text, whatever happens ----------------------------------------------------------------------------- */
+
+static void alone(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.no_prefix_cache = cfg.no_speculation = true;
+    struct engine *e = open_engine(&cfg);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        call_run(e, &calls[i]);
+        assert_same(&calls[i].out[0], &expected[i]);
+        assert_int_equal(calls[i].out[0].done.n_cached, 0);
+    }
+    engine_close(e);
+}
+
+static void beside_fifteen_others_and_from_known_pages(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.no_speculation = true;
+    struct engine *e = open_engine(&cfg);
+    run_together(e);
+    run_together(e);
+    for (int i = 0; i < N_REQUESTS; i++) /* all full pages but the one with the last token */
+        assert_int_equal(calls[i].out[0].done.n_cached,
+                         (calls[i].req.n_ids - 1) / KV_PAGE * KV_PAGE);
+    assert_int_equal(idle_stats_of(e).pages_used, 0);
+    engine_close(e);
+}
+
+static void with_pieces_of_any_size(void **state) {
+    (void)state;
+    static const int sizes[] = {1, 7, 17, 300};
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct engine_config cfg = plain_config();
+        cfg.n_step_tokens = sizes[i];
+        cfg.model.n_chunk = sizes[i];
+        struct engine *e = open_engine(&cfg);
+        run_together(e);
+        engine_close(e);
+    }
+}
+
+static void with_guesses(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    run_together(e);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        call_run(e, &calls[i]);
+        assert_same(&calls[i].out[0], &expected[i]);
+    }
+    struct engine_stats s = stats_of(e);
+    print_message("guesses: %llu, right: %llu\n", (unsigned long long)s.speculated,
+                  (unsigned long long)s.accepted);
+    assert_true(s.accepted > 0 && s.accepted < s.speculated);
+    engine_close(e);
+}
+
+/* The smallest cache: eight pages for sixteen requests of up to six. */
+static void put_back_for_want_of_pages(void **state) {
+    (void)state;
+    for (int guesses = 0; guesses < 2; guesses++) {
+        struct engine_config cfg = plain_config();
+        cfg.no_speculation = guesses == 0;
+        struct engine *e = open_engine(&cfg);
+        size_t total = stats_of(e).pages_total;
+        engine_close(e);
+        /* 8 contexts of 8 pages by default. */
+        assert_int_equal(total, 64);
+        cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2; /* 2 layers, 2 kv heads of 32,
+                                                                        K and V, f16 */
+        e = open_engine(&cfg);
+        assert_int_equal(stats_of(e).pages_total, 8);
+        run_together(e);
+        struct engine_stats s = idle_stats_of(e);
+        print_message("put back: %llu times\n", (unsigned long long)s.preemptions);
+        assert_true(s.preemptions > 0);
+        assert_int_equal(s.pages_used, 0);
+        engine_close(e);
+    }
+}
+
+/* Five requests that each come to need the whole cache. */
+static void put_back_again_and_again(void **state) {
+    (void)state;
+    struct lockstep *ls = open_lockstep(false);
+    struct engine_config cfg = plain_config();
+    cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
+    struct engine *e = open_engine(&cfg);
+    static struct call some[5];
+    static struct output want;
+    for (int i = 0; i < 5; i++) {
+        some[i] = calls[i];
+        some[i].req.n_predict = 512 - (int)some[i].req.n_ids;
+        call_submit(e, &some[i]);
+    }
+    for (int i = 0; i < 5; i++) {
+        call_wait(&some[i]);
+        memset(&want, 0, sizeof want);
+        lockstep_answer(ls, &some[i].req, &want);
+        assert_same(&some[i].out[0], &want);
+    }
+    uint64_t n = idle_stats_of(e).preemptions;
+    print_message("put back: %llu times\n", (unsigned long long)n);
+    assert_true(n >= 4);
+    lockstep_close(ls);
+    engine_close(e);
+}
+
+static void on_several_threads(void **state) {
+    (void)state;
+    for (int n = 2; n <= 3; n++) {
+        struct engine_config cfg = plain_config();
+        cfg.model.n_threads = n;
+        struct engine *e = open_engine(&cfg);
+        run_together(e);
+        engine_close(e);
+    }
+}
+
+static void on_several_ranks(void **state) {
+    (void)state;
+    static const char *const parallel[] = {"tensor2", "pipeline2", "tensor3"};
+    for (size_t i = 0; i < ARRAY_LEN(parallel); i++) {
+        struct engine_config cfg = plain_config();
+        cfg.model.n_ranks = i == 2 ? 3 : 2;
+        cfg.model.parallel = i == 1 ? "pipeline" : "tensor";
+        cfg.model.link = i == 2 ? "tcp" : "auto";
+        struct engine *e = open_engine(&cfg);
+        assert_string_equal(engine_model_info(e)->parallel, parallel[i]);
+        run_together(e);
+        assert_true(stats_of(e).fabric_s > 0);
+        struct engine_rank_stats ranks[3];
+        engine_rank_stats(e, ranks);
+        for (int r = 0; r < cfg.model.n_ranks; r++)
+            assert_true(ranks[r].compute_s > 0 && ranks[r].fabric_s > 0 &&
+                        ranks[r].resident_bytes > 100000);
+        engine_close(e);
+    }
+}
+
+/* Experts that are chosen per token, latent attention, windows and sinks, quantized weights: all of
+ * them beside others, in pieces, with guesses, in a small cache. */
+static void of_every_kind_of_model(void **state) {
+    (void)state;
+    static const char *const names[] = {
+        "logits/qwen3.gguf",        "logits/llama-moe.gguf",       "logits/qwen3moe.gguf",
+        "logits/gpt-oss-f32.gguf",  "logits/deepseek2-lite.gguf",  "logits/gemma3.gguf",
+        "logits/glm4moe.gguf",      "logits/phi3.gguf",            "quant-models/q-llama-q8_0.gguf",
+        "quant-models/q-llama-Q4_K_M.gguf", "quant-models/q-qwen3moe-q4_0.gguf",
+    };
+    static struct call some[6];
+    static struct output want[6];
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct lockstep *ls = open_model(names[i], false);
+        for (int j = 0; j < 6; j++) {
+            memset(&want[j], 0, sizeof want[j]);
+            some[j] = calls[2 * j + 1];
+            some[j].req.n_predict = 25;
+            lockstep_answer(ls, &some[j].req, &want[j]);
+        }
+        lockstep_close(ls);
+        struct engine_config cfg = plain_config();
+        cfg.model.model_path = golden_path(names[i]);
+        cfg.model.n_threads = 2;
+        cfg.n_step_tokens = 50;
+        struct engine *e = open_engine(&cfg);
+        for (int round = 0; round < 2; round++) {
+            for (int j = 0; j < 6; j++)
+                call_submit(e, &some[j]);
+            for (int j = 0; j < 6; j++)
+                call_wait(&some[j]);
+            for (int j = 0; j < 6; j++)
+                assert_same(&some[j].out[0], &want[j]);
+        }
+        engine_close(e);
+    }
+}
+
+static void choices_are_requests_with_following_seeds(void **state) {
+    (void)state;
+    for (int off = 0; off < 2; off++) {
+        struct engine_config cfg = plain_config();
+        cfg.no_prefix_cache = off;
+        struct engine *e = open_engine(&cfg);
+        static struct call many, one;
+        many = calls[13];
+        many.req.sampling.base.temperature = 1.0f;
+        one = many;
+        many.req.n_choices = CHOICES;
+        call_run(e, &many);
+        for (int i = 0; i < CHOICES; i++) {
+            one.req.sampling.base.seed = many.req.sampling.base.seed + (uint64_t)i;
+            call_run(e, &one);
+            assert_same(&many.out[i], &one.out[0]);
+            if (i > 0 && !off)
+                assert_int_equal(many.out[i].done.n_cached, (320 - 1) / 64 * 64);
+        }
+        engine_close(e);
+    }
+}
+
+/* The context is full: the same end as lockstep_generate(). */
+static void to_the_end_of_the_context(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ctx = 130;
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    c = calls[5];
+    c.req.n_predict = -1;
+    call_run(e, &c);
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_LENGTH);
+    assert_int_equal(c.out[0].n_ids, 130 - 127 + 1);
+    assert_memory_equal(c.out[0].ids, expected[5].ids, c.out[0].n_ids * sizeof(int32_t));
+    engine_close(e);
+}
+
+/* ---- turns, limits, ends ---------------------------------------------------------------------------------------- */
+
+static void clients_take_turns(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.n_running_max = 1;
+    struct engine *e = open_engine(&cfg);
+    static struct call many[8], other;
+    n_ended = 0;
+    for (int i = 0; i < 8; i++) {
+        many[i] = calls[0];
+        many[i].req.client = 1;
+        call_submit(e, &many[i]);
+    }
+    other = calls[0];
+    other.req.client = 2;
+    call_submit(e, &other);
+    call_wait(&other);
+    for (int i = 0; i < 8; i++)
+        call_wait(&many[i]);
+    assert_true(other.place <= 2); /* one of client 1 may have run, and one more begun */
+    engine_close(e);
+}
+
+static void the_queue_is_bounded(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.n_running_max = 1;
+    cfg.n_queue_max = 2;
+    struct engine *e = open_engine(&cfg);
+    static struct call some[4];
+    for (int i = 0; i < 3; i++) {
+        some[i] = calls[0];
+        some[i].req.n_predict = 400;
+        some[i].cancel_at = 30;
+    }
+    call_submit(e, &some[0]);
+    while (stats_of(e).queued > 0)
+        sched_yield();
+    call_submit(e, &some[1]);
+    call_submit(e, &some[2]);
+    struct err err = {""};
+    assert_int_equal(engine_submit(e, &calls[0].req, NULL, &err), ST_AGAIN);
+    assert_true(strlen(err.text) > 0);
+    for (int i = 0; i < 3; i++) {
+        call_wait(&some[i]);
+        assert_int_equal(some[i].out[0].done.stop, ENGINE_STOP_CANCELLED);
+    }
+    call_run(e, &calls[0]);
+    engine_close(e);
+}
+
+static void cancelled_within_a_step(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.no_speculation = true;
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    c = calls[2];
+    c.cancel_at = 3;
+    call_run(e, &c);
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_CANCELLED);
+    assert_int_equal(c.out[0].n_ids, 3);
+    assert_int_equal(idle_stats_of(e).pages_used, 0);
+    engine_close(e);
+}
+
+static void closing_ends_everything(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.n_running_max = 2;
+    struct engine *e = open_engine(&cfg);
+    for (int i = 0; i < N_REQUESTS; i++)
+        call_submit(e, &calls[i]);
+    engine_close(e);
+    for (int i = 0; i < N_REQUESTS; i++)
+        assert_true(calls[i].over);
+    assert_int_equal(calls[N_REQUESTS - 1].out[0].done.stop, ENGINE_STOP_CANCELLED);
+}
+
+static void bad_requests_are_refused_with_a_sentence(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    struct engine_request good = calls[0].req, bad[12];
+    int32_t outside = N_VOCAB;
+    const char *empty_stop = "";
+    struct engine_bias bias = {.id = -1};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        bad[i] = good;
+    bad[0].n_ids = 0;
+    bad[1].n_ids = 512;
+    bad[1].ids = calls[12].req.ids;
+    bad[2].ids = &outside;
+    bad[3].sampling.base.temperature = NAN;
+    bad[4].sampling.base.top_p = 0;
+    bad[5].sampling.typical_p = -1;
+    bad[6].n_choices = 0;
+    bad[7].n_top = 21;
+    bad[8].stops = &empty_stop;
+    bad[8].n_stops = 1;
+    bad[9].sampling.biases = &bias;
+    bad[9].sampling.n_biases = 1;
+    bad[10].n_predict = -2;
+    bad[11].sampling.presence_penalty = INFINITY;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err err = {""};
+        assert_int_equal(engine_submit(e, &bad[i], NULL, &err), ST_BAD_INPUT);
+        assert_true(strlen(err.text) > 10);
+    }
+    assert_int_equal(stats_of(e).queued, 0);
+    engine_close(e);
+    cfg.kv_memory_bytes = 1000;
+    struct err err = {""};
+    assert_int_equal(engine_open(&e, &cfg, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "context"));
+}
+
+/* A rank is killed under load: everybody hears it within a second, and why. */
+static void a_lost_rank_ends_every_request(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ranks = 2;
+    cfg.n_running_max = 4;
+    cfg.no_speculation = true;
+    struct engine *e = open_engine(&cfg);
+    static struct call some[8];
+    for (int i = 0; i < 8; i++) {
+        some[i] = calls[0];
+        some[i].req.n_predict = -1;
+        some[i].req.client = (uint64_t)i;
+        call_submit(e, &some[i]);
+    }
+    while (stats_of(e).tokens_generated < 100)
+        usleep(1000);
+    kill(engine_rank_pid(e, 1), SIGKILL);
+    double began = clock_s();
+    for (int i = 0; i < 8; i++)
+        call_wait(&some[i]);
+    assert_true(clock_s() - began < 1.0);
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(some[i].out[0].done.stop, ENGINE_STOP_ERROR);
+        assert_int_equal(some[i].out[0].done.st, ST_PEER_LOST);
+        assert_non_null(strstr(some[i].out[0].error, "rank 1"));
+    }
+    while (stats_of(e).healthy)
+        usleep(1000);
+    assert_non_null(strstr(stats_of(e).why, "rank 1"));
+    print_message("why: %s\n", stats_of(e).why);
+    struct err err = {""};
+    assert_int_equal(engine_submit(e, &calls[0].req, NULL, &err), ST_PEER_LOST);
+    engine_close(e);
+}
+
+/* Nobody asks anything, and still it shows. */
+static void a_rank_lost_at_rest_is_noticed(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ranks = 2;
+    struct engine *e = open_engine(&cfg);
+    call_run(e, &calls[0]);
+    kill(engine_rank_pid(e, 1), SIGKILL);
+    double began = clock_s();
+    while (stats_of(e).healthy && clock_s() - began < 5.0)
+        usleep(10000);
+    assert_false(stats_of(e).healthy);
+    assert_non_null(strstr(stats_of(e).why, "rank 1"));
+    engine_close(e);
+}
+
+/* Eight threads, each with one request after the other: answers, embeddings, several choices, cancelled
+ * at any moment or never, in a cache that is too small. What came is always a beginning of what is
+ * due. */
+#define STORM_THREADS 8
+#define STORM_ROUNDS 25
+
+struct storm {
+    struct engine *e;
+    uint64_t seed;
+    pthread_t thread;
+    struct call call;
+    int n_cancelled, n_whole, n_wrong;
+};
+
+/* The handle is good as long as on_done has not come. */
+static void cancel_if_running(struct call *c) {
+    pthread_mutex_lock(&lock);
+    if (!c->over)
+        engine_cancel(c->e, c->handle);
+    pthread_mutex_unlock(&lock);
+}
+
+static void storm_round(struct storm *s, uint64_t round) {
+    uint64_t dice = rng_u64(s->seed, round);
+    size_t which = dice % N_REQUESTS;
+    struct call *c = &s->call;
+    memset(c, 0, sizeof *c);
+    c->req = calls[which].req;
+    c->req.client = s->seed % 5;
+    c->req.embed = dice / 16 % 8 == 0;
+    c->req.n_choices = !c->req.embed && dice / 128 % 4 == 0 ? 2 : 1;
+    c->cancel_at = dice / 512 % 4 == 0 ? 1 + dice / 2048 % 50 : 0;
+    call_submit(s->e, c);
+    if (dice / 4096 % 4 == 0) {
+        usleep((useconds_t)(dice / 16384 % 3000));
+        cancel_if_running(c);
+    }
+    call_wait(c);
+    const struct output *got = &c->out[0], *want = &expected[which];
+    bool cancelled = got->done.stop == ENGINE_STOP_CANCELLED;
+    s->n_cancelled += cancelled;
+    s->n_whole += !cancelled && !c->req.embed;
+    bool right = got->n_ids <= want->n_ids &&
+                 memcmp(got->ids, want->ids, got->n_ids * sizeof *got->ids) == 0 &&
+                 (cancelled || c->req.embed || got->n_ids == want->n_ids);
+    s->n_wrong += !right;
+}
+
+static void *storm_main(void *arg) {
+    struct storm *s = arg;
+    for (uint64_t round = 0; round < STORM_ROUNDS; round++)
+        storm_round(s, round);
+    return NULL;
+}
+
+static void a_storm_of_requests(void **state) {
+    (void)state;
+    static struct storm storms[STORM_THREADS];
+    struct engine_config cfg = plain_config();
+    cfg.n_running_max = 6;
+    cfg.kv_memory_bytes = 12 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
+    struct engine *e = open_engine(&cfg);
+    for (size_t i = 0; i < STORM_THREADS; i++) {
+        storms[i] = (struct storm){.e = e, .seed = i};
+        assert_int_equal(pthread_create(&storms[i].thread, NULL, storm_main, &storms[i]), 0);
+    }
+    int n_cancelled = 0, n_whole = 0;
+    for (size_t i = 0; i < STORM_THREADS; i++) {
+        pthread_join(storms[i].thread, NULL);
+        assert_int_equal(storms[i].n_wrong, 0);
+        n_cancelled += storms[i].n_cancelled;
+        n_whole += storms[i].n_whole;
+    }
+    print_message("%d whole answers, %d cancelled\n", n_whole, n_cancelled);
+    assert_true(n_whole > 20 && n_cancelled > 20);
+    struct engine_stats s = idle_stats_of(e);
+    assert_int_equal(s.pages_used, 0);
+    assert_int_equal(s.running, 0);
+    assert_int_equal(s.queued, 0);
+    engine_close(e);
+}
+
+/* ---- stop strings ------------------------------------------------------------------------------------------------ */
+
+/* Every string of the answer (bytes: a token is a byte or few) as a stop: the text ends before its
+ * first occurrence, wherever tokens begin and end. */
+static void text_ends_before_a_stop_string(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    const struct output *full = &expected[4];
+    for (size_t at = 0; at + 12 < full->n_text; at += 5) {
+        char stop[16] = "", never[] = "\x01never";
+        /* Whole characters. */
+        size_t begin = at, end = at + 3 + at % 5;
+        while (begin > 0 && ((uint8_t)full->text[begin] & 0xc0) == 0x80)
+            begin--;
+        while (end < full->n_text && ((uint8_t)full->text[end] & 0xc0) == 0x80)
+            end++;
+        memcpy(stop, full->text + begin, end - begin);
+        if (strlen(stop) != end - begin)
+            continue; /* a NUL is part of the text, and none of a string */
+        const char *stops[] = {never, stop};
+        const char *first = memmem(full->text, full->n_text, stop, strlen(stop));
+        c = calls[4];
+        c.req.stops = stops;
+        c.req.n_stops = 2;
+        call_run(e, &c);
+        assert_int_equal(c.out[0].done.stop, ENGINE_STOP_STRING);
+        assert_string_equal(c.out[0].stop_string, stop);
+        assert_int_equal(c.out[0].n_text, first - full->text);
+        assert_memory_equal(c.out[0].text, full->text, c.out[0].n_text);
+    }
+    /* One that never comes holds nothing back in the end. */
+    const char *half = "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd!!";
+    c = calls[4];
+    c.req.stops = &half;
+    c.req.n_stops = 1;
+    call_run(e, &c);
+    assert_same(&c.out[0], full);
+    engine_close(e);
+}
+
+/* ---- log probabilities --------------------------------------------------------------------------------------------- */
+
+struct rows {
+    float *logits; /* [n, N_VOCAB] */
+    size_t n;
+};
+
+static bool keep_rows(void *user, size_t first, size_t n, const float *logits) {
+    struct rows *r = user;
+    memcpy(r->logits + first * N_VOCAB, logits, n * N_VOCAB * sizeof *logits);
+    r->n = first + n;
+    return true;
+}
+
+static double logprob_in_double(const float *logits, int32_t id) {
+    double sum = 0, best = -INFINITY;
+    for (int i = 0; i < N_VOCAB; i++)
+        best = fmax(best, (double)logits[i]);
+    for (int i = 0; i < N_VOCAB; i++)
+        sum += exp((double)logits[i] - best);
+    return (double)logits[id] - best - log(sum);
+}
+
+static void logprobs_are_those_of_the_unmodified_distribution(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    c = calls[8];
+    c.req.logprobs = true;
+    c.req.n_top = 3;
+    c.req.sampling.base.repeat_penalty = 1.5f;
+    c.req.sampling.frequency_penalty = 0.5f;
+    call_run(e, &c);
+    engine_close(e);
+    struct lockstep *ls = open_lockstep(false);
+    struct rows rows = {.logits = malloc(512 * N_VOCAB * sizeof(float))};
+    int32_t ids[512];
+    size_t n = c.req.n_ids;
+    memcpy(ids, c.req.ids, n * sizeof *ids);
+    memcpy(ids + n, c.out[0].ids, c.out[0].n_ids * sizeof *ids);
+    assert_int_equal(lockstep_eval(ls, ids, n + c.out[0].n_ids, keep_rows, &rows, NULL),
+                     LOCKSTEP_OK);
+    lockstep_close(ls);
+    for (size_t i = 0; i < c.out[0].n_ids; i++) {
+        const float *row = rows.logits + (n + i - 1) * N_VOCAB;
+        /* exp is good to 2 ulp, and 1e-6 is several of a logprob of 8. */
+        assert_float_equal(c.out[0].logprobs[i], logprob_in_double(row, c.out[0].ids[i]), 2e-6);
+        for (int t = 0; t < 3; t++) {
+            struct engine_top top = c.out[0].tops[i][t];
+            int better = 0;
+            for (int v = 0; v < N_VOCAB; v++)
+                better += row[v] > row[top.id] || (row[v] == row[top.id] && v < top.id);
+            assert_int_equal(better, t);
+            assert_float_equal(top.logprob, logprob_in_double(row, top.id), 2e-6);
+        }
+    }
+    free(rows.logits);
+}
+
+/* ---- constraints ------------------------------------------------------------------------------------------------------ */
+
+/* Allows tokens whose id mod 7 is how many came before mod 7; after `left` of them nothing. */
+struct sevens {
+    int n, left, n_masks;
+};
+static int n_living;
+
+static bool sevens_mask(void *state, uint64_t *mask) {
+    struct sevens *s = state;
+    s->n_masks++;
+    if (s->left == 0)
+        return false;
+    for (int i = s->n % 7; i < N_VOCAB; i += 7)
+        mask[i / 64] |= 1ull << (i % 64);
+    return true;
+}
+
+static void sevens_accept(void *state, int32_t id) {
+    struct sevens *s = state;
+    assert_int_equal(id % 7, s->n % 7);
+    s->n++;
+    s->left--;
+}
+
+static void *sevens_clone(const void *state) {
+    struct sevens *copy = malloc(sizeof *copy);
+    *copy = *(const struct sevens *)state;
+    n_living++;
+    return copy;
+}
+
+static void sevens_free(void *state) {
+    free(state);
+    n_living--;
+}
+
+static void constraints_are_obeyed_and_freed(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    const struct sevens first = {.left = 20};
+    c = calls[9];
+    c.req.n_choices = 3;
+    c.req.constraint = (struct engine_constraint){sevens_clone(&first), sevens_mask, sevens_accept,
+                                                  sevens_clone, sevens_free};
+    call_run(e, &c);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(c.out[i].n_ids, 20);
+        for (int j = 0; j < 20; j++)
+            assert_int_equal(c.out[i].ids[j] % 7, j % 7);
+        assert_int_equal(c.out[i].done.stop, ENGINE_STOP_ERROR);
+        assert_int_equal(c.out[i].done.st, ST_BAD_INPUT);
+        assert_true(strlen(c.out[i].error) > 10);
+    }
+    engine_close(e);
+    assert_int_equal(n_living, 0);
+}
+
+/* ---- embeddings -------------------------------------------------------------------------------------------------------- */
+
+/* The last hidden state times the output matrix (f32 in this file) are the logits. */
+static void the_last_hidden_state_gives_the_logits(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.kv_f32 = true;
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    c = calls[8];
+    c.req.embed = c.req.embed_last = true;
+    call_run(e, &c);
+    struct lockstep *ls = open_lockstep(true);
+    struct rows rows = {.logits = malloc(512 * N_VOCAB * sizeof(float))};
+    lockstep_eval(ls, c.req.ids, c.req.n_ids, keep_rows, &rows, NULL);
+    lockstep_close(ls);
+    const struct gguf_tensor *w = gguf_tensor(engine_gguf(e), "output.weight");
+    assert_non_null(w);
+    const float *weights = (const float *)(const void *)w->data;
+    size_t n_embd = (size_t)engine_model_info(e)->n_embd;
+    for (size_t v = 0; v < N_VOCAB; v++) {
+        double sum = 0;
+        for (size_t i = 0; i < n_embd; i++)
+            sum += (double)weights[v * n_embd + i] * (double)c.embedding[i];
+        /* 128 products in f32: 128 * 2^-24 * the sum of their sizes, which is below 30. */
+        assert_float_equal((float)sum, rows.logits[(c.req.n_ids - 1) * N_VOCAB + v], 2.5e-4);
+    }
+    free(rows.logits);
+    engine_close(e);
+}
+
+/* The mean is that of the last states of all beginnings, beside streams and in pieces. */
+static void the_mean_is_that_of_all_positions(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.n_step_tokens = 13;
+    struct engine *e = open_engine(&cfg);
+    static struct call c, stream;
+    double sum[512] = {0};
+    size_t n_embd = (size_t)engine_model_info(e)->n_embd;
+    stream = calls[0];
+    stream.req.n_predict = 300;
+    call_submit(e, &stream);
+    for (size_t n = 1; n <= 70; n++) {
+        c = calls[8];
+        c.req.embed = c.req.embed_last = true;
+        c.req.n_ids = n;
+        call_run(e, &c);
+        for (size_t i = 0; i < n_embd; i++)
+            sum[i] += (double)c.embedding[i];
+    }
+    c.req.embed_last = false;
+    call_run(e, &c);
+    for (size_t i = 0; i < n_embd; i++)
+        assert_true(c.embedding[i] == (float)(sum[i] / 70));
+    call_wait(&stream);
+    assert_memory_equal(stream.out[0].ids, expected[0].ids, N_PREDICT * sizeof(int32_t));
+    engine_close(e);
+}
+
+/* The other ranks are this program again. */
+int main(int argc, char **argv) {
+    if (argc > 1 && str_eq(argv[1], "worker"))
+        return lockstep_worker_main(argc, argv);
+    golden_or_skip(MODEL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone),
+        cmocka_unit_test(beside_fifteen_others_and_from_known_pages),
+        cmocka_unit_test(with_pieces_of_any_size),
+        cmocka_unit_test(with_guesses),
+        cmocka_unit_test(put_back_for_want_of_pages),
+        cmocka_unit_test(put_back_again_and_again),
+        cmocka_unit_test(on_several_threads),
+        cmocka_unit_test(on_several_ranks),
+        cmocka_unit_test(of_every_kind_of_model),
+        cmocka_unit_test(choices_are_requests_with_following_seeds),
+        cmocka_unit_test(to_the_end_of_the_context),
+        cmocka_unit_test(clients_take_turns),
+        cmocka_unit_test(the_queue_is_bounded),
+        cmocka_unit_test(cancelled_within_a_step),
+        cmocka_unit_test(closing_ends_everything),
+        cmocka_unit_test(bad_requests_are_refused_with_a_sentence),
+        cmocka_unit_test(a_lost_rank_ends_every_request),
+        cmocka_unit_test(a_rank_lost_at_rest_is_noticed),
+        cmocka_unit_test(a_storm_of_requests),
+        cmocka_unit_test(text_ends_before_a_stop_string),
+        cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
+        cmocka_unit_test(constraints_are_obeyed_and_freed),
+        cmocka_unit_test(the_last_hidden_state_gives_the_logits),
+        cmocka_unit_test(the_mean_is_that_of_all_positions),
+    };
+    return cmocka_run_group_tests(tests, make_expected, NULL);
+}

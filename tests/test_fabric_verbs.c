@@ -1,0 +1,169 @@
+/* What only the verbs link has: queue pairs shared by many groups, and messages that the hardware
+ * loses, damages or fails. Over the stand-in libibverbs (standin_verbs.c). */
+#include "fabric_ranks.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+/* ---- ten groups, one device of ten queue pairs -------------------------------------------------- */
+
+#define N_GROUPS 10
+
+struct group {
+    struct fabric_config cfg;
+    char at[NET_TEXT_BYTES];
+    struct fabric *f;
+    int index;
+};
+
+/* All groups at once, each with its own thread, sizes out of step. */
+static void *use_group(void *group_) {
+    struct group *g = group_;
+    static const int both[] = {0, 1};
+    int64_t x[6000];
+    struct team *t;
+    struct err err;
+    EXPECT(fabric_team(g->f, &t, both, 2, &err) == ST_OK, "%s", err.text);
+    for (int k = 0; k < 60; k++) {
+        size_t n = (size_t)(k * 97 + g->index * 411) % ARRAY_LEN(x) + 1;
+        for (size_t i = 0; i < n; i++)
+            x[i] = (int64_t)i * (g->index + 1) + k;
+        EXPECT(fabric_sum(t, x, n, &err) == ST_OK, "group %d: %s", g->index, err.text);
+        for (size_t i = 0; i < n; i++)
+            EXPECT(x[i] == 2 * ((int64_t)i * (g->index + 1) + k), "group %d", g->index);
+    }
+    return NULL;
+}
+
+static void open_groups(struct group *groups, int rank) {
+    struct err err;
+    for (int i = 0; i < N_GROUPS; i++) {
+        struct group *g = &groups[i];
+        g->cfg.rank = rank;
+        g->cfg.rendezvous = g->at;
+        if (rank != 0) {
+            close(g->cfg.listen_fd);
+            g->cfg.listen_fd = -1;
+        }
+        EXPECT(fabric_open(&g->f, &g->cfg, &err) == ST_OK, "group %d: %s", i, err.text);
+        EXPECT(str_eq(fabric_link_name(g->f, !rank), "verbs"), "link");
+    }
+}
+
+static void be_in_ten_groups(struct group *groups, int rank) {
+    pthread_t threads[N_GROUPS];
+    open_groups(groups, rank);
+    for (int i = 0; i < N_GROUPS; i++)
+        pthread_create(&threads[i], NULL, use_group, &groups[i]);
+    for (int i = 0; i < N_GROUPS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < N_GROUPS; i++)
+        fabric_close(groups[i].f);
+    _exit(0);
+}
+
+static void ten_groups_share_the_queue_pairs(void **state) {
+    (void)state;
+    static struct group groups[N_GROUPS];
+    pid_t pids[2];
+    for (int i = 0; i < N_GROUPS; i++) {
+        struct ranks r;
+        ranks_init(&r, 2, FABRIC_LINK_VERBS);
+        groups[i] = (struct group){.cfg = r.cfg, .index = i};
+        groups[i].cfg.listen_fd = r.listen_fd;
+        memcpy(groups[i].at, r.rendezvous, sizeof groups[i].at);
+        munmap(r.notes, sizeof *r.notes);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        pids[rank] = fork();
+        if (pids[rank] == 0) {
+            alarm(60);
+            be_in_ten_groups(groups, rank);
+        }
+    }
+    for (int i = 0; i < N_GROUPS; i++)
+        close(groups[i].cfg.listen_fd);
+    for (int rank = 0; rank < 2; rank++) {
+        int status;
+        waitpid(pids[rank], &status, 0);
+        assert_int_equal(status, 0);
+    }
+}
+
+/* ---- what hardware does wrong --------------------------------------------------------------------- */
+
+struct fault {
+    const char *variable, *number, *words, *other_words;
+};
+
+static void run_fault(struct ranks *r, struct fabric *f) {
+    const struct fault *fault = r->arg;
+    static const int both[] = {0, 1};
+    static int64_t x[3000];
+    struct team *t;
+    struct err err;
+    enum status st = fabric_team(f, &t, both, 2, &err);
+    uint64_t begin = clock_ns();
+    for (int k = 0; st == ST_OK && k < 1000; k++) {
+        begin = clock_ns();
+        for (size_t i = 0; i < ARRAY_LEN(x); i++)
+            x[i] = (int64_t)i - k;
+        st = fabric_sum(t, x, ARRAY_LEN(x), &err);
+        for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(x); i++)
+            EXPECT(x[i] == 2 * ((int64_t)i - k), "a wrong sum");
+    }
+    EXPECT(st == ST_PEER_LOST, "%s: %s", fault->variable, status_name(st));
+    EXPECT(strstr(err.text, fault->words) || strstr(err.text, fault->other_words),
+           "%s: expected \"%s\" in: %s", fault->variable, fault->words, err.text);
+    EXPECT(clock_ns() - begin < 900000000u, "%s: too late", fault->variable);
+}
+
+static void faults_end_in_a_clean_error(void **state) {
+    (void)state;
+    static const struct fault faults[] = {
+        {"STANDIN_LOSE", "100", "did not arrive within 300 ms", "in the place of"},
+        {"STANDIN_CORRUPT", "100", "arrived corrupted", "did not arrive"},
+        {"STANDIN_FAIL", "100", "a send ended in error: transport error", "reports"},
+    };
+    for (size_t k = 0; k < ARRAY_LEN(faults); k++) {
+        struct ranks r;
+        ranks_init(&r, 2, FABRIC_LINK_VERBS);
+        r.cfg.silence_ms = 300;
+        r.arg = &faults[k];
+        r.run = run_fault;
+        setenv(faults[k].variable, faults[k].number, 1);
+        ranks_start(&r);
+        unsetenv(faults[k].variable);
+        ranks_wait(&r);
+        assert_int_equal(r.exits[0], 0);
+        assert_int_equal(r.exits[1], 0);
+    }
+}
+
+/* RC is asked for, the device has only UC: told, and no other link was allowed. */
+static void reliable_queue_pairs_may_be_missing(void **state) {
+    (void)state;
+    struct ranks r;
+    ranks_init(&r, 2, FABRIC_LINK_VERBS);
+    r.cfg.rdma_reliable = true;
+    ranks_start(&r); /* run is never reached */
+    ranks_wait(&r);
+    assert_int_equal(r.exits[0], 1);
+    assert_int_equal(r.exits[1], 1);
+}
+
+int main(void) {
+#ifndef STANDIN_VERBS
+    printf("skip: no <infiniband/verbs.h>\n");
+    return 77;
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ten_groups_share_the_queue_pairs),
+        cmocka_unit_test(faults_end_in_a_clean_error),
+        cmocka_unit_test(reliable_queue_pairs_may_be_missing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

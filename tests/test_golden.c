@@ -1,0 +1,268 @@
+/* The whole model against the outside world: golden/logits and golden/quant-models, whose expected
+ * values are a float64 forward pass written elsewhere (golden/README.md), through the public API
+ * on one rank. The cache is f32, so that only our own rounding is left; tests/test_bits.sh shows
+ * that every other way to run gives the same bits as this one. */
+#include "base/util.h"
+#include "lockstep/lockstep.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define LOGITS SHARED_DIR "/golden/logits/"
+#define QUANTS SHARED_DIR "/golden/quant-models/"
+
+static char path_buf[512];
+
+static const char *path(const char *folder, const char *name, const char *suffix) {
+    snprintf(path_buf, sizeof path_buf, "%s%s%s", folder, name, suffix);
+    return path_buf;
+}
+
+static float *read_f32(const char *name, size_t n) {
+    float *v = malloc(n * sizeof *v);
+    FILE *f = fopen(name, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(v, sizeof *v, n, f), n);
+    fclose(f);
+    return v;
+}
+
+static size_t append_ids(int32_t *ids, size_t n, const json_t *array, size_t count) {
+    assert_true(json_array_size(array) >= count);
+    for (size_t i = 0; i < count; i++)
+        ids[n + i] = (int32_t)json_integer_value(json_array_get(array, i));
+    return n + count;
+}
+
+/* ---- one run: all rows of the given ids ---------------------------------------------------- */
+
+enum { N_PROMPT = 48, N_POS = 79 };
+
+struct run {
+    size_t n_vocab;
+    float *rows; /* [N_POS, n_vocab] */
+};
+
+static bool keep(void *user, size_t first_pos, size_t n, const float *logits) {
+    struct run *r = user;
+    memcpy(r->rows + first_pos * r->n_vocab, logits, n * r->n_vocab * sizeof *logits);
+    return true;
+}
+
+/* Rows of ids, the first 48 in chunks of n_chunk, the rest one by one. */
+static float *run_model(const char *model, const int32_t *ids, int n_chunk) {
+    struct lockstep_options opt;
+    struct lockstep_error err;
+    struct lockstep *ls;
+    lockstep_options_init(&opt);
+    opt.model_path = model;
+    opt.n_threads = 2;
+    opt.n_chunk = n_chunk;
+    opt.kv_f32 = true;
+    enum lockstep_status st = lockstep_open(&ls, &opt, &err);
+    if (st != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    struct run r = {.n_vocab = (size_t)lockstep_model_info(ls)->n_vocab};
+    r.rows = malloc(N_POS * r.n_vocab * sizeof *r.rows);
+    st = lockstep_eval(ls, ids, N_PROMPT, keep, &r, &err);
+    for (size_t i = N_PROMPT; i < N_POS && st == LOCKSTEP_OK; i++)
+        st = lockstep_eval(ls, ids + i, 1, keep, &r, &err);
+    if (st != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    lockstep_close(ls);
+    return r.rows;
+}
+
+static size_t argmax(const float *row, size_t n) {
+    size_t best = 0;
+    for (size_t i = 1; i < n; i++)
+        if (row[i] > row[best])
+            best = i;
+    return best;
+}
+
+/* ---- golden/logits -------------------------------------------------------------------------- */
+
+/* The README's tolerance for an engine that computes in f32. */
+static const struct {
+    const char *name;
+    double tolerance;
+} logits_models[] = {
+    {"llama", 1e-3},
+    {"llama-tied", 1e-3},
+    {"llama-rope3", 1e-3},
+    {"qwen2", 1e-3},
+    {"qwen3", 1e-3},
+    {"llama-moe", 1e-3},
+    {"qwen3moe", 1e-3},
+    {"deepseek2-lite", 1e-3},
+    {"deepseek2-lite27", 5e-3},
+    {"deepseek2-v3", 1e-3},
+    {"deepseek2-v3-mla", 1e-3},
+    {"gpt-oss-f32", 1e-3},
+    {"glm4moe", 1e-3},
+    {"gemma3", 1e-3},
+    {"phi3", 1e-3},
+    {"minimax-m2", 1e-3},
+};
+
+static void compare_rows(const char *name, const float *got, const float *expected, size_t n,
+                         double tolerance) {
+    double worst = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = fabs((double)got[i] - (double)expected[i]);
+        worst = d > worst || isnan(d) ? d : worst;
+    }
+    print_message("%-14s largest difference %.2e\n", name, worst);
+    assert_true(worst <= tolerance);
+}
+
+static void check_logits_model(const char *name, double tolerance) {
+    json_t *j = json_load_file(path(LOGITS, name, ".json"), 0, NULL);
+    assert_non_null(j);
+    const json_t *greedy = json_object_get(j, "greedy_ids");
+    size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab"));
+    int32_t ids[N_POS];
+    size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT);
+    append_ids(ids, n, greedy, N_POS - N_PROMPT);
+    float *expected = read_f32(path(LOGITS, name, ".true.f32"), N_POS * n_vocab);
+    float *at_once = run_model(path(LOGITS, name, ".gguf"), ids, 0);
+    float *one_by_one = run_model(path(LOGITS, name, ".gguf"), ids, 1);
+    compare_rows(name, at_once, expected, N_POS * n_vocab, tolerance);
+    assert_memory_equal(at_once, one_by_one, N_POS * n_vocab * sizeof *at_once);
+    for (size_t k = 0; k < json_array_size(greedy); k++)
+        assert_int_equal(argmax(at_once + (N_PROMPT - 1 + k) * n_vocab, n_vocab),
+                         json_integer_value(json_array_get(greedy, k)));
+    free(expected);
+    free(at_once);
+    free(one_by_one);
+    json_decref(j);
+}
+
+static void logits_are_true(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(logits_models); i++)
+        check_logits_model(logits_models[i].name, logits_models[i].tolerance);
+}
+
+/* ---- golden/quant-models -------------------------------------------------------------------- */
+
+static double log_sum_exp(const float *x, size_t n) {
+    double max = -INFINITY, sum = 0;
+    for (size_t i = 0; i < n; i++)
+        if (max < (double)x[i])
+            max = (double)x[i];
+    for (size_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - max);
+    return max + log(sum);
+}
+
+/* KL divergence from softmax(p) to softmax(q), in nats, in double. */
+static double kl(const float *p, const float *q, size_t n) {
+    double norm_p = log_sum_exp(p, n), norm_q = log_sum_exp(q, n), sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        double log_p = (double)p[i] - norm_p, log_q = (double)q[i] - norm_q;
+        sum += exp(log_p) * (log_p - log_q);
+    }
+    return sum;
+}
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double reference(const json_t *file, const char *key) {
+    return json_number_value(
+        json_object_get(json_object_get(file, "reference_quantized_vs_true"), key));
+}
+
+/* Median KL divergence, and how often both would say the same, over all positions. */
+static double compare_distributions(const float *expected, const float *got, size_t n_vocab,
+                                    double *top1) {
+    double divergence[N_POS], agree = 0;
+    for (size_t i = 0; i < N_POS; i++) {
+        const float *p = expected + i * n_vocab, *q = got + i * n_vocab;
+        divergence[i] = kl(p, q, n_vocab);
+        if (argmax(p, n_vocab) == argmax(q, n_vocab))
+            agree += 1;
+    }
+    qsort(divergence, N_POS, sizeof *divergence, compare_doubles);
+    *top1 = agree / N_POS;
+    return divergence[N_POS / 2];
+}
+
+/* At most 3 times llama.cpp's median KL, top-1 agreement within 0.06 of its (README). */
+static void check_quant_model(const json_t *file, const int32_t *ids, size_t n_vocab) {
+    const char *name = json_string_value(json_object_get(file, "gguf"));
+    float *expected = read_f32(
+        path(QUANTS, json_string_value(json_object_get(file, "true")), ""), N_POS * n_vocab);
+    float *got = run_model(path(QUANTS, name, ""), ids, 0);
+    double top1, median = compare_distributions(expected, got, n_vocab, &top1);
+    print_message("%-24s median KL %.2e (llama.cpp %.2e), top-1 %.3f (%.3f)\n", name, median,
+                  reference(file, "kl_median"), top1, reference(file, "top1_agree"));
+    assert_true(median <= 3 * reference(file, "kl_median"));
+    assert_true(top1 >= reference(file, "top1_agree") - 0.06);
+    free(expected);
+    free(got);
+}
+
+static void check_quant_models(const char *list) {
+    json_t *j = json_load_file(list, 0, NULL);
+    assert_non_null(j);
+    int32_t ids[N_POS];
+    size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT);
+    append_ids(ids, n, json_object_get(j, "forced_ids_after_prompt"), N_POS - N_PROMPT);
+    size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab")), i;
+    json_t *file;
+    json_array_foreach(json_object_get(j, "files"), i, file)
+        check_quant_model(file, ids, n_vocab);
+    json_decref(j);
+}
+
+static void quantized_models_stay_near(void **state) {
+    (void)state;
+    check_quant_models(QUANTS "q-llama.json");
+    check_quant_models(QUANTS "q-qwen3moe.json");
+}
+
+/* Its experts are multiplied with 8-bit activations, so it is judged as the quantized models are;
+ * llama.cpp's median for blocks of 32 is 1e-3 (README). */
+static void gpt_oss_with_mxfp4_experts_stays_near(void **state) {
+    (void)state;
+    json_t *j = json_load_file(LOGITS "gpt-oss-mxfp4.json", 0, NULL);
+    assert_non_null(j);
+    int32_t ids[N_POS];
+    size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT);
+    append_ids(ids, n, json_object_get(j, "greedy_ids"), N_POS - N_PROMPT);
+    size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab"));
+    float *expected = read_f32(LOGITS "gpt-oss-mxfp4.true.f32", N_POS * n_vocab);
+    float *got = run_model(LOGITS "gpt-oss-mxfp4.gguf", ids, 0);
+    double top1, median = compare_distributions(expected, got, n_vocab, &top1);
+    print_message("gpt-oss-mxfp4            median KL %.2e, top-1 %.3f\n", median, top1);
+    assert_true(median <= 3e-3);
+    free(expected);
+    free(got);
+    json_decref(j);
+}
+
+int main(void) {
+    FILE *there = fopen(LOGITS "llama.gguf", "rb");
+    if (there == NULL) {
+        printf("skip: " LOGITS " is not here\n");
+        return 77;
+    }
+    fclose(there);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(logits_are_true),
+        cmocka_unit_test(quantized_models_stay_near),
+        cmocka_unit_test(gpt_oss_with_mxfp4_experts_stays_near),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,42 @@
+#!/bin/bash
+# What `make install` leaves is enough: a program elsewhere builds with pkg-config against the installed
+# tree and runs the bundled model on two ranks, whose workers are the installed `lockstep`.
+set -eu
+if ! command -v pkg-config >/dev/null || ! command -v cmake >/dev/null; then
+    echo "skip: needs pkg-config and cmake"
+    exit 77
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+fail() {
+    echo "FAILED: $*"
+    exit 1
+}
+
+DESTDIR="$work/image" cmake --install "$BUILD_DIR" --prefix /opt/lockstep >/dev/null
+cmake --install "$BUILD_DIR" --prefix "$work/tree" >"$work/log"
+for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1; do
+    [ -s "$work/tree/$file" ] || fail "$file is not installed"
+    [ -s "$work/image/opt/lockstep/$file" ] || fail "$file is not installed below DESTDIR"
+done
+[ ! -e "$work/tree/share/man/man1/lockstep-worker.1" ] || fail "the worker is not for people"
+
+PKG_CONFIG_PATH=$(dirname "$(find "$work/tree" -name lockstep.pc)")
+export PKG_CONFIG_PATH
+[ "$(pkg-config --modversion lockstep)" = "$("$work/tree/bin/lockstep" --version | cut -d' ' -f2)" ] ||
+    fail "lockstep.pc and lockstep --version disagree"
+# shellcheck disable=SC2046
+${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror "$SOURCE_DIR/examples/generate.c" \
+    $(pkg-config --cflags --libs lockstep) ${LINK_FLAGS:-} -o "$work/generate"
+PATH="$work/tree/bin:$PATH" "$work/generate" "$SOURCE_DIR/models/jargon-3m-f16.gguf" 2 \
+    "What is a bit bucket?" >"$work/answer" || fail "the example says: $(cat "$work/answer")"
+"$work/tree/bin/lockstep" run "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q -n 100 --temp 0 \
+    -p "What is a bit bucket?" >"$work/expected"
+cmp "$work/answer" "$work/expected" || fail "the example answers '$(cat "$work/answer")'"
+if echo '#include <lockstep/lockstep.h>' | c++ -x c++ -std=c++11 -pedantic -Werror -I "$work/tree/include" \
+    -c - -o "$work/header.o" 2>"$work/err"; then
+    echo "the header is C++ too"
+elif command -v c++ >/dev/null; then
+    fail "the header in C++: $(cat "$work/err")"
+fi
+echo "installed, linked and run: $(cut -c1-60 "$work/answer")..."

@@ -1,0 +1,195 @@
+/* quantize_file: what is converted and what is kept, the same bytes for any number of threads,
+ * and nothing left behind when it fails. */
+#include "base/util.h"
+#include "fixture.h"
+#include "format/gguf_write.h"
+#include "format/quantize_file.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+static char dir[] = "/tmp/lockstep-test-quantize-XXXXXX";
+static char in_path[64], out_path[64], other_path[64];
+
+static struct gguf *open_or_fail(const char *path) {
+    struct gguf *g = NULL;
+    struct err err = {""};
+    if (gguf_open(&g, path, NULL, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return g;
+}
+
+/* name, columns, rows, and the type that it must get when Q4_K is wished */
+static const struct {
+    const char *name;
+    enum qtype type;
+    uint32_t n_dims;
+    uint64_t dims[3];
+    enum qtype expected;
+} tensors[] = {
+    {"token_embd.weight", QT_F32, 2, {512, 40}, QT_Q4_K},
+    {"blk.0.attn_norm.weight", QT_F32, 1, {512}, QT_F32},
+    {"blk.0.attn_q.weight", QT_F16, 2, {512, 30}, QT_Q4_K},
+    {"blk.0.attn_k.weight", QT_Q8_0, 2, {512, 30}, QT_Q4_K},
+    {"blk.0.attn_v.weight", QT_Q4_K, 2, {512, 30}, QT_Q4_K},
+    {"blk.0.odd.weight", QT_F32, 2, {96, 5}, QT_Q8_0},
+    {"blk.0.odder.weight", QT_F32, 2, {100, 5}, QT_F16},
+    {"blk.0.ffn_gate_inp.weight", QT_F32, 2, {512, 4}, QT_F32},
+    {"blk.0.ffn_up_exps.weight", QT_BF16, 3, {256, 7, 4}, QT_Q4_K},
+    {"blk.0.ffn_up_exps.bias", QT_F32, 2, {256, 4}, QT_F32},
+};
+
+/* Some bits that are finite in every type: a repeating ramp, quantized. */
+static void write_data(struct gguf_writer *w, enum qtype type, size_t n) {
+    const struct qtype_info *info = qtype_info(type);
+    float *x = malloc(n * sizeof *x);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (float)(i * 37 % 251) * 0.01f - 1.2f;
+    uint8_t *blocks = malloc(n / info->block_values * info->block_bytes);
+    info->quantize(x, NULL, blocks, n / info->block_values);
+    struct err err;
+    assert_int_equal(
+        gguf_write_data(w, blocks, n / info->block_values * info->block_bytes, &err), ST_OK);
+    free(blocks);
+    free(x);
+}
+
+static size_t n_values(size_t i) {
+    size_t n = 1;
+    for (uint32_t d = 0; d < tensors[i].n_dims; d++)
+        n *= (size_t)tensors[i].dims[d];
+    return n;
+}
+
+static void write_input(void) {
+    struct gguf_writer *w;
+    struct err err;
+    assert_int_equal(gguf_writer_open(&w, in_path, &err), ST_OK);
+    gguf_write_str(w, "general.name", "kept");
+    gguf_write_u32(w, "general.file_type", 0);
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++)
+        gguf_write_tensor_info(w, tensors[i].name, tensors[i].type, tensors[i].n_dims,
+                               tensors[i].dims);
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++)
+        write_data(w, tensors[i].type, n_values(i));
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+}
+
+static void convert(const char *path, int n_threads, struct quantize_report *report) {
+    struct gguf *g = open_or_fail(in_path);
+    struct err err = {""};
+    const struct quantize_options opts = {.type = QT_Q4_K, .n_threads = n_threads};
+    if (quantize_file(g, path, &opts, report, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    gguf_close(g);
+}
+
+/* What a tensor should hold: its values, through the quantizer, in one go. */
+static void check_data(const struct gguf_tensor *before, const struct gguf_tensor *after) {
+    const struct qtype_info *from = qtype_info(before->type), *to = qtype_info(after->type);
+    size_t n = (size_t)(before->dims[0] * before->dims[1] * before->dims[2]);
+    if (before->type == after->type) {
+        assert_memory_equal(before->data, after->data, before->size_bytes);
+        return;
+    }
+    float *x = malloc(n * sizeof *x);
+    uint8_t *expected = malloc(after->size_bytes);
+    from->dequantize(before->data, x, n / from->block_values);
+    to->quantize(x, NULL, expected, n / to->block_values);
+    assert_memory_equal(after->data, expected, after->size_bytes);
+    free(expected);
+    free(x);
+}
+
+static void each_tensor_gets_its_type(void **state) {
+    (void)state;
+    struct quantize_report report;
+    write_input();
+    convert(out_path, 2, &report);
+    struct gguf *in = open_or_fail(in_path), *out = open_or_fail(out_path);
+    struct gguf_str name;
+    uint32_t file_type;
+    assert_int_equal(gguf_str(out, "general.name", &name, NULL), ST_OK);
+    assert_memory_equal(name.ptr, "kept", name.len);
+    assert_int_equal(gguf_u32(out, "general.file_type", &file_type, NULL), ST_OK);
+    assert_int_equal(file_type, gguf_file_type(QT_Q4_K));
+    for (size_t i = 0; i < ARRAY_LEN(tensors); i++) {
+        const struct gguf_tensor *t = gguf_tensor(out, tensors[i].name);
+        assert_non_null(t);
+        assert_int_equal(t->type, tensors[i].expected);
+        check_data(gguf_tensor(in, tensors[i].name), t);
+    }
+    assert_int_equal(report.n_tensors, ARRAY_LEN(tensors));
+    assert_int_equal(report.n_converted, 6);
+    assert_int_equal(report.n_fallback, 2);
+    gguf_close(in);
+    gguf_close(out);
+}
+
+static void threads_do_not_show(void **state) {
+    (void)state;
+    struct quantize_report report;
+    size_t n_a = 0, n_b = 0;
+    write_input();
+    convert(out_path, 1, &report);
+    convert(other_path, 3, &report);
+    uint8_t *a = read_whole(out_path, &n_a), *b = read_whole(other_path, &n_b);
+    assert_int_equal(n_a, n_b);
+    assert_memory_equal(a, b, n_a);
+    free(a);
+    free(b);
+}
+
+static bool stop_at_once(void *arg, uint64_t done, uint64_t total) {
+    (void)arg;
+    assert_true(done > 0 && done <= total);
+    return false;
+}
+
+static void failures_leave_nothing(void **state) {
+    (void)state;
+    struct quantize_report report;
+    struct err err;
+    write_input();
+    unlink(out_path);
+    struct gguf *g = open_or_fail(in_path);
+    const struct progress stop = {stop_at_once, NULL};
+    struct quantize_options opts = {.type = QT_Q8_0, .n_threads = 2, .progress = &stop};
+    assert_int_equal(quantize_file(g, out_path, &opts, &report, &err), ST_CANCELLED);
+    assert_int_equal(access(out_path, F_OK), -1);
+    opts = (struct quantize_options){.type = QT_IQ2_S, .n_threads = 1};
+    assert_int_equal(quantize_file(g, out_path, &opts, &report, &err), ST_UNSUPPORTED);
+    assert_int_equal(access(out_path, F_OK), -1);
+    gguf_close(g);
+}
+
+static int make_dir(void **state) {
+    (void)state;
+    if (!mkdtemp(dir))
+        return -1;
+    snprintf(in_path, sizeof in_path, "%s/in.gguf", dir);
+    snprintf(out_path, sizeof out_path, "%s/out.gguf", dir);
+    snprintf(other_path, sizeof other_path, "%s/other.gguf", dir);
+    return 0;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    unlink(in_path);
+    unlink(out_path);
+    unlink(other_path);
+    return rmdir(dir);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_tensor_gets_its_type),
+        cmocka_unit_test(threads_do_not_show),
+        cmocka_unit_test(failures_leave_nothing),
+    };
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
+}

@@ -1,0 +1,283 @@
+/* The sampler beside its definition in double, written here from sampler.h's words: the same tokens
+ * are kept and the same one is drawn, unless the draw falls within rounding of a border. And the same
+ * bits on every instruction set. */
+#include "base/rng.h"
+#include "base/util.h"
+#include "engine/sampler.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#define N 3001
+/* f32 exp, good to 2 ulp (2.4e-7), of arguments rounded to f32 (8 * 6e-8), summed: borders
+ * nearer than this are no-man's-land. */
+#define BORDER 2e-6
+
+static float logits[N];
+static int32_t history[64];
+
+static struct engine_sampling off(void) {
+    struct engine_sampling s;
+    engine_sampling_init(&s);
+    s.base.top_k = 0;
+    s.base.top_p = 1;
+    s.base.min_p = 0;
+    s.base.temperature = 1;
+    return s;
+}
+
+static struct sampler open_sampler(enum isa isa) {
+    struct sampler sm;
+    struct err err;
+    assert_int_equal(sampler_init(&sm, kernels_get(isa), N, &err), ST_OK);
+    return sm;
+}
+
+static void fill(uint64_t seed) {
+    for (int i = 0; i < N; i++)
+        logits[i] = (float)(8 * (rng_uniform(seed, (uint64_t)i) - rng_uniform(seed + 1, (uint64_t)i)));
+    for (int i = 0; i < 64; i++)
+        history[i] = (int32_t)(rng_u64(seed + 2, (uint64_t)i) % 40);
+}
+
+/* ---- the definition ----------------------------------------------------------------------------------- */
+
+struct option {
+    int id;
+    double logit, p, key;
+};
+
+static int by_logit(const void *a, const void *b) {
+    const struct option *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit > y->logit ? -1 : 1) : x->id - y->id;
+}
+
+static int by_key(const void *a, const void *b) {
+    const struct option *x = a, *y = b;
+    return x->key != y->key ? (x->key < y->key ? -1 : 1) : x->id - y->id;
+}
+
+static double softmax(struct option *o, int n, double temperature) {
+    double best = o[0].logit, sum = 0;
+    for (int i = 0; i < n; i++)
+        best = fmax(best, o[i].logit);
+    for (int i = 0; i < n; i++)
+        sum += o[i].p = exp((o[i].logit - best) / temperature);
+    for (int i = 0; i < n; i++)
+        o[i].p /= sum;
+    return sum;
+}
+
+/* Keeps options in their order until they hold `mass`. */
+static int keep_mass(struct option *o, int n, double mass, bool *near) {
+    double upto = 0;
+    for (int i = 0; i < n; i++) {
+        upto += o[i].p;
+        *near |= fabs(upto - mass) < BORDER;
+        if (upto >= mass)
+            return i + 1;
+    }
+    return n;
+}
+
+/* -1: too near to a border to say. */
+static int defined(const struct engine_sampling *s, const struct sampler_input *in) {
+    static struct option o[N];
+    const struct lockstep_sampling *b = &s->base;
+    bool near = false;
+    int n = 0;
+    for (int i = 0; i < N; i++) {
+        double v = (double)in->logits[i];
+        int count = 0, seen = 0;
+        for (size_t j = 0; j < in->n_history; j++) {
+            seen += in->history[j] == i && j + (size_t)b->repeat_last_n >= in->n_history;
+            count += in->history[j] == i && j >= in->n_prompt;
+        }
+        if (seen > 0)
+            v = v > 0 ? v / (double)b->repeat_penalty : v * (double)b->repeat_penalty;
+        if (count > 0)
+            v -= (double)s->presence_penalty + count * (double)s->frequency_penalty;
+        for (size_t j = 0; j < s->n_biases; j++)
+            v += s->biases[j].id == i ? (double)s->biases[j].bias : 0;
+        if (in->mask == NULL || (in->mask[i / 64] >> (i % 64) & 1) != 0)
+            o[n++] = (struct option){.id = i, .logit = v};
+    }
+    bool ranked = b->top_k > 0 || b->top_p < 1 || b->min_p > 0 || s->typical_p < 1;
+    if (ranked || b->temperature == 0)
+        qsort(o, (size_t)n, sizeof *o, by_logit);
+    if (b->temperature == 0)
+        return n > 1 && o[0].logit - o[1].logit < BORDER ? -1 : o[0].id;
+    if (b->top_k > 0) {
+        near |= b->top_k < n && o[b->top_k - 1].logit - o[b->top_k].logit < BORDER;
+        n = MIN(n, b->top_k);
+    }
+    if (s->typical_p < 1) {
+        softmax(o, n, 1);
+        double entropy = 0;
+        for (int i = 0; i < n; i++)
+            entropy -= o[i].p * log(o[i].p);
+        for (int i = 0; i < n; i++)
+            o[i].key = fabs(-log(o[i].p) - entropy);
+        qsort(o, (size_t)n, sizeof *o, by_key);
+        int kept = keep_mass(o, n, (double)s->typical_p, &near);
+        near |= kept < n && o[kept].key - o[kept - 1].key < BORDER;
+        n = kept;
+        qsort(o, (size_t)n, sizeof *o, by_logit);
+    }
+    softmax(o, n, 1);
+    int by_mass = b->top_p < 1 ? keep_mass(o, n, (double)b->top_p, &near) : n, by_min = n;
+    for (int i = n - 1; i > 0; i--) {
+        double part = o[i].p / o[0].p;
+        near |= fabs(part - (double)b->min_p) < BORDER * (double)b->min_p;
+        if (part < (double)b->min_p)
+            by_min = i;
+    }
+    n = MIN(by_mass, by_min);
+    softmax(o, n, (double)b->temperature);
+    double u = rng_uniform(in->seed, in->n_history), upto = 0;
+    for (int i = 0; i < n; i++) {
+        upto += o[i].p;
+        near |= fabs(upto - u) < BORDER && o[i].p > 0;
+        if (upto > u)
+            return near ? -1 : o[i].id;
+    }
+    return -1;
+}
+
+/* Compares on many draws; at most a few may be too near to say. */
+static void check(const struct engine_sampling *s, const uint64_t *mask) {
+    struct sampler sm = open_sampler(ISA_SCALAR);
+    int unsure = 0, different = 0, last = -1;
+    for (uint64_t draw = 0; draw < 60; draw++) {
+        fill(draw / 4 * 10);
+        const struct sampler_input in = {.logits = logits,
+                                         .mask = mask,
+                                         .history = history,
+                                         .n_history = 30 + draw % 30,
+                                         .n_prompt = 12,
+                                         .seed = draw};
+        int want = defined(s, &in);
+        int got = sampler_next(&sm, s, &in);
+        unsure += want < 0;
+        different += got != last;
+        last = got;
+        if (want >= 0)
+            assert_int_equal(got, want);
+    }
+    /* A vocabulary of 3001 has as many borders: at most every second draw may be near one. */
+    assert_true(unsure <= 30);
+    assert_true(different > 5);
+    sampler_deinit(&sm);
+}
+
+static void each_setting_alone(void **state) {
+    (void)state;
+    static const struct engine_bias biases[] = {{5, 9.5f}, {7, -3}, {3000, 8}};
+    struct engine_sampling list[20];
+    int n = 0;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        list[i] = off();
+    n++;
+    list[n++].base.temperature = 0;
+    list[n++].base.temperature = 0.3f;
+    list[n++].base.temperature = 2.5f;
+    list[n++].base.top_k = 1000000;
+    list[n++].base.top_k = 7;
+    list[n++].base.top_p = 0.5f;
+    list[n++].base.top_p = 0.99f; /* more than the first 128 candidates */
+    list[n++].base.min_p = 0.2f;
+    list[n++].base.min_p = 0.001f;
+    list[n++].typical_p = 0.3f;
+    list[n++].base.repeat_penalty = 1.4f;
+    list[n++].presence_penalty = 2.0f;
+    list[n++].frequency_penalty = -0.5f;
+    list[n].biases = biases;
+    list[n++].n_biases = ARRAY_LEN(biases);
+    for (int i = 0; i < n; i++)
+        check(&list[i], NULL);
+}
+
+static void settings_together(void **state) {
+    (void)state;
+    static uint64_t mask[N / 64 + 1];
+    for (int i = 0; i < N; i += 3)
+        mask[i / 64] |= 1ull << (i % 64);
+    struct engine_sampling s;
+    engine_sampling_init(&s);
+    check(&s, NULL);
+    check(&s, mask);
+    s.typical_p = 0.8f;
+    s.base.repeat_penalty = 0.8f;
+    s.frequency_penalty = 0.3f;
+    check(&s, mask);
+    s = off();
+    s.base.temperature = 1.5f;
+    check(&s, mask);
+    s.base.top_p = 0.9f;
+    s.base.min_p = 0.01f;
+    check(&s, mask);
+}
+
+static void one_token_left_is_taken(void **state) {
+    (void)state;
+    struct sampler sm = open_sampler(ISA_SCALAR);
+    struct engine_sampling list[] = {off(), off(), off(), off()};
+    list[1].base.temperature = 0;
+    list[2].base.top_k = 40;
+    list[2].typical_p = 0.5f;
+    list[3].base.top_p = 0.9f;
+    for (int only = 0; only < N; only += 300)
+        for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+            uint64_t mask[N / 64 + 1] = {0};
+            mask[only / 64] = 1ull << (only % 64);
+            fill((uint64_t)only);
+            const struct sampler_input in = {.logits = logits, .mask = mask, .history = history};
+            assert_int_equal(sampler_next(&sm, &list[i], &in), only);
+        }
+    sampler_deinit(&sm);
+}
+
+static void the_same_on_every_instruction_set(void **state) {
+    (void)state;
+    struct engine_sampling list[3];
+    list[0] = off();
+    engine_sampling_init(&list[1]);
+    list[2] = off();
+    list[2].base.top_p = 0.95f;
+    struct sampler scalar = open_sampler(ISA_SCALAR);
+    for (int isa = 0; isa < ISA_N; isa++) {
+        if (kernels_get((enum isa)isa) == NULL)
+            continue;
+        struct sampler sm = open_sampler((enum isa)isa);
+        for (uint64_t draw = 0; draw < 100; draw++)
+            for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+                fill(draw);
+                const struct sampler_input in = {
+                    .logits = logits, .history = history, .n_history = 20, .seed = draw};
+                int32_t id = sampler_next(&scalar, &list[i], &in);
+                assert_int_equal(sampler_next(&sm, &list[i], &in), id);
+                struct engine_top a[5], b[5];
+                float x = sampler_logprobs(&scalar, logits, id, a, 5);
+                float y = sampler_logprobs(&sm, logits, id, b, 5);
+                assert_memory_equal(&x, &y, sizeof x);
+                assert_memory_equal(a, b, sizeof a);
+            }
+        sampler_deinit(&sm);
+    }
+    sampler_deinit(&scalar);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_setting_alone),
+        cmocka_unit_test(settings_together),
+        cmocka_unit_test(one_token_left_is_taken),
+        cmocka_unit_test(the_same_on_every_instruction_set),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,212 @@
+#!/bin/bash
+# lockstep serve from the outside, with curl: OpenAI's endpoints, errors, keys, streams, a client that hangs
+# up, a rank that dies with and without --restart, an orderly end.
+set -u
+command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
+command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+work=$(mktemp -d)
+server=
+stop() {
+    [ -n "$server" ] && kill "$1" "$server" 2>/dev/null && wait "$server"
+    local status=$?
+    server=
+    return $status
+}
+trap 'stop -KILL; rm -rf "$work"' EXIT
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+# start options...: sets $url.
+start() {
+    "$LOCKSTEP" serve "$model" --port 0 "$@" >"$work/out" 2>"$work/err" &
+    server=$!
+    for _ in $(seq 200); do
+        grep -q '^lockstep listens on' "$work/out" && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
+    [ -n "$url" ] || { fail "serve $*: $(cat "$work/err")"; exit 1; }
+}
+
+# ask STATUS PATH [curl options...]: the body goes to $work/body.
+ask() {
+    local want=$1 path=$2 got
+    shift 2
+    got=$(curl -sSk -m 60 -o "$work/body" -w '%{http_code}' "$@" "$url$path")
+    [ "$got" = "$want" ] || fail "$path $*: status $got, expected $want: $(head -c 300 "$work/body")"
+}
+
+# holds EXPRESSION: true of the body as Python's `v`.
+holds() {
+    python3 -c 'import json, sys
+v = json.load(open(sys.argv[1]))
+sys.exit(not eval(sys.argv[2]))' "$work/body" "$1" || fail "not so: $1: $(head -c 400 "$work/body")"
+}
+
+says() {
+    grep -Eq -e "$1" "$work/body" || fail "expected /$1/: $(head -c 400 "$work/body")"
+}
+
+question='"messages":[{"role":"user","content":"What is a bit bucket?"}],"temperature":0'
+
+# ---- answers ------------------------------------------------------------------------------------
+start
+ask 200 /health && holds 'v["status"] == "ok"'
+ask 200 /v1/models && holds 'v["data"][0]["id"] == "jargon-3m-f16"'
+ask 200 /v1/models/jargon-3m-f16
+ask 404 /v1/models/other && holds 'v["error"]["code"] == "model_not_found"'
+# The engine's text over HTTP is the text that `lockstep run` prints.
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24}"
+holds 'v["choices"][0]["finish_reason"] == "length" and v["usage"]["completion_tokens"] == 24'
+python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["choices"][0]["message"]["content"])' \
+    "$work/body" >"$work/whole"
+"$LOCKSTEP" run "$model" -q --temp 0 -n 24 -p "What is a bit bucket?" >"$work/run" 2>/dev/null
+diff <(tr -d '\n' <"$work/run") <(tr -d '\n' <"$work/whole") >/dev/null ||
+    fail "HTTP says '$(cat "$work/whole")', lockstep run '$(cat "$work/run")'"
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24,\"stream\":true,\"stream_options\":{\"include_usage\":true}}"
+tail -n 2 "$work/body" | grep -q '^data: \[DONE\]' || fail "the stream has no end"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+text, usage = "", None
+for line in sys.stdin:
+    v = json.loads(line)
+    usage = v.get("usage") or usage
+    for c in v["choices"]:
+        text += c["delta"].get("content") or ""
+assert usage["completion_tokens"] == 24, usage
+print(text)' >"$work/streamed" || fail "the stream is not as it should be"
+diff "$work/whole" "$work/streamed" >/dev/null || fail "streamed: $(cat "$work/streamed")"
+
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":3,\"n\":2,\"logprobs\":true,\"top_logprobs\":2}"
+holds 'len(v["choices"]) == 2 and [len(t["top_logprobs"]) for t in v["choices"][1]["logprobs"]["content"]] == [2, 2, 2]'
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"temperature":1.5,"max_tokens":200,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"type":"boolean"},"b":{"enum":["x","y"]}},"required":["a","b"]}}}}'
+holds 'json.loads(v["choices"][0]["message"]["content"])["b"] in ["x", "y"]'
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"grammar":"root ::= \"yes\" | \"no\""}'
+holds 'v["choices"][0]["message"]["content"] in ["yes", "no"]'
+tools='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}],"tool_choice":"required"'
+ask 200 /v1/chat/completions -d "{$question,$tools,\"parallel_tool_calls\":false}"
+holds 'v["choices"][0]["finish_reason"] == "tool_calls" and v["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"'
+holds 'json.loads(v["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])["unit"] in ["C", "F"]'
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"sunny"}],"max_tokens":5}'
+ask 200 /v1/completions -d '{"prompt":["A bit","deadlock"],"max_tokens":4,"temperature":0,"logprobs":1}'
+holds 'len(v["choices"]) == 2 and len(v["choices"][1]["logprobs"]["tokens"]) == 4'
+ask 200 /v1/embeddings -d '{"input":["a b","c"]}'
+holds 'abs(sum(x * x for x in v["data"][1]["embedding"]) - 1) < 1e-5'
+ask 200 /tokenize -d '{"content":"hello there"}'
+cp "$work/body" "$work/tokens"
+ask 200 /detokenize -d "@$work/tokens" && holds 'v["content"] == "hello there"'
+ask 200 /metrics && says '^lockstep_first_token_seconds_count [1-9]'
+ask 200 /
+
+# ---- Anthropic's and Ollama's words for the same ---------------------------------------------------
+asked='"max_tokens":24,"temperature":0,"messages":[{"role":"user","content":[{"type":"text","text":"What is a bit bucket?"}]}]'
+same='open(sys.argv[1][:-4] + "whole").read()[:-1]'
+ask 200 /v1/messages -d "{$asked}"
+holds "v['content'] == [{'type': 'text', 'text': $same}] and v['stop_reason'] == 'max_tokens'"
+holds "v['usage']['output_tokens'] == 24"
+ask 200 /v1/messages -d "{$asked,\"stream\":true}"
+events=$(sed -n 's/^event: //p' "$work/body" | uniq | tr '\n' ' ')
+[ "$events" = "message_start ping content_block_start content_block_delta content_block_stop message_delta message_stop " ] ||
+    fail "Anthropic's events: $events"
+ask 200 /v1/messages/count_tokens -d "{$asked}" && holds "v['input_tokens'] > 5"
+ask 400 /v1/messages -d '{"messages":[]}' && holds "v['type'] == 'error' and v['error']['type'] == 'invalid_request_error'"
+ask 404 /v1/messages -d "{$asked,\"model\":\"claude\"}" && holds "v['error']['type'] == 'not_found_error'"
+ask 200 /api/chat -d "{$question,\"stream\":false,\"options\":{\"num_predict\":24,\"temperature\":0}}"
+holds "v['message']['content'] == $same and v['done'] and v['done_reason'] == 'length' and v['eval_count'] == 24"
+ask 200 /api/generate -d '{"prompt":"What is a bit bucket?","options":{"num_predict":24,"temperature":0}}'
+python3 -c 'import json, sys
+lines = [json.loads(l) for l in open(sys.argv[1])]
+assert lines[-1]["done"] and not lines[0]["done"]
+print("".join(l["response"] for l in lines))' "$work/body" >"$work/streamed" || fail "no lines: $(cat "$work/body")"
+diff "$work/whole" "$work/streamed" >/dev/null || fail "Ollama streams: $(cat "$work/streamed")"
+ask 200 /api/chat -d '{"messages":[{"role":"user","content":"a"}],"stream":false,"options":{"num_predict":200},"format":{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}}'
+holds "json.loads(v['message']['content'])['a'] in [True, False]"
+ask 200 /api/embed -d '{"input":["a b","c"]}' && holds "len(v['embeddings']) == 2"
+ask 200 /api/tags && holds "v['models'][0]['name'] == 'jargon-3m-f16'"
+ask 200 /api/ps && ask 200 /api/version
+ask 200 /api/show -d '{"model":"jargon-3m-f16:latest"}' && holds "v['details']['family'] == 'qwen3'"
+ask 404 /api/show -d '{"model":"llama3"}' && holds "isinstance(v['error'], str)"
+
+# ---- bad requests -------------------------------------------------------------------------------
+refuse() { # STATUS PATTERN BODY
+    ask "$1" /v1/chat/completions --data-binary "$3"
+    holds 'isinstance(v["error"]["message"], str)'
+    says "$2"
+}
+refuse 400 "no valid JSON" '{"messages":'
+refuse 400 "must be a JSON object" '[1]'
+refuse 400 "messages must be an array" '{"messages":"x"}'
+refuse 400 "at least one message" '{"messages":[]}'
+refuse 400 "temperature must be a number" "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":\"hot\"}"
+refuse 400 "temperature must be from 0 to 2" "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":9}"
+refuse 400 "no valid JSON" "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],\"temperature\":NaN}"
+refuse 400 "tools\[0\].function must be" "{$question,\"tools\":[{\"type\":\"function\"}]}"
+refuse 400 "no tools" "{$question,\"tool_choice\":\"required\"}"
+refuse 400 "line|rule" "{$question,\"grammar\":\"root ::= x y\"}"
+refuse 404 "model_not_found" "{$question,\"model\":\"gpt-4o\"}"
+refuse 400 "context holds" "{\"messages\":[{\"role\":\"user\",\"content\":\"$(printf 'word %.0s' {1..900})\"}]}"
+printf '{"messages":[{"role":"user","content":"\xff"}]}' >"$work/latin"
+refuse 400 "decode byte" "@$work/latin"
+python3 -c 'print("[" * 100000)' >"$work/deep"
+refuse 400 "no valid JSON" "@$work/deep"
+head -c 100000000 /dev/zero >"$work/large"
+ask 413 /v1/chat/completions --data-binary "@$work/large"
+ask 404 /nothing
+ask 405 /v1/models -X DELETE
+
+# ---- a client that hangs up --------------------------------------------------------------------
+curl -sN -m 0.3 "$url/v1/chat/completions" -d "{$question,\"ignore_eos\":true,\"stream\":true}" >/dev/null
+sleep 1
+ask 200 /health && holds 'v["running"] == 0'
+
+# ---- the end finishes what runs -------------------------------------------------------------------
+curl -sN -m 60 "$url/v1/chat/completions" -d "{$question,\"max_tokens\":100,\"ignore_eos\":true,\"stream\":true}" >"$work/last" &
+last=$!
+sleep 0.2
+stop -TERM || fail "SIGTERM: exit status $?"
+wait "$last"
+grep -q '^data: \[DONE\]' "$work/last" || fail "SIGTERM cut a stream: $(tail -c 200 "$work/last")"
+
+# ---- keys, and who may listen ----------------------------------------------------------------------
+printf '# people\nsecret-1\n\nsecret-2\n' >"$work/keys"
+start --api-key-file "$work/keys"
+ask 200 /health
+ask 401 /v1/models && holds 'v["error"]["code"] == "invalid_api_key"'
+ask 401 /v1/models -H "Authorization: Bearer nonsense"
+ask 200 /v1/models -H "Authorization: Bearer secret-2"
+ask 200 /v1/models -H "x-api-key: secret-1"
+stop -TERM
+timeout 20 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
+[ $? = 2 ] || fail "a public address without a key is served"
+grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"
+
+# ---- a rank dies -----------------------------------------------------------------------------------
+kill_rank() {
+    curl -sN -m 60 "$url/v1/chat/completions" -d "{$question,\"ignore_eos\":true,\"n\":8,\"stream\":true}" >"$work/last" &
+    last=$!
+    sleep 0.3
+    kill -KILL "$(pgrep -P "$server" | head -n 1)"
+    wait "$last"
+    grep -q '"error":' "$work/last" || fail "no error event: $(tail -c 300 "$work/last")"
+}
+start --ranks 2 --threads 1
+kill_rank
+ask 503 /health && says '"why":"[^"]'
+ask 503 /v1/chat/completions -d "{$question}"
+stop -TERM
+start --ranks 2 --threads 1 --restart
+kill_rank
+for _ in $(seq 100); do
+    [ "$(curl -s -o /dev/null -w '%{http_code}' "$url/health")" = 200 ] && break
+    sleep 0.1
+done
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24}"
+holds "v['choices'][0]['message']['content'] == open('$work/whole').read()[:-1]"
+stop -TERM
+
+[ $failures = 0 ] && echo "serve: all as it should be"
+[ $failures = 0 ]

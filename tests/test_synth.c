@@ -1,0 +1,184 @@
+/* synth: shapes against what the model cards say, random blocks against the deviation they
+ * should have, whatever the pieces they are made in. */
+#include "base/util.h"
+#include "format/gguf.h"
+#include "format/synth.h"
+#include "format/synth_parts.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char path[] = "/tmp/lockstep-test-synth-XXXXXX";
+
+/* Billions of parameters as published, to the digits given there. */
+static const struct {
+    const char *name;
+    double billions;
+} published[] = {
+    {"llama-3.2-1b", 1.24},      {"llama-3.2-3b", 3.21},      {"llama-3.1-8b", 8.03},
+    {"llama-3.3-70b", 70.55},    {"qwen3-0.6b", 0.60},        {"qwen3-8b", 8.19},
+    {"qwen3-30b-a3b", 30.53},    {"qwen3-235b-a22b", 235.09}, {"qwen3-coder-480b", 480.15},
+    {"deepseek-v2-lite", 15.71}, {"deepseek-v3", 671.03},     {"kimi-k2", 1026.41},
+    {"gpt-oss-20b", 20.91},      {"gpt-oss-120b", 116.83},
+};
+
+static size_t shape_index(const char *name) {
+    size_t i = 0;
+    while (synth_shape_name(i) && !str_eq(synth_shape_name(i), name))
+        i++;
+    assert_non_null(synth_shape_name(i));
+    return i;
+}
+
+static void shapes_have_the_published_parameters(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(published); i++) {
+        uint64_t params = synth_shape_params(shape_index(published[i].name));
+        assert_true(fabs((double)params * 1e-9 - published[i].billions) < 0.006);
+    }
+}
+
+static struct gguf *write_header(const char *shape, enum qtype type) {
+    const struct synth_options opts = {
+        .shape = shape, .type = type, .header_only = true, .n_threads = 1};
+    const struct gguf_options any = {.header_only = true};
+    struct gguf *g = NULL;
+    struct err err = {""};
+    if (synth_write(path, &opts, &err) != ST_OK || gguf_open(&g, path, &any, &err) != ST_OK)
+        fail_msg("%s: %s", shape, err.text);
+    return g;
+}
+
+static void every_header_opens(void **state) {
+    (void)state;
+    for (size_t i = 0; synth_shape_name(i); i++) {
+        struct gguf *g = write_header(synth_shape_name(i), QT_Q4_K);
+        struct gguf_array tokens;
+        uint64_t params = 0;
+        assert_int_equal(gguf_array(g, "tokenizer.ggml.tokens", &tokens, NULL), ST_OK);
+        const struct gguf_tensor *embedding = gguf_tensor(g, "token_embd.weight");
+        assert_int_equal(tokens.n, embedding->dims[1]);
+        for (size_t k = 0; k < gguf_n_tensors(g); k++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, k);
+            assert_null(t->data);
+            if (!str_eq(t->name, "rope_freqs.weight"))
+                params += t->dims[0] * t->dims[1] * t->dims[2];
+        }
+        assert_true(params == synth_shape_params(i));
+        gguf_close(g);
+    }
+}
+
+static int compare_str(const void *a, const void *b) {
+    const struct gguf_str *x = a, *y = b;
+    int c = memcmp(x->ptr, y->ptr, MIN(x->len, y->len));
+    return c ? c : (x->len > y->len) - (x->len < y->len);
+}
+
+static void no_two_tokens_are_equal(void **state) {
+    (void)state;
+    static const char *const shapes[] = {"llama-3.2-1b", "deepseek-v3", "kimi-k2",
+                                         "gpt-oss-20b"};
+    for (size_t i = 0; i < ARRAY_LEN(shapes); i++) {
+        struct gguf *g = write_header(shapes[i], QT_F16);
+        struct gguf_array tokens;
+        assert_int_equal(gguf_array(g, "tokenizer.ggml.tokens", &tokens, NULL), ST_OK);
+        struct gguf_str *sorted = malloc(tokens.n * sizeof *sorted);
+        memcpy(sorted, tokens.strs, tokens.n * sizeof *sorted);
+        qsort(sorted, tokens.n, sizeof *sorted, compare_str);
+        for (size_t k = 1; k < tokens.n; k++)
+            assert_int_not_equal(compare_str(&sorted[k - 1], &sorted[k]), 0);
+        free(sorted);
+        gguf_close(g);
+    }
+}
+
+/* Standard error of a deviation over n values is about 1/sqrt(2n), of the mean 1/sqrt(n)
+ * deviations; scales that vary from block to block and few blocks make it larger: 2 % and 3 %
+ * are generous. */
+#define N_VALUES ((size_t)1 << 18)
+
+static void blocks_have_the_wanted_deviation(void **state) {
+    (void)state;
+    const float sigma = 0.02f;
+    for (uint32_t type = 0; type < QT_N; type++) {
+        const struct qtype_info *info = qtype_info(type);
+        if (!info || !synth_can_fill((enum qtype)type) || !info->dequantize)
+            continue;
+        size_t n_blocks = N_VALUES / info->block_values;
+        uint8_t *blocks = malloc(n_blocks * info->block_bytes);
+        float *values = malloc(N_VALUES * sizeof *values);
+        synth_fill((enum qtype)type, 1, 0, sigma, blocks, n_blocks);
+        info->dequantize(blocks, values, n_blocks);
+        double sum = 0, squares = 0;
+        for (size_t i = 0; i < N_VALUES; i++) {
+            sum += (double)values[i];
+            squares += (double)values[i] * (double)values[i];
+        }
+        if (fabs(sum / N_VALUES) > 0.03 * (double)sigma ||
+            fabs(sqrt(squares / N_VALUES) / (double)sigma - 1) > 0.02)
+            fail_msg("%s: mean %g, deviation %g", info->name, sum / N_VALUES,
+                     sqrt(squares / N_VALUES));
+        free(values);
+        free(blocks);
+    }
+}
+
+static void pieces_make_the_same_blocks(void **state) {
+    (void)state;
+    enum { N = 24 };
+    for (uint32_t type = 0; type < QT_N; type++) {
+        const struct qtype_info *info = qtype_info(type);
+        if (!info || !synth_can_fill((enum qtype)type))
+            continue;
+        uint64_t whole[N * 32], pieces[N * 32], other[N * 32];
+        size_t bytes = N * info->block_bytes;
+        synth_fill((enum qtype)type, 7, 5, 1, whole, N);
+        for (size_t i = 0, n = 1; i < N; i += n, n++) {
+            n = MIN(n, N - i);
+            synth_fill((enum qtype)type, 7, 5 + i, 1, (uint8_t *)pieces + i * info->block_bytes,
+                       n);
+        }
+        assert_memory_equal(whole, pieces, bytes);
+        synth_fill((enum qtype)type, 8, 5, 1, other, N);
+        assert_memory_not_equal(whole, other, bytes);
+    }
+}
+
+static void unknown_wishes_are_refused(void **state) {
+    (void)state;
+    struct err err;
+    struct synth_options opts = {.shape = "nonesuch", .type = QT_Q8_0, .n_threads = 1};
+    assert_int_equal(synth_write(path, &opts, &err), ST_NOT_FOUND);
+    opts = (struct synth_options){.shape = "qwen3-0.6b", .type = QT_IQ2_XXS, .n_threads = 1};
+    assert_int_equal(synth_write(path, &opts, &err), ST_UNSUPPORTED);
+}
+
+static int make_file(void **state) {
+    (void)state;
+    int fd = mkstemp(path);
+    return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_file(void **state) {
+    (void)state;
+    return unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_have_the_published_parameters),
+        cmocka_unit_test(every_header_opens),
+        cmocka_unit_test(no_two_tokens_are_equal),
+        cmocka_unit_test(blocks_have_the_wanted_deviation),
+        cmocka_unit_test(pieces_make_the_same_blocks),
+        cmocka_unit_test(unknown_wishes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_file, remove_file);
+}

@@ -1,0 +1,618 @@
+/* The tokenizer against golden/tokenizers (three independent implementations), golden/logits'
+ * text_ids, and golden/hostile's broken vocabularies. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/util.h"
+#include "tokenizer/pretokenizer.h"
+#include "tokenizer/tokenizer.h"
+
+#include <dirent.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define GOLDEN SHARED_DIR "/golden/"
+
+static char tmp_dir[] = "/tmp/lockstep-tokenizer-XXXXXX";
+
+/* --- helpers --- */
+
+static const char *const vocabularies[] = {"gpt-2", "llama-3", "llama-spm", "qwen3",
+                                           "deepseek-v3"};
+
+static struct tokenizer *open_file(const char *path) {
+    struct gguf *g;
+    struct err err;
+    struct tokenizer *t;
+    if (gguf_open(&g, path, NULL, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    if (tokenizer_open(&t, g, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    gguf_close(g);
+    return t;
+}
+
+static struct tokenizer *open_vocabulary(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s.gguf", tmp_dir, name);
+    if (access(path, R_OK) != 0) {
+        char cmd[512];
+        snprintf(cmd, sizeof cmd, "gzip -dc " GOLDEN "tokenizers/%s.gguf.gz >%s", name, path);
+        assert_int_equal(system(cmd), 0);
+    }
+    return open_file(path);
+}
+
+static json_t *load_json(const char *path) {
+    json_error_t e;
+    json_t *j = json_load_file(path, JSON_ALLOW_NUL, &e);
+    if (j == NULL)
+        fail_msg("%s: %s", path, e.text);
+    return j;
+}
+
+static json_t *open_cases(const char *name) {
+    char path[256];
+    snprintf(path, sizeof path, GOLDEN "tokenizers/%s.json", name);
+    return load_json(path);
+}
+
+static size_t unhex(const char *hex, char *out) {
+    size_t n = strlen(hex) / 2;
+    for (size_t i = 0; i < n; i++)
+        sscanf(hex + 2 * i, "%2hhx", (unsigned char *)&out[i]);
+    return n;
+}
+
+static void print_ids(const char *what, const int32_t *ids, size_t n) {
+    fprintf(stderr, "  %s:", what);
+    for (size_t i = 0; i < n; i++)
+        fprintf(stderr, " %d", ids[i]);
+    fprintf(stderr, "\n");
+}
+
+/* The ids of text are exactly `want`; says which case if not. */
+static bool gives(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
+                  const json_t *want) {
+    int32_t *ids;
+    size_t n;
+    struct err err;
+    if (tokenize(t, text, len, flags, &ids, &n, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    bool same = n == json_array_size(want);
+    for (size_t i = 0; same && i < n; i++)
+        same = ids[i] == json_integer_value(json_array_get(want, i));
+    if (!same) {
+        fprintf(stderr, "text \"%.*s\" (flags %u)\n", (int)MIN(len, 200), text, flags);
+        print_ids("got", ids, n);
+        char *s = json_dumps(want, JSON_COMPACT);
+        fprintf(stderr, "  want %s\n", s);
+        free(s);
+    }
+    mem_free(ids);
+    return same;
+}
+
+/* Calls check() for every text of a list of cases. */
+static size_t each_case(const struct tokenizer *t, json_t *list,
+                        size_t (*check)(const struct tokenizer *, const json_t *, const char *,
+                                        size_t)) {
+    static char text[1 << 20];
+    size_t i, n_bad = 0;
+    json_t *c;
+    json_array_foreach(list, i, c) {
+        const char *hex = json_string_value(json_object_get(c, "hex"));
+        size_t len = hex != NULL ? unhex(hex, text) : 0;
+        if (hex == NULL) {
+            len = json_string_length(json_object_get(c, "text"));
+            memcpy(text, json_string_value(json_object_get(c, "text")), len);
+        }
+        n_bad += check(t, c, text, len);
+    }
+    return n_bad;
+}
+
+/* --- golden --- */
+
+static size_t check_ids(const struct tokenizer *t, const json_t *c, const char *text,
+                        size_t len) {
+    /* We do not normalize: where Hugging Face does, llama.cpp's ids are the ones. */
+    const json_t *disagree = json_object_get(c, "disagree");
+    const json_t *want = json_object_get(c, "ids");
+    const char *why = json_string_value(json_object_get(disagree, "why"));
+    if (why != NULL && strstr(why, "NFC") != NULL)
+        want = json_object_get(disagree, "llama_cpp");
+    size_t n_bad = !gives(t, text, len, TOKENIZE_SPECIAL, want);
+    const json_t *plain = json_object_get(c, "ids_special_as_text");
+    if (plain != NULL)
+        n_bad += !gives(t, text, len, 0, plain);
+    return n_bad;
+}
+
+static size_t check_with_specials(const struct tokenizer *t, const json_t *c, const char *text,
+                                  size_t len) {
+    return !gives(t, text, len, TOKENIZE_SPECIAL | TOKENIZE_BOS, json_object_get(c, "ids"));
+}
+
+static void golden_cases(void **state) {
+    (void)state;
+    size_t n_bad = 0;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        struct tokenizer *t = open_vocabulary(vocabularies[i]);
+        json_t *j = open_cases(vocabularies[i]);
+        size_t n = each_case(t, json_object_get(j, "upstream"), check_ids) +
+                   each_case(t, json_object_get(j, "cases"), check_ids) +
+                   each_case(t, json_object_get(j, "with_specials"), check_with_specials);
+        if (n > 0)
+            fprintf(stderr, "%s: %zu cases differ\n", vocabularies[i], n);
+        n_bad += n;
+        json_decref(j);
+        tokenizer_close(t);
+    }
+    assert_int_equal(n_bad, 0);
+}
+
+static void text_ids_of_the_golden_models(void **state) {
+    (void)state;
+    DIR *dir = opendir(GOLDEN "logits");
+    assert_non_null(dir);
+    size_t n_models = 0;
+    for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+        char *dot = strrchr(e->d_name, '.');
+        if (dot == NULL || strcmp(dot, ".json") != 0)
+            continue;
+        char path[512];
+        snprintf(path, sizeof path, GOLDEN "logits/%s", e->d_name);
+        json_t *j = load_json(path), *list = json_object_get(j, "text_ids"), *c;
+        snprintf(path, sizeof path, GOLDEN "logits/%.*s.gguf", (int)(dot - e->d_name),
+                 e->d_name);
+        if (list == NULL || access(path, R_OK) != 0) {
+            json_decref(j);
+            continue;
+        }
+        struct tokenizer *t = open_file(path);
+        size_t i;
+        json_array_foreach(list, i, c) {
+            const json_t *text = json_object_get(c, "text");
+            assert_true(gives(t, json_string_value(text), json_string_length(text),
+                              TOKENIZE_SPECIAL, json_object_get(c, "ids")));
+        }
+        tokenizer_close(t);
+        json_decref(j);
+        n_models++;
+    }
+    closedir(dir);
+    assert_true(n_models >= 15);
+}
+
+/* --- decoding --- */
+
+/* SentencePiece knows no difference between U+2581 and a space. */
+static size_t as_vocabulary_sees_it(const struct tokenizer *t, const char *text, size_t len,
+                                    char *out) {
+    bool spm = str_eq(tokenizer_facts(t)->model, "llama");
+    size_t n = 0;
+    for (size_t i = 0; i < len; i++) {
+        out[n++] = text[i];
+        if (spm && n >= 3 && memcmp(out + n - 3, "\xe2\x96\x81", 3) == 0) {
+            n -= 2;
+            out[n - 1] = ' ';
+        }
+    }
+    return n;
+}
+
+/* Decodes ids piece by piece, checking that each piece is whole characters. */
+static size_t decode_streaming(const struct tokenizer *t, const int32_t *ids, size_t n,
+                               char *out) {
+    struct token_stream s;
+    token_stream_init(&s, t, true);
+    size_t room = tokenizer_max_token_bytes(t), len = 0;
+    char *piece = malloc(room);
+    for (size_t i = 0; i <= n; i++) {
+        size_t got = i < n ? token_stream_put(&s, ids[i], piece, room)
+                           : token_stream_end(&s, piece, room);
+        json_t *valid = json_stringn(piece, got);
+        assert_non_null(valid);
+        json_decref(valid);
+        memcpy(out + len, piece, got);
+        len += got;
+    }
+    free(piece);
+    return len;
+}
+
+static size_t check_round_trip(const struct tokenizer *t, const json_t *c, const char *text,
+                               size_t len) {
+    (void)c;
+    static char streamed[1 << 20], seen[1 << 20];
+    int32_t *ids;
+    size_t n, got, n_seen = as_vocabulary_sees_it(t, text, len, seen);
+    char *back;
+    struct err err;
+    assert_int_equal(tokenize(t, text, len, 0, &ids, &n, &err), ST_OK);
+    assert_int_equal(detokenize(t, ids, n, true, &back, &got, &err), ST_OK);
+    size_t bad = got != n_seen || memcmp(back, seen, n_seen) != 0;
+    if (bad)
+        fprintf(stderr, "\"%.*s\" came back as \"%s\"\n", (int)len, text, back);
+    size_t n_streamed = decode_streaming(t, ids, n, streamed);
+    bad += n_streamed != got || memcmp(streamed, back, got) != 0;
+    mem_free(back);
+    mem_free(ids);
+    return bad;
+}
+
+static void valid_text_comes_back(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        struct tokenizer *t = open_vocabulary(vocabularies[i]);
+        json_t *j = open_cases(vocabularies[i]);
+        assert_int_equal(each_case(t, json_object_get(j, "upstream"), check_round_trip) +
+                             each_case(t, json_object_get(j, "cases"), check_round_trip),
+                         0);
+        json_decref(j);
+        tokenizer_close(t);
+    }
+}
+
+/* The raw bytes of the tokens are the bytes of the text, valid or not. */
+static size_t check_bytes(const struct tokenizer *t, const json_t *c, const char *text,
+                          size_t len) {
+    (void)c;
+    int32_t *ids;
+    size_t n, at = 0, i = 0;
+    struct err err;
+    assert_int_equal(tokenize(t, text, len, 0, &ids, &n, &err), ST_OK);
+    for (i = 0; i < n; i++) {
+        struct gguf_str b = token_bytes(t, ids[i], true);
+        if (i == 0 && str_eq(tokenizer_facts(t)->model, "llama")) {
+            assert_true(b.len > 0 && b.ptr[0] == ' ');
+            b.ptr++;
+            b.len--;
+        }
+        assert_true(at + b.len <= len);
+        assert_memory_equal(b.ptr, text + at, b.len);
+        at += b.len;
+    }
+    assert_int_equal(at, len);
+    static char streamed[1 << 20];
+    decode_streaming(t, ids, n, streamed);
+    mem_free(ids);
+    return 0;
+}
+
+static void invalid_utf8_is_kept_as_bytes(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        struct tokenizer *t = open_vocabulary(vocabularies[i]);
+        json_t *j = open_cases(vocabularies[i]);
+        each_case(t, json_object_get(j, "invalid_utf8"), check_bytes);
+        char noise[4096];
+        for (size_t k = 0; k < sizeof noise; k++)
+            noise[k] = (char)rng_u64(i, k);
+        check_bytes(t, NULL, noise, sizeof noise);
+        json_decref(j);
+        tokenizer_close(t);
+    }
+}
+
+/* Unicode's recommendation (chapter 3, "maximal subpart"): one U+FFFD per broken sequence. */
+static void broken_characters_become_replacements(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes, *text;
+    } cases[] = {
+        {"a\xf0\x9f\x98", "a\xef\xbf\xbd"},
+        {"\xf0\x9f\x98\x80", "\xf0\x9f\x98\x80"},
+        {"\xe2\x82z", "\xef\xbf\xbdz"},
+        {"\xc0\xafz", "\xef\xbf\xbd\xef\xbf\xbdz"},
+        {"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+        {"\xe2\xe2\x82\xac", "\xef\xbf\xbd\xe2\x82\xac"},
+        {"\xff", "\xef\xbf\xbd"},
+    };
+    struct tokenizer *t = open_vocabulary("gpt-2");
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int32_t ids[8];
+        size_t n = strlen(cases[i].bytes), len;
+        for (size_t k = 0; k < n; k++)
+            ids[k] = tokenizer_find(t, cases[i].bytes + k, 1);
+        char *text;
+        struct err err;
+        assert_int_equal(detokenize(t, ids, n, false, &text, &len, &err), ST_OK);
+        assert_string_equal(text, cases[i].text);
+        mem_free(text);
+    }
+    tokenizer_close(t);
+}
+
+/* --- facts --- */
+
+static int32_t find(const struct tokenizer *t, const char *text) {
+    return tokenizer_find(t, text, strlen(text));
+}
+
+static void facts_and_ends(void **state) {
+    (void)state;
+    struct tokenizer *t = open_vocabulary("llama-3");
+    const struct tokenizer_facts *f = tokenizer_facts(t);
+    assert_int_equal(f->n_tokens, 128256);
+    assert_int_equal(f->bos, 128000);
+    assert_true(f->add_bos);
+    assert_false(f->add_eos);
+    assert_true(tokenizer_is_end(t, find(t, "<|eot_id|>")));
+    assert_true(tokenizer_is_end(t, find(t, "<|end_of_text|>")));
+    assert_false(tokenizer_is_end(t, find(t, " the")));
+    assert_false(tokenizer_is_end(t, TOKEN_NONE));
+    assert_true(tokenizer_is_control(t, 128000));
+    assert_false(tokenizer_is_control(t, 1 << 30));
+    assert_int_equal(token_bytes(t, 128000, false).len, 0);
+    assert_int_equal(token_bytes(t, 128000, true).len, strlen("<|begin_of_text|>"));
+    assert_int_equal(token_bytes(t, -7, true).len, 0);
+    assert_int_equal(find(t, "no such token, surely"), TOKEN_NONE);
+    tokenizer_close(t);
+
+    t = open_vocabulary("llama-spm");
+    f = tokenizer_facts(t);
+    assert_int_equal(f->bos, 1);
+    assert_int_equal(f->eos, 2);
+    assert_true(tokenizer_is_end(t, 2));
+    tokenizer_close(t);
+}
+
+/* --- hostile vocabularies --- */
+
+static enum status open_hostile(const char *file, struct err *err) {
+    char path[512];
+    snprintf(path, sizeof path, GOLDEN "hostile/%s", file);
+    struct gguf *g;
+    TRY(gguf_open(&g, path, NULL, err));
+    struct tokenizer *t;
+    enum status st = tokenizer_open(&t, g, err);
+    gguf_close(g);
+    if (st == ST_OK) {
+        int32_t *ids;
+        size_t n;
+        assert_int_equal(tokenize(t, "Hello <s> \xff", 11, 3, &ids, &n, err), ST_OK);
+        mem_free(ids);
+        tokenizer_close(t);
+    }
+    return st;
+}
+
+static void broken_vocabularies_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *says; /* NULL: accepted */
+    } cases[] = {
+        {"valid.gguf", NULL},
+        {"tokens-empty.gguf", "tokenizer.ggml.tokens: the vocabulary is empty"},
+        {"tokens-wrong-type.gguf", "tokenizer.ggml.tokens: the elements must be strings"},
+        {"token-types-short.gguf", "tokenizer.ggml.token_type: 10 types for 272 tokens"},
+        {"token-types-unknown.gguf", "has type 77"},
+        {"merges-missing.gguf", "tokenizer.ggml.merges is missing"},
+        {"merges-broken.gguf", "is not two parts with a space between"},
+        {"bos-out-of-range.gguf", "token 100000 does not exist, the vocabulary has 272"},
+        {"eos-out-of-range.gguf", NULL}, /* 2^32-1 is how some files write "none" */
+        {"tokens-strange.gguf", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct err err = {""};
+        enum status st = open_hostile(cases[i].file, &err);
+        assert_int_equal(st, cases[i].says == NULL ? ST_OK : ST_BAD_INPUT);
+        if (cases[i].says != NULL && strstr(err.text, cases[i].says) == NULL)
+            fail_msg("%s: \"%s\"", cases[i].file, err.text);
+    }
+}
+
+/* --- time --- */
+
+static void a_large_vocabulary_opens_quickly(void **state) {
+    (void)state;
+    struct tokenizer *t = open_vocabulary("llama-3"); /* also unpacks it */
+    tokenizer_close(t);
+    double begin = clock_s();
+    t = open_vocabulary("llama-3");
+    double s = clock_s() - begin;
+    printf("llama-3 opened in %.0f ms\n", s * 1e3);
+    assert_true(s < 2); /* 0.1 s alone; the machine may be busy, the build sanitized */
+    tokenizer_close(t);
+}
+
+static enum status count_word(void *arg, const char *text, size_t len) {
+    size_t *sums = arg;
+    (void)text;
+    sums[0]++;
+    sums[1] += len;
+    return ST_OK;
+}
+
+/* Texts on which a careless pattern is quadratic: 256 KiB would take minutes. */
+static void no_text_takes_quadratic_time(void **state) {
+    (void)state;
+    static const char *const fills[] = {" ",        "a",
+                                        "A",        "7",
+                                        "\n",       "\r",
+                                        "\t",       "'",
+                                        "(",        "\xe4\xb8\xad",
+                                        "\xcc\x81", "\xe3\x80\x80",
+                                        "a ",       "A1",
+                                        " \n",      "\xc2\xa0",
+                                        "\xc3\xa9", "\xc7\x85",
+                                        "_",        "\xe0\xb8\x81"};
+    static const char *const tails[] = {"", "a", "\n", "7", "\xcc\x81"};
+    size_t len = 1 << 16;
+    char *text = malloc(len + 8);
+    for (size_t p = 0; p < n_pretokenizer_specs; p++) {
+        struct pretokenizer *pre;
+        struct err err;
+        assert_int_equal(pretokenizer_open(&pre, &pretokenizer_specs[p], &err), ST_OK);
+        struct splitter *s = splitter_open(pre);
+        for (size_t f = 0; f < ARRAY_LEN(fills); f++)
+            for (size_t k = 0; k < ARRAY_LEN(tails); k++) {
+                size_t n = 0, n_fill = strlen(fills[f]);
+                for (; n + n_fill <= len; n += n_fill)
+                    memcpy(text + n, fills[f], n_fill);
+                memcpy(text + n, tails[k], strlen(tails[k]));
+                n += strlen(tails[k]);
+                size_t sums[2] = {0, 0};
+                double begin = clock_s();
+                assert_int_equal(splitter_run(s, text, n, count_word, sums), ST_OK);
+                double took = clock_s() - begin;
+                assert_int_equal(sums[1], n);
+                if (took > 2)
+                    fail_msg("%s: fill %zu, tail %zu: %.1f s", pretokenizer_specs[p].names, f,
+                             k, took);
+            }
+        splitter_close(s);
+        pretokenizer_close(pre);
+    }
+    free(text);
+}
+
+static void one_long_word(void **state) {
+    (void)state;
+    size_t len = 1 << 18;
+    char *text = malloc(len);
+    for (size_t i = 0; i < len; i++)
+        text[i] = (char)('a' + rng_u64(3, i) % 26);
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        struct tokenizer *t = open_vocabulary(vocabularies[i]);
+        double begin = clock_s();
+        check_bytes(t, NULL, text, len);
+        assert_true(clock_s() - begin < 10);
+        tokenizer_close(t);
+    }
+    free(text);
+}
+
+/* --- pre-tokenizers that no golden vocabulary has --- */
+
+struct words {
+    char text[512];
+};
+
+static enum status collect_word(void *arg, const char *text, size_t len) {
+    struct words *w = arg;
+    strncat(w->text, text, len);
+    strcat(w->text, "|");
+    return ST_OK;
+}
+
+/* Expected cuts: worked out by hand from the patterns in the models' tokenizer.json. */
+static void words_of_other_models(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *text, *words;
+    } cases[] = {
+        {"gpt-4o", "HelloWorld it's 12345", "Hello|World| it's| |123|45|"},
+        {"gpt-4o", "a/\nb", "a|/\n|b|"},
+        {"tekken", "HelloWorld it's 12", "Hello|World| it|'s| |1|2|"},
+        {"kimi-k2", "Hi\xe4\xb8\xad\xe6\x96\x87 12345",
+         "Hi|\xe4\xb8\xad\xe6\x96\x87| |123|45|"},
+        /* the comma belongs to Han by its script extensions only */
+        {"kimi-k2", "\xe4\xb8\xad\xe3\x80\x81\xe6\x96\x87",
+         "\xe4\xb8\xad|\xe3\x80\x81|\xe6\x96\x87|"},
+        {"deepseek-llm", "Hi there\n\n12,3 ", "Hi| there|\n|\n|12|,|3| |"},
+        {"deepseek-coder", "int x=12;", "int| x|=|1|2|;|"},
+        {"starcoder", "x = 10", "x| =| |1|0|"},
+        {"falcon", "a1234.b", "a|123|4|.|b|"},
+        {"default", "a1234.b", "a|123|4|.|b|"},
+        {"tiny_aya", "n 1234567 12ab", "n| |1|234|567| |12|ab|"},
+        {"qwen35", "e\xcc\x81t\xc3\xa9 12", "e\xcc\x81t\xc3\xa9| |1|2|"},
+        {"seed-coder", "a;\n\nb", "a|;|\n\n|b|"},
+        {"exaone-moe", "ab cd 1", "ab cd| |1|"},
+        {"gpt-2", "I'm  here\xe1\xa0\x8e.", "I|'m| | here|\xe1\xa0\x8e.|"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct pretokenizer_spec *spec =
+            pretokenizer_find((struct gguf_str){cases[i].name, strlen(cases[i].name)});
+        assert_non_null(spec);
+        struct pretokenizer *pre;
+        struct err err;
+        struct words w = {""};
+        assert_int_equal(pretokenizer_open(&pre, spec, &err), ST_OK);
+        struct splitter *s = splitter_open(pre);
+        splitter_run(s, cases[i].text, strlen(cases[i].text), collect_word, &w);
+        if (!str_eq(w.text, cases[i].words))
+            fail_msg("%s: \"%s\" is cut \"%s\"", cases[i].name, cases[i].text, w.text);
+        splitter_close(s);
+        pretokenizer_close(pre);
+    }
+    assert_null(pretokenizer_find((struct gguf_str){"gpt", 3}));
+    assert_null(pretokenizer_find((struct gguf_str){"gpt-2 phi-2", 11}));
+    assert_null(pretokenizer_find((struct gguf_str){"", 0}));
+}
+
+static void *tokenize_often(void *arg) {
+    const struct tokenizer *t = arg;
+    static const char text[] =
+        "Hello world, 12345 it's \xe4\xb8\xad\xe6\x96\x87 <|eot_id|>\n\n";
+    for (int i = 0; i < 200; i++) {
+        int32_t *ids;
+        size_t n;
+        struct err err;
+        if (tokenize(t, text, sizeof text - 1, TOKENIZE_SPECIAL, &ids, &n, &err) != ST_OK)
+            return (void *)1;
+        mem_free(ids);
+    }
+    return NULL;
+}
+
+/* For the thread sanitizer. */
+static void threads_share_a_tokenizer(void **state) {
+    (void)state;
+    struct tokenizer *t = open_vocabulary("llama-3");
+    pthread_t threads[3];
+    void *failed;
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, tokenize_often, t), 0);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++) {
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    tokenizer_close(t);
+}
+
+static int unpack(void **state) {
+    (void)state;
+    return mkdtemp(tmp_dir) == NULL;
+}
+
+static int remove_unpacked(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "%s/%s.gguf", tmp_dir, vocabularies[i]);
+        unlink(path);
+    }
+    return rmdir(tmp_dir);
+}
+
+int main(void) {
+    if (access(GOLDEN "tokenizers/gpt-2.json", R_OK) != 0) {
+        printf("skip: " GOLDEN "tokenizers is not there\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(golden_cases),
+        cmocka_unit_test(text_ids_of_the_golden_models),
+        cmocka_unit_test(valid_text_comes_back),
+        cmocka_unit_test(invalid_utf8_is_kept_as_bytes),
+        cmocka_unit_test(broken_characters_become_replacements),
+        cmocka_unit_test(facts_and_ends),
+        cmocka_unit_test(broken_vocabularies_are_refused),
+        cmocka_unit_test(a_large_vocabulary_opens_quickly),
+        cmocka_unit_test(no_text_takes_quadratic_time),
+        cmocka_unit_test(one_long_word),
+        cmocka_unit_test(words_of_other_models),
+        cmocka_unit_test(threads_share_a_tokenizer),
+    };
+    return cmocka_run_group_tests(tests, unpack, remove_unpacked);
+}

@@ -1,0 +1,78 @@
+#!/bin/bash
+# tools/setup.sh [build|test]: installs what building (or the full test suite) needs and is not
+# there yet, and says so. Does nothing, quickly, when all is there.
+#
+# A need is found by its command or its pkg-config file, whoever installed it; what is missing
+# comes from apt-get (Debian, Ubuntu) or from brew (macOS: written, untried).
+set -euo pipefail
+
+# what shows that it is there | Debian package | Homebrew formula (- = part of the system)
+build_needs='
+command:cmake         cmake              cmake
+command:ninja         ninja-build        ninja
+command:cc            gcc                -
+command:pkg-config    pkg-config         pkg-config
+pc:jansson            libjansson-dev     jansson
+pc:libpcre2-8         libpcre2-dev       pcre2
+pc:libutf8proc        libutf8proc-dev    utf8proc
+pc:libsodium          libsodium-dev      libsodium
+pc:hwloc              libhwloc-dev       hwloc
+pc:libmicrohttpd      libmicrohttpd-dev  libmicrohttpd
+pc:libedit            libedit-dev        libedit
+pc:libibverbs         libibverbs-dev     -
+'
+test_needs='
+command:clang         clang              -
+library:clang_rt      libclang-rt-dev    -
+command:clang-format  clang-format       clang-format
+command:python3       python3            python3
+pc:cmocka             libcmocka-dev      cmocka
+'
+# The arm64 build under qemu-user; only for Linux on x86-64.
+cross_needs='
+command:aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu  -
+command:qemu-aarch64           qemu-user              -
+'
+
+is_there() {
+    case $1 in
+    command:*) command -v "${1#*:}" >/dev/null ;;
+    pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
+    library:clang_rt) command -v clang >/dev/null && ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1 ;;
+    esac
+}
+
+missing_apt=() missing_brew=() missing=()
+look_for() {
+    local check apt brew
+    while read -r check apt brew; do
+        if [ -z "$check" ] || is_there "$check"; then continue; fi
+        missing+=("${check#*:}")
+        missing_apt+=("$apt")
+        if [ "$brew" != - ]; then missing_brew+=("$brew"); fi
+    done <<<"$1"
+}
+
+look_for "$build_needs"
+if [ "${1:-build}" = test ]; then
+    look_for "$test_needs"
+    if [ "$(uname -sm)" = "Linux x86_64" ]; then look_for "$cross_needs"; fi
+fi
+if [ ${#missing[@]} = 0 ]; then exit 0; fi
+
+echo "setup: missing: ${missing[*]}"
+if command -v apt-get >/dev/null; then
+    as_root=
+    if [ "$(id -u)" != 0 ]; then as_root="sudo"; fi
+    echo "setup: installing with apt-get: ${missing_apt[*]}"
+    export DEBIAN_FRONTEND=noninteractive
+    $as_root apt-get update -qq || echo "setup: the package lists could not be refreshed"
+    $as_root apt-get install -y -qq --no-install-recommends "${missing_apt[@]}" libc6-dev >/dev/null
+elif command -v brew >/dev/null; then
+    echo "setup: installing with brew: ${missing_brew[*]}"
+    brew install "${missing_brew[@]}"
+else
+    echo "setup: please install them with this system's package manager (neither apt-get nor brew is here)" >&2
+    exit 1
+fi
+echo "setup: done"

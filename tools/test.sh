@@ -1,0 +1,117 @@
+#!/bin/bash
+# tools/test.sh [check|asan|tsan|arm64|fuzz ...]: the named parts of the suite, or all. Each part says
+# what it found; the last line sums up: "N passed, N failed, N skipped".
+#
+#   check  release build, every test, NEON bits under qemu where the arm64 build is possible
+#   asan   every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   tsan   what has threads (pool, fabric, engine) under ThreadSanitizer
+#   arm64  cross build for Linux arm64, the kernels' tests under qemu-user
+#   fuzz   each fuzz target for a moment, from its corpus (FUZZ_SECONDS, default 20)
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+JOBS=${JOBS:-$(nproc)}
+passed=0 failed=0 skipped=0
+options=(-DLOCKSTEP_WERROR="${LOCKSTEP_WERROR:-OFF}" -DLOCKSTEP_TESTS=ON)
+if [ -n "${LOCKSTEP_SHARED_DIR:-}" ]; then options+=(-DLOCKSTEP_SHARED_DIR="$LOCKSTEP_SHARED_DIR"); fi
+
+say() { printf '%s\n' "$*"; }
+
+count() { # passed failed skipped
+    passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
+}
+
+build() { # preset [cmake options]: false if it failed, which counts as a failed test
+    local preset=$1 log=build-$1.log
+    shift
+    say "== $preset: building"
+    if cmake --preset "$preset" "${options[@]}" "$@" >"$log" 2>&1 &&
+        cmake --build --preset "$preset" -j "$JOBS" >>"$log" 2>&1; then
+        rm -f "$log"
+        return 0
+    fi
+    grep -v '^\[[0-9]*/' "$log" | tail -60
+    say "== $preset: the build failed (above; all of it in $log)"
+    count 0 1 0
+    return 1
+}
+
+run_ctest() { # part folder [ctest options]
+    local part=$1 dir=$2 out
+    shift 2
+    out=$dir/ctest.out
+    say "== $part: testing"
+    ctest --test-dir "$dir" -j "$JOBS" --output-on-failure "$@" 2>&1 | tee "$out" |
+        grep -Ev '^ +Start|^Internal ctest|^Test project|^$'
+    local p f s
+    p=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#.* Passed ' "$out")
+    s=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#.*\*\*\*Skipped' "$out")
+    f=$(($(grep -cE '^ *[0-9]+/[0-9]+ Test +#' "$out") - p - s))
+    grep -hE '^skip: ' "$dir"/Testing/Temporary/LastTest.log 2>/dev/null | sort -u
+    if [ $((p + f + s)) = 0 ]; then f=1; fi
+    say "== $part: $p passed, $f failed, $s skipped"
+    count "$p" "$f" "$s"
+}
+
+# These look at the tree, build it anew or boot virtual machines: once is enough.
+once='^test_(format|includes|install|bits|verbs_vm)$'
+threaded='^test_(base|fabric|link|engine|api|model)'
+
+can_arm64() {
+    [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null
+}
+
+# The tests find build-arm64 and compare its bits with the others'.
+build_arm64() {
+    if [ "${arm64_built:-}" = yes ]; then return 0; fi
+    tools/arm64-sysroot.sh && build arm64 && arm64_built=yes
+}
+
+part_check() {
+    if can_arm64; then build_arm64; else say "== arm64: skipped: no cross compiler or qemu-user for it here"; fi
+    build release && run_ctest release build
+}
+
+part_arm64() {
+    if ! can_arm64; then
+        say "== arm64: skipped: no cross compiler or qemu-user for it here"
+        count 0 0 1
+        return
+    fi
+    if build_arm64; then
+        run_ctest arm64 build-arm64 -R '^test_(base|kernels|quant|exact)'
+    fi
+}
+
+part_asan() {
+    build asan && run_ctest asan build-asan -E "$once"
+}
+
+part_tsan() {
+    build tsan && run_ctest tsan build-tsan -R "$threaded"
+}
+
+part_fuzz() {
+    local target name seconds=${FUZZ_SECONDS:-20}
+    options[1]=-DLOCKSTEP_TESTS=OFF
+    build fuzz || return
+    for target in build-fuzz/fuzz/fuzz_*; do
+        if [ ! -f "$target" ] || [ ! -x "$target" ]; then continue; fi
+        name=$(basename "$target")
+        mkdir -p "build-fuzz/new/$name" "fuzz/corpus/${name#fuzz_}"
+        if (cd build-fuzz && "../$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+            -print_final_stats=0 "new/$name" "../fuzz/corpus/${name#fuzz_}") >"$target.log" 2>&1; then
+            say "   $name: no finding in $seconds s"
+            count 1 0 0
+        else
+            tail -40 "$target.log"
+            say "   $name: a finding (above; the input is in build-fuzz/)"
+            count 0 1 0
+        fi
+    done
+}
+
+if [ $# = 0 ]; then set -- check arm64 asan tsan fuzz; fi
+for part; do "part_$part"; done
+mkdir -p build
+say "$passed passed, $failed failed, $skipped skipped" | tee build/test-summary
+[ "$failed" = 0 ]
