@@ -1,5 +1,5 @@
-/* fabric_peer RANK N_RANKS HOST:PORT LINK ROUNDS: one rank that makes every kind of call and checks
- * what comes out, for groups that span machines. Says what happened in one line; exit status 0 all
+/* fabric_peer RANK N_RANKS HOST:PORT LINK ROUNDS SILENCE_MS: one rank that makes every kind of call
+ * and checks what comes out, for groups that span machines. Says what happened in one line; exit status 0 all
  * was right, 3 a rank was lost (with the sentence and the time since the call began), 1 anything else. */
 #include "base/clock.h"
 #include "base/util.h"
@@ -65,12 +65,14 @@ int main(int argc, char **argv) {
     struct fabric_config cfg;
     struct err err;
     uint64_t begin = clock_ns();
-    if (argc != 6)
+    if (argc != 7)
         return 1;
     fabric_config_defaults(&cfg);
     cfg.rank = atoi(argv[1]);
     cfg.n_ranks = atoi(argv[2]);
     cfg.rendezvous = argv[3];
+    cfg.silence_ms = atoi(argv[6]);
+    cfg.bootstrap_ms = 2 * cfg.silence_ms + 60000; /* the other machine may still be booting */
     for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++)
         if (str_eq((*ops)->name, argv[4]))
             cfg.link = (*ops)->id;

@@ -34,10 +34,21 @@ command:aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu  -
 command:qemu-aarch64           qemu-user              -
 '
 
+# The virtual machines of tests/test_verbs_vm.sh; only for Debian on x86-64.
+machine_needs='
+command:qemu-system-x86_64  qemu-system-x86    -
+command:busybox             busybox-static     -
+command:cpio                cpio               -
+command:rdma                iproute2           -
+command:tc                  iproute2           -
+library:rxe                 ibverbs-providers  -
+'
+
 is_there() {
     case $1 in
     command:*) command -v "${1#*:}" >/dev/null ;;
     pc:*) pkg-config --exists "${1#*:}" 2>/dev/null ;;
+    library:rxe) ls /usr/lib/*/libibverbs/librxe-rdmav*.so >/dev/null 2>&1 ;;
     library:clang_rt) command -v clang >/dev/null && ls "$(clang -print-resource-dir)"/lib/*/*asan* >/dev/null 2>&1 ;;
     esac
 }
@@ -56,7 +67,10 @@ look_for() {
 look_for "$build_needs"
 if [ "${1:-build}" = test ]; then
     look_for "$test_needs"
-    if [ "$(uname -sm)" = "Linux x86_64" ]; then look_for "$cross_needs"; fi
+    if [ "$(uname -sm)" = "Linux x86_64" ]; then
+        look_for "$cross_needs"
+        if [ -e /etc/debian_version ]; then look_for "$machine_needs"; fi
+    fi
 fi
 if [ ${#missing[@]} = 0 ]; then exit 0; fi
 

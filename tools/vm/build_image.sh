@@ -7,8 +7,8 @@ set -euo pipefail
 dir=$1; shift
 here=$(cd "$(dirname "$0")" && pwd)
 skip() { echo "skip: $*"; exit 77; }
-for need in busybox cpio rdma tc ip ibv_devinfo dpkg apt-get gzip; do
-    command -v $need >/dev/null || skip "no $need (Debian: busybox-static cpio rdma-core iproute2 ibverbs-utils)"
+for need in busybox cpio rdma tc ip dpkg apt-get gzip; do
+    command -v $need >/dev/null || skip "no $need (Debian: busybox-static cpio iproute2)"
 done
 mkdir -p "$dir"
 if ! ls "$dir"/kernel/boot/vmlinuz-* >/dev/null 2>&1; then
@@ -55,8 +55,11 @@ for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev vir
     ib_core ib_uverbs rdma_rxe; do
     file=$(find "$dir/kernel/lib/modules" -name "$module.ko*" | head -1)
     [ -n "$file" ] || continue # built into this kernel
-    cp "$file" "$root/modules/"
-    echo "/modules/$(basename "$file")" >>"$root/modules/order"
+    case $file in
+    *.xz) xz -dc "$file" >"$root/modules/$module.ko" ;;
+    *) cp "$file" "$root/modules/" ;;
+    esac
+    echo "/modules/$module.ko" >>"$root/modules/order"
 done
 cp "$here/init" "$root/init"
 chmod +x "$root/init"
