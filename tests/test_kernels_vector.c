@@ -282,7 +282,8 @@ static void cache_fill(struct attn_case *c, const struct kernels *k) {
     for (uint32_t pos = 0; pos < c->n_pos; pos++)
         k->kv_store(s, c->page[pos / KV_PAGE].p, pos % KV_PAGE,
                     (float *)c->k.p + (size_t)pos * s->n_kv_heads * s->k_dim,
-                    (float *)c->v.p + (size_t)pos * s->n_kv_heads * s->v_dim);
+                    s->latent ? NULL
+                              : (float *)c->v.p + (size_t)pos * s->n_kv_heads * s->v_dim);
 }
 
 static void cache_free(struct attn_case *c) {
@@ -300,6 +301,9 @@ static struct attn_case attn_random(struct random *r) {
                                 .n_kv_heads = 1 + random_below(r, 3),
                                 .k_dim = PICK(r, dims),
                                 .v_dim = PICK(r, dims)};
+    c.shape.latent = random_below(r, 3) == 0;
+    if (c.shape.latent)
+        c.shape.v_dim = MIN(c.shape.v_dim, c.shape.k_dim);
     c.n_queries =
         random_below(r, 3) ? 1 + random_below(r, 8) : 1 + random_below(r, MAX_QUERIES);
     c.kv_head = random_below(r, c.shape.n_kv_heads);
@@ -307,6 +311,9 @@ static struct attn_case attn_random(struct random *r) {
     size_t kv = (size_t)c.n_pos * c.shape.n_kv_heads;
     c.k = floats_random(r, kv * c.shape.k_dim, -3, 3);
     c.v = floats_random(r, kv * c.shape.v_dim, -3, 3);
+    for (size_t i = 0; i < kv && c.shape.latent; i++)
+        memcpy((float *)c.v.p + i * c.shape.v_dim, (float *)c.k.p + i * c.shape.k_dim,
+               c.shape.v_dim * sizeof(float));
     c.q = floats_random(r, c.n_queries * c.shape.k_dim, -3, 3);
     c.out = floats_new(c.n_queries * c.shape.v_dim);
     bool sinks = random_below(r, 3) == 0, windows = random_below(r, 3) == 0;
@@ -361,8 +368,8 @@ static void check_attention(const struct kernels *k, uint64_t seed) {
     attn_run(&c, k);
     char what[128];
     snprintf(what, sizeof what,
-             "attention, %s, k %u, v %u, %u positions, %u queries, softcap %g",
-             c.shape.f32 ? "f32" : "f16", c.shape.k_dim, c.shape.v_dim, c.n_pos, c.n_queries,
+             "attention, %s%s, k %u, v %u, %u positions, %u queries, softcap %g",
+             c.shape.f32 ? "f32" : "f16", c.shape.latent ? ", latent" : "", c.shape.k_dim, c.shape.v_dim, c.n_pos, c.n_queries,
              (double)c.softcap);
     check_floats((float *)c.out.p, (float *)want.p, want.n / 4, k->name, what, seed);
     cache_free(&c);

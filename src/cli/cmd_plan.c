@@ -2,9 +2,7 @@
  * rank is started, so models of any size and clusters that do not exist can be looked at. */
 #include "base/util.h"
 #include "cli/session.h"
-#include "model/kv.h"
-#include "model/plan.h"
-#include "model/weights.h"
+#include "model/model.h"
 
 #include <stdio.h>
 
@@ -80,11 +78,8 @@ static enum status make_plan(struct planned *p, int n_memory, struct err *err) {
 static enum status measure(struct planned *p, struct err *err) {
     for (int r = 0; r < p->plan.n_ranks; r++) {
         const struct share *sh = &p->plan.shares[r];
-        const struct kv_shape kv = {.f32 = session_args.kv != NULL &&
-                                           str_eq(session_args.kv, "f32"),
-                                    .n_kv_heads = sh->kv_end - sh->kv_begin,
-                                    .k_dim = p->hp.head_dim,
-                                    .v_dim = p->hp.v_dim};
+        const bool kv_f32 = session_args.kv != NULL && str_eq(session_args.kv, "f32");
+        const struct kv_shape kv = model_kv_shape(&p->hp, sh, kv_f32);
         struct weights_sizes sizes;
         TRY(weights_measure(&sizes, p->g, &p->hp, sh, err));
         p->bytes[r].weights = sizes.packed_bytes + sizes.replicated_bytes;

@@ -135,9 +135,12 @@ static inline uint32_t act_n_groups(uint32_t n_tokens) {
 
 /* The KV cache of one layer of one rank: pages of KV_PAGE positions. In a page, for each kv
  * head: K as [KV_PAGE/16][k_dim][16] (a lane is a position), then V as [KV_PAGE][v_pad]
- * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero). f16 or f32. */
+ * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero). f16 or f32.
+ * Where a value is the beginning of its key (latent attention), only the key is kept, as
+ * [KV_PAGE][k_pad]: its tiles of 16 positions are turned as they are read. */
 struct kv_shape {
     bool f32;
+    bool latent; /* V is the first v_dim <= k_dim values of K */
     uint32_t n_kv_heads;
     uint32_t k_dim, v_dim;
 };
@@ -232,7 +235,7 @@ struct kernels {
     void (*exp)(float *y, const float *x, size_t n);
 
     /* Stores one position's K and V of all kv heads: k [n_kv_heads, k_dim], v [n_kv_heads, v_dim]
-     * f32, rounded to nearest even to f16 unless s->f32. */
+     * f32, rounded to nearest even to f16 unless s->f32. s->latent: v is not read. */
     void (*kv_store)(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
                      const float *v);
 

@@ -191,6 +191,11 @@ INLINE size_t v_pad(const struct kv_shape *s) {
     return round_up(s->v_dim, 16);
 }
 
+/* Values from one position's V to the next one's. */
+INLINE size_t v_stride(const struct kv_shape *s) {
+    return round_up(s->latent ? s->k_dim : s->v_dim, 16);
+}
+
 /* K of one head: dimension d of the slot's lane, 16 positions apart. */
 static void store_k(const struct kv_shape *s, uint8_t *head, uint32_t slot, const float *k) {
     size_t at = (size_t)(slot / 16) * s->k_dim * 16 + slot % 16;
@@ -210,10 +215,11 @@ static void store_k(const struct kv_shape *s, uint8_t *head, uint32_t slot, cons
     }
 }
 
-static void store_v(const struct kv_shape *s, uint8_t *head, uint32_t slot, const float *v) {
-    size_t k_values = (size_t)KV_PAGE * s->k_dim, at = k_values + slot * v_pad(s);
-    for (size_t d = 0; d < s->v_dim; d += 16) {
-        v16 row = v16_load_n(v + d, MIN(s->v_dim - d, 16));
+/* A row of n values, padded with zeros. */
+static void store_row(const struct kv_shape *s, uint8_t *head, size_t at, const float *v,
+                      size_t n) {
+    for (size_t d = 0; d < n; d += 16) {
+        v16 row = v16_load_n(v + d, MIN(n - d, 16));
         if (s->f32)
             v16_store((float *)head + at + d, row);
         else
@@ -225,8 +231,13 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
                      const float *v) {
     for (size_t h = 0; h < s->n_kv_heads; h++) {
         uint8_t *head = page + h * kv_head_bytes(s);
+        if (s->latent) {
+            store_row(s, head, slot * v_stride(s), k + h * s->k_dim, s->k_dim);
+            continue;
+        }
         store_k(s, head, slot, k + h * s->k_dim);
-        store_v(s, head, slot, v + h * s->v_dim);
+        store_row(s, head, (size_t)KV_PAGE * s->k_dim + slot * v_stride(s), v + h * s->v_dim,
+                  s->v_dim);
     }
 }
 
@@ -244,6 +255,7 @@ struct attn_block {
     size_t head_at; /* this kv head in a page, in bytes */
     size_t v_at;    /* its V */
     size_t pad;     /* v_dim rounded up to 16 */
+    uint8_t *turned; /* latent: [ATTN_TILES] of [k_dim rounded up to 16][16], as cached */
     uint32_t n;     /* queries */
     const struct attn_query *queries; /* [n] */
     float *p;                         /* [n][ATTN_SPAN] logits, then probabilities */
@@ -262,14 +274,31 @@ static struct range range_in_span(const struct attn_query *q, uint32_t span_begi
     return (struct range){MAX(q->begin, span_begin), MIN(q->end, span_begin + ATTN_SPAN)};
 }
 
-static const uint8_t *k_tile(const struct attn_block *b, uint32_t pos) {
+/* Sixteen rows of a latent cache as a tile, [dim][16]: a lane is a position. */
+static const uint8_t *turn_rows(const struct attn_block *b, const uint8_t *rows, uint32_t slot) {
+    size_t pad = v_stride(b->a->shape), value_bytes = b->a->shape->f32 ? 4 : 2;
+    uint8_t *tile = b->turned + slot * pad * 16 * value_bytes;
+    for (size_t d = 0; d < pad; d += 16) {
+        if (value_bytes == 2) {
+            v16_turn_16((uint16_t *)tile + d * 16, (const uint16_t *)rows + d, pad);
+            continue;
+        }
+        for (size_t i = 0; i < 256; i++)
+            ((float *)tile)[d * 16 + i] = ((const float *)rows)[i % 16 * pad + d + i / 16];
+    }
+    return tile;
+}
+
+/* slot: which tile of those at work together. */
+static const uint8_t *k_tile(const struct attn_block *b, uint32_t pos, uint32_t slot) {
     const struct kv_shape *s = b->a->shape;
-    size_t value = (size_t)(pos % KV_PAGE / 16) * s->k_dim * 16;
-    return b->a->pages[pos / KV_PAGE] + b->head_at + value * (s->f32 ? 4 : 2);
+    size_t row = s->latent ? v_stride(s) : s->k_dim, value = pos % KV_PAGE / 16 * row * 16;
+    const uint8_t *k = b->a->pages[pos / KV_PAGE] + b->head_at + value * (s->f32 ? 4 : 2);
+    return s->latent ? turn_rows(b, k, slot) : k;
 }
 
 static const uint8_t *v_row(const struct attn_block *b, uint32_t pos) {
-    size_t value = (size_t)(pos % KV_PAGE) * b->pad;
+    size_t value = pos % KV_PAGE * v_stride(b->a->shape);
     return b->a->pages[pos / KV_PAGE] + b->v_at + value * (b->a->shape->f32 ? 4 : 2);
 }
 
@@ -286,7 +315,7 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, bool f32,
     UNROLL
     for (int j = 0; j < nt; j++) {
         uint32_t tile = MIN(pos + 16 * (uint32_t)j, (end - 1) & ~15u);
-        k[j] = k_tile(b, tile);
+        k[j] = k_tile(b, tile, (uint32_t)j);
         at[j] = tile % ATTN_SPAN;
         UNROLL
         for (int i = 0; i < nq; i++)
@@ -322,7 +351,7 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
         UNROLL
         for (int j = 0; j < nv; j++)
             acc[i][j] = v16_load(o[i] + (v0 + (size_t)j) * 16);
-    size_t row_bytes = b->pad * (f32 ? 4 : 2);
+    size_t row_bytes = v_stride(b->a->shape) * (f32 ? 4 : 2);
     for (uint32_t pos = r.begin; pos < r.end;) {
         uint32_t stop = MIN(r.end, (pos / KV_PAGE + 1) * KV_PAGE);
         const uint8_t *row = v_row(b, pos);
@@ -518,10 +547,11 @@ static void attend_block(struct attn_block *b) {
 static void attention(const struct attn_args *a) {
     const struct kv_shape *s = a->shape;
     struct attn_block b = {.a = a, .pad = v_pad(s), .head_at = a->kv_head * kv_head_bytes(s)};
-    b.v_at = b.head_at + (size_t)KV_PAGE * s->k_dim * (s->f32 ? 4 : 2);
+    b.v_at = b.head_at + (s->latent ? 0 : (size_t)KV_PAGE * s->k_dim * (s->f32 ? 4 : 2));
     b.p = a->scratch;
     b.o = b.p + ATTN_BLOCK * ATTN_SPAN;
     b.total = b.o + ATTN_BLOCK * b.pad;
+    b.turned = (uint8_t *)(b.total + ATTN_BLOCK * b.pad);
     for (uint32_t i = 0; i < a->n_queries; i += b.n) {
         uint32_t left = a->n_queries - i;
         b.n = (uint32_t)div_up(left, div_up(left, ATTN_BLOCK));

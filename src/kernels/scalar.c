@@ -341,10 +341,14 @@ static float cache_get(const struct kv_shape *s, const uint8_t *base, size_t i) 
 
 /* In a page's head: where dimension d of the key in a slot lies, and of the value. */
 static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    if (s->latent)
+        return slot * round_up(s->k_dim, TILE_ROWS) + d;
     return ((size_t)(slot / 16) * s->k_dim + d) * 16 + slot % 16;
 }
 
 static size_t value_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    if (s->latent)
+        return key_at(s, slot, d);
     return (size_t)KV_PAGE * s->k_dim + slot * round_up(s->v_dim, TILE_ROWS) + d;
 }
 
@@ -354,7 +358,9 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
         uint8_t *base = page + h * kv_head_bytes(s);
         for (uint32_t d = 0; d < s->k_dim; d++)
             cache_put(s, base, key_at(s, slot, d), k[(size_t)h * s->k_dim + d]);
-        for (uint32_t d = 0; d < round_up(s->v_dim, TILE_ROWS); d++)
+        for (uint32_t d = s->k_dim; s->latent && d < round_up(s->k_dim, TILE_ROWS); d++)
+            cache_put(s, base, key_at(s, slot, d), 0.0f);
+        for (uint32_t d = 0; !s->latent && d < round_up(s->v_dim, TILE_ROWS); d++)
             cache_put(s, base, value_at(s, slot, d),
                       d < s->v_dim ? v[(size_t)h * s->v_dim + d] : 0.0f);
     }

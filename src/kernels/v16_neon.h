@@ -140,6 +140,34 @@ INLINE void v16_store_f16(uint16_t *p, v16 v) {
         vst1_u16(p + 4 * i, vreinterpret_u16_f16(vcvt_f16_f32(v.r[i])));
 }
 
+/* dst[16 d + i] = src[i * stride + d] for 16 rows i and 16 columns d. */
+INLINE void v16_turn_16(uint16_t *dst, const uint16_t *src, size_t stride) {
+    for (size_t part = 0; part < 4; part++) { /* 8 rows and 8 columns at a time */
+        const uint16_t *from = src + part / 2 * 8 * stride + part % 2 * 8;
+        uint16_t *to = dst + part % 2 * 8 * 16 + part / 2 * 8;
+        uint32x4_t s[8];
+        uint64x2_t r[8];
+        UNROLL
+        for (size_t i = 0; i < 8; i += 2) {
+            uint16x8_t a = vld1q_u16(from + i * stride), b = vld1q_u16(from + (i + 1) * stride);
+            s[i] = vreinterpretq_u32_u16(vzip1q_u16(a, b));
+            s[i + 1] = vreinterpretq_u32_u16(vzip2q_u16(a, b));
+        }
+        UNROLL
+        for (int i = 0; i < 8; i += 4) {
+            r[i] = vreinterpretq_u64_u32(vzip1q_u32(s[i], s[i + 2]));
+            r[i + 1] = vreinterpretq_u64_u32(vzip2q_u32(s[i], s[i + 2]));
+            r[i + 2] = vreinterpretq_u64_u32(vzip1q_u32(s[i + 1], s[i + 3]));
+            r[i + 3] = vreinterpretq_u64_u32(vzip2q_u32(s[i + 1], s[i + 3]));
+        }
+        UNROLL
+        for (int i = 0; i < 4; i++) {
+            vst1q_u16(to + 32 * i, vreinterpretq_u16_u64(vzip1q_u64(r[i], r[i + 4])));
+            vst1q_u16(to + 32 * i + 16, vreinterpretq_u16_u64(vzip2q_u64(r[i], r[i + 4])));
+        }
+    }
+}
+
 INLINE float v16_sum(v16 v) {
     float32x4_t s = vaddq_f32(vaddq_f32(v.r[0], v.r[2]), vaddq_f32(v.r[1], v.r[3]));
     float32x2_t q = vadd_f32(vget_low_f32(s), vget_high_f32(s));

@@ -166,7 +166,7 @@ static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint
     float *kv = m->k_new + (size_t)t * m->ldk;
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
     m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
-    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, kv, kv);
+    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, kv, NULL);
     for (uint32_t h = 0; h < n_heads_of(m); h++)
         m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
                    rope->n_rot, cos, sin, rope->mode);

@@ -321,6 +321,7 @@ void model_close(struct model *m) {
 
 struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32) {
     return (struct kv_shape){.f32 = kv_f32,
+                             .latent = hp->mla.kv_rank != 0,
                              .n_kv_heads = sh->kv_end - sh->kv_begin,
                              .k_dim = hp->head_dim,
                              .v_dim = hp->v_dim};
