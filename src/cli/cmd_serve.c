@@ -47,10 +47,11 @@ static const struct cli_option options[] = {
     CLI_END};
 
 static const struct cli_command command = {
-    "serve", "answers over HTTP, as OpenAI's API does",
-    "Speaks the APIs of OpenAI (/v1/chat/completions, /v1/completions, /v1/embeddings, "
-    "/v1/models);\n/health and /metrics say how it is. Ctrl-C or SIGTERM: finishes what runs and "
-    "ends; the\nsecond one ends at once. docs/serve.md says more.",
+    "serve", "answers over HTTP, as OpenAI's, Anthropic's and Ollama's APIs do",
+    "Speaks the APIs of OpenAI (chat/completions, completions, responses, embeddings and models "
+    "below\n/v1), Anthropic (/v1/messages) and Ollama (/api); /health and /metrics say how it is. "
+    "Ctrl-C or\nSIGTERM: finishes what runs and ends; the second one ends at once. docs/serve.md "
+    "says more.",
     options};
 
 /* ---- keys ------------------------------------------------------------------------------------------ */

@@ -95,6 +95,9 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
         .logprob = row->logprob,
         .top = row->top,
         .n_top = r->n_top,
+        .n_prompt = s->n_prompt,
+        .n_cached = s->n_cached,
+        .n_generated = s->n_ids - s->n_prompt,
     };
     tell(s, &t);
     s->n_held -= v.n_out;

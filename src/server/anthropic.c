@@ -189,7 +189,7 @@ static void owned_deinit(struct owned *o) {
     request_memory_deinit(&o->memory);
 }
 
-static void param_tool_choice(struct params *p, struct service_request *r) {
+static void param_choice_of_tools(struct params *p, struct service_request *r) {
     const json_t *choice = NULL;
     param_object(p, "tool_choice", &choice);
     if (choice == NULL)
@@ -223,7 +223,7 @@ static void read_conversation(struct params *p, const struct service *s,
     r->messages = o->messages = anthropic_messages_of(p);
     r->tools = o->tools = anthropic_tools_of(p);
     r->extra = o->extra = thinking_of(p);
-    param_tool_choice(p, r);
+    param_choice_of_tools(p, r);
 }
 
 static void refuse(struct http_request *http, const struct params *p) {

@@ -18,6 +18,7 @@ struct choice {
     struct generation *g;
     int index;
     size_t n_calls;
+    const struct engine_token *token; /* while its text is read */
     bool failed;
 };
 
@@ -87,10 +88,11 @@ static void make_call_id(char id[32]) {
 }
 
 static void on_chat_event(void *arg, const struct chat_event *from) {
-    static const enum service_event_kind kinds[] = {
-        [CHAT_CONTENT] = EVENT_CONTENT,       [CHAT_REASONING] = EVENT_REASONING,
-        [CHAT_CALL_BEGIN] = EVENT_CALL_BEGIN, [CHAT_ARGUMENTS] = EVENT_ARGUMENTS,
-        [CHAT_CALL_END] = EVENT_CALL_END};
+    static const enum service_event_kind kinds[] = {[CHAT_CONTENT] = EVENT_CONTENT,
+                                                    [CHAT_REASONING] = EVENT_REASONING,
+                                                    [CHAT_CALL_BEGIN] = EVENT_CALL_BEGIN,
+                                                    [CHAT_ARGUMENTS] = EVENT_ARGUMENTS,
+                                                    [CHAT_CALL_END] = EVENT_CALL_END};
     struct choice *c = arg;
     char id[32];
     struct service_event ev = {.kind = kinds[from->kind],
@@ -99,6 +101,7 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
                                .len = from->len,
                                .call = from->call,
                                .id = from->id,
+                               .token = c->token,
                                .generation = c->g};
     if (from->kind == CHAT_CALL_BEGIN) {
         c->n_calls++;
@@ -113,8 +116,8 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
 static void on_token(void *user, const struct engine_token *t) {
     struct generation *g = user;
     struct choice *c = &g->choices[t->choice];
-    struct service_event ev = {.choice = t->choice, .text = t->text, .len = t->len, .token = t,
-                               .generation = g};
+    struct service_event ev = {
+        .choice = t->choice, .text = t->text, .len = t->len, .token = t, .generation = g};
     if (g->logprobs && !tokenizer_is_end(g->t, t->id)) {
         ev.kind = EVENT_TOKEN;
         g->on_event(g->user, &ev);
@@ -122,7 +125,9 @@ static void on_token(void *user, const struct engine_token *t) {
     if (t->len == 0 || c->failed)
         return;
     if (c->parser != NULL) {
+        c->token = t;
         c->failed = chat_parser_put(c->parser, t->text, t->len, NULL) != ST_OK;
+        c->token = NULL;
     } else {
         ev.kind = EVENT_CONTENT;
         g->on_event(g->user, &ev);
@@ -137,10 +142,14 @@ static void on_embedding(void *user, const float *v, size_t n) {
 
 static enum service_finish finish_of(const struct choice *c, const struct engine_done *d) {
     switch (d->stop) {
-    case ENGINE_STOP_LENGTH: return FINISH_LENGTH;
-    case ENGINE_STOP_CANCELLED: return FINISH_CANCELLED;
-    case ENGINE_STOP_ERROR: return FINISH_ERROR;
-    default: return c->n_calls > 0 ? FINISH_CALLS : FINISH_STOP;
+    case ENGINE_STOP_LENGTH:
+        return FINISH_LENGTH;
+    case ENGINE_STOP_CANCELLED:
+        return FINISH_CANCELLED;
+    case ENGINE_STOP_ERROR:
+        return FINISH_ERROR;
+    default:
+        return c->n_calls > 0 ? FINISH_CALLS : FINISH_STOP;
     }
 }
 
@@ -186,7 +195,8 @@ static const json_t *tools_of(const struct service_request *r) {
     return r->tool_choice == TOOLS_NONE || json_array_size(r->tools) == 0 ? NULL : r->tools;
 }
 
-static enum status copy_ids(const struct service_request *r, struct prompt *p, struct err *err) {
+static enum status copy_ids(const struct service_request *r, struct prompt *p,
+                            struct err *err) {
     p->ids = mem_calloc(r->n_ids + 1, sizeof *p->ids);
     if (p->ids == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a prompt of %zu tokens", r->n_ids);
@@ -233,8 +243,8 @@ static enum status render(const struct model *m, const struct service_request *r
 }
 
 /* order: a call of a function is to be asked for in words. */
-static enum status prompt_make(const struct model *m, const struct service_request *r, bool order,
-                               struct prompt *p, struct err *err) {
+static enum status prompt_make(const struct model *m, const struct service_request *r,
+                               bool order, struct prompt *p, struct err *err) {
     const struct tokenizer *t = engine_tokenizer(m->engine);
     if (r->ids != NULL)
         return copy_ids(r, p, err);

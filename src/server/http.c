@@ -338,7 +338,7 @@ static void add_headers(const struct http_request *r, struct MHD_Response *respo
     if (origin == NULL)
         return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(response, "Access-Control-Allow-Headers", "*, Authorization");
 }
 

@@ -31,10 +31,8 @@ static void tokenize_body(struct service *s, struct http_request *http, struct p
     if (p->st == ST_OK)
         p->st = service_tokenize(s, content, strlen(content), add_special, parse_special, &ids,
                                  &n, &p->err);
-    if (p->st != ST_OK) {
-        openai_refuse(http, p);
+    if (p->st != ST_OK)
         return;
-    }
     send_tokens(http, ids, n);
     mem_free(ids);
 }
@@ -50,32 +48,18 @@ static void detokenize_body(struct service *s, struct http_request *http, struct
         p->st = service_detokenize(s, tokens.list[0].ids, tokens.list[0].n_ids, &text, &len,
                                    &p->err);
     prompts_deinit(&tokens);
-    if (p->st != ST_OK) {
-        openai_refuse(http, p);
+    if (p->st != ST_OK)
         return;
-    }
     reply_json(http, 200, json_pack("{s:o}", "content", bytes_json(text, len)));
     mem_free(text);
 }
 
-static void with_body(struct service *s, struct http_request *http,
-                      void (*go)(struct service *, struct http_request *, struct params *)) {
-    struct params p;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len))
-        go(s, http, &p);
-    else
-        openai_refuse(http, &p);
-    params_deinit(&p);
-}
-
 static void handle_tokenize(struct service *s, struct http_request *http) {
-    with_body(s, http, tokenize_body);
+    openai_handle(s, http, tokenize_body);
 }
 
 static void handle_detokenize(struct service *s, struct http_request *http) {
-    with_body(s, http, detokenize_body);
+    openai_handle(s, http, detokenize_body);
 }
 
 /* ---- /health ------------------------------------------------------------------------------------------------ */

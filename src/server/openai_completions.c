@@ -6,10 +6,6 @@
 
 #define PROMPTS_MAX 64
 
-struct completion_state {
-    bool include_usage;
-};
-
 /* ---- logprobs: four arrays side by side ----------------------------------------------------------------- */
 
 static json_t *token_text(const struct generation *g, int32_t id) {
@@ -39,23 +35,20 @@ static void keep_logprob(struct reply_choice *c, const struct service_event *ev)
     append(c->logprobs, "text_offset", json_integer((json_int_t)c->content.len));
 }
 
-static json_t *take_logprobs(struct reply_choice *c) {
-    json_t *v = c->logprobs;
-    c->logprobs = NULL;
+static json_t *logprobs_json(struct reply_choice *c) {
+    json_t *v = openai_take_logprobs(c);
     return v != NULL ? v : json_null();
 }
 
 /* ---- replies ---------------------------------------------------------------------------------------------- */
 
 static json_t *frame(const struct reply *r, json_t *choices) {
-    return json_pack("{s:o, s:s, s:I, s:s, s:o}", "id", json_sprintf("cmpl-%s", r->id), "object",
-                     "text_completion", "created", (json_int_t)r->created, "model",
-                     service_facts(r->service)->name, "choices", choices);
+    return openai_frame(r, "cmpl", "text_completion", choices);
 }
 
 static json_t *choice_json(int index, json_t *text, json_t *logprobs, const char *finish) {
-    return json_pack("{s:i, s:o, s:o, s:s?}", "index", index, "text", text, "logprobs", logprobs,
-                     "finish_reason", finish);
+    return json_pack("{s:i, s:o, s:o, s:s?}", "index", index, "text", text, "logprobs",
+                     logprobs, "finish_reason", finish);
 }
 
 static void completion_event(struct reply *r, int choice, const struct service_event *ev) {
@@ -65,28 +58,23 @@ static void completion_event(struct reply *r, int choice, const struct service_e
     else if (r->stream && ev->kind == EVENT_CONTENT)
         reply_sse(r, NULL,
                   frame(r, json_pack("[o]", choice_json(choice, bytes_json(ev->text, ev->len),
-                                                        take_logprobs(c), NULL))));
+                                                        logprobs_json(c), NULL))));
     else if (r->stream && ev->kind == EVENT_DONE)
-        reply_sse(r, NULL,
-                  frame(r, json_pack("[o]", choice_json(choice, json_string(""), take_logprobs(c),
-                                                        openai_finish(ev->finish)))));
+        reply_sse(
+            r, NULL,
+            frame(r, json_pack("[o]", choice_json(choice, json_string(""), logprobs_json(c),
+                                                  openai_finish(ev->finish)))));
 }
 
 static void completion_end(struct reply *r) {
-    const struct completion_state *state = r->state;
-    if (state->include_usage) {
-        json_t *last = frame(r, json_array());
-        json_object_set_new(last, "usage", openai_usage(r));
-        reply_sse(r, NULL, last);
-    }
-    reply_raw(r, "data: [DONE]\n\n");
+    openai_stream_end(r, frame(r, json_array()));
 }
 
 static json_t *completion_whole(struct reply *r) {
     json_t *choices = json_array();
     for (int i = 0; i < r->n_parts * r->n_each; i++) {
         struct reply_choice *c = &r->choices[i];
-        json_array_append_new(choices, choice_json(i, buf_json(&c->content), take_logprobs(c),
+        json_array_append_new(choices, choice_json(i, buf_json(&c->content), logprobs_json(c),
                                                    openai_finish(c->finish)));
     }
     json_t *v = frame(r, choices);
@@ -134,41 +122,37 @@ static void read_request(struct params *p, const struct service *s, struct servi
     refuse_the_rest(p, r->n_choices);
 }
 
-static void answer(struct service *s, struct http_request *http, const struct service_request *r,
-                   const struct prompts *prompts, bool stream, bool include_usage) {
+static void answer(struct service *s, struct http_request *http,
+                   const struct service_request *r, const struct prompts *prompts,
+                   struct openai_stream stream) {
     struct service_request *each = prompts_requests(prompts, r);
     if (each == NULL) {
         reply_error(http, &openai_chat_dialect, ST_NO_MEMORY, "no memory for the prompts", "");
         return;
     }
-    struct reply *reply =
-        reply_open(s, http, &openai_completion_dialect, (int)prompts->n, r->n_choices, stream,
-                   sizeof(struct completion_state));
+    struct reply *reply = reply_open(s, http, &openai_completion_dialect, (int)prompts->n,
+                                     r->n_choices, stream.on, sizeof stream);
     if (reply != NULL) {
-        *(struct completion_state *)reply->state = (struct completion_state){include_usage};
+        *(struct openai_stream *)reply->state = stream;
         reply_submit(reply, each);
     }
     mem_free(each);
 }
 
-void openai_completions(struct service *s, struct http_request *http) {
-    struct params p;
+static void completions(struct service *s, struct http_request *http, struct params *p) {
     struct service_request r;
     struct request_memory m = {0};
     struct prompts prompts = {0};
-    bool stream = false, include_usage = false;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len)) {
-        read_request(&p, s, &r, &m);
-        openai_param_stream(&p, &stream, &include_usage);
-        param_prompts(&p, "prompt", PROMPTS_MAX, &prompts);
-    }
-    if (p.st == ST_OK)
-        answer(s, http, &r, &prompts, stream, include_usage);
-    else
-        openai_refuse(http, &p);
+    struct openai_stream stream = {0};
+    read_request(p, s, &r, &m);
+    openai_param_stream(p, &stream);
+    param_prompts(p, "prompt", PROMPTS_MAX, &prompts);
+    if (p->st == ST_OK)
+        answer(s, http, &r, &prompts, stream);
     prompts_deinit(&prompts);
     request_memory_deinit(&m);
-    params_deinit(&p);
+}
+
+void openai_completions(struct service *s, struct http_request *http) {
+    openai_handle(s, http, completions);
 }

@@ -71,15 +71,16 @@ static void read_request(struct params *p, const struct service *s, struct servi
                     service_facts(s)->n_embd);
 }
 
-static void answer(struct service *s, struct http_request *http, const struct service_request *r,
-                   const struct prompts *inputs, bool base64) {
+static void answer(struct service *s, struct http_request *http,
+                   const struct service_request *r, const struct prompts *inputs, bool base64) {
     struct service_request *each = prompts_requests(inputs, r);
     if (each == NULL) {
-        reply_error(http, &openai_embedding_dialect, ST_NO_MEMORY, "no memory for the input", "");
+        reply_error(http, &openai_embedding_dialect, ST_NO_MEMORY, "no memory for the input",
+                    "");
         return;
     }
-    struct reply *reply = reply_open(s, http, &openai_embedding_dialect, (int)inputs->n, 1, false,
-                                     sizeof(struct embedding_state));
+    struct reply *reply = reply_open(s, http, &openai_embedding_dialect, (int)inputs->n, 1,
+                                     false, sizeof(struct embedding_state));
     if (reply != NULL) {
         *(struct embedding_state *)reply->state = (struct embedding_state){base64};
         reply_submit(reply, each);
@@ -87,21 +88,17 @@ static void answer(struct service *s, struct http_request *http, const struct se
     mem_free(each);
 }
 
-void openai_embeddings(struct service *s, struct http_request *http) {
-    struct params p;
+static void embeddings(struct service *s, struct http_request *http, struct params *p) {
     struct service_request r;
     struct prompts inputs = {0};
     bool base64 = false;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len)) {
-        read_request(&p, s, &r, &base64);
-        param_prompts(&p, "input", INPUTS_MAX, &inputs);
-    }
-    if (p.st == ST_OK)
+    read_request(p, s, &r, &base64);
+    param_prompts(p, "input", INPUTS_MAX, &inputs);
+    if (p->st == ST_OK)
         answer(s, http, &r, &inputs, base64);
-    else
-        openai_refuse(http, &p);
     prompts_deinit(&inputs);
-    params_deinit(&p);
+}
+
+void openai_embeddings(struct service *s, struct http_request *http) {
+    openai_handle(s, http, embeddings);
 }

@@ -150,9 +150,18 @@ static json_t *unit_vector(const float *v, size_t n) {
 }
 
 static void keep(struct reply_choice *c, const struct service_event *ev) {
+    if (ev->token != NULL) { /* figures for who reports before the end */
+        c->done.n_prompt = ev->token->n_prompt;
+        c->done.n_cached = ev->token->n_cached;
+        c->done.n_generated = ev->token->n_generated;
+    }
     switch (ev->kind) {
     case EVENT_CONTENT: buf_add(&c->content, ev->text, ev->len); break;
-    case EVENT_REASONING: buf_add(&c->reasoning, ev->text, ev->len); break;
+    case EVENT_REASONING:
+        buf_add(&c->reasoning, ev->text, ev->len);
+        if (ev->token != NULL)
+            c->n_reasoning = ev->token->n_generated;
+        break;
     case EVENT_CALL_BEGIN: keep_call(c, ev); break;
     case EVENT_ARGUMENTS:
         if (c->n_calls > 0)
@@ -263,6 +272,8 @@ static void reply_free(void *user) {
         choice_deinit(&r->choices[i]);
     for (int i = 0; r->parts != NULL && i < r->n_parts; i++)
         generation_release(r->parts[i].g);
+    if (r->state != NULL && r->dialect->state_deinit != NULL)
+        r->dialect->state_deinit(r->state);
     pthread_mutex_destroy(&r->lock);
     mem_free(r->choices);
     mem_free(r->parts);
@@ -347,6 +358,7 @@ struct reply_usage reply_usage(const struct reply *r) {
     for (int i = 0; i < r->n_parts * r->n_each; i++) {
         const struct engine_done *d = &r->choices[i].done;
         u.n_generated += d->n_generated;
+        u.n_reasoning += r->choices[i].n_reasoning;
         if (i % r->n_each == 0) {
             u.n_prompt += d->n_prompt;
             u.n_cached += d->n_cached;

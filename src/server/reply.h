@@ -33,6 +33,7 @@ struct reply_choice {
     struct buf content, reasoning;
     struct reply_call *calls;
     size_t n_calls;
+    size_t n_reasoning; /* tokens up to the last of the reasoning */
     json_t *logprobs; /* the dialect's */
     json_t *vector;   /* of an embedding, an array */
     enum service_finish finish;
@@ -52,6 +53,8 @@ struct dialect {
     void (*stream_error)(struct reply *r, enum status st, const char *sentence);
     /* Not streamed: the body, a new reference. */
     json_t *(*whole)(struct reply *r);
+    /* What the state owns; NULL: nothing. The state itself is the reply's. */
+    void (*state_deinit)(void *state);
     /* An error's body, a new reference. field: of the request, may be "". */
     json_t *(*error)(int http_status, const char *sentence, const char *field);
 };
@@ -85,7 +88,7 @@ void reply_submit(struct reply *r, struct service_request *requests);
 
 /* The sum over all prompts; generated over all choices. */
 struct reply_usage {
-    size_t n_prompt, n_cached, n_generated;
+    size_t n_prompt, n_cached, n_generated, n_reasoning;
 };
 struct reply_usage reply_usage(const struct reply *r);
 

@@ -28,14 +28,15 @@ static bool one_bias(struct params *p, const char *key, const json_t *value,
     if (end == key || *end != '\0' || id < 0 || id > INT32_MAX)
         return params_fail(p, "logit_bias", "logit_bias: \"%.40s\" is no token id", key);
     if (!json_is_number(value) || bias < -100 || bias > 100)
-        return params_fail(p, "logit_bias",
-                           "logit_bias: the bias of token %ld must be a number from -100 to 100",
-                           id);
+        return params_fail(
+            p, "logit_bias",
+            "logit_bias: the bias of token %ld must be a number from -100 to 100", id);
     *out = (struct engine_bias){(int32_t)id, (float)bias};
     return true;
 }
 
-static void param_biases(struct params *p, struct service_request *r, struct request_memory *m) {
+static void param_biases(struct params *p, struct service_request *r,
+                         struct request_memory *m) {
     const json_t *object = NULL, *value;
     const char *key;
     size_t n = 0;
@@ -47,9 +48,8 @@ static void param_biases(struct params *p, struct service_request *r, struct req
         params_fail(p, "logit_bias", "no memory for logit_bias");
         return;
     }
-    json_object_foreach ((json_t *)object, key, value)
-        if (!one_bias(p, key, value, &m->biases[n++]))
-            return;
+    json_object_foreach((json_t *)object, key,
+                        value) if (!one_bias(p, key, value, &m->biases[n++])) return;
     r->sampling.biases = m->biases;
     r->sampling.n_biases = n;
 }
@@ -99,10 +99,13 @@ bool tools_check(struct params *p, const json_t *tools) {
     return true;
 }
 
-static void param_tool_choice(struct params *p, struct service_request *r) {
+void param_tool_choice(struct params *p, struct service_request *r) {
+    bool parallel = true;
     const json_t *v = json_object_get(p->body, "tool_choice");
     const char *word = json_string_value(v);
     const json_t *function = json_object_get(v, "function");
+    param_bool(p, "parallel_tool_calls", &parallel);
+    r->one_call = !parallel;
     if (v == NULL || json_is_null(v))
         return;
     if (json_is_object(v)) {
@@ -120,27 +123,18 @@ static void param_tool_choice(struct params *p, struct service_request *r) {
                     "tool_choice must be \"none\", \"auto\", \"required\" or an object that "
                     "names a function");
     }
-}
-
-void param_tools(struct params *p, struct service_request *r) {
-    bool parallel = true;
-    param_array(p, "tools", &r->tools);
-    tools_check(p, r->tools);
-    param_tool_choice(p, r);
-    param_bool(p, "parallel_tool_calls", &parallel);
-    r->one_call = !parallel;
     if (r->tool_choice == TOOLS_REQUIRED && json_array_size(r->tools) == 0)
         params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
 }
 
-void param_form(struct params *p, struct service_request *r) {
-    const json_t *format = NULL;
-    param_object(p, "response_format", &format);
-    param_text(p, "grammar", &r->gbnf);
-    if (r->gbnf != NULL)
-        r->form = FORM_GBNF;
-    if (format == NULL)
-        return;
+void param_tools(struct params *p, struct service_request *r) {
+    param_array(p, "tools", &r->tools);
+    tools_check(p, r->tools);
+    param_tool_choice(p, r);
+}
+
+void form_read(struct params *p, const char *field, const json_t *format,
+               struct service_request *r) {
     const char *type = json_string_value(json_object_get(format, "type"));
     const json_t *wrapped = json_object_get(format, "json_schema");
     const json_t *schema = json_object_get(wrapped != NULL ? wrapped : format, "schema");
@@ -151,11 +145,21 @@ void param_form(struct params *p, struct service_request *r) {
         r->form = FORM_SCHEMA;
         r->schema = schema;
         if (schema == NULL)
-            params_fail(p, "response_format", "response_format.json_schema.schema is missing");
+            params_fail(p, field, "%s of type json_schema: the schema is missing", field);
     } else if (type == NULL || !str_eq(type, "text")) {
-        params_fail(p, "response_format",
-                    "response_format.type must be \"text\", \"json_object\" or \"json_schema\"");
+        params_fail(p, field, "%s.type must be \"text\", \"json_object\" or \"json_schema\"",
+                    field);
     }
+}
+
+void param_form(struct params *p, struct service_request *r) {
+    const json_t *format = NULL;
+    param_object(p, "response_format", &format);
+    param_text(p, "grammar", &r->gbnf);
+    if (r->gbnf != NULL)
+        r->form = FORM_GBNF;
+    if (format != NULL)
+        form_read(p, "response_format", format, r);
 }
 
 void param_model(struct params *p, const struct service *s) {

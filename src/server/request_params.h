@@ -20,10 +20,14 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
 /* stop, under the dialect's name. */
 void param_stops(struct params *p, const char *field, struct service_request *r,
                  struct request_memory *m);
-/* OpenAI's tools, tool_choice, parallel_tool_calls. */
+/* OpenAI's tools, tool_choice, parallel_tool_calls; the latter two for tools that r has already. */
 void param_tools(struct params *p, struct service_request *r);
+void param_tool_choice(struct params *p, struct service_request *r);
 /* OpenAI's response_format, and GBNF as `grammar`. */
 void param_form(struct params *p, struct service_request *r);
+/* A format of OpenAI's (an object with type, and schema or json_schema.schema). */
+void form_read(struct params *p, const char *field, const json_t *format,
+               struct service_request *r);
 /* model: ours, or a defect of ST_NOT_FOUND. */
 void param_model(struct params *p, const struct service *s);
 /* tools and the names in them; tools may be NULL. */

@@ -19,11 +19,14 @@
 
 #define WATCH_MS 100
 #define REOPEN_MS 1000 /* between two tries */
+#define MEMO_TEXTS 4096
+#define MEMO_BYTES ((size_t)64 << 20)
 
 struct service {
     struct service_config cfg;
     struct service_facts facts;
     char *name, *path, *template_source, *architecture, *type;
+    struct memo *memo;
     pthread_rwlock_t lock;
     struct model *open; /* NULL: being opened again, or stopped */
     char why[512];      /* while it is NULL */
@@ -183,6 +186,7 @@ static enum status describe(struct service *s, struct err *err) {
 }
 
 static enum status open_parts(struct service *s, struct err *err) {
+    TRY(memo_open(&s->memo, MEMO_TEXTS, MEMO_BYTES, err));
     TRY(model_open(&s->open, &s->cfg.engine, err));
     /* Progress is for the first opening, while somebody looks. */
     s->cfg.engine.model.progress = NULL;
@@ -224,6 +228,7 @@ void service_close(struct service *s) {
         return;
     service_stop(s);
     pthread_rwlock_destroy(&s->lock);
+    memo_close(s->memo);
     mem_free(s->name);
     mem_free(s->path);
     mem_free(s->template_source);
@@ -262,6 +267,10 @@ void service_stats(struct service *s, struct engine_stats *out) {
     out->healthy = false;
     out->running = out->queued = out->batch = 0;
     snprintf(out->why, sizeof out->why, "%s", err.text);
+}
+
+struct memo *service_memo(struct service *s) {
+    return s->memo;
 }
 
 /* ---- text ---------------------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "engine/engine.h"
+#include "server/memo.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -48,6 +49,9 @@ const struct service_facts *service_facts(const struct service *s);
 bool service_is_model(const struct service *s, const char *name);
 
 void service_stats(struct service *s, struct engine_stats *out);
+
+/* What dialects keep between requests. */
+struct memo *service_memo(struct service *s);
 
 enum service_tools { TOOLS_AUTO, TOOLS_NONE, TOOLS_REQUIRED };
 enum service_form { FORM_TEXT, FORM_JSON, FORM_SCHEMA, FORM_GBNF };
@@ -107,7 +111,7 @@ struct service_event {
     size_t len;
     size_t call;    /* the number of the call, from 0 */
     const char *id; /* EVENT_CALL_BEGIN */
-    const struct engine_token *token;
+    const struct engine_token *token; /* with whose text this came; NULL: at the end */
     const struct generation *generation;
     const float *vector; /* [n_embd] */
     size_t n_embd;

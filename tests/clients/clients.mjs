@@ -3,12 +3,15 @@ import assert from "node:assert/strict";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
 import { Ollama } from "ollama";
+import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
+import { APICallError, embedMany, generateObject, generateText, jsonSchema, streamText, tool } from "ai";
 
 const [url, model] = process.argv.slice(2);
 const messages = [{ role: "user", content: "What is a bit bucket?" }];
 const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "none", maxRetries: 0 });
 const anthropic = new Anthropic({ baseURL: url, apiKey: "none", maxRetries: 0 });
 const ollama = new Ollama({ host: url });
+const provider = createOpenAICompatible({ name: "lockstep", baseURL: `${url}/v1`, supportsStructuredOutputs: true });
 const schema = { type: "object", properties: { unit: { enum: ["C", "F"] } }, required: ["unit"] };
 const units = ["C", "F"];
 let failures = 0;
@@ -21,6 +24,13 @@ async function check(name, run) {
     failures++;
     console.log(`FAILED ${name}: ${e.stack}`);
   }
+}
+
+/* What a client gave up is soon no longer computed. */
+async function becomesIdle() {
+  const running = async () => (await (await fetch(`${url}/health`)).json()).running;
+  for (let i = 0; i < 100 && (await running()) > 0; i++) await new Promise((r) => setTimeout(r, 100));
+  assert.equal(await running(), 0);
 }
 
 const plain = { model, messages, max_tokens: 12, temperature: 0 };
@@ -58,10 +68,93 @@ await check("openai: embeddings, list, errors", async () => {
 await check("openai: abort in mid-stream", async () => {
   const stream = await openai.chat.completions.create({ model, messages, stream: true, ignore_eos: true });
   for await (const _ of stream) break;
-  for (let i = 0; i < 30 && (await (await fetch(`${url}/health`)).json()).running > 0; i++)
-    await new Promise((r) => setTimeout(r, 100));
-  assert.equal((await (await fetch(`${url}/health`)).json()).running, 0);
+  await becomesIdle();
 });
+await check("openai: completions with logprobs", async () => {
+  const r = await openai.completions.create({ model, prompt: "A bit", max_tokens: 4, logprobs: 2, temperature: 0 });
+  assert.equal(r.choices[0].logprobs.tokens.length, 4);
+  assert.equal(r.choices[0].logprobs.tokens.join(""), r.choices[0].text);
+});
+
+/* ---- the Responses API ---- */
+const asked = { model, input: messages[0].content, max_output_tokens: 12, temperature: 0 };
+await check("responses: whole, remembered, gone on from, forgotten", async () => {
+  const first = await openai.responses.create({ ...asked, metadata: { a: "b" } });
+  assert.equal(first.output_text, text);
+  assert.equal(first.status, "incomplete");
+  assert.equal(first.incomplete_details.reason, "max_output_tokens");
+  assert.equal(first.usage.output_tokens, 12);
+  assert.equal(first.metadata.a, "b");
+  const second = await openai.responses.create({ ...asked, input: "Why?", previous_response_id: first.id });
+  const told = [...messages, { role: "assistant", content: text }, { role: "user", content: "Why?" }];
+  const chat = await openai.chat.completions.create({ ...plain, messages: told });
+  assert.equal(second.output_text, chat.choices[0].message.content);
+  assert.equal(second.usage.input_tokens, chat.usage.prompt_tokens);
+  assert.equal((await openai.responses.retrieve(first.id)).output_text, text);
+  await openai.responses.delete(first.id);
+  await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(openai.responses.create({ ...asked, previous_response_id: first.id }), OpenAI.BadRequestError);
+  const unstored = await openai.responses.create({ ...asked, store: false });
+  await assert.rejects(openai.responses.retrieve(unstored.id), OpenAI.NotFoundError);
+});
+await check("responses: streamed", async () => {
+  const kinds = [];
+  let streamed = "", number = 0, final;
+  for await (const e of await openai.responses.create({ ...asked, stream: true })) {
+    assert.equal(e.sequence_number, number++);
+    if (kinds.at(-1) !== e.type) kinds.push(e.type);
+    if (e.type === "response.output_text.delta") streamed += e.delta;
+    final = e.response;
+  }
+  assert.deepEqual(kinds, [
+    "response.created", "response.in_progress", "response.output_item.added", "response.content_part.added",
+    "response.output_text.delta", "response.output_text.done", "response.content_part.done",
+    "response.output_item.done", "response.incomplete"]);
+  assert.equal(streamed, text);
+  const helper = await openai.responses.stream(asked).finalResponse();
+  assert.equal(helper.output_text, text);
+  assert.equal(final.output[0].content[0].text, text);
+  assert.deepEqual(helper.usage.output_tokens, final.usage.output_tokens);
+});
+await check("responses: instructions, items, logprobs", async () => {
+  const input = [{ role: "developer", content: "Be brief." },
+    { role: "user", content: [{ type: "input_text", text: "What is" }, { type: "input_text", text: " a bit bucket?" }] }];
+  const r = await openai.responses.create({ ...asked, input, instructions: "You know machines.",
+    include: ["message.output_text.logprobs"], top_logprobs: 2 });
+  const system = { role: "system", content: "You know machines.\n\nBe brief." };
+  const chat = await openai.chat.completions.create({ ...plain, messages: [system, ...messages] });
+  assert.equal(r.output_text, chat.choices[0].message.content);
+  assert.equal(r.output[0].content[0].logprobs.length, 12);
+  assert.equal(r.output[0].content[0].logprobs[0].top_logprobs.length, 2);
+});
+await check("responses: tools round trip", async () => {
+  const tools = [{ type: "function", name: "look", parameters: schema, strict: true }];
+  const turn = { model, input: messages, tools, tool_choice: "required", parallel_tool_calls: false };
+  const r = await openai.responses.stream(turn).finalResponse();
+  const call = r.output[0];
+  assert.equal(r.status, "completed");
+  assert.equal(call.type, "function_call");
+  assert.ok(units.includes(JSON.parse(call.arguments).unit));
+  const result = { type: "function_call_output", call_id: call.call_id, output: "20" };
+  const byId = await openai.responses.create({ ...asked, input: [result], tools, previous_response_id: r.id });
+  const byItems = await openai.responses.create({ ...asked, input: [...messages, call, result], tools });
+  assert.equal(byId.output_text, byItems.output_text);
+  assert.ok(byId.usage.input_tokens > r.usage.input_tokens);
+});
+await check("responses: json_schema, errors, abort", async () => {
+  const format = { type: "json_schema", name: "x", schema };
+  const r = await openai.responses.create({ model, input: messages, text: { format } });
+  assert.ok(units.includes(JSON.parse(r.output_text).unit));
+  await assert.rejects(openai.responses.create({ ...asked, model: "other" }), OpenAI.NotFoundError);
+  for (const bad of [{ input: 3 }, { input: [] }, { input: [{ type: "computer_call" }] }, { background: true },
+    { tools: [{ type: "web_search" }] }, { text: { format: { type: "xml" } } }])
+    await assert.rejects(openai.responses.create({ ...asked, ...bad }), OpenAI.BadRequestError);
+  const stream = await openai.responses.create({ model, input: messages, stream: true, ignore_eos: true });
+  for await (const e of stream) if (e.type === "response.output_text.delta") break;
+  await becomesIdle();
+});
+
+/* ---- Anthropic ---- */
 await check("anthropic: messages, streamed, tokens, errors", async () => {
   assert.equal((await anthropic.messages.create(plain)).content[0].text, text);
   assert.equal(await anthropic.messages.stream(plain).finalText(), text);
@@ -77,6 +170,24 @@ await check("anthropic: tools", async () => {
   assert.equal(m.stop_reason, "tool_use");
   assert.ok(units.includes(m.content.at(-1).input.unit));
 });
+await check("anthropic: tool results, abort in mid-stream", async () => {
+  const tools = [{ name: "look", input_schema: schema }];
+  const told = [...messages, { role: "assistant", content: [{ type: "tool_use", id: "a", name: "look", input: { unit: "C" } }] },
+    { role: "user", content: [{ type: "tool_result", tool_use_id: "a", content: "20" }] }];
+  const m = await anthropic.messages.create({ ...plain, messages: told, tools });
+  assert.equal(m.usage.output_tokens, 12);
+  const stream = anthropic.messages.stream({ model, messages, max_tokens: 100000, ignore_eos: true });
+  let usage;
+  for await (const e of stream) {
+    if (e.type === "message_start") usage = e.message.usage;
+    if (e.type === "content_block_delta") break;
+  }
+  const { input_tokens } = await anthropic.messages.countTokens({ model, messages });
+  assert.equal(usage.input_tokens + usage.cache_read_input_tokens, input_tokens);
+  await becomesIdle();
+});
+
+/* ---- Ollama ---- */
 await check("ollama: chat, generate, format, list, show, embed, errors", async () => {
   const options = { num_predict: 12, temperature: 0 };
   assert.equal((await ollama.chat({ model, messages, options })).message.content, text);
@@ -90,5 +201,56 @@ await check("ollama: chat, generate, format, list, show, embed, errors", async (
   assert.ok((await ollama.show({ model })).capabilities.includes("completion"));
   assert.equal((await ollama.embed({ model, input: ["a", "b"] })).embeddings.length, 2);
   await assert.rejects(ollama.chat({ model: "other", messages }), /does not exist/);
+});
+await check("ollama: tool results, abort in mid-stream", async () => {
+  const tools = [{ type: "function", function: { name: "look", description: "", parameters: schema } }];
+  const told = [...messages, { role: "assistant", content: "", tool_calls: [{ function: { name: "look", arguments: { unit: "C" } } }] },
+    { role: "tool", tool_name: "look", content: "20" }];
+  const r = await ollama.chat({ model, messages: told, tools, options: { num_predict: 5 } });
+  assert.equal(r.message.role, "assistant");
+  const stream = await ollama.chat({ model, messages, stream: true, options: { num_predict: -1, ignore_eos: true } });
+  await assert.rejects(async () => {
+    for await (const _ of stream) stream.abort();
+  }, { name: "AbortError" });
+  await becomesIdle();
+});
+
+/* ---- the AI SDK, which OpenCode and many others are made with ---- */
+const chatModel = provider(model);
+const settings = { model: chatModel, messages, maxOutputTokens: 12, temperature: 0, maxRetries: 0 };
+await check("ai-sdk: text, streamed, usage", async () => {
+  const whole = await generateText(settings);
+  assert.equal(whole.text, text);
+  assert.equal(whole.usage.outputTokens, 12);
+  assert.equal(whole.finishReason, "length");
+  const stream = streamText(settings);
+  let streamed = "";
+  for await (const piece of stream.textStream) streamed += piece;
+  assert.equal(streamed, text);
+});
+await check("ai-sdk: tools round trip", async () => {
+  const seen = [];
+  const look = tool({ inputSchema: jsonSchema(schema), execute: async ({ unit }) => seen.push(unit) && "20" });
+  const r = await generateText({ ...settings, maxOutputTokens: 100, tools: { look }, toolChoice: "required",
+    stopWhen: ({ steps }) => steps.length === 2 });
+  assert.ok(seen.length >= 2 && seen.every((unit) => units.includes(unit)));
+  assert.equal(r.steps[0].finishReason, "tool-calls");
+  const stream = streamText({ ...settings, maxOutputTokens: 100, tools: { look }, toolChoice: "required" });
+  assert.equal((await stream.toolCalls)[0].toolName, "look");
+});
+await check("ai-sdk: json_schema, embeddings, errors, abort in mid-stream", async () => {
+  const { object } = await generateObject({ ...settings, maxOutputTokens: 100, schema: jsonSchema(schema) });
+  assert.ok(units.includes(object.unit));
+  const { embeddings } = await embedMany({ model: provider.textEmbeddingModel(model), values: ["a", "b"] });
+  assert.equal(embeddings.length, 2);
+  await assert.rejects(generateText({ ...settings, model: provider("other") }), APICallError);
+  const abort = new AbortController();
+  const stream = streamText({ model: chatModel, messages, maxRetries: 0, abortSignal: abort.signal,
+    providerOptions: { lockstep: { ignore_eos: true } } });
+  for await (const _ of stream.textStream) {
+    abort.abort();
+    break;
+  }
+  await becomesIdle();
 });
 process.exit(failures > 0 ? 1 : 0);
