@@ -47,7 +47,7 @@ grep -q -- --ranks "$work/out" || fail "help run does not name --ranks"
 timeout 5 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
 refuse 2 "unknown command 'rum'" rum
-refuse 2 "unknown option --rank \(did you mean --ranks\?\)" run "$model" --rank 2
+refuse 2 "unknown option --rnks \(did you mean --ranks\?\)" run "$model" --rnks 2
 refuse 2 "unknown option --xyzzy" run "$model" --xyzzy
 refuse 2 "unknown option -Z" eval "$model" -Z
 refuse 2 "MODEL is missing" run

@@ -17,8 +17,8 @@ static const char *get(const char *name) {
     return NULL;
 }
 
-static struct launch launched(const char *const *env) {
-    struct launch l;
+static struct launch_place launched(const char *const *env) {
+    struct launch_place l;
     struct err err;
     environment = env;
     assert_int_equal(launch_from_env(&l, get, 7000, &err), ST_OK);
@@ -39,6 +39,12 @@ static void launchers_tell_rank_and_place(void **state) {
          1,
          4,
          "10.0.0.9:29500"},
+        {{"RANK", "0", "WORLD_SIZE", "2", "MASTER_ADDR", "::1", "MASTER_PORT", "29500",
+          "TORCHELASTIC_USE_AGENT_STORE", "True", NULL},
+         "torchrun",
+         0,
+         2,
+         "[::1]:29501"}, /* its own port is taken by torchrun */
         {{"OMPI_COMM_WORLD_RANK", "2", "OMPI_COMM_WORLD_SIZE", "3", NULL},
          "Open MPI",
          2,
@@ -58,7 +64,7 @@ static void launchers_tell_rank_and_place(void **state) {
          "alpha:7000"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct launch l = launched(cases[i].env);
+        struct launch_place l = launched(cases[i].env);
         assert_true(cases[i].by == NULL ? l.by == NULL : str_eq(l.by, cases[i].by));
         assert_int_equal(l.rank, cases[i].rank);
         assert_int_equal(l.n_ranks, cases[i].n_ranks);
@@ -74,7 +80,7 @@ static void nonsense_is_refused(void **state) {
         {"PMI_RANK", "0", "PMI_SIZE", "1000000", NULL},
         {"SLURM_PROCID", "0", "SLURM_NTASKS", "2", "SLURM_STEP_NODELIST", "gpu[", NULL},
     };
-    struct launch l;
+    struct launch_place l;
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         environment = bad[i];
@@ -84,7 +90,7 @@ static void nonsense_is_refused(void **state) {
 
 static void host_files(void **state) {
     (void)state;
-    struct launch l;
+    struct launch_place l;
     struct err err;
     const char *text = "# two machines\n alpha:7100 # first\n\nbeta\n";
     assert_int_equal(launch_from_hosts(&l, text, 1, 7000, &err), ST_OK);

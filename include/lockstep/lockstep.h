@@ -69,7 +69,7 @@ struct lockstep_options {
     double split[LOCKSTEP_MAX_RANKS];
     /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto. */
     const char *parallel;
-    const char *link; /* "auto", "shm", "tcp". NULL: auto */
+    const char *link; /* "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
      * chosen), "whole" (some experts each), "auto". NULL: auto. Never changes the bits. */
     const char *experts;
@@ -81,6 +81,24 @@ struct lockstep_options {
      * loss, reorder, corrupt, stall, dead: docs/fabric.md). NULL: the links as they are. */
     const char *emulate_link;
     int silence_ms;   /* a rank silent for this long is lost; 0: 3000 */
+
+    /* ---- several machines; all NULL and 0: every rank is started on this one ----------------
+     *
+     * hosts: "a,b,c", a rank on each (a name may come again). This process is on the first, and
+     * starts the others over ssh ($LOCKSTEP_SSH names another program): the same lockstep and
+     * the same model file must lie there at the same paths. "a:7000": the port of the first. */
+    const char *hosts;
+    /* Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port" at
+     * which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
+     * lockstep_open(), the others lockstep_follow(). */
+    const char *rendezvous;
+    int rank;
+    const char *secret;
+    int n_local; /* ranks on this machine, which share its cores; 0: one */
+    /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]. NULL: the first
+     * device with an active port. */
+    const char *rdma_matrix;
+
     /* Loading progress, 0 to 1, called from the opening thread; may be NULL. */
     void (*progress)(void *user, double fraction);
     void *progress_user;
@@ -90,6 +108,13 @@ void lockstep_options_init(struct lockstep_options *opt);
 enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_options *opt,
                                    struct lockstep_error *err);
 void lockstep_close(struct lockstep *ls); /* NULL is fine */
+
+/* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes, and
+ * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost. Of opt only rendezvous, rank, n_ranks,
+ * secret, link, emulate_link, silence_ms, rdma_matrix, n_local, n_threads and model_path (its own
+ * copy of the file; NULL: rank 0's path) count: the rest is as rank 0 says. */
+enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
+                                     struct lockstep_error *err);
 
 struct lockstep_model_info {
     const char *architecture; /* "llama" */
@@ -120,7 +145,7 @@ struct lockstep_rank_info {
     uint64_t buffer_bytes;      /* step buffers */
     uint64_t resident_bytes;    /* what the kernel says: the process's memory, mapped files left
                                    out */
-    char link[16];              /* to rank 0: "self", "shm", "tcp" */
+    char link[24];              /* to rank 0: "self", "shm", "emulated tcp" */
     char text[256];             /* the above for people */
 };
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,

@@ -124,10 +124,11 @@ static void wait_for_signal(void) {
         continue;
 }
 
-static void fill(struct server_config *cfg, const struct keys *keys) {
+static int fill(struct server_config *cfg, const struct keys *keys) {
     server_config_init(cfg);
     struct engine_config *e = &cfg->service.engine;
     e->model = session_lockstep_options(0);
+    int status = session_place(&e->model);
     e->kv_memory_bytes = (size_t)kv_memory;
     e->n_running_max = n_parallel;
     e->n_queue_max = n_queue;
@@ -141,6 +142,7 @@ static void fill(struct server_config *cfg, const struct keys *keys) {
     cfg->http.cors_origin = cors;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;
+    return status;
 }
 
 static void say_model(const struct service_facts *f) {
@@ -161,13 +163,15 @@ static int serve(const struct keys *keys) {
     struct server_config cfg;
     struct server *s;
     struct err err;
-    fill(&cfg, keys);
+    int status = fill(&cfg, keys);
+    if (status != CLI_GO_ON)
+        return status;
     enum status st = server_open(&s, &cfg, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     cli_on_interrupt(interrupt, NULL);
     say_model(service_facts(server_service(s)));
-    int status = say_address(s);
+    status = say_address(s);
     if (status == CLI_GO_ON) {
         wait_for_signal();
         if (!session_args.quiet)

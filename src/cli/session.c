@@ -1,13 +1,15 @@
 #include "cli/session.h"
 
 #include "base/util.h"
+#include "fabric/launch.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-struct session_args session_args;
+struct session_args session_args = {.rank = -1};
 
 const struct cli_option session_options[] = {
     CLI_ARG("MODEL", &session_args.model, "GGUF file, or the first part of a split one"),
@@ -20,8 +22,8 @@ const struct cli_option session_options[] = {
     CLI_TEXT(0, "parallel", "HOW", &session_args.parallel,
              "tensor: every rank has a part of every layer;\npipeline: some layers each; "
              "tensor2xpipeline2: both;\nauto (default)"),
-    CLI_TEXT(0, "link", "auto|shm|tcp", &session_args.link,
-             "what carries bytes between ranks (default auto)"),
+    CLI_TEXT(0, "link", "NAME", &session_args.link,
+             "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
                "how a mixture of experts is split: a part of each expert,\nor some whole ones "
                "(default auto: slice); never changes\nthe bits"),
@@ -31,6 +33,21 @@ const struct cli_option session_options[] = {
             "a rank that is silent for so long is lost (default 3000)"),
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, 1024,
             "threads per rank (default: the cores, shared out)"),
+    CLI_HEADING("several machines"),
+    CLI_TEXT(0, "hosts", "A,B,..", &session_args.hosts,
+             "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
+             "@FILE: one host per line"),
+    CLI_TEXT(0, "join", "env|HOST:PORT", &session_args.join,
+             "somebody else starts the ranks, and rank 0 listens\nthere. env: torchrun, srun or "
+             "mpirun say where, how many\nand which one this is"),
+    CLI_INT(0, "rank", "R", &session_args.rank, 0, LOCKSTEP_MAX_RANKS - 1,
+            "which rank this is, with --join, or with --hosts\nwhen somebody else starts the "
+            "ranks"),
+    CLI_TEXT(0, "secret-file", "FILE", &session_args.secret_file,
+             "what keeps strangers out of a group that is joined, the\nsame on all ranks (or "
+             "$LOCKSTEP_SECRET)"),
+    CLI_TEXT(0, "rdma-matrix", "FILE", &session_args.rdma_matrix,
+             "MLX's JSON matrix of RDMA devices between ranks"),
     CLI_HEADING("context"),
     CLI_INT(0, "ctx", "N", &session_args.n_ctx, 1, 1 << 24,
             "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
@@ -109,11 +126,122 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
     return opt;
 }
 
+/* ---- where the ranks are ------------------------------------------------------------------ */
+
+#define TEXT_MAX (1u << 16)
+
+/* A whole file's text; it stays for the rest of the process. */
+static enum status read_text(char **out, const char *path, struct err *err) {
+    FILE *f = fopen(path, "rb");
+    if (f == NULL)
+        return err_set(err, ST_NOT_FOUND, "%s: %s", path, strerror(errno));
+    char *text = calloc(1, TEXT_MAX + 1);
+    size_t n = text != NULL ? fread(text, 1, TEXT_MAX, f) : 0;
+    fclose(f);
+    if (n == 0) {
+        free(text);
+        return err_set(err, ST_BAD_INPUT, "%s: nothing in it", path);
+    }
+    *out = text;
+    return ST_OK;
+}
+
+static enum status find_secret(struct lockstep_options *opt, struct err *err) {
+    char *text;
+    if (session_args.secret_file == NULL) {
+        opt->secret = getenv("LOCKSTEP_SECRET");
+        return opt->secret != NULL && *opt->secret != '\0'
+                   ? ST_OK
+                   : err_set(err, ST_BAD_INPUT,
+                             "ranks that are joined need a secret: --secret-file, or "
+                             "$LOCKSTEP_SECRET, the same for all");
+    }
+    TRY(read_text(&text, session_args.secret_file, err));
+    text[strcspn(text, "\r\n")] = '\0';
+    opt->secret = text;
+    return ST_OK;
+}
+
+static const char *environment(const char *name) {
+    return getenv(name);
+}
+
+#define DEFAULT_PORT 7341
+
+/* Rank, number and rendezvous, wherever they come from. */
+static enum status find_place(struct launch_place *place, const char *hosts, struct err *err) {
+    const struct session_args *a = &session_args;
+    if (hosts != NULL)
+        return launch_from_hosts(place, hosts, a->rank, DEFAULT_PORT, err);
+    TRY(launch_from_env(place, environment, DEFAULT_PORT, err));
+    if (a->rank >= 0 && a->n_ranks > 0) {
+        place->rank = a->rank;
+        place->n_ranks = a->n_ranks;
+    } else if (place->by == NULL) {
+        return err_set(err, ST_BAD_INPUT,
+                       "--join: no launcher has said which rank this is; --rank and --ranks do");
+    }
+    if (!str_eq(a->join, "env"))
+        snprintf(place->rendezvous, sizeof place->rendezvous, "%s", a->join);
+    if (place->rendezvous[0] == '\0')
+        return err_set(err, ST_BAD_INPUT, "%s does not tell where rank 0 is: --join HOST:PORT",
+                       place->by);
+    if (place->rank >= place->n_ranks)
+        return err_set(err, ST_BAD_INPUT, "--rank %d: there are %d ranks", place->rank,
+                       place->n_ranks);
+    return ST_OK;
+}
+
+static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
+    static struct launch_place place;
+    const struct session_args *a = &session_args;
+    char *text = NULL;
+    if (a->rdma_matrix != NULL) {
+        TRY(read_text(&text, a->rdma_matrix, err));
+        opt->rdma_matrix = text;
+    }
+    const char *hosts = a->hosts;
+    if (hosts != NULL && *hosts == '@') {
+        TRY(read_text(&text, hosts + 1, err));
+        hosts = text;
+    }
+    if (hosts != NULL && a->join != NULL)
+        return err_set(err, ST_BAD_INPUT, "either --hosts or --join, not both");
+    if (hosts == NULL && a->join == NULL)
+        return a->rank < 0 ? ST_OK
+                           : err_set(err, ST_BAD_INPUT, "--rank goes with --join or --hosts");
+    if (hosts != NULL && a->rank < 0) {
+        opt->hosts = hosts;
+        return ST_OK;
+    }
+    TRY(find_place(&place, hosts, err));
+    opt->n_ranks = place.n_ranks;
+    opt->rank = place.rank;
+    opt->n_local = place.n_local;
+    opt->rendezvous = place.rendezvous;
+    return place.n_ranks > 1 ? find_secret(opt, err) : ST_OK;
+}
+
+int session_place(struct lockstep_options *opt) {
+    struct lockstep_error why;
+    struct err err;
+    enum status st = place_ranks(opt, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    if (opt->rank == 0)
+        return CLI_GO_ON;
+    enum lockstep_status followed = lockstep_follow(opt, &why);
+    return followed == LOCKSTEP_OK ? 0 : session_fail(followed, &why);
+}
+
 int session_open(struct lockstep **out, int n_ctx_default) {
     const struct session_args *a = &session_args;
     struct lockstep_options opt = session_lockstep_options(n_ctx_default);
     struct lockstep_error err;
     int percent = 0;
+    int status = session_place(&opt);
+    if (status != CLI_GO_ON)
+        return status;
     if (isatty(STDERR_FILENO) && !a->quiet) {
         opt.progress = show_progress;
         opt.progress_user = &percent;

@@ -12,6 +12,8 @@ struct session_args {
     int n_ranks; /* 0: as --split or --parallel say, else 1 */
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
+    const char *hosts, *join, *secret_file, *rdma_matrix;
+    int rank; /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
     bool json, quiet;
 };
@@ -28,7 +30,12 @@ void sampling_defaults(void);
 /* What the options ask of lockstep_open(); n_ctx_default stands for an absent --ctx. */
 struct lockstep_options session_lockstep_options(int n_ctx_default);
 
-/* Opens session_args.model with progress on a terminal. n_ctx_default stands for an absent --ctx
+/* Where the ranks are: completes *opt from --hosts, --join, --rank and the launcher's environment.
+ * CLI_GO_ON: this process leads (rank 0). Otherwise the exit status: of the error (said), or of a
+ * rank that somebody else leads, whose whole life this call is. */
+int session_place(struct lockstep_options *opt);
+
+/* session_place(), then opens session_args.model with progress on a terminal. n_ctx_default stands for an absent --ctx
  * (0: the library's choice). CLI_GO_ON, or the exit status (the sentence is said). From here on
  * Ctrl-C cancels what runs. */
 int session_open(struct lockstep **out, int n_ctx_default);

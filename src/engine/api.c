@@ -100,6 +100,12 @@ enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_
     return LOCKSTEP_OK;
 }
 
+enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
+                                     struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    return done(instance_follow(opt, err));
+}
+
 void lockstep_close(struct lockstep *ls) {
     if (ls == NULL)
         return;

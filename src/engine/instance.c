@@ -4,40 +4,60 @@
 #include "base/mem.h"
 #include "base/util.h"
 
-#include <arpa/inet.h>
+#include "fabric/net.h"
+
 #include <errno.h>
 #include <limits.h>
-#include <netinet/in.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #define DEFAULT_CTX 4096
 #define DEFAULT_CHUNK 512
 #define DEFAULT_SILENCE_MS 3000
 
-static int online_cores(void) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return (int)MAX(n, 1L);
+static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
+                             struct err *err);
+
+/* How many ranks there are, and how many of them share this machine. */
+static enum status count_ranks(struct job *job, const struct lockstep_options *opt,
+                               struct err *err) {
+    struct launch_place place;
+    job->n_ranks = job->n_local = opt->n_ranks;
+    if (opt->hosts != NULL) {
+        TRY(launch_from_hosts(&place, opt->hosts, 0, 0, err));
+        job->n_ranks = place.n_ranks;
+        job->n_local = place.n_local;
+        if (opt->rendezvous != NULL)
+            return err_set(err, ST_BAD_INPUT, "either hosts or a rendezvous, not both");
+    }
+    if (opt->rendezvous == NULL || opt->n_ranks < 2)
+        return ST_OK;
+    job->n_local = MAX(opt->n_local, 1);
+    job->invites = true;
+    return set_token(job->token, opt->secret, err);
 }
 
 static enum status make_job(struct job *out, const struct lockstep_options *opt, struct err *err) {
-    struct job job = {.n_ranks = opt->n_ranks, .kv_f32 = opt->kv_f32};
+    struct job job = {.kv_f32 = opt->kv_f32};
     if (opt->model_path == NULL)
         return err_set(err, ST_BAD_INPUT, "no model was named");
+    if (opt->rank != 0)
+        return err_set(err, ST_BAD_INPUT, "rank %d does not open a model: it follows rank 0",
+                       opt->rank);
     if (opt->n_split < 0 || opt->n_split > LOCKSTEP_MAX_RANKS || opt->n_threads < 0 ||
         opt->n_ctx < 0 || opt->n_chunk < 0 || opt->silence_ms < 0)
         return err_set(err, ST_BAD_INPUT, "an option of lockstep_open is negative or too large");
-    TRY(plan_parse_parallel(opt->parallel, opt->n_ranks, &job.tp, &job.pp, err));
+    TRY(count_ranks(&job, opt, err));
+    TRY(plan_parse_parallel(opt->parallel, job.n_ranks, &job.tp, &job.pp, err));
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(plan_parse_experts(opt->experts, &job.experts, err));
     job.n_weights = opt->n_split;
     for (int i = 0; i < opt->n_split; i++)
         job.weights[i] = opt->split[i];
-    job.n_threads = opt->n_threads != 0 ? opt->n_threads
-                                        : MAX(1, online_cores() / opt->n_ranks);
+    job.n_threads = opt->n_threads;
+    job_set_threads(&job);
     job.n_ctx = (uint32_t)opt->n_ctx; /* 0 until the file is open */
     job.n_chunk = opt->n_chunk != 0 ? (uint32_t)opt->n_chunk : DEFAULT_CHUNK;
     job.silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS;
@@ -47,8 +67,14 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
                        strerror(errno));
     job.model_path = mem_strdup(real);
     job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
-    if (job.model_path == NULL || (opt->emulate_link != NULL && job.emulate == NULL))
+    job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;
+    job.rendezvous = job.invites ? mem_strdup(opt->rendezvous) : NULL;
+    if (job.model_path == NULL || (opt->emulate_link != NULL && job.emulate == NULL) ||
+        (opt->rdma_matrix != NULL && job.rdma == NULL) ||
+        (job.invites && job.rendezvous == NULL)) {
+        job_deinit(&job);
         return err_set(err, ST_NO_MEMORY, "no memory for a job");
+    }
     *out = job;
     return ST_OK;
 }
@@ -65,48 +91,124 @@ static enum status set_context(struct job *job, const struct hparams *hp, struct
     return ST_OK;
 }
 
-static enum status listen_on_loopback(int *out, char **address, struct err *err) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t len = sizeof a;
-    if (fd < 0 || bind(fd, (struct sockaddr *)&a, sizeof a) != 0 ||
-        listen(fd, PLAN_MAX_RANKS) != 0 || getsockname(fd, (struct sockaddr *)&a, &len) != 0) {
-        enum status st =
-            err_set(err, ST_IO, "cannot listen on the loopback address: %s", strerror(errno));
-        if (fd >= 0)
-            close(fd);
-        return st;
+/* A listening socket that the others reach as *address. */
+static enum status listen_at(int *out, char **address, const char *host_port, struct err *err) {
+    struct net_address at;
+    char text[NET_TEXT_BYTES];
+    int fd = -1;
+    TRY(net_resolve(&at, host_port, true, err));
+    TRY(net_listen(&fd, &at, err));
+    enum status st = net_local(fd, &at, err);
+    if (st == ST_OK) {
+        net_text(&at, text);
+        *address = mem_strdup(text);
+        if (*address == NULL)
+            st = err_set(err, ST_NO_MEMORY, "no memory for an address");
     }
-    char text[32];
-    snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(a.sin_port));
-    *address = mem_strdup(text);
-    if (*address == NULL) {
+    if (st != ST_OK) {
         close(fd);
-        return err_set(err, ST_NO_MEMORY, "no memory for an address");
+        return st;
     }
     *out = fd;
     return ST_OK;
 }
 
+static enum status open_children(struct instance *in, const struct lockstep_options *opt,
+                                 int *listen_fd, struct err *err) {
+    struct job *job = &in->rank.job;
+    struct launch_hosts hosts;
+    struct launch_place place;
+    randombytes_buf(job->token, sizeof job->token);
+    if (opt->hosts != NULL) {
+        TRY(launch_hosts(&hosts, opt->hosts, err));
+        TRY(launch_from_hosts(&place, opt->hosts, 0, 0, err));
+    }
+    TRY(listen_at(listen_fd, &job->rendezvous,
+                  opt->hosts != NULL ? place.rendezvous : "127.0.0.1:0", err));
+    /* Here the cores are shared out already; on another machine nobody knows how many it has. */
+    int threads = opt->hosts != NULL ? opt->n_threads : job->n_threads;
+    enum status st = launch_open(&in->launch, opt->worker_path, job,
+                                 opt->hosts != NULL ? &hosts : NULL, threads, err);
+    if (st != ST_OK)
+        close(*listen_fd);
+    return st;
+}
+
+static bool a_child_has_ended(void *launch) {
+    return launch_any_ended(launch);
+}
+
 static enum status start_ranks(struct instance *in, const struct lockstep_options *opt,
                                struct err *err) {
     struct rank *r = &in->rank;
-    const struct rank_hooks hooks = {opt->progress, opt->progress_user};
+    struct rank_hooks hooks = {.progress = opt->progress, .user = opt->progress_user};
     int listen_fd = -1;
-    if (r->job.n_ranks > 1) {
-        if (sodium_init() < 0)
-            return err_set(err, ST_IO, "libsodium does not start");
-        randombytes_buf(r->job.token, sizeof r->job.token);
-        TRY(listen_on_loopback(&listen_fd, &r->job.rendezvous, err));
-        enum status st = launch_open(&in->launch, opt->worker_path, &r->job, err);
-        if (st != ST_OK) {
-            close(listen_fd);
-            return st;
-        }
+    if (r->job.n_ranks > 1 && sodium_init() < 0)
+        return err_set(err, ST_IO, "libsodium does not start");
+    if (r->job.n_ranks > 1 && opt->rendezvous == NULL) {
+        TRY(open_children(in, opt, &listen_fd, err));
+        hooks.hopeless = a_child_has_ended;
+        hooks.hopeless_user = in->launch;
     }
     TRY(rank_load(r, listen_fd, &hooks, err));
     return in->launch != NULL ? launch_wait_ready(in->launch, err) : ST_OK;
 }
+
+/* ---- a rank that somebody else started ----------------------------------------------------- */
+
+static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
+                             struct err *err) {
+    if (secret == NULL || *secret == '\0')
+        return err_set(err, ST_BAD_INPUT,
+                       "ranks on a network need a secret that all of them are given");
+    if (sodium_init() < 0)
+        return err_set(err, ST_IO, "libsodium does not start");
+    crypto_generichash(token, FABRIC_TOKEN_BYTES, (const uint8_t *)secret, strlen(secret), NULL,
+                       0);
+    return ST_OK;
+}
+
+static enum status join_as_told(struct rank *r, const struct lockstep_options *opt,
+                                struct err *err) {
+    struct job job = {.rank = opt->rank,
+                      .n_ranks = opt->n_ranks,
+                      .n_local = MAX(opt->n_local, 1),
+                      .n_threads = opt->n_threads,
+                      .silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS};
+    char real[PATH_MAX];
+    if (opt->rendezvous == NULL || opt->rank < 1 || opt->rank >= opt->n_ranks)
+        return err_set(err, ST_BAD_INPUT, "rank %d of %d does not follow a rank 0 elsewhere",
+                       opt->rank, opt->n_ranks);
+    if (opt->model_path != NULL && realpath(opt->model_path, real) == NULL)
+        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", opt->model_path,
+                       strerror(errno));
+    TRY(job_parse_link(opt->link, &job.link, err));
+    TRY(set_token(job.token, opt->secret, err));
+    job.model_path = opt->model_path != NULL ? mem_strdup(real) : NULL;
+    job.rendezvous = mem_strdup(opt->rendezvous);
+    job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
+    job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;
+    if (job.rendezvous == NULL || (opt->emulate_link != NULL && job.emulate == NULL) ||
+        (opt->rdma_matrix != NULL && job.rdma == NULL)) {
+        job_deinit(&job);
+        return err_set(err, ST_NO_MEMORY, "no memory for a job");
+    }
+    return rank_join(r, &job, err);
+}
+
+enum status instance_follow(const struct lockstep_options *opt, struct err *err) {
+    static const struct rank_hooks none;
+    struct rank r = {0};
+    enum status st = join_as_told(&r, opt, err);
+    if (st == ST_OK)
+        st = rank_load(&r, -1, &none, err);
+    if (st == ST_OK)
+        st = rank_follow(&r, err);
+    rank_close(&r);
+    return st;
+}
+
+/* ---- what was opened ----------------------------------------------------------------------- */
 
 static void copy_str(char *buf, size_t size, struct gguf_str s) {
     snprintf(buf, size, "%.*s", (int)MIN(s.len, size - 1), s.ptr != NULL ? s.ptr : "");
@@ -189,7 +291,7 @@ void instance_close(struct instance *in) {
 }
 
 enum status instance_explain(struct instance *in, enum status st, struct err *err) {
-    if (st == ST_PEER_LOST)
+    if (st == ST_PEER_LOST || st == ST_TIMEOUT)
         launch_explain(in->launch, in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1, err);
     return st;
 }

@@ -25,6 +25,8 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 /* Starts the workers, loads, fills info. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
+/* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
+enum status instance_follow(const struct lockstep_options *opt, struct err *err);
 /* Ends the workers. An instance of zeros is fine. */
 void instance_close(struct instance *in);
 

@@ -2,27 +2,40 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "fabric/links.h"
 
 #include <jansson.h>
 #include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
 
 void job_deinit(struct job *job) {
     mem_free(job->model_path);
     mem_free(job->rendezvous);
     mem_free(job->emulate);
+    mem_free(job->rdma);
     *job = (struct job){0};
 }
 
+void job_set_threads(struct job *job) {
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    if (job->n_threads == 0)
+        job->n_threads = MAX(1, (int)cores / MAX(job->n_local, 1));
+}
+
 enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err) {
+    char known[128] = "auto";
+    *out = FABRIC_LINK_AUTO;
     if (text == NULL || str_eq(text, "auto"))
-        *out = FABRIC_LINK_AUTO;
-    else if (str_eq(text, "shm"))
-        *out = FABRIC_LINK_SHM;
-    else if (str_eq(text, "tcp"))
-        *out = FABRIC_LINK_TCP;
-    else
-        return err_set(err, ST_BAD_INPUT, "unknown link %s: expected auto, shm or tcp", text);
-    return ST_OK;
+        return ST_OK;
+    for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++) {
+        size_t n = strlen(known);
+        *out = (*ops)->id;
+        if (str_eq(text, (*ops)->name))
+            return ST_OK;
+        snprintf(known + n, sizeof known - n, ", %s", (*ops)->name);
+    }
+    return err_set(err, ST_BAD_INPUT, "unknown link %s: expected %s", text, known);
 }
 
 enum status job_to_json(const struct job *job, char **text, struct err *err) {
@@ -32,13 +45,16 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
     for (int i = 0; i < job->n_weights; i++)
         json_array_append_new(weights, json_real(job->weights[i]));
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, s:i}", "model",
-        job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate", job->emulate, "rank",
+        "{s:s, s:s, s:s, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, "
+        "s:i, s:i}", "model",
+        job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate", job->emulate, "rdma",
+        job->rdma, "rank",
         job->rank,
         "n_ranks", job->n_ranks, "tp", job->tp, "pp", job->pp, "weights", weights, "link",
         (int)job->link, "n_threads", job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk",
         (int)job->n_chunk, "n_runs", (int)job->n_runs, "n_pages", (int)job->n_pages, "kv_f32",
-        job->kv_f32, "experts", (int)job->experts, "silence_ms", job->silence_ms);
+        job->kv_f32, "experts", (int)job->experts, "silence_ms", job->silence_ms, "n_local",
+        job->n_local);
     *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
@@ -47,21 +63,22 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err) {
     json_error_t why;
     json_t *o = json_loadb(text, len, 0, &why), *weights = NULL;
-    const char *model, *rendezvous, *token, *emulate = NULL;
+    const char *model, *rendezvous, *token, *emulate = NULL, *rdma = NULL;
     struct job job = {0};
     int link, n_ctx, n_chunk, n_runs, n_pages, kv_f32, experts;
     size_t token_len = 0;
     enum status st = ST_OK;
     if (o == NULL ||
         json_unpack_ex(o, &why, 0,
-                       "{s:s, s:s, s:s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, "
-                       "s:i}",
-                       "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate, "rank",
+                       "{s:s, s:s, s:s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:b, s:i, "
+                       "s:i, s:i}",
+                       "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate,
+                       "rdma", &rdma, "rank",
                        &job.rank, "n_ranks", &job.n_ranks, "tp", &job.tp, "pp", &job.pp,
                        "weights", &weights, "link", &link, "n_threads", &job.n_threads, "n_ctx",
                        &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages",
                        &n_pages, "kv_f32", &kv_f32, "experts", &experts, "silence_ms",
-                       &job.silence_ms) != 0) {
+                       &job.silence_ms, "n_local", &job.n_local) != 0) {
         st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
         goto done;
     }
@@ -89,7 +106,9 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
     job.model_path = mem_strdup(model);
     job.rendezvous = mem_strdup(rendezvous);
     job.emulate = emulate != NULL ? mem_strdup(emulate) : NULL;
-    if (job.model_path == NULL || job.rendezvous == NULL || (emulate && job.emulate == NULL)) {
+    job.rdma = rdma != NULL ? mem_strdup(rdma) : NULL;
+    if (job.model_path == NULL || job.rendezvous == NULL || (emulate && job.emulate == NULL) ||
+        (rdma && job.rdma == NULL)) {
         st = err_set(err, ST_NO_MEMORY, "no memory for a job");
         job_deinit(&job);
         goto done;

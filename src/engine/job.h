@@ -13,18 +13,21 @@ struct job {
     char *model_path; /* owned */
     char *rendezvous; /* owned; "host:port", NULL for one rank */
     char *emulate;    /* owned; as fabric_config's, NULL: none */
+    char *rdma;       /* owned; MLX's matrix (fabric/launch.h), NULL: none */
     uint8_t token[FABRIC_TOKEN_BYTES];
     int rank, n_ranks, tp, pp;
     int n_weights;
     double weights[PLAN_MAX_RANKS];
     enum fabric_link link;
-    int n_threads;
+    int n_threads; /* 0: this machine's cores shared by n_local (job_set_threads) */
     uint32_t n_ctx, n_chunk; /* final numbers */
     uint32_t n_runs;         /* sequences in a step */
     uint32_t n_pages;        /* of the KV cache */
     bool kv_f32;
     enum experts_mode experts;
     int silence_ms;
+    int n_local;  /* ranks that share this machine's cores */
+    bool invites; /* rank 0: tells the others what to do when they have come (rank.c) */
 };
 
 void job_deinit(struct job *job);
@@ -33,7 +36,10 @@ void job_deinit(struct job *job);
 enum status job_to_json(const struct job *job, char **text, struct err *err);
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err);
 
-/* "auto", "shm", "tcp"; NULL is auto. */
+/* The number of threads where the job leaves it open. */
+void job_set_threads(struct job *job);
+
+/* A link's name or "auto"; NULL is auto. */
 enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err);
 
 #endif

@@ -28,6 +28,7 @@ struct child {
     int rank, fd;
     bool ready, reaped;
     int status;
+    const char *host; /* where ssh runs it; NULL: here */
     char report[REPORT_MAX]; /* what it has said so far: "ready\n" or "error: ...\n" */
     size_t n_report;
 };
@@ -35,6 +36,7 @@ struct child {
 struct launch {
     int n;
     struct child *children;
+    struct launch_hosts hosts; /* the names above */
 };
 
 /* ---- starting ------------------------------------------------------------------------------------ */
@@ -68,10 +70,13 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
                    "worker_path or $LOCKSTEP_WORKER");
 }
 
+/* A worker that has ended already is no error here: its end is noticed and explained later. */
 static enum status send_all(int fd, const char *text, struct err *err) {
     size_t n = strlen(text), done = 0;
     while (done < n) {
         ssize_t k = send(fd, text + done, n - done, MSG_NOSIGNAL);
+        if (k < 0 && (errno == EPIPE || errno == ECONNRESET))
+            return ST_OK;
         if (k < 0 && errno != EINTR)
             return err_set(err, ST_IO, "cannot give a worker its job: %s", strerror(errno));
         done += (size_t)MAX(k, 0);
@@ -80,32 +85,61 @@ static enum status send_all(int fd, const char *text, struct err *err) {
     return ST_OK;
 }
 
+/* The words for the other machine's shell. */
+static enum status quote_path(const char *path, char *buf, size_t size, struct err *err) {
+    if (strchr(path, '\'') != NULL ||
+        snprintf(buf, size, "'%s'", path) >= (int)size)
+        return err_set(err, ST_BAD_INPUT, "%s cannot be named in a command for ssh", path);
+    return ST_OK;
+}
+
 static enum status spawn_child(struct child *c, const char *program, struct err *err) {
+    char quoted[4096], name[] = "lockstep", verb[] = "worker", stdio[] = "--stdio";
+    char *given = getenv("LOCKSTEP_SSH"), ssh[] = "ssh";
+    char *here[] = {name, verb, NULL};
+    char *there[] = {given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
+    char **argv = c->host != NULL ? there : here;
+    if (c->host != NULL)
+        TRY(quote_path(program, quoted, sizeof quoted, err));
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    if (pair[1] == WORKER_FD) /* dup2 onto itself would leave it close-on-exec */
+    if (pair[1] == WORKER_FD && c->host == NULL) /* dup2 onto itself would leave it close-on-exec */
         fcntl(pair[1], F_SETFD, 0);
-    posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
-    char name[] = "lockstep", verb[] = "worker";
-    char *argv[] = {name, verb, NULL};
-    int rc = posix_spawn(&c->pid, program, &files, NULL, argv, environ);
+    if (c->host != NULL) {
+        posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
+        posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
+    } else {
+        posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
+    }
+    int rc = posix_spawnp(&c->pid, c->host != NULL ? argv[0] : program, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     close(pair[1]);
     if (rc != 0) {
         close(pair[0]);
         c->pid = 0;
-        return err_set(err, ST_IO, "cannot start %s for rank %d: %s", program, c->rank,
-                       strerror(rc));
+        return err_set(err, ST_IO, "cannot start %s for rank %d: %s",
+                       c->host != NULL ? argv[0] : program, c->rank, strerror(rc));
     }
     c->fd = pair[0];
     return ST_OK;
 }
 
+static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
+    return hosts != NULL && !str_eq(hosts->names[rank], hosts->names[0]);
+}
+
+static int ranks_beside(const struct launch_hosts *hosts, int rank, int n_ranks) {
+    int n = 0;
+    for (int r = 0; hosts != NULL && r < hosts->n; r++)
+        n += str_eq(hosts->names[r], hosts->names[rank]);
+    return hosts != NULL ? n : n_ranks;
+}
+
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
-                        struct err *err) {
+                        const struct launch_hosts *hosts, int threads, struct err *err) {
     char program[4096];
     TRY(find_worker(worker_path, program, sizeof program, err));
     struct launch *l = mem_calloc(1, sizeof *l);
@@ -116,12 +150,18 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
         return err_set(err, ST_NO_MEMORY, "no memory to start workers");
     }
     enum status st = ST_OK;
+    if (hosts != NULL)
+        l->hosts = *hosts;
     for (int rank = 1; rank < job->n_ranks && st == ST_OK; rank++) {
         struct child *c = &l->children[l->n];
         c->rank = rank;
         c->fd = -1;
         struct job its = *job; /* shares the strings */
         its.rank = rank;
+        its.n_threads = threads;
+        its.n_local = ranks_beside(hosts, rank, job->n_ranks);
+        if (is_elsewhere(hosts, rank))
+            c->host = l->hosts.names[rank];
         char *text = NULL;
         st = job_to_json(&its, &text, err);
         if (st == ST_OK)
@@ -182,6 +222,10 @@ static bool explain_child(struct child *c, struct err *err) {
     }
     if (!c->reaped)
         return false;
+    if (c->host != NULL && WIFEXITED(c->status) && WEXITSTATUS(c->status) == 255) {
+        err_set(err, ST_PEER_LOST, "rank %d: ssh to %s ended in an error", c->rank, c->host);
+        return true;
+    }
     if (WIFSIGNALED(c->status)) {
         err_set(err, ST_PEER_LOST, "rank %d (pid %d) was killed by signal %d (%s)", c->rank,
                 (int)c->pid, WTERMSIG(c->status), strsignal(WTERMSIG(c->status)));
@@ -210,6 +254,15 @@ void launch_explain(struct launch *l, int lost_rank, struct err *err) {
     for (int i = 0; i < l->n; i++)
         if (explain_child(&l->children[i], err))
             return;
+}
+
+bool launch_any_ended(struct launch *l) {
+    bool any = false;
+    for (int i = 0; i < l->n; i++) {
+        reap(&l->children[i]);
+        any |= l->children[i].reaped;
+    }
+    return any;
 }
 
 enum status launch_wait_ready(struct launch *l, struct err *err) {
@@ -265,13 +318,22 @@ void launch_close(struct launch *l) {
 
 /* ---- the worker's side ----------------------------------------------------------------------------- */
 
+struct launch_wire launch_worker_wire(int argc, char **argv) {
+    struct launch_wire w = {WORKER_FD, WORKER_FD};
+    if (argc == 2 && str_eq(argv[1], "--stdio")) {
+        w = (struct launch_wire){STDIN_FILENO, fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)};
+        dup2(STDERR_FILENO, STDOUT_FILENO);
+    }
+    return w;
+}
+
 enum status launch_worker_job(int fd, struct job *out, struct err *err) {
     size_t cap = 65536, n = 0;
     char *text = mem_alloc(cap);
     if (text == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a job");
     for (;;) {
-        ssize_t k = n < cap ? recv(fd, text + n, cap - n, 0) : 0;
+        ssize_t k = n < cap ? read(fd, text + n, cap - n) : 0;
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0) {
@@ -289,7 +351,7 @@ enum status launch_worker_job(int fd, struct job *out, struct err *err) {
 }
 
 static bool say(int fd, const char *text, size_t n) {
-    return send(fd, text, n, MSG_NOSIGNAL) == (ssize_t)n;
+    return write(fd, text, n) == (ssize_t)n; /* SIGPIPE is ignored in a worker */
 }
 
 bool launch_worker_say_ready(int fd) {

@@ -1,4 +1,5 @@
-/* launch.h: worker processes on this machine, one per rank but rank 0, and what became of them.
+/* launch.h: worker processes, one per rank but rank 0, and what became of them. They are children of
+ * this process; for another machine the child is an ssh that runs the worker there.
  *
  * A worker gets its job as JSON over a socket (so that the token is in no argument list), and says
  * over the same socket when it is ready, or the sentence with which it failed. */
@@ -7,6 +8,7 @@
 
 #include "base/status.h"
 #include "engine/job.h"
+#include "fabric/launch.h"
 
 #include <sys/types.h>
 
@@ -14,9 +16,13 @@ struct launch;
 
 /* worker_path: the lockstep program; NULL: $LOCKSTEP_WORKER, this program if it is called lockstep,
  * then $PATH. job: that of rank 0; its model_path is made absolute by the caller. Starts ranks
- * 1..n_ranks-1. */
+ * 1..n_ranks-1; with hosts (one per rank; NULL: all here) those whose host is not the first's over
+ * ssh, where they find program and model at the same paths. threads: of each rank, 0: as many as
+ * its machine has cores for it. */
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
-                        struct err *err);
+                        const struct launch_hosts *hosts, int threads, struct err *err);
+/* A worker has ended: the group cannot form any more. */
+bool launch_any_ended(struct launch *l);
 
 /* Waits until every worker has said that it is ready; ST_PEER_LOST with the cause if one fails. */
 enum status launch_wait_ready(struct launch *l, struct err *err);
@@ -28,7 +34,13 @@ void launch_explain(struct launch *l, int lost_rank, struct err *err);
 /* Waits a moment for the workers to end by themselves, then kills; no process is left. NULL is fine. */
 void launch_close(struct launch *l);
 
-/* The worker's side of the socket: reads the job; reports. */
+/* The worker's side: where it hears and where it speaks. One socket; over ssh standard input and output. */
+struct launch_wire {
+    int in, out;
+};
+/* `lockstep worker` or `lockstep worker --stdio`, whose standard output then is standard error. */
+struct launch_wire launch_worker_wire(int argc, char **argv);
+/* Reads the job; reports. */
 enum status launch_worker_job(int fd, struct job *out, struct err *err);
 /* False if rank 0's process is gone. */
 bool launch_worker_say_ready(int fd);

@@ -4,7 +4,9 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "fabric/launch.h"
 
+#include <stdlib.h>
 #include <unistd.h>
 
 enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_CLOSE };
@@ -27,9 +29,19 @@ enum status rank_init(struct rank *r, struct job *job, struct err *err) {
                      r->job.n_weights, r->job.experts, err);
 }
 
-static enum status join_group(struct rank *r, int listen_fd, struct err *err) {
-    if (r->job.n_ranks == 1)
-        return ST_OK;
+/* The RDMA device towards each rank, from the job's matrix. */
+static enum status choose_devices(const struct job *job, char names[][LAUNCH_NAME_BYTES],
+                                  const char **devices, struct err *err) {
+    TRY(launch_rdma_matrix(names, job->rdma, job->rank, job->n_ranks, err));
+    for (int i = 0; i < job->n_ranks; i++)
+        devices[i] = names[i][0] != '\0' ? names[i] : NULL;
+    return ST_OK;
+}
+
+static enum status open_fabric(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
+                               struct err *err) {
+    char names[PLAN_MAX_RANKS][LAUNCH_NAME_BYTES];
+    const char *devices[PLAN_MAX_RANKS];
     struct fabric_config cfg;
     fabric_config_defaults(&cfg);
     cfg.rank = r->job.rank;
@@ -40,9 +52,89 @@ static enum status join_group(struct rank *r, int listen_fd, struct err *err) {
     cfg.link = r->job.link;
     cfg.emulate = r->job.emulate;
     cfg.silence_ms = r->job.silence_ms;
-    cfg.max_message_bytes = MAX(model_max_message_bytes(&r->hp, r->job.n_chunk),
-                                r->n_words_max * sizeof *r->words);
-    TRY(fabric_open(&r->f, &cfg, err));
+    if (r->n_words_max != 0)
+        cfg.max_message_bytes = MAX(model_max_message_bytes(&r->hp, r->job.n_chunk),
+                                    r->n_words_max * sizeof *r->words);
+    if (hooks != NULL) {
+        cfg.hopeless = hooks->hopeless;
+        cfg.hopeless_user = hooks->hopeless_user;
+    }
+    if (r->job.rdma != NULL) {
+        TRY(choose_devices(&r->job, names, devices, err));
+        cfg.rdma_devices = devices;
+    }
+    return fabric_open(&r->f, &cfg, err);
+}
+
+/* Rank 0 to those whom somebody else started: what they are to do. The token stays here. */
+static enum status invite(struct rank *r, struct err *err) {
+    enum status st = ST_OK;
+    for (int i = 1; i < r->job.n_ranks && st == ST_OK; i++) {
+        struct job its = r->job; /* shares the strings */
+        char *text = NULL;
+        its.rank = i;
+        memset(its.token, 0, sizeof its.token);
+        st = job_to_json(&its, &text, err);
+        uint32_t n = st == ST_OK ? (uint32_t)strlen(text) : 0;
+        if (st == ST_OK)
+            st = fabric_send(r->f, i, &n, sizeof n, err);
+        if (st == ST_OK)
+            st = fabric_send(r->f, i, text, n, err);
+        free(text);
+    }
+    return st;
+}
+
+#define INVITATION_MAX (1u << 20)
+
+static enum status hear_invitation(struct rank *r, struct job *out, struct err *err) {
+    uint32_t n;
+    TRY(fabric_recv(r->f, 0, &n, sizeof n, err));
+    char *text = n <= INVITATION_MAX ? mem_alloc(n) : NULL;
+    if (text == NULL)
+        return err_set(err, ST_BAD_INPUT, "rank 0 sent a job of %u bytes", n);
+    enum status st = fabric_recv(r->f, 0, text, n, err);
+    if (st == ST_OK)
+        st = job_from_json(out, text, n, err);
+    mem_free(text);
+    return st;
+}
+
+enum status rank_join(struct rank *r, struct job *mine, struct err *err) {
+    struct job job;
+    *r = (struct rank){.job = *mine};
+    *mine = (struct job){0};
+    TRY(open_fabric(r, -1, NULL, err));
+    TRY(hear_invitation(r, &job, err));
+    struct fabric *f = r->f;
+    struct job told = r->job; /* moved from here into the new job */
+    r->job = (struct job){0};
+    job.rank = told.rank;
+    job.n_threads = told.n_threads;
+    job.n_local = told.n_local;
+    job_set_threads(&job);
+    if (told.model_path != NULL) {
+        mem_free(job.model_path);
+        job.model_path = told.model_path;
+        told.model_path = NULL;
+    }
+    bool same_group = job.n_ranks == told.n_ranks;
+    job_deinit(&told);
+    enum status st = rank_init(r, &job, err);
+    r->f = f;
+    return st != ST_OK || same_group
+               ? st
+               : err_set(err, ST_BAD_INPUT, "rank 0's job is for another number of ranks");
+}
+
+static enum status join_group(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
+                              struct err *err) {
+    if (r->job.n_ranks == 1)
+        return ST_OK;
+    if (r->f == NULL)
+        TRY(open_fabric(r, listen_fd, hooks, err));
+    if (r->job.invites)
+        TRY(invite(r, err));
     int ranks[PLAN_MAX_RANKS];
     for (int i = 0; i < r->job.n_ranks; i++)
         ranks[i] = i;
@@ -59,7 +151,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
             close(listen_fd);
         return err_set(err, ST_NO_MEMORY, "no memory for messages");
     }
-    TRY(join_group(r, listen_fd, err));
+    TRY(join_group(r, listen_fd, hooks, err));
     TRY(pool_open(&r->pool, r->job.n_threads, err));
     const struct model_config cfg = {
         .n_tokens_max = r->job.n_chunk,

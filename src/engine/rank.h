@@ -36,12 +36,18 @@ struct rank {
 struct rank_hooks {
     void (*progress)(void *user, double fraction);
     void *user;
+    bool (*hopeless)(void *user); /* as fabric_config's; may be NULL */
+    void *hopeless_user;
 };
 
 /* Reads the file's header and plans: quick, and where most bad input is found. The job is moved:
  * it belongs to the rank, whatever the result. rank_close() is due in any case. */
 enum status rank_init(struct rank *r, struct job *job, struct err *err);
-/* Joins the group (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), loads. */
+/* The same for a rank that somebody else started: joins the group by the job's rank, n_ranks,
+ * rendezvous, token, link, rdma and silence_ms, and hears the rest from rank 0 (whose job says that
+ * it invites). The job's own model_path (if any), n_threads and n_local stay. */
+enum status rank_join(struct rank *r, struct job *job, struct err *err);
+/* Joins the group unless rank_join() did (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), loads. */
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
 void rank_close(struct rank *r);

@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define WORKER_FD 3
-
 static void watch_parent(void *user, double fraction) {
     (void)fraction;
     if (launch_worker_parent_gone(*(const int *)user)) {
@@ -20,34 +18,33 @@ static void watch_parent(void *user, double fraction) {
     }
 }
 
-static enum status work(struct rank *r, int fd, struct err *err) {
+static enum status work(struct rank *r, struct launch_wire wire, struct err *err) {
     struct job job;
-    TRY(launch_worker_job(fd, &job, err));
+    TRY(launch_worker_job(wire.in, &job, err));
+    job_set_threads(&job);
     char name[32];
     snprintf(name, sizeof name, "rank %d", job.rank);
     log_set_name(name);
-    const struct rank_hooks hooks = {watch_parent, &fd};
+    const struct rank_hooks hooks = {.progress = watch_parent, .user = &wire.out};
     TRY(rank_init(r, &job, err));
     TRY(rank_load(r, -1, &hooks, err));
-    launch_worker_say_ready(fd);
+    launch_worker_say_ready(wire.out);
     return rank_follow(r, err);
 }
 
 int lockstep_worker_main(int argc, char **argv) {
-    (void)argc;
-    (void)argv;
-    int fd = WORKER_FD;
+    struct launch_wire wire = launch_worker_wire(argc, argv);
     /* The terminal's Ctrl-C goes to every process; what it means is rank 0's decision. */
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     struct rank r = {0};
     struct err err = {""};
-    enum status st = work(&r, fd, &err);
+    enum status st = work(&r, wire, &err);
     if (st == ST_PEER_LOST) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
         if (r.f == NULL || fabric_lost_rank(r.f) == 0)
             log_error("%s", err.text);
-    } else if (st != ST_OK && !launch_worker_say_error(fd, err.text)) {
+    } else if (st != ST_OK && !launch_worker_say_error(wire.out, err.text)) {
         log_error("%s", err.text);
     }
     rank_close(&r);

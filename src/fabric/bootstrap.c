@@ -214,6 +214,8 @@ static enum status name_missing(const struct building *b, struct err *err) {
 static enum status accept_higher(struct building *b, struct err *err) {
     while (!complete(b)) {
         TRY(accept_round(b, err));
+        if (b->cfg->hopeless != NULL && b->cfg->hopeless(b->cfg->hopeless_user))
+            return err_set(err, ST_PEER_LOST, "a rank ended before it had come");
         if (!complete(b) && net_ms_left(b->deadline_ns) == 0)
             return name_missing(b, err);
     }

@@ -59,6 +59,10 @@ struct fabric_config {
      * active port. */
     const char *const *rdma_devices;
     bool rdma_reliable;       /* RC queue pairs instead of UC; the same on all ranks */
+    /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
+     * ST_PEER_LOST (a rank that was started has ended already). */
+    bool (*hopeless)(void *user);
+    void *hopeless_user;
     size_t max_message_bytes; /* largest sum/broadcast/gather part/send that is expected,
                                           in bytes as given by the caller: a hint for what is
                                           measured and sized when the group opens. Larger ones

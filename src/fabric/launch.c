@@ -8,12 +8,12 @@
 
 /* In this order: torchrun and mpirun may run inside a Slurm job, and then know better. */
 static const struct launcher {
-    const char *by, *rank, *n_ranks;
+    const char *by, *rank, *n_ranks, *n_local;
 } launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
 };
 
 static enum status number(int *out, const char *name, const char *text, long min, long max,
@@ -27,16 +27,18 @@ static enum status number(int *out, const char *name, const char *text, long min
     return ST_OK;
 }
 
-static enum status join(struct launch *l, size_t n_host, const char *host, int port,
+static enum status join(struct launch_place *l, size_t n_host, const char *host, int port,
                         struct err *err) {
-    int n = snprintf(l->rendezvous, sizeof l->rendezvous, "%.*s:%d", (int)n_host, host, port);
+    bool v6 = memchr(host, ':', n_host) != NULL && *host != '[';
+    int n = snprintf(l->rendezvous, sizeof l->rendezvous, "%s%.*s%s:%d", v6 ? "[" : "",
+                     (int)n_host, host, v6 ? "]" : "", port);
     return n < (int)sizeof l->rendezvous
                ? ST_OK
                : err_set(err, ST_BAD_INPUT, "a host name of %zu characters", n_host);
 }
 
 /* The first host of Slurm's list: "node3", "gpu[07-12,20]", "a1,a2". */
-static enum status first_slurm_host(struct launch *l, const char *list, int port,
+static enum status first_slurm_host(struct launch_place *l, const char *list, int port,
                                     struct err *err) {
     char host[LAUNCH_NAME_BYTES];
     size_t prefix = strcspn(list, "[,");
@@ -49,21 +51,24 @@ static enum status first_slurm_host(struct launch *l, const char *list, int port
     return join(l, prefix + digits, host, port, err);
 }
 
-static enum status find_first_host(struct launch *l, const char *(*get)(const char *), int port,
+static enum status find_first_host(struct launch_place *l, const char *(*get)(const char *), int port,
                                    struct err *err) {
     const char *host = get("MASTER_ADDR"), *at = get("MASTER_PORT");
     const char *list = get("SLURM_STEP_NODELIST");
     if (str_eq(l->by, "torchrun") && host != NULL) {
         if (at != NULL)
-            TRY(number(&port, "MASTER_PORT", at, 1, 65535, err));
+            TRY(number(&port, "MASTER_PORT", at, 1, 65534, err));
+        const char *store = get("TORCHELASTIC_USE_AGENT_STORE");
+        if (at != NULL && store != NULL && str_eq(store, "True"))
+            port++; /* torchrun itself listens on its port */
         return join(l, strlen(host), host, port, err);
     }
     return list != NULL ? first_slurm_host(l, list, port, err) : ST_OK;
 }
 
-enum status launch_from_env(struct launch *out, const char *(*get)(const char *name), int port,
+enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name), int port,
                             struct err *err) {
-    struct launch l = {.n_ranks = 1};
+    struct launch_place l = {.n_ranks = 1, .n_local = 1};
     for (size_t i = 0; l.by == NULL && i < ARRAY_LEN(launchers); i++) {
         const struct launcher *by = &launchers[i];
         const char *rank = get(by->rank), *n_ranks = get(by->n_ranks);
@@ -71,6 +76,8 @@ enum status launch_from_env(struct launch *out, const char *(*get)(const char *n
             continue;
         TRY(number(&l.n_ranks, by->n_ranks, n_ranks, 1, FABRIC_MAX_RANKS, err));
         TRY(number(&l.rank, by->rank, rank, 0, l.n_ranks - 1, err));
+        if (get(by->n_local) != NULL)
+            TRY(number(&l.n_local, by->n_local, get(by->n_local), 1, FABRIC_MAX_RANKS, err));
         l.by = by->by;
         TRY(find_first_host(&l, get, port, err));
     }
@@ -78,24 +85,65 @@ enum status launch_from_env(struct launch *out, const char *(*get)(const char *n
     return ST_OK;
 }
 
-enum status launch_from_hosts(struct launch *out, const char *text, int rank, int port,
-                              struct err *err) {
-    struct launch l = {.by = "host file", .rank = rank};
-    for (const char *at = text; *at != '\0'; at += strcspn(at, "\n"), at += *at == '\n') {
-        at += strspn(at, " \t");
-        size_t n = strcspn(at, " \t\r\n#");
-        if (n == 0)
-            continue;
-        if (l.n_ranks++ != 0)
-            continue;
-        if (memchr(at, ':', n) == NULL)
-            TRY(join(&l, n, at, port, err));
-        else if (n < sizeof l.rendezvous)
-            memcpy(l.rendezvous, at, n);
+/* One "host", "host:port", "[v6]:port" or "v6" of n characters. */
+static enum status add_host(struct launch_hosts *l, const char *at, size_t n, struct err *err) {
+    const char *end = at + n, *colon = memchr(at, ':', n), *name = at;
+    size_t n_name = n;
+    int port = 0;
+    if (*at == '[') {
+        const char *close = memchr(at, ']', n);
+        name = at + 1;
+        n_name = close != NULL ? (size_t)(close - name) : 0;
+        colon = close != NULL && close + 1 < end && close[1] == ':' ? close + 1 : NULL;
+    } else if (colon != NULL && memchr(colon + 1, ':', (size_t)(end - colon - 1)) == NULL) {
+        n_name = (size_t)(colon - at);
+    } else {
+        colon = NULL;
     }
-    if (l.n_ranks > FABRIC_MAX_RANKS || rank < 0 || rank >= l.n_ranks)
-        return err_set(err, ST_BAD_INPUT, "the host file names %d ranks, this is rank %d",
-                       l.n_ranks, rank);
+    char digits[8] = "";
+    if (colon != NULL && (size_t)(end - colon) <= sizeof digits) {
+        memcpy(digits, colon + 1, (size_t)(end - colon - 1));
+        TRY(number(&port, "port", digits, 1, 65535, err));
+    }
+    if (n_name == 0 || n_name >= LAUNCH_NAME_BYTES || *name == '-' ||
+        (colon != NULL && port == 0))
+        return err_set(err, ST_BAD_INPUT, "\"%.*s\" is no host", (int)MIN(n, 80u), at);
+    if (l->n == FABRIC_MAX_RANKS)
+        return err_set(err, ST_BAD_INPUT, "more than %d hosts", FABRIC_MAX_RANKS);
+    if (l->n == 0)
+        l->port = port;
+    memcpy(l->names[l->n], name, n_name);
+    l->names[l->n++][n_name] = '\0';
+    return ST_OK;
+}
+
+enum status launch_hosts(struct launch_hosts *out, const char *text, struct err *err) {
+    out->n = out->port = 0;
+    for (const char *at = text; *at != '\0';) {
+        size_t n = strcspn(at, ", \t\r\n#");
+        if (n != 0)
+            TRY(add_host(out, at, n, err));
+        at += n;
+        if (*at == '#')
+            at += strcspn(at, "\n");
+        else if (*at != '\0')
+            at++;
+    }
+    return out->n != 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "no host is named");
+}
+
+enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
+                              struct err *err) {
+    static struct launch_hosts hosts;
+    struct launch_place l = {.by = "host file", .rank = rank};
+    TRY(launch_hosts(&hosts, text, err));
+    l.n_ranks = hosts.n;
+    if (rank < 0 || rank >= l.n_ranks)
+        return err_set(err, ST_BAD_INPUT, "%d hosts are named, this is rank %d", l.n_ranks,
+                       rank);
+    for (int r = 0; r < hosts.n; r++)
+        l.n_local += str_eq(hosts.names[r], hosts.names[rank]);
+    TRY(join(&l, strlen(hosts.names[0]), hosts.names[0], hosts.port ? hosts.port : port, err));
     *out = l;
     return ST_OK;
 }

@@ -7,21 +7,30 @@
 
 #define LAUNCH_NAME_BYTES 128
 
-struct launch {
+struct launch_place {
     const char *by; /* "torchrun", "Slurm", "Open MPI", "PMI"; NULL: no launcher */
     int rank, n_ranks;
+    int n_local; /* ranks on this host, as far as the launcher tells; 1 where it does not */
     /* "host:port" of rank 0 if the launcher tells the host (torchrun, Slurm), else "". */
     char rendezvous[LAUNCH_NAME_BYTES];
 };
 
 /* `get` is getenv or a test's. ST_OK with by == NULL: nobody launched us. ST_BAD_INPUT: a
  * launcher's variables that make no sense. `port` serves where the launcher names none. */
-enum status launch_from_env(struct launch *out, const char *(*get)(const char *name), int port,
+enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name), int port,
                             struct err *err);
 
-/* A file with one "host" or "host:port" per line and rank; '#' begins a comment. The rank's line
- * is the n-th; rank 0's is the rendezvous. */
-enum status launch_from_hosts(struct launch *out, const char *text, int rank, int port,
+/* One host per rank, in the order of the ranks. */
+struct launch_hosts {
+    int n, port; /* port: of the first, 0 where none is given */
+    char names[FABRIC_MAX_RANKS][LAUNCH_NAME_BYTES];
+};
+/* "host", "host:port", "v6" or "[v6]:port", with commas, blanks or line ends between; '#' begins a
+ * comment. Port numbers count for the first alone. A name never begins with '-'. */
+enum status launch_hosts(struct launch_hosts *out, const char *text, struct err *err);
+
+/* This rank among hosts named as above; the first is the rendezvous. */
+enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
                               struct err *err);
 
 /* MLX's matrix, [[null,"rdma_en5"],["rdma_en5",null]]: names[r] is the device of `rank` towards r, ""
