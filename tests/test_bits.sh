@@ -129,7 +129,7 @@ for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe
     [ -e "$file" ] || continue
     feed=(--ids "$ids" --greedy 8)
     refer "$name" "$file" "${feed[@]}"
-    for layout in "--ranks 2" "--split 1,2,1" "--parallel tensor2xpipeline2"; do
+    for layout in "--ranks 2" "--split 1,2,1" "--parallel tensor2xpipeline2" "--split 2,1 --experts whole"; do
         isa=${isas[n % ${#isas[@]}]}
         # shellcheck disable=SC2086
         job "$name" "$file" "$LOCKSTEP" "$isa" "${feed[@]}" $layout --threads ${threads[n % 3]} \
@@ -138,7 +138,8 @@ for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe
     done
     [ -z "$qemu" ] || job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
 done
-for name in llama qwen3 q-q8_0 q-q4_K; do
+# Over more than a step: windows whose pages are given back between steps, and a latent cache.
+for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite; do
     file=$golden/logits/$name.gguf
     [ -e "$file" ] || file=$golden/quant-models/q-llama-${name#q-}.gguf
     [ -e "$file" ] || continue

@@ -41,4 +41,21 @@ for r, m in zip(json.load(sys.stdin)["ranks"], memory):
     out=$("$LOCKSTEP" plan "$file" --memory 16G,16G 2>&1)
     [ $? = 2 ] && [[ $out == *"would need"*"has 17.2 GB"* ]] || fail "$shape on two small machines: $out"
 done
+
+# KV bytes of a whole context by kind of layer, from the models' cards: f16, pages of 64 positions.
+kv() { # kv SHAPE CTX: all bytes, and those of windows
+    "$LOCKSTEP" plan "$dir/$1.gguf" --ctx "$2" --json | python3 -c '
+import json, sys
+r = json.load(sys.stdin)["ranks"][0]
+print(r["kv_bytes"], r["kv_window_bytes"])'
+}
+page=$((64 * 8 * 64 * 2 * 2)) # 8 kv heads, keys and values of 64
+# 18 layers see all of it; 18 see 128 positions, and in a step of 512 tokens those of 11 pages.
+for ctx in 4096 131072; do
+    want="$((18 * ctx / 64 * page + 18 * 11 * page)) $((18 * 11 * page))"
+    got=$(kv gpt-oss-120b $ctx)
+    [ "$got" = "$want" ] || fail "gpt-oss-120b with $ctx positions: $got, not $want"
+done
+# A latent of 512 and a key part of 64, once, in 61 layers.
+[ "$(kv deepseek-v3 163840)" = "$((61 * 163840 * 576 * 2)) 0" ] || fail "deepseek-v3: $(kv deepseek-v3 163840)"
 exit $failed

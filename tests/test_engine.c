@@ -488,6 +488,74 @@ static void of_every_kind_of_model(void **state) {
     }
 }
 
+/* gpt-oss: a window of 16 in one of two layers; Gemma 3: in five of six. In steps of 17 tokens a sequence
+ * needs two pages of these layers at once, however long it is, and the reference, which takes
+ * the prompt in one step, keeps them all. */
+static struct engine *windowed;
+static size_t most_used, most_windows_used;
+
+static void note_pages(void *user, const struct engine_token *t) {
+    struct engine_stats s = stats_of(windowed);
+    most_used = MAX(most_used, s.pages_used);
+    most_windows_used = MAX(most_windows_used, s.window_pages_used);
+    on_token(user, t);
+}
+
+static void run_windowed(struct lockstep *ls, size_t n_prompt, int n_predict, size_t n_cached) {
+    static struct call c;
+    static struct output want;
+    struct err err = {""};
+    memset(&want, 0, sizeof want);
+    memset(&c, 0, sizeof c);
+    c.e = windowed;
+    c.req = calls[13].req; /* the longest prompt, which is shortened */
+    c.req.n_ids = n_prompt;
+    c.req.n_predict = n_predict;
+    c.req.on_token = note_pages;
+    c.req.on_done = on_done;
+    c.req.user = &c;
+    lockstep_answer(ls, &c.req, &want);
+    most_used = most_windows_used = 0;
+    assert_int_equal(engine_submit(windowed, &c.req, &c.handle, &err), ST_OK);
+    call_wait(&c);
+    assert_same(&c.out[0], &want);
+    assert_int_equal(c.out[0].done.n_cached, n_cached);
+    assert_int_equal(idle_stats_of(windowed).window_pages_used, 0);
+}
+
+static void windows_give_their_pages_back(void **state) {
+    (void)state;
+    static const char *const names[] = {"logits/gpt-oss-f32.gguf", "logits/gemma3.gguf"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct lockstep *ls = open_model(names[i], false);
+        struct engine_config cfg = plain_config();
+        cfg.model.model_path = golden_path(names[i]);
+        cfg.model.n_chunk = cfg.n_step_tokens = 17;
+        windowed = open_engine(&cfg);
+        assert_int_equal(stats_of(windowed).pages_total, 64);
+        assert_int_equal(stats_of(windowed).window_pages_total, 16);
+        run_windowed(ls, 300, 200, 0);
+        assert_int_equal(most_used, 8);
+        assert_int_equal(most_windows_used, 2);
+        run_windowed(ls, 300, 20, 256); /* the windows' pages are there still */
+        run_windowed(ls, 150, 20, 128); /* those in the middle too */
+        engine_close(windowed);
+
+        /* One context: of the prompt's pages, those of the windows were needed for what came. */
+        struct lockstep_rank_info info;
+        assert_int_equal(lockstep_rank_info(ls, 0, &info, NULL), LOCKSTEP_OK);
+        cfg.kv_memory_bytes = info.kv_bytes - info.kv_window_bytes / 8 * 6; /* of 8 pages */
+        windowed = open_engine(&cfg);
+        assert_int_equal(stats_of(windowed).pages_total, 8);
+        assert_int_equal(stats_of(windowed).window_pages_total, 2);
+        run_windowed(ls, 300, 200, 0);
+        run_windowed(ls, 300, 20, 0);
+        run_windowed(ls, 300, 20, 256);
+        engine_close(windowed);
+        lockstep_close(ls);
+    }
+}
+
 static void choices_are_requests_with_following_seeds(void **state) {
     (void)state;
     for (int off = 0; off < 2; off++) {
@@ -1054,6 +1122,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(on_several_threads),
         cmocka_unit_test(on_several_ranks),
         cmocka_unit_test(of_every_kind_of_model),
+        cmocka_unit_test(windows_give_their_pages_back),
         cmocka_unit_test(choices_are_requests_with_following_seeds),
         cmocka_unit_test(to_the_end_of_the_context),
         cmocka_unit_test(clients_take_turns),

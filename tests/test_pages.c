@@ -14,7 +14,14 @@
 static struct pages *open_pages(uint32_t n, bool find) {
     struct pages *p = NULL;
     struct err err;
-    assert_int_equal(pages_open(&p, n, find, &err), ST_OK);
+    assert_int_equal(pages_open(&p, n, 0, find, &err), ST_OK);
+    return p;
+}
+
+static struct pages *open_both(uint32_t n, uint32_t n_window) {
+    struct pages *p = NULL;
+    struct err err;
+    assert_int_equal(pages_open(&p, n, n_window, true, &err), ST_OK);
     return p;
 }
 
@@ -206,6 +213,172 @@ static void random_sequences_never_mix(void **state) {
     pages_close(p);
 }
 
+/* ---- layers with a window ------------------------------------------------------------------------ */
+
+static void a_window_page_is_found_beside_its_page_until_the_room_is_needed(void **state) {
+    (void)state;
+    struct pages *p = open_both(4, 2);
+    int32_t ids[3][KV_PAGE];
+    uint32_t page[3], window[3], before = PAGE_NONE;
+    for (int i = 0; i < 3; i++) {
+        fill(ids[i], i);
+        page[i] = pages_take(p);
+        window[i] = pages_window_take(p); /* the third takes the first one's room */
+        assert_true(window[i] < 2);
+        page[i] = before = pages_publish(p, page[i], before, ids[i]);
+        assert_false(pages_window_known(p, page[i]));
+        window[i] = pages_window_publish(p, page[i], window[i]);
+        assert_true(pages_window_known(p, page[i]));
+        pages_window_release(p, window[i]);
+    }
+    assert_int_equal(window[2], window[0]);
+    assert_false(pages_window_known(p, page[0]));
+    assert_int_equal(pages_window_hold(p, page[1]), window[1]);
+    assert_int_equal(pages_window_count(p).held, 1);
+    assert_int_equal(pages_window_count(p).cached, 1);
+    assert_int_equal(pages_window_take(p), window[2]);
+    assert_false(pages_window_known(p, page[2]));
+    assert_int_equal(pages_window_take(p), PAGE_NONE);
+    pages_window_release(p, window[2]);
+    pages_window_release(p, window[1]);
+    /* With its page, it is forgotten. */
+    pages_release(p, page, 3);
+    for (int i = 0; i < 4; i++)
+        assert_true(pages_take(p) != PAGE_NONE);
+    assert_int_equal(pages_window_count(p).cached, 0);
+    assert_int_equal(pages_window_available(p), 2);
+    pages_close(p);
+}
+
+/* Two sequences computed the same page side by side; a later one computes again what was dropped. */
+static void equal_window_pages_become_one(void **state) {
+    (void)state;
+    struct pages *p = open_both(4, 3);
+    int32_t ids[KV_PAGE];
+    fill(ids, 1);
+    uint32_t page[3], window[3];
+    for (int i = 0; i < 3; i++) {
+        page[i] = pages_take(p);
+        window[i] = pages_window_take(p);
+    }
+    uint32_t spare = window[1];
+    for (int i = 0; i < 2; i++) {
+        page[i] = pages_publish(p, page[i], PAGE_NONE, ids);
+        window[i] = pages_window_publish(p, page[i], window[i]);
+    }
+    assert_int_equal(window[1], window[0]);
+    assert_int_equal(pages_window_count(p).held, 2);
+    pages_window_release(p, window[0]);
+    pages_window_release(p, window[1]);
+    assert_int_equal(pages_window_take(p), spare);
+    assert_int_equal(pages_window_take(p), window[0]); /* dropped */
+    page[2] = pages_publish(p, page[2], PAGE_NONE, ids);
+    assert_int_equal(page[2], page[0]);
+    assert_int_equal(pages_window_publish(p, page[2], window[2]), window[2]);
+    assert_true(pages_window_known(p, page[0]));
+    pages_close(p);
+}
+
+/* Sequences as the engine has them: from the longest known beginning of which the last WINDOW pages
+ * are there, page by page, each holding its last WINDOW ones. A window page must be of the same
+ * beginning as the page that it is found beside: `of` notes which that is. */
+#define WINDOW 2
+#define N_WINDOW 15 /* of N_SEQS * WINDOW + N_SEQS */
+
+struct windowed {
+    struct seq s;
+    uint32_t windows[SEQ_PAGES];
+    size_t first;
+    int wish[SEQ_PAGES];
+};
+
+static int beginning(const struct windowed *w, size_t n) {
+    int code = 1;
+    for (size_t i = 0; i < n; i++)
+        code = code * 2 + w->wish[i];
+    return code;
+}
+
+static size_t window_first(size_t n) {
+    return n > WINDOW ? n - WINDOW : 0;
+}
+
+static void begin_windowed(struct pages *p, struct windowed *w, const int *of, size_t *n_found) {
+    int32_t ids[KV_PAGE];
+    uint32_t before = PAGE_NONE;
+    size_t n_known = 0, n = 0;
+    for (int i = 0; i < SEQ_PAGES; i++)
+        w->wish[i] = (int)any(2);
+    for (; n_known < SEQ_PAGES; n_known++) {
+        fill(ids, w->wish[n_known]);
+        before = pages_find(p, before, ids);
+        if (before == PAGE_NONE)
+            break;
+        w->s.pages[n_known] = before;
+    }
+    for (size_t end = 1; end <= n_known; end++) {
+        bool all = true;
+        for (size_t i = window_first(end); i < end; i++)
+            all = all && pages_window_known(p, w->s.pages[i]);
+        n = all ? end : n;
+    }
+    pages_release(p, w->s.pages + n, n_known - n);
+    w->s.n = n;
+    for (size_t i = w->first = window_first(n); i < n; i++) {
+        w->windows[i] = pages_window_hold(p, w->s.pages[i]);
+        assert_int_equal(of[w->windows[i]], beginning(w, i + 1));
+    }
+    *n_found += n;
+}
+
+static void grow_windowed(struct pages *p, struct windowed *w, int *of) {
+    if (w->s.n == SEQ_PAGES || pages_available(p) == 0 || pages_window_available(p) == 0)
+        return;
+    int32_t ids[KV_PAGE];
+    size_t i = w->s.n;
+    uint32_t window = pages_window_take(p), page = pages_take(p);
+    fill(ids, w->wish[i]);
+    of[window] = beginning(w, i + 1);
+    w->s.pages[i] = pages_publish(p, page, i > 0 ? w->s.pages[i - 1] : PAGE_NONE, ids);
+    w->windows[i] = pages_window_publish(p, w->s.pages[i], window);
+    assert_int_equal(of[w->windows[i]], beginning(w, i + 1));
+    w->s.n++;
+    for (; w->first < window_first(w->s.n); w->first++)
+        pages_window_release(p, w->windows[w->first]);
+}
+
+static void random_windows_never_mix(void **state) {
+    (void)state;
+    struct pages *p = open_both(N_PAGES, N_WINDOW);
+    static struct windowed seqs[N_SEQS];
+    int of[N_WINDOW] = {0};
+    size_t n_found = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct windowed *w = &seqs[any(N_SEQS)];
+        if (w->s.n == SEQ_PAGES || any(6) == 0) {
+            for (size_t i = w->first; i < w->s.n; i++)
+                pages_window_release(p, w->windows[i]);
+            pages_release(p, w->s.pages, w->s.n);
+            w->s.n = w->first = 0;
+        } else if (w->s.n == 0) {
+            begin_windowed(p, w, of, &n_found);
+            grow_windowed(p, w, of);
+        } else {
+            grow_windowed(p, w, of);
+        }
+        bool held[N_WINDOW] = {false};
+        size_t n = 0;
+        for (int s = 0; s < N_SEQS; s++)
+            for (size_t i = seqs[s].first; i < seqs[s].s.n; i++) {
+                n += !held[seqs[s].windows[i]];
+                held[seqs[s].windows[i]] = true;
+            }
+        assert_int_equal(pages_window_count(p).held, n);
+    }
+    assert_true(n_found > 1000);
+    pages_close(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(taken_once_each_and_then_no_more),
@@ -214,6 +387,9 @@ int main(void) {
         cmocka_unit_test(the_least_recently_used_go_first),
         cmocka_unit_test(nothing_is_found_when_it_is_off),
         cmocka_unit_test(random_sequences_never_mix),
+        cmocka_unit_test(a_window_page_is_found_beside_its_page_until_the_room_is_needed),
+        cmocka_unit_test(equal_window_pages_become_one),
+        cmocka_unit_test(random_windows_never_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -142,11 +142,12 @@ struct lockstep_rank_info {
     uint64_t weight_bytes;      /* what it holds, packed */
     uint64_t replicated_bytes;  /* of these, what other ranks hold too (norms, biases) */
     uint64_t kv_bytes;          /* its part of the KV cache, for n_ctx */
+    uint64_t kv_window_bytes;   /* of these, of layers with a sliding window */
     uint64_t buffer_bytes;      /* step buffers */
     uint64_t resident_bytes;    /* what the kernel says: the process's memory, mapped files left
                                    out */
     char link[24];              /* to rank 0: "self", "shm", "emulated tcp" */
-    char text[256];             /* the above for people */
+    char text[320];             /* the above for people */
 };
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
                                         struct lockstep_rank_info *out,

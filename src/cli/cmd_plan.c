@@ -2,6 +2,7 @@
  * rank is started, so models of any size and clusters that do not exist can be looked at. */
 #include "base/util.h"
 #include "cli/session.h"
+#include "engine/instance.h"
 #include "model/model.h"
 
 #include <stdio.h>
@@ -29,10 +30,10 @@ struct planned {
     struct gguf *g;
     struct hparams hp;
     struct plan plan;
-    uint32_t n_ctx;
+    uint32_t n_ctx, n_window_pages; /* the latter: that a sequence holds at once */
     uint64_t memory[PLAN_MAX_RANKS]; /* 0: not said */
     struct {
-        uint64_t weights, kv;
+        uint64_t weights, kv, windows; /* of kv, for layers with a window */
     } bytes[PLAN_MAX_RANKS];
 };
 
@@ -79,12 +80,14 @@ static enum status measure(struct planned *p, struct err *err) {
     for (int r = 0; r < p->plan.n_ranks; r++) {
         const struct share *sh = &p->plan.shares[r];
         const bool kv_f32 = session_args.kv != NULL && str_eq(session_args.kv, "f32");
-        const struct kv_shape kv = model_kv_shape(&p->hp, sh, kv_f32);
+        size_t page[KV_KINDS];
+        model_kv_page_bytes(&p->hp, sh, kv_f32, page);
         struct weights_sizes sizes;
         TRY(weights_measure(&sizes, p->g, &p->hp, sh, err));
         p->bytes[r].weights = sizes.packed_bytes + sizes.replicated_bytes;
-        p->bytes[r].kv = (uint64_t)div_up(p->n_ctx, KV_PAGE) * kv_page_bytes(&kv) *
-                         (sh->layer_end - sh->layer_begin);
+        p->bytes[r].windows = (uint64_t)p->n_window_pages * page[KV_WINDOW];
+        p->bytes[r].kv =
+            (uint64_t)div_up(p->n_ctx, KV_PAGE) * page[KV_WHOLE] + p->bytes[r].windows;
         uint64_t sum = p->bytes[r].weights + p->bytes[r].kv;
         char need[32], have[32];
         if (p->memory[r] != 0 && sum > p->memory[r])
@@ -101,10 +104,16 @@ static enum status plan_all(struct planned *p, int n_memory, struct err *err) {
     TRY(gguf_open(&p->g, session_args.model, &header, err));
     TRY(hparams_read(&p->hp, p->g, err));
     p->n_ctx =
-        session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx : MIN(p->hp.n_ctx_train, 4096u);
+        session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
+                                : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
     if (p->n_ctx > p->hp.n_ctx_train)
         return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
                        p->n_ctx, p->hp.n_ctx_train);
+    uint32_t n_chunk =
+        session_args.n_chunk != 0 ? (uint32_t)session_args.n_chunk : INSTANCE_DEFAULT_CHUNK;
+    if (p->hp.window != 0)
+        p->n_window_pages = kv_window_pages(p->hp.window, p->n_ctx,
+                                            MIN(n_chunk, p->n_ctx));
     TRY(make_plan(p, n_memory, err));
     return measure(p, err);
 }
@@ -117,14 +126,16 @@ static int print_json(const struct planned *p) {
         const struct share *sh = &p->plan.shares[r];
         json_array_append_new(
             ranks,
-            json_pack("{s:i, s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:I, s:I}",
+            json_pack("{s:i, s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:I, s:I, "
+                      "s:I}",
                       "rank", r, "layers", (int)sh->layer_begin, (int)sh->layer_end, "heads",
                       (int)sh->head_begin, (int)sh->head_end, "kv_heads", (int)sh->kv_begin,
                       (int)sh->kv_end, "ffn", (int)sh->ff_begin, (int)sh->ff_end, "experts",
                       (int)sh->expert_begin, (int)sh->expert_end, "expert_ffn",
                       (int)sh->expert_ff_begin, (int)sh->expert_ff_end, "vocabulary",
                       (int)sh->vocab_begin, (int)sh->vocab_end, "weight_bytes",
-                      (json_int_t)p->bytes[r].weights, "kv_bytes", (json_int_t)p->bytes[r].kv));
+                      (json_int_t)p->bytes[r].weights, "kv_bytes", (json_int_t)p->bytes[r].kv,
+                      "kv_window_bytes", (json_int_t)p->bytes[r].windows));
     }
     return cli_print_json(json_pack("{s:s, s:s, s:i, s:o}", "architecture", p->hp.arch->name,
                                     "parallel", how, "n_ctx", (int)p->n_ctx, "ranks", ranks));
@@ -132,7 +143,7 @@ static int print_json(const struct planned *p) {
 
 static int print_table(const struct planned *p) {
     char how[64], a[32], b[32], c[32];
-    uint64_t weights = 0, kv = 0;
+    uint64_t weights = 0, kv = 0, windows = 0;
     plan_text(&p->plan, how, sizeof how);
     printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->n_ctx);
     printf("%4s %9s %9s %8s %13s %9s %12s %15s %10s %10s %10s\n", "rank", "layers", "heads",
@@ -154,9 +165,15 @@ static int print_table(const struct planned *p) {
                cli_bytes(p->bytes[r].weights + p->bytes[r].kv, c));
         weights += p->bytes[r].weights;
         kv += p->bytes[r].kv;
+        windows += p->bytes[r].windows;
     }
     printf("all ranks: %s of weights, %s of KV cache\n", cli_bytes(weights, a),
            cli_bytes(kv, b));
+    if (p->hp.window != 0)
+        printf("of the KV cache: %s for layers that see everything, %s for those with a window of "
+               "%u, which keep %u positions at most\n",
+               cli_bytes(kv - windows, a), cli_bytes(windows, b), p->hp.window,
+               p->n_window_pages * KV_PAGE);
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
 }

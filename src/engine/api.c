@@ -1,4 +1,5 @@
-/* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. */
+/* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. Those of
+ * layers with a window go round: page i of the sequence is the cache's i mod n. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -25,6 +26,8 @@ struct lockstep {
     int32_t *ids; /* [n_ctx] */
     size_t n_ids;
     uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
+    uint32_t *window_pages; /* [as many]: what a step sees of these */
+    uint32_t window_low;    /* pages before this one were overwritten */
     uint32_t *outputs; /* [n_chunk] */
     atomic_bool cancelled; /* set anywhere, relaxed; taken back when a call begins */
 };
@@ -70,8 +73,9 @@ static enum status alloc_sequence(struct lockstep *ls, struct err *err) {
     uint32_t n_ctx = ls->in.rank.job.n_ctx, n_pages = (uint32_t)div_up(n_ctx, KV_PAGE);
     ls->ids = mem_calloc(n_ctx, sizeof *ls->ids);
     ls->pages = mem_calloc(n_pages, sizeof *ls->pages);
+    ls->window_pages = mem_calloc(n_pages, sizeof *ls->window_pages);
     ls->outputs = mem_calloc(ls->in.rank.job.n_chunk, sizeof *ls->outputs);
-    if (ls->ids == NULL || ls->pages == NULL || ls->outputs == NULL)
+    if (ls->ids == NULL || ls->pages == NULL || ls->window_pages == NULL || ls->outputs == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a sequence of %u tokens", n_ctx);
     for (uint32_t i = 0; i < n_pages; i++)
         ls->pages[i] = i;
@@ -112,6 +116,7 @@ void lockstep_close(struct lockstep *ls) {
     instance_close(&ls->in);
     mem_free(ls->ids);
     mem_free(ls->pages);
+    mem_free(ls->window_pages);
     mem_free(ls->outputs);
     mem_free(ls);
 }
@@ -145,17 +150,23 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
         .weight_bytes = rep->weight_bytes,
         .replicated_bytes = rep->replicated_bytes,
         .kv_bytes = rep->kv_bytes,
+        .kv_window_bytes = rep->kv_window_bytes,
         .buffer_bytes = rep->buffer_bytes,
         .resident_bytes = rep->resident_bytes,
     };
     snprintf(out->link, sizeof out->link, "%s",
              rank == 0 || r->f == NULL ? "self" : fabric_link_name(r->f, rank));
+    char windows[64] = "";
+    if (rep->kv_window_bytes != 0)
+        snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
+                 (double)rep->kv_window_bytes * 1e-6, r->hp.window);
     snprintf(out->text, sizeof out->text,
              "rank %d: layers %u-%u, heads %u-%u, FFN %u-%u, vocabulary %u-%u; %.1f MB of "
-             "weights, %.1f MB of KV cache, resident %.1f MB; %s",
+             "weights, %.1f MB of KV cache%s, resident %.1f MB; %s",
              rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, sh->ff_begin,
              sh->ff_end, sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
-             (double)rep->kv_bytes * 1e-6, (double)rep->resident_bytes * 1e-6, out->link);
+             (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6,
+             out->link);
     return LOCKSTEP_OK;
 }
 
@@ -224,6 +235,29 @@ static bool sink_rows(void *user, uint32_t first, uint32_t n, const float *logit
     return !sink->stopped;
 }
 
+/* The window's pages of a step that feeds positions [begin, end); how many. */
+static uint32_t lay_window(struct lockstep *ls, size_t begin, size_t end) {
+    uint32_t window = ls->in.rank.hp.window, size = ls->in.rank.job.n_pages[KV_WINDOW], n = 0;
+    if (window == 0)
+        return 0;
+    uint32_t n_pages = (uint32_t)div_up(end, KV_PAGE);
+    for (uint32_t i = kv_window_first(window, (uint32_t)begin); i < n_pages; i++)
+        ls->window_pages[n++] = i % size;
+    if (n_pages > size)
+        ls->window_low = MAX(ls->window_low, n_pages - size);
+    return n;
+}
+
+/* Goes back to the first n positions, or to none if a window's pages before these are gone. */
+static void rewind_to(struct lockstep *ls, size_t n) {
+    uint32_t window = ls->in.rank.hp.window;
+    if (window != 0 && kv_window_first(window, (uint32_t)n) < ls->window_low)
+        n = 0;
+    if (n == 0)
+        ls->window_low = 0;
+    ls->n_ids = n;
+}
+
 /* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
 static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
                         struct row_sink *sink, struct err *err) {
@@ -238,6 +272,8 @@ static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_
         .tokens = ids,
         .runs = &run,
         .pages = ls->pages,
+        .n_window_pages = lay_window(ls, ls->n_ids, ls->n_ids + n),
+        .window_pages = ls->window_pages,
         .outputs = ls->outputs,
     };
     sink->first_pos = ls->n_ids + n - n_outputs;
@@ -266,7 +302,7 @@ static enum status check_ids(const struct lockstep *ls, const int32_t *ids, size
 }
 
 void lockstep_reset(struct lockstep *ls) {
-    ls->n_ids = 0;
+    rewind_to(ls, 0);
 }
 
 static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n, struct row_sink *sink,
@@ -333,7 +369,7 @@ static enum status feed_prompt(struct generation *gen, struct err *err) {
     struct lockstep *ls = gen->ls;
     const struct lockstep_request *req = gen->req;
     /* The last token is always fed: its logits are wanted. */
-    ls->n_ids = common_prefix(ls->ids, ls->n_ids, req->ids, req->n_ids - 1);
+    rewind_to(ls, common_prefix(ls->ids, ls->n_ids, req->ids, req->n_ids - 1));
     gen->result.n_cached = ls->n_ids;
     while (ls->n_ids < req->n_ids) {
         if (is_cancelled(ls))

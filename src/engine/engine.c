@@ -127,6 +127,9 @@ static void show_stats(struct engine *e) {
     e->stats.pages_total = pages.total;
     e->stats.pages_used = pages.held;
     e->stats.pages_cached = pages.cached;
+    pages = pages_window_count(e->pages);
+    e->stats.window_pages_total = pages.total;
+    e->stats.window_pages_used = pages.held;
     e->stats.healthy = e->lost == ST_OK;
     e->shown = e->stats;
     e->shown.queued = e->n_queued;
@@ -181,17 +184,16 @@ static void *engine_main(void *arg) {
 
 /* ---- opening ------------------------------------------------------------------------------------------ */
 
-/* Bytes of one page over all layers of all ranks. */
-static size_t page_bytes(const struct instance *in) {
+/* Bytes of one page of each kind, over all layers of all ranks. */
+static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
     const struct plan *plan = &in->rank.plan;
-    size_t total = 0;
+    memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (int i = 0; i < plan->n_ranks; i++) {
-        const struct share *sh = &plan->shares[i];
-        const struct kv_shape shape =
-            model_kv_shape(&in->rank.hp, sh, in->rank.job.kv_f32);
-        total += kv_page_bytes(&shape) * (sh->layer_end - sh->layer_begin);
+        size_t mine[KV_KINDS];
+        model_kv_page_bytes(&in->rank.hp, &plan->shares[i], in->rank.job.kv_f32, mine);
+        for (int k = 0; k < KV_KINDS; k++)
+            bytes[k] += mine[k];
     }
-    return total;
 }
 
 /* What the weights leave of this machine's memory, with a fifth for everything else. */
@@ -203,22 +205,31 @@ static size_t memory_left(const struct instance *in) {
     return (size_t)MAX(0.8 * all - weights, 0.0);
 }
 
+/* As many contexts as there is memory for, the last in part: pages of each kind in the proportion in which
+ * a long sequence holds them. */
 static enum status size_cache(struct engine *e, struct err *err) {
     struct job *job = &e->in.rank.job;
-    size_t one = div_up(job->n_ctx, KV_PAGE), bytes = page_bytes(&e->in);
-    size_t n_pages = e->cfg.kv_memory_bytes / bytes;
-    if (e->cfg.kv_memory_bytes == 0)
-        n_pages = MAX(one, MIN(DEFAULT_CONTEXTS * one, memory_left(&e->in) / bytes));
-    if (n_pages < one)
-        return err_set(err, ST_BAD_INPUT,
-                       "a KV cache of %.1f MB holds %zu tokens, but one request's context of %u "
-                       "needs %.1f MB",
-                       (double)e->cfg.kv_memory_bytes * 1e-6, n_pages * KV_PAGE, job->n_ctx,
-                       (double)(one * bytes) * 1e-6);
-    job->n_pages = (uint32_t)MIN(n_pages, (size_t)INT32_MAX);
-    job->n_runs = (uint32_t)e->cfg.n_running_max;
     job->n_chunk = MAX(job->n_chunk, (uint32_t)e->cfg.n_step_tokens);
-    job->n_chunk = MAX(job->n_chunk, job->n_runs + 1);
+    job->n_chunk = MAX(job->n_chunk, (uint32_t)e->cfg.n_running_max + 1);
+    size_t bytes[KV_KINDS], one[KV_KINDS] = {div_up(job->n_ctx, KV_PAGE)};
+    if (engine_window(e) != 0)
+        one[KV_WINDOW] = kv_window_pages(engine_window(e), job->n_ctx, job->n_chunk);
+    e->n_window_most = (uint32_t)one[KV_WINDOW];
+    page_bytes(&e->in, bytes);
+    size_t least = one[KV_WHOLE] * bytes[KV_WHOLE] + one[KV_WINDOW] * bytes[KV_WINDOW];
+    size_t memory = e->cfg.kv_memory_bytes;
+    if (memory == 0)
+        memory = MAX(least, MIN(DEFAULT_CONTEXTS * least, memory_left(&e->in)));
+    if (memory < least)
+        return err_set(err, ST_BAD_INPUT,
+                       "a KV cache of %.1f MB is too small: one request's context of %u tokens "
+                       "needs %.1f MB",
+                       (double)memory * 1e-6, job->n_ctx, (double)least * 1e-6);
+    for (int k = 0; k < KV_KINDS; k++) {
+        size_t n = memory / least * one[k] + memory % least * one[k] / least;
+        job->n_pages[k] = (uint32_t)MIN(n, (size_t)INT32_MAX);
+    }
+    job->n_runs = (uint32_t)e->cfg.n_running_max;
     return ST_OK;
 }
 
@@ -226,11 +237,14 @@ static bool alloc_slot(const struct engine *e, struct slot *slot) {
     uint32_t n_ctx = engine_n_ctx(e);
     slot->ids = mem_calloc(n_ctx + 1 + GUESSES_MAX, sizeof *slot->ids);
     slot->pages = mem_calloc(div_up(n_ctx, KV_PAGE), sizeof *slot->pages);
+    if (engine_window(e) != 0)
+        slot->window_pages = mem_calloc(div_up(n_ctx, KV_PAGE), sizeof *slot->window_pages);
     slot->mask = mem_calloc(div_up(engine_n_vocab(e), 64), sizeof *slot->mask);
     slot->held = mem_alloc(e->held_cap);
     slot->sum = mem_calloc(e->in.rank.hp.n_embd, sizeof *slot->sum);
-    return slot->ids != NULL && slot->pages != NULL && slot->mask != NULL && slot->held != NULL &&
-           slot->sum != NULL;
+    return slot->ids != NULL && slot->pages != NULL &&
+           (engine_window(e) == 0 || slot->window_pages != NULL) && slot->mask != NULL &&
+           slot->held != NULL && slot->sum != NULL;
 }
 
 static bool alloc_slots(struct engine *e) {
@@ -254,17 +268,20 @@ static bool alloc_step(struct engine *e) {
     size_t n = engine_n_chunk(e);
     e->tokens = mem_calloc(n, sizeof *e->tokens);
     e->runs = mem_calloc(e->n_slots, sizeof *e->runs);
-    e->page_table = mem_calloc(e->n_slots * div_up(engine_n_ctx(e), KV_PAGE),
-                               sizeof *e->page_table);
+    size_t n_pages = e->n_slots * div_up(engine_n_ctx(e), KV_PAGE);
+    e->page_table = mem_calloc(n_pages, sizeof *e->page_table);
+    e->window_table = mem_calloc(n_pages, sizeof *e->window_table);
     e->outputs = mem_calloc(n, sizeof *e->outputs);
     e->rows = mem_calloc(n, sizeof *e->rows);
     e->embedding = mem_calloc(e->in.rank.hp.n_embd, sizeof *e->embedding);
     e->step = (struct step){.tokens = e->tokens,
                             .runs = e->runs,
                             .pages = e->page_table,
+                            .window_pages = e->window_table,
                             .outputs = e->outputs};
-    return e->tokens != NULL && e->runs != NULL && e->page_table != NULL && e->outputs != NULL &&
-           e->rows != NULL && e->embedding != NULL;
+    return e->tokens != NULL && e->runs != NULL && e->page_table != NULL &&
+           e->window_table != NULL && e->outputs != NULL && e->rows != NULL &&
+           e->embedding != NULL;
 }
 
 static enum status open_samplers(struct engine *e, struct err *err) {
@@ -295,7 +312,8 @@ static enum status open_all(struct engine *e, struct err *err) {
     TRY(instance_plan(&e->in, &e->cfg.model, err));
     TRY(size_cache(e, err));
     TRY(instance_start(&e->in, &e->cfg.model, err));
-    TRY(pages_open(&e->pages, e->in.rank.job.n_pages, !e->cfg.no_prefix_cache, err));
+    const uint32_t *n_pages = e->in.rank.job.n_pages;
+    TRY(pages_open(&e->pages, n_pages[KV_WHOLE], n_pages[KV_WINDOW], !e->cfg.no_prefix_cache, err));
     if (!alloc_slots(e) || !alloc_step(e))
         return err_set(err, ST_NO_MEMORY, "no memory for %d running requests",
                        e->cfg.n_running_max);
@@ -332,6 +350,7 @@ static void free_slots(struct engine *e) {
         struct slot *slot = &e->slots[i];
         mem_free(slot->ids);
         mem_free(slot->pages);
+        mem_free(slot->window_pages);
         mem_free(slot->mask);
         mem_free(slot->held);
         mem_free(slot->sum);
@@ -357,6 +376,7 @@ void engine_close(struct engine *e) {
     mem_free(e->tokens);
     mem_free(e->runs);
     mem_free(e->page_table);
+    mem_free(e->window_table);
     mem_free(e->outputs);
     mem_free(e->rows);
     mem_free(e->embedding);

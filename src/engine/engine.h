@@ -155,6 +155,7 @@ struct engine_stats {
     uint64_t speculated, accepted;
     int running, queued, batch; /* batch: tokens in the last step */
     size_t pages_total, pages_used, pages_cached;
+    size_t window_pages_total, window_pages_used; /* of layers with a sliding window */
     struct engine_histogram first_token_s, between_tokens_s, queue_s;
     double compute_s, fabric_s; /* of rank 0 */
     bool healthy;

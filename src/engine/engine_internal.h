@@ -51,6 +51,7 @@ struct out_row {
 struct slot {
     int32_t *ids;    /* [n_ctx + 1 + GUESSES_MAX] prompt and what came; guesses behind them */
     uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] */
+    uint32_t *window_pages; /* likewise, of layers with a window; NULL: there are none */
     uint64_t *mask;  /* [div_up(n_vocab, 64)] */
     char *held;      /* [held_cap] text not let out yet: a stop string may have begun */
     double *sum;     /* [n_embd] of hidden states */
@@ -66,6 +67,7 @@ struct seq {
     struct slot *slot;
     size_t n_ids, n_prompt, n_fed; /* n_fed: in the cache */
     size_t n_pages, n_known_pages; /* held; of these, findable */
+    size_t window_first;           /* window pages before this one are given back */
     size_t n_held;                 /* bytes */
     struct token_stream stream;
     struct lookup_trust trust;
@@ -111,6 +113,7 @@ struct engine {
     enum status lost; /* not ST_OK: nothing is computed any more; stats.why says why */
     struct engine_request_handle *requests; /* all that live */
     struct pages *pages;
+    uint32_t n_window_most; /* window pages that a sequence holds at once */
     struct pace pace;
     double asked_s; /* when the ranks were asked last how they are */
     uint64_t next_age, next_turn;
@@ -128,6 +131,7 @@ struct engine {
     int32_t *tokens;       /* [n_chunk] */
     struct step_run *runs; /* [n_slots] */
     uint32_t *page_table;  /* [n_slots * div_up(n_ctx, KV_PAGE)] */
+    uint32_t *window_table; /* likewise */
     uint32_t *outputs;     /* [n_chunk] */
     struct out_row *rows;  /* [n_chunk] of outputs */
     struct sampler *samplers; /* [n_threads] */
@@ -140,6 +144,10 @@ static inline uint32_t engine_n_ctx(const struct engine *e) {
 static inline uint32_t engine_n_chunk(const struct engine *e) {
     return e->in.rank.job.n_chunk;
 }
+/* Of the layers that have one; 0: none has. */
+static inline uint32_t engine_window(const struct engine *e) {
+    return e->in.rank.hp.window;
+}
 static inline uint32_t engine_n_vocab(const struct engine *e) {
     return e->in.rank.hp.n_vocab;
 }
@@ -150,8 +158,11 @@ void engine_histogram_add(struct engine_histogram *h, double seconds);
 void queue_put(struct engine *e, struct engine_request_handle *req);
 /* Admits who fits. */
 void queue_admit(struct engine *e);
-/* A page for a sequence; puts younger sequences back to get one. PAGE_NONE: it went back itself. */
-uint32_t queue_take_page(struct engine *e, struct seq *s);
+/* The sequence's next page, of each kind; puts younger sequences back to get one. False: it went back
+ * itself. */
+bool queue_add_page(struct engine *e, struct seq *s);
+/* The same, but puts nobody back. False: there is none. */
+bool queue_add_free_page(struct engine *e, struct seq *s);
 /* Out of the running ones; its pages are released. */
 void queue_stop_running(struct engine *e, struct seq *s);
 
@@ -160,7 +171,8 @@ void step_once(struct engine *e);
 
 /* engine_seq.c */
 void seq_begin(struct engine *e, struct seq *s);
-/* Makes pages findable that are full by now. */
+/* Makes pages findable that are full by now, and gives those of windows back that the next token does not
+ * see any more. */
 void seq_publish(struct engine *e, struct seq *s);
 /* One more token; false if the sequence ended with it. */
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);

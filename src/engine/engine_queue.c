@@ -92,6 +92,24 @@ static struct seq *who_is_next(const struct engine *e) {
 
 /* ---- admission ------------------------------------------------------------------------------------- */
 
+/* Of the found pages, keeps as many as can be gone on from: the pages that the next token sees
+ * through a window are known too; and holds these. */
+static void find_window(struct engine *e, struct seq *s) {
+    uint32_t *pages = s->slot->pages, window = engine_window(e);
+    size_t n = 0, known_from = 0; /* all from known_from on */
+    for (size_t i = 0; i < s->n_pages; i++) {
+        if (!pages_window_known(e->pages, pages[i]))
+            known_from = i + 1;
+        if (known_from <= kv_window_first(window, (uint32_t)(i + 1) * KV_PAGE))
+            n = i + 1;
+    }
+    pages_release(e->pages, pages + n, s->n_pages - n);
+    s->n_pages = n;
+    s->window_first = kv_window_first(window, (uint32_t)n * KV_PAGE);
+    for (size_t i = s->window_first; i < n; i++)
+        s->slot->window_pages[i] = pages_window_hold(e->pages, pages[i]);
+}
+
 /* Holds the known pages of the beginning; the last token is always computed, its row is wanted. */
 static void find_pages(struct engine *e, struct seq *s) {
     const struct engine_request *r = &s->req->r;
@@ -103,23 +121,41 @@ static void find_pages(struct engine *e, struct seq *s) {
             break;
         s->slot->pages[s->n_pages++] = before;
     }
+    if (engine_window(e) != 0)
+        find_window(e, s);
     s->n_known_pages = s->n_pages;
     s->n_fed = s->n_pages * KV_PAGE;
 }
 
 static void drop_pages(struct engine *e, struct seq *s) {
+    for (size_t i = s->window_first; engine_window(e) != 0 && i < s->n_pages; i++)
+        pages_window_release(e->pages, s->slot->window_pages[i]);
     pages_release(e->pages, s->slot->pages, s->n_pages);
-    s->n_pages = s->n_known_pages = s->n_fed = 0;
+    s->n_pages = s->n_known_pages = s->window_first = s->n_fed = 0;
+}
+
+/* What a sequence lacks of a kind: up to its last token, and of windows what it can hold at once. */
+static size_t lacks(const struct engine *e, const struct seq *s, enum kv_kind kind) {
+    size_t all = div_up(s->n_ids, KV_PAGE), held = s->n_pages;
+    if (kind == KV_WINDOW) {
+        held -= s->window_first;
+        all = MIN(all - MIN(all, s->window_first), (size_t)e->n_window_most);
+    }
+    return all > held ? all - held : 0;
+}
+
+static bool has_room_of(const struct engine *e, const struct seq *s, enum kv_kind kind,
+                        size_t available) {
+    size_t wanted = lacks(e, s, kind);
+    for (size_t i = 0; i < e->n_running; i++)
+        wanted += 1 + lacks(e, e->running[i], kind);
+    return wanted <= available;
 }
 
 static bool has_room(const struct engine *e, const struct seq *s) {
-    size_t wanted = div_up(s->n_ids, KV_PAGE) - s->n_pages;
-    for (size_t i = 0; i < e->n_running; i++) {
-        const struct seq *other = e->running[i];
-        size_t all = div_up(other->n_ids, KV_PAGE);
-        wanted += 1 + (all > other->n_pages ? all - other->n_pages : 0);
-    }
-    return wanted <= pages_available(e->pages);
+    return has_room_of(e, s, KV_WHOLE, pages_available(e->pages)) &&
+           (engine_window(e) == 0 ||
+            has_room_of(e, s, KV_WINDOW, pages_window_available(e->pages)));
 }
 
 static void start_running(struct engine *e, struct seq *s) {
@@ -187,17 +223,25 @@ void queue_stop_running(struct engine *e, struct seq *s) {
     drop_pages(e, s);
 }
 
-uint32_t queue_take_page(struct engine *e, struct seq *s) {
-    for (;;) {
-        uint32_t page = pages_take(e->pages);
-        if (page != PAGE_NONE)
-            return page;
+bool queue_add_free_page(struct engine *e, struct seq *s) {
+    bool window = engine_window(e) != 0;
+    if (pages_available(e->pages) == 0 || (window && pages_window_available(e->pages) == 0))
+        return false;
+    if (window)
+        s->slot->window_pages[s->n_pages] = pages_window_take(e->pages);
+    s->slot->pages[s->n_pages++] = pages_take(e->pages);
+    return true;
+}
+
+bool queue_add_page(struct engine *e, struct seq *s) {
+    while (!queue_add_free_page(e, s)) {
         struct seq *youngest = e->running[e->n_running - 1];
         queue_stop_running(e, youngest);
         youngest->state = SEQ_WAITING;
         youngest->n_feed = 0;
         e->stats.preemptions++;
         if (youngest == s)
-            return PAGE_NONE;
+            return false;
     }
+    return true;
 }

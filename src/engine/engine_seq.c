@@ -18,12 +18,19 @@ void seq_begin(struct engine *e, struct seq *s) {
 }
 
 void seq_publish(struct engine *e, struct seq *s) {
-    uint32_t *pages = s->slot->pages;
+    uint32_t *pages = s->slot->pages, *windows = s->slot->window_pages;
     for (; (s->n_known_pages + 1) * KV_PAGE <= s->n_fed; s->n_known_pages++) {
         size_t i = s->n_known_pages;
         pages[i] = pages_publish(e->pages, pages[i], i > 0 ? pages[i - 1] : PAGE_NONE,
                                  s->slot->ids + i * KV_PAGE);
+        if (engine_window(e) != 0)
+            windows[i] = pages_window_publish(e->pages, pages[i], windows[i]);
     }
+    if (engine_window(e) == 0)
+        return;
+    size_t first = kv_window_first(engine_window(e), (uint32_t)s->n_fed);
+    for (; s->window_first < first; s->window_first++)
+        pages_window_release(e->pages, windows[s->window_first]);
 }
 
 /* ---- tokens ---------------------------------------------------------------------------------------- */

@@ -54,12 +54,9 @@ static struct budget make_budget(struct engine *e, bool hidden) {
 
 /* Pages for positions up to n. False: the sequence went back. */
 static bool ensure_pages(struct engine *e, struct seq *s, size_t n) {
-    while (s->n_pages * KV_PAGE < n) {
-        uint32_t page = queue_take_page(e, s);
-        if (page == PAGE_NONE)
+    while (s->n_pages * KV_PAGE < n)
+        if (!queue_add_page(e, s))
             return false;
-        s->slot->pages[s->n_pages++] = page;
-    }
     return true;
 }
 
@@ -76,8 +73,8 @@ static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
     }
     size_t k = lookup_trust_k(&s->trust, b->guess_price, most);
     k = lookup_guess(s->slot->ids, s->n_ids, k);
-    while (s->n_pages * KV_PAGE < s->n_ids + k && pages_available(e->pages) > 0)
-        s->slot->pages[s->n_pages++] = pages_take(e->pages);
+    while (s->n_pages * KV_PAGE < s->n_ids + k && queue_add_free_page(e, s))
+        ;
     k = MIN(k, s->n_pages * KV_PAGE - s->n_ids);
     b->guesses -= k;
     return k;
@@ -141,20 +138,33 @@ static void plan(struct engine *e) {
 
 /* ---- the step in arrays -------------------------------------------------------------------------------- */
 
+/* The pages of layers with a window that s sees in this step. */
+static void lay_out_window(struct engine *e, const struct seq *s, size_t n_pages) {
+    size_t n = n_pages - s->window_first;
+    BUG_ON(s->window_first != kv_window_first(engine_window(e), (uint32_t)s->n_fed));
+    memcpy(e->window_table + e->step.n_window_pages, s->slot->window_pages + s->window_first,
+           n * sizeof *e->window_table);
+    e->step.n_window_pages += (uint32_t)n;
+}
+
 static void lay_out(struct engine *e) {
     struct step *step = &e->step;
-    step->n_tokens = step->n_runs = step->n_pages = step->n_outputs = 0;
+    step->n_tokens = step->n_runs = step->n_outputs = 0;
+    step->n_pages = step->n_window_pages = 0;
     for (size_t i = 0; i < e->n_running; i++) {
         struct seq *s = e->running[i];
         if (s->n_feed == 0)
             continue;
         e->runs[step->n_runs++] = (struct step_run){.pos = (uint32_t)s->n_fed,
                                                     .n_tokens = (uint32_t)s->n_feed,
-                                                    .page_begin = step->n_pages};
+                                                    .page_begin = step->n_pages,
+                                                    .window_begin = step->n_window_pages};
         memcpy(e->tokens + step->n_tokens, s->slot->ids + s->n_fed,
                s->n_feed * sizeof *e->tokens);
         size_t n_pages = div_up(s->n_fed + s->n_feed, KV_PAGE);
         memcpy(e->page_table + step->n_pages, s->slot->pages, n_pages * sizeof *e->page_table);
+        if (engine_window(e) != 0)
+            lay_out_window(e, s, n_pages);
         step->n_tokens += (uint32_t)s->n_feed;
         step->n_pages += (uint32_t)n_pages;
         s->first_row = step->n_outputs;

@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define DEFAULT_CTX 4096
-#define DEFAULT_CHUNK 512
 #define DEFAULT_SILENCE_MS 3000
 
 static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
@@ -59,7 +57,7 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
     job.n_threads = opt->n_threads;
     job_set_threads(&job);
     job.n_ctx = (uint32_t)opt->n_ctx; /* 0 until the file is open */
-    job.n_chunk = opt->n_chunk != 0 ? (uint32_t)opt->n_chunk : DEFAULT_CHUNK;
+    job.n_chunk = opt->n_chunk != 0 ? (uint32_t)opt->n_chunk : INSTANCE_DEFAULT_CHUNK;
     job.silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS;
     char real[PATH_MAX];
     if (realpath(opt->model_path, real) == NULL)
@@ -81,13 +79,15 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
 
 static enum status set_context(struct job *job, const struct hparams *hp, struct err *err) {
     if (job->n_ctx == 0)
-        job->n_ctx = MIN(hp->n_ctx_train, (uint32_t)DEFAULT_CTX);
+        job->n_ctx = MIN(hp->n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
     if (job->n_ctx > hp->n_ctx_train)
         return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
                        job->n_ctx, hp->n_ctx_train);
     job->n_chunk = MIN(job->n_chunk, job->n_ctx);
     job->n_runs = 1;
-    job->n_pages = (uint32_t)div_up(job->n_ctx, KV_PAGE);
+    job->n_pages[KV_WHOLE] = (uint32_t)div_up(job->n_ctx, KV_PAGE);
+    if (hp->window != 0)
+        job->n_pages[KV_WINDOW] = kv_window_pages(hp->window, job->n_ctx, job->n_chunk);
     return ST_OK;
 }
 

@@ -8,6 +8,10 @@
 #include "lockstep/lockstep.h"
 #include "tokenizer/tokenizer.h"
 
+/* Where the options leave them open. */
+#define INSTANCE_DEFAULT_CTX 4096
+#define INSTANCE_DEFAULT_CHUNK 512
+
 struct instance {
     struct rank rank;
     struct launch *launch; /* NULL: alone */

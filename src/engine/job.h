@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "fabric/fabric.h"
+#include "model/kv.h"
 #include "model/plan.h"
 
 #include <stdbool.h>
@@ -22,7 +23,7 @@ struct job {
     int n_threads; /* 0: this machine's cores shared by n_local (job_set_threads) */
     uint32_t n_ctx, n_chunk; /* final numbers */
     uint32_t n_runs;         /* sequences in a step */
-    uint32_t n_pages;        /* of the KV cache */
+    uint32_t n_pages[KV_KINDS]; /* of the KV cache; windows: 0 if no layer has one */
     bool kv_f32;
     enum experts_mode experts;
     int silence_ms;

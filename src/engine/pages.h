@@ -9,6 +9,11 @@
  * Cached pages are taken again least recently used first. A sequence releases its pages
  * from the last to the first, so a page always goes before the page before it.
  *
+ * Layers with a window have pages of their own (model/kv.h), for the same positions. A sequence holds one
+ * beside each of its pages while its tokens still see it, and gives it back, before that page,
+ * when they do not. Beside a known page it stays cached as long as nobody needs the room; so a
+ * beginning is worth going on from as far as the last of its window's pages are there too.
+ *
  * One thread. Nothing is allocated after pages_open(). */
 #ifndef LOCKSTEP_ENGINE_PAGES_H
 #define LOCKSTEP_ENGINE_PAGES_H
@@ -24,8 +29,10 @@
 
 struct pages;
 
-/* find: false: nothing is ever cached or found. */
-enum status pages_open(struct pages **out, uint32_t n_pages, bool find, struct err *err);
+/* n_window_pages: 0: no layer has a window, and the calls about these are not made. find: false:
+ * nothing is ever cached or found. */
+enum status pages_open(struct pages **out, uint32_t n_pages, uint32_t n_window_pages, bool find,
+                       struct err *err);
 void pages_close(struct pages *p); /* NULL is fine */
 
 /* A page to write, held once; PAGE_NONE if all are held. */
@@ -42,11 +49,24 @@ uint32_t pages_publish(struct pages *p, uint32_t page, uint32_t before, const in
 /* Gives a sequence's pages back, the last first. */
 void pages_release(struct pages *p, const uint32_t *list, size_t n);
 
+/* The same for the pages of layers with a window. */
+uint32_t pages_window_take(struct pages *p);
+/* Is there one beside this known page, which the caller holds? */
+bool pages_window_known(const struct pages *p, uint32_t page);
+/* It, held once more. */
+uint32_t pages_window_hold(struct pages *p, uint32_t page);
+/* After pages_publish() has given `page`: the caller's own one, full, beside it; or the one that is there
+ * already, and the caller's is freed. */
+uint32_t pages_window_publish(struct pages *p, uint32_t page, uint32_t mine);
+void pages_window_release(struct pages *p, uint32_t window_page);
+
 struct pages_count {
     size_t total, held, cached; /* the rest is free */
 };
 struct pages_count pages_count(const struct pages *p);
-/* How many pages_take() would succeed now. */
+struct pages_count pages_window_count(const struct pages *p);
+/* How many pages_take(), pages_window_take() would succeed now. */
 size_t pages_available(const struct pages *p);
+size_t pages_window_available(const struct pages *p);
 
 #endif

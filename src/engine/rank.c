@@ -11,12 +11,14 @@
 
 enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_CLOSE };
 
-/* words[0..5]: magic, op, n_tokens, n_runs, n_pages, n_outputs; then tokens, runs, pages, outputs. */
+/* words[0..6]: magic, op, n_tokens, n_runs, n_pages, n_window_pages, n_outputs; then tokens, runs,
+ * pages, window_pages, outputs. */
 #define MESSAGE_MAGIC 0x6c6b7331u
 #define HEADER_WORDS 64
-#define HEADER_FIELDS 6
+#define HEADER_FIELDS 7
 
-_Static_assert(sizeof(struct step_run) == 3 * sizeof(uint32_t), "runs travel as words");
+#define RUN_WORDS 4
+_Static_assert(sizeof(struct step_run) == RUN_WORDS * sizeof(uint32_t), "runs travel as words");
 
 enum status rank_init(struct rank *r, struct job *job, struct err *err) {
     *r = (struct rank){.job = *job};
@@ -143,8 +145,9 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
 
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
-    r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 + (size_t)r->job.n_runs * 3 +
-                     r->job.n_runs * div_up(r->job.n_ctx, KV_PAGE);
+    r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 +
+                     (size_t)r->job.n_runs * RUN_WORDS +
+                     r->job.n_runs * 2 * div_up(r->job.n_ctx, KV_PAGE);
     r->words = mem_calloc(r->n_words_max, sizeof *r->words);
     if (r->words == NULL) {
         if (listen_fd >= 0)
@@ -157,7 +160,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_tokens_max = r->job.n_chunk,
         .n_ctx = r->job.n_ctx,
         .n_runs_max = r->job.n_runs,
-        .n_pages = r->job.n_pages,
+        .n_pages = {r->job.n_pages[KV_WHOLE], r->job.n_pages[KV_WINDOW]},
         .kv_f32 = r->job.kv_f32,
         .progress = hooks->progress,
         .progress_user = hooks->user,
@@ -187,6 +190,7 @@ struct rank_report rank_report(const struct rank *r) {
         .token_bytes = (uint64_t)w->token_bytes,
         .token_macs = (uint64_t)w->token_macs,
         .kv_bytes = model_kv(r->model)->data_bytes,
+        .kv_window_bytes = model_kv(r->model)->kind_bytes[KV_WINDOW],
         .buffer_bytes = model_buffer_bytes(r->model),
         .resident_bytes = res.anon_bytes + res.shmem_bytes,
         .step_ns = times.step_ns,
@@ -197,7 +201,7 @@ struct rank_report rank_report(const struct rank *r) {
 /* ---- messages ------------------------------------------------------------------------------------ */
 
 static size_t body_words(const uint32_t *h) {
-    return (size_t)h[2] + (size_t)h[3] * 3 + h[4] + h[5];
+    return (size_t)h[2] + (size_t)h[3] * RUN_WORDS + h[4] + h[5] + h[6];
 }
 
 /* Broadcasts words[0 .. HEADER_FIELDS + body). */
@@ -224,15 +228,19 @@ static enum status hear(struct rank *r, struct err *err) {
 static void put_step(uint32_t *words, const struct step *s) {
     const uint32_t op = s->hidden ? OP_HIDDEN : OP_STEP;
     const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op,         s->n_tokens,
-                                       s->n_runs,     s->n_pages, s->n_outputs};
+                                       s->n_runs,     s->n_pages, s->n_window_pages,
+                                       s->n_outputs};
     memcpy(words, h, sizeof h);
     uint32_t *at = words + HEADER_FIELDS;
     memcpy(at, s->tokens, s->n_tokens * sizeof *at);
     at += s->n_tokens;
     memcpy(at, s->runs, s->n_runs * sizeof *s->runs);
-    at += (size_t)s->n_runs * 3;
+    at += (size_t)s->n_runs * RUN_WORDS;
     memcpy(at, s->pages, s->n_pages * sizeof *at);
     at += s->n_pages;
+    if (s->n_window_pages != 0)
+        memcpy(at, s->window_pages, s->n_window_pages * sizeof *at);
+    at += s->n_window_pages;
     memcpy(at, s->outputs, s->n_outputs * sizeof *at);
 }
 
@@ -241,14 +249,17 @@ static struct step get_step(const uint32_t *words) {
                      .n_tokens = words[2],
                      .n_runs = words[3],
                      .n_pages = words[4],
-                     .n_outputs = words[5]};
+                     .n_window_pages = words[5],
+                     .n_outputs = words[6]};
     const uint32_t *at = words + HEADER_FIELDS;
     s.tokens = (const int32_t *)at;
     at += s.n_tokens;
     s.runs = (const struct step_run *)at;
-    at += (size_t)s.n_runs * 3;
+    at += (size_t)s.n_runs * RUN_WORDS;
     s.pages = at;
     at += s.n_pages;
+    s.window_pages = at;
+    at += s.n_window_pages;
     s.outputs = at;
     return s;
 }
@@ -264,7 +275,7 @@ enum status rank_lead_step(struct rank *r, const struct step *step, const struct
 }
 
 static void put_op(struct rank *r, uint32_t op) {
-    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op, 0, 0, 0, 0};
+    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op};
     memcpy(r->words, h, sizeof h);
 }
 

@@ -74,7 +74,13 @@ static bool row_norms(struct run *r, struct pool *pool, int thread,
 
 static uint8_t *cache_page(const struct run *r, uint32_t layer, const struct step_run *seq,
                            uint32_t pos) {
-    return kv_page(&r->m->kv, layer, r->step->pages[seq->page_begin + pos / KV_PAGE]);
+    const struct step *step = r->step;
+    uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
+    if (window == 0)
+        id = step->pages[seq->page_begin + page];
+    else
+        id = step->window_pages[seq->window_begin + page - kv_window_first(window, seq->pos)];
+    return kv_page(&r->m->kv, layer, id);
 }
 
 static const struct rope_angles *angles_of(const struct model *m, const struct layer_weights *lw) {
@@ -370,13 +376,25 @@ static size_t attn_n_tasks(const struct run *r) {
     return n * n_kv_of(r->m) * c.head_blocks;
 }
 
+/* What every run sees in this layer. */
+static void point_at_pages(struct run *r, uint32_t layer) {
+    struct model *m = r->m;
+    uint32_t window = m->w.layers[layer].window;
+    for (uint32_t s = 0; s < r->step->n_runs; s++) {
+        const struct step_run *seq = &r->step->runs[s];
+        uint32_t page = window != 0 ? kv_window_first(window, seq->pos) : 0;
+        for (; page * KV_PAGE < seq->pos + seq->n_tokens; page++)
+            m->page_ptrs[seq->page_begin + page] =
+                cache_page(r, layer, seq, page * KV_PAGE);
+    }
+}
+
 static void attend(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw,
                    uint32_t layer) {
     struct model *m = r->m;
     struct attn_task task;
     if (thread == 0)
-        for (uint32_t i = 0; i < r->step->n_pages; i++)
-            m->page_ptrs[i] = kv_page(&m->kv, layer, r->step->pages[i]);
+        point_at_pages(r, layer);
     pool_barrier(pool);
     size_t n = n_heads_of(m) == 0 ? 0 : attn_n_tasks(r), begin, end;
     while (pool_claim(pool, n, 1, &begin, &end))

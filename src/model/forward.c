@@ -368,9 +368,19 @@ static void step_thread(void *arg, struct pool *pool, int thread) {
     mem_forbid_end();
 }
 
+static enum status check_pages(const uint32_t *pages, uint32_t n, uint32_t n_cache,
+                               struct err *err) {
+    for (uint32_t i = 0; i < n; i++)
+        if (pages[i] >= n_cache)
+            return err_set(err, ST_BAD_INPUT, "page %u is not in a cache of %u", pages[i],
+                           n_cache);
+    return ST_OK;
+}
+
 enum status model_check_step(const struct model *m, const struct step *step, struct err *err) {
     if (step->n_tokens == 0 || step->n_tokens > m->cfg.n_tokens_max ||
-        step->n_pages > m->n_pages_max || step->n_outputs > step->n_tokens ||
+        step->n_pages > m->n_pages_max || step->n_window_pages > m->n_pages_max ||
+        step->n_outputs > step->n_tokens ||
         step->n_runs > m->cfg.n_runs_max)
         return err_set(err, ST_BAD_INPUT, "a step of %u tokens, %u runs, %u pages and %u outputs: expected "
                        "at most %u tokens, %u runs and %zu pages", step->n_tokens, step->n_runs,
@@ -380,10 +390,8 @@ enum status model_check_step(const struct model *m, const struct step *step, str
         if (step->tokens[i] < 0 || (uint32_t)step->tokens[i] >= m->hp->n_vocab)
             return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",
                            step->tokens[i], m->hp->n_vocab);
-    for (uint32_t i = 0; i < step->n_pages; i++)
-        if (step->pages[i] >= m->kv.n_pages)
-            return err_set(err, ST_BAD_INPUT, "page %u is not in a cache of %u", step->pages[i],
-                           m->kv.n_pages);
+    TRY(check_pages(step->pages, step->n_pages, m->cfg.n_pages[KV_WHOLE], err));
+    TRY(check_pages(step->window_pages, step->n_window_pages, m->cfg.n_pages[KV_WINDOW], err));
     for (uint32_t i = 0; i < step->n_outputs; i++)
         if (step->outputs[i] >= step->n_tokens)
             return err_set(err, ST_BAD_INPUT, "output %u is not among %u tokens",
@@ -393,7 +401,10 @@ enum status model_check_step(const struct model *m, const struct step *step, str
         const struct step_run *seq = &step->runs[i];
         uint64_t end = (uint64_t)seq->pos + seq->n_tokens;
         if (seq->n_tokens == 0 || end > m->cfg.n_ctx ||
-            seq->page_begin + div_up(end, KV_PAGE) > step->n_pages)
+            seq->page_begin + div_up(end, KV_PAGE) > step->n_pages ||
+            (m->hp->window != 0 &&
+             (uint64_t)seq->window_begin + div_up(end, KV_PAGE) >
+                 (uint64_t)step->n_window_pages + kv_window_first(m->hp->window, seq->pos)))
             return err_set(err, ST_BAD_INPUT,
                            "positions up to %llu do not fit a context of %u or their pages",
                            (unsigned long long)end, m->cfg.n_ctx);

@@ -1,21 +1,43 @@
 #include "model/kv.h"
 
 #include "base/mem.h"
-#include "base/util.h"
 
-enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, uint32_t n_layers,
-                    uint32_t n_pages, struct err *err) {
-    struct kv_cache out = {.shape = *shape, .n_layers = n_layers, .n_pages = n_pages};
-    out.page_bytes = kv_page_bytes(shape);
-    size_t pages;
-    if (!mul_size(n_layers, n_pages, &pages) || !mul_size(pages, out.page_bytes, &out.data_bytes))
-        return err_set(err, ST_NO_MEMORY, "a KV cache of %u pages does not fit the address space",
-                       n_pages);
+static enum status too_large(struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "such a KV cache does not fit the address space");
+}
+
+static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds, struct err *err) {
+    kv->page_bytes = kv_page_bytes(&kv->shape);
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        size_t bytes;
+        if (!mul_size(kv->n_pages[kinds[i]], kv->page_bytes, &bytes) ||
+            kv->data_bytes + bytes < bytes)
+            return too_large(err);
+        kv->kind_bytes[kinds[i]] += bytes;
+        kv->data_bytes += bytes;
+    }
+    return ST_OK;
+}
+
+enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, const enum kv_kind *kinds,
+                    uint32_t n_layers, const uint32_t n_pages[KV_KINDS], struct err *err) {
+    struct kv_cache out = {.shape = *shape, .n_layers = n_layers};
+    memcpy(out.n_pages, n_pages, sizeof out.n_pages);
+    TRY(count_bytes(&out, kinds, err));
+    out.layers = mem_calloc(n_layers, sizeof *out.layers);
     out.data = mem_huge_alloc(out.data_bytes);
-    if (out.data == NULL)
+    if (out.data == NULL || out.layers == NULL) {
+        size_t bytes = out.data_bytes;
+        kv_close(&out);
         return err_set(err, ST_NO_MEMORY,
                        "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
-                       (double)out.data_bytes * 1e-9);
+                       (double)bytes * 1e-9);
+    }
+    uint8_t *at = out.data;
+    for (uint32_t i = 0; i < n_layers; i++) {
+        out.layers[i] = at;
+        at += out.n_pages[kinds[i]] * out.page_bytes;
+    }
     *kv = out;
     return ST_OK;
 }
@@ -23,5 +45,6 @@ enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, uint32_t 
 void kv_close(struct kv_cache *kv) {
     if (kv->data != NULL)
         mem_huge_free(kv->data, kv->data_bytes);
+    mem_free(kv->layers);
     *kv = (struct kv_cache){0};
 }

@@ -255,6 +255,22 @@ static enum status alloc_buffers(struct model *m, struct err *err) {
     return st;
 }
 
+static enum kv_kind kind_of(const struct hparams *hp, uint32_t layer) {
+    return hparams_layer_window(hp, layer) != 0 ? KV_WINDOW : KV_WHOLE;
+}
+
+static enum status open_cache(struct model *m, struct err *err) {
+    const struct kv_shape shape = model_kv_shape(m->hp, m->share, m->cfg.kv_f32);
+    enum kv_kind *kinds = mem_calloc(m->w.n_layers, sizeof *kinds);
+    if (kinds == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a KV cache");
+    for (uint32_t i = 0; i < m->w.n_layers; i++)
+        kinds[i] = kind_of(m->hp, m->share->layer_begin + i);
+    enum status st = kv_open(&m->kv, &shape, kinds, m->w.n_layers, m->cfg.n_pages, err);
+    mem_free(kinds);
+    return st;
+}
+
 static enum status open_teams(struct model *m, struct err *err) {
     if (m->f == NULL)
         return ST_OK;
@@ -282,11 +298,10 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     m->pool = pool;
     m->k = kernels;
     m->f = f;
-    const struct kv_shape shape = model_kv_shape(hp, m->share, cfg->kv_f32);
     enum status st = weights_load(&m->w, g, hp, m->share, pool, cfg->progress, cfg->progress_user,
                                   err);
     if (st == ST_OK)
-        st = kv_open(&m->kv, &shape, m->w.n_layers, cfg->n_pages, err);
+        st = open_cache(m, err);
     if (st == ST_OK)
         st = alloc_buffers(m, err);
     if (st == ST_OK)
@@ -325,6 +340,14 @@ struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
                              .n_kv_heads = sh->kv_end - sh->kv_begin,
                              .k_dim = hp->head_dim,
                              .v_dim = hp->v_dim};
+}
+
+void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, bool kv_f32,
+                         size_t bytes[KV_KINDS]) {
+    const struct kv_shape shape = model_kv_shape(hp, sh, kv_f32);
+    memset(bytes, 0, KV_KINDS * sizeof *bytes);
+    for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
+        bytes[kind_of(hp, i)] += kv_page_bytes(&shape);
 }
 
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {

@@ -28,14 +28,17 @@ struct step_run {
     uint32_t n_tokens;
     uint32_t page_begin; /* its page table: step.pages[page_begin...], one id per KV_PAGE
                             positions, up to that of its last token */
+    uint32_t window_begin; /* likewise step.window_pages, for the layers with a window: from
+                              kv_window_first() of its first token on */
 };
 
 struct step {
     bool hidden; /* the outputs are hidden states, not logits */
-    uint32_t n_tokens, n_runs, n_pages, n_outputs;
+    uint32_t n_tokens, n_runs, n_pages, n_window_pages, n_outputs;
     const int32_t *tokens;       /* [n_tokens], run after run */
     const struct step_run *runs; /* [n_runs] */
     const uint32_t *pages;       /* [n_pages] */
+    const uint32_t *window_pages; /* [n_window_pages]; none if no layer has a window */
     const uint32_t *outputs;     /* [n_outputs] ascending token indices that are wanted */
 };
 
@@ -54,7 +57,8 @@ struct model_config {
     uint32_t n_tokens_max; /* of a step */
     uint32_t n_ctx;        /* positions of a sequence */
     uint32_t n_runs_max;   /* sequences in a step */
-    uint32_t n_pages;      /* of the cache; at least div_up(n_ctx, KV_PAGE) */
+    /* Of the cache, by kind: at least div_up(n_ctx, KV_PAGE), and kv_window_pages(). */
+    uint32_t n_pages[KV_KINDS];
     bool kv_f32;
     void (*progress)(void *user, double fraction);
     void *progress_user;
@@ -76,6 +80,10 @@ void model_close(struct model *m);
 
 /* What one rank keeps of one layer's keys and values. */
 struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32);
+
+/* Bytes of one page of each kind, over all the layers of a share. */
+void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, bool kv_f32,
+                         size_t bytes[KV_KINDS]);
 
 /* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);
