@@ -8,8 +8,8 @@ command -v node >/dev/null && command -v npm >/dev/null || { echo "skip: node an
 mkdir -p "$BUILD_DIR/opencode/home"
 cp "$SOURCE_DIR"/tests/clients/opencode/*.json "$BUILD_DIR/opencode"
 npm_install "$BUILD_DIR/opencode"
-node "$SOURCE_DIR/tests/clients/long_context.mjs" "$SOURCE_DIR/models/jargon-3m-f16.gguf" \
-    "$work/jargon.gguf" qwen3.context_length 32768
+command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
+python3 "$SOURCE_DIR/tests/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 32768
 serve_start "$work/jargon.gguf" --ctx 32768 --kv-memory 600M
 
 # The configuration of the page, with this server's address and the model's name.

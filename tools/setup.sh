@@ -26,6 +26,8 @@ command:clang         clang              -
 library:clang_rt      libclang-rt-dev    -
 command:clang-format  clang-format       clang-format
 command:python3       python3            python3
+command:curl          curl               -
+command:openssl       openssl            openssl
 pc:cmocka             libcmocka-dev      cmocka
 '
 # The arm64 build under qemu-user; only for Linux on x86-64.

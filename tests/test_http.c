@@ -1,0 +1,526 @@
+/* The HTTP layer against a client made of plain sockets: what it limits, whom it lets in, and that nobody
+ * who is slow, rude or gone holds its memory or its threads. TLS is in test_serve.sh. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/http.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* ---- a server -------------------------------------------------------------------------------------- */
+
+#define PIECE 16384
+
+/* Endless streams, written as fast as they are taken until somebody says no. */
+struct endless {
+    struct http_request *r;
+    pthread_t thread;
+    bool paced; /* not as fast as it can */
+    size_t n_written;
+};
+static struct endless endless[64];
+static atomic_int n_endless, n_ended, n_gone;
+/* A request that is kept until the test lets it go. */
+static _Atomic(struct http_request *) held;
+
+static void note_gone(void *user) {
+    (void)user;
+    atomic_fetch_add(&n_gone, 1);
+}
+
+static void *write_endlessly(void *arg) {
+    static const char zeros[PIECE];
+    struct endless *s = arg;
+    while (http_stream_write(s->r, zeros, sizeof zeros) == ST_OK) {
+        s->n_written += sizeof zeros;
+        if (s->paced)
+            usleep(1000);
+    }
+    http_stream_end(s->r);
+    atomic_fetch_add(&n_ended, 1);
+    return NULL;
+}
+
+static void handle(void *user, struct http_request *r) {
+    char text[256];
+    size_t len;
+    (void)user;
+    const char *body = http_body(r, &len);
+    if (str_eq(http_path(r), "/endless") || str_eq(http_path(r), "/paced")) {
+        struct endless *s = &endless[atomic_fetch_add(&n_endless, 1)];
+        *s = (struct endless){.r = r, .paced = str_eq(http_path(r), "/paced")};
+        http_on_gone(r, note_gone, NULL);
+        http_stream_begin(r, 200, "text/plain");
+        pthread_create(&s->thread, NULL, write_endlessly, s);
+    } else if (str_eq(http_path(r), "/hold")) {
+        http_on_gone(r, note_gone, NULL);
+        atomic_store(&held, r);
+    } else {
+        snprintf(text, sizeof text, "%s %s %zu %.20s", http_method(r), http_path(r), len, body);
+        http_reply(r, 200, "text/plain", text, strlen(text));
+    }
+}
+
+static void fail_plainly(void *user, struct http_request *r, int status, const char *sentence) {
+    (void)user;
+    http_reply(r, status, "text/plain", sentence, strlen(sentence));
+}
+
+static struct http_config config(void) {
+    struct http_config cfg;
+    http_config_init(&cfg);
+    cfg.handle = handle;
+    cfg.fail = fail_plainly;
+    atomic_store(&n_endless, 0);
+    atomic_store(&n_ended, 0);
+    atomic_store(&n_gone, 0);
+    atomic_store(&held, NULL);
+    return cfg;
+}
+
+static struct http_server *serve(const struct http_config *cfg) {
+    struct http_server *s = NULL;
+    struct err err = {""};
+    if (http_open(&s, cfg, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return s;
+}
+
+/* Waits for what another thread does; fails after a long time only. */
+static void wait_for(atomic_int *n, int wanted) {
+    for (int i = 0; i < 60000 && atomic_load(n) < wanted; i++)
+        usleep(1000);
+    assert_int_equal(atomic_load(n), wanted);
+}
+
+static struct http_request *wait_for_held(void) {
+    for (int i = 0; i < 60000 && atomic_load(&held) == NULL; i++)
+        usleep(1000);
+    assert_non_null(atomic_load(&held));
+    return atomic_load(&held);
+}
+
+/* ---- a client -------------------------------------------------------------------------------------- */
+
+static int dial(const struct http_server *s) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(s))};
+    const struct timeval patience = {.tv_sec = 60};
+    inet_pton(AF_INET, "127.0.0.1", &at.sin_addr);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, sizeof at), 0);
+    return fd;
+}
+
+/* False when the server has closed meanwhile. */
+static bool put(int fd, const void *data, size_t len) {
+    const char *p = data;
+    while (len > 0) {
+        ssize_t n = send(fd, p, len, MSG_NOSIGNAL);
+        if (n <= 0)
+            return false;
+        p += n;
+        len -= (size_t)n;
+    }
+    return true;
+}
+
+static void say(int fd, const char *text) {
+    put(fd, text, strlen(text));
+}
+
+struct answer {
+    int status; /* 0: the connection was closed without one */
+    char head[8192], body[4096];
+};
+
+/* Heads and bodies (by their Content-Length) are small here. */
+static struct answer listen_to(int fd) {
+    static struct answer a;
+    size_t n = 0, length = 0;
+    memset(&a, 0, sizeof a);
+    while (strstr(a.head, "\r\n\r\n") == NULL && n + 1 < sizeof a.head) {
+        if (recv(fd, a.head + n, 1, 0) != 1)
+            return a;
+        n++;
+    }
+    sscanf(a.head, "HTTP/1.1 %d", &a.status);
+    const char *field = strcasestr(a.head, "\r\nContent-Length:");
+    if (field != NULL)
+        length = strtoul(field + 17, NULL, 10);
+    for (n = 0; n < length && n + 1 < sizeof a.body; n++)
+        if (recv(fd, a.body + n, 1, 0) != 1)
+            break;
+    return a;
+}
+
+static struct answer ask(int fd, const char *request) {
+    say(fd, request);
+    return listen_to(fd);
+}
+
+static struct answer ask_once(const struct http_server *s, const char *request) {
+    int fd = dial(s);
+    struct answer a = ask(fd, request);
+    close(fd);
+    return a;
+}
+
+/* Whether the server closes within its patience. */
+static bool is_closed(int fd) {
+    char byte;
+    ssize_t n;
+    do {
+        n = recv(fd, &byte, 1, 0);
+    } while (n == 1);
+    return n == 0 || errno == ECONNRESET;
+}
+
+#define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
+
+static void still_serves(const struct http_server *s) {
+    assert_int_equal(ask_once(s, GET("/still")).status, 200);
+}
+
+/* ---- what it does ------------------------------------------------------------------------------------ */
+
+static void a_connection_serves_many_requests(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    int fd = dial(s);
+    for (int i = 0; i < 3; i++) {
+        struct answer a =
+            ask(fd, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello");
+        assert_int_equal(a.status, 200);
+        assert_string_equal(a.body, "POST /a 5 hello");
+        a = ask(fd, GET("/b"));
+        assert_string_equal(a.body, "GET /b 0 ");
+    }
+    close(fd);
+    http_close(s);
+}
+
+static void too_large_a_body_is_told(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.max_body_bytes = 1000;
+    struct http_server *s = serve(&cfg);
+    static char block[100000];
+    memset(block, 'x', sizeof block);
+    int fd = dial(s);
+    say(fd, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n");
+    put(fd, block, sizeof block);
+    assert_int_equal(listen_to(fd).status, 413);
+    /* Without a length, in pieces. */
+    say(fd, "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 11; i++) {
+        say(fd, "64\r\n");
+        put(fd, block, 100);
+        say(fd, "\r\n");
+    }
+    struct answer a = ask(fd, "0\r\n\r\n");
+    assert_int_equal(a.status, 413);
+    assert_non_null(strstr(a.body, "too large"));
+    /* The largest that fits. */
+    say(fd, "POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+    put(fd, block, 1000);
+    assert_int_equal(listen_to(fd).status, 200);
+    close(fd);
+    http_close(s);
+}
+
+static void headers_are_bounded(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    static char block[1 << 20];
+    memset(block, 'x', sizeof block);
+    int fd = dial(s);
+    say(fd, "GET /a HTTP/1.1\r\nHost: x\r\nX-Long: ");
+    put(fd, block, sizeof block);
+    say(fd, "\r\n\r\n");
+    int status = listen_to(fd).status;
+    assert_true(status == 0 || status == 431 || status == 400 || status == 413);
+    close(fd);
+    still_serves(s);
+    fd = dial(s);
+    say(fd, "GET /");
+    put(fd, block, sizeof block);
+    say(fd, " HTTP/1.1\r\nHost: x\r\n\r\n");
+    status = listen_to(fd).status;
+    assert_true(status == 0 || status == 414 || status == 400 || status == 431);
+    close(fd);
+    still_serves(s);
+    http_close(s);
+}
+
+static void nonsense_is_no_request(void **state) {
+    (void)state;
+    static const char *const words[] = {
+        "\x16\x03\x01\x02\x01\x01\r\n\r\n",
+        "GET\r\n\r\n",
+        "GET / HTTP/9.9\r\n\r\n",
+        "\r\n\r\n\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+    };
+    struct http_config cfg = config();
+    cfg.idle_s = 1;
+    struct http_server *s = serve(&cfg);
+    for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+        struct answer a = ask_once(s, words[i]);
+        assert_true(a.status == 0 || (a.status >= 400 && a.status < 600));
+        still_serves(s);
+    }
+    http_close(s);
+}
+
+/* Who sends half a request, or nothing, is cut off. */
+static void slow_senders_are_cut_off(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.idle_s = 1;
+    struct http_server *s = serve(&cfg);
+    int silent = dial(s), header = dial(s), body = dial(s);
+    say(header, "GET / HTTP/1.1\r\nHost:");
+    say(body, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf");
+    still_serves(s);
+    assert_true(is_closed(silent));
+    assert_true(is_closed(header));
+    assert_true(is_closed(body));
+    close(silent);
+    close(header);
+    close(body);
+    http_close(s);
+}
+
+/* Sixty clients ask for an endless stream and read none of it: each writer hears it when its bound is
+ * full, what they all hold stays within the bounds, and others are served meanwhile. */
+static void slow_readers_hold_nothing(void **state) {
+    (void)state;
+    enum { N = 60, UNREAD = 1 << 17 };
+    struct http_config cfg = config();
+    cfg.max_unread_bytes = UNREAD;
+    struct http_server *s = serve(&cfg);
+    int fds[N];
+    size_t before = mem_resident().anon_bytes;
+    for (int i = 0; i < N; i++) {
+        const int small = 4096;
+        fds[i] = dial(s);
+        setsockopt(fds[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+        say(fds[i], GET("/endless"));
+    }
+    still_serves(s);
+    wait_for(&n_ended, N);
+    for (int i = 0; i < N; i++) {
+        pthread_join(endless[i].thread, NULL);
+        /* What the kernel buffers comes on top: up to 4 MB to send by default. */
+        assert_true(endless[i].n_written >= UNREAD - PIECE);
+        assert_true(endless[i].n_written < UNREAD + (16u << 20));
+    }
+    size_t after = mem_resident().anon_bytes;
+    /* Buffers double as they grow; 64 KiB for everything else of a connection and its thread. */
+    if (before > 0)
+        assert_true(after < before + N * (2 * UNREAD + 65536));
+    /* The streams' owners are done, and so is the server, though nobody has closed. */
+    assert_true(http_drain(s, 60000));
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    http_close(s);
+}
+
+static void who_hangs_up_is_noticed(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    int fd = dial(s);
+    say(fd, GET("/hold")); /* nothing was sent yet, so no write can fail */
+    struct http_request *r = wait_for_held();
+    close(fd);
+    wait_for(&n_gone, 1);
+    http_reply(r, 200, "text/plain", "late", 4);
+    fd = dial(s);
+    char some[1000];
+    say(fd, GET("/paced"));
+    assert_true(recv(fd, some, sizeof some, 0) > 0);
+    close(fd);
+    wait_for(&n_ended, 1);
+    pthread_join(endless[0].thread, NULL);
+    assert_true(http_drain(s, 60000));
+    http_close(s);
+}
+
+static void more_connections_than_allowed_wait_outside(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.max_connections = 4;
+    struct http_server *s = serve(&cfg);
+    int fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = dial(s);
+        assert_int_equal(ask(fds[i], GET("/in")).status, 200);
+    }
+    int fifth =
+        dial(s); /* the system accepts it, the server does not look at it, or closes it */
+    say(fifth, GET("/out"));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(ask(fds[i], GET("/in")).status, 200);
+    for (int i = 0; i < 4; i++)
+        close(fds[i]);
+    int status = listen_to(fifth).status;
+    assert_true(status == 200 || status == 0);
+    close(fifth);
+    still_serves(s);
+    http_close(s);
+}
+
+static bool all_but_open(const char *path) {
+    return !str_eq(path, "/open");
+}
+
+static void keys_let_in(void **state) {
+    (void)state;
+    static const char *const keys[] = {"first", "second"};
+    struct http_config cfg = config();
+    cfg.api_keys = keys;
+    cfg.n_api_keys = 2;
+    cfg.needs_key = all_but_open;
+    struct http_server *s = serve(&cfg);
+    static const struct {
+        const char *request;
+        int status;
+    } cases[] = {
+        {GET("/open"), 200},
+        {GET("/a"), 401},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\n\r\n", 200},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nauthorization: bearer first\r\n\r\n", 200},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nX-API-Key: first\r\n\r\n", 200},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer firs\r\n\r\n", 401},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer firstt\r\n\r\n", 401},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \r\n\r\n", 401},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Basic first\r\n\r\n", 401},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        assert_int_equal(ask_once(s, cases[i].request).status, cases[i].status);
+    http_close(s);
+}
+
+static void pages_of_other_origins_come_in_if_asked_for(void **state) {
+    (void)state;
+    static const char preflight[] =
+        "OPTIONS /a HTTP/1.1\r\nHost: x\r\nOrigin: http://page\r\n"
+        "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: "
+        "authorization\r\n\r\n";
+    static const char *const keys[] = {"key"};
+    struct http_config cfg = config();
+    cfg.cors_origin = "http://page";
+    cfg.api_keys = keys; /* which a preflight does not carry */
+    cfg.n_api_keys = 1;
+    struct http_server *s = serve(&cfg);
+    struct answer a = ask_once(s, preflight);
+    assert_int_equal(a.status, 204);
+    assert_non_null(strcasestr(a.head, "Access-Control-Allow-Origin: http://page\r\n"));
+    assert_non_null(strcasestr(a.head, "Access-Control-Allow-Headers: *, Authorization\r\n"));
+    a = ask_once(s, GET("/a"));
+    assert_int_equal(a.status, 401); /* a page may read why */
+    assert_non_null(strcasestr(a.head, "Access-Control-Allow-Origin: http://page\r\n"));
+    http_close(s);
+    cfg = config();
+    s = serve(&cfg);
+    a = ask_once(s, GET("/a"));
+    assert_null(strcasestr(a.head, "Access-Control"));
+    http_close(s);
+}
+
+static void the_end_waits_for_what_runs(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    int fd = dial(s);
+    say(fd, GET("/hold"));
+    struct http_request *r = wait_for_held();
+    assert_false(http_drain(s, 1));
+    struct answer a = ask_once(s, GET("/new"));
+    assert_int_equal(a.status, 503);
+    assert_non_null(strstr(a.body, "shutting down"));
+    http_reply(r, 200, "text/plain", "done", 4);
+    assert_string_equal(listen_to(fd).body, "done");
+    assert_true(http_drain(s, 60000));
+    close(fd);
+    http_close(s);
+}
+
+/* What is kept by nobody is cut: the server does not wait for it. */
+static void closing_cuts_what_is_left(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    int idle = dial(s), half = dial(s);
+    say(half, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf");
+    still_serves(s);
+    http_close(s);
+    assert_true(is_closed(idle) && is_closed(half));
+    close(idle);
+    close(half);
+}
+
+static void what_cannot_be_served_says_why(void **state) {
+    (void)state;
+    struct http_server *s = NULL, *first;
+    struct err err;
+    struct http_config cfg = config();
+    first = serve(&cfg);
+    cfg.port = http_port(first);
+    assert_int_equal(http_open(&s, &cfg, &err), ST_IO);
+    assert_non_null(strstr(err.text, "port"));
+    http_close(first);
+    cfg = config();
+    cfg.tls_cert_path = "/dev/null";
+    assert_int_equal(http_open(&s, &cfg, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "key"));
+    cfg.tls_key_path = "/does/not/exist";
+    assert_int_equal(http_open(&s, &cfg, &err), ST_IO);
+    assert_non_null(strstr(err.text, "/does/not/exist"));
+    cfg.tls_key_path = "/dev/null";
+    assert_int_equal(http_open(&s, &cfg, &err), ST_IO);
+    assert_non_null(strstr(err.text, "PEM"));
+    cfg = config();
+    cfg.host = "no.such.host.invalid";
+    assert_int_not_equal(http_open(&s, &cfg, &err), ST_OK);
+    assert_null(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_connection_serves_many_requests),
+        cmocka_unit_test(too_large_a_body_is_told),
+        cmocka_unit_test(headers_are_bounded),
+        cmocka_unit_test(nonsense_is_no_request),
+        cmocka_unit_test(slow_senders_are_cut_off),
+        cmocka_unit_test(slow_readers_hold_nothing),
+        cmocka_unit_test(who_hangs_up_is_noticed),
+        cmocka_unit_test(more_connections_than_allowed_wait_outside),
+        cmocka_unit_test(keys_let_in),
+        cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
+        cmocka_unit_test(the_end_waits_for_what_runs),
+        cmocka_unit_test(closing_cuts_what_is_left),
+        cmocka_unit_test(what_cannot_be_served_says_why),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

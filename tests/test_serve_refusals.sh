@@ -1,0 +1,73 @@
+#!/bin/bash
+# What lockstep serve must refuse, line by line in each dialect (serve_refusals.py); a queue that is full; that
+# all of it leaves no memory behind.
+set -u
+command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
+command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
+work=$(mktemp -d)
+server=
+trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+start() {
+    rm -f "$work/out"
+    "$LOCKSTEP" serve "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q --port 0 "$@" >"$work/out" 2>"$work/err" &
+    server=$!
+    for _ in $(seq 600); do
+        grep -q '^lockstep listens on' "$work/out" && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
+    [ -n "$url" ] || { echo "FAILED: serve $*: $(cat "$work/err")"; exit 1; }
+}
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+
+start
+timeout 600 python3 "$SOURCE_DIR/tests/serve_refusals.py" "$url" jargon-3m-f16 || fail "refusals"
+kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
+# ---- a full queue -------------------------------------------------------------------------------------
+# One place, taken by 64 long answers to one request; one request waits; the next hears 503 and when to
+# come again.
+start --parallel-requests 1 --queue 1
+metric() { curl -s "$url/metrics" | sed -n "s/^lockstep_$1 //p"; }
+until_metric() { # NAME VALUE
+    for _ in $(seq 1000); do
+        [ "$(metric "$1")" = "$2" ] && return
+        sleep 0.02
+    done
+    fail "$1 does not become $2"
+}
+long='{"messages":[{"role":"user","content":"hi"}],"ignore_eos":true,"n":64}'
+curl -s -m 300 "$url/v1/chat/completions" -d "$long" >/dev/null &
+first=$!
+until_metric requests_running 1
+curl -s -m 300 "$url/v1/chat/completions" -d "$long" >/dev/null &
+second=$!
+until_metric requests_queued 1
+full() { # PATH BODY PATTERN
+    status=$(curl -s -m 60 -D "$work/head" -o "$work/body" -w '%{http_code}' "$url$1" -d "$2")
+    [ "$status" = 503 ] || fail "a full queue: $1: status $status: $(head -c 300 "$work/body")"
+    grep -qi '^retry-after: [0-9]' "$work/head" || fail "a full queue: $1: no Retry-After: $(cat "$work/head")"
+    grep -q "$3" "$work/body" || fail "a full queue: $1: $(head -c 300 "$work/body")"
+}
+messages='"messages":[{"role":"user","content":"hi"}]'
+for stream in true false; do
+    full /v1/chat/completions "{$messages,\"stream\":$stream}" '"error":{"message":"'
+    full /v1/responses "{\"input\":\"hi\",\"stream\":$stream}" '"error":{"message":"'
+    full /v1/completions "{\"prompt\":\"hi\",\"stream\":$stream}" '"error":{"message":"'
+    full /v1/messages "{$messages,\"max_tokens\":5,\"stream\":$stream}" '"type":"overloaded_error"'
+    full /api/chat "{$messages,\"stream\":$stream}" '{"error":"'
+    full /api/generate "{\"prompt\":\"hi\",\"stream\":$stream}" '{"error":"'
+done
+kill "$first" "$second" # who waits and hangs up is forgotten too
+until_metric requests_queued 0
+until_metric requests_running 0
+kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+server=
+
+[ $failures = 0 ] && echo "refusals: all as they should be"
+[ $failures = 0 ]
