@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "cli/cli.h"
 #include "format/gguf.h"
+#include "format/rows.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,7 +193,7 @@ static json_t *describe(const struct gguf *g, bool with_tensors) {
     char prefix[64];
     gguf_str(g, "general.architecture", &arch, NULL);
     snprintf(prefix, sizeof prefix, "%.*s", (int)MIN(arch.len, sizeof prefix - 1), arch.ptr);
-    bool has_data = gguf_n_tensors(g) > 0 && gguf_tensor_at(g, 0)->data;
+    bool has_data = gguf_n_tensors(g) > 0 && tensor_has_data(gguf_tensor_at(g, 0));
     json_object_set_new(o, "file", json_string(gguf_path(g)));
     json_object_set_new(o, "file_bytes", json_integer((json_int_t)gguf_file_bytes(g)));
     json_object_set_new(o, "parts", json_integer(gguf_n_parts(g)));
@@ -258,8 +259,11 @@ static const char *count_text(double n, char buf[32]) {
 static void print_sizes(const json_t *o) {
     char buf[32];
     double n = number(o, "parameters");
-    printf("file            %s, GGUF v%.0f", cli_bytes((uint64_t)number(o, "file_bytes"), buf),
-           number(o, "gguf_version"));
+    printf("file            %s, ", cli_bytes((uint64_t)number(o, "file_bytes"), buf));
+    if (number(o, "gguf_version") != 0)
+        printf("GGUF v%.0f", number(o, "gguf_version"));
+    else
+        printf("a folder of safetensors");
     if (number(o, "parts") > 1)
         printf(", %.0f parts", number(o, "parts"));
     if (n == 0) {
@@ -371,7 +375,7 @@ int cmd_inspect(int argc, char **argv) {
     const char *model = NULL;
     bool as_json = false, tensors = false, keys = false;
     const struct cli_option options[] = {
-        CLI_ARG("MODEL", &model, "GGUF file, or the first part of a split one"),
+        CLI_ARG("MODEL", &model, "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
         CLI_FLAG(0, "json", &as_json, "a JSON object instead of text"),
         CLI_FLAG(0, "tensors", &tensors, "list the tensors too"),
         CLI_FLAG(0, "keys", &keys, "only the file's own keys and their values"), CLI_END};

@@ -59,7 +59,7 @@ int cmd_quantize(int argc, char **argv) {
     char types[256];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {
-        CLI_ARG("IN", &in, "GGUF file, or the first part of a split one"),
+        CLI_ARG("IN", &in, "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
         CLI_ARG("OUT", &out, "the file to write"), CLI_ARG("TYPE", &type_name, types),
         CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
         CLI_END};

@@ -12,7 +12,7 @@
 struct session_args session_args = {.rank = -1};
 
 const struct cli_option session_options[] = {
-    CLI_ARG("MODEL", &session_args.model, "GGUF file, or the first part of a split one"),
+    CLI_ARG("MODEL", &session_args.model, "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
     CLI_HEADING("ranks"),
     CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
             "processes that share the work (default 1,\nor as many as --split names)"),

@@ -182,3 +182,47 @@ void dequantize_q6_K(const void *src, float *dst, size_t n_blocks) {
         }
     }
 }
+
+/* ---- types of folders ---------------------------------------------------------------- */
+
+void dequantize_f8_e4m3(const void *src, float *dst, size_t n_blocks) {
+    for (size_t i = 0; i < n_blocks; i++, dst += QK) {
+        struct block_f8_e4m3 b;
+        LOAD_BLOCK(b, src, i);
+        for (int j = 0; j < QK; j++)
+            dst[j] = f8_e4m3_to_f32(b.qs[j]) * b.d;
+    }
+}
+
+void dequantize_mlx4(const void *src, float *dst, size_t n_blocks) {
+    for (size_t i = 0; i < n_blocks; i++, dst += QK) {
+        struct block_q4_1 b;
+        LOAD_BLOCK(b, src, i);
+        float d = bf16_to_f32(b.d), m = bf16_to_f32(b.m);
+        for (int j = 0; j < QK / 2; j++) {
+            dst[j] = (float)(b.qs[j] & 15) * d + m;
+            dst[j + QK / 2] = (float)(b.qs[j] >> 4) * d + m;
+        }
+    }
+}
+
+static void dequantize_bytes(const struct block_mlx8 *b, float d, float m, float *dst) {
+    for (int j = 0; j < QK; j++)
+        dst[j] = (float)b->qs[j] * d + m;
+}
+
+void dequantize_mlx8(const void *src, float *dst, size_t n_blocks) {
+    for (size_t i = 0; i < n_blocks; i++, dst += QK) {
+        struct block_mlx8 b;
+        LOAD_BLOCK(b, src, i);
+        dequantize_bytes(&b, bf16_to_f32(b.d), bf16_to_f32(b.m), dst);
+    }
+}
+
+void dequantize_mlx8_f16(const void *src, float *dst, size_t n_blocks) {
+    for (size_t i = 0; i < n_blocks; i++, dst += QK) {
+        struct block_mlx8 b;
+        LOAD_BLOCK(b, src, i);
+        dequantize_bytes(&b, f16_to_f32(b.d), f16_to_f32(b.m), dst);
+    }
+}

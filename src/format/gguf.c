@@ -1,14 +1,13 @@
-/* gguf.c: one GGUF model from its files: maps each part, has gguf_parse.c check it, joins the
- * tensors of a split model, and answers questions about keys and tensors. Immutable once
- * opened. */
+/* gguf.c: one model from its files: maps each part, has gguf_parse.c check it, joins the
+ * tensors of a split model, and answers questions about keys and tensors. Folders come from
+ * folder.c. Immutable once opened. */
 #include "format/gguf.h"
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "format/folder.h"
 #include "format/gguf_parse.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,65 +18,27 @@
 
 #define MAX_PARTS 10000 /* five digits of a part's name are more than anybody needs */
 
-struct part {
-    char *path;
-    const uint8_t *bytes;
-    size_t size;
-    bool mapped; /* by us: to be unmapped */
-};
-
 struct gguf {
-    struct part *parts; /* [n_parts] */
+    char *folder;           /* NULL: a file */
+    struct file_map *parts; /* [n_parts] */
     uint32_t n_parts;
     struct gguf_header head;     /* of the first part; its tensors moved to the list below */
     struct gguf_tensor *tensors; /* [n_tensors] of all parts, in order */
     size_t n_tensors;
     const struct gguf_tensor **by_name; /* [n_tensors] sorted */
+    void **owned;                       /* [n_owned] of a folder: what the above point into */
+    size_t n_owned;
 };
-
-/* ---- files ------------------------------------------------------------------------- */
-
-static enum status map_fd(int fd, const char *path, struct part *out, struct err *err) {
-    struct stat sb;
-    if (fstat(fd, &sb) != 0)
-        return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    if (!S_ISREG(sb.st_mode))
-        return err_set(err, ST_BAD_INPUT, "%s: not a regular file", path);
-    if (sb.st_size == 0)
-        return err_set(err, ST_BAD_INPUT, "%s: not a GGUF file: it is empty", path);
-    size_t size = (size_t)sb.st_size;
-    void *bytes = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
-    if (bytes == MAP_FAILED)
-        return err_set(err, ST_IO, "%s: cannot be mapped: %s", path, strerror(errno));
-    *out = (struct part){.bytes = bytes, .size = size, .mapped = true};
-    return ST_OK;
-}
-
-static enum status map_part(const char *path, struct part *out, struct err *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
-                       strerror(errno));
-    enum status st = map_fd(fd, path, out, err);
-    close(fd);
-    if (st != ST_OK)
-        return st;
-    out->path = mem_strdup(path);
-    if (!out->path) {
-        munmap((void *)out->bytes, out->size);
-        return err_set(err, ST_NO_MEMORY, "%s: no memory", path);
-    }
-    return ST_OK;
-}
 
 void gguf_close(struct gguf *g) {
     if (!g)
         return;
-    for (uint32_t i = 0; i < g->n_parts; i++) {
-        if (g->parts[i].mapped)
-            munmap((void *)g->parts[i].bytes, g->parts[i].size);
-        mem_free(g->parts[i].path);
-    }
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        file_map_close(&g->parts[i]);
+    for (size_t i = 0; i < g->n_owned; i++)
+        mem_free(g->owned[i]);
+    mem_free(g->owned);
+    mem_free(g->folder);
     mem_free(g->parts);
     gguf_header_deinit(&g->head);
     mem_free(g->tensors);
@@ -139,7 +100,7 @@ static enum status adopt_tensors(struct gguf *g, struct gguf_header *h, uint32_t
 
 static enum status open_later_part(struct gguf *g, uint32_t no, const char *path,
                                    const struct gguf_options *opts, struct err *err) {
-    TRY(map_part(path, &g->parts[no], err));
+    TRY(file_map_open(&g->parts[no], path, err));
     g->n_parts = no + 1;
     struct gguf_header h;
     enum status st = gguf_parse(&h, g->parts[no].bytes, g->parts[no].size, opts, err);
@@ -191,7 +152,7 @@ static enum status open_other_parts(struct gguf *g, const struct gguf_options *o
             err, ST_BAD_INPUT,
             "%s: is part %lld of %lld; open the first one (...-00001-of-%05lld.gguf)", first,
             (long long)no + 1, (long long)count, (long long)count);
-    struct part *parts = mem_realloc(g->parts, (size_t)count * sizeof *parts);
+    struct file_map *parts = mem_realloc(g->parts, (size_t)count * sizeof *parts);
     if (!parts)
         return err_set(err, ST_NO_MEMORY, "%s: no memory", first);
     g->parts = parts;
@@ -216,26 +177,24 @@ static int compare_name(const void *a, const void *b) {
 static enum status sort_tensors(struct gguf *g, struct err *err) {
     g->by_name = mem_calloc(MAX(g->n_tensors, 1), sizeof *g->by_name);
     if (!g->by_name)
-        return err_set(err, ST_NO_MEMORY, "%s: no memory", g->parts[0].path);
+        return err_set(err, ST_NO_MEMORY, "%s: no memory", gguf_path(g));
     for (size_t i = 0; i < g->n_tensors; i++)
         g->by_name[i] = &g->tensors[i];
     qsort(g->by_name, g->n_tensors, sizeof *g->by_name, compare_name);
     for (size_t i = 1; i < g->n_tensors; i++)
         if (str_eq(g->by_name[i - 1]->name, g->by_name[i]->name))
-            return err_set(err, ST_BAD_INPUT, "%s: tensor %s is in two parts", g->parts[0].path,
+            return err_set(err, ST_BAD_INPUT, "%s: tensor %s is in two parts", gguf_path(g),
                            g->by_name[i]->name);
     return ST_OK;
 }
 
 /* Takes over first. */
-static enum status open_parts(struct gguf **out, struct part first,
+static enum status open_parts(struct gguf **out, struct file_map first,
                               const struct gguf_options *opts, struct err *err) {
     struct gguf *g = mem_calloc(1, sizeof *g);
-    struct part *parts = mem_calloc(1, sizeof *parts);
+    struct file_map *parts = mem_calloc(1, sizeof *parts);
     if (!g || !parts) {
-        if (first.mapped)
-            munmap((void *)first.bytes, first.size);
-        mem_free(first.path);
+        file_map_close(&first);
         mem_free(parts);
         mem_free(g);
         return err_set(err, ST_NO_MEMORY, "no memory");
@@ -262,21 +221,51 @@ static enum status open_parts(struct gguf **out, struct part first,
 
 enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
                       struct err *err) {
-    struct part first;
-    TRY(map_part(path, &first, err));
+    struct stat sb;
+    if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
+        return folder_open(out, path, err);
+    struct file_map first;
+    TRY(file_map_open(&first, path, err));
     return open_parts(out, first, opts, err);
 }
 
 enum status gguf_open_bytes(struct gguf **out, const char *name, const uint8_t *bytes,
                             size_t len, const struct gguf_options *opts, struct err *err) {
-    struct part first = {.path = mem_strdup(name), .bytes = bytes, .size = len};
+    struct file_map first = {.path = mem_strdup(name), .bytes = bytes, .size = len};
     if (!first.path)
         return err_set(err, ST_NO_MEMORY, "%s: no memory", name);
     return open_parts(out, first, opts, err);
 }
 
+enum status gguf_open_made(struct gguf **out, struct gguf_made *made, struct err *err) {
+    static const struct gguf_options opts = {.header_only = true, .folder = true};
+    struct gguf *g = mem_calloc(1, sizeof *g);
+    if (!g)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory", made->folder);
+    enum status st = gguf_parse(&g->head, made->header, made->header_len, &opts, err);
+    if (st == ST_OK)
+        st = adopt_tensors(g, &g->head, 0, err);
+    g->folder = made->folder;
+    if (st == ST_OK)
+        st = sort_tensors(g, err);
+    if (st != ST_OK) {
+        g->folder = NULL;
+        gguf_close(g);
+        return st;
+    }
+    for (size_t i = 0; i < g->n_tensors; i++)
+        g->tensors[i].rows = &made->rows[i];
+    g->parts = made->parts;
+    g->n_parts = made->n_parts;
+    g->owned = made->owned;
+    g->n_owned = made->n_owned;
+    *made = (struct gguf_made){0};
+    *out = g;
+    return ST_OK;
+}
+
 const char *gguf_path(const struct gguf *g) {
-    return g->parts[0].path;
+    return g->folder != NULL ? g->folder : g->parts[0].path;
 }
 
 const char *gguf_part_path(const struct gguf *g, uint32_t part) {
@@ -289,7 +278,7 @@ uint32_t gguf_n_parts(const struct gguf *g) {
 }
 
 uint32_t gguf_version(const struct gguf *g) {
-    return g->head.version;
+    return g->folder != NULL ? 0 : g->head.version;
 }
 
 uint64_t gguf_file_bytes(const struct gguf *g) {

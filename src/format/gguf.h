@@ -1,8 +1,9 @@
-/* gguf.h: GGUF v2 and v3 files, read from a memory map, checked once, then trusted.
+/* gguf.h: a model's metadata and tensors, read from memory maps, checked once, then trusted.
  *
- * gguf_open() reads the header of one file, or of all parts of a split model
- * (NAME-00001-of-0000N.gguf: open any part's first), and refuses anything hostile with one
- * sentence: after it has returned ST_OK, every string is in bounds, every array has the
+ * gguf_open() reads the header of one GGUF v2 or v3 file, or of all parts of a split model
+ * (NAME-00001-of-0000N.gguf: open any part's first), or a Hugging Face folder (folder.h), which
+ * then looks like a GGUF whose tensors have their rows made on demand (rows.h). It refuses
+ * anything hostile with one sentence: after it has returned ST_OK, every string is in bounds, every array has the
  * length that it claims, every tensor's data lies inside its part and nothing overlaps. It
  * does not know what the metadata mean: model/ and tokenizer/ check their own keys.
  *
@@ -19,6 +20,7 @@
 #include <stdint.h>
 
 struct gguf;
+struct tensor_rows;
 
 #define GGUF_MAX_DIMS 4
 #define GGUF_NAME_MAX 64 /* bytes of a tensor name, as the reference implementation */
@@ -58,7 +60,8 @@ struct gguf_tensor {
     uint64_t dims[GGUF_MAX_DIMS]; /* innermost (columns) first, 1 beyond n_dims; all > 0 */
     uint64_t size_bytes;
     const uint8_t *data; /* in the map, aligned to 8 bytes at least; NULL in a file that has
-                            only a header (options) */
+                            only a header (options), and where there are rows */
+    const struct tensor_rows *rows; /* of a folder: rows.h reads either kind */
     uint32_t part;       /* which file of a split model */
     uint64_t offset;     /* of data in that file: for pread() */
 };
@@ -66,9 +69,10 @@ struct gguf_tensor {
 struct gguf_options {
     bool header_only; /* accept a file that ends after the header (`synth --header-only`,
                          a vocabulary-only file needs no flag) */
+    bool folder;      /* the header that folder.c makes: types of its own */
 };
 
-/* path: a file, or the first part of a split model. opts may be NULL. */
+/* path: a file, the first part of a split model, or a folder. opts may be NULL. */
 enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
                       struct err *err);
 void gguf_close(struct gguf *g); /* NULL is fine */
@@ -76,7 +80,7 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
 uint32_t gguf_n_parts(const struct gguf *g);
-uint32_t gguf_version(const struct gguf *g);
+uint32_t gguf_version(const struct gguf *g); /* 0: a folder */
 uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */
 
 size_t gguf_n_tensors(const struct gguf *g);

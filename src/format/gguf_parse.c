@@ -299,8 +299,8 @@ static enum status size_tensor(struct gguf_tensor *t, const char *name, struct e
 }
 
 /* t->offset is left relative to the start of the data. */
-static enum status parse_tensor(struct reader *r, size_t index, struct gguf_tensor *t,
-                                struct err *err) {
+static enum status parse_tensor(struct reader *r, size_t index, bool folder,
+                                struct gguf_tensor *t, struct err *err) {
     *t = (struct gguf_tensor){.dims = {1, 1, 1, 1}};
     struct gguf_str name;
     uint32_t type;
@@ -322,7 +322,7 @@ static enum status parse_tensor(struct reader *r, size_t index, struct gguf_tens
     if (!ok || !take_u32(r, &type) || !take_u64(r, &t->offset))
         return err_set(err, ST_BAD_INPUT, "the file ends in the description of tensor %s",
                        shown.text);
-    if (!qtype_info(type))
+    if (!qtype_info(type) || (type >= QT_GGUF_END && !folder))
         return err_set(err, ST_UNSUPPORTED, "tensor %s has unknown or removed type %u",
                        shown.text, type);
     t->type = (enum qtype)type;
@@ -330,7 +330,7 @@ static enum status parse_tensor(struct reader *r, size_t index, struct gguf_tens
 }
 
 static enum status parse_tensors(struct reader *r, struct gguf_header *h, uint64_t n,
-                                 struct err *err) {
+                                 bool folder, struct err *err) {
     if (n > GGUF_MAX_TENSORS)
         return err_set(err, ST_BAD_INPUT, "the file claims %llu tensors; %u are allowed",
                        (unsigned long long)n, GGUF_MAX_TENSORS);
@@ -338,7 +338,7 @@ static enum status parse_tensors(struct reader *r, struct gguf_header *h, uint64
     for (size_t i = 0; i < n; i++) {
         if (!grow((void **)&h->tensors, i, &capacity, sizeof *h->tensors))
             return out_of_memory(err);
-        TRY(parse_tensor(r, i, &h->tensors[i], err));
+        TRY(parse_tensor(r, i, folder, &h->tensors[i], err));
         h->n_tensors++;
     }
     return ST_OK;
@@ -447,7 +447,7 @@ static enum status parse_all(struct reader *r, struct gguf_header *h,
     TRY(parse_kvs(r, h, n_kvs, err));
     TRY(sort_kvs(h, err));
     TRY(read_alignment(h, &alignment, err));
-    TRY(parse_tensors(r, h, n_tensors, err));
+    TRY(parse_tensors(r, h, n_tensors, opts && opts->folder, err));
     TRY(check_tensors(h, alignment, err));
     return place_tensors(r, h, alignment, opts, err);
 }

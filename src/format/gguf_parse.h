@@ -5,6 +5,8 @@
 #define LOCKSTEP_FORMAT_GGUF_PARSE_H
 
 #include "format/gguf.h"
+#include "format/map.h"
+#include "format/rows.h"
 
 #define GGUF_MAGIC "GGUF"
 #define GGUF_DEFAULT_ALIGNMENT 32
@@ -46,6 +48,20 @@ const char *gguf_value_type_name(enum gguf_value_type type);
 
 /* The key-value pair behind gguf_key_at(). */
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
+
+/* What folder.c makes of a folder. All of it is owned. */
+struct gguf_made {
+    char *folder;            /* its path */
+    struct file_map *parts;  /* [n_parts] */
+    uint32_t n_parts;
+    uint8_t *header;         /* a GGUF without data; in owned as well */
+    size_t header_len;
+    struct tensor_rows *rows; /* of the header's tensors, in order; in owned as well */
+    void **owned;             /* [n_owned] */
+    size_t n_owned;
+};
+/* Takes everything over, and zeroes *made, on success only. */
+enum status gguf_open_made(struct gguf **out, struct gguf_made *made, struct err *err);
 
 /* As gguf_open(), of a single file that lies in memory; the bytes are borrowed. */
 enum status gguf_open_bytes(struct gguf **out, const char *name, const uint8_t *bytes,

@@ -110,6 +110,17 @@ enum status gguf_writer_open(struct gguf_writer **out, const char *path, struct 
     return ST_OK;
 }
 
+enum status gguf_writer_open_header(struct gguf_writer **out, const char *name,
+                                    struct err *err) {
+    struct gguf_writer *w = mem_calloc(1, sizeof *w);
+    if (!w || !(w->path = mem_strdup(name))) {
+        mem_free(w);
+        return err_set(err, ST_NO_MEMORY, "%s: no memory", name);
+    }
+    *out = w;
+    return ST_OK;
+}
+
 void gguf_writer_close(struct gguf_writer *w) {
     if (!w)
         return;
@@ -224,6 +235,10 @@ void gguf_write_str(struct gguf_writer *w, const char *key, const char *v) {
     put_str(w, str_of(key), str_of(v));
 }
 
+void gguf_write_text(struct gguf_writer *w, const char *key, struct gguf_str v) {
+    put_str(w, str_of(key), v);
+}
+
 void gguf_write_str_array(struct gguf_writer *w, const char *key, const struct gguf_str *v,
                           size_t n) {
     put_array(w, str_of(key), &(struct gguf_array){.type = GGUF_STRING, .n = n, .strs = v});
@@ -329,17 +344,29 @@ static enum status write_all(struct gguf_writer *w, const void *data, size_t len
     return ST_OK;
 }
 
-enum status gguf_writer_begin_data(struct gguf_writer *w, bool header_only, struct err *err) {
+enum status gguf_writer_header(struct gguf_writer *w, uint8_t **bytes, size_t *len,
+                               struct err *err) {
     if (w->failure != ST_OK) {
         if (err)
             *err = w->failure_err;
         return w->failure;
     }
     struct bytes header = {0};
-    enum status st = build_header(w, &header)
-                         ? write_all(w, header.p, header.n, err)
-                         : err_set(err, ST_NO_MEMORY, "%s: no memory for the header", w->path);
-    mem_free(header.p);
+    if (!build_header(w, &header)) {
+        mem_free(header.p);
+        return err_set(err, ST_NO_MEMORY, "%s: no memory for the header", w->path);
+    }
+    *bytes = header.p;
+    *len = header.n;
+    return ST_OK;
+}
+
+enum status gguf_writer_begin_data(struct gguf_writer *w, bool header_only, struct err *err) {
+    uint8_t *header;
+    size_t len;
+    TRY(gguf_writer_header(w, &header, &len, err));
+    enum status st = write_all(w, header, len, err);
+    mem_free(header);
     if (st != ST_OK)
         return st;
     w->data_allowed = !header_only;

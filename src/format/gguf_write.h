@@ -10,6 +10,8 @@ struct gguf_writer;
 
 /* Writes to path + ".part" and renames in gguf_writer_finish(): nobody sees half a file. */
 enum status gguf_writer_open(struct gguf_writer **out, const char *path, struct err *err);
+/* No file: the header alone, for gguf_writer_header(). */
+enum status gguf_writer_open_header(struct gguf_writer **out, const char *name, struct err *err);
 /* Closes; without a successful finish the temporary file is removed. NULL is fine. */
 void gguf_writer_close(struct gguf_writer *w);
 
@@ -20,6 +22,7 @@ void gguf_write_u64(struct gguf_writer *w, const char *key, uint64_t v);
 void gguf_write_f32(struct gguf_writer *w, const char *key, float v);
 void gguf_write_bool(struct gguf_writer *w, const char *key, bool v);
 void gguf_write_str(struct gguf_writer *w, const char *key, const char *v);
+void gguf_write_text(struct gguf_writer *w, const char *key, struct gguf_str v);
 void gguf_write_str_array(struct gguf_writer *w, const char *key, const struct gguf_str *v,
                           size_t n);
 void gguf_write_f32_array(struct gguf_writer *w, const char *key, const float *v, size_t n);
@@ -29,6 +32,9 @@ void gguf_write_keys_of(struct gguf_writer *w, const struct gguf *g);
 
 void gguf_write_tensor_info(struct gguf_writer *w, const char *name, enum qtype type,
                             uint32_t n_dims, const uint64_t *dims);
+/* The header of all that was written so far; *bytes is the caller's (mem_free). */
+enum status gguf_writer_header(struct gguf_writer *w, uint8_t **bytes, size_t *len,
+                               struct err *err);
 /* Ends the header. header_only: nothing may follow but finish. */
 enum status gguf_writer_begin_data(struct gguf_writer *w, bool header_only, struct err *err);
 /* The data of the tensors in the order of their infos, in pieces of any size. */

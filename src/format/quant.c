@@ -47,6 +47,10 @@ static const struct qtype_info infos[QT_N] = {
     [QT_TQ2_0] = {"tq2_0", QK_K, 66, dequantize_tq2_0, NULL},
     [QT_MXFP4] = {"mxfp4", QK, 17, dequantize_mxfp4, quantize_mxfp4},
     [QT_NVFP4] = {"nvfp4", 64, 36, dequantize_nvfp4, NULL},
+    [QT_F8_E4M3] = {"f8_e4m3", QK, 36, dequantize_f8_e4m3, NULL},
+    [QT_MLX4] = {"mlx4", QK, 20, dequantize_mlx4, NULL},
+    [QT_MLX8] = {"mlx8", QK, 36, dequantize_mlx8, NULL},
+    [QT_MLX8_F16] = {"mlx8_f16", QK, 36, dequantize_mlx8_f16, NULL},
 };
 
 const struct qtype_info *qtype_info(uint32_t type) {
@@ -127,4 +131,11 @@ uint16_t f32_to_bf16(float f) {
     if ((bits & 0x7fffffff) > 0x7f800000)
         return (uint16_t)(bits >> 16 | 64); /* NaN stays NaN, quiet */
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* e4m3 at an f16's places has an exponent 8 too low (bias 7, 15); no infinities. */
+float f8_e4m3_to_f32(uint8_t b) {
+    if ((b & 0x7f) == 0x7f)
+        return f32_of_bits(0x7fc00000);
+    return f16_to_f32((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7)) * 256.0f;
 }

@@ -46,8 +46,14 @@ enum qtype {
     QT_TQ2_0 = 35,
     QT_MXFP4 = 39,
     QT_NVFP4 = 40,
+    /* Of folders (docs/folders.md): no GGUF has these. */
+    QT_F8_E4M3 = 64,
+    QT_MLX4 = 65,
+    QT_MLX8 = 66,
+    QT_MLX8_F16 = 67,
     QT_N
 };
+#define QT_GGUF_END QT_F8_E4M3 /* types in files are below */
 
 struct qtype_info {
     const char *name;      /* as people write it: "q4_K" */
@@ -80,6 +86,7 @@ float f16_to_f32(uint16_t h);
 uint16_t f32_to_f16(float f);
 float bf16_to_f32(uint16_t h);
 uint16_t f32_to_bf16(float f);
+float f8_e4m3_to_f32(uint8_t b);
 
 /* Block layouts. Little-endian, unaligned in files. */
 #define QK 32    /* values per simple block */
@@ -198,6 +205,18 @@ struct block_nvfp4 {
     uint8_t d[QK_NVFP4 / 16]; /* unsigned e4m3, one for 16 values */
     uint8_t qs[QK_NVFP4 / 2];
 };
+/* What rows.c makes of a folder's tensors. */
+struct block_f8_e4m3 {
+    float d;        /* value = d * q, rounded to f32 */
+    uint8_t qs[QK]; /* sign, 4 bits of exponent biased by 7, 3 of mantissa; 0x7f, 0xff: NaN */
+};
+/* QT_MLX4 is block_q4_1 with d and m in bf16. */
+struct block_mlx8 {
+    uint16_t d, m; /* bf16; QT_MLX8_F16: f16. value = d * q + m */
+    uint8_t qs[QK];
+};
+_Static_assert(sizeof(struct block_f8_e4m3) == 36, "f8_e4m3");
+_Static_assert(sizeof(struct block_mlx8) == 36, "mlx8");
 _Static_assert(sizeof(struct block_q4_0) == 18, "q4_0");
 _Static_assert(sizeof(struct block_q4_1) == 20, "q4_1");
 _Static_assert(sizeof(struct block_q5_0) == 22, "q5_0");

@@ -20,6 +20,10 @@ void dequantize_q3_K(const void *src, float *dst, size_t n_blocks);
 void dequantize_q4_K(const void *src, float *dst, size_t n_blocks);
 void dequantize_q5_K(const void *src, float *dst, size_t n_blocks);
 void dequantize_q6_K(const void *src, float *dst, size_t n_blocks);
+void dequantize_f8_e4m3(const void *src, float *dst, size_t n_blocks);
+void dequantize_mlx4(const void *src, float *dst, size_t n_blocks);
+void dequantize_mlx8(const void *src, float *dst, size_t n_blocks);
+void dequantize_mlx8_f16(const void *src, float *dst, size_t n_blocks);
 
 /* dequant_iq.c */
 void dequantize_iq4_nl(const void *src, float *dst, size_t n_blocks);

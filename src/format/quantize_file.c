@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/util.h"
 #include "format/gguf_write.h"
+#include "format/rows.h"
 
 #include <stdio.h>
 
@@ -24,18 +25,19 @@ static bool is_matrix(const struct gguf_tensor *t) {
 
 enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
     if (!is_matrix(t) || !qtype_info(t->type)->dequantize)
-        return t->type;
+        return t->type < QT_GGUF_END ? t->type : QT_F32; /* a folder's types are in no file */
     return qtype_for_row(type, t->dims[0]);
 }
 
 /* ---- one tensor -------------------------------------------------------------------- */
 
 struct chunk {
-    const struct qtype_info *from, *to;
-    const uint8_t *src;
+    const struct qtype_info *to;
+    const struct gguf_tensor *src;
+    uint64_t first_row;
     uint8_t *dst;
     float **scratch; /* [n_threads][n_cols] */
-    size_t n_rows, n_cols, src_row_bytes, dst_row_bytes;
+    size_t n_rows, n_cols, dst_row_bytes;
 };
 
 static void convert_rows(void *arg, struct pool *pool, int thread) {
@@ -44,8 +46,7 @@ static void convert_rows(void *arg, struct pool *pool, int thread) {
     size_t begin, end;
     while (pool_claim(pool, c->n_rows, 1, &begin, &end)) {
         for (size_t r = begin; r < end; r++) {
-            c->from->dequantize(c->src + r * c->src_row_bytes, row,
-                                c->n_cols / c->from->block_values);
+            tensor_row_f32(c->src, c->first_row + r, 0, c->n_cols, row);
             c->to->quantize(row, NULL, c->dst + r * c->dst_row_bytes,
                             c->n_cols / c->to->block_values);
         }
@@ -69,7 +70,22 @@ static enum status put(struct job *job, const void *data, size_t len, struct err
     return ST_OK;
 }
 
+static enum status copy_rows(struct job *job, const struct gguf_tensor *t, struct err *err) {
+    size_t row_bytes;
+    BUG_ON(!qtype_row_bytes(t->type, t->dims[0], &row_bytes));
+    uint8_t *buf = mem_alloc(row_bytes);
+    if (!buf)
+        return err_set(err, ST_NO_MEMORY, "no memory for a row of %zu bytes", row_bytes);
+    enum status st = ST_OK;
+    for (uint64_t r = 0; r < t->dims[1] * t->dims[2] * t->dims[3] && st == ST_OK; r++)
+        st = put(job, tensor_row(t, r, 0, t->dims[0], buf), row_bytes, err);
+    mem_free(buf);
+    return st;
+}
+
 static enum status copy_tensor(struct job *job, const struct gguf_tensor *t, struct err *err) {
+    if (t->rows)
+        return copy_rows(job, t, err);
     for (uint64_t done = 0; done < t->size_bytes; done += CHUNK_BYTES)
         TRY(put(job, t->data + done, (size_t)MIN(t->size_bytes - done, (uint64_t)CHUNK_BYTES),
                 err));
@@ -86,8 +102,8 @@ static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_row
     for (size_t done = 0; done < n_rows && st == ST_OK; done += c->n_rows) {
         c->n_rows = MIN(at_once, n_rows - done);
         pool_run(job->pool, convert_rows, c);
-        gguf_forget(job->in, c->src, c->n_rows * c->src_row_bytes);
-        c->src += c->n_rows * c->src_row_bytes;
+        tensor_forget_rows(job->in, c->src, c->first_row, c->n_rows);
+        c->first_row += c->n_rows;
         st = put(job, c->dst, c->n_rows * c->dst_row_bytes, err);
     }
     mem_free(c->dst);
@@ -96,11 +112,7 @@ static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_row
 
 static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, enum qtype type,
                                   struct err *err) {
-    struct chunk c = {.from = qtype_info(t->type),
-                      .to = qtype_info(type),
-                      .src = t->data,
-                      .n_cols = (size_t)t->dims[0]};
-    BUG_ON(!qtype_row_bytes(t->type, t->dims[0], &c.src_row_bytes));
+    struct chunk c = {.to = qtype_info(type), .src = t, .n_cols = (size_t)t->dims[0]};
     BUG_ON(!qtype_row_bytes(type, t->dims[0], &c.dst_row_bytes));
     int n_threads = pool_n_threads(job->pool);
     float *all = mem_calloc((size_t)n_threads * c.n_cols, sizeof *all);
@@ -161,7 +173,7 @@ static enum status check_input(const struct gguf *in, const struct quantize_opti
     if (!qtype_info(opts->type)->quantize)
         return err_set(err, ST_UNSUPPORTED, "type %s cannot be written",
                        qtype_info(opts->type)->name);
-    if (gguf_n_tensors(in) == 0 || !gguf_tensor_at(in, 0)->data)
+    if (gguf_n_tensors(in) == 0 || !tensor_has_data(gguf_tensor_at(in, 0)))
         return err_set(err, ST_BAD_INPUT, "%s holds no weights", gguf_path(in));
     return ST_OK;
 }

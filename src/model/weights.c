@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "format/rows.h"
 
 #include <inttypes.h>
 #include <stdatomic.h>
@@ -24,10 +25,9 @@ struct slice {
 struct vec {
     const float **dst;
     const struct gguf_tensor *t;
-    uint64_t begin; /* of the tensor's values */
-    uint32_t n, n_rows;  /* n values from each of n_rows rows, */
-    uint64_t src_stride; /* which lie this far apart in the file, */
-    size_t dst_stride;   /* and this far in the block */
+    uint64_t begin; /* of a row's values */
+    uint32_t n, n_rows; /* n values from each of n_rows rows, */
+    size_t dst_stride;  /* which lie this far apart in the block */
     size_t offset;
 };
 
@@ -42,6 +42,8 @@ struct loader {
     size_t n_vecs, cap_vecs;
     size_t block_bytes, n_tiles;
     uint8_t *block;
+    size_t row_buf_bytes; /* of the longest row that must be made (rows.h) */
+    uint8_t *row_bufs;    /* [n_threads][16][row_buf_bytes] */
     _Atomic size_t tiles_done; /* relaxed: for progress only */
     void (*progress)(void *, double);
     void *user;
@@ -111,7 +113,9 @@ static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part 
         grow((void **)&ld->slices, &ld->n_slices, &ld->cap_slices, sizeof *ld->slices);
     if (s == NULL)
         return no_memory(ld, err);
-    size_t bytes = wmat_bytes(dst);
+    size_t bytes = wmat_bytes(dst), row_bytes = 0;
+    if (t->rows != NULL && qtype_row_bytes(t->type, t->dims[0], &row_bytes))
+        ld->row_buf_bytes = MAX(ld->row_buf_bytes, row_bytes);
     s->dst = dst;
     s->t = t;
     s->row_begin = p.nth * p.rows + p.row_begin;
@@ -148,7 +152,6 @@ static enum status want_rows(struct loader *ld, const float **dst, int layer, co
                       .begin = begin,
                       .n = end - begin,
                       .n_rows = n,
-                      .src_stride = width,
                       .dst_stride = dst_stride,
                       .offset = reserve(ld, n * dst_stride * sizeof(float))};
     ld->w->replicated_bytes += (size_t)n * (end - begin) * sizeof(float);
@@ -411,46 +414,59 @@ static enum status collect(struct loader *ld, struct err *err) {
 
 /* ---- filling ------------------------------------------------------------------------------------ */
 
+/* Rows of a slice as wmat_pack() asks for them: 16 at a time, so that as many buffers do. */
 struct rows {
-    const uint8_t *data;
+    const struct slice *s;
+    uint8_t *bufs; /* [16][row_bytes]: of rows that must be made */
     size_t row_bytes;
 };
 
 static const uint8_t *source_row(const void *ctx, uint32_t r) {
     const struct rows *rows = ctx;
-    return rows->data + (size_t)r * rows->row_bytes;
+    const struct slice *s = rows->s;
+    return tensor_row(s->t, s->row_begin + r, s->col_begin, s->dst->n_cols,
+                      rows->bufs + r % TILE_ROWS * rows->row_bytes);
 }
 
-/* The file's columns as rows of f32: small matrices of old files only. */
-static void pack_transposed(struct loader *ld, struct slice *s, const struct rows *rows) {
-    const struct qtype_info *info = qtype_info(s->t->type);
+struct turned {
+    const float *values;
+    uint32_t n_cols;
+};
+
+static const uint8_t *turned_row(const void *ctx, uint32_t r) {
+    const struct turned *turned = ctx;
+    return (const uint8_t *)(turned->values + (size_t)r * turned->n_cols);
+}
+
+/* The file's columns as rows of f32: of attn_kv_b only, which is small. */
+static void pack_transposed(struct loader *ld, struct slice *s) {
     uint32_t cols = s->dst->n_rows, n = s->dst->n_cols; /* of the file's part */
     float *row = mem_alloc(cols * sizeof(float)), *all = mem_alloc((size_t)cols * n * sizeof(float));
     BUG_ON(row == NULL || all == NULL);
     for (uint32_t r = 0; r < n; r++) {
-        info->dequantize(rows->data + r * rows->row_bytes, row, cols / info->block_values);
+        tensor_row_f32(s->t, s->row_begin + r, 0, cols, row);
         for (uint32_t c = 0; c < cols; c++)
             all[(size_t)c * n + r] = row[c];
     }
-    const struct rows turned = {(const uint8_t *)all, n * sizeof(float)};
-    wmat_pack(s->dst, ld->block + s->offset, 0, wmat_n_tiles(s->dst), source_row, &turned, 0);
+    const struct turned turned = {all, n};
+    wmat_pack(s->dst, ld->block + s->offset, 0, wmat_n_tiles(s->dst), turned_row, &turned, 0);
     mem_free(row);
     mem_free(all);
 }
 
-static void pack_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end) {
-    struct rows rows;
+static void pack_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end,
+                       uint8_t *bufs) {
+    struct rows rows = {.s = s, .bufs = bufs};
     bool whole = qtype_row_bytes(s->t->type, s->t->dims[0], &rows.row_bytes);
     BUG_ON(!whole);
-    rows.data = s->t->data + (size_t)s->row_begin * rows.row_bytes;
     if (!s->transposed)
         wmat_pack(s->dst, ld->block + s->offset, begin, end, source_row, &rows, s->col_begin);
     else if (begin == 0)
-        pack_transposed(ld, s, &rows);
+        pack_transposed(ld, s);
     if (atomic_fetch_sub_explicit(&s->tiles_left, end - begin, memory_order_acq_rel) ==
         end - begin)
-        gguf_forget(ld->g, rows.data,
-                    (size_t)(s->transposed ? s->dst->n_cols : s->dst->n_rows) * rows.row_bytes);
+        tensor_forget_rows(ld->g, s->t, s->row_begin,
+                           s->transposed ? s->dst->n_cols : s->dst->n_rows);
 }
 
 static size_t slice_of_tile(const struct loader *ld, size_t tile) {
@@ -470,6 +486,7 @@ static size_t slice_of_tile(const struct loader *ld, size_t tile) {
 
 static void pack_thread(void *arg, struct pool *pool, int thread) {
     struct loader *ld = arg;
+    uint8_t *bufs = ld->row_bufs + (size_t)thread * TILE_ROWS * ld->row_buf_bytes;
     uint64_t told = clock_ns();
     size_t n_claims = div_up(ld->n_tiles, PACK_CLAIM), begin, end;
     while (pool_claim(pool, n_claims, 1, &begin, &end)) {
@@ -478,7 +495,7 @@ static void pack_thread(void *arg, struct pool *pool, int thread) {
             while (at < stop) {
                 struct slice *s = &ld->slices[slice_of_tile(ld, at)];
                 size_t in = at - s->first_tile, n = MIN(wmat_n_tiles(s->dst) - in, stop - at);
-                pack_tiles(ld, s, (uint32_t)in, (uint32_t)(in + n));
+                pack_tiles(ld, s, (uint32_t)in, (uint32_t)(in + n), bufs);
                 at += n;
             }
             size_t done = atomic_fetch_add_explicit(&ld->tiles_done, PACK_CLAIM,
@@ -494,11 +511,9 @@ static void pack_thread(void *arg, struct pool *pool, int thread) {
 static void copy_vectors(struct loader *ld) {
     for (size_t i = 0; i < ld->n_vecs; i++) {
         struct vec *v = &ld->vecs[i];
-        const struct qtype_info *info = qtype_info(v->t->type);
         float *dst = (float *)(void *)(ld->block + v->offset);
         for (uint32_t r = 0; r < v->n_rows; r++)
-            info->dequantize(v->t->data + (v->begin + r * v->src_stride) * info->block_bytes,
-                             dst + r * v->dst_stride, v->n);
+            tensor_row_f32(v->t, r, v->begin, v->n, dst + r * v->dst_stride);
         *v->dst = dst;
     }
 }
@@ -510,6 +525,9 @@ static enum status fill_block(struct loader *ld, struct pool *pool, struct err *
                        gguf_path(ld->g), (double)ld->block_bytes * 1e-9);
     for (size_t i = 0; i < ld->n_slices; i++)
         ld->slices[i].dst->tiles = ld->block + ld->slices[i].offset;
+    ld->row_bufs = mem_alloc((size_t)pool_n_threads(pool) * TILE_ROWS * ld->row_buf_bytes);
+    if (ld->row_bufs == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory to make rows in", gguf_path(ld->g));
     copy_vectors(ld);
     pool_run(pool, pack_thread, ld);
     if (ld->progress != NULL)
@@ -538,6 +556,7 @@ enum status weights_load(struct weights *out, const struct gguf *g, const struct
     } else {
         weights_free(&w);
     }
+    mem_free(ld.row_bufs);
     mem_free(ld.slices);
     mem_free(ld.vecs);
     return st;
@@ -554,12 +573,8 @@ void weights_free(struct weights *w) {
 }
 
 void weights_embed_row(const struct weights *w, int32_t id, float *out) {
-    const struct qtype_info *info = qtype_info(w->embd->type);
-    size_t row_bytes;
-    bool whole = qtype_row_bytes(w->embd->type, w->embd->dims[0], &row_bytes);
-    BUG_ON(!whole || id < 0 || (uint64_t)id >= w->embd->dims[1]);
-    info->dequantize(w->embd->data + (size_t)id * row_bytes, out,
-                     w->embd->dims[0] / info->block_values);
+    BUG_ON(id < 0 || (uint64_t)id >= w->embd->dims[1]);
+    tensor_row_f32(w->embd, (uint64_t)id, 0, w->embd->dims[0], out);
 }
 
 enum status weights_measure(struct weights_sizes *out, const struct gguf *g,

@@ -51,6 +51,74 @@ const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name) {
     return NULL;
 }
 
+/* The next character of a pattern as a number; escapes of characters (\r, \n, \t, \x{...}) give the
+ * character, any other backslash stands for itself. */
+static uint32_t next_char(const char **p, const char *end) {
+    const char *s = *p;
+    if (*s == '\\' && end - s >= 2) {
+        const char *letter = strchr("r\rn\nt\t", s[1]);
+        if (letter != NULL && (s[1] == 'r' || s[1] == 'n' || s[1] == 't')) {
+            *p = s + 2;
+            return (uint8_t)letter[1];
+        }
+        if (s[1] == 'x' && end - s >= 4 && s[2] == '{') {
+            uint32_t c = 0;
+            for (s += 3; s < end && *s != '}'; s++)
+                c = c * 16 + (uint32_t)(*s <= '9' ? *s - '0' : (*s | 32) - 'a' + 10);
+            *p = s < end ? s + 1 : end;
+            return c;
+        }
+    }
+    int n = utf8_check((const uint8_t *)s, (size_t)(end - s));
+    if (n <= 0) {
+        *p = s + 1;
+        return UINT32_MAX;
+    }
+    *p = s + n;
+    return utf8_decode((const uint8_t *)s, n);
+}
+
+/* Rules of the table that stand for others: faster ones, or with the vocabularies that have them the
+ * same (DeepSeek's early ones have no token of several digits). */
+static const struct {
+    const char *ours, *published;
+} spellings[] = {{"(?<![\\s])\\s++$", "\\s+$"}, {"\\p{N}+", "\\p{N}"}};
+
+static bool same_text(const char *ours, struct gguf_str theirs) {
+    const char *a = ours, *a_end = ours + strlen(ours), *b = theirs.ptr,
+               *b_end = theirs.ptr + theirs.len;
+    while (a < a_end && b < b_end) {
+        uint32_t c = next_char(&a, a_end);
+        if (c == UINT32_MAX || c != next_char(&b, b_end))
+            return false;
+    }
+    return a == a_end && b == b_end;
+}
+
+static bool same_pattern(const char *ours, struct gguf_str theirs) {
+    for (size_t i = 0; i < ARRAY_LEN(spellings); i++)
+        if (str_eq(ours, spellings[i].ours) && same_text(spellings[i].published, theirs))
+            return true;
+    return same_text(ours, theirs);
+}
+
+const struct pretokenizer_spec *pretokenizer_find_patterns(const struct gguf_str *patterns,
+                                                           size_t n, bool ignore_merges) {
+    const struct pretokenizer_spec *found = NULL;
+    for (size_t i = 0; i < n_pretokenizer_specs; i++) {
+        const struct pretokenizer_spec *spec = &pretokenizer_specs[i];
+        size_t k = 0;
+        while (k < n && k < PRETOKENIZER_MAX_RULES && spec->rules[k].pattern != NULL &&
+               !spec->rules[k].thousands && same_pattern(spec->rules[k].pattern, patterns[k]))
+            k++;
+        if (k < n || (k < PRETOKENIZER_MAX_RULES && spec->rules[k].pattern != NULL))
+            continue;
+        if (found == NULL || spec->ignore_merges == ignore_merges)
+            found = spec;
+    }
+    return found;
+}
+
 /* The models' \s is Unicode's White_Space; PCRE2's has U+180E besides. Writes the
  * pattern with \s and \S spelled out; out is large enough for 20 bytes per input byte. */
 static void spell_out_spaces(const char *pattern, char *out) {

@@ -33,6 +33,11 @@ extern const size_t n_pretokenizer_specs;
 /* NULL if nobody knows the name. */
 const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name);
 
+/* By the patterns of a tokenizer.json, in order: a spec with the same rules, however they spell
+ * characters outside ASCII and line ends. NULL: nobody has them. */
+const struct pretokenizer_spec *pretokenizer_find_patterns(const struct gguf_str *patterns,
+                                                           size_t n, bool ignore_merges);
+
 struct pretokenizer;
 
 enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,

@@ -68,8 +68,32 @@ static enum status read_model(struct tokenizer *t, const struct gguf *g, struct 
     return optional_text(g, "tokenizer.chat_template", &t->facts.chat_template, err);
 }
 
+/* A folder has patterns instead of a name, and says itself what merges are for (format/folder.h). */
+static enum status open_patterns(struct tokenizer *t, const struct gguf *g,
+                                 const struct gguf_array *patterns, struct err *err) {
+    TRY(optional_bool(g, "tokenizer.lockstep.ignore_merges", &t->ignore_merges, err));
+    const struct pretokenizer_spec *spec =
+        patterns->strs == NULL ? NULL
+                               : pretokenizer_find_patterns(patterns->strs, patterns->n,
+                                                            t->ignore_merges);
+    if (spec == NULL) {
+        char shown[100] = "";
+        if (patterns->strs != NULL && patterns->n > 0)
+            gguf_escape(patterns->strs[0], shown, sizeof shown);
+        return err_set(err, ST_UNSUPPORTED,
+                       "tokenizer.json: lockstep does not know this pre_tokenizer (%zu patterns, "
+                       "the first is %s)",
+                       patterns->n, shown);
+    }
+    return pretokenizer_open(&t->pre, spec, err);
+}
+
 /* Files older than the key pre mean the rules called "default". */
-static enum status open_pretokenizer(struct tokenizer *t, struct err *err) {
+static enum status open_pretokenizer(struct tokenizer *t, const struct gguf *g,
+                                     struct err *err) {
+    struct gguf_array patterns;
+    if (gguf_array(g, "tokenizer.lockstep.split", &patterns, NULL) == ST_OK)
+        return open_patterns(t, g, &patterns, err);
     const char *name = t->facts.pre[0] != '\0' ? t->facts.pre : "default";
     const struct pretokenizer_spec *spec =
         pretokenizer_find((struct gguf_str){name, strlen(name)});
@@ -100,6 +124,7 @@ static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, str
     t->facts.add_bos = true;
     t->add_space_prefix = true;
     t->special_strips_right = named_phi3(g);
+    TRY(optional_bool(g, "tokenizer.lockstep.special_strips_right", &t->special_strips_right, err));
     return optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err);
 }
 
@@ -200,7 +225,7 @@ static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, str
     TRY(vocab_init(&t->v, bpe ? VOCAB_BPE : VOCAB_SPM, g, err));
     t->facts.n_tokens = t->v.n_tokens;
     TRY(special_init(&t->special, &t->v, err));
-    TRY(bpe ? open_pretokenizer(t, err) : read_spm_rules(t, g, err));
+    TRY(bpe ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
     TRY(read_special_ids(t, g, err));
     return find_ends(t, g, err);
 }

@@ -1,0 +1,471 @@
+/* folder_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys.
+ *
+ * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns, to
+ * the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not know.
+ * SentencePiece's BPE (byte_fallback) gets scores: the rank of the merge that makes a token, which
+ * puts the same merge first. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "format/folder_impl.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+#define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
+#define MAX_SETTINGS_BYTES ((size_t)64 << 20)
+#define MAX_SPLITS 8
+#define FILE_NAME "tokenizer.json"
+
+/* tokenizer.ggml.token_type */
+enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
+
+struct reading {
+    struct folder *f;
+    json_t *tokenizer; /* tokenizer.json */
+    json_t *settings;  /* tokenizer_config.json, or NULL */
+    json_t *generation;
+    const json_t *model; /* of tokenizer.json */
+    bool spm;
+    uint32_t n;           /* tokens */
+    struct gguf_str *str; /* [n] */
+    int32_t *type;        /* [n] */
+    float *score;         /* [n] */
+    char *unused_names;   /* of ids without a token */
+};
+
+static enum status bad(const struct reading *r, const char *what, struct err *err) {
+    return err_set(err, ST_BAD_INPUT, "%s/" FILE_NAME ": %s", r->f->path, what);
+}
+
+static enum status unsupported(const struct reading *r, const char *what, const char *type,
+                               struct err *err) {
+    char shown[64];
+    return err_set(err, ST_UNSUPPORTED, "%s/" FILE_NAME ": %s of type %s is not supported",
+                   r->f->path, what,
+                   gguf_escape((struct gguf_str){type, strlen(type)}, shown, sizeof shown));
+}
+
+static const char *type_of(const json_t *o) {
+    const char *type = json_string_value(json_object_get(o, "type"));
+    return type ? type : "(none)";
+}
+
+static struct gguf_str text_of(const json_t *v) {
+    return (struct gguf_str){json_string_value(v), json_string_length(v)};
+}
+
+/* ---- tokens -------------------------------------------------------------------------- */
+
+/* "<0x0A>" */
+static bool is_byte_token(struct gguf_str s) {
+    return s.len == 6 && memcmp(s.ptr, "<0x", 3) == 0 && s.ptr[5] == '>';
+}
+
+static enum status put_token(struct reading *r, json_int_t id, struct gguf_str text, int32_t type,
+                             struct err *err) {
+    if (id < 0 || id >= r->n)
+        return err_set(err, ST_BAD_INPUT,
+                       "%s/" FILE_NAME ": a token has the id %lld, but the embedding has %u rows",
+                       r->f->path, (long long)id, r->n);
+    r->str[id] = text;
+    r->type[id] = type;
+    return ST_OK;
+}
+
+static enum status read_vocab(struct reading *r, struct err *err) {
+    const json_t *vocab = json_object_get(r->model, "vocab");
+    const char *unk = json_string_value(json_object_get(r->model, "unk_token"));
+    const char *text;
+    json_t *id;
+    if (!json_is_object(vocab) || json_object_size(vocab) == 0)
+        return bad(r, "model.vocab is not an object of tokens", err);
+    json_object_foreach((json_t *)vocab, text, id) {
+        struct gguf_str s = {text, strlen(text)};
+        int32_t type = r->spm && unk && str_eq(text, unk) ? UNKNOWN
+                       : r->spm && is_byte_token(s)       ? BYTE
+                                                          : NORMAL;
+        if (!json_is_integer(id))
+            return bad(r, "model.vocab: an id is not an integer", err);
+        if (json_integer_value(id) >= 0 && json_integer_value(id) < r->n &&
+            r->str[json_integer_value(id)].ptr)
+            return bad(r, "model.vocab: two tokens have the same id", err);
+        TRY(put_token(r, json_integer_value(id), s, type, err));
+    }
+    return ST_OK;
+}
+
+static enum status read_added(struct reading *r, struct err *err) {
+    const json_t *list = json_object_get(r->tokenizer, "added_tokens"), *t;
+    bool strips = false;
+    size_t i;
+    json_array_foreach(list, i, t) {
+        const json_t *id = json_object_get(t, "id"), *text = json_object_get(t, "content");
+        bool special = json_is_true(json_object_get(t, "special"));
+        if (!json_is_integer(id) || !json_is_string(text))
+            return bad(r, "added_tokens: an entry has no id or no content", err);
+        json_int_t n = json_integer_value(id);
+        if (r->spm && n >= 0 && n < r->n && r->type[n] == UNKNOWN)
+            continue;
+        strips = strips || (special && json_is_true(json_object_get(t, "rstrip")));
+        TRY(put_token(r, n, text_of(text), special ? CONTROL : USER_DEFINED, err));
+    }
+    if (r->spm)
+        gguf_write_bool(r->f->w, "tokenizer.lockstep.special_strips_right", strips);
+    return ST_OK;
+}
+
+/* Rows of the embedding that belong to no token. */
+static enum status name_unused(struct reading *r, struct err *err) {
+    enum { SIZE = 24 };
+    r->unused_names = mem_alloc((size_t)r->n * SIZE);
+    if (!r->unused_names)
+        return folder_no_memory(r->f, err);
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (r->str[i].ptr)
+            continue;
+        char *name = r->unused_names + (size_t)i * SIZE;
+        int len = snprintf(name, SIZE, "[PAD%u]", i);
+        r->str[i] = (struct gguf_str){name, (size_t)len};
+        r->type[i] = UNUSED;
+    }
+    return ST_OK;
+}
+
+/* ---- merges -------------------------------------------------------------------------- */
+
+/* Both forms: "a b" and ["a", "b"]; joined into buf with a space. */
+static bool merge_text(const json_t *m, struct gguf_str *out, char *buf, size_t size) {
+    if (json_is_string(m)) {
+        *out = text_of(m);
+        return true;
+    }
+    struct gguf_str a = text_of(json_array_get(m, 0)), b = text_of(json_array_get(m, 1));
+    if (json_array_size(m) != 2 || !a.ptr || !b.ptr || a.len + b.len + 1 > size)
+        return false;
+    memcpy(buf, a.ptr, a.len);
+    buf[a.len] = ' ';
+    memcpy(buf + a.len + 1, b.ptr, b.len);
+    *out = (struct gguf_str){buf, a.len + 1 + b.len};
+    return true;
+}
+
+static enum status write_merges(struct reading *r, const json_t *merges, struct err *err) {
+    size_t n = json_array_size(merges), i, bytes = 0;
+    const json_t *m;
+    json_array_foreach(merges, i, m)
+        if (json_is_array(m))
+            bytes += text_of(json_array_get(m, 0)).len + text_of(json_array_get(m, 1)).len + 1;
+    struct gguf_str *strs = mem_calloc(MAX(n, 1), sizeof *strs);
+    char *buf = mem_alloc(MAX(bytes, 1));
+    enum status st = strs && buf ? ST_OK : folder_no_memory(r->f, err);
+    size_t at = 0;
+    json_array_foreach(merges, i, m) {
+        if (st != ST_OK)
+            break;
+        if (!merge_text(m, &strs[i], buf + at, bytes - at))
+            st = bad(r, "model.merges: an entry is not two tokens", err);
+        else if (json_is_array(m))
+            at += strs[i].len;
+    }
+    if (st == ST_OK)
+        gguf_write_str_array(r->f->w, "tokenizer.ggml.merges", strs, n);
+    mem_free(strs);
+    mem_free(buf);
+    return st;
+}
+
+/* score[t] = -rank of the first merge that makes t. */
+static enum status score_merges(struct reading *r, const json_t *merges, struct err *err) {
+    const json_t *vocab = json_object_get(r->model, "vocab"), *m;
+    size_t i;
+    char joined[1024], buf[1024];
+    for (uint32_t t = 0; t < r->n; t++)
+        r->score[t] = -1e9f;
+    json_array_foreach(merges, i, m) {
+        struct gguf_str s;
+        if (!merge_text(m, &s, buf, sizeof buf) || s.len >= sizeof joined)
+            return bad(r, "model.merges: an entry is not two tokens", err);
+        const char *space = s.len > 1 ? memchr(s.ptr + 1, ' ', s.len - 1) : NULL;
+        if (!space)
+            return bad(r, "model.merges: an entry is not two tokens", err);
+        size_t left = (size_t)(space - s.ptr), right = s.len - left - 1;
+        memcpy(joined, s.ptr, left);
+        memcpy(joined + left, space + 1, right);
+        joined[left + right] = '\0';
+        const json_t *id = json_object_get(vocab, joined);
+        json_int_t n = json_integer_value(id);
+        if (json_is_integer(id) && n >= 0 && n < r->n && r->score[n] == -1e9f)
+            r->score[n] = -(float)i;
+    }
+    gguf_write_f32_array(r->f->w, "tokenizer.ggml.scores", r->score, r->n);
+    return ST_OK;
+}
+
+/* ---- how text is cut ----------------------------------------------------------------- */
+
+#define GPT2_PATTERN \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+struct splits {
+    struct gguf_str patterns[MAX_SPLITS];
+    size_t n;
+};
+
+static bool is_isolated(const json_t *o) {
+    const char *behavior = json_string_value(json_object_get(o, "behavior"));
+    bool invert = json_is_true(json_object_get(o, "invert"));
+    return behavior && ((str_eq(behavior, "Isolated") && !invert) ||
+                        (str_eq(behavior, "Removed") && invert));
+}
+
+static enum status read_split(struct reading *r, const json_t *o, struct splits *out,
+                              struct err *err) {
+    const char *type = type_of(o);
+    struct gguf_str pattern = {NULL, 0};
+    if (str_eq(type, "Split")) {
+        pattern = text_of(json_object_get(json_object_get(o, "pattern"), "Regex"));
+        if (!pattern.ptr || !is_isolated(o))
+            return unsupported(r, "a pre_tokenizer", "Split (of another kind)", err);
+    } else if (str_eq(type, "Digits")) {
+        pattern = json_is_true(json_object_get(o, "individual_digits"))
+                      ? (struct gguf_str){"\\p{N}", 5}
+                      : (struct gguf_str){"\\p{N}+", 6};
+    } else if (str_eq(type, "ByteLevel")) {
+        if (json_is_true(json_object_get(o, "add_prefix_space")))
+            return unsupported(r, "a pre_tokenizer", "ByteLevel with add_prefix_space", err);
+        if (json_is_false(json_object_get(o, "use_regex")))
+            return ST_OK;
+        pattern = (struct gguf_str){GPT2_PATTERN, sizeof GPT2_PATTERN - 1};
+    } else {
+        return unsupported(r, "a pre_tokenizer", type, err);
+    }
+    if (out->n == MAX_SPLITS)
+        return bad(r, "pre_tokenizer: too many steps", err);
+    out->patterns[out->n++] = pattern;
+    return ST_OK;
+}
+
+static enum status write_splits(struct reading *r, struct err *err) {
+    const json_t *pre = json_object_get(r->tokenizer, "pre_tokenizer"), *step;
+    struct splits splits = {.n = 0};
+    size_t i;
+    if (json_is_object(pre) && str_eq(type_of(pre), "Sequence")) {
+        json_array_foreach(json_object_get(pre, "pretokenizers"), i, step)
+            TRY(read_split(r, step, &splits, err));
+    } else if (json_is_object(pre)) {
+        TRY(read_split(r, pre, &splits, err));
+    }
+    if (splits.n == 0)
+        return bad(r, "byte-level BPE without a pre_tokenizer that cuts text is not supported",
+                   err);
+    gguf_write_str_array(r->f->w, "tokenizer.lockstep.split", splits.patterns, splits.n);
+    gguf_write_bool(r->f->w, "tokenizer.lockstep.ignore_merges",
+                    json_is_true(json_object_get(r->model, "ignore_merges")));
+    return ST_OK;
+}
+
+/* Whether any of the steps of a normalizer, pre-tokenizer or the like has this type. */
+static const json_t *find_step(const json_t *o, const char *type) {
+    static const char *const lists[] = {"normalizers", "pretokenizers", "processors"};
+    if (str_eq(type_of(o), type))
+        return o;
+    for (size_t l = 0; l < ARRAY_LEN(lists); l++) {
+        const json_t *list = json_object_get(o, lists[l]), *step;
+        size_t i;
+        json_array_foreach(list, i, step)
+            if (str_eq(type_of(step), type))
+                return step;
+    }
+    return NULL;
+}
+
+static bool has_space_prefix(const struct reading *r) {
+    const json_t *meta = find_step(json_object_get(r->tokenizer, "pre_tokenizer"), "Metaspace");
+    const char *scheme = json_string_value(json_object_get(meta, "prepend_scheme"));
+    if (find_step(json_object_get(r->tokenizer, "normalizer"), "Prepend"))
+        return true;
+    if (!meta)
+        return false;
+    return scheme ? !str_eq(scheme, "never")
+                  : !json_is_false(json_object_get(meta, "add_prefix_space"));
+}
+
+/* NFC is left to the reader (tokenizer.h); what changes letters is refused. */
+static enum status check_normalizer(const struct reading *r, struct err *err) {
+    static const char *const known[] = {"NFC", "Prepend", "Replace", "Sequence"};
+    const json_t *o = json_object_get(r->tokenizer, "normalizer"), *step;
+    const json_t *list = json_object_get(o, "normalizers");
+    size_t i, n = json_is_array(list) ? json_array_size(list) : json_is_object(o);
+    for (i = 0; i < n; i++) {
+        step = json_is_array(list) ? json_array_get(list, i) : o;
+        bool ok = false;
+        for (size_t k = 0; k < ARRAY_LEN(known); k++)
+            ok = ok || str_eq(type_of(step), known[k]);
+        if (!ok)
+            return unsupported(r, "a normalizer", type_of(step), err);
+    }
+    return ST_OK;
+}
+
+/* ---- special tokens ------------------------------------------------------------------ */
+
+/* The id of a token by its text: of an added one first. */
+static bool find_token(const struct reading *r, const char *text, uint32_t *out) {
+    const json_t *list = json_object_get(r->tokenizer, "added_tokens"), *t;
+    const json_t *id = json_object_get(json_object_get(r->model, "vocab"), text);
+    size_t i;
+    json_array_foreach(list, i, t) {
+        const char *content = json_string_value(json_object_get(t, "content"));
+        if (content && str_eq(content, text))
+            id = json_object_get(t, "id");
+    }
+    if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= r->n)
+        return false;
+    *out = (uint32_t)json_integer_value(id);
+    return true;
+}
+
+/* "bos_token": "<s>" or {"content": "<s>"} */
+static const char *settings_token(const struct reading *r, const char *name) {
+    const json_t *v = json_object_get(r->settings, name);
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+static bool id_in(const json_t *v, size_t i, uint32_t n, uint32_t *out) {
+    v = json_is_array(v) ? json_array_get(v, i) : i == 0 ? v : NULL;
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= n)
+        return false;
+    *out = (uint32_t)json_integer_value(v);
+    return true;
+}
+
+static void put_id(struct reading *r, const char *key, const char *token, const char *id_name) {
+    uint32_t id;
+    const char *text = settings_token(r, token);
+    if ((text && find_token(r, text, &id)) ||
+        id_in(json_object_get(r->generation, id_name), 0, r->n, &id) ||
+        id_in(folder_value(r->f->text, id_name), 0, r->n, &id))
+        gguf_write_u32(r->f->w, key, id);
+}
+
+/* Several ends: those that generation_config.json names besides eos_token. */
+static void put_ends(struct reading *r) {
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    const json_t *ends = json_object_get(r->generation, "eos_token_id");
+    const char *text = settings_token(r, "eos_token");
+    uint32_t eos = UINT32_MAX, id;
+    size_t k = 0;
+    put_id(r, "tokenizer.ggml.eos_token_id", "eos_token", "eos_token_id");
+    if (!text || !find_token(r, text, &eos))
+        id_in(ends, 0, r->n, &eos);
+    for (size_t i = 0; i < json_array_size(ends) && k < ARRAY_LEN(keys); i++)
+        if (id_in(ends, i, r->n, &id) && id != eos)
+            gguf_write_u32(r->f->w, keys[k++], id);
+}
+
+/* Whether the post-processor begins a text with bos. */
+static bool adds_bos(const struct reading *r) {
+    const json_t *own = json_object_get(r->settings, "add_bos_token");
+    if (json_is_boolean(own))
+        return json_is_true(own);
+    const json_t *template =
+        find_step(json_object_get(r->tokenizer, "post_processor"), "TemplateProcessing");
+    const json_t *first = json_array_get(json_object_get(template, "single"), 0);
+    const char *id = json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
+    const char *bos = settings_token(r, "bos_token");
+    return id && (!bos || str_eq(id, bos));
+}
+
+static enum status put_template(struct reading *r, struct err *err) {
+    static const char key[] = "tokenizer.chat_template";
+    char path[PATH_MAX];
+    struct file_map m;
+    int n = snprintf(path, sizeof path, "%s/chat_template.jinja", r->f->path);
+    if (n > 0 && (size_t)n < sizeof path && file_map_open(&m, path, NULL) == ST_OK) {
+        enum status st = ST_OK;
+        if (m.size > MAX_SETTINGS_BYTES)
+            st = err_set(err, ST_BAD_INPUT, "%s: too large", path);
+        else
+            gguf_write_text(r->f->w, key, (struct gguf_str){(const char *)m.bytes, m.size});
+        file_map_close(&m);
+        return st;
+    }
+    const json_t *t = json_object_get(r->settings, "chat_template"), *named;
+    size_t i;
+    json_array_foreach(t, i, named) {
+        const char *name = json_string_value(json_object_get(named, "name"));
+        if (name && str_eq(name, "default"))
+            gguf_write_text(r->f->w, key, text_of(json_object_get(named, "template")));
+    }
+    if (json_is_string(t))
+        gguf_write_text(r->f->w, key, text_of(t));
+    return ST_OK;
+}
+
+/* ---- the whole ----------------------------------------------------------------------- */
+
+static enum status read_model(struct reading *r, struct err *err) {
+    r->model = json_object_get(r->tokenizer, "model");
+    const char *type = json_string_value(json_object_get(r->model, "type"));
+    const json_t *merges = json_object_get(r->model, "merges");
+    if (!json_is_object(r->model))
+        return bad(r, "has no model", err);
+    if (type ? !str_eq(type, "BPE") : !json_is_array(merges))
+        return unsupported(r, "a tokenizer", type ? type : "(none)", err);
+    if (!json_is_array(merges))
+        return bad(r, "model.merges is not a list", err);
+    r->spm = json_is_true(json_object_get(r->model, "byte_fallback"));
+    TRY(check_normalizer(r, err));
+    TRY(read_vocab(r, err));
+    TRY(read_added(r, err));
+    TRY(name_unused(r, err));
+    gguf_write_str(r->f->w, "tokenizer.ggml.model", r->spm ? "llama" : "gpt2");
+    gguf_write_str_array(r->f->w, "tokenizer.ggml.tokens", r->str, r->n);
+    gguf_write_i32_array(r->f->w, "tokenizer.ggml.token_type", r->type, r->n);
+    if (r->spm) {
+        gguf_write_bool(r->f->w, "tokenizer.ggml.add_space_prefix", has_space_prefix(r));
+        return score_merges(r, merges, err);
+    }
+    TRY(write_merges(r, merges, err));
+    return write_splits(r, err);
+}
+
+static enum status read_all(struct reading *r, struct err *err) {
+    r->str = mem_calloc(r->n, sizeof *r->str);
+    r->type = mem_calloc(r->n, sizeof *r->type);
+    r->score = mem_calloc(r->n, sizeof *r->score);
+    if (!r->str || !r->type || !r->score)
+        return folder_no_memory(r->f, err);
+    enum status st = folder_json(r->f, FILE_NAME, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(err, ST_NOT_FOUND,
+                       "%s: " FILE_NAME " is missing (lockstep reads no tokenizer.model)",
+                       r->f->path);
+    TRY(st);
+    st = folder_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
+    if (st == ST_OK || st == ST_NOT_FOUND)
+        st = folder_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation, err);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    TRY(read_model(r, err));
+    put_id(r, "tokenizer.ggml.bos_token_id", "bos_token", "bos_token_id");
+    put_ends(r);
+    put_id(r, "tokenizer.ggml.padding_token_id", "pad_token", "pad_token_id");
+    gguf_write_bool(r->f->w, "tokenizer.ggml.add_bos_token", adds_bos(r));
+    gguf_write_bool(r->f->w, "tokenizer.ggml.add_eos_token",
+                    json_is_true(json_object_get(r->settings, "add_eos_token")));
+    return put_template(r, err);
+}
+
+enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err *err) {
+    struct reading r = {.f = f, .n = n_vocab};
+    enum status st = read_all(&r, err);
+    json_decref(r.tokenizer);
+    json_decref(r.settings);
+    json_decref(r.generation);
+    mem_free(r.str);
+    mem_free(r.type);
+    mem_free(r.score);
+    mem_free(r.unused_names);
+    return st;
+}

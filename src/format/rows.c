@@ -1,0 +1,218 @@
+#include "format/rows.h"
+
+#include "base/util.h"
+
+bool tensor_has_data(const struct gguf_tensor *t) {
+    return t->data != NULL || t->rows != NULL;
+}
+
+static uint64_t stored_index(const struct tensor_rows *s, uint64_t i) {
+    if (s->halves == 0)
+        return i;
+    uint64_t in = i % s->halves;
+    return i - in + in % 2 * (s->halves / 2) + in / 2;
+}
+
+static uint16_t get_u16(const uint8_t *p) {
+    uint16_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static float get_f32(const uint8_t *p) {
+    float v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* ---- the forms: columns [begin, end) of a row to out ---------------------- */
+
+struct row_at {
+    const uint8_t *values, *scales, *biases;
+};
+
+static void gather(const struct tensor_rows *s, bool vector, const uint8_t *values,
+                   uint64_t begin, uint64_t end, uint8_t *out) {
+    size_t size = qtype_info(s->from)->block_bytes;
+    for (uint64_t c = begin; c < end; c++) {
+        uint64_t from = vector ? stored_index(s, c) : c;
+        memcpy(out, values + from * s->col_bytes, size);
+        out += size;
+    }
+}
+
+static void add_one(const struct tensor_rows *s, const uint8_t *values, uint64_t begin,
+                    uint64_t end, uint8_t *out) {
+    const struct qtype_info *info = qtype_info(s->from);
+    for (uint64_t c = begin; c < end; c++) {
+        float v;
+        info->dequantize(values + c * info->block_bytes, &v, 1);
+        v += 1.0f;
+        memcpy(out, &v, sizeof v);
+        out += sizeof v;
+    }
+}
+
+static void fp8_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
+                       uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK; b < end / QK; b++) {
+        struct block_f8_e4m3 block;
+        block.d = get_f32(at->scales + b * QK / s->scale_cols * sizeof(float));
+        memcpy(block.qs, at->values + b * QK, QK);
+        memcpy(out, &block, sizeof block);
+        out += sizeof block;
+    }
+}
+
+/* 16 bytes of neighbouring pairs to GGUF's halves: low nibbles values 0 to 15, high 16 to 31. */
+static void unpair(const uint8_t *pairs, uint8_t *halves) {
+    for (int i = 0; i < QK / 2; i++) {
+        int low = pairs[i / 2] >> i % 2 * 4 & 15, high = pairs[8 + i / 2] >> i % 2 * 4 & 15;
+        halves[i] = (uint8_t)(low | high << 4);
+    }
+}
+
+static void mxfp4_blocks(const struct row_at *at, uint64_t begin, uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK; b < end / QK; b++) {
+        struct block_mxfp4 block = {.e = at->scales[b]};
+        unpair(at->values + b * (QK / 2), block.qs);
+        memcpy(out, &block, sizeof block);
+        out += sizeof block;
+    }
+}
+
+/* Codes lie in little-endian words, the first one lowest: bytes of neighbouring pairs. */
+static void mlx4_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
+                        uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK; b < end / QK; b++) {
+        uint64_t group = b * QK / s->scale_cols;
+        struct block_q4_1 block = {.d = get_u16(at->scales + 2 * group),
+                                   .m = get_u16(at->biases + 2 * group)};
+        unpair(at->values + b * (QK / 2), block.qs);
+        memcpy(out, &block, sizeof block);
+        out += sizeof block;
+    }
+}
+
+static void mlx8_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
+                        uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK; b < end / QK; b++) {
+        uint64_t group = b * QK / s->scale_cols;
+        struct block_mlx8 block = {.d = get_u16(at->scales + 2 * group),
+                                   .m = get_u16(at->biases + 2 * group)};
+        memcpy(block.qs, at->values + b * QK, QK);
+        memcpy(out, &block, sizeof block);
+        out += sizeof block;
+    }
+}
+
+/* ---- a row ---------------------------------------------------------------------------------- */
+
+static struct row_at find_row(const struct gguf_tensor *t, uint64_t row) {
+    const struct tensor_rows *s = t->rows;
+    const struct rows_part *part = &s->parts[row / s->rows_per_part];
+    uint64_t in = row % s->rows_per_part;
+    if (t->n_dims > 1)
+        in = stored_index(s, in);
+    struct row_at at = {.values = part->values + in * s->row_bytes};
+    if (part->scales != NULL)
+        at.scales = part->scales + in / s->scale_rows * s->scale_row_bytes;
+    if (part->biases != NULL)
+        at.biases = part->biases + in / s->scale_rows * s->scale_row_bytes;
+    return at;
+}
+
+static bool as_stored(const struct gguf_tensor *t) {
+    const struct tensor_rows *s = t->rows;
+    return s->form == ROWS_PLAIN && s->col_bytes == qtype_info(s->from)->block_bytes &&
+           (t->n_dims > 1 || s->halves == 0);
+}
+
+static void make_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, uint64_t end,
+                     uint8_t *out) {
+    const struct tensor_rows *s = t->rows;
+    const struct row_at at = find_row(t, row);
+    switch (s->form) {
+    case ROWS_PLAIN:
+        gather(s, t->n_dims == 1, at.values, begin, end, out);
+        break;
+    case ROWS_PLUS_ONE:
+        add_one(s, at.values, begin, end, out);
+        break;
+    case ROWS_FP8:
+        fp8_blocks(s, &at, begin, end, out);
+        break;
+    case ROWS_MXFP4:
+        mxfp4_blocks(&at, begin, end, out);
+        break;
+    case ROWS_MLX4:
+        mlx4_blocks(s, &at, begin, end, out);
+        break;
+    case ROWS_MLX8:
+        mlx8_blocks(s, &at, begin, end, out);
+        break;
+    }
+}
+
+/* Where column col of a row lies. */
+static size_t column_at(const struct gguf_tensor *t, uint64_t col) {
+    const struct qtype_info *info = qtype_info(t->type);
+    return (size_t)(col / info->block_values * info->block_bytes);
+}
+
+static const uint8_t *row_in_place(const struct gguf_tensor *t, uint64_t row) {
+    if (t->rows != NULL)
+        return find_row(t, row).values;
+    BUG_ON(t->data == NULL);
+    return t->data + row * column_at(t, t->dims[0]);
+}
+
+static bool in_place(const struct gguf_tensor *t) {
+    return t->rows == NULL || as_stored(t);
+}
+
+const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
+                          uint64_t n_cols, uint8_t *buf) {
+    if (in_place(t))
+        return row_in_place(t, row);
+    make_row(t, row, col_begin, col_begin + n_cols, buf + column_at(t, col_begin));
+    return buf;
+}
+
+#define PIECE_VALUES 256
+
+void tensor_row_f32(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
+                    uint64_t n_cols, float *out) {
+    const struct qtype_info *info = qtype_info(t->type);
+    if (in_place(t)) {
+        info->dequantize(row_in_place(t, row) + column_at(t, col_begin), out,
+                         n_cols / info->block_values);
+        return;
+    }
+    for (uint64_t done = 0; done < n_cols; done += PIECE_VALUES) {
+        uint8_t piece[PIECE_VALUES * sizeof(float) * 2];
+        uint64_t begin = col_begin + done, n = MIN(n_cols - done, (uint64_t)PIECE_VALUES);
+        make_row(t, row, begin, begin + n, piece);
+        info->dequantize(piece, out + done, n / info->block_values);
+    }
+}
+
+void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint64_t begin,
+                        uint64_t n) {
+    const struct tensor_rows *s = t->rows;
+    if (n == 0)
+        return;
+    if (s == NULL) {
+        size_t row_bytes = column_at(t, t->dims[0]);
+        gguf_forget(g, t->data + begin * row_bytes, n * row_bytes);
+        return;
+    }
+    /* Whole heads, where rows change places within them; small errors only cost a second read. */
+    for (uint64_t row = begin; row < begin + n;) {
+        uint64_t in = row % s->rows_per_part, left = MIN(s->rows_per_part - in, begin + n - row);
+        const uint8_t *first = s->parts[row / s->rows_per_part].values + in * s->row_bytes;
+        if (s->col_bytes <= s->row_bytes)
+            gguf_forget(g, first, left * s->row_bytes);
+        row += left;
+    }
+}

@@ -1,0 +1,59 @@
+/* rows.h: the rows of a tensor, whichever way they are stored.
+ *
+ * A GGUF's rows lie one after the other. A tensor of a Hugging Face folder has its values in
+ * other places (an expert per tensor, gate and up interleaved, query rows in another order) or in
+ * other codes; its rows are found, and where they must be, made, one at a time as the loader asks
+ * for them: nothing is copied as a whole, and only the bytes of the columns asked for are
+ * touched. */
+#ifndef LOCKSTEP_FORMAT_ROWS_H
+#define LOCKSTEP_FORMAT_ROWS_H
+
+#include "format/gguf.h"
+
+enum rows_form {
+    ROWS_PLAIN,     /* f32, f16, bf16 */
+    ROWS_PLUS_ONE,  /* the same, as f32, plus 1 */
+    ROWS_FP8,       /* e4m3 bytes, f32 scales of fp8_rows x fp8_cols blocks -> QT_F8_E4M3 */
+    ROWS_MXFP4,     /* gpt-oss: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
+    ROWS_MLX4,      /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
+    ROWS_MLX8,      /* -> QT_MLX8, QT_MLX8_F16 */
+};
+
+/* Of one matrix. Borrowed from the maps, or from the folder's own memory. */
+struct rows_part {
+    const uint8_t *values, *scales, *biases;
+};
+
+struct tensor_rows {
+    enum rows_form form;
+    enum qtype from;          /* ROWS_PLAIN, ROWS_PLUS_ONE: how values are stored */
+    struct rows_part *parts;  /* [matrices of the tensor] */
+    uint64_t rows_per_part;   /* of the tensor */
+    uint64_t row_bytes;       /* from one row of values to the next */
+    uint64_t col_bytes;       /* ROWS_PLAIN: from one value of a row to the next */
+    uint64_t scale_row_bytes; /* from one row of scales (and biases) to the next */
+    uint32_t scale_rows;      /* rows that share a row of scales */
+    uint32_t scale_cols;      /* values of a row that share a scale */
+    /* Heads of this many rows (of a vector: values) whose halves become neighbours: row 2i + j is
+     * the stored row i + j * halves / 2. 0: as stored. */
+    uint32_t halves;
+};
+
+/* False for a file that has only a header. */
+bool tensor_has_data(const struct gguf_tensor *t);
+
+/* Row `row` (rows count through all matrices), as blocks of t->type: a pointer to its column 0.
+ * Only columns [col_begin, col_begin + n_cols) are there: whole blocks of the type, but for the
+ * end of the row. buf holds a whole row (qtype_row_bytes); it is used where the row must be made. */
+const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
+                          uint64_t n_cols, uint8_t *buf);
+
+/* The same as f32, without a buffer: out [n_cols]. The type must have a dequantizer. */
+void tensor_row_f32(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
+                    uint64_t n_cols, float *out);
+
+/* gguf_forget() of rows [begin, begin + n) and what they were made from. */
+void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint64_t begin,
+                        uint64_t n);
+
+#endif

@@ -1,0 +1,674 @@
+#!/usr/bin/env python3
+"""Makes a Hugging Face folder (or MLX's) from a GGUF, for test_folders.sh.
+
+The mapping is written here a second time, from the names and shapes that transformers' modeling_*.py
+and mlx-lm's models/*.py use, and from the rotary conventions of their papers; it shares nothing with
+src/format/folder_*.c. Where a format does not hold the GGUF's numbers exactly (Gemma's norms less one,
+computed RoPE factors, quantized weights), --gguf writes a second GGUF with the numbers that
+the folder does hold.
+
+usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
+                    [--weights fp8|mlx4|mlx8] [--scales f16|bf16] [--group N]
+"""
+import argparse
+import json
+import math
+import os
+import re
+import struct
+from array import array
+from bisect import bisect
+
+F32, F16, Q4_1, Q8_0, BF16, MXFP4 = 0, 1, 3, 8, 30, 39
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17)}
+DTYPE = {F32: "F32", F16: "F16", BF16: "BF16"}
+
+# The regular expressions of published tokenizer.json files.
+CL100K = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*"
+          r"|\s*[\r\n]+|\s+(?!\S)|\s+")
+O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve"
+         r"|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+DEEPSEEK = ["\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+            "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+            "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+PATTERNS = {"llama-bpe": [CL100K % r"\p{N}{1,3}"], "glm4": [CL100K % r"\p{N}{1,3}"],
+            "qwen2": [CL100K % r"\p{N}"], "gpt-4o": [O200K], "minimax-m2": [O200K],
+            "deepseek-v3": DEEPSEEK, "gpt-2": None,
+            "deepseek-llm": DEEPSEEK}  # not its own, which lists letters by the hundred: ids are the same
+IGNORE_MERGES = {"llama-bpe"}
+
+
+# ---- GGUF ---------------------------------------------------------------------------------
+
+class Gguf:
+    SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+
+    def __init__(self, path):
+        self.bytes = open(path, "rb").read()
+        self.at = 8
+        n_tensors, n_keys = self.take("QQ")
+        self.keys = {}
+        for _ in range(n_keys):
+            name = self.text()
+            self.keys[name] = self.value(self.take("I")[0])
+        self.keys_end = self.at
+        self.tensors = {}
+        for _ in range(n_tensors):
+            name = self.text()
+            dims = self.take("%dQ" % self.take("I")[0])
+            kind, offset = self.take("IQ")
+            self.tensors[name] = [dims, kind, offset]
+        begin = (self.at + 31) // 32 * 32
+        for t in self.tensors.values():
+            dims, kind, offset = t
+            size = math.prod(dims) // BLOCK[kind][0] * BLOCK[kind][1]
+            t[2] = self.bytes[begin + offset:begin + offset + size]
+
+    def take(self, form):
+        form = "<" + form
+        v = struct.unpack_from(form, self.bytes, self.at)
+        self.at += struct.calcsize(form)
+        return v
+
+    def text(self):
+        n = self.take("Q")[0]
+        s = self.bytes[self.at:self.at + n]
+        self.at += n
+        return s.decode("utf-8", "surrogateescape")
+
+    def value(self, kind):
+        if kind == 8:
+            return self.text()
+        if kind == 9:
+            of, n = self.take("IQ")
+            return [self.value(of) for _ in range(n)]
+        return self.take(self.SCALARS[kind])[0]
+
+    def write(self, path):
+        """The same keys, the tensors as they are now."""
+        out = bytearray(self.bytes[:8] + struct.pack("<Q", len(self.tensors)) +
+                        self.bytes[16:self.keys_end])
+        offset = 0
+        for name, (dims, kind, data) in self.tensors.items():
+            out += struct.pack("<Q", len(name)) + name.encode()
+            out += struct.pack("<I%dQIQ" % len(dims), len(dims), *dims, kind, offset)
+            offset += (len(data) + 31) // 32 * 32
+        out += bytes(-len(out) % 32)
+        for _, _, data in self.tensors.values():
+            out += data + bytes(-len(data) % 32)
+        open(path, "wb").write(out)
+
+
+# ---- numbers ------------------------------------------------------------------------------
+
+def f32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
+def f16_bits(x):
+    return struct.unpack("<H", struct.pack("<e", x))[0]
+
+
+def bf16_bits(x):
+    bits = struct.unpack("<I", struct.pack("<f", x))[0]
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16
+
+
+def bf16_value(bits):
+    return struct.unpack("<f", struct.pack("<I", bits << 16))[0]
+
+
+def floats(kind, data):
+    if kind == F32:
+        return list(array("f", data))
+    if kind == F16:
+        return list(struct.unpack("<%de" % (len(data) // 2), data))
+    return [bf16_value(b) for b in array("H", data)]
+
+
+def e4m3(code):
+    exponent, mantissa = code >> 3 & 15, code & 7
+    return mantissa * 2.0 ** -9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+
+
+E4M3 = [e4m3(c) for c in range(127)]
+MIDDLES = [(a + b) / 2 for a, b in zip(E4M3, E4M3[1:])]
+
+
+def to_e4m3(x):
+    return bisect(MIDDLES, abs(x)) | (0x80 if x < 0 else 0)
+
+
+# ---- a tensor of the folder -----------------------------------------------------------------
+
+class Folder:
+    def __init__(self, options):
+        self.options = options
+        self.tensors = {}  # name -> (dtype, shape, bytes)
+
+    def put(self, name, dtype, shape, data):
+        assert name not in self.tensors
+        self.tensors[name] = (dtype, list(shape), bytes(data))
+
+    def write(self, path, shards):
+        names = sorted(self.tensors)
+        parts = [names[i::shards] for i in range(shards)]
+        index = {}
+        for i, part in enumerate(parts):
+            file = "model.safetensors" if shards == 1 else \
+                "model-%05d-of-%05d.safetensors" % (i + 1, shards)
+            header, at = {"__metadata__": {"format": "pt"}}, 0
+            for name in part:
+                dtype, shape, data = self.tensors[name]
+                header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+                at += len(data)
+                index[name] = file
+            text = json.dumps(header).encode()
+            text += b" " * (-len(text) % 8)
+            with open(os.path.join(path, file), "wb") as f:
+                f.write(struct.pack("<Q", len(text)) + text)
+                for name in part:
+                    f.write(self.tensors[name][2])
+        if shards > 1:
+            with open(os.path.join(path, "model.safetensors.index.json"), "w") as f:
+                json.dump({"metadata": {}, "weight_map": index}, f)
+
+
+def rows_of(dims, kind, data):
+    """Rows of a matrix (or of several, one after the other) as bytes."""
+    n = dims[0] // BLOCK[kind][0] * BLOCK[kind][1]
+    return [data[i:i + n] for i in range(0, len(data), n)]
+
+
+def unpermute(rows, n_heads):
+    """Rotary pairs (2i, 2i + 1) become (i, i + d/2), as modeling_llama.py's rotate_half wants."""
+    d = len(rows) // n_heads
+    out = []
+    for h in range(n_heads):
+        head = rows[h * d:(h + 1) * d]
+        out += head[0::2] + head[1::2]
+    return out
+
+
+def transpose(rows, size):
+    cols = len(rows[0]) // size
+    return [b"".join(r[c * size:(c + 1) * size] for r in rows) for c in range(cols)]
+
+
+# ---- quantized weights: the folder's tensors and what they are worth --------------------------
+
+def put_fp8(folder, gguf_tensor, name, rows, cols, values):
+    """DeepSeek: one scale for 128 x 128. Returns the values' F32 bytes."""
+    br, bc = -(-rows // 128), -(-cols // 128)
+    scales, codes, worth = [], bytearray(rows * cols), array("f", bytes(4 * rows * cols))
+    for i in range(br):
+        for j in range(bc):
+            at = [r * cols + c for r in range(i * 128, min(rows, i * 128 + 128))
+                  for c in range(j * 128, min(cols, j * 128 + 128))]
+            scale = f32(max(abs(values[k]) for k in at) / 448) or 1.0
+            scales.append(scale)
+            for k in at:
+                codes[k] = to_e4m3(values[k] / scale)
+                worth[k] = (-1 if codes[k] & 128 else 1) * E4M3[codes[k] & 127] * scale
+    folder.put(name, "F8_E4M3", (rows, cols), codes)
+    folder.put(name + "_scale_inv", "F32", (br, bc), array("f", scales).tobytes())
+    return F32, worth.tobytes()
+
+
+def put_mlx(folder, name, rows, cols, values, n=0):
+    """mlx.core.quantize: codes in words of 32 bits, the first one lowest; w = scale * q + bias. The
+    second GGUF has the same numbers as Q4_1 or Q8_0 (for which bias = -128 * scale)."""
+    o = folder.options
+    bits, top = (4, 15) if o.weights == "mlx4" else (8, 255)
+    to_bits = f16_bits if o.scales == "f16" else bf16_bits
+    scales, biases, blocks, words = array("H"), array("H"), bytearray(), bytearray()
+    for g in range(0, len(values), o.group):
+        x = values[g:g + o.group]
+        low, high = min(x), max(x)
+        if bits == 8:
+            high = max(abs(low), abs(high), 1e-3)
+            low = -high
+        # bf16 has fewer digits than f16: these numbers are both.
+        s = bf16_value(bf16_bits(max((high - low) / top, 1e-4)))
+        b = bf16_value(bf16_bits(low)) if bits == 4 else -128 * s
+        if abs(b) < 1e-4:
+            b = 0.0
+        q = [min(top, max(0, round((v - b) / s))) for v in x]
+        scales.append(to_bits(s))
+        biases.append(to_bits(b))
+        if bits == 8:
+            words += bytes(q)
+            for k in range(0, o.group, 32):
+                blocks += struct.pack("<e32b", s, *(c - 128 for c in q[k:k + 32]))
+        else:
+            words += bytes(q[i] | q[i + 1] << 4 for i in range(0, o.group, 2))
+            for k in range(0, o.group, 32):
+                p = q[k:k + 32]
+                blocks += struct.pack("<ee16B", s, b, *(p[i] | p[i + 16] << 4 for i in range(16)))
+    lead = (n, rows // n) if n else (rows,)
+    module = name[:-len(".weight")]
+    kind = "F16" if o.scales == "f16" else "BF16"
+    folder.put(name, "U32", lead + (cols * bits // 32,), words)
+    folder.put(module + ".scales", kind, lead + (cols // o.group,), scales.tobytes())
+    folder.put(module + ".biases", kind, lead + (cols // o.group,), biases.tobytes())
+    return (Q4_1 if bits == 4 else Q8_0), bytes(blocks)
+
+
+# ---- architectures ----------------------------------------------------------------------------
+
+COMMON = {"attn_norm.weight": "input_layernorm.weight", "attn_output.weight": "self_attn.o_proj.weight",
+          "attn_output.bias": "self_attn.o_proj.bias", "attn_sinks.weight": "self_attn.sinks",
+          "ffn_norm.weight": "post_attention_layernorm.weight"}
+for p in "qkv":
+    for kind in ("weight", "bias"):
+        COMMON["attn_%s.%s" % (p, kind)] = "self_attn.%s_proj.%s" % (p, kind)
+    COMMON["attn_%s_norm.weight" % p] = "self_attn.%s_norm.weight" % p
+for p in ("gate", "up", "down"):
+    COMMON["ffn_%s.weight" % p] = "mlp.%s_proj.weight" % p
+    COMMON["ffn_%s_exps.weight" % p] = "mlp.experts.%%d.%s_proj.weight" % p
+    COMMON["ffn_%s_shexp.weight" % p] = "mlp.shared_experts.%s_proj.weight" % p
+COMMON["ffn_gate_inp.weight"] = "mlp.gate.weight"
+COMMON["exp_probs_b.bias"] = "mlp.gate.e_score_correction_bias"
+MIXTRAL = {"ffn_gate_inp.weight": "block_sparse_moe.gate.weight",
+           "exp_probs_b.bias": "block_sparse_moe.e_score_correction_bias",
+           "ffn_gate_exps.weight": "block_sparse_moe.experts.%d.w1.weight",
+           "ffn_down_exps.weight": "block_sparse_moe.experts.%d.w2.weight",
+           "ffn_up_exps.weight": "block_sparse_moe.experts.%d.w3.weight"}
+SPECIAL = {
+    "deepseek2": {"attn_q_a.weight": "self_attn.q_a_proj.weight",
+                  "attn_q_a_norm.weight": "self_attn.q_a_layernorm.weight",
+                  "attn_q_b.weight": "self_attn.q_b_proj.weight",
+                  "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
+                  "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
+                  "attn_kv_b.weight": "self_attn.kv_b_proj.weight"},
+    "glm4moe": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
+    "gpt-oss": {"post_attention_norm.weight": "post_attention_layernorm.weight",
+                "ffn_gate_inp.weight": "mlp.router.weight", "ffn_gate_inp.bias": "mlp.router.bias"},
+    "gemma3": {"ffn_norm.weight": "pre_feedforward_layernorm.weight",
+               "post_attention_norm.weight": "post_attention_layernorm.weight",
+               "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
+    "phi3": {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
+    "minimax-m2": MIXTRAL,
+}
+MODEL_TYPE = {"qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
+              "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2"}
+
+
+class Maker:
+    def __init__(self, g, folder):
+        self.g, self.folder = g, folder
+        self.arch = g.keys["general.architecture"]
+        self.n_heads = self.key("attention.head_count")
+        self.n_kv = self.key("attention.head_count_kv")
+        self.n_experts = self.key("expert_count", 0)
+        self.names = dict(COMMON)
+        self.names.update(SPECIAL.get(self.arch, {}))
+        if self.arch == "llama" and self.n_experts:
+            self.names.update(MIXTRAL)
+        self.prefix = "model."
+
+    def key(self, name, default=None):
+        return self.g.keys.get(self.arch + "." + name, default)
+
+    # ---- config.json
+
+    def config(self):
+        k, arch = self.key, self.arch
+        c = {"max_position_embeddings": k("context_length"), "hidden_size": k("embedding_length"),
+             "num_hidden_layers": k("block_count"), "intermediate_size": k("feed_forward_length"),
+             "num_attention_heads": self.n_heads, "num_key_value_heads": self.n_kv,
+             "rms_norm_eps": k("attention.layer_norm_rms_epsilon"), "rope_theta": k("rope.freq_base"),
+             "head_dim": k("attention.key_length"), "hidden_act": "silu",
+             "vocab_size": len(self.g.keys["tokenizer.ggml.tokens"]),
+             "tie_word_embeddings": "output.weight" not in self.g.tensors,
+             "model_type": MODEL_TYPE.get(arch, arch), "torch_dtype": "float32", "rope_scaling": None}
+        getattr(self, "config_" + arch.replace("-", "_"))(c)
+        return c
+
+    def config_llama(self, c):
+        if self.n_experts:
+            c.update(model_type="mixtral", num_local_experts=self.n_experts,
+                     num_experts_per_tok=self.key("expert_used_count"), sliding_window=None)
+        if "rope_freqs.weight" in self.g.tensors:
+            # The golden file's: sized so that a context of 79 tokens sees it.
+            s = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                 "original_max_position_embeddings": 64}
+            c["rope_scaling"] = s
+            d, factors = c["head_dim"], []
+            for i in range(d // 2):
+                wave = 2 * math.pi * c["rope_theta"] ** (2 * i / d)
+                if wave < s["original_max_position_embeddings"] / s["high_freq_factor"]:
+                    factors.append(1.0)
+                elif wave > s["original_max_position_embeddings"] / s["low_freq_factor"]:
+                    factors.append(s["factor"])
+                else:
+                    smooth = (s["original_max_position_embeddings"] / wave - s["low_freq_factor"]) / \
+                        (s["high_freq_factor"] - s["low_freq_factor"])
+                    factors.append(1 / ((1 - smooth) / s["factor"] + smooth))
+            old = floats(F32, self.g.tensors["rope_freqs.weight"][2])
+            assert all(abs(a - b) < 1e-5 * b for a, b in zip(factors, old)), (factors, old)
+            self.g.tensors["rope_freqs.weight"][2] = array("f", factors).tobytes()
+
+    def config_qwen2(self, c):
+        c.update(use_sliding_window=False, sliding_window=4096)
+
+    def config_qwen3(self, c):
+        c.update(use_sliding_window=False, attention_bias=False)
+
+    def config_qwen3moe(self, c):
+        c.update(num_experts=self.n_experts, num_experts_per_tok=self.key("expert_used_count"),
+                 moe_intermediate_size=self.key("expert_feed_forward_length"), norm_topk_prob=True,
+                 decoder_sparse_step=1, mlp_only_layers=[])
+
+    def config_deepseek2(self, c):
+        k = self.key
+        sigmoid = k("expert_gating_func") == 2
+        rope = k("rope.dimension_count")
+        log_mul = k("rope.scaling.yarn_log_multiplier")
+        key_len = k("attention.key_length_mla", k("attention.key_length"))
+        v_len = k("attention.value_length_mla", k("attention.value_length"))
+        c.update(model_type="deepseek_v3" if sigmoid else "deepseek_v2", head_dim=rope,
+                 num_key_value_heads=self.n_heads,
+                 kv_lora_rank=k("attention.kv_lora_rank"),
+                 q_lora_rank=k("attention.q_lora_rank") or None, qk_rope_head_dim=rope,
+                 qk_nope_head_dim=key_len - rope, v_head_dim=v_len,
+                 n_routed_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"),
+                 n_shared_experts=k("expert_shared_count"),
+                 first_k_dense_replace=k("leading_dense_block_count"), moe_layer_freq=1,
+                 norm_topk_prob=k("expert_weights_norm"),
+                 routed_scaling_factor=k("expert_weights_scale"),
+                 n_group=k("expert_group_count", 1), topk_group=k("expert_group_used_count", 1),
+                 scoring_func="sigmoid" if sigmoid else "softmax",
+                 topk_method="noaux_tc" if sigmoid else "greedy")
+        if k("rope.scaling.type") == "yarn":
+            mscale = round(log_mul * 10, 6)
+            c["rope_scaling"] = {"type": "yarn", "factor": k("rope.scaling.factor"), "beta_fast": 32,
+                                 "beta_slow": 1, "mscale": mscale, "mscale_all_dim": mscale,
+                                 "original_max_position_embeddings":
+                                     k("rope.scaling.original_context_length")}
+        self.join_kv_b(key_len - rope, v_len)
+
+    def join_kv_b(self, nope, v_len):
+        """modeling_deepseek.py: kv_b_proj's rows are, head by head, the keys', then the values'."""
+        for name in [n for n in self.g.tensors if n.endswith("attn_k_b.weight")]:
+            k, v = self.g.tensors.pop(name), self.g.tensors.pop(name.replace("k_b", "v_b"))
+            rank = v[0][0]
+            keys, values = rows_of(*k), rows_of(*v)
+            rows = []
+            for h in range(self.n_heads):
+                rows += transpose(keys[h * rank:(h + 1) * rank], 4)
+                rows += values[h * v_len:(h + 1) * v_len]
+            self.g.tensors[name.replace("k_b", "kv_b")] = [(rank, len(rows)), F32, b"".join(rows)]
+
+    def config_gpt_oss(self, c):
+        k = self.key
+        c.update(num_local_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 sliding_window=k("attention.sliding_window"), swiglu_limit=7.0, attention_bias=True,
+                 layer_types=["full_attention" if i % 2 else "sliding_attention"
+                              for i in range(k("block_count"))],
+                 rope_scaling={"rope_type": "yarn", "factor": k("rope.scaling.factor"),
+                               "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                               "original_max_position_embeddings":
+                                   k("rope.scaling.original_context_length")})
+
+    def config_glm4moe(self, c):
+        k = self.key
+        c.update(num_hidden_layers=k("block_count") - k("nextn_predict_layers", 0),
+                 num_nextn_predict_layers=k("nextn_predict_layers", 0),
+                 partial_rotary_factor=k("rope.dimension_count") / k("attention.key_length"),
+                 n_routed_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"),
+                 n_shared_experts=k("expert_shared_count"),
+                 first_k_dense_replace=k("leading_dense_block_count"),
+                 norm_topk_prob=k("expert_weights_norm"),
+                 routed_scaling_factor=k("expert_weights_scale"), n_group=1, topk_group=1,
+                 attention_bias=True, use_qk_norm=True)
+
+    def config_gemma3(self, c):
+        k = self.key
+        del c["hidden_act"]
+        c.update(hidden_activation="gelu_pytorch_tanh", sliding_window=k("attention.sliding_window"),
+                 sliding_window_pattern=6, rope_local_base_freq=k("rope.freq_base_swa"),
+                 query_pre_attn_scalar=k("attention.key_length"),
+                 rope_scaling={"rope_type": "linear", "factor": k("rope.scaling.factor")})
+
+    def config_phi3(self, c):
+        k, t = self.key, self.g.tensors
+        c.update(original_max_position_embeddings=k("rope.scaling.original_context_length"),
+                 rope_scaling={"type": "longrope", "attention_factor": k("rope.scaling.attn_factor"),
+                               "long_factor": floats(F32, t["rope_factors_long.weight"][2]),
+                               "short_factor": floats(F32, t["rope_factors_short.weight"][2])})
+
+    def config_minimax_m2(self, c):
+        k = self.key
+        c.update(num_local_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 rotary_dim=k("rope.dimension_count"), scoring_func="sigmoid", use_qk_norm=True,
+                 qk_norm_type="per_layer")
+
+    # ---- tensors
+
+    def put_matrix(self, gguf_name, name, rows, cols, kind, data, n=0):
+        """[rows, cols], perhaps quantized; then the second GGUF's tensor changes too. `data` is in the
+        GGUF's order of rows; `self.order` puts it into the folder's."""
+        o = self.folder.options
+        t = self.g.tensors[gguf_name]
+        quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
+            "ffn_gate_inp" not in gguf_name and \
+            (o.weights != "fp8" or not re.match("token_embd|output", gguf_name))
+        if not quantize:
+            shape = (n, rows // n, cols) if n else (rows, cols)
+            self.folder.put(name, DTYPE[kind], shape, data)
+            return None
+        values = floats(kind, data)
+        if o.weights == "fp8":
+            return put_fp8(self.folder, t, name, rows, cols, values)
+        return put_mlx(self.folder, name, rows, cols, values, n)
+
+    def put_tensor(self, gguf_name, name):
+        dims, kind, data = self.g.tensors[gguf_name]
+        if len(dims) == 1:
+            if self.arch == "gemma3" and "norm" in gguf_name:
+                less = [f32(v - 1) for v in floats(kind, data)]
+                self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()
+                data = array("f", less).tobytes()
+            if self.arch == "llama" and re.search(r"attn_[qk]\.bias", gguf_name):
+                raise SystemExit("no golden model has this")
+            self.folder.put(name, DTYPE[kind], dims, data)
+            return
+        if "_exps" in gguf_name:
+            self.put_experts(gguf_name, name)
+            return
+        rows = rows_of(dims, kind, data)
+        heads = None
+        if self.arch == "llama" and re.search(r"attn_[qk]\.weight", gguf_name):
+            heads = self.n_heads if "attn_q" in gguf_name else self.n_kv
+            rows = unpermute(rows, heads)
+        worth = self.put_matrix(gguf_name, name, dims[1], dims[0], kind, b"".join(rows))
+        if worth:
+            rows = rows_of(dims, *worth)
+            if heads:  # back to pairs
+                d, order = len(rows) // heads, []
+                for h in range(heads):
+                    for i in range(d // 2):
+                        order += [h * d + i, h * d + d // 2 + i]
+                rows = [rows[i] for i in order]
+            self.g.tensors[gguf_name][1:] = [worth[0], b"".join(rows)]
+
+    def put_experts(self, gguf_name, name):
+        dims, kind, data = self.g.tensors[gguf_name]
+        size = len(data) // dims[2]
+        o = self.folder.options
+        if o.weights and o.weights.startswith("mlx"):
+            part = re.search("ffn_(.*)_exps", gguf_name).group(1)
+            name = re.sub(r"experts\..*", "switch_mlp.%s_proj.weight" % part, name)
+            worth = self.put_matrix(gguf_name, name, dims[1] * dims[2], dims[0], kind, data, dims[2])
+            if worth:
+                self.g.tensors[gguf_name][1:] = worth
+            return
+        worths = []
+        for e in range(dims[2]):
+            worths.append(self.put_matrix(gguf_name, name % e, dims[1], dims[0], kind,
+                                          data[e * size:(e + 1) * size]))
+        if worths[0]:
+            self.g.tensors[gguf_name][1:] = [worths[0][0], b"".join(w[1] for w in worths)]
+
+    def put_gpt_oss_experts(self, layer):
+        """gate and up rows take turns; MXFP4 as openai ships it (blocks of 16 bytes of neighbouring pairs, and
+        exponents), F32 as modeling_gpt_oss.py has it: [expert, in, out]."""
+        blk, out = "blk.%d." % layer, "model.layers.%d.mlp.experts." % layer
+        pick = lambda what: self.g.tensors[blk + "ffn_%s_exps." % what]
+        gate, up, down = [self.g.tensors[blk + "ffn_%s_exps.weight" % p] for p in ("gate", "up", "down")]
+        n = gate[0][2]
+
+        def experts(t):
+            rows = rows_of(*t)
+            return [rows[e * t[0][1]:(e + 1) * t[0][1]] for e in range(n)]
+
+        both = [[r for pair in zip(a, b) for r in pair] for a, b in zip(experts(gate), experts(up))]
+        for name, of, cols in (("gate_up_proj", both, gate[0][0]), ("down_proj", experts(down), down[0][0])):
+            if gate[1] == MXFP4:
+                blocks, scales = bytearray(), bytearray()
+                for r in (r for e in of for r in e):
+                    for b in range(0, len(r), 17):
+                        scales.append(r[b])
+                        codes = [c & 15 for c in r[b + 1:b + 17]] + [c >> 4 for c in r[b + 1:b + 17]]
+                        blocks += bytes(codes[i] | codes[i + 1] << 4 for i in range(0, 32, 2))
+                shape = (n, len(of[0]), cols // 32)
+                self.folder.put(out + name + "_blocks", "U8", shape + (16,), blocks)
+                self.folder.put(out + name + "_scales", "U8", shape, scales)
+            else:
+                size = BLOCK[gate[1]][1]
+                data = b"".join(r for e in of for r in transpose(e, size))
+                self.folder.put(out + name, DTYPE[gate[1]], (n, cols, len(of[0])), data)
+        gate, up, down = [self.g.tensors[blk + "ffn_%s_exps.bias" % p] for p in ("gate", "up", "down")]
+        both = array("f")
+        for a, b in zip(floats(F32, gate[2]), floats(F32, up[2])):
+            both.extend((a, b))
+        self.folder.put(out + "gate_up_proj_bias", "F32", (n, 2 * gate[0][0]), both.tobytes())
+        self.folder.put(out + "down_proj_bias", "F32", (n, down[0][0]), down[2])
+
+    def all_tensors(self, n_layers):
+        for name in list(self.g.tensors):
+            m = re.match(r"blk\.(\d+)\.(.*)", name)
+            if name == "token_embd.weight":
+                self.put_tensor(name, self.prefix + "embed_tokens.weight")
+            elif name == "output_norm.weight":
+                self.put_tensor(name, self.prefix + "norm.weight")
+            elif name == "output.weight":
+                self.put_tensor(name, "lm_head.weight")
+            elif name.startswith("rope_"):
+                continue  # config.json
+            elif int(m.group(1)) >= n_layers:
+                # Layers that predict further tokens: there, and not read.
+                dims, kind, data = self.g.tensors[name]
+                self.folder.put("model.layers.%s.%s" % m.groups(), DTYPE[kind], dims[::-1], data)
+            elif self.arch == "gpt-oss" and "_exps" in name:
+                if m.group(2) == "ffn_gate_exps.weight":
+                    self.put_gpt_oss_experts(int(m.group(1)))
+            else:
+                self.put_tensor(name, "%slayers.%s.%s" % (self.prefix, m.group(1), self.names[m.group(2)]))
+
+
+# ---- tokenizer.json ------------------------------------------------------------------------------
+
+def spm_merges(tokens, scores):
+    """transformers' convert_slow_tokenizer.py: every pair of tokens that makes a token, by its score."""
+    vocab = {t: i for i, t in enumerate(tokens)}
+    merges = []
+    for t, i in vocab.items():
+        pairs = [(t[:k], t[k:]) for k in range(1, len(t)) if t[:k] in vocab and t[k:] in vocab]
+        pairs.sort(key=lambda p: (vocab[p[0]], vocab[p[1]]))
+        merges += [(-scores[i], i, k, p) for k, p in enumerate(pairs)]
+    return [[p[0], p[1]] for _, _, _, p in sorted(merges)]
+
+
+def tokenizer(keys):
+    k = lambda name, default=None: keys.get("tokenizer.ggml." + name, default)
+    tokens, types = k("tokens"), k("token_type")
+    spm = k("model") == "llama"
+    added = [{"id": i, "content": t, "special": types[i] != 4, "rstrip": False, "lstrip": False,
+              "normalized": False, "single_word": False}
+             for i, t in enumerate(tokens) if types[i] in (2, 3, 4)]
+    vocab = {t: i for i, t in enumerate(tokens) if types[i] in (1, 6) or (spm and types[i] != 4)}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True}
+    model = {"type": "BPE", "vocab": vocab, "unk_token": None, "byte_fallback": spm}
+    if spm:
+        unknown = [t for i, t in enumerate(tokens) if types[i] == 2]
+        model["unk_token"] = unknown[0] if unknown else None
+        model["merges"] = spm_merges(tokens, k("scores"))
+        pre = None
+        normalizer = {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]}
+    else:
+        name = k("pre")
+        model["merges"] = k("merges")
+        model["ignore_merges"] = name in IGNORE_MERGES
+        normalizer = {"type": "NFC"} if name == "qwen2" else None
+        pre = dict(byte_level, use_regex=True)
+        if PATTERNS[name]:
+            pre = {"type": "Sequence", "pretokenizers": [
+                {"type": "Split", "pattern": {"Regex": p}, "behavior": "Isolated", "invert": False}
+                for p in PATTERNS[name]] + [dict(byte_level, use_regex=False)]}
+    bos = k("bos_token_id")
+    post = None
+    if k("add_bos_token", spm) and bos is not None:
+        post = {"type": "TemplateProcessing", "pair": [], "special_tokens": {},
+                "single": [{"SpecialToken": {"id": tokens[bos], "type_id": 0}},
+                           {"Sequence": {"id": "A", "type_id": 0}}]}
+    settings = {}
+    for name in ("bos", "eos", "padding", "unknown"):
+        i = k(name + "_token_id")
+        if i is not None:
+            settings[{"padding": "pad", "unknown": "unk"}.get(name, name) + "_token"] = tokens[i]
+    if keys.get("tokenizer.chat_template"):
+        settings["chat_template"] = keys["tokenizer.chat_template"]
+    return {"version": "1.0", "added_tokens": added, "normalizer": normalizer, "pre_tokenizer": pre,
+            "post_processor": post, "decoder": None, "model": model}, settings
+
+
+def main():
+    a = argparse.ArgumentParser()
+    a.add_argument("gguf_in")
+    a.add_argument("folder")
+    a.add_argument("--shards", type=int, default=1)
+    a.add_argument("--gguf")
+    a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8"))
+    a.add_argument("--scales", choices=("f16", "bf16"), default="bf16")
+    a.add_argument("--group", type=int, default=0)
+    o = a.parse_args()
+    g = Gguf(o.gguf_in)
+    os.makedirs(o.folder, exist_ok=True)
+    if g.tensors:
+        folder = Folder(o)
+        m = Maker(g, folder)
+        config = m.config()
+        m.all_tensors(config["num_hidden_layers"])
+        if o.weights == "fp8":
+            config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
+                                             "weight_block_size": [128, 128]}
+        elif o.weights:
+            config["quantization"] = {"group_size": o.group, "bits": int(o.weights[-1])}
+    else:  # a vocabulary: the smallest model that has it
+        n = len(g.keys["tokenizer.ggml.tokens"])
+        folder = Folder(o)
+        zeros = lambda *shape: ("F32", shape, bytes(4 * math.prod(shape)))
+        config = {"model_type": "llama", "max_position_embeddings": 64, "hidden_size": 1,
+                  "num_hidden_layers": 1, "intermediate_size": 1, "num_attention_heads": 1,
+                  "head_dim": 2, "tie_word_embeddings": True}
+        folder.put("model.embed_tokens.weight", *zeros(n, 1))
+    with open(os.path.join(o.folder, "config.json"), "w") as f:
+        json.dump(config, f)
+    folder.write(o.folder, o.shards)
+    text, settings = tokenizer(g.keys)
+    with open(os.path.join(o.folder, "tokenizer.json"), "w") as f:
+        json.dump(text, f)
+    with open(os.path.join(o.folder, "tokenizer_config.json"), "w") as f:
+        json.dump(settings, f)
+    if o.gguf:
+        g.write(o.gguf)
+
+
+main()

@@ -1,0 +1,90 @@
+#!/bin/bash
+# A Hugging Face folder and a GGUF with the same numbers: `lockstep eval` writes the same bytes, whatever the
+# number of shards and ranks, for every architecture; tokenizer.json against the GGUF's vocabulary. hf_folder.py makes the folders.
+set -u
+golden=$SHARED_DIR/golden
+[ -e "$golden/logits/llama.gguf" ] || { echo "skip: $golden is not there"; exit 77; }
+command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+make_folder() { # source folder [options of hf_folder.py]
+    python3 "$SOURCE_DIR/tests/hf_folder.py" "$@" || fail "hf_folder.py $*"
+}
+ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,19,33,7
+run_eval() { # model logits arguments...
+    local model=$1 out=$2
+    shift 2
+    rm -f "$out" # an old file must not stand in for this run's
+    timeout 60 "$LOCKSTEP" eval "$model" --ids $ids --greedy 4 --logits "$out" -t 1 -q "$@" >"$out.ids" ||
+        fail "lockstep eval $model $*"
+}
+same_bits() { # model gguf arguments...: the folder of this name against the GGUF
+    local model=$1 gguf=$2
+    shift 2
+    run_eval "$gguf" a.f32 "$@"
+    for ranks in 1 2 3; do
+        run_eval "$model" b.f32 "$@" --ranks $ranks
+        cmp a.f32 b.f32 || fail "$model: not the bits of $gguf ($ranks ranks $*)"
+    done
+}
+
+n=0
+for file in "$golden"/logits/*.gguf; do
+    name=$(basename "$file" .gguf)
+    n=$((n + 1))
+    make_folder "$file" "$name" --gguf "$name.gguf" --shards $((n % 3 + 1))
+    # The golden file itself, where the folder can hold its numbers.
+    case $name in
+    gemma3) gguf=$name.gguf ;;      # norms are stored less one
+    llama-rope3) gguf=$name.gguf ;; # factors are computed
+    *) gguf=$file ;;
+    esac
+    same_bits "$name" "$gguf" --kv f32
+    rm -rf "$name" "$name.gguf"
+done
+[ $n -ge 17 ] || fail "only $n models in golden/logits"
+
+for type in f16 bf16; do
+    make_folder "$golden/quant-models/q-llama-$type.gguf" $type
+    same_bits $type "$golden/quant-models/q-llama-$type.gguf"
+done
+
+# The other commands take a folder where they take a file.
+make_folder "$golden/logits/qwen3moe.gguf" folder
+"$LOCKSTEP" inspect folder >out 2>&1 || fail "inspect: $(cat out)"
+grep -q 'a folder of safetensors' out || fail "inspect says: $(head -3 out)"
+"$LOCKSTEP" plan folder --ranks 2 >out 2>&1 || fail "plan: $(cat out)"
+"$LOCKSTEP" run folder/ -p "the" -n 3 -t 1 >out 2>&1 || fail "run: $(cat out)"
+"$LOCKSTEP" quantize folder folder.gguf q8_0 >out 2>&1 || fail "quantize: $(cat out)"
+"$LOCKSTEP" quantize "$golden/logits/qwen3moe.gguf" file.gguf q8_0 >out 2>&1 || fail "quantize: $(cat out)"
+run_eval folder.gguf a.f32
+run_eval file.gguf b.f32
+cmp a.f32 b.f32 || fail "a quantized folder is not a quantized file"
+
+# Vocabularies: the ids of the texts in golden/tokenizers.
+for file in "$golden"/tokenizers/*.gguf.gz; do
+    name=$(basename "$file" .gguf.gz)
+    gzip -dc "$file" >vocab.gguf
+    rm -rf vocab
+    make_folder vocab.gguf vocab
+    python3 - "$golden/tokenizers/$name.json" >texts <<'EOF'
+import json, sys
+for c in json.load(open(sys.argv[1]))["cases"]:
+    text = bytes.fromhex(c["hex"])
+    if b"\0" not in text:
+        print(json.dumps(text.decode()))
+EOF
+    [ "$(wc -l <texts)" -gt 200 ] || fail "$name: only $(wc -l <texts) texts"
+    for model in vocab.gguf vocab; do
+        "$LOCKSTEP" tokenize $model --jsonl <texts >"ids.$model" 2>err || fail "tokenize $name: $(cat err)"
+    done
+    cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
+done
+[ $failures = 0 ] && echo "$n architectures, 5 vocabularies: the same"
+[ $failures = 0 ]
