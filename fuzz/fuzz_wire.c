@@ -35,7 +35,7 @@ static void fuzz_handshake(const uint8_t *data, size_t n) {
 static void fuzz_tcp(const uint8_t *data, size_t n) {
     int fds[2];
     struct link *l = NULL;
-    uint8_t blob[248];
+    uint8_t blob[LINK_BLOB_BYTES];
     struct err err;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, fds) != 0)
         return;

@@ -12,6 +12,7 @@
 #include "fabric/net.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -94,17 +95,45 @@ static inline void standin_wires(void) {
 #endif
 }
 
-/* The table of links, without what this build or machine cannot have (said once). */
-static inline const struct link_ops *const *skip_missing(const struct link_ops *const *ops) {
-#ifndef STANDIN_VERBS
-    static bool said;
-    if (*ops == &link_verbs) {
-        if (!said)
-            printf("skip: verbs: no <infiniband/verbs.h>\n");
-        said = true;
-        ops++;
-    }
+/* Asked in another process: nothing of the library stays in the test's own. */
+static inline bool ucx_is_there(void) {
+#if __has_include(<ucp/api/ucp.h>)
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(dlopen("libucp.so.0", RTLD_NOW) == NULL);
+    waitpid(pid, &status, 0);
+    return status == 0;
+#else
+    return false;
 #endif
+}
+
+/* NULL, or why this build or machine cannot have the link. LOCKSTEP_TEST_LINKS (a name) leaves out
+ * the others. */
+static inline const char *link_is_missing(const struct link_ops *ops) {
+    static int ucx = -1;
+    const char *only = getenv("LOCKSTEP_TEST_LINKS");
+    if (only != NULL && !str_eq(only, ops->name))
+        return "not in LOCKSTEP_TEST_LINKS";
+#ifndef STANDIN_VERBS
+    if (ops == &link_verbs)
+        return "no <infiniband/verbs.h>";
+#endif
+    if (ucx < 0 && ops == &link_ucx)
+        ucx = ucx_is_there();
+    return ops == &link_ucx && !ucx ? "no UCX (Debian: libucx-dev)" : NULL;
+}
+
+/* The next link of the table that can be; what cannot is said once. */
+static inline const struct link_ops *const *skip_missing(const struct link_ops *const *ops) {
+    static unsigned said;
+    const char *why;
+    for (; *ops != NULL && (why = link_is_missing(*ops)) != NULL; ops++) {
+        if (!(said >> (*ops)->id & 1))
+            printf("skip: %s: %s\n", (*ops)->name, why);
+        said |= 1u << (*ops)->id;
+    }
     return ops;
 }
 #define EACH_LINK(ops)                                                               \

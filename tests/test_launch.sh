@@ -35,7 +35,19 @@ together() {
 lead=("$LOCKSTEP" "${eval_args[@]}" -q --logits first.f32)
 follow=("$LOCKSTEP" "${eval_args[@]}" -q --logits second.f32)
 
-for link in shm tcp; do
+# The links of this machine; verbs over the stand-in for libibverbs, whose wires are a file.
+links="shm tcp"
+if [ -e "$BUILD_DIR/tests/libstandin_verbs.so" ]; then
+    exec 9<>wires
+    truncate -s 1G wires
+    export LOCKSTEP_IBVERBS=$BUILD_DIR/tests/libstandin_verbs.so STANDIN_FD=9
+    links+=" verbs"
+else
+    echo "skip: verbs: no <infiniband/verbs.h>"
+fi
+if "$LOCKSTEP" fabric doctor | grep -q "UCX: there"; then links+=" ucx"; else echo "skip: ucx: not installed"; fi
+
+for link in $links; do
     port=$(free_port)
     torch=(WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port")
     together "torchrun over $link" "${torch[@]}" RANK=0 "${lead[@]}" --join env --link $link -- \

@@ -29,6 +29,7 @@ command:python3       python3            python3
 command:curl          curl               -
 command:openssl       openssl            openssl
 pc:cmocka             libcmocka-dev      cmocka
+pc:ucx                libucx-dev         -
 '
 # The arm64 build under qemu-user; only for Linux on x86-64.
 cross_needs='

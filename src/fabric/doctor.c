@@ -14,6 +14,9 @@
 #if __has_include(<infiniband/verbs.h>)
 #include "fabric/verbs_lib.h"
 #endif
+#if __has_include(<ucp/api/ucp.h>)
+#include "fabric/ucx_lib.h"
+#endif
 
 struct notes {
     struct finding *list;
@@ -128,6 +131,21 @@ static void look_at_memory(struct notes *notes) {
 #endif
 }
 
+/* ---- UCX ------------------------------------------------------------------------------------ */
+
+static void look_at_ucx(struct notes *notes) {
+#if __has_include(<ucp/api/ucp.h>)
+    const struct ucx_lib *lib;
+    struct err why;
+    if (ucx_lib_get(&lib, &why) == ST_OK)
+        note(notes, FINDING_FACT, "", "UCX: there (--link ucx)");
+    else
+        note(notes, FINDING_FACT, "", "UCX: %s", why.text);
+#else
+    note(notes, FINDING_FACT, "", "UCX: built without its headers");
+#endif
+}
+
 /* ---- network -------------------------------------------------------------------------------- */
 
 static int speed_mbit(const char *interface) {
@@ -175,6 +193,7 @@ static void look_at_interfaces(struct notes *notes) {
 int doctor_look(struct finding findings[DOCTOR_MAX_FINDINGS]) {
     struct notes notes = {.list = findings};
     look_at_rdma(&notes);
+    look_at_ucx(&notes);
     look_at_memory(&notes);
     look_at_interfaces(&notes);
     return notes.n;

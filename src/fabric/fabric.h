@@ -32,7 +32,7 @@ struct team;
 #define FABRIC_MAX_RANKS 64
 #define FABRIC_TOKEN_BYTES 32
 
-enum fabric_link { FABRIC_LINK_AUTO, FABRIC_LINK_SHM, FABRIC_LINK_TCP, FABRIC_LINK_VERBS };
+enum fabric_link { FABRIC_LINK_AUTO, FABRIC_LINK_SHM, FABRIC_LINK_TCP, FABRIC_LINK_VERBS, FABRIC_LINK_UCX };
 
 struct fabric_config {
     int rank, n_ranks;

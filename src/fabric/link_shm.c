@@ -70,7 +70,7 @@ static void shm_assign(struct shm_link *s, bool lower) {
     s->rx = &m->rings[lower ? 1 : 0];
 }
 
-static enum status shm_offer(struct link **out, struct link_env *env, uint8_t blob[248],
+static enum status shm_offer(struct link **out, struct link_env *env, uint8_t *blob,
                              struct err *err) {
     struct shm_link *s = mem_calloc(1, sizeof *s);
     if (s == NULL)
@@ -94,7 +94,7 @@ static enum status shm_offer(struct link **out, struct link_env *env, uint8_t bl
     return ST_OK;
 }
 
-static enum status shm_accept(struct link *l, struct link_env *env, const uint8_t blob[248],
+static enum status shm_accept(struct link *l, struct link_env *env, const uint8_t *blob,
                               struct err *err) {
     if (env->rank < env->peer)
         return ST_OK;

@@ -30,7 +30,7 @@ static struct tcp_link *tcp_of(struct link *l) {
     return (struct tcp_link *)l;
 }
 
-static enum status tcp_offer(struct link **out, struct link_env *env, uint8_t blob[248],
+static enum status tcp_offer(struct link **out, struct link_env *env, uint8_t *blob,
                              struct err *err) {
     (void)blob;
     struct tcp_link *t = mem_calloc(1, sizeof *t);
@@ -49,7 +49,7 @@ static enum status tcp_offer(struct link **out, struct link_env *env, uint8_t bl
     return ST_OK;
 }
 
-static enum status tcp_accept(struct link *l, struct link_env *env, const uint8_t blob[248],
+static enum status tcp_accept(struct link *l, struct link_env *env, const uint8_t *blob,
                               struct err *err) {
     (void)l, (void)env, (void)blob, (void)err;
     return ST_OK; /* the bootstrap connected the socket */

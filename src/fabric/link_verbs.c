@@ -26,12 +26,12 @@ static struct verbs_link *verbs_of(struct link *l) {
     return (struct verbs_link *)l;
 }
 
-static_assert(sizeof(struct verbs_hello) <= 248, "fits the offer");
+static_assert(sizeof(struct verbs_hello) <= LINK_BLOB_BYTES, "fits the offer");
 static_assert(sizeof(struct verbs_head) + sizeof(struct wire_msg) + LINK_SLOT_BYTES <=
                   9 * VERBS_FRAME,
               "the largest message fits the largest slot");
 
-static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t blob[248],
+static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t *blob,
                                struct err *err) {
     struct verbs_peer_id who = {.pid = env->other->pid};
     struct verbs_hello hello;
@@ -52,7 +52,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
     return ST_OK;
 }
 
-static enum status verbs_accept(struct link *l, struct link_env *env, const uint8_t blob[248],
+static enum status verbs_accept(struct link *l, struct link_env *env, const uint8_t *blob,
                                 struct err *err) {
     (void)env;
     struct verbs_hello hello;
@@ -115,7 +115,7 @@ static void verbs_close(struct link *l) {
     mem_huge_free(v, sizeof *v);
 }
 #else
-static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t blob[248],
+static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t *blob,
                                struct err *err) {
     (void)out, (void)env, (void)blob;
     return err_set(err, ST_UNSUPPORTED, "built without <infiniband/verbs.h>");

@@ -30,6 +30,9 @@ struct link {
     bool tx_pending;   /* sent slots that progress() must still push out */
 };
 
+/* What one end tells the other to open a link. */
+#define LINK_BLOB_BYTES WIRE_BLOB_BYTES
+
 /* What a link may need to know about the pair; borrowed during open. */
 struct link_env {
     int rank, peer;
@@ -43,10 +46,10 @@ struct link_ops {
     enum fabric_link id;
     bool same_host_only;
 
-    /* Makes *out and fills blob. ST_UNSUPPORTED: not between these two. */
-    enum status (*offer)(struct link **out, struct link_env *env, uint8_t blob[248],
+    /* Makes *out and fills blob [LINK_BLOB_BYTES]. ST_UNSUPPORTED: not between these two. */
+    enum status (*offer)(struct link **out, struct link_env *env, uint8_t *blob,
                          struct err *err);
-    enum status (*accept)(struct link *l, struct link_env *env, const uint8_t blob[248],
+    enum status (*accept)(struct link *l, struct link_env *env, const uint8_t *blob,
                           struct err *err);
     void (*ready)(struct link *l);
 
@@ -72,10 +75,11 @@ struct link_ops {
     void (*close)(struct link *l); /* also after a failed accept */
 };
 
-/* In order of preference, ends with NULL. */
+/* In order of preference (tcp can always be, so what comes after it only is where it is asked for),
+ * ends with NULL. */
 extern const struct link_ops *const link_table[];
 
-extern const struct link_ops link_shm, link_tcp, link_verbs;
+extern const struct link_ops link_shm, link_tcp, link_verbs, link_ucx;
 
 /* The first link of the table that the configuration allows and both sides can open. The two
  * sides call this at the same time; side_fd carries the offers. */

@@ -64,12 +64,13 @@ struct wire_answer {
 static_assert(sizeof(struct wire_answer) == 256, "wire_answer");
 
 /* Between two ranks that agree on a link: what the other needs to open it. */
+#define WIRE_BLOB_BYTES 2040
 struct wire_offer {
     uint32_t link; /* enum fabric_link */
     uint32_t ok;   /* 0: the sender cannot use this link */
-    uint8_t blob[248];
+    uint8_t blob[WIRE_BLOB_BYTES];
 };
-static_assert(sizeof(struct wire_offer) == 256, "wire_offer");
+static_assert(sizeof(struct wire_offer) == 2048, "wire_offer");
 
 /* ---- the side channel: liveness ------------------------------------------------------------ */
 

@@ -1,0 +1,486 @@
+/* ucx: OpenUCX's tagged messages: accelerated InfiniBand, several rails, cloud networks; on one host
+ * its own shared memory. Never chosen by itself: who wants it names it.
+ *
+ * A rank has one worker for all its peers; a peer's messages carry its rank as their tag. As in
+ * link_verbs.c no more than UCX_CREDITS messages of a direction are under way, and for each a receive
+ * is posted, so UCX never has to keep one; consumed counts travel in each message's head, and alone
+ * when nothing goes back. All messages go eagerly: a rank that computes does not have to look after
+ * what it has sent.
+ *
+ * Failure: between hosts endpoints tell of a dead peer (UCP_ERR_HANDLING_MODE_PEER); UCX's shared
+ * memory cannot, so on one host the side channel alone does. */
+#include "fabric/links.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#if __has_include(<ucp/api/ucp.h>)
+#include "fabric/ucx_lib.h"
+
+#include <pthread.h>
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define UCX_CREDITS 8u /* messages under way per direction */
+#define UCX_N_SLOTS 12u /* and at most two that only return credits, and some to write into */
+#define UCX_CLOSE_MS 200
+#define UCX_TAG 0x6c6f636b00000000u /* "lock", and the sender's rank */
+
+/* In front of every message. */
+struct ucx_head {
+    uint64_t taken;   /* messages that the sender has consumed */
+    uint32_t n_bytes; /* of all that follows; 0: only returns credits */
+    uint32_t unused[5];
+};
+static_assert(sizeof(struct ucx_head) == 32, "messages stay aligned");
+
+#define UCX_STRIDE \
+    ((sizeof(struct ucx_head) + sizeof(struct wire_msg) + LINK_SLOT_BYTES + 63) / 64 * 64)
+
+struct ucx_worker {
+    struct ucx_worker *next;
+    const struct fabric_config *cfg; /* whose worker it is */
+    int users;                       /* links */
+    const struct ucx_lib *lib;
+    ucp_context_h context;
+    ucp_worker_h worker;
+    int event_fd;    /* UCX's; becomes readable after arming */
+    int readable[2]; /* a pipe that always is */
+};
+
+static pthread_mutex_t workers_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct ucx_worker *workers; /* guarded by workers_lock; what they hold by the group's thread */
+
+struct ucx_link {
+    struct link base;
+    struct ucx_worker *w;
+    ucp_ep_h ep;
+    ucp_tag_t tx_tag, rx_tag;
+    ucs_status_t failed; /* what the endpoint's error handler was told */
+    uint8_t *tx, *rx;    /* [UCX_N_SLOTS][UCX_STRIDE] */
+    void *tx_request[UCX_N_SLOTS], *rx_request[UCX_N_SLOTS];
+    uint32_t tx_begin, tx_end;      /* sends under way; they wrap */
+    /* Slots in the order in which receives were posted and so complete, and those that hold a
+     * message for the caller. Counts wrap. */
+    uint8_t posted[UCX_N_SLOTS], inbox[UCX_N_SLOTS];
+    uint32_t posted_begin, posted_end, inbox_begin, inbox_end;
+    uint64_t sent, taken_by_peer;   /* messages */
+    uint64_t received, told;        /* consumed here; last told to the peer */
+};
+
+static struct ucx_link *ucx_of(struct link *l) {
+    return (struct ucx_link *)l;
+}
+
+/* ---- the worker -------------------------------------------------------------------------------- */
+
+static void worker_free(struct ucx_worker *w) {
+    if (w->worker != NULL)
+        w->lib->ucp_worker_destroy(w->worker);
+    if (w->context != NULL)
+        w->lib->ucp_cleanup(w->context);
+    for (int i = 0; i < 2; i++)
+        if (w->readable[i] >= 0)
+            close(w->readable[i]);
+    mem_free(w);
+}
+
+static enum status worker_init(struct ucx_worker *w, struct err *err) {
+    const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
+                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
+    const ucp_worker_params_t how = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+                                     .thread_mode = UCS_THREAD_MODE_SERIALIZED};
+    ucp_config_t *config;
+    ucs_status_t st = w->lib->ucp_config_read(NULL, NULL, &config);
+    if (st == UCS_OK) {
+        st = w->lib->ucp_config_modify(config, "RNDV_THRESH", "inf");
+        if (st == UCS_OK)
+            st = w->lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
+                                          &w->context);
+        w->lib->ucp_config_release(config);
+    }
+    if (st == UCS_OK)
+        st = w->lib->ucp_worker_create(w->context, &how, &w->worker);
+    if (st == UCS_OK)
+        st = w->lib->ucp_worker_get_efd(w->worker, &w->event_fd);
+    if (st != UCS_OK)
+        return err_set(err, ST_UNSUPPORTED, "UCX does not start: %s",
+                       w->lib->ucs_status_string(st));
+    if (pipe(w->readable) != 0 || write(w->readable[1], "", 1) != 1)
+        return err_set(err, ST_IO, "no pipe for UCX");
+    return ST_OK;
+}
+
+static enum status worker_find(struct ucx_worker **out, const struct fabric_config *cfg,
+                               struct err *err) {
+    for (struct ucx_worker *w = workers; w != NULL; w = w->next)
+        if (w->cfg == cfg) {
+            *out = w;
+            return ST_OK;
+        }
+    const struct ucx_lib *lib;
+    TRY(ucx_lib_get(&lib, err));
+    struct ucx_worker *w = mem_calloc(1, sizeof *w);
+    if (w == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a UCX worker");
+    *w = (struct ucx_worker){.cfg = cfg, .lib = lib, .readable = {-1, -1}};
+    enum status st = worker_init(w, err);
+    if (st != ST_OK) {
+        worker_free(w);
+        return st;
+    }
+    w->next = workers;
+    workers = w;
+    *out = w;
+    return ST_OK;
+}
+
+static enum status worker_take(struct ucx_worker **out, const struct fabric_config *cfg,
+                               struct err *err) {
+    pthread_mutex_lock(&workers_lock);
+    enum status st = worker_find(out, cfg, err);
+    if (st == ST_OK)
+        (*out)->users++;
+    pthread_mutex_unlock(&workers_lock);
+    return st;
+}
+
+static void worker_give(struct ucx_worker *w) {
+    pthread_mutex_lock(&workers_lock);
+    if (--w->users == 0) {
+        struct ucx_worker **at = &workers;
+        while (*at != w)
+            at = &(*at)->next;
+        *at = w->next;
+        worker_free(w);
+    }
+    pthread_mutex_unlock(&workers_lock);
+}
+
+/* ---- receives ---------------------------------------------------------------------------------- */
+
+static struct ucx_head *ucx_rx(struct ucx_link *u, uint32_t slot) {
+    return (struct ucx_head *)(u->rx + slot * UCX_STRIDE);
+}
+
+static struct ucx_head *ucx_tx(struct ucx_link *u, uint32_t at) {
+    return (struct ucx_head *)(u->tx + at % UCX_N_SLOTS * UCX_STRIDE);
+}
+
+static enum status ucx_failed(const struct ucx_link *u, ucs_status_t st, struct err *err) {
+    return err_set(err, ST_PEER_LOST, "UCX: %s", u->w->lib->ucs_status_string(st));
+}
+
+static enum status post_receive(struct ucx_link *u, uint32_t slot, struct err *err) {
+    const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL};
+    void *request = u->w->lib->ucp_tag_recv_nbx(u->w->worker, ucx_rx(u, slot), UCX_STRIDE,
+                                                u->rx_tag, ~(ucp_tag_t)0, &how);
+    if (UCS_PTR_IS_ERR(request))
+        return ucx_failed(u, UCS_PTR_STATUS(request), err);
+    u->rx_request[slot] = request;
+    u->posted[u->posted_end++ % UCX_N_SLOTS] = (uint8_t)slot;
+    return ST_OK;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+/* The blob: how long the worker's address is, then the address. */
+struct ucx_blob {
+    uint16_t n_bytes;
+    uint8_t address[LINK_BLOB_BYTES - 2];
+};
+static_assert(sizeof(struct ucx_blob) == LINK_BLOB_BYTES, "fits the offer");
+
+static enum status fill_blob(struct ucx_link *u, uint8_t *blob, struct err *err) {
+    const struct ucx_lib *lib = u->w->lib;
+    struct ucx_blob b = {0};
+    ucp_address_t *address;
+    size_t n;
+    ucs_status_t st = lib->ucp_worker_get_address(u->w->worker, &address, &n);
+    if (st != UCS_OK)
+        return err_set(err, ST_UNSUPPORTED, "UCX tells no address: %s",
+                       lib->ucs_status_string(st));
+    bool fits = n <= sizeof b.address;
+    b.n_bytes = (uint16_t)n;
+    memcpy(b.address, address, MIN(n, sizeof b.address));
+    lib->ucp_worker_release_address(u->w->worker, address);
+    if (!fits)
+        return err_set(err, ST_UNSUPPORTED,
+                       "UCX's address takes %zu bytes, of %zu: fewer devices in UCX_NET_DEVICES "
+                       "make it shorter",
+                       n, sizeof b.address);
+    memcpy(blob, &b, sizeof b);
+    return ST_OK;
+}
+
+static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *blob,
+                             struct err *err) {
+    struct ucx_link *u = mem_calloc(1, sizeof *u);
+    uint8_t *slots = mem_alloc(2 * UCX_N_SLOTS * UCX_STRIDE);
+    if (u == NULL || slots == NULL) {
+        mem_free(u);
+        mem_free(slots);
+        return err_set(err, ST_NO_MEMORY, "no memory for a link");
+    }
+    *u = (struct ucx_link){.base = {.ops = &link_ucx, .slot_bytes = LINK_SLOT_BYTES},
+                           .tx = slots,
+                           .rx = slots + UCX_N_SLOTS * UCX_STRIDE,
+                           .tx_tag = UCX_TAG | (uint32_t)env->rank,
+                           .rx_tag = UCX_TAG | (uint32_t)env->peer};
+    enum status st = worker_take(&u->w, env->cfg, err);
+    if (st == ST_OK)
+        st = fill_blob(u, blob, err);
+    for (uint32_t i = 0; st == ST_OK && i < UCX_N_SLOTS; i++)
+        st = post_receive(u, i, err);
+    if (st != ST_OK) {
+        link_close(&u->base);
+        return st == ST_PEER_LOST ? ST_UNSUPPORTED : st;
+    }
+    *out = &u->base;
+    return ST_OK;
+}
+
+static void on_failure(void *link, ucp_ep_h ep, ucs_status_t status) {
+    (void)ep;
+    ((struct ucx_link *)link)->failed = status;
+}
+
+static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_t *blob,
+                              struct err *err) {
+    struct ucx_link *u = ucx_of(l);
+    struct ucx_blob b;
+    memcpy(&b, blob, sizeof b);
+    if (b.n_bytes > sizeof b.address)
+        return err_set(err, ST_UNSUPPORTED, "its UCX address makes no sense");
+    /* UCX's shared memory is not there for who wants errors. Somebody's own choice of transports
+     * may fail: then errors must come as such, not as the end of this process. */
+    bool same_host = memcmp(env->self->host_id, env->other->host_id,
+                            sizeof env->self->host_id) == 0;
+    const ucp_ep_params_t how = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .address = (const ucp_address_t *)b.address,
+        .err_mode = same_host && getenv("UCX_TLS") == NULL ? UCP_ERR_HANDLING_MODE_NONE
+                                                           : UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler = {.cb = on_failure, .arg = u},
+    };
+    ucs_status_t st = u->w->lib->ucp_ep_create(u->w->worker, &how, &u->ep);
+    return st == UCS_OK ? ST_OK
+                        : err_set(err, ST_UNSUPPORTED, "UCX does not reach it: %s",
+                                  u->w->lib->ucs_status_string(st));
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+/* Sends that have ended free their slots. */
+static enum status reap_sends(struct ucx_link *u, struct err *err) {
+    const struct ucx_lib *lib = u->w->lib;
+    for (; u->tx_begin != u->tx_end; u->tx_begin++) {
+        void **request = &u->tx_request[u->tx_begin % UCX_N_SLOTS];
+        if (*request == NULL)
+            continue;
+        ucs_status_t st = lib->ucp_request_check_status(*request);
+        if (st == UCS_INPROGRESS)
+            break;
+        lib->ucp_request_free(*request);
+        *request = NULL;
+        if (st != UCS_OK)
+            return ucx_failed(u, st, err);
+    }
+    u->base.tx_pending = u->tx_begin != u->tx_end;
+    return u->failed == UCS_OK ? ST_OK : ucx_failed(u, u->failed, err);
+}
+
+static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *err) {
+    static const ucp_request_param_t how = {0};
+    uint32_t at = u->tx_end % UCX_N_SLOTS;
+    struct ucx_head *h = ucx_tx(u, at);
+    h->taken = u->received;
+    h->n_bytes = n_bytes;
+    u->told = u->received;
+    void *request = u->w->lib->ucp_tag_send_nbx(u->ep, h, sizeof *h + n_bytes, u->tx_tag, &how);
+    if (UCS_PTR_IS_ERR(request))
+        return ucx_failed(u, UCS_PTR_STATUS(request), err);
+    u->tx_request[at] = request;
+    u->tx_end++;
+    return reap_sends(u, err);
+}
+
+/* Consumed counts go alone when nothing else takes them along. */
+static enum status return_credit(struct ucx_link *u, struct err *err) {
+    if (u->received - u->told < UCX_CREDITS / 2)
+        return ST_OK;
+    if (u->tx_end - u->tx_begin == UCX_N_SLOTS)
+        TRY(reap_sends(u, err));
+    return u->tx_end - u->tx_begin < UCX_N_SLOTS ? send_slot(u, 0, err) : ST_OK; /* later */
+}
+
+/* One completed receive: its credits are taken, a message goes to the inbox. */
+static enum status arrived(struct ucx_link *u, uint32_t slot, size_t n_bytes, struct err *err) {
+    const struct ucx_head *h = ucx_rx(u, slot);
+    const struct wire_msg *m = (const struct wire_msg *)(h + 1);
+    if (n_bytes < sizeof *h || h->n_bytes != n_bytes - sizeof *h)
+        return err_set(err, ST_PEER_LOST, "UCX delivered half a message");
+    if (h->taken > u->taken_by_peer && h->taken <= u->sent)
+        u->taken_by_peer = h->taken;
+    if (h->n_bytes == 0)
+        return post_receive(u, slot, err);
+    if (h->n_bytes < sizeof *m || m->n_bytes > h->n_bytes - sizeof *m)
+        return err_set(err, ST_PEER_LOST, "a message longer than its slot");
+    u->inbox[u->inbox_end++ % UCX_N_SLOTS] = (uint8_t)slot;
+    return ST_OK;
+}
+
+/* All that has come by now, in order. */
+static enum status collect(struct ucx_link *u, struct err *err) {
+    const struct ucx_lib *lib = u->w->lib;
+    while (u->posted_begin != u->posted_end) {
+        uint32_t slot = u->posted[u->posted_begin % UCX_N_SLOTS];
+        ucp_tag_recv_info_t info;
+        ucs_status_t st = lib->ucp_tag_recv_request_test(u->rx_request[slot], &info);
+        if (st == UCS_INPROGRESS)
+            break;
+        lib->ucp_request_free(u->rx_request[slot]);
+        u->rx_request[slot] = NULL;
+        u->posted_begin++;
+        if (st != UCS_OK)
+            return ucx_failed(u, st, err);
+        TRY(arrived(u, slot, info.length, err));
+    }
+    return ST_OK;
+}
+
+static bool ucx_has_room(const struct ucx_link *u) {
+    return u->sent - u->taken_by_peer < UCX_CREDITS && u->tx_end - u->tx_begin < UCX_N_SLOTS;
+}
+
+/* Credits come with what is received. A link that failed lets everybody through: send() tells why. */
+static struct wire_msg *ucx_slot(struct link *l) {
+    struct ucx_link *u = ucx_of(l);
+    struct err ignored;
+    if (!ucx_has_room(u)) {
+        u->w->lib->ucp_worker_progress(u->w->worker);
+        bool works = reap_sends(u, &ignored) == ST_OK && collect(u, &ignored) == ST_OK;
+        if (works && !ucx_has_room(u))
+            return NULL;
+    }
+    return (struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
+}
+
+static enum status ucx_send(struct link *l, struct err *err) {
+    struct ucx_link *u = ucx_of(l);
+    const struct wire_msg *m = (const struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
+    if (u->failed != UCS_OK)
+        return ucx_failed(u, u->failed, err);
+    u->sent++;
+    return send_slot(u, (uint32_t)sizeof *m + m->n_bytes, err);
+}
+
+static enum status ucx_progress(struct link *l, struct err *err) {
+    struct ucx_link *u = ucx_of(l);
+    u->w->lib->ucp_worker_progress(u->w->worker);
+    return reap_sends(u, err);
+}
+
+static bool first_in_inbox(struct ucx_link *u, const struct wire_msg **out) {
+    if (u->inbox_begin == u->inbox_end)
+        return false;
+    *out = (const struct wire_msg *)(ucx_rx(u, u->inbox[u->inbox_begin % UCX_N_SLOTS]) + 1);
+    return true;
+}
+
+/* What had come before the end still counts. */
+static enum status ucx_recv(struct link *l, const struct wire_msg **out, struct err *err) {
+    struct ucx_link *u = ucx_of(l);
+    if (first_in_inbox(u, out))
+        return ST_OK;
+    u->w->lib->ucp_worker_progress(u->w->worker);
+    TRY(collect(u, err));
+    if (first_in_inbox(u, out))
+        return ST_OK;
+    TRY(return_credit(u, err));
+    return u->failed == UCS_OK ? ST_AGAIN : ucx_failed(u, u->failed, err);
+}
+
+static void ucx_done(struct link *l) {
+    struct ucx_link *u = ucx_of(l);
+    struct err ignored; /* a link that failed says so at the next call */
+    u->received++;
+    (void)post_receive(u, u->inbox[u->inbox_begin++ % UCX_N_SLOTS], &ignored);
+    (void)return_credit(u, &ignored);
+}
+
+/* Armed, the event descriptor becomes readable; if something has come already, a sleep on the pipe
+ * that always is readable ends at once. */
+static struct pollfd ucx_poll_fd(struct link *l, bool for_slot) {
+    (void)for_slot;
+    struct ucx_worker *w = ucx_of(l)->w;
+    bool armed = w->lib->ucp_worker_arm(w->worker) == UCS_OK;
+    return (struct pollfd){.fd = armed ? w->event_fd : w->readable[0], .events = POLLIN};
+}
+
+/* ---- closing ----------------------------------------------------------------------------------- */
+
+/* Until the request has ended or the time is up. */
+static void finish(struct ucx_worker *w, void *request, uint64_t deadline_ns) {
+    while (w->lib->ucp_request_check_status(request) == UCS_INPROGRESS &&
+           clock_ns() < deadline_ns)
+        w->lib->ucp_worker_progress(w->worker);
+    w->lib->ucp_request_free(request);
+}
+
+static void ucx_close(struct link *l) {
+    struct ucx_link *u = ucx_of(l);
+    struct ucx_worker *w = u->w;
+    uint64_t deadline = clock_ns() + UCX_CLOSE_MS * 1000000ull;
+    const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                     .flags = u->failed != UCS_OK ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+    for (uint32_t i = 0; w != NULL && i < UCX_N_SLOTS; i++)
+        if (u->rx_request[i] != NULL) {
+            w->lib->ucp_request_cancel(w->worker, u->rx_request[i]);
+            finish(w, u->rx_request[i], deadline);
+        }
+    if (u->ep != NULL) {
+        void *request = w->lib->ucp_ep_close_nbx(u->ep, &how);
+        if (UCS_PTR_IS_PTR(request))
+            finish(w, request, deadline);
+    }
+    for (uint32_t i = 0; w != NULL && i < UCX_N_SLOTS; i++)
+        if (u->tx_request[i] != NULL)
+            finish(w, u->tx_request[i], deadline);
+    if (w != NULL)
+        worker_give(w);
+    mem_free(u->tx);
+    mem_free(u);
+}
+#else
+static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *blob,
+                             struct err *err) {
+    (void)out, (void)env, (void)blob;
+    return err_set(err, ST_UNSUPPORTED, "built without <ucp/api/ucp.h>");
+}
+#define ucx_accept NULL
+#define ucx_slot NULL
+#define ucx_send NULL
+#define ucx_progress NULL
+#define ucx_recv NULL
+#define ucx_done NULL
+#define ucx_poll_fd NULL
+#define ucx_close NULL
+#endif
+
+const struct link_ops link_ucx = {
+    .name = "ucx",
+    .id = FABRIC_LINK_UCX,
+    .offer = ucx_offer,
+    .accept = ucx_accept,
+    .slot = ucx_slot,
+    .send = ucx_send,
+    .recv = ucx_recv,
+    .done = ucx_done,
+    .progress = ucx_progress,
+    .poll_fd = ucx_poll_fd,
+    .close = ucx_close,
+};
