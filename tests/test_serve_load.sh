@@ -1,0 +1,43 @@
+#!/bin/bash
+# 64 clients at once for LOCKSTEP_LOAD_SECONDS (20), with hang-ups, slow readers and bad requests: no error that is
+# not the client's own, no growth of memory, fair waiting, nothing left behind. Then a long prompt beside
+# streams.
+set -u
+command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
+work=$(mktemp -d)
+server=
+trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+python3 "$SOURCE_DIR/tests/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 16384 || exit 1
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+start() {
+    rm -f "$work/out"
+    "$LOCKSTEP" serve "$work/jargon.gguf" -q --port 0 "$@" >"$work/out" 2>"$work/err" &
+    server=$!
+    for _ in $(seq 600); do
+        grep -q '^lockstep listens on' "$work/out" && break
+        kill -0 "$server" 2>/dev/null || break
+        sleep 0.1
+    done
+    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
+    [ -n "$url" ] || { fail "serve $*: $(cat "$work/err")"; exit 1; }
+}
+stop() {
+    kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+    server=
+}
+
+# A small cache, so that all of it is touched soon and the memory is steady.
+start --ctx 4096 --kv-memory 13M --parallel-requests 16
+timeout 1500 "$BUILD_DIR/tests/serve_load" storm "${url##*:}" "$server" "${LOCKSTEP_LOAD_SECONDS:-20}" || fail "the storm"
+left=$(curl -s "$url/metrics" | grep -E '^lockstep_(requests_running|requests_queued|kv_pages_used) ' | tr '\n' ' ')
+[ "$left" = "lockstep_requests_running 0 lockstep_requests_queued 0 lockstep_kv_pages_used 0 " ] || fail "left behind: $left"
+stop
+start --ctx 16384 --kv-memory 256M
+timeout 300 "$BUILD_DIR/tests/serve_load" prompt "${url##*:}" "${LOCKSTEP_LOAD_PROMPT:-1000}" 3 || fail "the prompts"
+stop
+[ $failures = 0 ] && echo "load: all as it should be"
+[ $failures = 0 ]
