@@ -1,27 +1,19 @@
-/* fabric_peer RANK N_RANKS HOST:PORT LINK ROUNDS SILENCE_MS: one rank that makes every kind of call
- * and checks what comes out, for groups that span machines. Says what happened in one line; exit status 0 all
- * was right, 3 a rank was lost (with the sentence and the time since the call began), 1 anything else. */
-#include "base/clock.h"
-#include "base/util.h"
-#include "fabric/links.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-
-static int64_t term(int rank, size_t i, int round) {
-    return (int64_t)((i * 2654435761u + (size_t)rank * 97 + (size_t)round) % 2000000) - 1000000;
-}
+/* fabric_peer RANK N_RANKS HOST:PORT LINK suite|ROUNDS SILENCE_MS: one rank of a group that spans machines.
+ * "suite" runs all of link_suite.h; ROUNDS makes every kind of call so often, checking what comes
+ * out. Says what happened in one line; exit status 0 all was right, 3 a rank was lost (with the
+ * sentence and the time since the call began), 1 anything else. */
+#include "link_suite.h"
 
 static enum status check_sum_of(struct fabric *f, struct team *t, size_t n, int round,
                                 struct err *err) {
     static int64_t x[50000];
     for (size_t i = 0; i < n; i++)
-        x[i] = term(fabric_rank(f), i, round);
+        x[i] = term(2, fabric_rank(f), i + (size_t)round);
     TRY(fabric_sum(t, x, n, err));
     for (size_t i = 0; i < n; i++) {
         int64_t sum = 0;
         for (int r = 0; r < fabric_n_ranks(f); r++)
-            sum += term(r, i, round);
+            sum += term(2, r, i + (size_t)round);
         if (x[i] != sum)
             return err_set(err, ST_BAD_INPUT, "WRONG SUM at %zu of %zu", i, n);
     }
@@ -41,6 +33,13 @@ static enum status one_round(struct fabric *f, struct team *t, int round, struct
     return fabric_barrier(t, err);
 }
 
+static void whole_suite(struct fabric *f) {
+    struct ranks r = {.n = fabric_n_ranks(f)}; /* no memory in common: notes is NULL */
+    run_sums(&r, f);
+    run_sends(&r, f);
+    run_algorithms(&r, f); /* broadcasts, gathers and barriers too */
+}
+
 static enum status run(const struct fabric_config *cfg, int rounds, uint64_t *begin,
                        struct err *err) {
     struct fabric *f = NULL;
@@ -50,12 +49,14 @@ static enum status run(const struct fabric_config *cfg, int rounds, uint64_t *be
         ranks[i] = i;
     TRY(fabric_open(&f, cfg, err));
     enum status st = fabric_team(f, &t, ranks, cfg->n_ranks, err);
+    if (st == ST_OK && rounds == 0)
+        whole_suite(f);
     for (int k = 0; st == ST_OK && k < rounds; k++) {
         *begin = clock_ns();
         st = one_round(f, t, k, err);
     }
     if (st == ST_OK)
-        printf("rank %d: %d rounds over %s\n", cfg->rank, rounds,
+        printf("rank %d: %s over %s\n", cfg->rank, rounds == 0 ? "the whole suite" : "all rounds",
                fabric_link_name(f, !cfg->rank));
     fabric_close(f);
     return st;
@@ -76,7 +77,8 @@ int main(int argc, char **argv) {
     for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++)
         if (str_eq((*ops)->name, argv[4]))
             cfg.link = (*ops)->id;
-    enum status st = run(&cfg, atoi(argv[5]), &begin, &err);
+    int rounds = str_eq(argv[5], "suite") ? 0 : atoi(argv[5]);
+    enum status st = run(&cfg, rounds, &begin, &err);
     if (st != ST_OK)
         printf("rank %d: %s after %.0f ms: %s\n", cfg.rank, status_name(st),
                (double)(clock_ns() - begin) * 1e-6, err.text);

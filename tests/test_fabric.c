@@ -1,10 +1,8 @@
 /* The fabric over every link of the table, with real processes: sums against serial int64 sums,
  * the other collectives, death and silence, strangers at the door, nothing left behind. */
-#include "fabric_ranks.h"
+#include "link_suite.h"
 
-#include "base/rng.h"
 #include "fabric/handshake.h"
-#include "fabric/team.h"
 #include "fabric/wire.h"
 
 #include <errno.h>
@@ -14,23 +12,6 @@
 #include <stdarg.h>
 
 #include <cmocka.h>
-
-#define TRY_CALL(call)                                                             \
-    do {                                                                           \
-        struct err err_;                                                           \
-        struct err *e = &err_;                                                     \
-        enum status st_ = (call);                                                  \
-        EXPECT(st_ == ST_OK, "rank %d: %s: %s", fabric_rank(f), #call, err_.text); \
-    } while (0)
-
-static struct team *team_of_all(struct fabric *f) {
-    int ranks[MAX_TEST_RANKS];
-    struct team *t = NULL;
-    for (int i = 0; i < fabric_n_ranks(f); i++)
-        ranks[i] = i;
-    TRY_CALL(fabric_team(f, &t, ranks, fabric_n_ranks(f), e));
-    return t;
-}
 
 static void expect_all_zero(struct ranks *r) {
     ranks_start(r);
@@ -58,53 +39,6 @@ static void on_every_link(int n, void (*run)(struct ranks *, struct fabric *)) {
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
-
-/* What rank contributes at i: mostly small, per block of `seed` also the edges of int32, values
- * whose sum leaves int32, and values whose sum wraps in int64. */
-static int64_t term(uint64_t seed, int rank, size_t i) {
-    static const int64_t edges[] = {INT32_MAX,
-                                    INT32_MIN,
-                                    (int64_t)INT32_MAX + 1,
-                                    (int64_t)INT32_MIN - 1,
-                                    INT64_MAX,
-                                    INT64_MIN,
-                                    0,
-                                    -1};
-    uint64_t v = rng_u64(seed * 64 + (uint64_t)rank, i);
-    if (seed % 2 == 1 && v % 97 == 0)
-        return edges[(v >> 32) % ARRAY_LEN(edges)];
-    if (seed % 4 == 3 && i / 64 % 3 == 0)
-        return (int64_t)v;
-    return (int64_t)(v % (1u << 30)) - (1 << 29);
-}
-
-static void sum_once(struct fabric *f, struct team *t, const int *ranks, int n_ranks,
-                     uint64_t seed, size_t n) {
-    static int64_t x[100001];
-    x[n] = 0x1234567;
-    for (size_t i = 0; i < n; i++)
-        x[i] = term(seed, fabric_rank(f), i);
-    TRY_CALL(fabric_sum(t, x, n, e));
-    for (size_t i = 0; i < n; i++) {
-        uint64_t sum = 0;
-        for (int k = 0; k < n_ranks; k++)
-            sum += (uint64_t)term(seed, ranks[k], i);
-        EXPECT((uint64_t)x[i] == sum, "rank %d, n %zu, seed %d: element %zu", fabric_rank(f), n,
-               (int)seed, i);
-    }
-    EXPECT(x[n] == 0x1234567, "element n is untouched");
-}
-
-static void run_sums(struct ranks *r, struct fabric *f) {
-    static const size_t sizes[] = {1,    2,    63,   64,    65,    1000,  2048,
-                                   4095, 4096, 4097, 12288, 32769, 100000};
-    static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7};
-    struct team *t = team_of_all(f);
-    for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
-        for (uint64_t seed = 0; seed < 4; seed++)
-            sum_once(f, t, all, r->n, seed, sizes[k]);
-    TRY_CALL(fabric_sum(t, NULL, 0, e));
-}
 
 static void sums_equal_the_serial_sum(void **state) {
     (void)state;
@@ -136,55 +70,10 @@ static void overlapping_teams(void **state) {
 
 /* ---- the other calls -------------------------------------------------------------------------- */
 
-static uint8_t byte_of(int rank, size_t i) {
-    return (uint8_t)(rng_u64((uint64_t)rank + 1000, i / 8) >> i % 8 * 8);
-}
-
-static void run_broadcasts(struct ranks *r, struct fabric *f) {
-    static const size_t sizes[] = {
-        0, 1, 100, LINK_SLOT_BYTES - 1, LINK_SLOT_BYTES, LINK_SLOT_BYTES + 1, 1u << 20};
-    static uint8_t buf[1u << 20];
-    struct team *t = team_of_all(f);
-    for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
-        for (int root = 0; root < r->n; root++) {
-            for (size_t i = 0; i < sizes[k]; i++)
-                buf[i] = fabric_rank(f) == root ? byte_of(root, i) : 0;
-            TRY_CALL(fabric_broadcast(t, root, buf, sizes[k], e));
-            for (size_t i = 0; i < sizes[k]; i++)
-                EXPECT(buf[i] == byte_of(root, i), "byte %zu of %zu", i, sizes[k]);
-        }
-}
-
 static void broadcasts(void **state) {
     (void)state;
     on_every_link(2, run_broadcasts);
     on_every_link(4, run_broadcasts);
-}
-
-static void gather_once(struct fabric *f, struct team *t, int n, int root, bool in_place) {
-    static uint8_t all[1u << 20], part[1u << 18];
-    size_t bytes[MAX_TEST_RANKS], at[MAX_TEST_RANKS + 1] = {0};
-    int me = fabric_rank(f);
-    for (int i = 0; i < n; i++) {
-        bytes[i] = i == 1 ? 0 : (size_t)(i * 50000 + 7);
-        at[i + 1] = at[i] + bytes[i];
-    }
-    uint8_t *mine = in_place && me == root ? all + at[me] : part;
-    memset(all, 0, sizeof all);
-    for (size_t i = 0; i < bytes[me]; i++)
-        mine[i] = byte_of(me, i);
-    TRY_CALL(fabric_gather(t, root, mine, me == root ? all : NULL, bytes, e));
-    for (int k = 0; me == root && k < n; k++)
-        for (size_t i = 0; i < bytes[k]; i++)
-            EXPECT(all[at[k] + i] == byte_of(k, i), "byte %zu of rank %d", i, k);
-}
-
-static void run_gathers(struct ranks *r, struct fabric *f) {
-    struct team *t = team_of_all(f);
-    for (int root = 0; root < r->n; root++) {
-        gather_once(f, t, r->n, root, false);
-        gather_once(f, t, r->n, root, true);
-    }
 }
 
 static void unequal_gathers(void **state) {
@@ -194,48 +83,9 @@ static void unequal_gathers(void **state) {
     on_every_link(4, run_gathers);
 }
 
-/* Nobody leaves barrier k before everybody has come to it. */
-static void run_barriers(struct ranks *r, struct fabric *f) {
-    struct team *t = team_of_all(f);
-    for (int k = 0; k < 50; k++) {
-        atomic_fetch_add(&r->notes->count, 1);
-        TRY_CALL(fabric_barrier(t, e));
-        int here = atomic_load(&r->notes->count);
-        EXPECT(here >= (k + 1) * r->n, "%d of %d arrivals", here, (k + 1) * r->n);
-        TRY_CALL(fabric_barrier(t, e));
-    }
-}
-
 static void barriers(void **state) {
     (void)state;
     on_every_link(3, run_barriers);
-}
-
-/* A ring of sends: many sizes in a row, in order, while every rank both sends and receives. */
-static void run_sends(struct ranks *r, struct fabric *f) {
-    static uint8_t buf[200000];
-    int me = fabric_rank(f), next = (me + 1) % r->n, last = (me + r->n - 1) % r->n;
-    for (size_t k = 0; k < 60; k++) {
-        size_t n = k * k * 50 + k;
-        for (size_t i = 0; i < n; i++)
-            buf[i] = byte_of(me, i + k);
-        if (me == 0)
-            TRY_CALL(fabric_send(f, next, buf, n, e));
-        TRY_CALL(fabric_recv(f, last, buf, n, e));
-        for (size_t i = 0; i < n; i += 37)
-            EXPECT(buf[i] == byte_of(last, i + k), "message %zu byte %zu", k, i);
-        for (size_t i = 0; i < n; i++)
-            buf[i] = byte_of(me, i + k);
-        if (me != 0)
-            TRY_CALL(fabric_send(f, next, buf, n, e));
-    }
-    /* Small ones are buffered: three in flight before the first is read. */
-    for (uint8_t k = 0; k < 3; k++)
-        TRY_CALL(fabric_send(f, next, &k, 1, e));
-    for (uint8_t k = 0, got; k < 3; k++) {
-        TRY_CALL(fabric_recv(f, last, &got, 1, e));
-        EXPECT(got == k, "message %d came as %d", k, got);
-    }
 }
 
 static void sends_keep_their_order(void **state) {
@@ -295,38 +145,6 @@ static void computing_is_not_silence(void **state) {
 }
 
 /* ---- algorithms and wires ----------------------------------------------------------------------- */
-
-/* Every algorithm that fits the team's shape, by table: the same bits. */
-static void sum_by_all(struct fabric *f, struct team *t, uint64_t seed, size_t n) {
-    static int64_t x[100001];
-    for (const struct sum_algorithm *a = sum_algorithms; a->name != NULL; a++) {
-        if (!a->fits(t))
-            continue;
-        for (size_t i = 0; i < n; i++)
-            x[i] = term(seed, fabric_rank(f), i);
-        TRY_CALL(a->sum(t, x, n, e));
-        TRY_CALL(message_flush(f, e));
-        for (size_t i = 0; i < n; i++) {
-            uint64_t sum = 0;
-            for (int k = 0; k < team_size(t); k++)
-                sum += (uint64_t)term(seed, k, i);
-            EXPECT((uint64_t)x[i] == sum, "rank %d, %s, n %zu: element %zu", fabric_rank(f),
-                   a->name, n, i);
-        }
-    }
-}
-
-static void run_algorithms(struct ranks *r, struct fabric *f) {
-    (void)r;
-    static const size_t sizes[] = {1, 64, 65, 300, 4097, 50000, 100000};
-    struct team *t = team_of_all(f);
-    for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
-        sum_by_all(f, t, 3, sizes[k]);
-    run_broadcasts(r, f);
-    run_gathers(r, f);
-    run_barriers(r, f);
-    EXPECT(team_algorithm(t, 1000) != NULL, "the choice is told");
-}
 
 static void every_algorithm_gives_the_same_bits(void **state) {
     (void)state;

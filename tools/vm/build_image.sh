@@ -1,7 +1,7 @@
 #!/bin/bash
-# tools/vm/build_image.sh DIR PROGRAM...: a virtual machine that boots in seconds and speaks soft-RoCE:
+# tools/vm/build_image.sh DIR FILE...: a virtual machine that boots in seconds and speaks soft-RoCE:
 # DIR/vmlinuz (Debian's kernel, unpacked, never installed) and DIR/image (busybox, the modules,
-# rdma-core, the programs under /job with the libraries they need, tools/vm/init).
+# rdma-core, the files under /job, programs with the libraries they need, tools/vm/init).
 # Exit status 77 and "skip: why" where something is missing.
 set -euo pipefail
 dir=$1; shift
@@ -25,7 +25,7 @@ mkdir -p "$root"/{bin,dev,proc,sys,tmp,job,modules,etc/libibverbs.d}
 # A program or library with all that ldd names, at the same paths.
 with_libraries() {
     local lib
-    for lib in $(ldd "$1" | grep -o '/[^ ]*' | sort -u); do
+    for lib in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*' | sort -u); do
         mkdir -p "$root$(dirname "$lib")"
         cp -Lu "$lib" "$root$lib"
     done
