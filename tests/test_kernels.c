@@ -43,7 +43,10 @@ static const struct block_facts block_facts[] = {
     {QT_IQ2_XXS, 1, {{AT(iq2_xxs, d), 31 * 0.125 * 43}}},
     {QT_TQ1_0, 1, {{AT(tq1_0, d), 1}}},
     {QT_TQ2_0, 1, {{AT(tq2_0, d), 1}}},
+    {QT_IQ1_S, 1, {{AT(iq1_s, d), 15 * 1.125}}},
+    {QT_IQ1_M, 0, {{0}}},
     {QT_MXFP4, 0, {{0}}},
+    {QT_NVFP4, 0, {{0}}},
 };
 
 static const struct block_facts *facts_of(enum qtype type) {
@@ -96,6 +99,20 @@ static void random_floats_as(struct random *r, enum qtype type, uint8_t *p, size
     }
 }
 
+/* iq1_m keeps the nibbles of its d in the highest bits of four words. */
+static void set_iq1_m_d(uint8_t *block, uint16_t d) {
+    uint8_t *scales = block + AT(iq1_m, scales);
+    for (int k = 0; k < 4; k++)
+        scales[2 * k + 1] = (uint8_t)((scales[2 * k + 1] & 15) | (d >> 4 * k & 15) << 4);
+}
+
+static uint16_t iq1_m_d(const uint8_t *block) {
+    uint16_t d = 0;
+    for (int k = 0; k < 4; k++)
+        d = (uint16_t)(d | block[AT(iq1_m, scales) + 2 * (size_t)k + 1] >> 4 << 4 * k);
+    return d;
+}
+
 /* Any bytes, but finite scales. */
 static struct matrix matrix_random(struct random *r, enum qtype type, uint32_t n_rows,
                                    uint32_t n_cols) {
@@ -116,6 +133,9 @@ static struct matrix matrix_random(struct random *r, enum qtype type, uint32_t n
             uint16_t h = random_f16(r);
             memcpy(b + facts->scale[i].at, &h, 2);
         }
+    if (type == QT_IQ1_M)
+        for (uint8_t *b = m.bytes.p; b < m.bytes.p + m.bytes.n; b += block_bytes)
+            set_iq1_m_d(b, random_f16(r));
     if (type == QT_MXFP4)
         for (uint8_t *b = m.bytes.p; b < m.bytes.p + m.bytes.n; b += block_bytes)
             b[offsetof(struct block_mxfp4, e)] = random_e8m0(r);
@@ -128,6 +148,9 @@ struct tiles {
     struct buf bytes;
 };
 
+/* That a matrix of nvfp4 has as a whole. */
+#define NVFP4_SCALE 0.0037f
+
 static struct tiles tiles_of(const struct matrix *m, uint32_t col_begin, uint32_t n_cols) {
     uint32_t phase = is_float_type(m->type) ? 0 : col_begin % QK_K;
     struct tiles t = {.w = wmat_shape(m->type, m->n_rows, n_cols, phase)};
@@ -136,6 +159,8 @@ static struct tiles tiles_of(const struct matrix *m, uint32_t col_begin, uint32_
     uint32_t n = wmat_n_tiles(&t.w), half = n / 2;
     wmat_pack(&t.w, t.bytes.p, half, n, matrix_row, m, col_begin);
     wmat_pack(&t.w, t.bytes.p, 0, half, matrix_row, m, col_begin);
+    if (m->type == QT_NVFP4)
+        t.w.scale = NVFP4_SCALE;
     t.w.tiles = t.bytes.p;
     return t;
 }
@@ -264,6 +289,10 @@ static double largest_value(const struct matrix *m, const uint8_t *row, uint32_t
     double sum = 0;
     if (m->type == QT_MXFP4)
         return ldexp(12, block[offsetof(struct block_mxfp4, e)] - 128);
+    if (m->type == QT_IQ1_M)
+        return fabs((double)f16_to_f32(iq1_m_d(block))) * 15 * 1.125;
+    if (m->type == QT_NVFP4)
+        return 224 * 12 * (double)NVFP4_SCALE;
     for (int i = 0; i < facts->n_scales; i++) {
         uint16_t h;
         memcpy(&h, block + facts->scale[i].at, 2);
@@ -295,7 +324,7 @@ static void check_against_double(struct random *r, enum qtype type, uint32_t n_c
         info->dequantize(matrix_row(&m, row), (float *)w.p, m.n_cols / info->block_values);
         double sum = 0, magnitude = 0;
         for (uint32_t c = 0; c < n_cols; c++) {
-            double wc = (double)((float *)w.p)[c], xc = packed_value(&a.act, c);
+            double wc = (double)((float *)w.p)[c] * (double)t.w.scale, xc = packed_value(&a.act, c);
             sum += wc * xc;
             magnitude +=
                 fabs(xc) *

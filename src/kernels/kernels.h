@@ -51,6 +51,7 @@
  *   q5_1                     4+1   code                 d, m
  *   iq4_nl                   4     by table             d
  *   mxfp4                    4     by table, doubled    e: d = 2^(e - 128)
+ *   nvfp4                    4     by table, doubled    d0, d1 (e4m3 / 2, which f16 holds)
  *   q2_K                     2     code                 halves and mins
  *   q3_K                     2+1   code - 4             halves
  *   q4_K                     4     code                 scale, min
@@ -60,11 +61,15 @@
  *   iq3_s, iq3_xxs           4     sign and magnitude   scale (2k + 1; iq3_xxs: d / 4)
  *   iq2_s, iq2_xs            2+1   sign and magnitude   halves (2k + 1; d / 8)
  *   iq2_xxs                  2+1   sign and magnitude   scale (2k + 1; d / 8)
+ *   iq1_s                    2+1   by table             scale (2k + 1; d / 8)
+ *   iq1_m                    2+1   by table             halves (2k + 1; d / 8)
  *   tq1_0, tq2_0             2     code - 1             scale (1)
  *
- * The codebooks of iq3 and iq2 are unfolded when a tile is packed (their tiles are larger than
- * the file: 4 bits where it has 3.1 or 3.4, 3 where it has 2.1 to 2.6).
+ * The codebooks of iq3, iq2 and iq1 are unfolded when a tile is packed (their tiles are larger than
+ * the file: 4 bits where it has 3.1 or 3.4, 3 where it has 1.6 to 2.6). iq1's -1, 0 and 1, moved by an eighth up or
+ * down, are eighths: -7, 1, 9 or -9, -1, 7.
  *   d; d, m        per block: d [16] f16 (and m [16] f16), then its codes
+ *   d0, d1         per block: d0 [16] f16, d1 [16] f16 of its halves, then its codes
  *   e              per block: e [16] u8, then its codes
  *   others         per part, the 1 to 8 blocks of one superblock that this share holds: d [16]
  *                  f16, dmin [16] f16 (or 32 bytes of padding), then for its n blocks
@@ -81,13 +86,14 @@ struct wmat {
     uint32_t n_cols;    /* of this share; a multiple of 32 for quantized types */
     uint32_t col_phase; /* K types: where in its superblock column 0 lies, a multiple of 32 */
     size_t tile_bytes;  /* from one tile to the next, a multiple of 64 */
+    float scale;        /* nvfp4: of the whole matrix; 1 elsewhere */
     const uint8_t *tiles;
 };
 
 /* True if matrices of this type can be multiplied (others must be refused at load). */
 bool wmat_type_supported(enum qtype type);
 
-/* Sets all fields but tiles; the tiles need wmat_bytes(), 64-byte aligned. */
+/* Sets all fields but tiles (scale: 1); the tiles need wmat_bytes(), 64-byte aligned. */
 struct wmat wmat_shape(enum qtype type, uint32_t n_rows, uint32_t n_cols, uint32_t col_phase);
 size_t wmat_bytes(const struct wmat *w);
 static inline uint32_t wmat_n_tiles(const struct wmat *w) {
@@ -194,6 +200,7 @@ struct kernels {
      *          quantized        by the scales of the type (packed weights, above), per block:
  *          d, e             acc = fma((float)dot, dw * dx, acc)
  *          d, m             the same, then acc = fma(m, s, acc)
+ *          d0, d1           acc = fma((float)dot0, d0 * (dx * w->scale), acc), then dot1 and d1
  *          scale            acc = fma((float)dot, (d * scale) * dx, acc)
  *          scale, min       the same, then acc = fma(-(dmin * min), s, acc)
  *          halves           acc = fma((float)(sc0 * dot0 + sc1 * dot1), d * dx, acc)

@@ -303,6 +303,25 @@ INLINE __m256 load_e8m0(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
 }
 
+/* A block whose halves have a d each. */
+INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, const int8_t *q,
+                            const float *dx, float scale, __m256 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        __m256i dot[HALVES][MM_MAX_TOKENS];
+        dot_vectors(type, 4 * half, 4 * half + 4, n, w + tile_codes_at(type), q, dot);
+        UNROLL
+        for (int h = 0; h < HALVES; h++) {
+            __m256 d = load_f16(w + 2 * TILE_ROWS * half + 2 * HALF_ROWS * h);
+            UNROLL
+            for (int t = 0; t < n; t++)
+                acc[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
+                                            _mm256_mul_ps(d, _mm256_set1_ps(dx[t] * scale)),
+                                            acc[h][t]);
+        }
+    }
+}
+
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
     __m256 acc[HALVES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type);
@@ -315,6 +334,10 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
             const float *dx = c->d + b * c->gs, *sx = c->s + b * c->gs;
             if (n == 1)
                 prefetch_run(w, block_bytes);
+            if (scales_of(type) == TILE_D_D) {
+                add_half_blocks(type, n, w, c->q + b * c->gs * ACT_BLOCK, dx, c->scale, acc);
+                continue;
+            }
             dot_vectors(type, 0, 8, n, w + tile_codes_at(type), c->q + b * c->gs * ACT_BLOCK,
                         dot);
             remove_bias(type, n, c->sum + b * c->gs, dot);
@@ -525,12 +548,14 @@ INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
 #define PARTS_TYPE(type) BLOCK_INSTANCES(mm_parts, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_PAIR_TYPES(BLOCK_TYPE)
 TILE_SUPER_TYPES(PARTS_TYPE)
 TILE_HALVES_TYPES(PARTS_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
 static const struct mm_kernels *const kernels_of[QT_N] = {
-    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)
+        TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void matmul_avx2(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                  uint32_t tile_begin, uint32_t tile_end) {

@@ -459,12 +459,10 @@ INLINE void half_sums(enum qtype type, const int8_t *q, int n, int32_t *out) {
     }
 }
 
-/* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below 2^24 in
- * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
-INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *const *vectors,
-                     const int8_t *q, const int32_t *sums, const __m512 *scale,
-                     __m512 (*f)[MM_MAX_TOKENS]) {
-    __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+/* dot[i][t] = the exact integer sums of one half of a block. */
+INLINE void dot_half_block(enum qtype type, int half, int m, int n,
+                           const uint8_t *const *vectors, const int8_t *q, const int32_t *sums,
+                           __m512i (*dot)[MM_MAX_TOKENS]) {
     UNROLL
     for (int t = 0; t < n; t++)
         UNROLL
@@ -485,11 +483,58 @@ INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *con
                 dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], w[i], x);
         }
     }
+}
+
+/* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below 2^24 in
+ * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
+INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *const *vectors,
+                     const int8_t *q, const int32_t *sums, const __m512 *scale,
+                     __m512 (*f)[MM_MAX_TOKENS]) {
+    __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+    dot_half_block(type, half, m, n, vectors, q, sums, dot);
     UNROLL
     for (int t = 0; t < n; t++)
         UNROLL
     for (int i = 0; i < m; i++)
         f[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), scale[i], f[i][t]);
+}
+
+/* Types whose blocks have a d for each half, before the vectors. */
+INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
+    const size_t block_bytes = tile_block_bytes(type);
+    uint32_t b = 0, left = c->turn;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (; b < end / ACT_BLOCK; b++) {
+            const uint8_t *vectors[MM_MAX_TILES];
+            _Alignas(64) int32_t sums[8 * (MM_MAX_TOKENS + 1)];
+            bool ask = its_turn(c, n, &left);
+            const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
+            float dx[MM_MAX_TOKENS];
+            half_sums(type, q, n, sums);
+            UNROLL
+            for (int t = 0; t < n; t++)
+                dx[t] = c->d[(size_t)b * c->gs + (size_t)t] * c->scale;
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                vectors[i] = c->w[i] + b * block_bytes + tile_codes_at(type);
+                if (ask)
+                    prefetch_run(c, n, c->w[i] + b * block_bytes, block_bytes);
+            }
+            UNROLL
+            for (int half = 0; half < 2; half++) {
+                __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
+                __m512 d[MM_MAX_TILES];
+                dot_half_block(type, half, m, n, vectors, q, sums, dot);
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    d[i] = load_f16(c->w[i] + b * block_bytes + 2 * TILE_ROWS * half);
+                add_dots(m, n, dot, d, dx, acc);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
 }
 
 /* acc[t] -= (min0 * sum0 + min1 * sum1) * (dmin * dx), for one tile of a type without bias. */
@@ -614,16 +659,18 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     };
 
 #define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
+#define PAIR_TYPE(type) BLOCK_INSTANCES(mm_pair, type)
 #define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
 #define HALVES_TYPE(type) BLOCK_INSTANCES(mm_halves, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_PAIR_TYPES(PAIR_TYPE)
 TILE_SUPER_TYPES(SUPER_TYPE)
 TILE_HALVES_TYPES(HALVES_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
 static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(
-    ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+    ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end) {

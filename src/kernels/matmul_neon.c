@@ -229,6 +229,21 @@ INLINE float32x4_t load_e8m0(const uint8_t *p) {
     return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), subnormal, normal));
 }
 
+/* Quarter r of a block whose halves have a d each. */
+INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, int r,
+                            int8x16_t (*x)[MM_MAX_TOKENS], const float *dx, float scale,
+                            float32x4_t *acc) {
+    UNROLL
+    for (int half = 0; half < 2; half++) {
+        int32x4_t dot[MM_MAX_TOKENS];
+        float32x4_t d = load_f16(w + 2 * TILE_ROWS * half + 2 * QUARTER_ROWS * r);
+        dot_half(type, half, n, w + tile_codes_at(type) + 16 * r, x[half], dot);
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[t] = vfmaq_f32(acc[t], vcvtq_f32_s32(dot[t]), vmulq_n_f32(d, dx[t] * scale));
+    }
+}
+
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
     float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
     size_t b = 0;
@@ -242,6 +257,10 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
             UNROLL
             for (int r = 0; r < QUARTERS; r++) {
                 float32x4_t dot[MM_MAX_TOKENS];
+                if (scales_of(type) == TILE_D_D) {
+                    add_half_blocks(type, n, w, r, x, dx, c->scale, acc[r]);
+                    continue;
+                }
                 float32x4_t d = scales_of(type) == TILE_E8M0 ? load_e8m0(w + QUARTER_ROWS * r)
                                                              : load_f16(w + 2 * QUARTER_ROWS * r);
                 dot_block(type, n, w + tile_codes_at(type) + 16 * r, x, dot);
@@ -413,12 +432,14 @@ INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
 #define PARTS_TYPE(type) BLOCK_INSTANCES(mm_parts, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_PAIR_TYPES(BLOCK_TYPE)
 TILE_SUPER_TYPES(PARTS_TYPE)
 TILE_HALVES_TYPES(PARTS_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
 static const struct mm_kernels *const kernels_of[QT_N] = {
-    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)
+        TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void matmul_neon(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                  uint32_t tile_begin, uint32_t tile_end) {

@@ -34,7 +34,11 @@ struct wmat wmat_shape(enum qtype type, uint32_t n_rows, uint32_t n_cols, uint32
     BUG_ON(!wmat_type_supported(type));
     BUG_ON(act_kind_for(type) == ACT_Q8 && n_cols % ACT_BLOCK != 0);
     BUG_ON(col_phase % ACT_BLOCK != 0 || col_phase >= QK_K);
-    struct wmat w = {.type = type, .n_rows = n_rows, .n_cols = n_cols, .col_phase = col_phase};
+    struct wmat w = {.type = type,
+                     .n_rows = n_rows,
+                     .n_cols = n_cols,
+                     .col_phase = col_phase,
+                     .scale = 1.0f};
     w.tile_bytes = round_up(tile_bytes(&w), TILE_VECTOR);
     return w;
 }
@@ -166,6 +170,30 @@ INLINE void iq3_s_codes(const struct block_iq3_s *b, uint32_t sb, uint32_t *w) {
     }
 }
 
+/* Eight digits, moved down or up together. */
+INLINE void iq1_codes(uint32_t place, bool down, uint32_t *w) {
+    iq2_codes(quant_iq1s_words[place], down ? 0xff : 0, w);
+}
+
+INLINE void iq1_s_codes(const struct block_iq1_s *b, uint32_t sb, uint32_t *w) {
+    for (uint32_t k = 0; k < 4; k++)
+        iq1_codes(b->qs[4 * sb + k] | (uint32_t)(b->qh[sb] >> 3 * k & 7) << 8,
+                  b->qh[sb] >> 15, w + 2 * k);
+}
+
+INLINE void iq1_m_codes(const struct block_iq1_m *b, uint32_t sb, uint32_t *w) {
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t high = (uint32_t)b->qh[2 * sb + k / 2] >> 4 * (k % 2);
+        iq1_codes(b->qs[4 * sb + k] | (high & 7) << 8, high >> 3 & 1, w + 2 * k);
+    }
+}
+
+/* Sixteen values are the low nibbles of eight bytes, then the high ones. */
+INLINE void nvfp4_codes(const struct block_nvfp4 *b, uint32_t sb, uint32_t *w) {
+    for (uint32_t v = 0; v < 8; v++)
+        w[v] = get_word(b->qs + 16 * sb + v / 4 * 8 + v % 2 * 4) >> v % 4 / 2 * 4 & 15 * ONES;
+}
+
 /* Digit `digit` (the highest is 0) of a byte that holds five base-3 digits as a fraction of 256. */
 INLINE uint8_t ternary_code(uint8_t byte, uint32_t digit) {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
@@ -249,6 +277,15 @@ INLINE void file_codes(enum qtype type, const uint8_t *p, uint32_t sb, uint32_t 
     case QT_IQ2_XXS:
         iq2_xxs_codes(p + offsetof(struct block_iq2_xxs, qs), sb, w);
         break;
+    case QT_IQ1_S:
+        iq1_s_codes(BLOCK(iq1_s, p), sb, w);
+        break;
+    case QT_IQ1_M:
+        iq1_m_codes(BLOCK(iq1_m, p), sb, w);
+        break;
+    case QT_NVFP4:
+        nvfp4_codes(BLOCK(nvfp4, p), sb, w);
+        break;
     case QT_TQ1_0:
         tq1_0_codes(BLOCK(tq1_0, p), sb, w);
         break;
@@ -304,6 +341,17 @@ INLINE void odd_scales_of_words(const uint8_t *words, size_t stride, struct supe
         s->scale[sb] = odd_scale(get_word(words + stride * sb) >> 28);
 }
 
+/* Four words of four times three bits; their highest nibbles are d's, the lowest first. */
+INLINE void iq1_m_scales(const struct block_iq1_m *b, struct super_scales *s) {
+    s->d = 0;
+    for (uint32_t k = 0; k < 4; k++) {
+        uint32_t word = get_u16(b->scales + 2 * k);
+        s->d = (uint16_t)(s->d | word >> 12 << 4 * k);
+        for (uint32_t i = 0; i < 4; i++)
+            s->scale[4 * k + i] = odd_scale(word >> 3 * i & 7);
+    }
+}
+
 INLINE void file_scales(enum qtype type, const uint8_t *p, struct super_scales *s) {
     s->d = get_u16(p); /* in most of these types it comes first */
     switch (type) {
@@ -346,6 +394,13 @@ INLINE void file_scales(enum qtype type, const uint8_t *p, struct super_scales *
         break;
     case QT_IQ2_XXS:
         odd_scales_of_words(p + offsetof(struct block_iq2_xxs, qs) + 4, 8, s);
+        break;
+    case QT_IQ1_S:
+        for (uint32_t sb = 0; sb < SUPER_BLOCKS; sb++)
+            s->scale[sb] = odd_scale(BLOCK(iq1_s, p)->qh[sb] >> 12 & 7);
+        break;
+    case QT_IQ1_M:
+        iq1_m_scales(BLOCK(iq1_m, p), s);
         break;
     case QT_TQ1_0:
         s->d = get_u16(&BLOCK(tq1_0, p)->d);
@@ -434,16 +489,31 @@ INLINE void pack_part(enum qtype type, uint8_t *part, uint32_t n, const uint8_t 
     }
 }
 
-INLINE void pack_block(enum qtype type, uint8_t *dst, const uint8_t *src, uint32_t lane) {
+/* Half of an unsigned e4m3, as f16, which holds it; the NaN code is 0 (dequant_iq.c). */
+INLINE uint16_t e4m3_half(uint8_t code) {
+    uint32_t exponent = code >> 3 & 15, mantissa = code & 7;
+    if ((code & 127) == 127)
+        return 0;
+    if (exponent == 0)
+        return f32_to_f16((float)mantissa * 0x1p-10f);
+    return (uint16_t)((exponent + 7) << 10 | mantissa << 7);
+}
+
+/* Block sb of the file's block, which is of one or two. */
+INLINE void pack_block(enum qtype type, uint8_t *dst, const uint8_t *src, uint32_t sb,
+                       uint32_t lane) {
     uint32_t codes[8];
     if (tile_formats[type].scales == TILE_E8M0) {
         dst[lane] = src[0];
+    } else if (tile_formats[type].scales == TILE_D_D) {
+        for (uint32_t h = 0; h < 2; h++)
+            put_u16(dst + h * 2 * TILE_ROWS, lane, e4m3_half(src[2 * sb + h]));
     } else {
         put_u16(dst, lane, get_u16(src)); /* d comes first, then m */
         if (tile_formats[type].scales == TILE_D_M)
             put_u16(dst + 2 * TILE_ROWS, lane, get_u16(src + 2));
     }
-    file_codes(type, src, 0, codes);
+    file_codes(type, src, sb, codes);
     put_codes(type, dst + tile_codes_at(type), lane, codes);
 }
 
@@ -471,10 +541,11 @@ INLINE void pack_parts(enum qtype type, const struct wmat *w, uint8_t *tile,
 INLINE void pack_blocks(enum qtype type, const struct wmat *w, uint8_t *tile,
                         const struct tile_source *src) {
     const size_t file_bytes = qtype_info(type)->block_bytes;
-    size_t at = src->col_begin / ACT_BLOCK * file_bytes;
-    for (uint32_t b = 0; b < w->n_cols / ACT_BLOCK; b++, at += file_bytes) {
+    const uint32_t n = qtype_info(type)->block_values / ACT_BLOCK;
+    uint32_t begin = src->col_begin / ACT_BLOCK, end = begin + w->n_cols / ACT_BLOCK;
+    for (uint32_t b = begin; b < end; b++) {
         for (uint32_t r = 0; r < src->n_rows; r++)
-            pack_block(type, tile, src->rows[r] + at, r);
+            pack_block(type, tile, src->rows[r] + b / n * file_bytes, b % n, r);
         tile += tile_block_bytes(type);
     }
 }
@@ -506,12 +577,14 @@ INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
 #define PACK_PARTS(type) PACK_TILE(pack_parts, type)
 TILE_FLOAT_TYPES(PACK_FLOATS)
 TILE_BLOCK_TYPES(PACK_BLOCKS)
+TILE_PAIR_TYPES(PACK_BLOCKS)
 TILE_SUPER_TYPES(PACK_PARTS)
 TILE_HALVES_TYPES(PACK_PARTS)
 
 typedef void (*pack_fn)(const struct wmat *w, uint8_t *tile, const struct tile_source *src);
 #define ENTRY(type) [QT_##type] = pack_##type,
 static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY)
+                                            TILE_PAIR_TYPES(ENTRY)
                                             TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,

@@ -152,6 +152,18 @@ static float power_of_two(uint8_t e) {
     return ldexpf(1.0f, e - 128);
 }
 
+/* A block whose halves have a d each: adds to acc. */
+static float half_blocks(const struct wmat *w, const uint8_t *block, uint32_t lane,
+                         const struct act *a, size_t at, float acc) {
+    for (uint32_t h = 0; h < 2; h++) {
+        float d = f16_to_f32(get_u16(block + h * 2 * TILE_ROWS + 2 * lane));
+        int32_t dot = block_dot(w->type, block + tile_codes_at(w->type), lane,
+                                a->q + at * ACT_BLOCK, 16 * h, 16 * (h + 1));
+        acc = fmaf((float)dot, d * (a->d[at] * w->scale), acc);
+    }
+    return acc;
+}
+
 static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32_t lane,
                                const struct token *x, uint32_t col_begin, uint32_t col_end) {
     enum tile_scales scales = tile_formats[w->type].scales;
@@ -159,6 +171,10 @@ static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32
     for (uint32_t b = col_begin / ACT_BLOCK; b < col_end / ACT_BLOCK; b++) {
         const uint8_t *block = tile + b * tile_block_bytes(w->type);
         size_t at = x->block0 + (size_t)b * x->gs;
+        if (scales == TILE_D_D) {
+            acc = half_blocks(w, block, lane, x->a, at, acc);
+            continue;
+        }
         float dw = scales == TILE_E8M0 ? power_of_two(block[lane])
                                        : f16_to_f32(get_u16(block + 2 * lane));
         int32_t dot = block_dot(w->type, block + tile_codes_at(w->type), lane,

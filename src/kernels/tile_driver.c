@@ -62,7 +62,8 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
     struct mm_call c = {
-        .n_cols = w->n_cols, .col_phase = w->col_phase, .seg_cols = seg_cols, .ldy = ldy};
+        .n_cols = w->n_cols, .col_phase = w->col_phase, .seg_cols = seg_cols,
+        .scale = w->scale, .ldy = ldy};
     uint32_t width = x->n_tokens == 1 ? k->one_tiles : k->many_tiles;
     c.next = width * w->tile_bytes;
     c.n_turns = calls_for(k, x->n_tokens);

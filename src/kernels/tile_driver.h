@@ -17,6 +17,7 @@ struct mm_call {
     uint32_t n_cols;                /* of the whole tile */
     uint32_t col_phase;             /* as in struct wmat */
     uint32_t seg_cols;              /* columns to a sum, from +0; divides n_cols */
+    float scale;                    /* as in struct wmat */
     /* Several tokens: while a call computes, the next tiles (`next` bytes further on) are asked for, so
      * that memory and arithmetic overlap. The n_turns calls that read the same tiles share
      * this: call number `turn` asks for blocks turn, turn + n_turns... */

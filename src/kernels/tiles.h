@@ -14,6 +14,7 @@ enum tile_scales {
     TILE_D,          /* a block's d, f16 */
     TILE_D_M,        /* a block's d and m, f16 */
     TILE_E8M0,       /* a block's power of two */
+    TILE_D_D,        /* d of each half of a block, f16 */
     TILE_SCALE,      /* a superblock's d, a block's scale i8 */
     TILE_SCALE_MIN,  /* a superblock's d and dmin, a block's scale and min u8 */
     TILE_HALVES,     /* a superblock's d, scales i8 of a block's halves */
@@ -35,6 +36,8 @@ static const int8_t tile_fp4_values[16] = {0, 1,  2,  3,  4,  6,  8,  12,
                                            0, -1, -2, -3, -4, -6, -8, -12};
 /* The last bit of a code is the sign. */
 static const int8_t tile_iq2_values[16] = {8, 25, 43, 0, -8, -25, -43, 0};
+/* The last bit of a code says down. */
+static const int8_t tile_iq1_values[16] = {-7, 1, 9, 0, -9, -1, 7, 0};
 static const int8_t tile_iq3_xxs_values[16] = {4,  12,  20,  28,  36,  44,  52,  62,
                                                -4, -12, -20, -28, -36, -44, -52, -62};
 static const int8_t tile_iq3_s_values[16] = {1,  3,  5,  7,  9,  11,  13,  15,
@@ -49,6 +52,7 @@ static const struct tile_format tile_formats[QT_N] = {
     [QT_Q5_1] = {TILE_D_M, 4, 1, 0, NULL, 0},
     [QT_IQ4_NL] = {TILE_D, 4, 0, 0, tile_iq4_values, 0},
     [QT_MXFP4] = {TILE_E8M0, 4, 0, 0, tile_fp4_values, 0},
+    [QT_NVFP4] = {TILE_D_D, 4, 0, 0, tile_fp4_values, 0},
     [QT_Q2_K] = {TILE_HALVES_MIN, 2, 0, 0, NULL, 0},
     [QT_Q3_K] = {TILE_HALVES, 2, 1, 4, NULL, 0},
     [QT_Q4_K] = {TILE_SCALE_MIN, 4, 0, 0, NULL, 0},
@@ -60,6 +64,8 @@ static const struct tile_format tile_formats[QT_N] = {
     [QT_IQ2_S] = {TILE_HALVES, 2, 1, 0, tile_iq2_values, 0.125f},
     [QT_IQ2_XS] = {TILE_HALVES, 2, 1, 0, tile_iq2_values, 0.125f},
     [QT_IQ2_XXS] = {TILE_SCALE, 2, 1, 0, tile_iq2_values, 0.125f},
+    [QT_IQ1_S] = {TILE_SCALE, 2, 1, 0, tile_iq1_values, 0.125f},
+    [QT_IQ1_M] = {TILE_HALVES, 2, 1, 0, tile_iq1_values, 0.125f},
     [QT_TQ1_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
     [QT_TQ2_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
 };
@@ -67,9 +73,10 @@ static const struct tile_format tile_formats[QT_N] = {
 /* The same by family, for what is compiled once for each type: X(Q4_K) stands for QT_Q4_K. */
 #define TILE_FLOAT_TYPES(X) X(F32) X(F16) X(BF16)
 #define TILE_BLOCK_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(MXFP4)
+#define TILE_PAIR_TYPES(X) X(NVFP4)
 #define TILE_SUPER_TYPES(X) \
-    X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(TQ1_0) X(TQ2_0)
-#define TILE_HALVES_TYPES(X) X(Q2_K) X(Q3_K) X(Q6_K) X(IQ2_S) X(IQ2_XS)
+    X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(IQ1_S) X(TQ1_0) X(TQ2_0)
+#define TILE_HALVES_TYPES(X) X(Q2_K) X(Q3_K) X(Q6_K) X(IQ2_S) X(IQ2_XS) X(IQ1_M)
 
 /* Types whose scales belong to superblocks of QK_K columns, kept in parts (kernels.h). */
 static inline bool tile_in_parts(enum qtype type) {
@@ -87,6 +94,7 @@ static inline size_t tile_codes_at(enum qtype type) {
     case TILE_D:
         return 2 * TILE_ROWS;
     case TILE_D_M:
+    case TILE_D_D:
         return 4 * TILE_ROWS;
     case TILE_E8M0:
         return TILE_ROWS;

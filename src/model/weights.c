@@ -92,6 +92,30 @@ struct part {
     double used; /* share of steps that read it; 0 counts as 1 */
 };
 
+/* NVFP4 files keep a scale of the whole matrix (of each expert's) beside it, as x.scale or
+ * x.weight.scale. */
+static enum status read_scale(const struct loader *ld, const struct part *p,
+                              const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
+    char name[GGUF_NAME_MAX + 8];
+    int stem = (int)(strlen(t->name) - strlen("weight"));
+    snprintf(name, sizeof name, "%.*sscale", MAX(stem, 0), t->name);
+    const struct gguf_tensor *s = gguf_tensor(ld->g, name);
+    if (s == NULL) {
+        snprintf(name, sizeof name, "%s.scale", t->name);
+        s = gguf_tensor(ld->g, name);
+    }
+    if (s == NULL)
+        return ST_OK;
+    if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 || s->dims[0] != MAX(p->n, 1u) ||
+        s->size_bytes != s->dims[0] * sizeof(float))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
+                       gguf_path(ld->g), s->name);
+    if (s->data != NULL) /* a header has none */
+        memcpy(&dst->scale, (const uint8_t *)s->data + p->nth * sizeof(float), sizeof(float));
+    return ST_OK;
+}
+
 static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part p,
                                struct err *err) {
     const struct gguf_tensor *t;
@@ -107,6 +131,7 @@ static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part 
     uint32_t phase = info->block_values == QK_K ? p.col_begin % QK_K : 0;
     *dst = p.transposed ? wmat_shape(QT_F32, n_cols, n_rows, 0)
                         : wmat_shape(t->type, n_rows, n_cols, phase);
+    TRY(read_scale(ld, &p, t, dst, err));
     if (n_rows == 0 || n_cols == 0)
         return ST_OK;
     struct slice *s =
@@ -390,6 +415,9 @@ static enum status collect(struct loader *ld, struct err *err) {
     const struct share *sh = ld->share;
     struct weights *w = ld->w;
     TRY(hparam_tensor(ld->g, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
+    if (gguf_tensor(ld->g, "token_embd.scale") != NULL)
+        return err_set(err, ST_UNSUPPORTED, "%s: token_embd.scale: embeddings with a scale are not supported",
+                       gguf_path(ld->g));
     if (qtype_info(w->embd->type)->dequantize == NULL)
         return err_set(err, ST_UNSUPPORTED, "%s: token_embd.weight has type %s, which is no weight",
                        gguf_path(ld->g), qtype_info(w->embd->type)->name);
