@@ -78,7 +78,7 @@ struct lockstep_options {
     int n_chunk;      /* prompt tokens computed at once; 0: 512. Never changes the bits */
     bool kv_f32;      /* cache keys and values as f32 instead of f16 */
     /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also jitter,
-     * loss, reorder, corrupt, stall, dead: docs/fabric.md). NULL: the links as they are. */
+     * loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as they are. */
     const char *emulate_link;
     int silence_ms;   /* a rank silent for this long is lost; 0: 3000 */
 

@@ -32,6 +32,7 @@ struct building {
     uint64_t deadline_ns;
     int listen_fd;
     struct wire_rank *self;
+    bool all_came; /* rank 0 has told who is where */
     struct visitor visitors[MAX_VISITORS];
 };
 
@@ -207,8 +208,19 @@ static enum status name_missing(const struct building *b, struct err *err) {
         if ((b->mesh->side[r] < 0 || b->mesh->data[r] < 0) && n + 8 < sizeof list)
             snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", r);
     }
+    if (b->all_came)
+        return err_set(err, ST_PEER_LOST,
+                       "rank %s of %d went silent while the group was forming", list,
+                       b->cfg->n_ranks);
     return err_set(err, ST_TIMEOUT, "rank %s of %d did not come within %d ms", list,
                    b->cfg->n_ranks, b->cfg->bootstrap_ms);
+}
+
+/* Everybody has come: from here on a rank that does not answer is stopped or cut off. */
+static void everybody_is_here(struct building *b) {
+    uint64_t limit = clock_ns() + forming_limit_ns(b->cfg);
+    b->deadline_ns = MIN(b->deadline_ns, limit);
+    b->all_came = true;
 }
 
 static enum status accept_higher(struct building *b, struct err *err) {
@@ -290,7 +302,7 @@ static enum status connect_to_lower(struct building *b, struct err *err) {
         if (st == ST_OK)
             st = connect_channel(b, &to, r, WIRE_DATA, err);
         if (st != ST_OK)
-            return err_prefix(err, st, "rank %d (pid %u): ", r, b->mesh->who[r].pid);
+            return forming_failed(st, r, (int)b->mesh->who[r].pid, err);
     }
     return ST_OK;
 }
@@ -352,8 +364,20 @@ static enum status form_as_first(struct building *b, struct err *err) {
 static enum status form_as_other(struct building *b, struct err *err) {
     TRY(connect_to_first(b, err));
     TRY(receive_table(b, err));
+    everybody_is_here(b);
     TRY(connect_to_lower(b, err));
     return accept_higher(b, err);
+}
+
+uint64_t forming_limit_ns(const struct fabric_config *cfg) {
+    return (uint64_t)MAX(cfg->silence_ms, FORMING_MS_MIN) * 1000000u;
+}
+
+enum status forming_failed(enum status st, int rank, int pid, struct err *err) {
+    if (st == ST_TIMEOUT)
+        return err_set(err, ST_PEER_LOST,
+                       "rank %d (pid %d) went silent while the group was forming", rank, pid);
+    return err_prefix(err, st, "rank %d (pid %d): ", rank, pid);
 }
 
 enum status mesh_open(struct mesh *m, const struct fabric_config *cfg, uint64_t deadline_ns,

@@ -23,4 +23,11 @@ enum status mesh_open(struct mesh *m, const struct fabric_config *cfg, uint64_t 
                       struct err *err);
 void mesh_close(struct mesh *m);
 
+/* No heartbeats run yet: how long a rank that has come may leave the others waiting for one step. The
+ * silence limit, but not less than a slow start takes. */
+#define FORMING_MS_MIN 2000
+uint64_t forming_limit_ns(const struct fabric_config *cfg);
+/* What a failed step with that rank means: ST_TIMEOUT becomes ST_PEER_LOST; names the rank. */
+enum status forming_failed(enum status st, int rank, int pid, struct err *err);
+
 #endif

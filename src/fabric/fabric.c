@@ -121,10 +121,12 @@ static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t dead
         for (p->host = 0; memcmp(mesh->who[p->host].host_id, mesh->who[r].host_id, 32) != 0;)
             p->host++;
         p->same_host = memcmp(self->host_id, mesh->who[r].host_id, sizeof self->host_id) == 0;
-        enum status st = link_open(&p->link, &env, mesh->side[r], deadline_ns, err);
+        uint64_t limit = clock_ns() + forming_limit_ns(&f->cfg);
+        enum status st =
+            link_open(&p->link, &env, mesh->side[r], MIN(deadline_ns, limit), err);
         mesh->data[r] = env.data_fd;
         if (st != ST_OK)
-            return err_prefix(err, st, "rank %d (pid %d): ", r, p->pid);
+            return forming_failed(st, r, p->pid, err);
         p->side_fd = mesh->side[r];
         mesh->side[r] = -1;
     }

@@ -53,7 +53,8 @@ struct fabric_config {
      * and recv between ranks without one go over the bootstrap's network. NULL: all pairs. */
     const uint64_t *wires;
     /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
-     * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages). */
+     * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages),
+     * lose=N and flip=N (the Nth message). */
     const char *emulate;
     /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first with an
      * active port. */

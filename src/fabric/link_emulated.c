@@ -25,6 +25,7 @@ struct emulation {
     double latency_ns, jitter_ns, ns_per_byte;
     double loss, reorder, corrupt; /* probabilities per message */
     double stall, dead;            /* after so many messages; 0: never */
+    double lose_nth, flip_nth;     /* just this message, from 1; 0: none */
 };
 
 struct emulated_link {
@@ -80,7 +81,8 @@ static enum status parse_emulation(struct emulation *e, const char *text, struct
     } keys[] = {{"latency=", times, &e->latency_ns}, {"jitter=", times, &e->jitter_ns},
                 {"bandwidth=", speeds, &bandwidth},  {"loss=", shares, &e->loss},
                 {"reorder=", shares, &e->reorder},   {"corrupt=", shares, &e->corrupt},
-                {"stall=", counts, &e->stall},       {"dead=", counts, &e->dead}};
+                {"stall=", counts, &e->stall},       {"dead=", counts, &e->dead},
+                {"lose=", counts, &e->lose_nth},     {"flip=", counts, &e->flip_nth}};
     *e = (struct emulation){0};
     for (const char *at = text; *at != '\0'; at += *at == ',') {
         size_t k = 0;
@@ -90,8 +92,8 @@ static enum status parse_emulation(struct emulation *e, const char *text, struct
         if (value == NULL || !parse_quantity(&value, keys[k].units, keys[k].out))
             return err_set(err, ST_BAD_INPUT,
                            "emulated link: \"%s\": expected latency=300us, jitter=20us, "
-                           "bandwidth=10Gbit, loss=1%%, reorder=1%%, corrupt=1%%, stall=100 or "
-                           "dead=100 (messages), joined by commas",
+                           "bandwidth=10Gbit, loss=1%%, reorder=1%%, corrupt=1%%, stall=100, "
+                           "dead=100, lose=100 or flip=100 (messages), joined by commas",
                            at);
         at = value;
     }
@@ -141,13 +143,14 @@ static void swap_last_two(struct emulated_link *m) {
 static void enter_wire(struct emulated_link *m, const struct wire_msg *msg) {
     m->count++;
     bool stalled = m->e.stall > 0 && (double)m->count > m->e.stall;
-    if (stalled || chance(m, 2) < m->e.loss)
+    double nth = (double)m->count;
+    if (stalled || nth == m->e.lose_nth || chance(m, 2) < m->e.loss)
         return;
     struct wire_msg *to = queued(m, m->tail);
     memcpy(to, msg, sizeof *msg + msg->n_bytes);
     m->due[m->tail % QUEUE] = arrival(m, to);
     m->tail++;
-    if (chance(m, 3) < m->e.corrupt)
+    if (nth == m->e.flip_nth || chance(m, 3) < m->e.corrupt)
         damage(m, to);
     if (m->tail - m->head >= 2 && chance(m, 4) < m->e.reorder)
         swap_last_two(m);

@@ -25,7 +25,7 @@
 
 #define UCX_CREDITS 8u /* messages under way per direction */
 #define UCX_N_SLOTS 12u /* and at most two that only return credits, and some to write into */
-#define UCX_CLOSE_MS 200
+#define UCX_CLOSE_MS 50
 #define UCX_TAG 0x6c6f636b00000000u /* "lock", and the sender's rank */
 
 /* In front of every message. */

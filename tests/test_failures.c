@@ -1,0 +1,401 @@
+/* The failure matrix: {killed, stopped, interface down, corrupted slot, lost slot} x every link x {decode,
+ * prefill, bootstrap}, with the bundled model on real ranks. Every survivor gets an error: within 200 ms
+ * where the kernel tells (a closed socket), else within the silence limit; and nothing is left behind: no
+ * process, descriptor, thread, file in /dev/shm, System V segment.
+ *
+ * A cell of the matrix is a process with its own network, IPC and mount namespaces, so that "lo" can be
+ * taken down and /dev/shm counted; without the right to make them, the rows that need it are
+ * skipped. A cell that only was too slow (others use this machine too) runs again, twice at most. */
+#include "fabric_ranks.h"
+
+#include "lockstep/lockstep.h"
+
+#include <net/if.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+
+#define SILENCE_MS 400
+#define FORMING_MS 2000 /* the least that bootstrap.c waits for a rank that has come */
+#define TOLD_MS 200     /* where the kernel tells */
+#define SLACK_MS 300    /* beats are silence / 6 apart; processes wait for a core */
+#define CELL_LIMIT_MS 30000
+#define N_AT_ONCE 3
+#define SLOW 9 /* exit status of a cell: all was right, but late */
+
+enum fault { KILLED, STOPPED, CUT, CORRUPTED, LOST, N_FAULTS };
+enum phase { DECODE, PREFILL, BOOTSTRAP, N_PHASES };
+static const char *const fault_names[] = {"killed", "stopped", "interface down", "corrupted slot", "lost slot"};
+static const char *const phase_names[] = {"decode", "prefill", "bootstrap"};
+
+struct cell {
+    enum fault fault;
+    const struct link_ops *link;
+    enum phase phase;
+    char name[80];
+};
+
+/* What the ranks of a cell write, in memory that they share with it. */
+struct outcome {
+    _Atomic uint64_t ended_ns;
+    _Atomic int status; /* enum status of the call that failed */
+    char text[512], left[128];
+};
+struct notes {
+    _Atomic int ticks; /* tokens or chunks that rank 0 has seen */
+    _Atomic uint64_t last_tick_ns, struck_ns;
+    struct outcome ranks[MAX_TEST_RANKS];
+};
+
+static bool strikes_a_rank(enum fault f) {
+    return f == KILLED || f == STOPPED || f == CUT;
+}
+
+/* ---- a rank --------------------------------------------------------------------------------- */
+
+struct rank_of_cell {
+    const struct cell *cell;
+    struct notes *notes;
+    int rank, n_ranks, listen_fd;
+    const char *rendezvous;
+};
+
+static void tick(struct notes *n) {
+    atomic_store(&n->last_tick_ns, clock_ns());
+    atomic_fetch_add(&n->ticks, 1);
+}
+
+static bool on_token(void *notes, int32_t id, const char *text, size_t len) {
+    (void)id, (void)text, (void)len;
+    tick(notes);
+    return true;
+}
+
+static enum lockstep_status decode(struct lockstep *ls, struct notes *n, struct lockstep_error *err) {
+    static const int32_t ids[] = {1, 2, 3};
+    struct lockstep_request req;
+    struct lockstep_result result;
+    enum lockstep_status st = LOCKSTEP_OK;
+    lockstep_request_init(&req);
+    req.ids = ids;
+    req.n_ids = 3;
+    req.ignore_end = true;
+    req.on_token = on_token;
+    req.user = n;
+    while (st == LOCKSTEP_OK)
+        st = lockstep_generate(ls, &req, &result, err);
+    return st;
+}
+
+static enum lockstep_status prefill(struct lockstep *ls, struct notes *n, struct lockstep_error *err) {
+    static int32_t ids[400];
+    enum lockstep_status st = LOCKSTEP_OK;
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        ids[i] = (int32_t)(i % 200 + 5);
+    while (st == LOCKSTEP_OK) {
+        lockstep_reset(ls);
+        tick(n);
+        st = lockstep_eval(ls, ids, ARRAY_LEN(ids), NULL, NULL, err);
+    }
+    return st;
+}
+
+static void describe(const struct rank_of_cell *r, struct lockstep_options *opt) {
+    const struct cell *c = r->cell;
+    bool forming = c->phase == BOOTSTRAP;
+    lockstep_options_init(opt);
+    opt->model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
+    opt->n_ranks = r->n_ranks;
+    opt->rank = r->rank;
+    opt->rendezvous = r->rendezvous;
+    opt->secret = "matrix";
+    opt->link = c->link->name;
+    opt->n_threads = 1;
+    opt->n_ctx = 512;
+    opt->silence_ms = SILENCE_MS;
+    /* The first message is the job that rank 0 tells; 300 messages later the model has long run. */
+    if (c->fault == CORRUPTED)
+        opt->emulate_link = forming ? "flip=1" : "flip=300";
+    if (c->fault == LOST)
+        opt->emulate_link = forming ? "lose=1" : "lose=300";
+}
+
+static enum lockstep_status lead(const struct rank_of_cell *r, const struct lockstep_options *opt,
+                                 struct lockstep_error *err) {
+    struct lockstep *ls = NULL;
+    enum lockstep_status st = lockstep_open(&ls, opt, err);
+    if (st == LOCKSTEP_OK)
+        st = r->cell->phase == DECODE ? decode(ls, r->notes, err) : prefill(ls, r->notes, err);
+    atomic_store(&r->notes->ranks[0].ended_ns, clock_ns());
+    lockstep_close(ls);
+    return st;
+}
+
+static void rank_main(const struct rank_of_cell *r) {
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct outcome *out = &r->notes->ranks[r->rank];
+    int n_fds = count_entries("/proc/self/fd");
+    signal(SIGPIPE, SIG_IGN);
+    describe(r, &opt);
+    enum lockstep_status st = r->rank == 0 ? lead(r, &opt, &err) : lockstep_follow(&opt, &err);
+    if (r->rank != 0)
+        atomic_store(&out->ended_ns, clock_ns());
+    snprintf(out->text, sizeof out->text, "%s", err.text);
+    int fds = count_entries("/proc/self/fd") - n_fds;
+    if (fds != 0 || !threads_become(3)) /* two are ".." and "." */
+        snprintf(out->left, sizeof out->left, "%d descriptors, %d threads", fds,
+                 count_entries("/proc/self/task") - 2);
+    atomic_store(&out->status, (int)st);
+    _exit(0);
+}
+
+/* ---- a cell --------------------------------------------------------------------------------- */
+
+static bool set_loopback(bool up) {
+    struct ifreq r = {.ifr_name = "lo"};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    bool ok = fd >= 0 && ioctl(fd, SIOCGIFFLAGS, &r) == 0;
+    r.ifr_flags = (short)(up ? r.ifr_flags | IFF_UP : r.ifr_flags & ~IFF_UP);
+    ok = ok && ioctl(fd, SIOCSIFFLAGS, &r) == 0;
+    close(fd);
+    return ok;
+}
+
+static bool isolate(void) {
+    return unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("tmpfs", "/dev/shm", "tmpfs", 0, NULL) == 0 && set_loopback(true);
+}
+
+static bool may_isolate(void) {
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(!isolate());
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+/* Lines of System V's table of segments but its heading. */
+static int sysv_segments(void) {
+    FILE *f = fopen("/proc/sysvipc/shm", "r");
+    int n = -1, c;
+    while (f != NULL && (c = fgetc(f)) != EOF)
+        n += c == '\n';
+    if (f != NULL)
+        fclose(f);
+    return f != NULL ? n : 0;
+}
+
+static _Noreturn void failed(const struct cell *c, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "FAILED: %s: ", c->name);
+    vfprintf(stderr, fmt, ap);
+    fprintf(stderr, "\n");
+    va_end(ap);
+    _exit(1);
+}
+
+static void start(struct rank_of_cell *r, int rank, pid_t *pids) {
+    r->rank = rank;
+    fflush(NULL);
+    pids[rank] = fork();
+    if (pids[rank] == 0)
+        rank_main(r);
+}
+
+static void ms_sleep(int ms) {
+    usleep((useconds_t)ms * 1000);
+}
+
+static void wait_for_ticks(const struct cell *c, struct notes *n, int ticks) {
+    uint64_t end = clock_ns() + CELL_LIMIT_MS * 1000000ull;
+    while (atomic_load(&n->ticks) < ticks) {
+        if (clock_ns() > end || atomic_load(&n->ranks[0].status) != 0)
+            failed(c, "never computed: %s", n->ranks[0].text);
+        ms_sleep(1);
+    }
+}
+
+#define VICTIM 1
+
+/* Three ranks, of which one is hit, or all are cut off from each other. */
+static void strike(const struct cell *c, struct rank_of_cell *r, pid_t *pids) {
+    bool forming = c->phase == BOOTSTRAP;
+    /* The group waits: for a rank that never comes when one is killed (all that came hear of it),
+     * else for one that comes when the victim is stopped already, so that the links cannot open. */
+    r->n_ranks = forming && c->fault == KILLED ? 4 : 3;
+    start(r, 0, pids);
+    start(r, 1, pids);
+    if (!forming || c->fault == KILLED)
+        start(r, 2, pids);
+    if (forming)
+        ms_sleep(300);
+    else
+        wait_for_ticks(c, r->notes, c->phase == DECODE ? 20 : 2);
+    if (forming && c->fault != KILLED) {
+        kill(pids[VICTIM], SIGSTOP);
+        start(r, 2, pids);
+        ms_sleep(150);
+    }
+    atomic_store(&r->notes->struck_ns, clock_ns());
+    if (c->fault == CUT) {
+        if (!set_loopback(false))
+            failed(c, "lo stays up");
+        kill(pids[VICTIM], SIGCONT);
+    } else {
+        kill(pids[VICTIM], c->fault == KILLED ? SIGKILL : SIGSTOP);
+    }
+}
+
+static bool all_ended(const struct rank_of_cell *r, int n, bool victim_too) {
+    for (int i = 0; i < n; i++)
+        if ((i != VICTIM || victim_too) && atomic_load(&r->notes->ranks[i].status) == 0)
+            return false;
+    return true;
+}
+
+/* How long an error may take, from the moment at which something was done to the group. */
+static int allowed_ms(const struct cell *c) {
+    if (c->fault == KILLED)
+        return TOLD_MS;
+    if (c->phase == BOOTSTRAP && !strikes_a_rank(c->fault))
+        return FORMING_MS + SILENCE_MS; /* from the start, joining included */
+    if (c->fault == CORRUPTED)
+        return SILENCE_MS; /* seen at once; the time runs from the last token or chunk */
+    if (c->phase == BOOTSTRAP && strikes_a_rank(c->fault))
+        return FORMING_MS + SLACK_MS;
+    return SILENCE_MS + SLACK_MS;
+}
+
+static bool judge(const struct cell *c, const struct rank_of_cell *r, int n) {
+    bool on_time = true;
+    for (int i = 0; i < n; i++) {
+        const struct outcome *out = &r->notes->ranks[i];
+        bool ticks = !strikes_a_rank(c->fault) && c->phase != BOOTSTRAP;
+        uint64_t since = atomic_load(ticks ? &r->notes->last_tick_ns : &r->notes->struck_ns);
+        if (i == VICTIM && (c->fault == KILLED || c->fault == STOPPED))
+            continue;
+        double ms = (double)(int64_t)(out->ended_ns - since) * 1e-6;
+        if (out->status != LOCKSTEP_PEER_LOST || out->text[0] == '\0')
+            failed(c, "rank %d: %s: %s", i, status_name((enum status)out->status), out->text);
+        if (strikes_a_rank(c->fault) && c->fault != CUT && c->phase != BOOTSTRAP &&
+            strstr(out->text, "rank 1") == NULL)
+            failed(c, "rank %d blames another: %s", i, out->text);
+        if (out->left[0] != '\0')
+            failed(c, "rank %d leaves behind: %s", i, out->left);
+        if (i == 0)
+            printf("%-32s %6.0f ms  %s\n", c->name, ms, out->text);
+        on_time &= ms <= allowed_ms(c);
+    }
+    return on_time;
+}
+
+static int run_cell(const struct cell *c, bool isolated) {
+    pid_t pids[MAX_TEST_RANKS] = {0};
+    struct ranks net; /* for its free port and the stand-in's wires */
+    int n = strikes_a_rank(c->fault) ? 3 : 2;
+    if (isolated && !isolate())
+        failed(c, "no namespaces any more");
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+    ranks_init(&net, n, c->link->id);
+    close(net.listen_fd); /* rank 0 listens there itself */
+    struct rank_of_cell r = {.cell = c, .n_ranks = n, .rendezvous = net.rendezvous};
+    r.notes = mmap(NULL, sizeof *r.notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    int files = count_entries("/dev/shm"), segments = sysv_segments();
+    if (strikes_a_rank(c->fault)) {
+        strike(c, &r, pids);
+    } else {
+        atomic_store(&r.notes->struck_ns, clock_ns());
+        start(&r, 0, pids);
+        start(&r, 1, pids);
+    }
+    uint64_t end = clock_ns() + CELL_LIMIT_MS * 1000000ull;
+    while (!all_ended(&r, n, c->fault != KILLED && c->fault != STOPPED) && clock_ns() < end)
+        ms_sleep(1);
+    bool ended = clock_ns() < end;
+    if (!ended || c->fault == STOPPED)
+        for (int i = 0; i < n; i++)
+            if (!ended || i == VICTIM)
+                kill(pids[i], SIGKILL);
+    while (waitpid(-1, NULL, 0) > 0) /* a process of a process would come here too */
+        continue;
+    if (!ended)
+        failed(c, "some rank did not end: %s", r.notes->ranks[0].text);
+    bool on_time = judge(c, &r, n);
+    if (isolated && (count_entries("/dev/shm") != files || sysv_segments() != segments))
+        failed(c, "leaves %d files in /dev/shm, %d segments", count_entries("/dev/shm") - files,
+               sysv_segments() - segments);
+    fflush(stdout);
+    return on_time ? 0 : SLOW;
+}
+
+/* ---- the matrix ----------------------------------------------------------------------------- */
+
+static struct cell cells[N_FAULTS * N_PHASES * 8];
+static int n_cells;
+
+/* Only the cells in whose names `part` is. */
+static void fill(bool isolated, const char *part) {
+    EACH_LINK(ops)
+    for (int fault = 0; fault < N_FAULTS; fault++)
+        for (int phase = 0; phase < N_PHASES; phase++) {
+            struct cell *c = &cells[n_cells];
+            if (fault == CUT && !isolated)
+                continue;
+            *c = (struct cell){.fault = (enum fault)fault, .link = *ops, .phase = (enum phase)phase};
+            snprintf(c->name, sizeof c->name, "%s, %s, %s", (*ops)->name, phase_names[phase],
+                     fault_names[fault]);
+            n_cells += strstr(c->name, part) != NULL;
+        }
+}
+
+int main(int argc, char **argv) {
+    struct {
+        pid_t pid;
+        int cell, tries;
+    } running[N_AT_ONCE] = {{0, 0, 0}};
+    bool isolated = may_isolate();
+    int next = 0, n_running = 0, bad = 0;
+    if (!isolated)
+        printf("skip: interface down: no right to make namespaces\n");
+    fill(isolated, argc > 1 ? argv[1] : "");
+    while (next < n_cells || n_running > 0) {
+        for (int k = 0; k < N_AT_ONCE && next < n_cells; k++) {
+            if (running[k].pid != 0)
+                continue;
+            running[k].cell = next++;
+            running[k].tries = 1;
+            fflush(NULL);
+            running[k].pid = fork();
+            if (running[k].pid == 0)
+                _exit(run_cell(&cells[running[k].cell], isolated));
+            n_running++;
+        }
+        int status;
+        pid_t pid = n_running > 0 ? waitpid(-1, &status, 0) : 0;
+        for (int k = 0; k < N_AT_ONCE && pid > 0; k++) {
+            if (running[k].pid != pid)
+                continue;
+            bool slow = WIFEXITED(status) && WEXITSTATUS(status) == SLOW;
+            if (slow && running[k].tries++ < 3) {
+                running[k].pid = fork();
+                if (running[k].pid == 0)
+                    _exit(run_cell(&cells[running[k].cell], isolated));
+                break;
+            }
+            if (slow)
+                fprintf(stderr, "FAILED: %s: late three times\n", cells[running[k].cell].name);
+            bad += status != 0;
+            running[k].pid = 0;
+            n_running--;
+        }
+    }
+    printf("%d of %d cells as they should be\n", n_cells - bad, n_cells);
+    return bad != 0;
+}
