@@ -89,6 +89,15 @@ class Request(threading.Thread):
         self.text = data.decode()
 
 
+def check_rank_metrics(server):
+    text = server.ask("GET", "/metrics")[1]
+    for name in ("compute_seconds_total", "fabric_seconds_total", "resident_bytes"):
+        for rank in (0, 1):
+            line = [l for l in text.splitlines() if l.startswith(f'lockstep_rank_{name}{{rank="{rank}"}} ')]
+            if len(line) != 1 or not float(line[0].split()[1]) > 0:
+                fail(f"/metrics: rank_{name} of rank {rank}: {line}")
+
+
 def kill_under_load(server):
     """Seconds until the last stream knew."""
     requests = [Request(server, d) for d in dialects] + [Request(server, d, whole=True) for d in dialects]
@@ -123,6 +132,7 @@ short = {"messages": messages, "temperature": 0, "max_tokens": 20}
 server = Server()
 status, before = server.ask("POST", "/v1/chat/completions", short)
 before = json.loads(before)["choices"][0]["message"]["content"]
+check_rank_metrics(server)
 kill_under_load(server)
 status, v = health(server)
 if status != 503 or v["status"] != "unhealthy" or "rank 1" not in v["why"]:

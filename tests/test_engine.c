@@ -1047,6 +1047,47 @@ static void constraints_are_obeyed_and_freed(void **state) {
     assert_int_equal(n_living, 0);
 }
 
+/* ---- padding -------------------------------------------------------------------------------------------- */
+
+/* A copy of the model whose last `n` tokens are unused ones. */
+static void write_padded_model(const char *path, uint32_t n) {
+    static const char key[] = "tokenizer.ggml.token_type";
+    static char bytes[4 << 20];
+    const uint32_t unused = 5;
+    FILE *f = fopen(golden_path(MODEL), "rb");
+    size_t len = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    char *at = memmem(bytes, len, key, sizeof key - 1);
+    assert_non_null(at);
+    at += sizeof key - 1 + 4 + 4 + 8; /* value type, element type, number */
+    for (uint32_t i = N_VOCAB - n; i < N_VOCAB; i++)
+        memcpy(at + 4 * i, &unused, sizeof unused);
+    f = fopen(path, "wb");
+    assert_int_equal(fwrite(bytes, 1, len, f), len);
+    fclose(f);
+}
+
+static void a_token_of_padding_never_comes(void **state) {
+    (void)state;
+    char path[] = "/tmp/lockstep-padded-XXXXXX";
+    close(mkstemp(path));
+    write_padded_model(path, 3);
+    struct engine_config cfg = plain_config();
+    cfg.model.model_path = path;
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    const struct engine_bias biases[] = {{N_VOCAB - 1, 1e5f}, {N_VOCAB - 3, 1e5f}};
+    c = calls[9];
+    c.req.sampling.biases = biases;
+    c.req.sampling.n_biases = 2;
+    call_run(e, &c);
+    assert_int_equal(c.out[0].n_ids, N_PREDICT);
+    for (size_t i = 0; i < c.out[0].n_ids; i++)
+        assert_true(c.out[0].ids[i] < N_VOCAB - 3);
+    engine_close(e);
+    remove(path);
+}
+
 /* ---- embeddings -------------------------------------------------------------------------------------------------------- */
 
 /* The last hidden state times the output matrix (f32 in this file) are the logits. */
@@ -1136,6 +1177,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(text_ends_before_a_stop_string),
         cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
         cmocka_unit_test(constraints_are_obeyed_and_freed),
+        cmocka_unit_test(a_token_of_padding_never_comes),
         cmocka_unit_test(the_last_hidden_state_gives_the_logits),
         cmocka_unit_test(the_mean_is_that_of_all_positions),
     };

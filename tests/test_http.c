@@ -335,9 +335,12 @@ static void slow_readers_hold_nothing(void **state) {
         assert_true(endless[i].n_written < UNREAD + (16u << 20));
     }
     size_t after = mem_resident().anon_bytes;
+    print_message("%.1f MiB more\n", ((double)after - (double)before) / (1 << 20));
+#ifndef __SANITIZE_ADDRESS__ /* which keeps what was freed */
     /* Buffers double as they grow; 64 KiB for everything else of a connection and its thread. */
     if (before > 0)
         assert_true(after < before + N * (2 * UNREAD + 65536));
+#endif
     /* The streams' owners are done, and so is the server, though nobody has closed. */
     assert_true(http_drain(s, 60000));
     for (int i = 0; i < N; i++)

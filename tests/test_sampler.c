@@ -34,7 +34,7 @@ static struct engine_sampling off(void) {
 static struct sampler open_sampler(enum isa isa) {
     struct sampler sm;
     struct err err;
-    assert_int_equal(sampler_init(&sm, kernels_get(isa), N, &err), ST_OK);
+    assert_int_equal(sampler_init(&sm, kernels_get(isa), N, N, &err), ST_OK);
     return sm;
 }
 
@@ -272,12 +272,52 @@ static void the_same_on_every_instruction_set(void **state) {
     sampler_deinit(&scalar);
 }
 
+/* Rows of the output matrix that belong to no token, however large their logits: as if they were not
+ * there. */
+static void padding_never_comes(void **state) {
+    (void)state;
+    enum { TEXT = N - 101 };
+    struct sampler all, text;
+    struct err err;
+    assert_int_equal(sampler_init(&all, kernels_get(ISA_SCALAR), N, TEXT, &err), ST_OK);
+    assert_int_equal(sampler_init(&text, kernels_get(ISA_SCALAR), TEXT, TEXT, &err), ST_OK);
+    struct engine_sampling s[4] = {off(), off(), off(), off()};
+    s[1].base.temperature = 0;
+    s[2].base.top_k = 40;
+    s[2].base.repeat_penalty = 1.3f;
+    s[3].base.top_p = 0.9f;
+    s[3].presence_penalty = 0.5f;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        struct engine_top a[5], b[5];
+        fill(seed);
+        for (int i = TEXT; i < N; i++)
+            logits[i] = 100;
+        history[3] = N - 1; /* a prompt may name it */
+        struct sampler_input in = {.logits = logits, .history = history, .n_history = 64, .n_prompt = 60,
+                                   .seed = seed};
+        for (size_t k = 0; k < ARRAY_LEN(s); k++) {
+            history[3] = N - 1;
+            int32_t id = sampler_next(&all, &s[k], &in);
+            assert_true(id < TEXT);
+            history[3] = history[4];
+            assert_int_equal(id, sampler_next(&text, &s[k], &in));
+        }
+        assert_true(sampler_logprobs(&all, logits, 5, a, 5) ==
+                    sampler_logprobs(&text, logits, 5, b, 5));
+        for (int i = 0; i < 5; i++)
+            assert_true(a[i].id == b[i].id && a[i].logprob == b[i].logprob);
+    }
+    sampler_deinit(&all);
+    sampler_deinit(&text);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_setting_alone),
         cmocka_unit_test(settings_together),
         cmocka_unit_test(one_token_left_is_taken),
         cmocka_unit_test(the_same_on_every_instruction_set),
+        cmocka_unit_test(padding_never_comes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

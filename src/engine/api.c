@@ -448,7 +448,8 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     if (st == ST_OK)
         st = sampling_check(&gen.sampling, n_vocab, err);
     if (st == ST_OK)
-        st = sampler_init(&gen.sampler, ls->in.rank.kernels, n_vocab, err);
+        st = sampler_init(&gen.sampler, ls->in.rank.kernels, n_vocab,
+                          (uint32_t)tokenizer_facts(ls->in.tokenizer)->n_text, err);
     if (st != ST_OK)
         return done(st);
     gen.text = mem_alloc(tokenizer_max_token_bytes(ls->in.tokenizer));

@@ -290,7 +290,8 @@ static enum status open_samplers(struct engine *e, struct err *err) {
     if (e->samplers == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for samplers");
     for (int i = 0; i < n; i++)
-        TRY(sampler_init(&e->samplers[i], e->in.rank.kernels, engine_n_vocab(e), err));
+        TRY(sampler_init(&e->samplers[i], e->in.rank.kernels, engine_n_vocab(e),
+                         (uint32_t)tokenizer_facts(e->in.tokenizer)->n_text, err));
     return ST_OK;
 }
 

@@ -59,8 +59,8 @@ enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, st
 }
 
 enum status sampler_init(struct sampler *sm, const struct kernels *kernels, uint32_t n_vocab,
-                         struct err *err) {
-    struct sampler out = {.kernels = kernels, .n_vocab = n_vocab};
+                         uint32_t n_text, struct err *err) {
+    struct sampler out = {.kernels = kernels, .n_vocab = n_vocab, .n_text = MIN(n_text, n_vocab)};
     out.candidates = mem_calloc(n_vocab, sizeof *out.candidates);
     out.logits = mem_calloc(n_vocab, sizeof *out.logits);
     out.p = mem_calloc(n_vocab, sizeof *out.p);
@@ -113,11 +113,11 @@ static void penalize_generated(struct sampler *sm, const struct engine_sampling 
 }
 
 static void mask_out(struct sampler *sm, const uint64_t *mask) {
-    for (uint32_t first = 0; first < sm->n_vocab; first += 64) {
+    for (uint32_t first = 0; first < sm->n_text; first += 64) {
         uint64_t word = mask[first / 64];
         if (word == UINT64_MAX)
             continue;
-        for (uint32_t i = first; i < MIN(first + 64, sm->n_vocab); i++, word >>= 1)
+        for (uint32_t i = first; i < MIN(first + 64, sm->n_text); i++, word >>= 1)
             if ((word & 1) == 0)
                 sm->logits[i] = -INFINITY;
     }
@@ -196,7 +196,7 @@ static void rank(struct candidate *c, size_t n) {
 static size_t take_best(struct sampler *sm, const float *logits, size_t k) {
     struct candidate *c = sm->candidates;
     size_t n = 0;
-    for (uint32_t i = 0; i < sm->n_vocab; i++) {
+    for (uint32_t i = 0; i < sm->n_text; i++) {
         struct candidate next = {.logit = logits[i], .id = (int32_t)i};
         if (n < k) {
             c[n++] = next;
@@ -215,7 +215,7 @@ static size_t take_best(struct sampler *sm, const float *logits, size_t k) {
 
 /* sm->p = exp((logit - best) / temperature) of all ids; sm->sums; returns their sum. */
 static double weigh_all(struct sampler *sm, const float *logits, float temperature) {
-    uint32_t n = sm->n_vocab;
+    uint32_t n = sm->n_text;
     float best = logits[argmax(logits, n)];
     double total = 0;
     for (uint32_t i = 0; i < n; i++)
@@ -249,12 +249,12 @@ static double weigh(struct candidate *c, size_t n, float temperature) {
 
 /* The id at `left` of the weights laid end to end. */
 static int32_t draw_from_all(const struct sampler *sm, double left) {
-    uint32_t block = 0, n_blocks = (uint32_t)div_up(sm->n_vocab, SUM_BLOCK);
+    uint32_t block = 0, n_blocks = (uint32_t)div_up(sm->n_text, SUM_BLOCK);
     while (block + 1 < n_blocks && left >= sm->sums[block])
         left -= sm->sums[block++];
     /* Rounding may carry the end of the weights past their block's sum: then it is the last. */
     uint32_t last = block * SUM_BLOCK;
-    for (uint32_t i = last; i < MIN((block + 1) * SUM_BLOCK, sm->n_vocab); i++) {
+    for (uint32_t i = last; i < MIN((block + 1) * SUM_BLOCK, sm->n_text); i++) {
         if (sm->p[i] == 0)
             continue;
         last = i;
@@ -323,12 +323,12 @@ static size_t cut(const struct candidate *c, size_t n, const struct lockstep_sam
 /* Without top-k: ranks only as many candidates as the cuts can keep. */
 static size_t kept_of_all(struct sampler *sm, const float *logits, const struct lockstep_sampling *s) {
     double sum = weigh_all(sm, logits, 1.0f);
-    for (size_t k = MIN((size_t)128, (size_t)sm->n_vocab);; k = MIN(k * 16, (size_t)sm->n_vocab)) {
+    for (size_t k = MIN((size_t)128, (size_t)sm->n_text);; k = MIN(k * 16, (size_t)sm->n_text)) {
         size_t n = take_best(sm, logits, k);
         weigh(sm->candidates, n, 1.0f);
         bool sure;
         n = cut(sm->candidates, n, s, sum, &sure);
-        if (sure || k == sm->n_vocab)
+        if (sure || k == sm->n_text)
             return n;
     }
 }
@@ -337,7 +337,7 @@ static size_t kept(struct sampler *sm, const float *logits, const struct engine_
     const struct lockstep_sampling *b = &s->base;
     if (b->top_k == 0 && s->typical_p == 1.0f)
         return kept_of_all(sm, logits, b);
-    size_t k = b->top_k == 0 ? sm->n_vocab : MIN((size_t)b->top_k, (size_t)sm->n_vocab);
+    size_t k = b->top_k == 0 ? sm->n_text : MIN((size_t)b->top_k, (size_t)sm->n_text);
     size_t n = take_best(sm, logits, k);
     /* What is masked out is no candidate. */
     while (n > 1 && sm->candidates[n - 1].logit == -INFINITY)
@@ -355,7 +355,7 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
     const struct lockstep_sampling *b = &s->base;
     const float *logits = changed_logits(sm, s, in);
     if (b->temperature == 0)
-        return argmax(logits, sm->n_vocab);
+        return argmax(logits, sm->n_text);
     double u = rng_uniform(in->seed, in->n_history);
     if (b->top_k == 0 && b->top_p == 1.0f && b->min_p == 0 && s->typical_p == 1.0f)
         return draw_from_all(sm, u * weigh_all(sm, logits, b->temperature));
@@ -366,8 +366,8 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
 float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id, struct engine_top *top,
                        int n_top) {
     double log_sum = exact_log64(weigh_all(sm, logits, 1.0f));
-    float best = logits[argmax(logits, sm->n_vocab)];
-    size_t n = n_top > 0 ? take_best(sm, logits, MIN((size_t)n_top, (size_t)sm->n_vocab)) : 0;
+    float best = logits[argmax(logits, sm->n_text)];
+    size_t n = n_top > 0 ? take_best(sm, logits, MIN((size_t)n_top, (size_t)sm->n_text)) : 0;
     for (size_t i = 0; i < n; i++)
         top[i] = (struct engine_top){
             .id = sm->candidates[i].id,

@@ -24,15 +24,17 @@ struct candidate {
 /* The memory of one sampling at a time: one per thread. */
 struct sampler {
     const struct kernels *kernels;
-    uint32_t n_vocab;
+    uint32_t n_vocab, n_text;
     struct candidate *candidates; /* [n_vocab] */
     float *logits, *p;            /* [n_vocab] as changed by penalties; unnormalized weights */
     double *sums;                 /* of p by blocks of ids */
     uint32_t *counts;             /* [n_vocab] zero between calls */
 };
 
+/* n_vocab: of a row of logits. Only the first n_text of them are tokens; what is behind is padding
+ * (tokenizer_facts), and never comes. */
 enum status sampler_init(struct sampler *sm, const struct kernels *kernels, uint32_t n_vocab,
-                         struct err *err);
+                         uint32_t n_text, struct err *err);
 void sampler_deinit(struct sampler *sm);
 
 /* ST_BAD_INPUT for settings that make no sense, with a sentence. */

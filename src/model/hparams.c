@@ -129,7 +129,7 @@ static enum status read_n_vocab(struct hparams *hp, const struct gguf *g, struct
     hp->n_vocab = (uint32_t)embd->dims[1];
     struct gguf_array tokens;
     if (gguf_array(g, "tokenizer.ggml.tokens", &tokens, NULL) == ST_OK &&
-        tokens.n != hp->n_vocab)
+        tokens.n > hp->n_vocab) /* rows beyond the tokens are padding */
         return err_set(err, ST_BAD_INPUT,
                        "%s: token_embd.weight has %u rows, but the tokenizer has %zu tokens",
                        gguf_path(g), hp->n_vocab, tokens.n);

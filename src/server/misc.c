@@ -72,8 +72,7 @@ static void health(struct service *s, struct http_request *http) {
                    json_pack("{s:s, s:i, s:i}", "status", "ok", "running", stats.running,
                              "queued", stats.queued));
     else
-        reply_json(http, 503,
-                   json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
+        reply_json(http, 503, json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
 }
 
 /* ---- /metrics, in the text format of Prometheus ---------------------------------------------------------------- */
@@ -123,9 +122,6 @@ static void put_counters(struct buf *t, const struct engine_stats *e) {
     number(t, "speculated_tokens_total", "counter", "Tokens guessed.", (double)e->speculated);
     number(t, "accepted_tokens_total", "counter", "Guesses that were right.",
            (double)e->accepted);
-    number(t, "compute_seconds_total", "counter", "Time of rank 0 in kernels.", e->compute_s);
-    number(t, "fabric_seconds_total", "counter", "Time of rank 0 waiting for other ranks.",
-           e->fabric_s);
 }
 
 static void put_gauges(struct buf *t, const struct engine_stats *e) {
@@ -139,12 +135,41 @@ static void put_gauges(struct buf *t, const struct engine_stats *e) {
            (double)e->pages_cached);
 }
 
+static void of_ranks(struct buf *t, const char *name, const char *type, const char *help,
+                     const double *values, int n) {
+    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
+    for (int i = 0; i < n; i++)
+        put(t, "lockstep_%s{rank=\"%d\"} %.17g\n", name, i, values[i]);
+}
+
+static void put_ranks(struct buf *t, struct service *s) {
+    int n = service_facts(s)->n_ranks;
+    struct engine_rank_stats *ranks = mem_calloc((size_t)n, sizeof *ranks);
+    double *values = mem_calloc(3 * (size_t)n, sizeof *values);
+    if (ranks != NULL && values != NULL && service_rank_stats(s, ranks, NULL) == ST_OK) {
+        for (int i = 0; i < n; i++) {
+            values[i] = ranks[i].compute_s;
+            values[n + i] = ranks[i].fabric_s;
+            values[2 * n + i] = (double)ranks[i].resident_bytes;
+        }
+        of_ranks(t, "rank_compute_seconds_total", "counter", "Time of each rank in kernels.",
+                 values, n);
+        of_ranks(t, "rank_fabric_seconds_total", "counter",
+                 "Time of each rank waiting for others and copying.", values + n, n);
+        of_ranks(t, "rank_resident_bytes", "gauge", "Memory of each rank's process.",
+                 values + 2 * n, n);
+    }
+    mem_free(ranks);
+    mem_free(values);
+}
+
 static void metrics(struct service *s, struct http_request *http) {
     struct engine_stats stats;
     struct buf t = {0};
     service_stats(s, &stats);
     put_counters(&t, &stats);
     put_gauges(&t, &stats);
+    put_ranks(&t, s);
     histogram(&t, "first_token_seconds", "From the request to the first token.",
               &stats.first_token_s);
     histogram(&t, "between_tokens_seconds", "Between two tokens of a request.",

@@ -28,8 +28,8 @@ struct service {
     char *name, *path, *template_source, *architecture, *type;
     struct memo *memo;
     pthread_rwlock_t lock;
-    struct model *open; /* NULL: being opened again, or stopped */
-    char why[512];      /* while it is NULL */
+    struct model *open;       /* NULL: being opened again, or stopped */
+    char why[512];            /* while it is NULL */
     struct engine_stats last; /* of the engine that was lost */
     pthread_t watcher;
     bool has_watcher;
@@ -269,6 +269,15 @@ void service_stats(struct service *s, struct engine_stats *out) {
     snprintf(out->why, sizeof out->why, "%s", err.text);
 }
 
+enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
+                               struct err *err) {
+    struct model *m;
+    TRY(service_borrow(s, &m, err));
+    engine_rank_stats(m->engine, out);
+    service_give_back(s);
+    return ST_OK;
+}
+
 struct memo *service_memo(struct service *s) {
     return s->memo;
 }
@@ -276,9 +285,11 @@ struct memo *service_memo(struct service *s) {
 /* ---- text ---------------------------------------------------------------------------------------- */
 
 enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
-                             bool parse_special, int32_t **ids, size_t *n_ids, struct err *err) {
+                             bool parse_special, int32_t **ids, size_t *n_ids,
+                             struct err *err) {
     struct model *m;
-    unsigned flags = (add_special ? TOKENIZE_BOS : 0u) | (parse_special ? TOKENIZE_SPECIAL : 0u);
+    unsigned flags =
+        (add_special ? TOKENIZE_BOS : 0u) | (parse_special ? TOKENIZE_SPECIAL : 0u);
     TRY(service_borrow(s, &m, err));
     enum status st = tokenize(engine_tokenizer(m->engine), text, len, flags, ids, n_ids, err);
     service_give_back(s);

@@ -49,6 +49,8 @@ const struct service_facts *service_facts(const struct service *s);
 bool service_is_model(const struct service *s, const char *name);
 
 void service_stats(struct service *s, struct engine_stats *out);
+/* Of each rank, out [service_facts()->n_ranks]; ST_PEER_LOST while there are none. */
+enum status service_rank_stats(struct service *s, struct engine_rank_stats *out, struct err *err);
 
 /* What dialects keep between requests. */
 struct memo *service_memo(struct service *s);

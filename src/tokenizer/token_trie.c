@@ -24,7 +24,7 @@ static int by_bytes(const void *a, const void *b) {
  * than a depth can count is left out: no grammar needs it. */
 static size_t collect(const struct tokenizer *t, struct entry *entries, size_t *n_bytes) {
     size_t n = 0;
-    for (int32_t id = 0; id < tokenizer_facts(t)->n_tokens; id++) {
+    for (int32_t id = 0; id < tokenizer_facts(t)->n_text; id++) {
         struct gguf_str bytes = token_bytes(t, id, false);
         if (bytes.len == 0 || bytes.len > UINT16_MAX - 1 || tokenizer_is_end(t, id))
             continue;

@@ -223,7 +223,9 @@ static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, str
     TRY(read_model(t, g, err));
     bool bpe = str_eq(t->facts.model, "gpt2");
     TRY(vocab_init(&t->v, bpe ? VOCAB_BPE : VOCAB_SPM, g, err));
-    t->facts.n_tokens = t->v.n_tokens;
+    t->facts.n_tokens = t->facts.n_text = t->v.n_tokens;
+    while (t->facts.n_text > 1 && t->v.type[t->facts.n_text - 1] == TOKEN_UNUSED)
+        t->facts.n_text--;
     TRY(special_init(&t->special, &t->v, err));
     TRY(bpe ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
     TRY(read_special_ids(t, g, err));
