@@ -323,20 +323,33 @@ struct attn_cut {
     uint32_t group, head_block, head_blocks, token_block;
 };
 
-static struct attn_cut attn_cut_of(const struct model *m) {
-    struct attn_cut c;
-    c.group = m->hp->n_heads / m->hp->n_kv_heads;
-    c.head_block = MIN(c.group, (uint32_t)ATTN_QUERIES);
-    c.head_blocks = (uint32_t)div_up(c.group, c.head_block);
-    c.token_block = ATTN_QUERIES / c.head_block;
+static size_t attn_n_tasks(const struct run *r, const struct attn_cut *c);
+
+static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
+    return (struct attn_cut){.group = group,
+                             .head_block = head_block,
+                             .head_blocks = (uint32_t)div_up(group, head_block),
+                             .token_block = ATTN_QUERIES / head_block};
+}
+
+/* Large tasks, unless that leaves threads without any (one kv head for all queries, a token or two):
+ * then the heads are cut finer, as long as a few share each key and value that is loaded. */
+static struct attn_cut attn_cut_of(const struct run *r) {
+    const struct model *m = r->m;
+    uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;
+    struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_QUERIES));
+    while (c.head_block > ATTN_LEAST &&
+           attn_n_tasks(r, &c) * MIN(n_heads_of(m), group) < group * (size_t)pool_n_threads(m->pool))
+        c = attn_cut_by(group, (uint32_t)div_up(c.head_block, 2));
     return c;
 }
 
 /* Numbers the tasks of a step: run by run, token block by token block, kv head by kv head, head
  * block by head block. Finds task i by counting, which is cheap beside the task. */
-static bool attn_task_at(const struct run *r, size_t i, struct attn_task *out) {
+static bool attn_task_at(const struct run *r, const struct attn_cut *cut, size_t i,
+                         struct attn_task *out) {
     const struct share *sh = r->m->share;
-    const struct attn_cut c = attn_cut_of(r->m);
+    const struct attn_cut c = *cut;
     uint32_t n_kv = n_kv_of(r->m), first = 0;
     for (uint32_t s = 0; s < r->step->n_runs; s++) {
         const struct step_run *seq = &r->step->runs[s];
@@ -368,12 +381,11 @@ static bool attn_task_at(const struct run *r, size_t i, struct attn_task *out) {
     return false;
 }
 
-static size_t attn_n_tasks(const struct run *r) {
-    const struct attn_cut c = attn_cut_of(r->m);
+static size_t attn_n_tasks(const struct run *r, const struct attn_cut *c) {
     size_t n = 0;
     for (uint32_t s = 0; s < r->step->n_runs; s++)
-        n += div_up(r->step->runs[s].n_tokens, c.token_block);
-    return n * n_kv_of(r->m) * c.head_blocks;
+        n += div_up(r->step->runs[s].n_tokens, c->token_block);
+    return n * n_kv_of(r->m) * c->head_blocks;
 }
 
 /* What every run sees in this layer. */
@@ -389,17 +401,15 @@ static void point_at_pages(struct run *r, uint32_t layer) {
     }
 }
 
-static void attend(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw,
-                   uint32_t layer) {
+static void attend(struct run *r, struct pool *pool, int thread,
+                   const struct layer_weights *lw) {
     struct model *m = r->m;
     struct attn_task task;
-    if (thread == 0)
-        point_at_pages(r, layer);
-    pool_barrier(pool);
-    size_t n = n_heads_of(m) == 0 ? 0 : attn_n_tasks(r), begin, end;
+    const struct attn_cut cut = attn_cut_of(r);
+    size_t n = n_heads_of(m) == 0 ? 0 : attn_n_tasks(r, &cut), begin, end;
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
-            if (attn_task_at(r, i, &task) && task.h_begin < task.h_end)
+            if (attn_task_at(r, &cut, i, &task) && task.h_begin < task.h_end)
                 attn_task_run(r, thread, lw, &task);
     pool_barrier(pool);
 }
@@ -416,10 +426,12 @@ static void pack_results(struct run *r, struct pool *pool) {
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     bool latent = r->m->hp->mla.kv_rank != 0;
+    if (thread == 0) /* while the others begin: barriers follow before anybody looks */
+        point_at_pages(r, layer);
     if (latent ? !mla_forward(r, pool, thread, lw, layer)
                : !qkv_forward(r, pool, thread, lw, layer))
         return false;
-    attend(r, pool, thread, lw, layer);
+    attend(r, pool, thread, lw);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
     pack_results(r, pool);

@@ -159,7 +159,6 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->products, 2 * (size_t)p->n_experts + 2, sizeof *b->products);
     want(lay, &b->gate, rows * b->ld_ff, sizeof(float));
     want(lay, &b->up, rows * b->ld_ff, sizeof(float));
-    want(lay, &b->stage, threads * ACT_GROUP * e, sizeof(float));
     want(lay, &b->sums, threads * b->sums_stride, sizeof(int64_t));
     want_acts(lay, &b->in_act, rows, e, needs->x);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert);

@@ -9,6 +9,8 @@
 #define LOGIT_ROWS (4 * ACT_GROUP)
 /* Queries that one attention call handles: enough to reuse each key and value it loads. */
 #define ATTN_QUERIES 32
+/* Query heads that a task keeps together even if threads stay idle. */
+#define ATTN_LEAST 4
 
 /* The same activations in the forms that the matrices reading them want. */
 struct acts {
@@ -61,12 +63,12 @@ struct moe_buffers {
     struct moe_row *rows;
     struct moe_group *groups; /* every group of ACT_GROUP rows of every active expert */
     size_t n_active, n_groups, n_products;
+    size_t rows_most; /* of one active expert */
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct product *products;    /* [2 * n_experts + 2] */
     float *gate, *up;            /* [rows, ld_ff] */
     size_t ld_ff;
-    float *stage;  /* [n_threads, ACT_GROUP, n_embd] */
     int64_t *sums; /* [n_threads, sums_stride] */
     size_t sums_stride;
 };

@@ -11,23 +11,23 @@
 
 /* ---- routing ---------------------------------------------------------------------------------- */
 
-static void route_tokens(struct run *r, struct pool *pool, int thread,
-                         const struct moe_weights *w) {
+static void route_token(struct run *r, int thread, const struct moe_weights *w, size_t t) {
     struct model *m = r->m;
     const struct moe_params *p = &m->hp->moe;
     struct moe_buffers *b = &m->moe;
-    const struct product router = {&w->router, &m->x_act, b->logits, b->ld_logits};
-    forward_products(r, pool, &router, 1);
+    float *logits = b->logits + t * b->ld_logits;
+    if (w->router_bias != NULL)
+        m->k->add(logits, w->router_bias, p->n_experts);
+    router_choose(m->k, p, logits, w->choice_bias,
+                  b->router_scratch + (size_t)thread * p->n_experts, b->choices + t * p->n_used);
+}
+
+static void route_tokens(struct run *r, struct pool *pool, int thread,
+                         const struct moe_weights *w) {
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++) {
-            float *logits = b->logits + t * b->ld_logits;
-            if (w->router_bias != NULL)
-                m->k->add(logits, w->router_bias, p->n_experts);
-            router_choose(m->k, p, logits, w->choice_bias,
-                          b->router_scratch + (size_t)thread * p->n_experts,
-                          b->choices + t * p->n_used);
-        }
+        for (size_t t = begin; t < end; t++)
+            route_token(r, thread, w, t);
     pool_barrier(pool);
 }
 
@@ -45,13 +45,14 @@ static void group_by_expert(struct run *r) {
     memset(b->first, 0, (p->n_experts + 1) * sizeof *b->first);
     for (size_t i = 0; i < n; i++)
         b->first[b->choices[i].expert + 1] += is_held(m, b->choices[i].expert);
-    b->n_active = b->n_groups = 0;
+    b->n_active = b->n_groups = b->rows_most = 0;
     for (uint32_t e = 0; e < p->n_experts; e++) {
         uint32_t n_rows = b->first[e + 1];
         b->first[e + 1] += b->first[e];
         if (n_rows == 0)
             continue;
         b->active[b->n_active++] = e;
+        b->rows_most = MAX(b->rows_most, (size_t)n_rows);
         for (uint32_t g = 0; g < act_n_groups(n_rows); g++)
             b->groups[b->n_groups++] = (struct moe_group){e, g};
     }
@@ -107,24 +108,52 @@ static void plan_experts(struct run *r, const struct moe_weights *w) {
 
 /* ---- the experts ------------------------------------------------------------------------------ */
 
-/* Copies of the rows of one group, packed for its expert. */
-static void pack_inputs(struct run *r, struct pool *pool, int thread) {
+/* Group g of dst = the given tokens of src, as they are packed there: each token is quantized once,
+ * however many experts it has. */
+static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
+                      const struct moe_row *rows, uint32_t n) {
+    size_t n_blocks = src->n_cols / ACT_BLOCK, to = (size_t)g * ACT_GROUP * n_blocks;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t token = rows[j].token, group = token / ACT_GROUP * ACT_GROUP;
+        uint32_t gs = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
+        size_t from = group * n_blocks + token - group;
+        for (size_t b = 0; b < n_blocks; b++) {
+            size_t at = to + b * n + j, old = from + b * gs;
+            memcpy(dst->q + at * ACT_BLOCK, src->q + old * ACT_BLOCK, ACT_BLOCK);
+            dst->d[at] = src->d[old];
+            dst->sum[at] = src->sum[old];
+            dst->s[at] = src->s[old];
+        }
+    }
+}
+
+static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
+                       const struct moe_row *rows, uint32_t n) {
+    float *to = dst->f + (size_t)g * ACT_GROUP * src->n_cols;
+    for (uint32_t j = 0; j < n; j++) {
+        uint32_t token = rows[j].token, group = token / ACT_GROUP * ACT_GROUP;
+        uint32_t gs = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
+        const float *from = src->f + (size_t)group * src->n_cols + token - group;
+        for (size_t c = 0; c < src->n_cols; c++)
+            to[c * n + j] = from[c * gs];
+    }
+}
+
+/* The inputs of each expert, group by group. */
+static void gather_inputs(struct run *r, struct pool *pool) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    uint32_t e = m->hp->n_embd;
-    float *stage = b->stage + (size_t)thread * ACT_GROUP * e;
     size_t begin, end;
-    while (r->step->n_tokens > 1 && pool_claim(pool, b->n_groups, 1, &begin, &end))
+    while (pool_claim(pool, b->n_groups, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             struct moe_group g = b->groups[i];
-            uint32_t slot = b->slot[g.expert], first = b->first[g.expert] + g.group * ACT_GROUP;
+            const struct acts *in = &b->in[b->slot[g.expert]];
+            uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
             uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
-            for (uint32_t j = 0; j < n; j++)
-                memcpy(stage + (size_t)j * e, m->normed + (size_t)b->rows[first + j].token * e,
-                       e * sizeof(float));
-            /* act_pack counts rows from the first group of its activations. */
-            struct acts part = acts_part(&b->in[slot], g.group * ACT_GROUP, n);
-            forward_pack_group(m, &part, stage, e, 0);
+            if (in->q8.q != NULL)
+                gather_q8(&in->q8, g.group, &m->x_act.q8, b->rows + first, n);
+            if (in->f32.f != NULL)
+                gather_f32(&in->f32, g.group, &m->x_act.f32, b->rows + first, n);
         }
     pool_barrier(pool);
 }
@@ -207,8 +236,10 @@ static void down(struct run *r, struct pool *pool, int thread, const struct moe_
     struct model *m = r->m;
     uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
     size_t begin, end;
-    /* As many tiles at once as the sums have room for: few tokens, long runs of weights. */
-    uint32_t at_once = MAX(m->cfg.n_tokens_max / r->step->n_tokens, 1u);
+    /* As many tiles at once as the sums have room for: long runs of weights, and of acc, whose rows
+     * lie a power of two apart and fight for the same lines of the cache. */
+    uint32_t at_once =
+        (uint32_t)(m->moe.sums_stride / (TILE_ROWS * MAX(m->moe.rows_most, (size_t)1)));
     at_once = MIN(at_once, (uint32_t)MOE_TILES);
     while (pool_claim(pool, n_tiles, 1, &begin, &end))
         for (uint32_t t = (uint32_t)begin; t < end; t += at_once)
@@ -218,13 +249,20 @@ static void down(struct run *r, struct pool *pool, int thread, const struct moe_
 
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
     struct model *m = r->m;
-    route_tokens(r, pool, thread, lw->moe);
+    const struct product router = {&lw->moe->router, &m->x_act, m->moe.logits, m->moe.ld_logits};
+    bool one = r->step->n_tokens == 1; /* is no work to share, nor anything to gather */
+    forward_products(r, pool, &router, 1);
+    if (!one)
+        route_tokens(r, pool, thread, lw->moe);
     if (thread == 0) {
+        if (one)
+            route_token(r, thread, lw->moe, 0);
         group_by_expert(r);
         plan_experts(r, lw->moe);
     }
     pool_barrier(pool);
-    pack_inputs(r, pool, thread);
+    if (!one)
+        gather_inputs(r, pool);
     if (m->moe.n_products != 0)
         forward_products(r, pool, m->moe.products, m->moe.n_products);
     activate(r, pool, lw->moe);
