@@ -1,8 +1,10 @@
 /* What a stranger or a broken peer may send: the handshake's acceptor, the stream of the tcp link, packed
- * sums, and the description of an emulated link. The first byte chooses. */
+ * sums; and what people write: an emulated link, a list of hosts, a matrix of RDMA devices. The first
+ * byte chooses. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "fabric/handshake.h"
+#include "fabric/launch.h"
 #include "fabric/links.h"
 #include "fabric/pack.h"
 
@@ -77,10 +79,26 @@ static void fuzz_emulation(const uint8_t *data, size_t n) {
     link_emulate_check(text, &err);
 }
 
+static void fuzz_launch(const uint8_t *data, size_t n) {
+    static char names[FABRIC_MAX_RANKS][LAUNCH_NAME_BYTES];
+    static struct launch_hosts hosts;
+    struct launch_place place;
+    struct err err;
+    char *text = malloc(n + 1);
+    memcpy(text, data, n);
+    text[n] = '\0';
+    if (launch_hosts(&hosts, text, &err) == ST_OK && (hosts.n < 1 || hosts.names[0][0] == '-'))
+        abort(); /* it would be an option of ssh */
+    launch_from_hosts(&place, text, (int)(n % 3), 7000, &err);
+    launch_rdma_matrix(names, text, (int)(n % 2), 2, &err);
+    free(text);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     static void (*const targets[])(const uint8_t *, size_t) = {fuzz_handshake, fuzz_tcp,
-                                                               fuzz_pack, fuzz_emulation};
+                                                               fuzz_pack, fuzz_emulation,
+                                                               fuzz_launch};
     if (n == 0 || sodium_init() < 0)
         return 0;
     targets[data[0] % ARRAY_LEN(targets)](data + 1, n - 1);
