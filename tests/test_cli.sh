@@ -43,6 +43,23 @@ accept --version
 accept help run
 grep -q -- --ranks "$work/out" || fail "help run does not name --ranks"
 
+# ---- a trace ------------------------------------------------------------------------------------
+accept bench "$model" -q -p 8 -n 8 -r 1 -t 1 --ranks 2 --trace "$work/trace.json"
+python3 - "$work/trace.json" <<'EOF' || fail "bench --trace: the trace does not add up"
+import json, sys
+events = [e for e in json.load(open(sys.argv[1])) if e["ph"] == "X"]
+seen = {}
+for rank in 0, 1:
+    mine = [e for e in events if e["pid"] == rank]
+    steps = [e for e in mine if e["name"] == "step"]
+    parts = [e for e in mine if e["cat"] in ("compute", "fabric")]
+    total = sum(e["dur"] for e in steps)
+    assert len(steps) >= 8 and abs(sum(e["dur"] for e in parts) - total) < 0.01 * total
+    assert all(any(s["ts"] - 0.01 <= e["ts"] and e["ts"] + e["dur"] <= s["ts"] + s["dur"] + 0.01 for s in steps) for e in parts)
+    seen[rank] = (len(steps), len([e for e in mine if e["name"] == "sum"]))
+assert seen[0] == seen[1] and seen[0][1] % seen[0][0] == 0, seen
+EOF
+
 # ---- bad usage ----------------------------------------------------------------------------------
 timeout 5 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"

@@ -237,6 +237,13 @@ struct lockstep_times {
 };
 void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
 
+/* Every rank notes from here on what it does when (2^18 events at most), until lockstep_trace_end() writes
+ * it to a file in Chrome's trace format, which chrome://tracing and ui.perfetto.dev show: a row per rank with
+ * its steps, in them computing and the calls between ranks. */
+enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err);
+enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
+                                        struct lockstep_error *err);
+
 /* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
  * read memory, and multiply, as fast as the best loop can. For `lockstep bench`. */
 struct lockstep_roofs {

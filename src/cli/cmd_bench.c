@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 static int n_prompt = 512, n_generate = 128, n_runs = 5;
-static const char *compare_links;
+static const char *compare_links, *trace;
 
 static const struct cli_option options[] = {
     CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20, "tokens of the prompt (default 512)"),
@@ -19,6 +19,9 @@ static const struct cli_option options[] = {
     CLI_TEXT(0, "compare-links", "L1,L2,..", &compare_links,
              "instead: a table of one rank, pipeline and tensor over\nlinks emulated with these "
              "latencies, as 300us,3us (docs/links.md)"),
+    CLI_TEXT(0, "trace", "FILE", &trace,
+             "also writes when each rank computes and waits in the\nlast generation, for "
+             "chrome://tracing or ui.perfetto.dev"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing on stderr"),
     CLI_INCLUDE(session_options),
@@ -119,15 +122,18 @@ static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_erro
 static enum lockstep_status measure_generation(struct bench *b, struct lockstep_error *err) {
     struct lockstep_result r;
     struct lockstep_times times;
+    bool traced = trace != NULL && b->generate.n + 1 == n_runs;
+    enum lockstep_status st = traced ? lockstep_trace_begin(b->ls, err) : LOCKSTEP_OK;
     lockstep_times(b->ls, &times, true);
     /* One token more, since the first one's time belongs to the prompt. */
-    enum lockstep_status st = run(b, 1, n_generate + 1, &r, err);
+    if (st == LOCKSTEP_OK)
+        st = run(b, 1, n_generate + 1, &r, err);
     if (st != LOCKSTEP_OK)
         return st;
     lockstep_times(b->ls, &times, true);
     series_add(&b->generate, session_rate(session_generated(&r), r.generate_s));
     series_add(&b->fabric, session_rate(times.fabric_s, times.fabric_s + times.compute_s));
-    return st;
+    return traced ? lockstep_trace_end(b->ls, trace, err) : st;
 }
 
 static int measure(struct bench *b) {

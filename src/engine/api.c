@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "engine/instance.h"
 #include "engine/sampler.h"
+#include "engine/trace.h"
 #include "kernels/roof.h"
 #include "lockstep/lockstep.h"
 #include "tokenizer/chat.h"
@@ -473,6 +474,23 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
         .steps = t.steps,
         .exchanges = t.exchanges,
     };
+}
+
+enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    return done(instance_explain(&ls->in, rank_lead_trace_begin(&ls->in.rank, err), err));
+}
+
+enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
+                                        struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    struct trace_event *events = NULL;
+    size_t n[PLAN_MAX_RANKS];
+    enum status st = rank_lead_trace_end(&ls->in.rank, &events, n, err);
+    if (st == ST_OK)
+        st = trace_write(path, events, n, ls->in.rank.job.n_ranks, err);
+    mem_free(events);
+    return done(instance_explain(&ls->in, st, err));
 }
 
 /* Large beside any cache, small beside any model worth measuring. */

@@ -2,6 +2,7 @@
  * body inside if it fits, else in a second broadcast. A decode step is one message of 256 bytes. */
 #include "engine/rank.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch.h"
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_CLOSE };
+enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_CLOSE };
 
 /* words[0..6]: magic, op, n_tokens, n_runs, n_pages, n_window_pages, n_outputs; then tokens, runs,
  * pages, window_pages, outputs. */
@@ -175,6 +176,7 @@ void rank_close(struct rank *r) {
     pool_close(r->pool);
     gguf_close(r->g);
     mem_free(r->words);
+    mem_free(r->trace);
     job_deinit(&r->job);
     *r = (struct rank){0};
 }
@@ -299,6 +301,85 @@ enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struc
     return gather_reports(r, reports, err);
 }
 
+/* ---- traces -------------------------------------------------------------------------------------- */
+
+/* Leaving a barrier is the moment that clocks of different machines have in common. */
+static enum status trace_begin(struct rank *r, struct err *err) {
+    if (r->trace == NULL)
+        r->trace = mem_calloc(RANK_TRACE_EVENTS, sizeof *r->trace);
+    if (r->trace == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a trace");
+    if (r->all != NULL)
+        TRY(fabric_barrier(r->all, err));
+    r->trace_zero_ns = clock_ns();
+    model_trace_begin(r->model, r->trace, RANK_TRACE_EVENTS);
+    return ST_OK;
+}
+
+/* counts, all: on rank 0. */
+static enum status gather_traces(struct rank *r, uint64_t *counts, struct trace_event **all,
+                                 struct err *err) {
+    uint64_t mine = model_trace(r->model)->n, total = 0;
+    size_t parts[PLAN_MAX_RANKS];
+    for (size_t i = 0; i < mine; i++) {
+        r->trace[i].begin_ns -= r->trace_zero_ns;
+        r->trace[i].end_ns -= r->trace_zero_ns;
+    }
+    model_trace_begin(r->model, NULL, 0);
+    for (int i = 0; i < r->job.n_ranks; i++)
+        parts[i] = sizeof mine;
+    if (r->all == NULL)
+        counts[0] = mine;
+    else
+        TRY(fabric_gather(r->all, 0, &mine, counts, parts, err));
+    if (r->all != NULL) /* all know all sizes */
+        TRY(fabric_broadcast(r->all, 0, counts, (size_t)r->job.n_ranks * sizeof *counts, err));
+    for (int i = 0; i < r->job.n_ranks; i++) {
+        if (counts[i] > RANK_TRACE_EVENTS)
+            return err_set(err, ST_PEER_LOST, "rank %d sent a trace that makes no sense", i);
+        parts[i] = counts[i] * sizeof *r->trace;
+        total += counts[i];
+    }
+    if (r->job.rank == 0) {
+        *all = mem_calloc(MAX(total, 1u), sizeof **all);
+        if (*all == NULL)
+            return err_set(err, ST_NO_MEMORY, "no memory for the ranks' traces");
+    }
+    if (r->all != NULL)
+        return fabric_gather(r->all, 0, r->trace, r->job.rank == 0 ? *all : NULL, parts, err);
+    memcpy(*all, r->trace, parts[0]);
+    return ST_OK;
+}
+
+enum status rank_lead_trace_begin(struct rank *r, struct err *err) {
+    if (r->all != NULL) {
+        put_op(r, OP_TRACE_BEGIN);
+        TRY(say(r, err));
+    }
+    return trace_begin(r, err);
+}
+
+enum status rank_lead_trace_end(struct rank *r, struct trace_event **events, size_t *n,
+                                struct err *err) {
+    uint64_t counts[PLAN_MAX_RANKS];
+    if (r->trace == NULL)
+        return err_set(err, ST_BAD_INPUT, "no trace was begun");
+    if (r->all != NULL) {
+        put_op(r, OP_TRACE_END);
+        TRY(say(r, err));
+    }
+    struct trace_event *all = NULL;
+    enum status st = gather_traces(r, counts, &all, err);
+    if (st != ST_OK) {
+        mem_free(all);
+        return st;
+    }
+    for (int i = 0; i < r->job.n_ranks; i++)
+        n[i] = counts[i];
+    *events = all;
+    return ST_OK;
+}
+
 void rank_lead_close(struct rank *r) {
     if (r->all == NULL)
         return;
@@ -315,6 +396,15 @@ enum status rank_follow(struct rank *r, struct err *err) {
             return ST_OK;
         if (r->words[1] == OP_REPORT) {
             TRY(gather_reports(r, NULL, err));
+            continue;
+        }
+        if (r->words[1] == OP_TRACE_BEGIN) {
+            TRY(trace_begin(r, err));
+            continue;
+        }
+        if (r->words[1] == OP_TRACE_END) {
+            uint64_t counts[PLAN_MAX_RANKS];
+            TRY(gather_traces(r, counts, NULL, err));
             continue;
         }
         struct step step = get_step(r->words);

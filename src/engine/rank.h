@@ -9,6 +9,7 @@
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "model/trace.h"
 
 /* What a rank says of itself; goes over the wire between ranks of the same build. */
 struct rank_report {
@@ -31,6 +32,8 @@ struct rank {
     /* Message buffers, sized for the largest step. */
     uint32_t *words;
     size_t n_words_max;
+    struct trace_event *trace; /* [RANK_TRACE_EVENTS], owned; NULL: nothing is noted */
+    uint64_t trace_zero_ns;    /* this machine's clock when all ranks began */
 };
 
 struct rank_hooks {
@@ -61,6 +64,13 @@ enum status rank_lead_step(struct rank *r, const struct step *step, const struct
                            struct err *err);
 /* Everybody's report: reports [n_ranks]. */
 enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struct err *err);
+/* All ranks note from here on what they do (model/trace.h), RANK_TRACE_EVENTS each at most. */
+#define RANK_TRACE_EVENTS ((size_t)1 << 18)
+enum status rank_lead_trace_begin(struct rank *r, struct err *err);
+/* What all have noted, each rank's times counted from the begin: n[i] events of rank i, one rank after
+ * the other in *events, which the caller frees with mem_free(). The noting ends. */
+enum status rank_lead_trace_end(struct rank *r, struct trace_event **events, size_t *n,
+                                struct err *err);
 /* Tells the others to end. */
 void rank_lead_close(struct rank *r);
 

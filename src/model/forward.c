@@ -22,9 +22,12 @@
 /* ---- the network, on thread 0 ------------------------------------------------------------- */
 
 /* Notes how long the network took. Always followed by a barrier, after which st counts. */
-static void net_done(struct run *r, uint64_t began, enum status st) {
+static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t began,
+                     enum status st) {
     struct model *m = r->m;
-    m->times.fabric_ns += clock_ns() - began;
+    uint64_t ended = clock_ns();
+    m->times.fabric_ns += ended - began;
+    trace_note(&m->trace, kind, began, ended, size);
     m->times.exchanges++;
     if (r->st == ST_OK)
         r->st = st;
@@ -36,7 +39,8 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
         return true;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        net_done(r, began, fabric_sum(m->team, m->acc, n_values, &r->err));
+        net_done(r, TRACE_SUM, n_values, began,
+                 fabric_sum(m->team, m->acc, n_values, &r->err));
     }
     pool_barrier(pool);
     return r->st == ST_OK;
@@ -46,9 +50,9 @@ static bool stage_receive(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        net_done(r, began,
-                 fabric_recv(m->f, m->rank - m->plan.tp, m->x,
-                             (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float), &r->err));
+        size_t size = (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float);
+        net_done(r, TRACE_RECEIVE, size, began,
+                 fabric_recv(m->f, m->rank - m->plan.tp, m->x, size, &r->err));
     }
     pool_barrier(pool);
     return r->st == ST_OK;
@@ -58,9 +62,9 @@ static bool stage_send(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        net_done(r, began,
-                 fabric_send(m->f, m->rank + m->plan.tp, m->x,
-                             (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float), &r->err));
+        size_t size = (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float);
+        net_done(r, TRACE_SEND, size, began,
+                 fabric_send(m->f, m->rank + m->plan.tp, m->x, size, &r->err));
     }
     pool_barrier(pool);
     return r->st == ST_OK;
@@ -334,7 +338,9 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     }
     if (thread == 0) {
         uint64_t began = clock_ns();
-        net_done(r, began, r->step->hidden ? give_hidden(r, n) : give_logits(r, n));
+        size_t size = (size_t)n * (r->step->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
+        net_done(r, TRACE_GATHER, size, began,
+                 r->step->hidden ? give_hidden(r, n) : give_logits(r, n));
     }
     pool_barrier(pool);
     if (r->st != ST_OK)
@@ -432,7 +438,9 @@ enum status model_step(struct model *m, const struct step *step, const struct st
         forward_acts_set_tokens(&m->mla.result_act[h], step->n_tokens);
     }
     pool_run(m->pool, step_thread, &r);
-    m->times.step_ns += clock_ns() - began;
+    uint64_t ended = clock_ns();
+    m->times.step_ns += ended - began;
+    trace_note(&m->trace, TRACE_STEP, began, ended, step->n_tokens);
     m->times.steps++;
     if (r.st != ST_OK && err != NULL)
         *err = r.err;

@@ -367,6 +367,14 @@ size_t model_buffer_bytes(const struct model *m) {
     return m->block_bytes;
 }
 
+void model_trace_begin(struct model *m, struct trace_event *events, size_t cap) {
+    m->trace = (struct trace){.events = events, .cap = events != NULL ? cap : 0};
+}
+
+const struct trace *model_trace(const struct model *m) {
+    return &m->trace;
+}
+
 struct model_times model_times(struct model *m, bool reset) {
     struct model_times t = m->times;
     if (reset)

@@ -17,6 +17,7 @@
 #include "model/kv.h"
 #include "model/plan.h"
 #include "model/weights.h"
+#include "model/trace.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -100,5 +101,8 @@ const struct weights *model_weights(const struct model *m);
 const struct kv_cache *model_kv(const struct model *m);
 size_t model_buffer_bytes(const struct model *m);
 struct model_times model_times(struct model *m, bool reset);
+/* From the next step on; events NULL: no more. The trace is the model's, events are borrowed. */
+void model_trace_begin(struct model *m, struct trace_event *events, size_t cap);
+const struct trace *model_trace(const struct model *m);
 
 #endif

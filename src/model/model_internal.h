@@ -119,6 +119,7 @@ struct model {
     size_t *part_bytes;      /* [n_ranks] for the gather */
 
     struct model_times times;
+    struct trace trace; /* thread 0 */
 };
 
 #endif

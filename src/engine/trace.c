@@ -1,0 +1,82 @@
+#include "engine/trace.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const kind_names[TRACE_N_KINDS] = {
+    [TRACE_STEP] = "step",       [TRACE_SUM] = "sum",       [TRACE_RECEIVE] = "receive",
+    [TRACE_SEND] = "send",       [TRACE_GATHER] = "gather",
+};
+
+/* One slice; Chrome counts in microseconds. */
+static void slice(FILE *f, int rank, const char *name, const char *category, uint64_t begin_ns,
+                  uint64_t end_ns, const char *unit, uint64_t size) {
+    if (end_ns <= begin_ns)
+        return;
+    fprintf(f,
+            ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":0,"
+            "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"%s\":%" PRIu64 "}}",
+            name, category, rank, (double)begin_ns * 1e-3, (double)(end_ns - begin_ns) * 1e-3, unit,
+            size);
+}
+
+static const char *unit_of(uint32_t kind) {
+    return kind == TRACE_STEP ? "tokens" : kind == TRACE_SUM ? "elements" : "bytes";
+}
+
+/* A step is noted when it ends, so its calls come before it: what lies between them is compute. */
+static void write_rank(FILE *f, int rank, const struct trace_event *e, size_t n) {
+    uint64_t free_since = 0; /* the end of the last step */
+    size_t first = 0;        /* of the current step's calls */
+    for (size_t i = 0; i < n; i++) {
+        if (e[i].kind != TRACE_STEP)
+            continue;
+        uint64_t at = e[i].begin_ns;
+        slice(f, rank, rank == 0 ? "between steps" : "waits for a step", "wait", free_since, at,
+              "tokens", e[i].size);
+        slice(f, rank, "step", "step", at, e[i].end_ns, "tokens", e[i].size);
+        for (size_t k = first; k < i; k++) {
+            const struct trace_event *call = &e[k];
+            slice(f, rank, "compute", "compute", at, call->begin_ns, "tokens", e[i].size);
+            slice(f, rank, call->kind < TRACE_N_KINDS ? kind_names[call->kind] : "?", "fabric",
+                  call->begin_ns, call->end_ns, unit_of(call->kind), call->size);
+            at = call->end_ns;
+        }
+        slice(f, rank, "compute", "compute", at, e[i].end_ns, "tokens", e[i].size);
+        free_since = e[i].end_ns;
+        first = i + 1;
+    }
+}
+
+static bool write_all(FILE *f, const struct trace_event *events, const size_t *n, int n_ranks) {
+    fprintf(f, "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":0,\"args\":{\"name\":\"rank 0\"}}");
+    for (int r = 1; r < n_ranks; r++)
+        fprintf(f,
+                ",\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank "
+                "%d\"}}",
+                r, r);
+    for (int r = 0; r < n_ranks; events += n[r++])
+        write_rank(f, r, events, n[r]);
+    fprintf(f, "]\n");
+    return !ferror(f);
+}
+
+enum status trace_write(const char *path, const struct trace_event *events, const size_t *n,
+                        int n_ranks, struct err *err) {
+    char part[4096];
+    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
+        return err_set(err, ST_BAD_INPUT, "a path of %zu characters", strlen(path));
+    FILE *f = fopen(part, "w");
+    if (f == NULL)
+        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+    bool ok = write_all(f, events, n, n_ranks);
+    ok = fclose(f) == 0 && ok;
+    if (ok && rename(part, path) == 0)
+        return ST_OK;
+    enum status st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+    remove(part);
+    return st;
+}
