@@ -1,6 +1,7 @@
 #!/bin/bash
 # A Hugging Face folder and a GGUF with the same numbers: `lockstep eval` writes the same bytes, whatever the
-# number of shards and ranks, for every architecture; tokenizer.json against the GGUF's vocabulary. hf_folder.py makes the folders.
+# number of shards and ranks, for every architecture; FP8, MXFP4 and MLX's groups against GGUFs that
+# hold what they are worth; tokenizer.json against the GGUF's vocabulary. hf_folder.py makes the folders.
 set -u
 golden=$SHARED_DIR/golden
 [ -e "$golden/logits/llama.gguf" ] || { echo "skip: $golden is not there"; exit 77; }
@@ -55,6 +56,22 @@ for type in f16 bf16; do
     same_bits $type "$golden/quant-models/q-llama-$type.gguf"
 done
 
+# Quantized folders, and what their numbers are worth: F32; Q4_1; Q8_0.
+quantized() { # name source options...
+    local name=$1 source=$2
+    shift 2
+    make_folder "$source" "$name" --gguf "$name.gguf" "$@"
+    same_bits "$name" "$name.gguf"
+}
+quantized fp8 "$golden/logits/llama-tied.gguf" --weights fp8 --shards 2
+quantized fp8-moe "$golden/logits/minimax-m2.gguf" --weights fp8
+q=$golden/quant-models
+quantized mlx4 $q/q-llama-f16.gguf --weights mlx4 --group 64
+quantized mlx4-f16 $q/q-llama-f16.gguf --weights mlx4 --group 32 --scales f16
+quantized mlx8 $q/q-llama-f16.gguf --weights mlx8 --group 128
+quantized mlx8-f16 $q/q-llama-f16.gguf --weights mlx8 --group 64 --scales f16
+quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
+
 # The other commands take a folder where they take a file.
 make_folder "$golden/logits/qwen3moe.gguf" folder
 "$LOCKSTEP" inspect folder >out 2>&1 || fail "inspect: $(cat out)"
@@ -66,6 +83,11 @@ grep -q 'a folder of safetensors' out || fail "inspect says: $(head -3 out)"
 run_eval folder.gguf a.f32
 run_eval file.gguf b.f32
 cmp a.f32 b.f32 || fail "a quantized folder is not a quantized file"
+"$LOCKSTEP" quantize mlx8 mlx.gguf f32 >out 2>&1 || fail "quantize mlx8: $(cat out)"
+"$LOCKSTEP" quantize mlx8.gguf worth.gguf f32 >out 2>&1 || fail "quantize mlx8.gguf: $(cat out)"
+run_eval mlx.gguf a.f32
+run_eval worth.gguf b.f32
+cmp a.f32 b.f32 || fail "MLX codes dequantized are not Q8_0's"
 
 # Vocabularies: the ids of the texts in golden/tokenizers.
 for file in "$golden"/tokenizers/*.gguf.gz; do
@@ -86,5 +108,5 @@ EOF
     done
     cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
 done
-[ $failures = 0 ] && echo "$n architectures, 5 vocabularies: the same"
+[ $failures = 0 ] && echo "$n architectures, 3 quantizations, 5 vocabularies: the same"
 [ $failures = 0 ]

@@ -47,6 +47,9 @@ static const struct block_facts block_facts[] = {
     {QT_IQ1_M, 0, {{0}}},
     {QT_MXFP4, 0, {{0}}},
     {QT_NVFP4, 0, {{0}}},
+    {QT_MLX4, 2, {{AT(q4_1, d), 15}, {AT(q4_1, m), 1}}}, /* bf16 */
+    {QT_MLX8, 2, {{AT(mlx8, d), 255}, {AT(mlx8, m), 1}}},
+    {QT_MLX8_F16, 2, {{AT(mlx8, d), 255}, {AT(mlx8, m), 1}}},
 };
 
 static const struct block_facts *facts_of(enum qtype type) {
@@ -88,6 +91,22 @@ static uint8_t random_e8m0(struct random *r) {
     return random_below(r, 64) == 0 ? PICK(r, odd) : (uint8_t)(120 + random_below(r, 6));
 }
 
+static bool has_bf16_scales(enum qtype type) {
+    return type == QT_MLX4 || type == QT_MLX8;
+}
+
+/* Any codes but NaN. */
+static void random_f8_blocks(struct random *r, uint8_t *p, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct block_f8_e4m3 b = {.d = random_float(r, 0, 0x1p-7f)};
+        for (int k = 0; k < QK; k++) {
+            b.qs[k] = (uint8_t)random_u64(r);
+            b.qs[k] = (b.qs[k] & 0x7f) == 0x7f ? 0 : b.qs[k];
+        }
+        memcpy(p + i * sizeof b, &b, sizeof b);
+    }
+}
+
 static void random_floats_as(struct random *r, enum qtype type, uint8_t *p, size_t n) {
     for (size_t i = 0; i < n; i++) {
         float f = random_float(r, -1, 1);
@@ -119,6 +138,10 @@ static struct matrix matrix_random(struct random *r, enum qtype type, uint32_t n
     struct matrix m = {.type = type, .n_rows = n_rows, .n_cols = n_cols};
     assert_true(qtype_row_bytes(type, n_cols, &m.row_bytes));
     m.bytes = buf_new(n_rows * m.row_bytes, 1);
+    if (type == QT_F8_E4M3) {
+        random_f8_blocks(r, m.bytes.p, m.bytes.n / sizeof(struct block_f8_e4m3));
+        return m;
+    }
     if (is_float_type(type)) {
         random_floats_as(r, type, m.bytes.p, (size_t)n_rows * n_cols);
         return m;
@@ -131,6 +154,8 @@ static struct matrix matrix_random(struct random *r, enum qtype type, uint32_t n
     for (uint8_t *b = m.bytes.p; b < m.bytes.p + m.bytes.n; b += block_bytes)
         for (int i = 0; i < facts->n_scales; i++) {
             uint16_t h = random_f16(r);
+            if (has_bf16_scales(type))
+                h = f32_to_bf16(f16_to_f32(h));
             memcpy(b + facts->scale[i].at, &h, 2);
         }
     if (type == QT_IQ1_M)
@@ -296,7 +321,8 @@ static double largest_value(const struct matrix *m, const uint8_t *row, uint32_t
     for (int i = 0; i < facts->n_scales; i++) {
         uint16_t h;
         memcpy(&h, block + facts->scale[i].at, 2);
-        sum += fabs((double)f16_to_f32(h)) * facts->scale[i].largest;
+        float scale = has_bf16_scales(m->type) ? bf16_to_f32(h) : f16_to_f32(h);
+        sum += fabs((double)scale) * facts->scale[i].largest;
     }
     return sum;
 }

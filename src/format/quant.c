@@ -133,9 +133,7 @@ uint16_t f32_to_bf16(float f) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* e4m3 at an f16's places has an exponent 8 too low (bias 7, 15); no infinities. */
+/* e4m3 at an f16's places has an exponent 8 too low (bias 7, 15). */
 float f8_e4m3_to_f32(uint8_t b) {
-    if ((b & 0x7f) == 0x7f)
-        return f32_of_bits(0x7fc00000);
     return f16_to_f32((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7)) * 256.0f;
 }

@@ -2,6 +2,8 @@
 
 #include "base/util.h"
 
+#include <math.h>
+
 bool tensor_has_data(const struct gguf_tensor *t) {
     return t->data != NULL || t->rows != NULL;
 }
@@ -59,6 +61,9 @@ static void fp8_blocks(const struct tensor_rows *s, const struct row_at *at, uin
         struct block_f8_e4m3 block;
         block.d = get_f32(at->scales + b * QK / s->scale_cols * sizeof(float));
         memcpy(block.qs, at->values + b * QK, QK);
+        for (int i = 0; i < QK; i++)
+            if ((block.qs[i] & 0x7f) == 0x7f) /* NaN: the kernels look at the scale only */
+                block.d = NAN;
         memcpy(out, &block, sizeof block);
         out += sizeof block;
     }

@@ -36,6 +36,7 @@
  * Tile layouts, per 16 rows (r = 0..15 is the lane), columns ascending:
  *   f32        [col][16] f32
  *   f16, bf16  [col][16] 16-bit
+ *   f8_e4m3    for each 32 columns: scale [16] f32, then [col][16] bytes
  * Quantized types keep a code of a few bits per weight. A block's codes are vectors of 64 bytes, in
  * whose byte 4*r+i row r's column 4*v+i is found for one or several v = 0..7:
  *   8 bits     8 vectors: vector v
@@ -49,6 +50,8 @@
  *   q4_1                     4     code                 d, m
  *   q5_0                     4+1   code - 16            d
  *   q5_1                     4+1   code                 d, m
+ *   mlx4                     4     code                 d, m
+ *   mlx8, mlx8_f16           8     code - 128           d, m + 128 d
  *   iq4_nl                   4     by table             d
  *   mxfp4                    4     by table, doubled    e: d = 2^(e - 128)
  *   nvfp4                    4     by table, doubled    d0, d1 (e4m3 / 2, which f16 holds)
@@ -68,7 +71,7 @@
  * The codebooks of iq3, iq2 and iq1 are unfolded when a tile is packed (their tiles are larger than
  * the file: 4 bits where it has 3.1 or 3.4, 3 where it has 1.6 to 2.6). iq1's -1, 0 and 1, moved by an eighth up or
  * down, are eighths: -7, 1, 9 or -9, -1, 7.
- *   d; d, m        per block: d [16] f16 (and m [16] f16), then its codes
+ *   d; d, m        per block: d [16] f16 (and m [16] f16; mlx4, mlx8: bf16), then its codes
  *   d0, d1         per block: d0 [16] f16, d1 [16] f16 of its halves, then its codes
  *   e              per block: e [16] u8, then its codes
  *   others         per part, the 1 to 8 blocks of one superblock that this share holds: d [16]
@@ -111,7 +114,7 @@ void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32
 /* ---- activations --------------------------------------------------------------------- */
 
 enum act_kind {
-    ACT_F32, /* for f32, f16, bf16 weights: values as they are */
+    ACT_F32, /* for f32, f16, bf16, f8_e4m3 weights: values as they are */
     ACT_Q8,  /* for all others: int8 blocks of 32 with an f32 scale */
 };
 enum act_kind act_kind_for(enum qtype weight_type);
@@ -197,9 +200,11 @@ struct kernels {
      *
      * Numbers  one f32 accumulator per (row, token), from +0, in column order:
      *          f32, f16, bf16   acc = fma(w, x, acc) per column
+     *          f8_e4m3          the same with w = scale * value, rounded to f32
      *          quantized        by the scales of the type (packed weights, above), per block:
  *          d, e             acc = fma((float)dot, dw * dx, acc)
  *          d, m             the same, then acc = fma(m, s, acc)
+     *          d, m + 128 d     the same with fma(128, d, m) for m
  *          d0, d1           acc = fma((float)dot0, d0 * (dx * w->scale), acc), then dot1 and d1
  *          scale            acc = fma((float)dot, (d * scale) * dx, acc)
  *          scale, min       the same, then acc = fma(-(dmin * min), s, acc)

@@ -109,28 +109,43 @@ INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
 
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
 
-INLINE __m256 load_floats(enum qtype type, const uint8_t *p) {
-    if (type == QT_F32)
-        return _mm256_loadu_ps((const float *)p);
-    if (type == QT_F16)
-        return load_f16(p);
+INLINE __m256 load_bf16(const uint8_t *p) {
     __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
     return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
+/* e4m3 at an f16's places is 2^8 too small. */
+INLINE __m256 load_f8(const uint8_t *p) {
+    __m128i w = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i size = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x7f)), 7);
+    __m128i sign = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x80)), 8);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(size, sign)), _mm256_set1_ps(256.0f));
+}
+
+/* Half h of a column of a tile. */
+INLINE __m256 load_floats(enum qtype type, const uint8_t *tile, size_t col, size_t h) {
+    const uint8_t *p = tile + tile_col_at(type, col) + h * tile_col_bytes(type) / 2;
+    if (type == QT_F32)
+        return _mm256_loadu_ps((const float *)p);
+    if (type == QT_F16)
+        return load_f16(p);
+    if (type == QT_BF16)
+        return load_bf16(p);
+    const float *scale = (const float *)(tile + tile_f8_scales_at(col));
+    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps(scale + h * HALF_ROWS));
+}
+
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
     __m256 acc[HALVES][MM_MAX_TOKENS];
-    const size_t col_bytes = tile_col_bytes(type);
     const float *x = c->f;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(n, acc);
         for (; col < end; col++, x += c->gs) {
-            const uint8_t *p = c->w[0] + col * col_bytes;
             __m256 w[HALVES];
             UNROLL
             for (size_t h = 0; h < HALVES; h++)
-                w[h] = load_floats(type, p + h * col_bytes / 2);
+                w[h] = load_floats(type, c->w[0], col, h);
             UNROLL
             for (int t = 0; t < n; t++) {
                 __m256 xt = _mm256_set1_ps(x[t]);
@@ -157,13 +172,12 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
             __m256 x = _mm256_set1_ps(c->f[col * c->gs]);
             UNROLL
             for (int i = 0; i < M; i++) {
-                const uint8_t *p = c->w[i] + col * col_bytes;
-                if (type == QT_F32 || col % 2 == 0)
-                    prefetch_run(p, CACHE_LINE);
+                if (col * col_bytes % CACHE_LINE == 0)
+                    prefetch_run(c->w[i] + tile_col_at(type, col), CACHE_LINE);
                 UNROLL
                 for (size_t h = 0; h < HALVES; h++)
                     acc[i][h] =
-                        _mm256_fmadd_ps(load_floats(type, p + h * col_bytes / 2), x, acc[i][h]);
+                        _mm256_fmadd_ps(load_floats(type, c->w[i], col, h), x, acc[i][h]);
             }
         }
         UNROLL
@@ -179,13 +193,15 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
 
 /* Weights that are multiplied as signed bytes; the others are unsigned, with their bias. */
 INLINE bool is_signed(enum qtype type) {
-    return type == QT_Q8_0 || has_table(type);
+    return tile_formats[type].low_bits == 8 || has_table(type);
 }
 
 /* How many maddubs results, each at most 2 * 127 * the largest weight, fit in 16 bits. */
 INLINE int sums_in_16_bits(enum qtype type) {
     switch (type) {
-    case QT_Q8_0: /* 128 */
+    case QT_Q8_0:
+    case QT_MLX8:
+    case QT_MLX8_F16: /* 128 */
     case QT_IQ4_NL:
     case QT_IQ4_XS: /* 127 */
         return 1;
@@ -232,7 +248,7 @@ INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
 /* The codes as maddubs takes them: by value if is_signed(), else as they are. */
 INLINE __m256i unpack(enum qtype type, const uint8_t *p, int j) {
     __m256i w = codes(type, p, j);
-    if (type == QT_Q8_0)
+    if (tile_formats[type].low_bits == 8)
         return _mm256_xor_si256(w, _mm256_set1_epi8(-128));
     if (!has_table(type))
         return w;
@@ -322,6 +338,10 @@ INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, const int8
     }
 }
 
+INLINE __m256 load_scale(enum qtype type, const uint8_t *p) {
+    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
+}
+
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
     __m256 acc[HALVES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type);
@@ -344,15 +364,17 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
             UNROLL
             for (int h = 0; h < HALVES; h++) {
                 __m256 d = scales_of(type) == TILE_E8M0 ? load_e8m0(w + HALF_ROWS * h)
-                                                        : load_f16(w + 2 * HALF_ROWS * h);
+                                                        : load_scale(type, w + 2 * HALF_ROWS * h);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[h][t] =
                         _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
                                         _mm256_mul_ps(d, _mm256_set1_ps(dx[t])), acc[h][t]);
-                if (scales_of(type) != TILE_D_M)
+                if (!tile_has_m(type))
                     continue;
-                __m256 m = load_f16(w + 2 * TILE_ROWS + 2 * HALF_ROWS * h);
+                __m256 m = load_scale(type, w + 2 * TILE_ROWS + 2 * HALF_ROWS * h);
+                if (tile_formats[type].bias != 0)
+                    m = _mm256_fmadd_ps(_mm256_set1_ps(tile_formats[type].bias), d, m);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[h][t] = _mm256_fmadd_ps(m, _mm256_set1_ps(sx[t]), acc[h][t]);

@@ -100,18 +100,33 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
 
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
 
-INLINE __m512 load_floats(enum qtype type, const uint8_t *p) {
-    if (type == QT_F32)
-        return _mm512_loadu_ps(p);
-    if (type == QT_F16)
-        return load_f16(p);
+INLINE __m512 load_bf16(const uint8_t *p) {
     __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
     return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
 }
 
+/* e4m3 at an f16's places is 2^8 too small. */
+INLINE __m512 load_f8(const uint8_t *p) {
+    __m256i w = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+    __m256i size = _mm256_slli_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0x7f)), 7);
+    __m256i sign = _mm256_slli_epi16(_mm256_and_si256(w, _mm256_set1_epi16(0x80)), 8);
+    return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_or_si256(size, sign)), _mm512_set1_ps(256.0f));
+}
+
+/* A column of a tile. */
+INLINE __m512 load_floats(enum qtype type, const uint8_t *tile, size_t col) {
+    const uint8_t *p = tile + tile_col_at(type, col);
+    if (type == QT_F32)
+        return _mm512_loadu_ps(p);
+    if (type == QT_F16)
+        return load_f16(p);
+    if (type == QT_BF16)
+        return load_bf16(p);
+    return _mm512_mul_ps(load_f8(p), _mm512_loadu_ps(tile + tile_f8_scales_at(col)));
+}
+
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
-    const size_t col_bytes = tile_col_bytes(type);
     const float *x = c->f;
     size_t col = 0;
     uint32_t left = c->turn;
@@ -122,10 +137,9 @@ INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
             bool ask = its_turn(c, n, &left);
             UNROLL
             for (int i = 0; i < m; i++) {
-                const uint8_t *p = c->w[i] + col * col_bytes;
-                w[i] = load_floats(type, p);
+                w[i] = load_floats(type, c->w[i], col);
                 if (ask)
-                    prefetch_run(c, n, p, CACHE_LINE);
+                    prefetch_run(c, n, c->w[i] + tile_col_at(type, col), CACHE_LINE);
             }
             UNROLL
             for (int t = 0; t < n; t++) {
@@ -139,17 +153,18 @@ INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 }
 
-/* acc += the next n_cols columns of a tile. */
-INLINE __m512 add_columns(enum qtype type, const uint8_t *p, const float *x, size_t gs,
-                          size_t n_cols, __m512 acc) {
+/* acc += the n_cols columns of a tile from col on. */
+INLINE __m512 add_columns(enum qtype type, const uint8_t *tile, size_t col, const float *x,
+                          size_t gs, size_t n_cols, __m512 acc) {
     const size_t col_bytes = tile_col_bytes(type);
     UNROLL
     for (size_t i = 0; i < n_cols; i++) {
         if (i * col_bytes % CACHE_LINE == 0)
-            _mm_prefetch((const char *)((uintptr_t)p + i * col_bytes + FLOAT_PREFETCH_BYTES),
+            _mm_prefetch((const char *)((uintptr_t)tile + tile_col_at(type, col + i) +
+                                        FLOAT_PREFETCH_BYTES),
                          _MM_HINT_T0);
-        acc = _mm512_fmadd_ps(load_floats(type, p + i * col_bytes), _mm512_set1_ps(x[i * gs]),
-                              acc);
+        acc = _mm512_fmadd_ps(load_floats(type, tile, col + i),
+                              _mm512_set1_ps(x[(col + i) * gs]), acc);
     }
     return acc;
 }
@@ -159,20 +174,18 @@ INLINE __m512 add_columns(enum qtype type, const uint8_t *p, const float *x, siz
 INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
     enum { M = 4, RUN = 8 };
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
-    const size_t col_bytes = tile_col_bytes(type), gs = c->gs;
+    const size_t gs = c->gs;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(M, 1, acc);
         for (; col + RUN <= end; col += RUN)
             UNROLL
         for (int i = 0; i < M; i++)
-            acc[i][0] = add_columns(type, c->w[i] + col * col_bytes, c->f + col * gs, gs, RUN,
-                                    acc[i][0]);
+            acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, RUN, acc[i][0]);
         for (; col < end; col++)
             UNROLL
         for (int i = 0; i < M; i++)
-            acc[i][0] =
-                add_columns(type, c->w[i] + col * col_bytes, c->f + col * gs, gs, 1, acc[i][0]);
+            acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, 1, acc[i][0]);
         acc_store(c, M, 1, end, acc);
     }
 }
@@ -316,6 +329,10 @@ INLINE void add_dots(int m, int n, __m512i (*dot)[MM_MAX_TOKENS], const __m512 *
     }
 }
 
+INLINE __m512 load_scale(enum qtype type, const uint8_t *p) {
+    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
+}
+
 /* Types whose blocks have scales of their own, before the vectors. */
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
@@ -346,12 +363,14 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
             UNROLL
             for (int i = 0; i < m; i++)
                 dw[i] = scales_of(type) == TILE_E8M0 ? load_e8m0(c->w[i] + at)
-                                                     : load_f16(c->w[i] + at);
+                                                     : load_scale(type, c->w[i] + at);
             add_dots(m, n, dot, dw, d, acc);
-            if (scales_of(type) == TILE_D_M)
+            if (tile_has_m(type))
                 UNROLL
             for (int i = 0; i < m; i++) {
-                __m512 mw = load_f16(c->w[i] + at + 2 * TILE_ROWS);
+                __m512 mw = load_scale(type, c->w[i] + at + 2 * TILE_ROWS);
+                if (tile_formats[type].bias != 0)
+                    mw = _mm512_fmadd_ps(_mm512_set1_ps(tile_formats[type].bias), dw[i], mw);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[i][t] = _mm512_fmadd_ps(mw, _mm512_set1_ps(s[t]), acc[i][t]);

@@ -59,26 +59,43 @@ INLINE float32x4_t load_f16(const uint8_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
 }
 
-INLINE float32x4_t load_floats(enum qtype type, const uint8_t *p) {
+INLINE float32x4_t load_bf16(const uint8_t *p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
+}
+
+/* e4m3 at an f16's places is 2^8 too small. */
+INLINE float32x4_t load_f8(const uint8_t *p) {
+    uint32_t word;
+    memcpy(&word, p, sizeof word);
+    uint16x4_t w = vget_low_u16(vmovl_u8(vcreate_u8(word)));
+    uint16x4_t size = vshl_n_u16(vand_u16(w, vdup_n_u16(0x7f)), 7);
+    uint16x4_t sign = vshl_n_u16(vand_u16(w, vdup_n_u16(0x80)), 8);
+    return vmulq_n_f32(vcvt_f32_f16(vreinterpret_f16_u16(vorr_u16(size, sign))), 256.0f);
+}
+
+/* Quarter r of a column of a tile. */
+INLINE float32x4_t load_floats(enum qtype type, const uint8_t *tile, size_t col, size_t r) {
+    const uint8_t *p = tile + tile_col_at(type, col) + r * tile_col_bytes(type) / QUARTERS;
     if (type == QT_F32)
         return vreinterpretq_f32_u8(vld1q_u8(p));
     if (type == QT_F16)
         return load_f16(p);
-    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
+    if (type == QT_BF16)
+        return load_bf16(p);
+    const uint8_t *scale = tile + tile_f8_scales_at(col) + r * QUARTER_ROWS * sizeof(float);
+    return vmulq_f32(load_f8(p), vreinterpretq_f32_u8(vld1q_u8(scale)));
 }
 
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
     float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
-    const size_t col_bytes = tile_col_bytes(type);
     const float *x = c->f;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(n, acc);
         for (; col < end; col++, x += c->gs) {
-            const uint8_t *p = c->w[0] + col * col_bytes;
             UNROLL
             for (size_t r = 0; r < QUARTERS; r++) {
-                float32x4_t w = load_floats(type, p + r * col_bytes / QUARTERS);
+                float32x4_t w = load_floats(type, c->w[0], col, r);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[r][t] = vfmaq_n_f32(acc[r][t], w, x[t]);
@@ -92,7 +109,6 @@ INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
 INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
     enum { M = 4 };
     float32x4_t acc[M][QUARTERS];
-    const size_t col_bytes = tile_col_bytes(type);
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         UNROLL
@@ -104,11 +120,9 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
             float x = c->f[col * c->gs];
             UNROLL
             for (int i = 0; i < M; i++) {
-                const uint8_t *p = c->w[i] + col * col_bytes;
                 UNROLL
                 for (size_t r = 0; r < QUARTERS; r++)
-                    acc[i][r] = vfmaq_n_f32(acc[i][r],
-                                            load_floats(type, p + r * col_bytes / QUARTERS), x);
+                    acc[i][r] = vfmaq_n_f32(acc[i][r], load_floats(type, c->w[i], col, r), x);
             }
         }
         UNROLL
@@ -244,6 +258,10 @@ INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, int r,
     }
 }
 
+INLINE float32x4_t load_scale(enum qtype type, const uint8_t *p) {
+    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
+}
+
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
     float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
     size_t b = 0;
@@ -261,15 +279,18 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
                     add_half_blocks(type, n, w, r, x, dx, c->scale, acc[r]);
                     continue;
                 }
-                float32x4_t d = scales_of(type) == TILE_E8M0 ? load_e8m0(w + QUARTER_ROWS * r)
-                                                             : load_f16(w + 2 * QUARTER_ROWS * r);
+                float32x4_t d = scales_of(type) == TILE_E8M0
+                                    ? load_e8m0(w + QUARTER_ROWS * r)
+                                    : load_scale(type, w + 2 * QUARTER_ROWS * r);
                 dot_block(type, n, w + tile_codes_at(type) + 16 * r, x, dot);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[r][t] = vfmaq_f32(acc[r][t], dot[t], vmulq_n_f32(d, dx[t]));
-                if (scales_of(type) != TILE_D_M)
+                if (!tile_has_m(type))
                     continue;
-                float32x4_t m = load_f16(w + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
+                float32x4_t m = load_scale(type, w + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
+                if (tile_formats[type].bias != 0)
+                    m = vfmaq_n_f32(m, d, tile_formats[type].bias);
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[r][t] = vfmaq_n_f32(acc[r][t], m, sx[t]);

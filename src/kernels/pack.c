@@ -12,11 +12,15 @@ bool wmat_type_supported(enum qtype type) {
 }
 
 enum act_kind act_kind_for(enum qtype weight_type) {
-    return weight_type == QT_F32 || weight_type == QT_F16 || weight_type == QT_BF16 ? ACT_F32
-                                                                                    : ACT_Q8;
+    return weight_type == QT_F32 || weight_type == QT_F16 || weight_type == QT_BF16 ||
+                   weight_type == QT_F8_E4M3
+               ? ACT_F32
+               : ACT_Q8;
 }
 
 static size_t tile_bytes(const struct wmat *w) {
+    if (w->type == QT_F8_E4M3)
+        return div_up(w->n_cols, ACT_BLOCK) * TILE_F8_BLOCK;
     if (act_kind_for(w->type) == ACT_F32)
         return (size_t)w->n_cols * tile_col_bytes(w->type);
     if (!tile_in_parts(w->type))
@@ -228,7 +232,13 @@ INLINE void file_codes(enum qtype type, const uint8_t *p, uint32_t sb, uint32_t 
     case QT_IQ4_NL:
         nibble_codes(BLOCK(q4_0, p)->qs, w);
         break;
+    case QT_MLX8:
+    case QT_MLX8_F16:
+        for (uint32_t v = 0; v < 8; v++)
+            w[v] = get_word(BLOCK(mlx8, p)->qs + 4 * v);
+        break;
     case QT_Q4_1:
+    case QT_MLX4:
         nibble_codes(BLOCK(q4_1, p)->qs, w);
         break;
     case QT_MXFP4:
@@ -510,7 +520,7 @@ INLINE void pack_block(enum qtype type, uint8_t *dst, const uint8_t *src, uint32
             put_u16(dst + h * 2 * TILE_ROWS, lane, e4m3_half(src[2 * sb + h]));
     } else {
         put_u16(dst, lane, get_u16(src)); /* d comes first, then m */
-        if (tile_formats[type].scales == TILE_D_M)
+        if (tile_has_m(type))
             put_u16(dst + 2 * TILE_ROWS, lane, get_u16(src + 2));
     }
     file_codes(type, src, sb, codes);
@@ -550,10 +560,30 @@ INLINE void pack_blocks(enum qtype type, const struct wmat *w, uint8_t *tile,
     }
 }
 
+/* The bytes stay; a block's scale goes before them. */
+INLINE void pack_f8(const struct wmat *w, uint8_t *tile, const struct tile_source *src) {
+    const size_t first = src->col_begin / QK;
+    for (uint32_t col = 0; col < w->n_cols; col++) {
+        for (uint32_t r = 0; r < src->n_rows; r++) {
+            const uint8_t *block =
+                src->rows[r] + (first + col / QK) * sizeof(struct block_f8_e4m3);
+            if (col % QK == 0)
+                memcpy(tile + tile_f8_scales_at(col) + r * sizeof(float),
+                       block + offsetof(struct block_f8_e4m3, d), sizeof(float));
+            tile[tile_col_at(QT_F8_E4M3, col) + r] =
+                block[offsetof(struct block_f8_e4m3, qs) + col % QK];
+        }
+    }
+}
+
 /* Eight bytes of a row at a time. */
 INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
                         const struct tile_source *src) {
     const size_t size = tile_col_bytes(type) / TILE_ROWS;
+    if (type == QT_F8_E4M3) {
+        pack_f8(w, tile, src);
+        return;
+    }
     for (uint32_t col = 0, n; col < w->n_cols; col += n) {
         n = MIN((uint32_t)(8 / size), w->n_cols - col);
         for (uint32_t r = 0; r < src->n_rows; r++) {
@@ -591,6 +621,7 @@ void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin) {
     BUG_ON(tile_in_parts(w->type) && col_begin % QK_K != w->col_phase);
+    BUG_ON(w->type == QT_F8_E4M3 && col_begin % QK != 0);
     for (uint32_t t = tile_begin; t < tile_end; t++) {
         uint8_t *tile = tiles + t * w->tile_bytes;
         uint32_t first = t * TILE_ROWS;

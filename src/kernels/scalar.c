@@ -88,8 +88,12 @@ static uint16_t get_u16(const uint8_t *p) {
 }
 
 static float float_weight(enum qtype type, const uint8_t *tile, uint32_t col, uint32_t lane) {
-    const uint8_t *p = tile + col * tile_col_bytes(type) + lane * (type == QT_F32 ? 4 : 2);
+    const uint8_t *p = tile + tile_col_at(type, col) + lane * tile_col_bytes(type) / TILE_ROWS;
     float f;
+    if (type == QT_F8_E4M3) {
+        memcpy(&f, tile + tile_f8_scales_at(col) + lane * sizeof f, sizeof f);
+        return f8_e4m3_to_f32(*p) * f;
+    }
     if (type == QT_F16)
         return f16_to_f32(get_u16(p));
     if (type == QT_BF16)
@@ -164,6 +168,10 @@ static float half_blocks(const struct wmat *w, const uint8_t *block, uint32_t la
     return acc;
 }
 
+static float half_of(enum tile_scales scales, const uint8_t *p) {
+    return scales == TILE_D_M_BF16 ? bf16_to_f32(get_u16(p)) : f16_to_f32(get_u16(p));
+}
+
 static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32_t lane,
                                const struct token *x, uint32_t col_begin, uint32_t col_end) {
     enum tile_scales scales = tile_formats[w->type].scales;
@@ -176,12 +184,16 @@ static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32
             continue;
         }
         float dw = scales == TILE_E8M0 ? power_of_two(block[lane])
-                                       : f16_to_f32(get_u16(block + 2 * lane));
+                                       : half_of(scales, block + 2 * lane);
         int32_t dot = block_dot(w->type, block + tile_codes_at(w->type), lane,
                                 x->a->q + at * ACT_BLOCK, 0, ACT_BLOCK);
         acc = fmaf((float)dot, dw * x->a->d[at], acc);
-        if (scales == TILE_D_M)
-            acc = fmaf(f16_to_f32(get_u16(block + 2 * TILE_ROWS + 2 * lane)), x->a->s[at], acc);
+        if (tile_has_m(w->type)) {
+            float m = half_of(scales, block + 2 * TILE_ROWS + 2 * lane);
+            if (tile_formats[w->type].bias != 0)
+                m = fmaf(tile_formats[w->type].bias, dw, m);
+            acc = fmaf(m, x->a->s[at], acc);
+        }
     }
     return acc;
 }

@@ -10,9 +10,10 @@
 
 /* What the codes of a block are multiplied by (kernels.h has the layouts and formulas). */
 enum tile_scales {
-    TILE_FLOATS,     /* no codes: f32, f16, bf16 */
+    TILE_FLOATS,     /* no codes: f32, f16, bf16; f8_e4m3 */
     TILE_D,          /* a block's d, f16 */
     TILE_D_M,        /* a block's d and m, f16 */
+    TILE_D_M_BF16,   /* the same, bf16 */
     TILE_E8M0,       /* a block's power of two */
     TILE_D_D,        /* d of each half of a block, f16 */
     TILE_SCALE,      /* a superblock's d, a block's scale i8 */
@@ -68,11 +69,15 @@ static const struct tile_format tile_formats[QT_N] = {
     [QT_IQ1_M] = {TILE_HALVES, 2, 1, 0, tile_iq1_values, 0.125f},
     [QT_TQ1_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
     [QT_TQ2_0] = {TILE_SCALE, 2, 0, 1, NULL, 0},
+    [QT_MLX4] = {TILE_D_M_BF16, 4, 0, 0, NULL, 0},
+    [QT_MLX8] = {TILE_D_M_BF16, 8, 0, 128, NULL, 0},
+    [QT_MLX8_F16] = {TILE_D_M, 8, 0, 128, NULL, 0},
 };
 
 /* The same by family, for what is compiled once for each type: X(Q4_K) stands for QT_Q4_K. */
-#define TILE_FLOAT_TYPES(X) X(F32) X(F16) X(BF16)
-#define TILE_BLOCK_TYPES(X) X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(MXFP4)
+#define TILE_FLOAT_TYPES(X) X(F32) X(F16) X(BF16) X(F8_E4M3)
+#define TILE_BLOCK_TYPES(X) \
+    X(Q8_0) X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(IQ4_NL) X(MXFP4) X(MLX4) X(MLX8) X(MLX8_F16)
 #define TILE_PAIR_TYPES(X) X(NVFP4)
 #define TILE_SUPER_TYPES(X) \
     X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(IQ1_S) X(TQ1_0) X(TQ2_0)
@@ -83,9 +88,29 @@ static inline bool tile_in_parts(enum qtype type) {
     return tile_formats[type].scales >= TILE_SCALE;
 }
 
-/* Bytes per column of a tile of f32, f16 or bf16. */
+/* Bytes per column of a tile of f32, f16, bf16 or f8_e4m3. */
 static inline size_t tile_col_bytes(enum qtype type) {
-    return (type == QT_F32 ? 4 : 2) * TILE_ROWS;
+    return (type == QT_F32 ? 4 : type == QT_F8_E4M3 ? 1 : 2) * TILE_ROWS;
+}
+
+/* f8_e4m3: the rows' scales stand before each 32 columns. */
+#define TILE_F8_SCALES (TILE_ROWS * sizeof(float))
+#define TILE_F8_BLOCK (TILE_F8_SCALES + ACT_BLOCK * TILE_ROWS)
+
+/* Where a column's values are, and (f8_e4m3) its scales. */
+static inline size_t tile_col_at(enum qtype type, size_t col) {
+    if (type == QT_F8_E4M3)
+        return col / ACT_BLOCK * TILE_F8_BLOCK + TILE_F8_SCALES + col % ACT_BLOCK * TILE_ROWS;
+    return col * tile_col_bytes(type);
+}
+
+static inline size_t tile_f8_scales_at(size_t col) {
+    return col / ACT_BLOCK * TILE_F8_BLOCK;
+}
+
+/* A block's m is added; where codes are biased by b, m + b * d is. */
+static inline bool tile_has_m(enum qtype type) {
+    return tile_formats[type].scales == TILE_D_M || tile_formats[type].scales == TILE_D_M_BF16;
 }
 
 /* Where a block's codes begin, counted from the block (simple types) or from the part's blocks. */
@@ -95,6 +120,7 @@ static inline size_t tile_codes_at(enum qtype type) {
         return 2 * TILE_ROWS;
     case TILE_D_M:
     case TILE_D_D:
+    case TILE_D_M_BF16:
         return 4 * TILE_ROWS;
     case TILE_E8M0:
         return TILE_ROWS;

@@ -44,14 +44,18 @@ enum status plan_parse_experts(const char *text, enum experts_mode *out, struct 
     return ST_OK;
 }
 
-uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type) {
-    uint32_t v_dim = hparams_out_dim(hp);
-    if (act_kind_for(type) == ACT_F32)
-        return v_dim;
+/* The fewest heads whose columns are whole blocks of the type (superblocks may be cut). */
+static uint32_t heads_in_blocks(const struct hparams *hp, enum qtype type) {
     uint32_t n = 1;
-    while ((uint64_t)n * v_dim % ACT_BLOCK != 0)
+    while (qtype_info(type)->block_values > 1 && (uint64_t)n * hparams_out_dim(hp) % ACT_BLOCK != 0)
         n++;
-    return n * v_dim;
+    return n;
+}
+
+uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type) {
+    if (act_kind_for(type) == ACT_F32)
+        return hparams_out_dim(hp); /* of f8_e4m3 too: the bits are those of f32 */
+    return heads_in_blocks(hp, type) * hparams_out_dim(hp);
 }
 
 uint32_t plan_ffn_segment(uint32_t n_ff) {
@@ -63,7 +67,7 @@ uint32_t plan_expert_segment(uint32_t n_ff) {
     return MIN(plan_ffn_segment(n_ff), 64u); /* experts are narrow: finer, so that many ranks share */
 }
 
-/* Heads that must stay together: the longest attention segment of any layer, since one plan
+/* Heads that must stay together: the most that any layer's blocks join, since one plan
  * serves all layers and their types may differ. */
 static uint32_t head_unit(const struct hparams *hp, const struct gguf *g) {
     uint32_t unit = 1;
@@ -72,7 +76,7 @@ static uint32_t head_unit(const struct hparams *hp, const struct gguf *g) {
         snprintf(name, sizeof name, "blk.%u.attn_output.weight", l);
         const struct gguf_tensor *t = gguf_tensor(g, name);
         if (t != NULL)
-            unit = MAX(unit, plan_attn_segment(hp, t->type) / hparams_out_dim(hp));
+            unit = MAX(unit, heads_in_blocks(hp, t->type));
     }
     return unit;
 }

@@ -1,0 +1,92 @@
+/* fuzz_config: a folder of hostile JSON is refused with a sentence, or becomes a model whose every
+ * row can be made and whose sizes the model and tokenizer rooms accept or refuse. The input is cut at
+ * zero bytes: config.json, tokenizer.json, tokenizer_config.json, the header of model.safetensors
+ * (whose data are a hole of DATA_BYTES). Seeds: corpus/config. */
+#include "base/status.h"
+#include "format/folder.h"
+#include "format/rows.h"
+#include "model/hparams.h"
+#include "model/weights.h"
+#include "tokenizer/tokenizer.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DATA_BYTES (1 << 20)
+
+static char dir[64];
+static volatile uint64_t sink;
+
+static void make_dir(void) {
+    snprintf(dir, sizeof dir, "%s/lockstep-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    if (mkdtemp(dir) == NULL)
+        abort();
+}
+
+static void put(const char *name, const void *head, size_t n_head, const void *text, size_t n,
+                size_t hole) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0 || write(fd, head, n_head) != (ssize_t)n_head ||
+        write(fd, text, n) != (ssize_t)n || ftruncate(fd, (off_t)(n_head + n + hole)) != 0)
+        abort();
+    close(fd);
+}
+
+static void read_rows(const struct gguf_tensor *t) {
+    size_t row_bytes;
+    uint64_t n_rows = t->dims[1] * t->dims[2] * t->dims[3];
+    if (!qtype_row_bytes(t->type, t->dims[0], &row_bytes) || row_bytes > (64 << 20))
+        return;
+    uint8_t *buf = malloc(row_bytes);
+    for (uint64_t r = 0; r < n_rows; r += 1 + n_rows / 64) {
+        const uint8_t *row = tensor_row(t, r, 0, t->dims[0], buf);
+        for (size_t i = 0; i < row_bytes; i++)
+            sink = sink + row[i];
+    }
+    if (n_rows > 0)
+        sink = sink + *tensor_row(t, n_rows - 1, 0, t->dims[0], buf);
+    free(buf);
+}
+
+static void use(const struct gguf *g) {
+    struct err err = {""};
+    struct hparams hp;
+    struct tokenizer *t;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++)
+        read_rows(gguf_tensor_at(g, i));
+    if (hparams_read(&hp, g, &err) == ST_OK)
+        (void)weights_check(g, &hp, &err);
+    if (tokenizer_open(&t, g, &err) == ST_OK)
+        tokenizer_close(t);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                        "model.safetensors"};
+    if (dir[0] == '\0')
+        make_dir();
+    for (size_t i = 0; i < 4; i++) {
+        const uint8_t *end = i < 3 ? memchr(data, 0, size) : NULL;
+        size_t n = end != NULL ? (size_t)(end - data) : size;
+        uint64_t len = n;
+        bool shard = i == 3;
+        put(names[i], &len, shard ? sizeof len : 0, data, n, shard ? DATA_BYTES : 0);
+        data += n + (end != NULL);
+        size -= n + (end != NULL);
+    }
+    struct gguf *g;
+    struct err err = {""};
+    if (folder_open(&g, dir, &err) != ST_OK) {
+        if (strlen(err.text) < 10)
+            abort();
+        return 0;
+    }
+    use(g);
+    gguf_close(g);
+    return 0;
+}
