@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+"""Makes hostile folders from a good one, for test_folders_hostile.sh: hostile_folders.py GOOD OUT.
+Prints one line each: its name, and what the refusal must mention."""
+import copy
+import json
+import os
+import shutil
+import struct
+import sys
+
+good, out = sys.argv[1:]
+raw = open(good + "/model.safetensors", "rb").read()
+n_header = struct.unpack("<Q", raw[:8])[0]
+HEADER, DATA = json.loads(raw[8:8 + n_header]), raw[8 + n_header:]
+CONFIG = json.load(open(good + "/config.json"))
+TOKENIZER = json.load(open(good + "/tokenizer.json"))
+Q = "model.layers.0.self_attn.q_proj.weight"
+K = "model.layers.0.self_attn.k_proj.weight"
+
+
+def folder(name, says, **files):
+    """The good folder with some files replaced; None: it is not there."""
+    path = os.path.join(out, name)
+    os.makedirs(path)
+    for f in os.listdir(good):
+        if f not in files:
+            os.symlink(os.path.join(os.path.abspath(good), f), os.path.join(path, f))
+    for f, data in files.items():
+        if data is not None:
+            open(os.path.join(path, f), "wb").write(data if isinstance(data, bytes) else data.encode())
+    print(name, says, sep="\t")
+
+
+def shard(header, data=DATA):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def header(name, says, change):
+    h = copy.deepcopy(HEADER)
+    h = change(h) or h
+    folder(name, says, **{"model.safetensors": shard(h)})
+
+
+def config(name, says, **change):
+    c = dict(CONFIG)
+    for k, v in change.items():
+        if v is ...:
+            c.pop(k, None)
+        else:
+            c[k] = v
+    folder(name, says, **{"config.json": json.dumps(c)})
+
+
+def tokenizer(name, says, change):
+    t = copy.deepcopy(TOKENIZER)
+    t = change(t) or t
+    folder(name, says, **{"tokenizer.json": json.dumps(t)})
+
+
+def setting(key, value, tensor=Q):
+    def change(h):
+        h[tensor][key] = value
+    return change
+
+
+def text_header(name, says, old, new):
+    text = json.dumps(HEADER)
+    assert old in text, old
+    folder(name, says, **{"model.safetensors": shard(text.replace(old, new, 1).encode())})
+
+
+deep = b"[" * 100000 + b"]" * 100000
+
+# ---- safetensors
+folder("st-empty", "empty", **{"model.safetensors": b""})
+folder("st-4-bytes", "only 4 bytes", **{"model.safetensors": b"\x08\0\0\0"})
+folder("st-header-past-end", "header of", **{"model.safetensors": struct.pack("<Q", len(raw)) + raw[8:]})
+folder("st-header-2e63", "header of", **{"model.safetensors": struct.pack("<Q", 1 << 63) + raw[8:]})
+folder("st-header-max", "header of", **{"model.safetensors": b"\xff" * 8 + raw[8:]})
+folder("st-header-cut", "JSON", **{"model.safetensors": struct.pack("<Q", n_header - 40) + raw[8:]})
+folder("st-not-json", "JSON", **{"model.safetensors": shard(b"hello there")})
+folder("st-array", "JSON", **{"model.safetensors": shard(b"[1, 2]")})
+folder("st-deep", "JSON", **{"model.safetensors": shard(b'{"a":' + deep + b"}")})
+folder("st-no-bytes-of-header", "JSON", **{"model.safetensors": struct.pack("<Q", 0) + DATA})
+folder("st-latin1", "JSON", **{"model.safetensors": shard(b'{"\xe9": 1}')})
+folder("st-truncated", "truncated", **{"model.safetensors": raw[:-1]})
+folder("st-truncated-half", "truncated", **{"model.safetensors": raw[:len(raw) // 2]})
+header("st-tensor-number", "object", lambda h: h.__setitem__(Q, 7))
+header("st-no-dtype", "dtype", lambda h: h[Q].pop("dtype") and None)
+header("st-dtype-unknown", "F77", setting("dtype", "F77"))
+header("st-dtype-number", "dtype", setting("dtype", 3))
+header("st-dtype-size", "data_offsets", setting("dtype", "F16"))
+header("st-dtype-integers", "I32", setting("dtype", "I32"))
+header("st-no-shape", "shape", lambda h: h[Q].pop("shape") and None)
+header("st-shape-text", "shape", setting("shape", "4x4"))
+header("st-shape-negative", "count", setting("shape", [-1, 96]))
+header("st-shape-float", "count", setting("shape", [256.0, 96]))
+header("st-shape-overflow", "overflow", setting("shape", [1 << 40, 1 << 40]))
+header("st-shape-overflow-63", "overflow", setting("shape", [1 << 62, 2]))
+header("st-shape-9", "shape", setting("shape", [1] * 9))
+header("st-shape-other", "data_offsets", setting("shape", [256, 95]))
+header("st-shape-turned", "expected", setting("shape", HEADER[Q]["shape"][::-1]))
+header("st-shape-flat", "", setting("shape", [256 * 96]))
+header("st-shape-5", "dimensions", setting("shape", [1, 1, 1, 256, 96]))
+header("st-no-offsets", "data_offsets", lambda h: h[Q].pop("data_offsets") and None)
+header("st-offsets-1", "data_offsets", setting("data_offsets", [0]))
+header("st-offsets-negative", "data_offsets", setting("data_offsets", [-98304, 0]))
+header("st-offsets-swapped", "data_offsets", setting("data_offsets", HEADER[Q]["data_offsets"][::-1]))
+header("st-offsets-past-end", "truncated",
+       setting("data_offsets", [len(DATA), len(DATA) + 98304]))
+header("st-offsets-2e62", "truncated", setting("data_offsets", [1 << 62, (1 << 62) + 98304]))
+text_header("st-offsets-huge", "JSON", '"data_offsets": [0, ', '"data_offsets": [0, 99999999999999999999')
+text_header("st-offsets-float", "data_offsets", '"data_offsets": [0, ', '"data_offsets": [0.5, ')
+header("st-overlap", "overlap", setting("data_offsets", [o + 4 for o in HEADER[K]["data_offsets"]], K))
+header("st-overlap-same", "overlap",
+       lambda h: h.__setitem__("again", copy.deepcopy(h[Q])))
+folder("st-duplicate", "JSON", **{"model.safetensors": shard(
+    json.dumps(HEADER).replace('"%s"' % K, '"%s"' % Q, 1).encode())})
+header("st-name-empty", "name", lambda h: h.__setitem__("", h.pop(K)))
+header("st-name-long", "name", lambda h: h.__setitem__("x" * 300, h.pop(K)))
+header("st-missing", "attn_k.weight", lambda h: h.pop(K) and None)
+header("st-missing-embedding", "embed_tokens", lambda h: h.pop("model.embed_tokens.weight") and None)
+header("st-unknown-tensor", "o_proj.bias", lambda h: h.__setitem__(
+    "model.layers.0.self_attn.o_proj.bias", {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}))
+header("st-fp8-without-scales", "scale_inv", lambda h: h[Q].update(
+    dtype="F8_E4M3", shape=[4 * HEADER[Q]["shape"][0], HEADER[Q]["shape"][1]]))
+header("st-mlx-without-scales", "scales", setting("dtype", "U32"))
+folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
+
+# ---- model.safetensors.index.json
+ONE = {n: "model.safetensors" for n in HEADER if n != "__metadata__"}
+
+
+def index(name, says, weight_map):
+    folder(name, says, **{"model.safetensors.index.json": json.dumps({"weight_map": weight_map})})
+
+
+index("index-missing-shard", "No such file", {**ONE, Q: "model-00002-of-00002.safetensors"})
+index("index-parent", "no name of a shard", {**ONE, Q: "../qwen3/model.safetensors"})
+index("index-absolute", "no name of a shard", {**ONE, Q: "/etc/hosts.safetensors"})
+index("index-hidden", "no name of a shard", {**ONE, Q: "..safetensors"})
+index("index-other-file", "no name of a shard", {**ONE, Q: "config.json"})
+index("index-number", "no name of a shard", {**ONE, Q: 3})
+index("index-empty", "weight_map", {})
+index("index-array", "weight_map", [])
+index("index-lies", "is not", {**ONE, "model.nothing": "model.safetensors"})
+folder("index-truncated", "JSON", **{"model.safetensors.index.json": '{"weight_map": {"a": '})
+folder("index-deep", "JSON", **{"model.safetensors.index.json": deep})
+
+# ---- config.json
+folder("config-missing", "config.json", **{"config.json": None})
+folder("config-empty", "empty", **{"config.json": ""})
+folder("config-truncated", "JSON", **{"config.json": json.dumps(CONFIG)[:-30]})
+folder("config-array", "JSON", **{"config.json": "[]"})
+folder("config-deep", "JSON", **{"config.json": b'{"a":' + deep + b"}"})
+folder("config-duplicate", "JSON", **{"config.json": '{"model_type": "qwen3", "model_type": "llama"}'})
+folder("config-nan", "JSON", **{"config.json": json.dumps({**CONFIG, "rms_norm_eps": float("nan")})})
+config("config-no-type", "model_type", model_type=...)
+config("config-type-number", "model_type", model_type=3)
+config("config-type-unknown", "rwkv", model_type="rwkv")
+for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+            "max_position_embeddings", "head_dim"):
+    config("config-%s-negative" % key, key, **{key: -1})
+    config("config-%s-huge" % key, "", **{key: 1 << 62})
+    config("config-%s-max" % key, "", **{key: (1 << 32) - 1})
+    config("config-%s-text" % key, key, **{key: "many"})
+    config("config-%s-fraction" % key, key, **{key: 1.5})
+    config("config-%s-0" % key, "", **{key: 0})
+for key in ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+            "max_position_embeddings"):
+    config("config-%s-missing" % key, "", **{key: ...})
+config("config-kv-heads-3", "heads", num_key_value_heads=3)
+config("config-eps-text", "rms_norm_eps", rms_norm_eps="small")
+config("config-eps-2", "epsilon", rms_norm_eps=2)
+config("config-theta-0", "freq_base", rope_theta=0)
+config("config-act", "hidden_act", hidden_act="relu2")
+config("config-windows", "use_sliding_window", use_sliding_window=True)
+config("config-layer-types", "layer_types", layer_types=["sliding_attention"])
+config("config-rope-unknown", "spiral", rope_scaling={"rope_type": "spiral", "factor": 2})
+config("config-rope-negative", "factor", rope_scaling={"rope_type": "yarn", "factor": -2})
+config("config-rope-llama3", "llama3", rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+                                                     "high_freq_factor": 1})
+config("config-rope-longrope", "factor", rope_scaling={"rope_type": "longrope", "long_factor": [1, "x"]})
+config("config-rotary-0", "partial_rotary_factor", partial_rotary_factor=0)
+config("config-gptq", "gptq", quantization_config={"quant_method": "gptq"})
+config("config-fp8-blocks", "", quantization_config={"quant_method": "fp8", "weight_block_size": [0, -1]},
+       num_hidden_layers=0)
+
+# ---- tokenizer.json
+folder("tok-missing", "tokenizer.json", **{"tokenizer.json": None})
+folder("tok-truncated", "JSON", **{"tokenizer.json": json.dumps(TOKENIZER)[:-300]})
+folder("tok-deep", "JSON", **{"tokenizer.json": b'{"model":' + deep + b"}"})
+folder("tok-settings", "JSON", **{"tokenizer_config.json": "{"})
+tokenizer("tok-no-model", "model", lambda t: t.pop("model") and None)
+tokenizer("tok-unigram", "Unigram", lambda t: t["model"].update(type="Unigram"))
+tokenizer("tok-vocab-list", "vocab", lambda t: t["model"].update(vocab=[]))
+tokenizer("tok-id-negative", "id", lambda t: t["model"]["vocab"].update(a=-1))
+tokenizer("tok-id-huge", "rows", lambda t: t["model"]["vocab"].update(a=1 << 40))
+tokenizer("tok-id-text", "id", lambda t: t["model"]["vocab"].update(a="7"))
+tokenizer("tok-id-twice", "same id", lambda t: t["model"]["vocab"].update(a=t["model"]["vocab"]["b"]))
+tokenizer("tok-added-huge", "rows", lambda t: t["added_tokens"][0].update(id=1 << 31))
+tokenizer("tok-added-no-content", "added_tokens", lambda t: t["added_tokens"][0].pop("content") and None)
+tokenizer("tok-merges-number", "merges", lambda t: t["model"].update(merges=7))
+tokenizer("tok-merge-number", "merges", lambda t: t["model"].update(merges=[7]))
+tokenizer("tok-merge-one", "merge", lambda t: t["model"].update(merges=["ab"]))
+tokenizer("tok-merge-three", "merges", lambda t: t["model"].update(merges=[["a", "b", "c"]]))
+tokenizer("tok-pre-missing", "pre_tokenizer", lambda t: t.update(pre_tokenizer=None))
+tokenizer("tok-pre-unknown", "pre_tokenizer", lambda t: t["pre_tokenizer"]["pretokenizers"][0].update(
+    pattern={"Regex": "(a+)+$"}))
+tokenizer("tok-pre-type", "Whitespace", lambda t: t.update(pre_tokenizer={"type": "Whitespace"}))
+tokenizer("tok-pre-many", "too many", lambda t: t.update(pre_tokenizer={
+    "type": "Sequence", "pretokenizers": [{"type": "Digits"}] * 20}))
+tokenizer("tok-lowercase", "Lowercase", lambda t: t.update(normalizer={"type": "Lowercase"}))
