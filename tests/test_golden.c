@@ -3,6 +3,9 @@
  * on one rank. The cache is f32, so that only our own rounding is left; tests/test_bits.sh shows
  * that every other way to run gives the same bits as this one. */
 #include "base/util.h"
+#include "format/gguf.h"
+#include "format/gguf_write.h"
+#include "format/quant.h"
 #include "lockstep/lockstep.h"
 
 #include <jansson.h>
@@ -151,6 +154,115 @@ static void logits_are_true(void **state) {
         check_logits_model(logits_models[i].name, logits_models[i].tolerance);
 }
 
+/* ---- files made from those: a truth that is known already ------------------------------------ */
+
+/* A golden llama under another name, its matrices divided by the factors that the other
+ * architecture multiplies with: the same function, so the same true logits. */
+#define EMBED 12.0f
+#define RESIDUAL 0.22f
+#define ATTENTION 0.0078125f
+#define LOGITS_BY 8.0f
+
+static const char made_path[] = "test_golden.made.gguf";
+
+/* What the values of a tensor are multiplied by on their way into the file. */
+static float granite_factor(const char *name, float head_dim) {
+    if (strcmp(name, "token_embd.weight") == 0)
+        return 1 / EMBED;
+    if (strstr(name, "attn_output.weight") != NULL || strstr(name, "ffn_down") != NULL)
+        return 1 / RESIDUAL;
+    if (strstr(name, "attn_q.weight") != NULL)
+        return 1 / (sqrtf(head_dim) * ATTENTION);
+    return strcmp(name, "output.weight") == 0 ? LOGITS_BY : 1;
+}
+
+static void copy_keys(struct gguf_writer *w, const struct gguf *g, const char *from,
+                      const char *to) {
+    static const char *const numbers[] = {
+        "block_count", "embedding_length", "feed_forward_length", "context_length",
+        "attention.head_count", "attention.head_count_kv", "attention.key_length",
+        "attention.value_length", "rope.dimension_count", "expert_count", "expert_used_count",
+        "expert_feed_forward_length"};
+    static const char *const reals[] = {"attention.layer_norm_rms_epsilon", "rope.freq_base"};
+    char old[96], new[96];
+    gguf_write_keys_of(w, g);
+    gguf_write_str(w, "general.architecture", to);
+    for (size_t i = 0; i < ARRAY_LEN(numbers) + ARRAY_LEN(reals); i++) {
+        bool real = i >= ARRAY_LEN(numbers);
+        const char *name = real ? reals[i - ARRAY_LEN(numbers)] : numbers[i];
+        uint32_t n;
+        float f;
+        snprintf(old, sizeof old, "%s.%s", from, name);
+        snprintf(new, sizeof new, "%s.%s", to, name);
+        if (real && gguf_f32(g, old, &f, NULL) == ST_OK)
+            gguf_write_f32(w, new, f);
+        if (!real && gguf_u32(g, old, &n, NULL) == ST_OK)
+            gguf_write_u32(w, new, n);
+    }
+}
+
+static void make_granite(const char *from, const char *arch) {
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct err err;
+    char key[96];
+    uint32_t head_dim = 0;
+    assert_int_equal(gguf_open(&g, path(LOGITS, from, ".gguf"), NULL, &err), ST_OK);
+    assert_int_equal(gguf_u32(g, "llama.attention.key_length", &head_dim, &err), ST_OK);
+    assert_int_equal(gguf_writer_open(&w, made_path, &err), ST_OK);
+    copy_keys(w, g, "llama", arch);
+    const struct {
+        const char *name;
+        float value;
+    } factors[] = {{"embedding_scale", EMBED},
+                   {"residual_scale", RESIDUAL},
+                   {"attention.scale", ATTENTION},
+                   /* Where the embedding is the output matrix too, it is divided already. */
+                   {"logit_scale", gguf_tensor(g, "output.weight") ? LOGITS_BY : 1 / EMBED}};
+    for (size_t i = 0; i < ARRAY_LEN(factors); i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, factors[i].name);
+        gguf_write_f32(w, key, factors[i].value);
+    }
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        gguf_write_tensor_info(w, t->name, t->type, t->n_dims, t->dims);
+    }
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        assert_int_equal(t->type, QT_F32);
+        float by = granite_factor(t->name, (float)head_dim), *v = malloc(t->size_bytes);
+        memcpy(v, t->data, t->size_bytes);
+        for (size_t k = 0; k < t->size_bytes / sizeof *v; k++)
+            v[k] *= by;
+        assert_int_equal(gguf_write_data(w, v, t->size_bytes, &err), ST_OK);
+        free(v);
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
+static void granite_is_a_llama_with_factors(void **state) {
+    (void)state;
+    static const char *const made[][2] = {{"llama", "granite"}, {"llama-moe", "granitemoe"}};
+    for (size_t i = 0; i < ARRAY_LEN(made); i++) {
+        make_granite(made[i][0], made[i][1]);
+        json_t *j = json_load_file(path(LOGITS, made[i][0], ".json"), 0, NULL);
+        int32_t ids[N_POS];
+        size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT);
+        append_ids(ids, n, json_object_get(j, "greedy_ids"), N_POS - N_PROMPT);
+        size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab"));
+        float *expected = read_f32(path(LOGITS, made[i][0], ".true.f32"), N_POS * n_vocab);
+        float *got = run_model(made_path, ids, 0);
+        compare_rows(made[i][1], got, expected, N_POS * n_vocab, 1e-3);
+        free(expected);
+        free(got);
+        json_decref(j);
+        remove(made_path);
+    }
+}
+
 /* ---- golden/quant-models -------------------------------------------------------------------- */
 
 static double log_sum_exp(const float *x, size_t n) {
@@ -261,6 +373,7 @@ int main(void) {
     fclose(there);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_true),
+        cmocka_unit_test(granite_is_a_llama_with_factors),
         cmocka_unit_test(quantized_models_stay_near),
         cmocka_unit_test(gpt_oss_with_mxfp4_experts_stays_near),
     };

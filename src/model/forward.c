@@ -85,17 +85,24 @@ void forward_pack_group(const struct model *m, const struct acts *a, const float
         m->k->act_pack(&a->q8, x, ldx, group, group + 1, 0, n_blocks);
 }
 
+static void scale(float *x, uint32_t n, float by) {
+    for (uint32_t i = 0; i < n && by != 1.0f; i++)
+        x[i] *= by;
+}
+
 /* What the summed acc does to the residual stream of token t. */
 static void add_result(const struct model *m, uint32_t t, const float *post_norm) {
     uint32_t e = m->hp->n_embd;
     float *x = m->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
     const int64_t *acc = m->acc + (size_t)t * m->ld_acc;
-    if (post_norm == NULL) {
+    if (post_norm == NULL && m->hp->residual_scale == 1.0f) {
         m->k->fixed_add(x, acc, e);
         return;
     }
     m->k->fixed_get(y, acc, e);
-    m->k->rmsnorm(y, y, post_norm, e, m->hp->rms_eps);
+    if (post_norm != NULL)
+        m->k->rmsnorm(y, y, post_norm, e, m->hp->rms_eps);
+    scale(y, e, m->hp->residual_scale);
     m->k->add(x, y, e);
 }
 
@@ -238,8 +245,7 @@ static void begin_tokens(struct run *r, struct pool *pool) {
             if (m->share->stage == 0) {
                 float *x = m->x + t * e;
                 weights_embed_row(&m->w, step->tokens[t], x);
-                for (uint32_t i = 0; i < e && m->hp->embed_scale != 1.0f; i++)
-                    x[i] *= m->hp->embed_scale;
+                scale(x, e, m->hp->embed_scale);
             }
             const struct step_run *seq = forward_run_of(step, (uint32_t)t, &first);
             for (size_t i = 0; i < ARRAY_LEN(m->rope); i++)
@@ -324,10 +330,13 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     if (m->share->last_stage) {
         if (thread == 0) {
             forward_acts_set_tokens(&m->x_act, n);
-            for (uint32_t i = 0; i < n; i++)
-                m->k->rmsnorm(m->out_rows + (size_t)i * e,
-                              m->x + (size_t)r->step->outputs[first + i] * e, m->w.output_norm, e,
-                              m->hp->rms_eps);
+            for (uint32_t i = 0; i < n; i++) {
+                float *row = m->out_rows + (size_t)i * e;
+                m->k->rmsnorm(row, m->x + (size_t)r->step->outputs[first + i] * e,
+                              m->w.output_norm, e, m->hp->rms_eps);
+                if (!r->step->hidden)
+                    scale(row, e, m->hp->logit_scale);
+            }
             for (uint32_t group = 0; group < act_n_groups(n) && !r->step->hidden; group++)
                 forward_pack_group(m, &m->x_act, m->out_rows, e, group);
         }

@@ -9,6 +9,7 @@
 static const struct arch *const archs[] = {
     &arch_llama,     &arch_qwen2,   &arch_qwen3, &arch_qwen3moe,  &arch_deepseek2,
     &arch_gpt_oss,   &arch_glm4moe, &arch_gemma3,   &arch_phi3,  &arch_minimax_m2,
+    &arch_granite,   &arch_granitemoe,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -274,7 +275,7 @@ enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *
     TRY(read_attention(&hp, g, err));
     TRY(read_rope(&hp, g, err));
     hp.tied = gguf_tensor(g, "output.weight") == NULL;
-    hp.embed_scale = 1.0f;
+    hp.embed_scale = hp.residual_scale = hp.logit_scale = 1.0f;
     hp.rope_factors = gguf_tensor(g, "rope_freqs.weight") != NULL ? "rope_freqs.weight" : NULL;
     TRY(hp.arch->read(&hp, g, err));
     *out = hp;

@@ -91,6 +91,8 @@ struct hparams {
     bool norm_after_attn; /* the FFN's norm is called post_attention_norm */
     bool tied;         /* no output.weight: the token embedding is the output matrix */
     float embed_scale; /* multiplies embeddings; 1: none */
+    float residual_scale; /* what a block adds to the residual stream; 1: none */
+    float logit_scale;    /* the normed hidden state before the output matrix; 1: none */
     uint32_t window;   /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
@@ -103,7 +105,8 @@ struct arch {
     enum status (*read)(struct hparams *hp, const struct gguf *g, struct err *err);
 };
 extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe,
-    arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2;
+    arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
+    arch_granite, arch_granitemoe;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;

@@ -1,0 +1,30 @@
+/* Granite 3 (IBM): a llama with four factors: on embeddings, on what a block adds to the residual stream,
+ * instead of 1/sqrt(head_dim) in attention, and (as a divisor) on logits. granitemoe: with experts,
+ * whose weights are a softmax over the chosen ones. */
+#include "model/hparams.h"
+
+static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {
+    float divisor;
+    hp->rope.mode = ROPE_NORM;
+    TRY(hparam_f32(hp, g, "embedding_scale", 1.0f, &hp->embed_scale, err));
+    TRY(hparam_f32(hp, g, "residual_scale", 1.0f, &hp->residual_scale, err));
+    TRY(hparam_f32(hp, g, "logit_scale", 1.0f, &divisor, err));
+    if (!(hp->embed_scale > 0) || !(hp->residual_scale > 0) || !(divisor > 0) ||
+        !(hp->attn_scale > 0))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: a factor of a Granite model is not more than 0: %g on embeddings, %g on "
+                       "residuals, %g on attention, 1/%g on logits",
+                       gguf_path(g), (double)hp->embed_scale, (double)hp->residual_scale,
+                       (double)hp->attn_scale, (double)divisor);
+    hp->logit_scale = 1.0f / divisor;
+    return ST_OK;
+}
+
+static enum status read_moe(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_factors(hp, g, err));
+    hp->moe.gating = GATING_SOFTMAX_CHOSEN;
+    return hparams_read_moe(hp, g, err);
+}
+
+const struct arch arch_granite = {.name = "granite", .read = read_factors};
+const struct arch arch_granitemoe = {.name = "granitemoe", .read = read_moe};
