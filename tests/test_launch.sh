@@ -71,6 +71,60 @@ echo letmein >secret
 together "a host file" A=1 "${lead[@]}" --hosts @hosts --rank 0 --secret-file secret -- \
     A=1 "${follow[@]}" --hosts @hosts --rank 1
 
+# Several ranks by --join; the words of rank 0 tell how sums are done.
+ranks() { # HOW-MANY LEADER-SUMS options...: so many ranks by --join, verbose; checks bits and what is told
+    local n=$1 sums=$2 port rank pids=()
+    shift 2
+    port=$(free_port)
+    for ((rank = 1; rank < n; rank++)); do
+        run LOCKSTEP_SECRET=x "${in[rank]:-env}" "${follow[@]}" --join "$address:$port" --ranks "$n" --rank $rank "$@" \
+            >>second.out 2>second.err &
+        pids+=($!)
+    done
+    run LOCKSTEP_SECRET=x "${in[0]:-env}" "$LOCKSTEP" "${eval_args[@]}" --logits first.f32 --join "$address:$port" \
+        --ranks "$n" --rank 0 "$@" >first.ids 2>first.err || fail "$n ranks $*: $(cat first.err)"
+    for pid in "${pids[@]}"; do wait "$pid" || fail "$n ranks $*: $(cat second.err)"; done
+    cmp -s ref.f32 first.f32 || fail "$n ranks $*: other bits"
+    grep -Eq "sums: ($sums);" first.err || fail "$n ranks $*: expected sums: $sums: $(cat first.err)"
+    rm -f first.f32
+}
+in=() address=127.0.0.1
+# Three ranks without the cable between 0 and 2, four without the one between 1 and 3.
+if [[ $links = *verbs* ]]; then
+    echo '[[null,"standin0",null],["standin0",null,"standin0"],[null,"standin0",null]]' >line
+    ranks 3 tree --link verbs --rdma-matrix line
+    d='"standin0"'
+    echo "[[null,$d,$d,$d],[$d,null,$d,null],[$d,$d,null,$d],[$d,null,$d,null]]" >less
+    ranks 4 "tree|ring" --link verbs --rdma-matrix less
+fi
+
+# Two hosts with two ranks each: network namespaces with a cable, shared memory inside, TCP between.
+if [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n true 2>/dev/null; then
+    hosts=()
+    for host in 1 2; do
+        unshare -n sleep 100 &
+        hosts[host]=$!
+        until [ "$(readlink /proc/${hosts[host]}/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
+    done
+    on() { nsenter -t "${hosts[$1]}" -n "${@:2}"; }
+    on 1 ip link add wire type veth peer name wire netns "${hosts[2]}" &&
+        on 1 ip addr add 10.7.0.1/24 dev wire && on 1 ip link set wire up && on 1 ip link set lo up &&
+        on 2 ip addr add 10.7.0.2/24 dev wire && on 2 ip link set wire up && on 2 ip link set lo up || fail "no cable between namespaces"
+    enter() { # what `env` runs a command through, on that host
+        printf '#!/bin/bash\nexec nsenter -t %s -n "$@"\n' "${hosts[$1]}" >"on$1" && chmod +x "on$1"
+    }
+    enter 1
+    enter 2
+    unset LOCKSTEP_IBVERBS STANDIN_FD
+    in=("$work/on1" "$work/on1" "$work/on2" "$work/on2") address=10.7.0.1
+    ranks 4 "one-shot|scatter|ring|hierarchical|tree"
+    for link in shm tcp; do grep -q "resident .*; $link" first.err || fail "two hosts: no $link: $(cat first.err)"; done
+    kill "${hosts[@]}"
+    wait "${hosts[@]}" 2>/dev/null
+else
+    echo "skip: two hosts: no right to make network namespaces"
+fi
+
 # An ssh that goes nowhere: the words after the host are a command line for a shell.
 cat >ssh <<'EOF'
 #!/bin/bash

@@ -95,8 +95,8 @@ struct lockstep_options {
     int rank;
     const char *secret;
     int n_local; /* ranks on this machine, which share its cores; 0: one */
-    /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]. NULL: the first
-     * device with an active port. */
+    /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null where two ranks
+     * have no cable. NULL: the first device with an active port towards everybody. */
     const char *rdma_matrix;
 
     /* Loading progress, 0 to 1, called from the opening thread; may be NULL. */
@@ -122,6 +122,7 @@ struct lockstep_model_info {
     const char *type;         /* of most of the weights' bytes: "q8_0" */
     const char *parallel;     /* what runs: "one rank", "tensor3", "tensor2xpipeline2" */
     const char *isa;          /* "avx512" */
+    const char *sums;         /* how ranks add up one token: "one-shot", "tree", ...; "none" */
     int n_vocab, n_ctx, n_ctx_train, n_layers, n_embd, n_ranks, n_threads;
     uint64_t n_params;
     uint64_t weight_bytes;       /* of all tensors as in the file */

@@ -274,10 +274,12 @@ int session_say(struct lockstep *ls) {
     if (session_args.quiet)
         return CLI_GO_ON;
     fprintf(stderr,
-            "%s%s%s: %.3g M parameters, %s, %s; %s, %d thread%s%s, %s; loaded in %.2f s\n",
+            "%s%s%s: %.3g M parameters, %s, %s; %s, %d thread%s%s, %s, sums: %s; loaded in %.2f "
+            "s\n",
             m->architecture, m->name[0] != '\0' ? " " : "", m->name, (double)m->n_params * 1e-6,
             m->type, cli_bytes(m->weight_bytes, weights), m->parallel, m->n_threads,
-            m->n_threads == 1 ? "" : "s", m->n_ranks > 1 ? " each" : "", m->isa, m->load_s);
+            m->n_threads == 1 ? "" : "s", m->n_ranks > 1 ? " each" : "", m->isa, m->sums,
+            m->load_s);
     for (int rank = 0; rank < m->n_ranks; rank++) {
         struct lockstep_rank_info info;
         struct lockstep_error err;
@@ -321,11 +323,11 @@ json_t *session_json(struct lockstep *ls) {
     json_t *ranks = json_array();
     link_names(ls, link, sizeof link, ranks);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "model",
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "model",
         session_args.model, "name", m->name, "architecture", m->architecture, "type", m->type,
         "parameters", (json_int_t)m->n_params, "weight_bytes", (json_int_t)m->weight_bytes,
         "vocabulary", m->n_vocab, "context", m->n_ctx, "parallel", m->parallel, "link", link,
-        "isa", m->isa, "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s,
+        "isa", m->isa, "sums", m->sums, "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s,
         "held", ranks);
 }
 

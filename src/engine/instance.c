@@ -246,6 +246,7 @@ static enum status fill_info(struct instance *in, struct err *err) {
         .type = main_type(r->g, &info->n_params, &info->weight_bytes),
         .parallel = in->parallel,
         .isa = r->kernels->name,
+        .sums = model_sum_algorithm(r->model),
         .n_vocab = (int)r->hp.n_vocab,
         .n_ctx = (int)r->job.n_ctx,
         .n_ctx_train = (int)r->hp.n_ctx_train,

@@ -45,6 +45,8 @@ static enum status open_fabric(struct rank *r, int listen_fd, const struct rank_
                                struct err *err) {
     char names[PLAN_MAX_RANKS][LAUNCH_NAME_BYTES];
     const char *devices[PLAN_MAX_RANKS];
+    uint64_t wires[PLAN_MAX_RANKS];
+    bool complete;
     struct fabric_config cfg;
     fabric_config_defaults(&cfg);
     cfg.rank = r->job.rank;
@@ -65,6 +67,9 @@ static enum status open_fabric(struct rank *r, int listen_fd, const struct rank_
     if (r->job.rdma != NULL) {
         TRY(choose_devices(&r->job, names, devices, err));
         cfg.rdma_devices = devices;
+        TRY(launch_rdma_wires(wires, &complete, r->job.rdma, r->job.n_ranks, err));
+        if (!complete)
+            cfg.wires = wires;
     }
     return fabric_open(&r->f, &cfg, err);
 }

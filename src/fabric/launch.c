@@ -180,3 +180,23 @@ enum status launch_rdma_matrix(char names[][LAUNCH_NAME_BYTES], const char *json
     json_decref(matrix);
     return st;
 }
+
+enum status launch_rdma_wires(uint64_t *wires, bool *complete, const char *json, int n_ranks,
+                              struct err *err) {
+    uint64_t towards[FABRIC_MAX_RANKS] = {0};
+    char names[FABRIC_MAX_RANKS][LAUNCH_NAME_BYTES];
+    for (int r = 0; r < n_ranks; r++) {
+        TRY(launch_rdma_matrix(names, json, r, n_ranks, err));
+        for (int q = 0; q < n_ranks; q++)
+            towards[r] |= (uint64_t)(q != r && names[q][0] != '\0') << q;
+    }
+    *complete = true;
+    for (int r = 0; r < n_ranks; r++) {
+        wires[r] = 0;
+        for (int q = 0; q < n_ranks; q++)
+            wires[r] |= (towards[r] >> q & towards[q] >> r & 1) << q;
+        for (int q = 0; q < n_ranks; q++)
+            *complete &= q == r || (wires[r] >> q & 1) != 0;
+    }
+    return ST_OK;
+}

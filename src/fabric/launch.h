@@ -37,5 +37,9 @@ enum status launch_from_hosts(struct launch_place *out, const char *text, int ra
  * where there is none. n_ranks must be the matrix's. */
 enum status launch_rdma_matrix(char names[][LAUNCH_NAME_BYTES], const char *json, int rank,
                                int n_ranks, struct err *err);
+/* wires [n_ranks] as in fabric_config: a cable is where both of its ends have a device. *complete: every
+ * pair has one. */
+enum status launch_rdma_wires(uint64_t *wires, bool *complete, const char *json, int n_ranks,
+                              struct err *err);
 
 #endif

@@ -12,7 +12,16 @@ static bool same_host(const struct link_env *env) {
     return memcmp(env->self->host_id, env->other->host_id, sizeof env->self->host_id) == 0;
 }
 
+static bool wired(const struct link_env *env) {
+    return env->cfg->wires == NULL || (env->cfg->wires[env->rank] >> env->peer & 1) != 0;
+}
+
+/* Where no cable is, RDMA cannot be: such a pair talks over the bootstrap's network. */
 static bool allowed(const struct link_ops *ops, const struct link_env *env) {
+    if (!wired(env) && ops->id == FABRIC_LINK_VERBS)
+        return false;
+    if (!wired(env) && env->cfg->link == FABRIC_LINK_VERBS)
+        return ops->id == FABRIC_LINK_TCP;
     if (env->cfg->link != FABRIC_LINK_AUTO && env->cfg->link != ops->id)
         return false;
     return !ops->same_host_only || same_host(env);

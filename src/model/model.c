@@ -367,6 +367,10 @@ size_t model_buffer_bytes(const struct model *m) {
     return m->block_bytes;
 }
 
+const char *model_sum_algorithm(const struct model *m) {
+    return m->team != NULL ? team_algorithm(m->team, m->hp->n_embd) : "none";
+}
+
 void model_trace_begin(struct model *m, struct trace_event *events, size_t cap) {
     m->trace = (struct trace){.events = events, .cap = events != NULL ? cap : 0};
 }

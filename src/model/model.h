@@ -102,6 +102,8 @@ const struct kv_cache *model_kv(const struct model *m);
 size_t model_buffer_bytes(const struct model *m);
 struct model_times model_times(struct model *m, bool reset);
 /* From the next step on; events NULL: no more. The trace is the model's, events are borrowed. */
+/* How the team of this rank's stage adds up one token (team_algorithm); "none" alone. */
+const char *model_sum_algorithm(const struct model *m);
 void model_trace_begin(struct model *m, struct trace_event *events, size_t cap);
 const struct trace *model_trace(const struct model *m);
 
