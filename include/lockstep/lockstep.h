@@ -59,7 +59,7 @@ struct lockstep; /* an open model */
 #define LOCKSTEP_MAX_RANKS 64
 
 struct lockstep_options {
-    const char *model_path;  /* GGUF file, or the first part of a split one */
+    const char *model_path;  /* GGUF file (the first part of a split one) or folder */
     const char *worker_path; /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER,
                                 this process if it is lockstep, then $PATH) */
     int n_ranks;             /* default 1 */
