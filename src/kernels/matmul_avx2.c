@@ -1,6 +1,8 @@
-/* matmul_avx2.c: micro-kernels for AVX2. A tile's 16 rows are two registers, halves h = 0, 1.
+/* matmul_avx2.c: micro-kernels for AVX2. A tile's 16 rows are two registers; those of m tiles are
+ * halves h = 0 to 2m - 1.
  *
- * One body per family of types, compiled for n tokens. maddubs multiplies unsigned by signed
+ * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by
+ * side, a cache line of each in turn: that is how memory gives most here, without any prefetch. maddubs multiplies unsigned by signed
  * bytes and adds pairs to 16 bits, where as many products are summed as fit (sums_in_16_bits)
  * before they go to 32: always exact. */
 #include "kernels/matmul_avx2.h"
@@ -13,11 +15,13 @@
 #include <immintrin.h>
 #include <math.h>
 
-/* One token: how far ahead of the weights in use the next are asked for. */
-#define PREFETCH_BYTES 6144
-
-#define HALVES 2
 #define HALF_ROWS 8
+#define MAX_HALVES (2 * MM_MAX_TILES)
+
+/* Where half h's values begin among those of the tiles at tile[], `bytes` for each half. */
+INLINE const uint8_t *half_at(const uint8_t *const *tile, int h, size_t bytes) {
+    return tile[h / 2] + (size_t)(h % 2) * bytes;
+}
 
 INLINE __m256i load(const uint8_t *p) {
     return _mm256_loadu_si256((const __m256i *)p);
@@ -41,17 +45,10 @@ INLINE __m256i broadcast_4(const int8_t *p) {
     return _mm256_set1_epi32(x);
 }
 
-/* Asks for what a later iteration loads; it may lie beyond the matrix. */
-INLINE void prefetch_run(const uint8_t *p, size_t bytes) {
-    UNROLL
-    for (size_t at = 0; at < bytes; at += CACHE_LINE)
-        _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
-}
-
 /* acc[half][token]: the sums of a call. */
-INLINE void acc_zero(int n, __m256 (*acc)[MM_MAX_TOKENS]) {
+INLINE void acc_zero(int m, int n, __m256 (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int h = 0; h < HALVES; h++)
+    for (int h = 0; h < 2 * m; h++)
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] = _mm256_setzero_ps();
@@ -66,10 +63,20 @@ static int64_t fixed_of(float x) {
     return llrintf(x * (1 << FIXED_BITS));
 }
 
+/* sum[0..3] += x in fixed point, of magnitudes below 2^26: adding 1.5 * 2^52 rounds x * 2^24 to an
+ * integer and leaves it in the low bits. */
+INLINE void fixed_add_4(int64_t *sum, __m256d x) {
+    const __m256d shift = _mm256_set1_pd(0x1.8p52);
+    __m256d rounded = _mm256_fmadd_pd(x, _mm256_set1_pd(1 << FIXED_BITS), shift);
+    __m256i f = _mm256_sub_epi64(_mm256_castpd_si256(rounded), _mm256_castpd_si256(shift));
+    __m256i *s = (__m256i *)sum;
+    _mm256_storeu_si256(s, _mm256_add_epi64(_mm256_loadu_si256(s), f));
+}
+
 /* sum[0..7] += x in fixed point */
 static void fixed_accumulate(int64_t *sum, __m256 x) {
     __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-    __m256 inside = _mm256_cmp_ps(size, _mm256_set1_ps(128.0f), _CMP_LT_OQ);
+    __m256 inside = _mm256_cmp_ps(size, _mm256_set1_ps(0x1p26f), _CMP_LT_OQ);
     if (_mm256_movemask_ps(inside) != 0xff) {
         float v[HALF_ROWS];
         _mm256_storeu_ps(v, x);
@@ -77,18 +84,13 @@ static void fixed_accumulate(int64_t *sum, __m256 x) {
             sum[i] += fixed_of(v[i]);
         return;
     }
-    /* Below 128 the result fits 32 bits. */
-    __m256i f = _mm256_cvtps_epi32(_mm256_mul_ps(x, _mm256_set1_ps(1 << FIXED_BITS)));
-    __m256i *s = (__m256i *)sum;
-    __m256i lo = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(f));
-    __m256i hi = _mm256_cvtepi32_epi64(_mm256_extracti128_si256(f, 1));
-    _mm256_storeu_si256(s, _mm256_add_epi64(_mm256_loadu_si256(s), lo));
-    _mm256_storeu_si256(s + 1, _mm256_add_epi64(_mm256_loadu_si256(s + 1), hi));
+    fixed_add_4(sum, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
+    fixed_add_4(sum + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
 }
 
-/* The sums of half h of tile i and token t, of the segment that ends at column `end`. */
-INLINE void store_half(const struct mm_call *c, int i, int h, int t, uint32_t end, __m256 acc) {
-    size_t at = (size_t)t * c->ldy + (size_t)(i * TILE_ROWS + h * HALF_ROWS);
+/* The sums of half h and token t, of the segment that ends at column `end`. */
+INLINE void store_half(const struct mm_call *c, int h, int t, uint32_t end, __m256 acc) {
+    size_t at = (size_t)t * c->ldy + (size_t)(h * HALF_ROWS);
     if (c->fixed == NULL) {
         _mm256_storeu_ps(c->y + at, acc);
         return;
@@ -98,13 +100,14 @@ INLINE void store_half(const struct mm_call *c, int i, int h, int t, uint32_t en
     fixed_accumulate(c->fixed + at, acc);
 }
 
-INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
+INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
                       __m256 (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int h = 0; h < HALVES; h++)
-        UNROLL
-        for (int t = 0; t < n; t++)
-            store_half(c, 0, h, t, end, acc[h][t]);
+    for (int h = 0; h < 2 * m; h++)
+        if ((uint32_t)h < 2 * c->n_tiles)
+            UNROLL
+            for (int t = 0; t < n; t++)
+                store_half(c, h, t, end, acc[h][t]);
 }
 
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
@@ -122,70 +125,40 @@ INLINE __m256 load_f8(const uint8_t *p) {
     return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(size, sign)), _mm256_set1_ps(256.0f));
 }
 
-/* Half h of a column of a tile. */
-INLINE __m256 load_floats(enum qtype type, const uint8_t *tile, size_t col, size_t h) {
-    const uint8_t *p = tile + tile_col_at(type, col) + h * tile_col_bytes(type) / 2;
+/* Half h of a column of the tiles at tile[]. */
+INLINE __m256 load_floats(enum qtype type, const uint8_t *const *tile, size_t col, int h) {
+    const uint8_t *p = half_at(tile, h, tile_col_bytes(type) / 2) + tile_col_at(type, col);
     if (type == QT_F32)
         return _mm256_loadu_ps((const float *)p);
     if (type == QT_F16)
         return load_f16(p);
     if (type == QT_BF16)
         return load_bf16(p);
-    const float *scale = (const float *)(tile + tile_f8_scales_at(col));
-    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps(scale + h * HALF_ROWS));
+    const uint8_t *scale = half_at(tile, h, HALF_ROWS * sizeof(float)) + tile_f8_scales_at(col);
+    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps((const float *)scale));
 }
 
-INLINE void mm_float(const struct mm_call *c, enum qtype type, int n) {
-    __m256 acc[HALVES][MM_MAX_TOKENS];
+/* Many rows side by side, since the FMAs of one wait for each other. */
+INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
     const float *x = c->f;
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(n, acc);
+        acc_zero(m, n, acc);
         for (; col < end; col++, x += c->gs) {
-            __m256 w[HALVES];
+            __m256 w[MAX_HALVES];
             UNROLL
-            for (size_t h = 0; h < HALVES; h++)
-                w[h] = load_floats(type, c->w[0], col, h);
+            for (int h = 0; h < 2 * m; h++)
+                w[h] = load_floats(type, c->w, col, h);
             UNROLL
             for (int t = 0; t < n; t++) {
                 __m256 xt = _mm256_set1_ps(x[t]);
                 UNROLL
-                for (int h = 0; h < HALVES; h++)
+                for (int h = 0; h < 2 * m; h++)
                     acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
             }
         }
-        acc_store(c, n, end, acc);
-    }
-}
-
-/* One token: FMAs of a row wait for each other, so the rows of four tiles take turns. */
-INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
-    enum { M = 4 };
-    __m256 acc[M][HALVES];
-    const size_t col_bytes = tile_col_bytes(type);
-    size_t col = 0;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        UNROLL
-        for (int i = 0; i < M; i++)
-            acc[i][0] = acc[i][1] = _mm256_setzero_ps();
-        for (; col < end; col++) {
-            __m256 x = _mm256_set1_ps(c->f[col * c->gs]);
-            UNROLL
-            for (int i = 0; i < M; i++) {
-                if (col * col_bytes % CACHE_LINE == 0)
-                    prefetch_run(c->w[i] + tile_col_at(type, col), CACHE_LINE);
-                UNROLL
-                for (size_t h = 0; h < HALVES; h++)
-                    acc[i][h] =
-                        _mm256_fmadd_ps(load_floats(type, c->w[i], col, h), x, acc[i][h]);
-            }
-        }
-        UNROLL
-        for (int i = 0; i < M; i++)
-            if ((uint32_t)i < c->n_tiles)
-                UNROLL
-                for (int h = 0; h < HALVES; h++)
-                    store_half(c, i, h, 0, end, acc[i][h]);
+        acc_store(c, m, n, end, acc);
     }
 }
 
@@ -264,25 +237,27 @@ INLINE __m256i multiply_pairs(enum qtype type, __m256i w, __m256i x) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-/* dot[h][t] = exact integer sums over vectors [begin, end) of 8, of what unpack() gives. */
-INLINE void dot_vectors(enum qtype type, int begin, int end, int n, const uint8_t *vectors,
-                        const int8_t *q, __m256i (*dot)[MM_MAX_TOKENS]) {
+/* dot[h][t] = exact integer sums over vectors [begin, end) of 8, of what unpack() gives.
+ * vectors: of the block, in each tile. */
+INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
+                        const uint8_t *const *vectors, const int8_t *q,
+                        __m256i (*dot)[MM_MAX_TOKENS]) {
     const __m256i ones = _mm256_set1_epi16(1);
-    __m256i words[HALVES][MM_MAX_TOKENS];
+    __m256i words[MAX_HALVES][MM_MAX_TOKENS];
     int room = sums_in_16_bits(type);
     UNROLL
     for (int j = begin; j < end; j++) {
-        __m256i w[HALVES];
+        __m256i w[MAX_HALVES];
         UNROLL
-        for (int h = 0; h < HALVES; h++)
-            w[h] = unpack(type, vectors + 32 * h, j);
+        for (int h = 0; h < 2 * m; h++)
+            w[h] = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
         bool first = (j - begin) % room == 0,
              last = (j - begin) % room == room - 1 || j + 1 == end;
         UNROLL
         for (int t = 0; t < n; t++) {
             __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
             UNROLL
-            for (int h = 0; h < HALVES; h++) {
+            for (int h = 0; h < 2 * m; h++) {
                 __m256i pairs = multiply_pairs(type, w[h], x);
                 words[h][t] = first ? pairs : _mm256_add_epi16(words[h][t], pairs);
                 if (!last)
@@ -295,7 +270,7 @@ INLINE void dot_vectors(enum qtype type, int begin, int end, int n, const uint8_
 }
 
 /* dot[h][t] -= bias of the codes */
-INLINE void remove_bias(enum qtype type, int n, const int32_t *sum,
+INLINE void remove_bias(enum qtype type, int m, int n, const int32_t *sum,
                         __m256i (*dot)[MM_MAX_TOKENS]) {
     if (is_signed(type) || bias_log2(type) < 0)
         return;
@@ -303,7 +278,7 @@ INLINE void remove_bias(enum qtype type, int n, const int32_t *sum,
     for (int t = 0; t < n; t++) {
         __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[t]), bias_log2(type));
         UNROLL
-        for (int h = 0; h < HALVES; h++)
+        for (int h = 0; h < 2 * m; h++)
             dot[h][t] = _mm256_sub_epi32(dot[h][t], bias);
     }
 }
@@ -320,15 +295,16 @@ INLINE __m256 load_e8m0(const uint8_t *p) {
 }
 
 /* A block whose halves have a d each. */
-INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, const int8_t *q,
-                            const float *dx, float scale, __m256 (*acc)[MM_MAX_TOKENS]) {
+INLINE void add_half_blocks(enum qtype type, int m, int n, const uint8_t *const *block,
+                            const uint8_t *const *vectors, const int8_t *q, const float *dx,
+                            float scale, __m256 (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int half = 0; half < 2; half++) {
-        __m256i dot[HALVES][MM_MAX_TOKENS];
-        dot_vectors(type, 4 * half, 4 * half + 4, n, w + tile_codes_at(type), q, dot);
+    for (int part_16 = 0; part_16 < 2; part_16++) {
+        __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
+        dot_vectors(type, 4 * part_16, 4 * part_16 + 4, m, n, vectors, q, dot);
         UNROLL
-        for (int h = 0; h < HALVES; h++) {
-            __m256 d = load_f16(w + 2 * TILE_ROWS * half + 2 * HALF_ROWS * h);
+        for (int h = 0; h < 2 * m; h++) {
+            __m256 d = load_f16(half_at(block, h, 2 * HALF_ROWS) + 2 * TILE_ROWS * part_16);
             UNROLL
             for (int t = 0; t < n; t++)
                 acc[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
@@ -342,29 +318,33 @@ INLINE __m256 load_scale(enum qtype type, const uint8_t *p) {
     return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
 }
 
-INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
-    __m256 acc[HALVES][MM_MAX_TOKENS];
+INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type);
     size_t b = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(n, acc);
+        acc_zero(m, n, acc);
         for (; b < end / ACT_BLOCK; b++) {
-            __m256i dot[HALVES][MM_MAX_TOKENS];
-            const uint8_t *w = c->w[0] + b * block_bytes;
+            __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
+            const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
             const float *dx = c->d + b * c->gs, *sx = c->s + b * c->gs;
-            if (n == 1)
-                prefetch_run(w, block_bytes);
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                block[i] = c->w[i] + b * block_bytes;
+                vectors[i] = block[i] + tile_codes_at(type);
+            }
             if (scales_of(type) == TILE_D_D) {
-                add_half_blocks(type, n, w, c->q + b * c->gs * ACT_BLOCK, dx, c->scale, acc);
+                add_half_blocks(type, m, n, block, vectors, c->q + b * c->gs * ACT_BLOCK, dx,
+                                c->scale, acc);
                 continue;
             }
-            dot_vectors(type, 0, 8, n, w + tile_codes_at(type), c->q + b * c->gs * ACT_BLOCK,
-                        dot);
-            remove_bias(type, n, c->sum + b * c->gs, dot);
+            dot_vectors(type, 0, 8, m, n, vectors, c->q + b * c->gs * ACT_BLOCK, dot);
+            remove_bias(type, m, n, c->sum + b * c->gs, dot);
             UNROLL
-            for (int h = 0; h < HALVES; h++) {
-                __m256 d = scales_of(type) == TILE_E8M0 ? load_e8m0(w + HALF_ROWS * h)
-                                                        : load_scale(type, w + 2 * HALF_ROWS * h);
+            for (int h = 0; h < 2 * m; h++) {
+                __m256 d = scales_of(type) == TILE_E8M0
+                               ? load_e8m0(half_at(block, h, HALF_ROWS))
+                               : load_scale(type, half_at(block, h, 2 * HALF_ROWS));
                 UNROLL
                 for (int t = 0; t < n; t++)
                     acc[h][t] =
@@ -372,68 +352,66 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
                                         _mm256_mul_ps(d, _mm256_set1_ps(dx[t])), acc[h][t]);
                 if (!tile_has_m(type))
                     continue;
-                __m256 m = load_scale(type, w + 2 * TILE_ROWS + 2 * HALF_ROWS * h);
+                __m256 min = load_scale(type, half_at(block, h, 2 * HALF_ROWS) + 2 * TILE_ROWS);
                 if (tile_formats[type].bias != 0)
-                    m = _mm256_fmadd_ps(_mm256_set1_ps(tile_formats[type].bias), d, m);
+                    min = _mm256_fmadd_ps(_mm256_set1_ps(tile_formats[type].bias), d, min);
                 UNROLL
                 for (int t = 0; t < n; t++)
-                    acc[h][t] = _mm256_fmadd_ps(m, _mm256_set1_ps(sx[t]), acc[h][t]);
+                    acc[h][t] = _mm256_fmadd_ps(min, _mm256_set1_ps(sx[t]), acc[h][t]);
             }
         }
-        acc_store(c, n, end, acc);
+        acc_store(c, m, n, end, acc);
     }
 }
 
 /* ---- types with superblocks, in parts ---------------------------------------------------- */
 
-/* Block k of a part of n, and its activations. */
+/* Block k of a part of n, in each tile, and its activations. */
 struct super_block {
-    const uint8_t *d, *scales, *vectors;
+    const __m256 *d, *dmin; /* of each half */
+    const uint8_t *scales[MM_MAX_TILES], *vectors[MM_MAX_TILES];
     uint32_t k, n;
     const int8_t *q;
     const float *dx, *sx;
     const int32_t *sum;
 };
 
-INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type,
-                                         const struct part *part, uint32_t b) {
-    const uint8_t *head = c->w[0] + part->at;
-    uint32_t k = b - part->first;
-    return (struct super_block){
-        .d = head,
-        .scales = head + TILE_VECTOR,
-        .vectors = head + tile_part_header(type, part->n) + k * tile_block_bytes(type),
-        .k = k,
+INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, int m,
+                                         const struct part *part, uint32_t b,
+                                         const __m256 *d, const __m256 *dmin) {
+    struct super_block s = {
+        .d = d,
+        .dmin = dmin,
+        .k = b - part->first,
         .n = part->n,
         .q = c->q + (size_t)b * c->gs * ACT_BLOCK,
         .dx = c->d + (size_t)b * c->gs,
         .sx = c->s + (size_t)b * c->gs,
         .sum = c->sum + (size_t)b * c->gs,
     };
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        const uint8_t *head = c->w[i] + part->at;
+        s.scales[i] = head + TILE_VECTOR;
+        s.vectors[i] = head + tile_part_header(type, part->n) + s.k * tile_block_bytes(type);
+    }
+    return s;
 }
 
-/* d of half h, times the type's factor. */
-INLINE __m256 load_super_d(enum qtype type, const struct super_block *s, int h) {
-    __m256 d = load_f16(s->d + 2 * HALF_ROWS * h);
-    float factor = tile_formats[type].d_factor;
-    return factor != 0 ? _mm256_mul_ps(d, _mm256_set1_ps(factor)) : d;
-}
-
-INLINE __m256 load_dmin(const struct super_block *s, int h) {
-    return load_f16(s->d + 2 * TILE_ROWS + 2 * HALF_ROWS * h);
+/* Half h's row number `row` of the integer scales. */
+INLINE const uint8_t *scale_row(const struct super_block *s, int h, uint32_t row) {
+    return half_at(s->scales, h, HALF_ROWS) + row * TILE_ROWS;
 }
 
 /* A scale, and perhaps a minimum, for a block. */
-INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
+INLINE void add_scaled(enum qtype type, int m, int n, const struct super_block *s,
                        __m256 (*acc)[MM_MAX_TOKENS]) {
-    __m256i dot[HALVES][MM_MAX_TOKENS];
-    dot_vectors(type, 0, 8, n, s->vectors, s->q, dot);
-    remove_bias(type, n, s->sum, dot);
+    __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
+    dot_vectors(type, 0, 8, m, n, s->vectors, s->q, dot);
+    remove_bias(type, m, n, s->sum, dot);
     UNROLL
-    for (int h = 0; h < HALVES; h++) {
-        const uint8_t *rows = s->scales + HALF_ROWS * h;
-        __m256 scale =
-            _mm256_mul_ps(load_super_d(type, s, h), load_i8(rows + s->k * TILE_ROWS));
+    for (int h = 0; h < 2 * m; h++) {
+        __m256 scale = _mm256_mul_ps(s->d[h], load_i8(scale_row(s, h, s->k)));
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] =
@@ -441,7 +419,7 @@ INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
                                 _mm256_mul_ps(scale, _mm256_set1_ps(s->dx[t])), acc[h][t]);
         if (scales_of(type) != TILE_SCALE_MIN)
             continue;
-        __m256 min = _mm256_mul_ps(load_dmin(s, h), load_u8(rows + (s->n + s->k) * TILE_ROWS));
+        __m256 min = _mm256_mul_ps(s->dmin[h], load_u8(scale_row(s, h, s->n + s->k)));
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] = _mm256_fnmadd_ps(min, _mm256_set1_ps(s->sx[t]), acc[h][t]);
@@ -460,110 +438,121 @@ INLINE __m256i sum_16(const int8_t *q) {
 /* A scale, and perhaps a minimum, for each half of a block. The scaled halves and their sum are
  * integers below 2^24 in magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2): f32 holds them
  * exactly. */
-INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
+INLINE void add_halves(enum qtype type, int m, int n, const struct super_block *s,
                        __m256 (*acc)[MM_MAX_TOKENS]) {
-    __m256 f[HALVES][MM_MAX_TOKENS], below[HALVES][MM_MAX_TOKENS];
+    __m256 f[MAX_HALVES][MM_MAX_TOKENS], below[MAX_HALVES][MM_MAX_TOKENS];
     const bool has_min = scales_of(type) == TILE_HALVES_MIN;
-    acc_zero(n, f);
-    acc_zero(n, below);
+    const bool biased = !is_signed(type) && bias_log2(type) >= 0;
+    acc_zero(m, n, f);
+    acc_zero(m, n, below);
     UNROLL
-    for (int part_16 = 0; part_16 < 2; part_16++) {
-        __m256i dot[HALVES][MM_MAX_TOKENS];
-        const uint8_t *rows = s->scales + (2 * s->k + (uint32_t)part_16) * TILE_ROWS;
-        dot_vectors(type, 4 * part_16, 4 * part_16 + 4, n, s->vectors, s->q, dot);
+    for (uint32_t part_16 = 0; part_16 < 2; part_16++) {
+        __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
+        uint32_t row = 2 * s->k + part_16;
+        dot_vectors(type, 4 * (int)part_16, 4 * (int)part_16 + 4, m, n, s->vectors, s->q, dot);
         UNROLL
         for (int t = 0; t < n; t++) {
             __m256i sum = _mm256_setzero_si256();
-            if (has_min || (!is_signed(type) && bias_log2(type) >= 0))
+            if (has_min || biased)
                 sum = sum_16(s->q + t * ACT_BLOCK + 16 * part_16);
             UNROLL
-            for (int h = 0; h < HALVES; h++) {
-                if (!is_signed(type) && bias_log2(type) >= 0)
+            for (int h = 0; h < 2 * m; h++) {
+                if (biased)
                     dot[h][t] =
                         _mm256_sub_epi32(dot[h][t], _mm256_slli_epi32(sum, bias_log2(type)));
                 f[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
-                                          load_i8(rows + HALF_ROWS * h), f[h][t]);
+                                          load_i8(scale_row(s, h, row)), f[h][t]);
                 if (has_min)
-                    below[h][t] = _mm256_fmadd_ps(
-                        _mm256_cvtepi32_ps(sum),
-                        load_u8(rows + 2 * s->n * TILE_ROWS + HALF_ROWS * h), below[h][t]);
+                    below[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
+                                                  load_u8(scale_row(s, h, 2 * s->n + row)),
+                                                  below[h][t]);
             }
         }
     }
     UNROLL
-    for (int h = 0; h < HALVES; h++) {
-        __m256 d = load_super_d(type, s, h);
+    for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++) {
             __m256 dx = _mm256_set1_ps(s->dx[t]);
-            acc[h][t] = _mm256_fmadd_ps(f[h][t], _mm256_mul_ps(d, dx), acc[h][t]);
+            acc[h][t] = _mm256_fmadd_ps(f[h][t], _mm256_mul_ps(s->d[h], dx), acc[h][t]);
             if (has_min)
-                acc[h][t] = _mm256_fnmadd_ps(below[h][t], _mm256_mul_ps(load_dmin(s, h), dx),
+                acc[h][t] = _mm256_fnmadd_ps(below[h][t], _mm256_mul_ps(s->dmin[h], dx),
                                              acc[h][t]);
         }
     }
 }
 
-INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
-    __m256 acc[HALVES][MM_MAX_TOKENS];
+/* The scale of a superblock and of its minima, of each half: d times the type's factor. */
+INLINE void load_super(const struct mm_call *c, enum qtype type, int m, const struct part *part,
+                       __m256 *d, __m256 *dmin) {
+    float factor = tile_formats[type].d_factor;
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        const uint8_t *p = half_at(c->w, h, 2 * HALF_ROWS) + part->at;
+        d[h] = load_f16(p);
+        if (factor != 0)
+            d[h] = _mm256_mul_ps(d[h], _mm256_set1_ps(factor));
+        dmin[h] = load_f16(p + 2 * TILE_ROWS);
+    }
+}
+
+INLINE void mm_parts(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
     uint32_t b = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(n, acc);
+        acc_zero(m, n, acc);
         while (b < end / ACT_BLOCK) {
             struct part part = part_of(c, type, b);
             uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
-            if (n == 1)
-                prefetch_run(c->w[0] + part.at, tile_part_header(type, 8));
+            __m256 d[MAX_HALVES], dmin[MAX_HALVES];
+            load_super(c, type, m, &part, d, dmin);
             for (; b < stop; b++) {
-                struct super_block s = super_block_at(c, type, &part, b);
-                if (n == 1)
-                    prefetch_run(s.vectors, tile_block_bytes(type));
+                struct super_block s = super_block_at(c, type, m, &part, b, d, dmin);
                 if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
-                    add_scaled(type, n, &s, acc);
+                    add_scaled(type, m, n, &s, acc);
                 else
-                    add_halves(type, n, &s, acc);
+                    add_halves(type, m, n, &s, acc);
             }
         }
-        acc_store(c, n, end, acc);
+        acc_store(c, m, n, end, acc);
     }
 }
 
 /* ---- the table ------------------------------------------------------------------------ */
 
-#define INSTANCE(family, type, n)                                \
-    static void family##_##type##_##n(const struct mm_call *c) { \
-        family(c, QT_##type, n);                                 \
+#define INSTANCE(family, type, m, n)                                   \
+    static void family##_##type##_##m##x##n(const struct mm_call *c) { \
+        family(c, QT_##type, m, n);                                    \
     }
 
-#define BLOCK_INSTANCES(family, type)                                                        \
-    INSTANCE(family, type, 1)                                                                \
-    INSTANCE(family, type, 2)                                                                \
-    INSTANCE(family, type, 3)                                                                \
-    INSTANCE(family, type, 4)                                                                \
-    static const struct mm_kernels type##_kernels = {                                        \
-        .one = family##_##type##_1,                                                          \
-        .one_tiles = 1,                                                                      \
-        .many = {NULL, NULL, family##_##type##_2, family##_##type##_3, family##_##type##_4}, \
-        .many_tiles = 1,                                                                     \
-        .max_tokens = 4,                                                                     \
+#define BLOCK_INSTANCES(family, type)                                                  \
+    INSTANCE(family, type, 4, 1)                                                       \
+    INSTANCE(family, type, 1, 2)                                                       \
+    INSTANCE(family, type, 1, 3)                                                       \
+    INSTANCE(family, type, 1, 4)                                                       \
+    static const struct mm_kernels type##_kernels = {                                  \
+        .one = family##_##type##_4x1,                                                  \
+        .one_tiles = 4,                                                                \
+        .many = {NULL, NULL, family##_##type##_1x2, family##_##type##_1x3,             \
+                 family##_##type##_1x4},                                               \
+        .many_tiles = 1,                                                               \
+        .max_tokens = 4,                                                               \
     };
 
-#define FLOAT_INSTANCES(type)                                                               \
-    static void mm_float_one_##type(const struct mm_call *c) {                              \
-        mm_float_one(c, QT_##type);                                                         \
-    }                                                                                       \
-    INSTANCE(mm_float, type, 2)                                                             \
-    INSTANCE(mm_float, type, 3)                                                             \
-    INSTANCE(mm_float, type, 4)                                                             \
-    INSTANCE(mm_float, type, 5)                                                             \
-    INSTANCE(mm_float, type, 6)                                                             \
-    static const struct mm_kernels type##_kernels = {                                       \
-        .one = mm_float_one_##type,                                                         \
-        .one_tiles = 4,                                                                     \
-        .many = {NULL, NULL, mm_float_##type##_2, mm_float_##type##_3, mm_float_##type##_4, \
-                 mm_float_##type##_5, mm_float_##type##_6},                                 \
-        .many_tiles = 1,                                                                    \
-        .max_tokens = 6,                                                                    \
+#define FLOAT_INSTANCES(type)                                                          \
+    INSTANCE(mm_float, type, 4, 1)                                                     \
+    INSTANCE(mm_float, type, 1, 2)                                                     \
+    INSTANCE(mm_float, type, 1, 3)                                                     \
+    INSTANCE(mm_float, type, 1, 4)                                                     \
+    INSTANCE(mm_float, type, 1, 5)                                                     \
+    INSTANCE(mm_float, type, 1, 6)                                                     \
+    static const struct mm_kernels type##_kernels = {                                  \
+        .one = mm_float_##type##_4x1,                                                  \
+        .one_tiles = 4,                                                                \
+        .many = {NULL, NULL, mm_float_##type##_1x2, mm_float_##type##_1x3,             \
+                 mm_float_##type##_1x4, mm_float_##type##_1x5, mm_float_##type##_1x6}, \
+        .many_tiles = 1,                                                               \
+        .max_tokens = 6,                                                               \
     };
 
 #define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)

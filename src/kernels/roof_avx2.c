@@ -37,8 +37,8 @@ static uint64_t read_1(const uint8_t *p, size_t bytes) {
 static uint64_t read_1_ahead(const uint8_t *p, size_t bytes) {
     return read_streams(p, bytes, 1, 4096);
 }
-static uint64_t read_1_far_ahead(const uint8_t *p, size_t bytes) {
-    return read_streams(p, bytes, 1, 8192);
+static uint64_t read_4(const uint8_t *p, size_t bytes) {
+    return read_streams(p, bytes, 4, 0);
 }
 static uint64_t read_4_ahead(const uint8_t *p, size_t bytes) {
     return read_streams(p, bytes, 4, 2048);
@@ -83,7 +83,7 @@ static uint64_t f32_rounds(uint64_t rounds) {
 
 const struct roof_loops roof_loops_avx2 = {
     .name = "avx2",
-    .read = {read_1, read_1_ahead, read_1_far_ahead, read_4_ahead},
+    .read = {read_1, read_1_ahead, read_4, read_4_ahead},
     .int8 = int8_rounds,
     .f32 = f32_rounds,
     .int8_macs = 32 * CHAINS,
