@@ -26,12 +26,15 @@ static void print_report(const char *in, const char *out, enum qtype type,
     printf("%s: %s, %.2f bits per weight; %zu tensors converted, %zu kept, %.1f s\n", out,
            cli_bytes(r->bytes_out, b), 8 * (double)r->bytes_out / n, r->n_converted, r->n_kept,
            seconds);
+    if (r->n_weighted)
+        printf("%zu tensors weighted by importance\n", r->n_weighted);
     if (r->n_fallback)
         printf("%zu tensors, whose rows are not whole %s blocks, became q8_0 or f16\n",
                r->n_fallback, qtype_info(type)->name);
 }
 
-static int convert(const char *in, const char *out, enum qtype type, int n_threads) {
+static int convert(const char *in, const char *out, enum qtype type, int n_threads,
+                   const struct imatrix *imatrix) {
     struct gguf *g;
     struct err err;
     struct quantize_report report;
@@ -41,7 +44,7 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
         return cli_fail(st, "%s", err.text);
     cli_progress_begin(&progress, "converting");
     const struct quantize_options opts = {
-        .type = type, .n_threads = n_threads, .progress = &progress.progress};
+        .type = type, .n_threads = n_threads, .imatrix = imatrix, .progress = &progress.progress};
     st = quantize_file(g, out, &opts, &report, &err);
     double seconds = cli_progress_end(&progress);
     gguf_close(g);
@@ -54,13 +57,17 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
 }
 
 int cmd_quantize(int argc, char **argv) {
-    const char *in = NULL, *out = NULL, *type_name = NULL;
+    const char *in = NULL, *out = NULL, *type_name = NULL, *imatrix_path = NULL;
     int n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
     char types[256];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {
-        CLI_ARG("IN", &in, "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+        CLI_ARG("IN", &in,
+                "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
         CLI_ARG("OUT", &out, "the file to write"), CLI_ARG("TYPE", &type_name, types),
+        CLI_TEXT(0, "imatrix", "FILE", &imatrix_path,
+                 "an importance matrix of llama.cpp's (GGUF or .dat):\nthe error of columns that matter "
+                 "more counts more"),
         CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
         CLI_END};
     const struct cli_command cmd = {
@@ -76,5 +83,14 @@ int cmd_quantize(int argc, char **argv) {
     enum qtype type;
     if (!qtype_from_name(type_name, &type) || !qtype_info(type)->quantize)
         return cli_fail(ST_BAD_INPUT, "cannot write type '%s'; there are %s", type_name, types);
-    return convert(in, out, type, MAX(n_threads, 1));
+    struct imatrix *imatrix = NULL;
+    struct err err;
+    if (imatrix_path) {
+        enum status st = imatrix_open(&imatrix, imatrix_path, &err);
+        if (st != ST_OK)
+            return cli_fail(st, "%s", err.text);
+    }
+    status = convert(in, out, type, MAX(n_threads, 1), imatrix);
+    imatrix_close(imatrix);
+    return status;
 }

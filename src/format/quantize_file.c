@@ -34,11 +34,16 @@ enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
 struct chunk {
     const struct qtype_info *to;
     const struct gguf_tensor *src;
+    const float *importance; /* [matrices of src][n_cols], or NULL */
     uint64_t first_row;
     uint8_t *dst;
     float **scratch; /* [n_threads][n_cols] */
     size_t n_rows, n_cols, dst_row_bytes;
 };
+
+static const float *importance_of_row(const struct chunk *c, uint64_t row) {
+    return c->importance ? c->importance + row / c->src->dims[1] * c->n_cols : NULL;
+}
 
 static void convert_rows(void *arg, struct pool *pool, int thread) {
     const struct chunk *c = arg;
@@ -47,7 +52,7 @@ static void convert_rows(void *arg, struct pool *pool, int thread) {
     while (pool_claim(pool, c->n_rows, 1, &begin, &end)) {
         for (size_t r = begin; r < end; r++) {
             tensor_row_f32(c->src, c->first_row + r, 0, c->n_cols, row);
-            c->to->quantize(row, NULL, c->dst + r * c->dst_row_bytes,
+            c->to->quantize(row, importance_of_row(c, c->first_row + r), c->dst + r * c->dst_row_bytes,
                             c->n_cols / c->to->block_values);
         }
     }
@@ -113,6 +118,9 @@ static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_row
 static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, enum qtype type,
                                   struct err *err) {
     struct chunk c = {.to = qtype_info(type), .src = t, .n_cols = (size_t)t->dims[0]};
+    if (job->opts->imatrix)
+        TRY(imatrix_find(job->opts->imatrix, t, &c.importance, err));
+    job->report->n_weighted += c.importance != NULL;
     BUG_ON(!qtype_row_bytes(type, t->dims[0], &c.dst_row_bytes));
     int n_threads = pool_n_threads(job->pool);
     float *all = mem_calloc((size_t)n_threads * c.n_cols, sizeof *all);

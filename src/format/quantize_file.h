@@ -3,11 +3,13 @@
 #define LOCKSTEP_FORMAT_QUANTIZE_FILE_H
 
 #include "format/gguf.h"
+#include "format/imatrix.h"
 #include "format/progress.h"
 
 struct quantize_options {
     enum qtype type;                 /* one that has a quantizer */
     int n_threads;                   /* >= 1 */
+    const struct imatrix *imatrix;   /* weighs the error of each column; may be NULL */
     const struct progress *progress; /* in bytes of the output; may be NULL */
 };
 
@@ -15,13 +17,14 @@ struct quantize_report {
     uint64_t bytes_in, bytes_out; /* of the tensors */
     uint64_t n_values;
     size_t n_tensors, n_converted, n_kept;
+    size_t n_weighted; /* converted with importances */
     size_t n_fallback; /* converted to another type, since rows are not whole blocks
                           (qtype_for_row) */
 };
 
 /* Matrices (two dimensions or more) are converted; norms, biases, routers and other small
  * tensors keep the type they have. Any type that can be dequantized may be the input; a split
- * model becomes one file. Memory: a few megabytes per thread, and the page cache. Writes
+ * model becomes one file. An imatrix that was made for another model is ST_BAD_INPUT. Memory: a few megabytes per thread, and the page cache. Writes
  * atomically. */
 enum status quantize_file(const struct gguf *in, const char *out_path,
                           const struct quantize_options *opts, struct quantize_report *report,
