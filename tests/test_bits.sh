@@ -138,6 +138,25 @@ for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe
     done
     [ -z "$qemu" ] || job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
 done
+# The weight types that only folders have.
+for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scales f16"; do
+    file=$golden/quant-models/q-llama-f16.gguf
+    name=folder-${weights// /}
+    [ -e "$file" ] && command -v python3 >/dev/null || continue
+    # shellcheck disable=SC2086
+    python3 "$SOURCE_DIR/tests/hf_folder.py" "$file" "$name" --weights $weights || exit 1
+    feed=(--ids "$ids" --greedy 8)
+    refer "$name" "$name" "${feed[@]}"
+    for isa in "${isas[@]}"; do
+        for layout in "--ranks 1" "--split 1,2,1" "--parallel tensor2xpipeline2"; do
+            # shellcheck disable=SC2086
+            job "$name" "$name" "$LOCKSTEP" "$isa" "${feed[@]}" $layout --threads ${threads[n % 3]} \
+                --chunk ${chunks[n / 3 % 3]} --link ${links[n % 2]}
+            n=$((n + 1))
+        done
+    done
+    [ -z "$qemu" ] || job "$name" "$name" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+done
 # Over more than a step: windows whose pages are given back between steps, and a latent cache.
 for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite; do
     file=$golden/logits/$name.gguf
