@@ -364,6 +364,134 @@ static void gpt_oss_with_mxfp4_experts_stays_near(void **state) {
     json_decref(j);
 }
 
+/* ---- NVFP4, of which there is no golden model ---------------------------------------------------- */
+
+/* A matrix's own scale, as its files have them. */
+#define NVFP4_SCALE 0.0078f
+
+static size_t nearest_fp4(float x) {
+    static const float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    size_t best = 0;
+    for (size_t i = 1; i < ARRAY_LEN(values); i++)
+        if (fabsf(values[i] - x) < fabsf(values[best] - x))
+            best = i;
+    return best;
+}
+
+static float e4m3(unsigned code) {
+    unsigned e = code >> 3, m = code & 7;
+    return e == 0 ? ldexpf((float)m, -9) : ldexpf(1 + (float)m / 8, (int)e - 7);
+}
+
+/* 64 values, already divided by the matrix's scale: of each 16 the smallest e4m3 that reaches amax / 6. */
+static void to_nvfp4(const float *v, struct block_nvfp4 *b) {
+    for (size_t sub = 0; sub < 4; sub++, v += 16) {
+        float amax = 0;
+        unsigned code = 1;
+        for (int i = 0; i < 16; i++)
+            amax = fmaxf(amax, fabsf(v[i]));
+        while (code < 126 && e4m3(code) * 6 < amax)
+            code++;
+        b->d[sub] = (uint8_t)code;
+        for (size_t i = 0; i < 8; i++)
+            b->qs[8 * sub + i] = (uint8_t)(nearest_fp4(v[i] / e4m3(code)) |
+                                           nearest_fp4(v[i + 8] / e4m3(code)) << 4);
+    }
+}
+
+static bool is_matrix(const struct gguf_tensor *t) {
+    return t->n_dims == 2 && strncmp(t->name, "blk.", 4) == 0;
+}
+
+/* The tensor's values, its matrices rounded to what NVFP4 can hold; blocks (may be NULL): as that. */
+static float *rounded(const struct gguf_tensor *t, struct block_nvfp4 *blocks) {
+    const struct qtype_info *info = qtype_info(t->type);
+    size_t n = t->dims[0] * t->dims[1];
+    float *v = malloc(n * sizeof *v);
+    info->dequantize(t->data, v, n / info->block_values);
+    for (size_t i = 0; is_matrix(t) && i < n; i += QK_NVFP4) {
+        struct block_nvfp4 b;
+        for (size_t k = i; k < i + QK_NVFP4; k++)
+            v[k] /= NVFP4_SCALE;
+        to_nvfp4(v + i, &b);
+        qtype_info(QT_NVFP4)->dequantize(&b, v + i, 1);
+        for (size_t k = i; k < i + QK_NVFP4; k++)
+            v[k] *= NVFP4_SCALE;
+        if (blocks != NULL)
+            blocks[i / QK_NVFP4] = b;
+    }
+    return v;
+}
+
+/* q-llama with its matrices in NVFP4 and a scale beside each, or the same numbers in F32. */
+static void make_nvfp4(bool f32) {
+    struct gguf *g;
+    struct gguf_writer *w;
+    struct err err;
+    const uint64_t one = 1;
+    const float scale = NVFP4_SCALE;
+    assert_int_equal(gguf_open(&g, path(QUANTS, "q-llama-f16", ".gguf"), NULL, &err), ST_OK);
+    assert_int_equal(gguf_writer_open(&w, made_path, &err), ST_OK);
+    gguf_write_keys_of(w, g);
+    for (int pass = 0; pass < 2; pass++) {
+        if (pass == 1)
+            assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+        for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+            bool nvfp4 = is_matrix(t) && !f32;
+            size_t n = t->dims[0] * t->dims[1];
+            char name[80];
+            snprintf(name, sizeof name, "%.*sscale", (int)(strlen(t->name) - strlen("weight")),
+                     t->name);
+            if (pass == 0) {
+                gguf_write_tensor_info(w, t->name, nvfp4 ? QT_NVFP4 : QT_F32, t->n_dims, t->dims);
+                if (nvfp4)
+                    gguf_write_tensor_info(w, name, QT_F32, 1, &one);
+                continue;
+            }
+            struct block_nvfp4 *b = nvfp4 ? malloc(n / QK_NVFP4 * sizeof *b) : NULL;
+            float *v = rounded(t, b);
+            assert_int_equal(gguf_write_data(w, nvfp4 ? (void *)b : (void *)v,
+                                             nvfp4 ? n / QK_NVFP4 * sizeof *b : n * sizeof *v, &err),
+                             ST_OK);
+            if (nvfp4)
+                assert_int_equal(gguf_write_data(w, &scale, sizeof scale, &err), ST_OK);
+            free(b);
+            free(v);
+        }
+    }
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+    gguf_close(g);
+}
+
+/* The same numbers, but for activations of 8 bits: as near as llama.cpp comes with MXFP4, whose blocks
+ * of 32 see activations alike, with the README's factor of 3. */
+static void nvfp4_is_near_its_numbers_in_f32(void **state) {
+    (void)state;
+    json_t *j = json_load_file(QUANTS "q-llama.json", 0, NULL), *file;
+    int32_t ids[N_POS];
+    size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT), i;
+    append_ids(ids, n, json_object_get(j, "forced_ids_after_prompt"), N_POS - N_PROMPT);
+    size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab"));
+    double bound = 0, top1;
+    json_array_foreach(json_object_get(j, "files"), i, file)
+        if (strstr(json_string_value(json_object_get(file, "gguf")), "mxfp4") != NULL)
+            bound = 3 * reference(file, "kl_median");
+    make_nvfp4(true);
+    float *expected = run_model(made_path, ids, 0);
+    make_nvfp4(false);
+    float *got = run_model(made_path, ids, 0);
+    double median = compare_distributions(expected, got, n_vocab, &top1);
+    print_message("%-24s median KL %.2e (bound %.2e), top-1 %.3f\n", "nvfp4", median, bound, top1);
+    assert_true(bound > 0 && median <= bound);
+    assert_true(top1 >= 0.9);
+    free(expected);
+    free(got);
+    json_decref(j);
+    remove(made_path);
+}
+
 int main(void) {
     FILE *there = fopen(LOGITS "llama.gguf", "rb");
     if (there == NULL) {
@@ -374,6 +502,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_true),
         cmocka_unit_test(granite_is_a_llama_with_factors),
+        cmocka_unit_test(nvfp4_is_near_its_numbers_in_f32),
         cmocka_unit_test(quantized_models_stay_near),
         cmocka_unit_test(gpt_oss_with_mxfp4_experts_stays_near),
     };
