@@ -186,7 +186,7 @@ static bool is_closed(int fd) {
     ssize_t n;
     do {
         n = recv(fd, &byte, 1, 0);
-    } while (n == 1);
+    } while (n == 1 || (n < 0 && errno == EINTR));
     return n == 0 || errno == ECONNRESET;
 }
 
