@@ -473,10 +473,12 @@ static void write_long_prompt(char *body, size_t size, int n_tokens, uint64_t se
     snprintf(body + n, size - n, "]}");
 }
 
-static bool stream_for(double seconds) {
-    for (double began = clock_s(); clock_s() < began + seconds;)
-        if (!stream_round(NULL))
-            return false;
+/* Until each stream has so many gaps. */
+static bool stream_gaps(size_t n) {
+    for (int i = 0; i < N_STREAMS; i++)
+        while (streams[i].n_gaps < n)
+            if (!stream_round(NULL))
+                return false;
     return true;
 }
 
@@ -502,10 +504,10 @@ static bool prompt_try(int n_tokens, int number, struct gaps *before, struct gap
     static char body[1 << 17];
     double usual[N_STREAMS];
     struct conn prompt = {.fd = -1};
-    if (!start_streams(number) || !stream_for(0.5))
+    if (!start_streams(number) || !stream_gaps(20))
         return false;
     take_gaps(usual, true); /* their own prompts were computed in these */
-    if (!stream_for(1.0))
+    if (!stream_gaps(60))
         return false;
     *before = take_gaps(usual, true);
     write_long_prompt(body, sizeof body, n_tokens,
