@@ -11,7 +11,10 @@ trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 
 # name, cache, file
-models=("jargon-f16 f16 $SOURCE_DIR/models/jargon-3m-f16.gguf")
+models=(
+    "jargon-f16 f16 $SOURCE_DIR/models/jargon-3m-f16.gguf"
+    "jargon-kv8 q8_0 $SOURCE_DIR/models/jargon-3m-f16.gguf"
+)
 if [ -e "$golden/logits/llama.gguf" ]; then
     models+=(
         "llama f32 $golden/logits/llama.gguf"
@@ -19,6 +22,8 @@ if [ -e "$golden/logits/llama.gguf" ]; then
         "llama-rope3 f16 $golden/logits/llama-rope3.gguf"
         "qwen2 f32 $golden/logits/qwen2.gguf"
         "qwen3 f16 $golden/logits/qwen3.gguf"
+        "llama-kv8 q8_0 $golden/logits/llama.gguf"
+        "deepseek2-kv8 q8_0 $golden/logits/deepseek2-lite.gguf"
         "q-f16 f16 $golden/quant-models/q-llama-f16.gguf"
         "q-q8_0 f32 $golden/quant-models/q-llama-q8_0.gguf"
         "q-q4_0 f16 $golden/quant-models/q-llama-q4_0.gguf"

@@ -233,13 +233,13 @@ static bool collect(void *user, int32_t id, const char *text, size_t len) {
     return true;
 }
 
-static struct lockstep *open_model(const char *name, bool kv_f32) {
+static struct lockstep *open_model(const char *name, const char *kv) {
     struct lockstep_options opt;
     lockstep_options_init(&opt);
     opt.model_path = golden_path(name);
     opt.n_ctx = 512;
     opt.n_threads = 1;
-    opt.kv_f32 = kv_f32;
+    opt.kv = kv;
     struct lockstep *ls = NULL;
     struct lockstep_error err = {""};
     if (lockstep_open(&ls, &opt, &err) != LOCKSTEP_OK)
@@ -247,8 +247,8 @@ static struct lockstep *open_model(const char *name, bool kv_f32) {
     return ls;
 }
 
-static struct lockstep *open_lockstep(bool kv_f32) {
-    return open_model(MODEL, kv_f32);
+static struct lockstep *open_lockstep(const char *kv) {
+    return open_model(MODEL, kv);
 }
 
 static void lockstep_answer(struct lockstep *ls, const struct engine_request *r,
@@ -275,7 +275,7 @@ static void lockstep_answer(struct lockstep *ls, const struct engine_request *r,
 static int make_expected(void **state) {
     (void)state;
     make_calls();
-    struct lockstep *ls = open_lockstep(false);
+    struct lockstep *ls = open_lockstep(NULL);
     for (int i = 0; i < N_REQUESTS; i++)
         lockstep_answer(ls, &calls[i].req, &expected[i]);
     lockstep_close(ls);
@@ -392,7 +392,7 @@ static void put_back_for_want_of_pages(void **state) {
 /* Five requests that each come to need the whole cache. */
 static void put_back_again_and_again(void **state) {
     (void)state;
-    struct lockstep *ls = open_lockstep(false);
+    struct lockstep *ls = open_lockstep(NULL);
     struct engine_config cfg = plain_config();
     cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
     struct engine *e = open_engine(&cfg);
@@ -463,7 +463,7 @@ static void of_every_kind_of_model(void **state) {
     static struct call some[6];
     static struct output want[6];
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        struct lockstep *ls = open_model(names[i], false);
+        struct lockstep *ls = open_model(names[i], NULL);
         for (int j = 0; j < 6; j++) {
             memset(&want[j], 0, sizeof want[j]);
             some[j] = calls[2 * j + 1];
@@ -527,7 +527,7 @@ static void windows_give_their_pages_back(void **state) {
     (void)state;
     static const char *const names[] = {"logits/gpt-oss-f32.gguf", "logits/gemma3.gguf"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++) {
-        struct lockstep *ls = open_model(names[i], false);
+        struct lockstep *ls = open_model(names[i], NULL);
         struct engine_config cfg = plain_config();
         cfg.model.model_path = golden_path(names[i]);
         cfg.model.n_chunk = cfg.n_step_tokens = 17;
@@ -961,7 +961,7 @@ static void logprobs_are_those_of_the_unmodified_distribution(void **state) {
     c.req.sampling.frequency_penalty = 0.5f;
     call_run(e, &c);
     engine_close(e);
-    struct lockstep *ls = open_lockstep(false);
+    struct lockstep *ls = open_lockstep(NULL);
     struct rows rows = {.logits = malloc(512 * N_VOCAB * sizeof(float))};
     int32_t ids[512];
     size_t n = c.req.n_ids;
@@ -1094,13 +1094,13 @@ static void a_token_of_padding_never_comes(void **state) {
 static void the_last_hidden_state_gives_the_logits(void **state) {
     (void)state;
     struct engine_config cfg = plain_config();
-    cfg.model.kv_f32 = true;
+    cfg.model.kv = "f32";
     struct engine *e = open_engine(&cfg);
     static struct call c;
     c = calls[8];
     c.req.embed = c.req.embed_last = true;
     call_run(e, &c);
-    struct lockstep *ls = open_lockstep(true);
+    struct lockstep *ls = open_lockstep("f32");
     struct rows rows = {.logits = malloc(512 * N_VOCAB * sizeof(float))};
     lockstep_eval(ls, c.req.ids, c.req.n_ids, keep_rows, &rows, NULL);
     lockstep_close(ls);

@@ -67,7 +67,7 @@ static float *run_model(const char *model, const int32_t *ids, int n_chunk) {
     opt.model_path = model;
     opt.n_threads = 2;
     opt.n_chunk = n_chunk;
-    opt.kv_f32 = true;
+    opt.kv = "f32";
     enum lockstep_status st = lockstep_open(&ls, &opt, &err);
     if (st != LOCKSTEP_OK)
         fail_msg("%s", err.text);

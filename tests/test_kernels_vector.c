@@ -297,7 +297,7 @@ static struct attn_case attn_random(struct random *r) {
     static const uint32_t positions[] = {1, 15, 16, 17, 63, 64, 65, 511, 512, 513, 1030, 1600};
     struct attn_case c = {.n_pos = PICK(r, positions),
                           .softcap = random_below(r, 3) ? 0.0f : 5.0f};
-    c.shape = (struct kv_shape){.f32 = random_below(r, 2),
+    c.shape = (struct kv_shape){.type = (enum kv_type)random_below(r, KV_N_TYPES),
                                 .n_kv_heads = 1 + random_below(r, 3),
                                 .k_dim = PICK(r, dims),
                                 .v_dim = PICK(r, dims)};
@@ -353,6 +353,9 @@ static void attn_run(struct attn_case *c, const struct kernels *k) {
     buf_free(&scratch);
 }
 
+static const char *const kv_names[KV_N_TYPES] = {
+    [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+
 static void check_attention(const struct kernels *k, uint64_t seed) {
     struct attn_case c = attn_random(&(struct random){.seed = seed});
     cache_fill(&c, definition());
@@ -369,7 +372,7 @@ static void check_attention(const struct kernels *k, uint64_t seed) {
     char what[128];
     snprintf(what, sizeof what,
              "attention, %s%s, k %u, v %u, %u positions, %u queries, softcap %g",
-             c.shape.f32 ? "f32" : "f16", c.shape.latent ? ", latent" : "", c.shape.k_dim, c.shape.v_dim, c.n_pos, c.n_queries,
+             kv_names[c.shape.type], c.shape.latent ? ", latent" : "", c.shape.k_dim, c.shape.v_dim, c.n_pos, c.n_queries,
              (double)c.softcap);
     check_floats((float *)c.out.p, (float *)want.p, want.n / 4, k->name, what, seed);
     cache_free(&c);
@@ -386,9 +389,20 @@ static void every_isa_attends_as_the_definition(void **state) {
         check_attention(k, seed);
 }
 
-/* What the cache holds of x. */
-static double cached(const struct attn_case *c, float x) {
-    return (double)(c->shape.f32 ? x : f16_to_f32(f32_to_f16(x)));
+/* What the cache holds of value d of the n values x, by kernels.h's words. */
+static double cached(const struct attn_case *c, const float *x, uint32_t n, uint32_t d) {
+    if (c->shape.type == KV_F32)
+        return (double)x[d];
+    if (c->shape.type == KV_F16)
+        return (double)f16_to_f32(f32_to_f16(x[d]));
+    float amax = 0;
+    for (uint32_t i = d / 32 * 32; i < MIN(n, d / 32 * 32 + 32); i++)
+        amax = fmaxf(amax, fabsf(x[i]));
+    float scale = f16_to_f32(f32_to_f16(amax / 127));
+    float code = rintf(fmaxf(fminf(x[d] / scale, 127), -127));
+    /* Half a step, or what the rounding of the scale to f16 (2^-11) lost at the largest. */
+    assert_true(fabsf(scale * code - x[d]) <= scale * 0.5f + amax * 0x1p-10f);
+    return (double)(scale * code);
 }
 
 /* softmax(scale * q.K) V in double.
@@ -407,7 +421,7 @@ static void check_query(const struct attn_case *c, const struct attn_query *q, u
             (float *)c->k.p + ((size_t)pos * s->n_kv_heads + c->kv_head) * s->k_dim;
         double dot = 0, magnitude = 0;
         for (uint32_t d = 0; d < s->k_dim; d++) {
-            double term = (double)q->q[d] * cached(c, k[d]);
+            double term = (double)q->q[d] * cached(c, k, s->k_dim, d);
             dot += term;
             magnitude += fabs(term);
         }
@@ -420,13 +434,16 @@ static void check_query(const struct attn_case *c, const struct attn_query *q, u
     }
     e += (double)c->softcap * 0x1p-22;
     for (uint32_t pos = q->begin; pos < q->end; pos++) {
+        const float *k =
+            (float *)c->k.p + ((size_t)pos * s->n_kv_heads + c->kv_head) * s->k_dim;
         const float *v =
             (float *)c->v.p + ((size_t)pos * s->n_kv_heads + c->kv_head) * s->v_dim;
         double p = exp(logits[pos] - top);
         sum += p;
         for (uint32_t d = 0; d < s->v_dim; d++) {
-            out[d] += p * cached(c, v[d]);
-            largest_v = MAX(largest_v, fabs(cached(c, v[d])));
+            double value = cached(c, s->latent ? k : v, s->latent ? s->k_dim : s->v_dim, d);
+            out[d] += p * value;
+            largest_v = MAX(largest_v, fabs(value));
         }
     }
     sum += isfinite(sink) ? exp(sink - top) : 0;

@@ -76,7 +76,8 @@ struct lockstep_options {
     int n_threads;    /* per rank; 0: the cores of this machine divided by n_ranks */
     int n_ctx;        /* 0: the model's own, at most 4096 */
     int n_chunk;      /* prompt tokens computed at once; 0: 512. Never changes the bits */
-    bool kv_f32;      /* cache keys and values as f32 instead of f16 */
+    /* How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
+    const char *kv;
     /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also jitter,
      * loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as they are. */
     const char *emulate_link;

@@ -77,11 +77,12 @@ static enum status make_plan(struct planned *p, int n_memory, struct err *err) {
 }
 
 static enum status measure(struct planned *p, struct err *err) {
+    enum kv_type type;
+    TRY(kv_parse_type(session_args.kv, &type, err));
     for (int r = 0; r < p->plan.n_ranks; r++) {
         const struct share *sh = &p->plan.shares[r];
-        const bool kv_f32 = session_args.kv != NULL && str_eq(session_args.kv, "f32");
         size_t page[KV_KINDS];
-        model_kv_page_bytes(&p->hp, sh, kv_f32, page);
+        model_kv_page_bytes(&p->hp, sh, type, page);
         struct weights_sizes sizes;
         TRY(weights_measure(&sizes, p->g, &p->hp, sh, err));
         p->bytes[r].weights = sizes.packed_bytes + sizes.replicated_bytes;

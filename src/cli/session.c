@@ -53,8 +53,8 @@ const struct cli_option session_options[] = {
             "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
     CLI_INT(0, "chunk", "C", &session_args.n_chunk, 1, 1 << 20,
             "prompt tokens computed at once (default 512);\nnever changes the bits"),
-    CLI_CHOICE(0, "kv", "f16|f32", &session_args.kv,
-               "how keys and values are kept (default f16)"),
+    CLI_CHOICE(0, "kv", "f16|f32|q8_0", &session_args.kv,
+               "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
     CLI_END};
 
 struct lockstep_sampling sampling_args;
@@ -122,7 +122,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
     opt.n_threads = a->n_threads;
     opt.n_ctx = a->n_ctx != 0 ? a->n_ctx : n_ctx_default;
     opt.n_chunk = a->n_chunk;
-    opt.kv_f32 = a->kv != NULL && str_eq(a->kv, "f32");
+    opt.kv = a->kv;
     return opt;
 }
 

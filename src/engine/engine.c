@@ -190,7 +190,7 @@ static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (int i = 0; i < plan->n_ranks; i++) {
         size_t mine[KV_KINDS];
-        model_kv_page_bytes(&in->rank.hp, &plan->shares[i], in->rank.job.kv_f32, mine);
+        model_kv_page_bytes(&in->rank.hp, &plan->shares[i], in->rank.job.kv_type, mine);
         for (int k = 0; k < KV_KINDS; k++)
             bytes[k] += mine[k];
     }

@@ -38,7 +38,7 @@ static enum status count_ranks(struct job *job, const struct lockstep_options *o
 }
 
 static enum status make_job(struct job *out, const struct lockstep_options *opt, struct err *err) {
-    struct job job = {.kv_f32 = opt->kv_f32};
+    struct job job = {.rank = 0};
     if (opt->model_path == NULL)
         return err_set(err, ST_BAD_INPUT, "no model was named");
     if (opt->rank != 0)
@@ -50,6 +50,7 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
     TRY(count_ranks(&job, opt, err));
     TRY(plan_parse_parallel(opt->parallel, job.n_ranks, &job.tp, &job.pp, err));
     TRY(job_parse_link(opt->link, &job.link, err));
+    TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(plan_parse_experts(opt->experts, &job.experts, err));
     job.n_weights = opt->n_split;
     for (int i = 0; i < opt->n_split; i++)
@@ -183,6 +184,7 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
         return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", opt->model_path,
                        strerror(errno));
     TRY(job_parse_link(opt->link, &job.link, err));
+    TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(set_token(job.token, opt->secret, err));
     job.model_path = opt->model_path != NULL ? mem_strdup(real) : NULL;
     job.rendezvous = mem_strdup(opt->rendezvous);

@@ -167,7 +167,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_ctx = r->job.n_ctx,
         .n_runs_max = r->job.n_runs,
         .n_pages = {r->job.n_pages[KV_WHOLE], r->job.n_pages[KV_WINDOW]},
-        .kv_f32 = r->job.kv_f32,
+        .kv_type = r->job.kv_type,
         .progress = hooks->progress,
         .progress_user = hooks->user,
     };

@@ -144,16 +144,35 @@ static inline uint32_t act_n_groups(uint32_t n_tokens) {
 
 /* The KV cache of one layer of one rank: pages of KV_PAGE positions. In a page, for each kv
  * head: K as [KV_PAGE/16][k_dim][16] (a lane is a position), then V as [KV_PAGE][v_pad]
- * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero). f16 or f32.
+ * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero).
  * Where a value is the beginning of its key (latent attention), only the key is kept, as
- * [KV_PAGE][k_pad]: its tiles of 16 positions are turned as they are read. */
+ * [KV_PAGE][k_pad]: its tiles of 16 positions are turned as they are read.
+ *
+ * KV_Q8_0: every KV_BLOCK dimensions of a key or value (the last block may be shorter) are int8
+ * with one f16 scale: d = f16(amax / 127), at most 65504; q = rint(x / d), clamped to +-127, NaN
+ * to 127; d = 0 gives q = 0. What is attended to is d * q, which f32 holds exactly. The scales lie
+ * behind the codes that they belong to: of K [KV_PAGE/16][k blocks][16], of V and of latent
+ * rows [KV_PAGE][blocks]. */
+enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_N_TYPES };
+#define KV_BLOCK 32
+
 struct kv_shape {
-    bool f32;
+    enum kv_type type;
     bool latent; /* V is the first v_dim <= k_dim values of K */
     uint32_t n_kv_heads;
     uint32_t k_dim, v_dim;
 };
-size_t kv_head_bytes(const struct kv_shape *s); /* K and V of one head in one page */
+/* Where the parts of one head in one page begin, in bytes. */
+struct kv_layout {
+    size_t k_scales, v, v_scales, bytes; /* K is at 0; latent: V is K */
+};
+struct kv_layout kv_layout(const struct kv_shape *s);
+static inline size_t kv_value_bytes(enum kv_type type) {
+    return type == KV_F32 ? 4 : type == KV_F16 ? 2 : 1;
+}
+/* The kernels' kv_store for KV_Q8_0, on every instruction set. */
+void kv_store_q8_0(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
+                   const float *v);
 size_t kv_page_bytes(const struct kv_shape *s); /* of all heads, a multiple of 64 */
 
 /* One query head at one position. Attends to positions [begin, end). */
@@ -247,7 +266,7 @@ struct kernels {
     void (*exp)(float *y, const float *x, size_t n);
 
     /* Stores one position's K and V of all kv heads: k [n_kv_heads, k_dim], v [n_kv_heads, v_dim]
-     * f32, rounded to nearest even to f16 unless s->f32. s->latent: v is not read. */
+     * f32, as s->type (to f16: to nearest even). s->latent: v is not read. */
     void (*kv_store)(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
                      const float *v);
 

@@ -199,7 +199,7 @@ INLINE size_t v_stride(const struct kv_shape *s) {
 /* K of one head: dimension d of the slot's lane, 16 positions apart. */
 static void store_k(const struct kv_shape *s, uint8_t *head, uint32_t slot, const float *k) {
     size_t at = (size_t)(slot / 16) * s->k_dim * 16 + slot % 16;
-    if (s->f32) {
+    if (s->type == KV_F32) {
         float *dst = (float *)head + at;
         for (size_t d = 0; d < s->k_dim; d++)
             dst[d * 16] = k[d];
@@ -220,7 +220,7 @@ static void store_row(const struct kv_shape *s, uint8_t *head, size_t at, const 
                       size_t n) {
     for (size_t d = 0; d < n; d += 16) {
         v16 row = v16_load_n(v + d, MIN(n - d, 16));
-        if (s->f32)
+        if (s->type == KV_F32)
             v16_store((float *)head + at + d, row);
         else
             v16_store_f16((uint16_t *)head + at + d, row);
@@ -229,15 +229,19 @@ static void store_row(const struct kv_shape *s, uint8_t *head, size_t at, const 
 
 static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
                      const float *v) {
+    const struct kv_layout l = kv_layout(s);
+    if (s->type == KV_Q8_0) {
+        kv_store_q8_0(s, page, slot, k, v);
+        return;
+    }
     for (size_t h = 0; h < s->n_kv_heads; h++) {
-        uint8_t *head = page + h * kv_head_bytes(s);
+        uint8_t *head = page + h * l.bytes;
         if (s->latent) {
             store_row(s, head, slot * v_stride(s), k + h * s->k_dim, s->k_dim);
             continue;
         }
         store_k(s, head, slot, k + h * s->k_dim);
-        store_row(s, head, (size_t)KV_PAGE * s->k_dim + slot * v_stride(s), v + h * s->v_dim,
-                  s->v_dim);
+        store_row(s, head + l.v, slot * v_stride(s), v + h * s->v_dim, s->v_dim);
     }
 }
 
@@ -253,9 +257,9 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
 struct attn_block {
     const struct attn_args *a;
     size_t head_at; /* this kv head in a page, in bytes */
-    size_t v_at;    /* its V */
+    struct kv_layout lay;
     size_t pad;     /* v_dim rounded up to 16 */
-    uint8_t *turned; /* latent: [ATTN_TILES] of [k_dim rounded up to 16][16], as cached */
+    uint8_t *turned; /* latent: [ATTN_TILES] of [k_dim rounded up to 16][16], f16 or f32 */
     uint32_t n;     /* queries */
     const struct attn_query *queries; /* [n] */
     float *p;                         /* [n][ATTN_SPAN] logits, then probabilities */
@@ -274,17 +278,36 @@ static struct range range_in_span(const struct attn_query *q, uint32_t span_begi
     return (struct range){MAX(q->begin, span_begin), MIN(q->end, span_begin + ATTN_SPAN)};
 }
 
-/* Sixteen rows of a latent cache as a tile, [dim][16]: a lane is a position. */
-static const uint8_t *turn_rows(const struct attn_block *b, const uint8_t *rows, uint32_t slot) {
-    size_t pad = v_stride(b->a->shape), value_bytes = b->a->shape->f32 ? 4 : 2;
-    uint8_t *tile = b->turned + slot * pad * 16 * value_bytes;
-    for (size_t d = 0; d < pad; d += 16) {
-        if (value_bytes == 2) {
+/* A position's scales in a latent cache, or of its V. */
+INLINE const uint8_t *row_scales(const struct attn_block *b, uint32_t pos) {
+    size_t n = div_up(v_stride(b->a->shape), KV_BLOCK);
+    return b->a->pages[pos / KV_PAGE] + b->head_at + b->lay.v_scales + pos % KV_PAGE * n * 2;
+}
+
+/* Sixteen rows of a latent cache as a tile, [dim][16]: a lane is a position. f16 stays what it is,
+ * the others become f32. */
+static const uint8_t *turn_rows(const struct attn_block *b, const uint8_t *rows, uint32_t pos,
+                                uint32_t slot) {
+    enum kv_type type = b->a->shape->type;
+    size_t pad = v_stride(b->a->shape);
+    uint8_t *tile = b->turned + slot * pad * 16 * (type == KV_F16 ? 2 : 4);
+    for (size_t d = 0; type != KV_Q8_0 && d < pad; d += 16) {
+        if (type == KV_F16) {
             v16_turn_16((uint16_t *)tile + d * 16, (const uint16_t *)rows + d, pad);
             continue;
         }
         for (size_t i = 0; i < 256; i++)
             ((float *)tile)[d * 16 + i] = ((const float *)rows)[i % 16 * pad + d + i / 16];
+    }
+    for (uint32_t i = 0; type == KV_Q8_0 && i < 16; i++) {
+        const uint8_t *scales = row_scales(b, pos + i);
+        for (size_t d = 0; d < pad; d += 16) {
+            float row[16];
+            v16_store(row, v16_mul(v16_set_f16(scales + d / KV_BLOCK * 2),
+                                   v16_load_i8((const int8_t *)rows + i * pad + d)));
+            for (size_t j = 0; j < 16; j++)
+                ((float *)tile)[(d + j) * 16 + i] = row[j];
+        }
     }
     return tile;
 }
@@ -293,29 +316,43 @@ static const uint8_t *turn_rows(const struct attn_block *b, const uint8_t *rows,
 static const uint8_t *k_tile(const struct attn_block *b, uint32_t pos, uint32_t slot) {
     const struct kv_shape *s = b->a->shape;
     size_t row = s->latent ? v_stride(s) : s->k_dim, value = pos % KV_PAGE / 16 * row * 16;
-    const uint8_t *k = b->a->pages[pos / KV_PAGE] + b->head_at + value * (s->f32 ? 4 : 2);
-    return s->latent ? turn_rows(b, k, slot) : k;
+    const uint8_t *k =
+        b->a->pages[pos / KV_PAGE] + b->head_at + value * kv_value_bytes(s->type);
+    return s->latent ? turn_rows(b, k, pos, slot) : k;
+}
+
+/* The scales of a tile of K: [k blocks][16] f16. */
+INLINE const uint8_t *k_scales(const struct attn_block *b, uint32_t pos) {
+    size_t at = pos % KV_PAGE / 16 * div_up(b->a->shape->k_dim, KV_BLOCK) * 16;
+    return b->a->pages[pos / KV_PAGE] + b->head_at + b->lay.k_scales + at * 2;
 }
 
 static const uint8_t *v_row(const struct attn_block *b, uint32_t pos) {
     size_t value = pos % KV_PAGE * v_stride(b->a->shape);
-    return b->a->pages[pos / KV_PAGE] + b->v_at + value * (b->a->shape->f32 ? 4 : 2);
+    return b->a->pages[pos / KV_PAGE] + b->head_at + b->lay.v +
+           value * kv_value_bytes(b->a->shape->type);
 }
 
-INLINE v16 load_cached(bool f32, const uint8_t *p, size_t i) {
-    return f32 ? v16_load((const float *)p + i) : v16_load_f16((const uint16_t *)p + i);
+/* Of KV_Q8_0: the codes, without their scale. */
+INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
+    return type == KV_F32   ? v16_load((const float *)p + i)
+           : type == KV_F16 ? v16_load_f16((const uint16_t *)p + i)
+                            : v16_load_i8((const int8_t *)p + i);
 }
 
 /* q.K of nq queries and nt tiles of 16 positions, from the tile of `pos`. A tile at or beyond
  * `end` is not read: the last one before it is computed again. */
-INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, bool f32, int nq, int nt) {
-    v16 acc[ATTN_BLOCK][ATTN_TILES];
-    const uint8_t *k[ATTN_TILES];
+INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_type type, int nq,
+               int nt) {
+    v16 acc[ATTN_BLOCK][ATTN_TILES], scale[ATTN_TILES];
+    const uint8_t *k[ATTN_TILES], *scales[ATTN_TILES];
     uint32_t at[ATTN_TILES];
     UNROLL
     for (int j = 0; j < nt; j++) {
         uint32_t tile = MIN(pos + 16 * (uint32_t)j, (end - 1) & ~15u);
         k[j] = k_tile(b, tile, (uint32_t)j);
+        scales[j] = type == KV_Q8_0 ? k_scales(b, tile) : NULL;
+        scale[j] = v16_zero();
         at[j] = tile % ATTN_SPAN;
         UNROLL
         for (int i = 0; i < nq; i++)
@@ -325,8 +362,13 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, bool f32,
     for (size_t d = 0; d < k_dim; d++) {
         v16 kd[ATTN_TILES];
         UNROLL
-        for (int j = 0; j < nt; j++)
-            kd[j] = load_cached(f32, k[j], d * 16);
+        for (int j = 0; j < nt; j++) {
+            if (type == KV_Q8_0 && d % KV_BLOCK == 0)
+                scale[j] = v16_load_f16((const uint16_t *)scales[j] + d / KV_BLOCK * 16);
+            kd[j] = load_cached(type, k[j], d * 16);
+            if (type == KV_Q8_0)
+                kd[j] = v16_mul(scale[j], kd[j]);
+        }
         UNROLL
         for (int i = 0; i < nq; i++) {
             v16 qd = v16_set(b->queries[i].q[d]);
@@ -344,18 +386,19 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, bool f32,
 
 /* o += p V over positions r, nv vectors of 16 dimensions from vector v0, of nq queries. */
 INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *const *o,
-               const float *const *p, bool f32, int nq, int nv) {
+               const float *const *p, enum kv_type type, int nq, int nv) {
     v16 acc[ATTN_BLOCK][ATTN_VECTORS];
     UNROLL
     for (int i = 0; i < nq; i++)
         UNROLL
         for (int j = 0; j < nv; j++)
             acc[i][j] = v16_load(o[i] + (v0 + (size_t)j) * 16);
-    size_t row_bytes = v_stride(b->a->shape) * (f32 ? 4 : 2);
+    size_t row_bytes = v_stride(b->a->shape) * kv_value_bytes(type);
+    size_t scale_bytes = div_up(v_stride(b->a->shape), KV_BLOCK) * 2;
     for (uint32_t pos = r.begin; pos < r.end;) {
         uint32_t stop = MIN(r.end, (pos / KV_PAGE + 1) * KV_PAGE);
-        const uint8_t *row = v_row(b, pos);
-        for (; pos < stop; pos++, row += row_bytes) {
+        const uint8_t *row = v_row(b, pos), *scales = row_scales(b, pos);
+        for (; pos < stop; pos++, row += row_bytes, scales += scale_bytes) {
             size_t at = pos % ATTN_SPAN;
             v16 pt[ATTN_BLOCK];
             UNROLL
@@ -363,7 +406,9 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
                 pt[i] = v16_set(p[i][at]);
             UNROLL
             for (int j = 0; j < nv; j++) {
-                v16 v = load_cached(f32, row, (v0 + (size_t)j) * 16);
+                v16 v = load_cached(type, row, (v0 + (size_t)j) * 16);
+                if (type == KV_Q8_0)
+                    v = v16_mul(v16_set_f16(scales + (v0 + (size_t)j) * 16 / KV_BLOCK * 2), v);
                 UNROLL
                 for (int i = 0; i < nq; i++)
                     acc[i][j] = v16_fma(pt[i], v, acc[i][j]);
@@ -377,54 +422,54 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
             v16_store(o[i] + (v0 + (size_t)j) * 16, acc[i][j]);
 }
 
-INLINE void qk_range(const struct attn_block *b, struct range r, bool f32, int nq, int nt) {
+INLINE void qk_range(const struct attn_block *b, struct range r, enum kv_type type, int nq,
+                     int nt) {
     for (uint32_t pos = r.begin & ~15u; pos < r.end; pos += 16 * (uint32_t)nt)
-        qk(b, pos, r.end, f32, nq, nt);
+        qk(b, pos, r.end, type, nq, nt);
 }
 
 INLINE void pv_range(const struct attn_block *b, struct range r, float *const *o,
-                     const float *const *p, bool f32, int nq, int nv) {
+                     const float *const *p, enum kv_type type, int nq, int nv) {
     size_t v = 0, n = b->pad / 16;
     for (; v + (size_t)nv <= n; v += (size_t)nv)
-        pv(b, r, v, o, p, f32, nq, nv);
+        pv(b, r, v, o, p, type, nq, nv);
     for (; v < n; v++)
-        pv(b, r, v, o, p, f32, nq, 1);
+        pv(b, r, v, o, p, type, nq, 1);
 }
 
 typedef void (*qk_fn)(const struct attn_block *b, struct range r);
 typedef void (*pv_fn)(const struct attn_block *b, struct range r, float *const *o,
                       const float *const *p);
 
-#define ATTN_INSTANCE(nq)                                                                      \
-    static void qk_f16_##nq(const struct attn_block *b, struct range r) {                      \
-        qk_range(b, r, false, nq, ATTN_TILES_FOR(nq));                                         \
+#define ATTN_INSTANCE(name, type, nq)                                                          \
+    static void qk_##name##_##nq(const struct attn_block *b, struct range r) {                 \
+        qk_range(b, r, type, nq, ATTN_TILES_FOR(nq));                                          \
     }                                                                                          \
-    static void qk_f32_##nq(const struct attn_block *b, struct range r) {                      \
-        qk_range(b, r, true, nq, ATTN_TILES_FOR(nq));                                          \
-    }                                                                                          \
-    static void pv_f16_##nq(const struct attn_block *b, struct range r, float *const *o,       \
-                            const float *const *p) {                                           \
-        pv_range(b, r, o, p, false, nq, ATTN_VECTORS_FOR(nq));                                 \
-    }                                                                                          \
-    static void pv_f32_##nq(const struct attn_block *b, struct range r, float *const *o,       \
-                            const float *const *p) {                                           \
-        pv_range(b, r, o, p, true, nq, ATTN_VECTORS_FOR(nq));                                  \
+    static void pv_##name##_##nq(const struct attn_block *b, struct range r, float *const *o,  \
+                                 const float *const *p) {                                      \
+        pv_range(b, r, o, p, type, nq, ATTN_VECTORS_FOR(nq));                                  \
     }
-ATTN_INSTANCE(1)
-ATTN_INSTANCE(2)
-ATTN_INSTANCE(3)
-ATTN_INSTANCE(4)
-ATTN_INSTANCE(5)
-ATTN_INSTANCE(6)
+#define ATTN_INSTANCES(name, type)                                                             \
+    ATTN_INSTANCE(name, type, 1)                                                               \
+    ATTN_INSTANCE(name, type, 2)                                                               \
+    ATTN_INSTANCE(name, type, 3)                                                               \
+    ATTN_INSTANCE(name, type, 4)                                                               \
+    ATTN_INSTANCE(name, type, 5)                                                               \
+    ATTN_INSTANCE(name, type, 6)
+ATTN_INSTANCES(f16, KV_F16)
+ATTN_INSTANCES(f32, KV_F32)
+ATTN_INSTANCES(q8_0, KV_Q8_0)
 
-/* [f32 cache][queries] */
-static const qk_fn qk_by_queries[2][ATTN_BLOCK + 1] = {
-    {NULL, qk_f16_1, qk_f16_2, qk_f16_3, qk_f16_4, qk_f16_5, qk_f16_6},
-    {NULL, qk_f32_1, qk_f32_2, qk_f32_3, qk_f32_4, qk_f32_5, qk_f32_6},
+/* [type of the cache][queries] */
+static const qk_fn qk_by_queries[KV_N_TYPES][ATTN_BLOCK + 1] = {
+    [KV_F16] = {NULL, qk_f16_1, qk_f16_2, qk_f16_3, qk_f16_4, qk_f16_5, qk_f16_6},
+    [KV_F32] = {NULL, qk_f32_1, qk_f32_2, qk_f32_3, qk_f32_4, qk_f32_5, qk_f32_6},
+    [KV_Q8_0] = {NULL, qk_q8_0_1, qk_q8_0_2, qk_q8_0_3, qk_q8_0_4, qk_q8_0_5, qk_q8_0_6},
 };
-static const pv_fn pv_by_queries[2][ATTN_BLOCK + 1] = {
-    {NULL, pv_f16_1, pv_f16_2, pv_f16_3, pv_f16_4, pv_f16_5, pv_f16_6},
-    {NULL, pv_f32_1, pv_f32_2, pv_f32_3, pv_f32_4, pv_f32_5, pv_f32_6},
+static const pv_fn pv_by_queries[KV_N_TYPES][ATTN_BLOCK + 1] = {
+    [KV_F16] = {NULL, pv_f16_1, pv_f16_2, pv_f16_3, pv_f16_4, pv_f16_5, pv_f16_6},
+    [KV_F32] = {NULL, pv_f32_1, pv_f32_2, pv_f32_3, pv_f32_4, pv_f32_5, pv_f32_6},
+    [KV_Q8_0] = {NULL, pv_q8_0_1, pv_q8_0_2, pv_q8_0_3, pv_q8_0_4, pv_q8_0_5, pv_q8_0_6},
 };
 
 /* Logits of positions r become probabilities; lanes beside r become 0. */
@@ -475,7 +520,7 @@ static void merge_span(struct attn_block *b, uint32_t i, float m, float l) {
 /* o = p V for every query of the span. The positions that all of them read are walked once;
  * what a query reads before and after these (the causal edge), it walks alone. */
 static void span_values(struct attn_block *b, uint32_t span_begin) {
-    const pv_fn *pv_by = pv_by_queries[b->a->shape->f32];
+    const pv_fn *pv_by = pv_by_queries[b->a->shape->type];
     float *o[ATTN_BLOCK];
     const float *p[ATTN_BLOCK];
     struct range own[ATTN_BLOCK], common = {0, UINT32_MAX};
@@ -503,7 +548,9 @@ static void span_values(struct attn_block *b, uint32_t span_begin) {
 
 static void attend_span(struct attn_block *b, uint32_t span_begin, struct range all) {
     float m[ATTN_BLOCK], l[ATTN_BLOCK];
-    qk_by_queries[b->a->shape->f32][b->n](b, all);
+    const struct kv_shape *s = b->a->shape;
+    enum kv_type turned = s->type == KV_F16 ? KV_F16 : KV_F32; /* what turn_rows() makes */
+    qk_by_queries[s->latent ? turned : s->type][b->n](b, all);
     for (uint32_t i = 0; i < b->n; i++) {
         struct range r = range_in_span(&b->queries[i], span_begin);
         if (r.begin < r.end)
@@ -546,8 +593,8 @@ static void attend_block(struct attn_block *b) {
 
 static void attention(const struct attn_args *a) {
     const struct kv_shape *s = a->shape;
-    struct attn_block b = {.a = a, .pad = v_pad(s), .head_at = a->kv_head * kv_head_bytes(s)};
-    b.v_at = b.head_at + (s->latent ? 0 : (size_t)KV_PAGE * s->k_dim * (s->f32 ? 4 : 2));
+    struct attn_block b = {.a = a, .pad = v_pad(s), .lay = kv_layout(s)};
+    b.head_at = a->kv_head * b.lay.bytes;
     b.p = a->scratch;
     b.o = b.p + ATTN_BLOCK * ATTN_SPAN;
     b.total = b.o + ATTN_BLOCK * b.pad;

@@ -633,23 +633,3 @@ void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32
         pack_tile[w->type](w, tile, &src);
     }
 }
-
-/* ---- the KV cache -------------------------------------------------------------------------- */
-
-size_t kv_head_bytes(const struct kv_shape *s) {
-    size_t size = s->f32 ? 4 : 2;
-    if (s->latent)
-        return KV_PAGE * size * round_up(s->k_dim, TILE_ROWS);
-    return KV_PAGE * size * (s->k_dim + round_up(s->v_dim, TILE_ROWS));
-}
-
-size_t kv_page_bytes(const struct kv_shape *s) {
-    return round_up(s->n_kv_heads * kv_head_bytes(s), TILE_VECTOR);
-}
-
-/* Logits of 16 queries over a span, their probabilities, a converted K tile or V rows, and turned K
- * tiles, four at most. */
-size_t attn_scratch_floats(const struct kv_shape *s) {
-    size_t k_pad = round_up(s->k_dim, TILE_ROWS), dims = k_pad + round_up(s->v_dim, TILE_ROWS);
-    return (size_t)16 * ATTN_SPAN * 2 + 16 * dims * 2 + (s->latent ? 4 * 16 * k_pad : 0);
-}

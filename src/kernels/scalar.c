@@ -351,7 +351,7 @@ static void exp_all(float *y, const float *x, size_t n) {
 /* ---- attention ------------------------------------------------------------------------------ */
 
 static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v) {
-    if (s->f32) {
+    if (s->type == KV_F32) {
         memcpy(base + 4 * i, &v, sizeof v);
     } else {
         uint16_t h = f32_to_f16(v);
@@ -359,15 +359,8 @@ static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v
     }
 }
 
-static float cache_get(const struct kv_shape *s, const uint8_t *base, size_t i) {
-    float v;
-    if (!s->f32)
-        return f16_to_f32(get_u16(base + 2 * i));
-    memcpy(&v, base + 4 * i, sizeof v);
-    return v;
-}
-
-/* In a page's head: where dimension d of the key in a slot lies, and of the value. */
+/* In a page's head: which value dimension d of the key in a slot is, of those of K, and of the value,
+ * of those of V. */
 static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
     if (s->latent)
         return slot * round_up(s->k_dim, TILE_ROWS) + d;
@@ -375,34 +368,63 @@ static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
 }
 
 static size_t value_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
-    if (s->latent)
-        return key_at(s, slot, d);
-    return (size_t)KV_PAGE * s->k_dim + slot * round_up(s->v_dim, TILE_ROWS) + d;
+    return slot * round_up(s->latent ? s->k_dim : s->v_dim, TILE_ROWS) + d;
+}
+
+/* Which scale is theirs, with KV_Q8_0. */
+static size_t key_scale_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    size_t n = div_up(s->latent ? round_up(s->k_dim, TILE_ROWS) : s->k_dim, KV_BLOCK);
+    return s->latent ? slot * n + d / KV_BLOCK
+                     : ((slot / 16) * n + d / KV_BLOCK) * 16 + slot % 16;
+}
+
+static size_t value_scale_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
+    size_t n = round_up(s->latent ? s->k_dim : s->v_dim, TILE_ROWS);
+    return slot * div_up(n, KV_BLOCK) + d / KV_BLOCK;
 }
 
 static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, const float *k,
                      const float *v) {
+    const struct kv_layout l = kv_layout(s);
+    if (s->type == KV_Q8_0) {
+        kv_store_q8_0(s, page, slot, k, v);
+        return;
+    }
     for (uint32_t h = 0; h < s->n_kv_heads; h++) {
-        uint8_t *base = page + h * kv_head_bytes(s);
+        uint8_t *base = page + h * l.bytes;
         for (uint32_t d = 0; d < s->k_dim; d++)
             cache_put(s, base, key_at(s, slot, d), k[(size_t)h * s->k_dim + d]);
         for (uint32_t d = s->k_dim; s->latent && d < round_up(s->k_dim, TILE_ROWS); d++)
             cache_put(s, base, key_at(s, slot, d), 0.0f);
         for (uint32_t d = 0; !s->latent && d < round_up(s->v_dim, TILE_ROWS); d++)
-            cache_put(s, base, value_at(s, slot, d),
+            cache_put(s, base + l.v, value_at(s, slot, d),
                       d < s->v_dim ? v[(size_t)h * s->v_dim + d] : 0.0f);
     }
 }
 
+static float cache_get(enum kv_type type, const uint8_t *values, size_t i, const uint8_t *scales,
+                       size_t scale) {
+    float v;
+    if (type == KV_F16)
+        return f16_to_f32(get_u16(values + 2 * i));
+    if (type == KV_Q8_0)
+        return f16_to_f32(get_u16(scales + 2 * scale)) * (float)(int8_t)values[i];
+    memcpy(&v, values + 4 * i, sizeof v);
+    return v;
+}
+
 static const uint8_t *head_page(const struct attn_args *a, uint32_t pos) {
-    return a->pages[pos / KV_PAGE] + a->kv_head * kv_head_bytes(a->shape);
+    return a->pages[pos / KV_PAGE] + a->kv_head * kv_layout(a->shape).bytes;
 }
 
 static float logit(const struct attn_args *a, const struct attn_query *q, uint32_t pos) {
-    const uint8_t *base = head_page(a, pos);
+    const struct kv_shape *s = a->shape;
+    const uint8_t *base = head_page(a, pos), *scales = base + kv_layout(s).k_scales;
+    uint32_t slot = pos % KV_PAGE;
     float dot = 0.0f;
-    for (uint32_t d = 0; d < a->shape->k_dim; d++)
-        dot = fmaf(q->q[d], cache_get(a->shape, base, key_at(a->shape, pos % KV_PAGE, d)), dot);
+    for (uint32_t d = 0; d < s->k_dim; d++)
+        dot = fmaf(q->q[d], cache_get(s->type, base, key_at(s, slot, d), scales,
+                                      key_scale_at(s, slot, d)), dot);
     float x = dot * a->scale;
     return a->softcap != 0.0f ? a->softcap * exact_tanh(x / a->softcap) : x;
 }
@@ -411,6 +433,7 @@ static float logit(const struct attn_args *a, const struct attn_query *q, uint32
  * the weighted values in o [v_dim]. logits: room for ATTN_SPAN. */
 static void span_partial(const struct attn_args *a, const struct attn_query *q, uint32_t begin,
                          uint32_t end, float *logits, float *m_out, float *l_out, float *o) {
+    const struct kv_layout l = kv_layout(a->shape);
     float m = -INFINITY, lanes[16] = {0};
     for (uint32_t pos = begin; pos < end; pos++) {
         logits[pos - begin] = logit(a, q, pos);
@@ -421,9 +444,12 @@ static void span_partial(const struct attn_args *a, const struct attn_query *q, 
         float p = exact_exp(logits[pos - begin] - m);
         lanes[pos % 16] += p;
         const uint8_t *base = head_page(a, pos);
+        uint32_t slot = pos % KV_PAGE;
         for (uint32_t d = 0; d < a->shape->v_dim; d++)
-            o[d] =
-                fmaf(p, cache_get(a->shape, base, value_at(a->shape, pos % KV_PAGE, d)), o[d]);
+            o[d] = fmaf(p,
+                        cache_get(a->shape->type, base + l.v, value_at(a->shape, slot, d),
+                                  base + l.v_scales, value_scale_at(a->shape, slot, d)),
+                        o[d]);
     }
     *m_out = m;
     *l_out = sum_lanes(lanes);

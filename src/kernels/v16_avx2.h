@@ -110,6 +110,16 @@ INLINE v16 v16_load_f16(const uint16_t *p) {
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)),
                  _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(p + 8)))};
 }
+INLINE v16 v16_load_i8(const int8_t *p) {
+    __m128i q = _mm_loadu_si128((const __m128i *)p);
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(q, 8)))};
+}
+/* One f16, in all lanes; p need not be aligned. */
+INLINE v16 v16_set_f16(const uint8_t *p) {
+    __m128 v = _mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8));
+    return (v16){_mm256_broadcastss_ps(v), _mm256_broadcastss_ps(v)};
+}
 INLINE void v16_store_f16(uint16_t *p, v16 v) {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(v.a, _MM_FROUND_TO_NEAREST_INT));
     _mm_storeu_si128((__m128i *)(p + 8), _mm256_cvtps_ph(v.b, _MM_FROUND_TO_NEAREST_INT));

@@ -110,6 +110,13 @@ INLINE v16 v16_interleave(const float *a, const float *b) {
 INLINE v16 v16_load_f16(const uint16_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
+INLINE v16 v16_load_i8(const int8_t *p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* One f16, in all lanes; p need not be aligned. */
+INLINE v16 v16_set_f16(const uint8_t *p) {
+    return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8)));
+}
 /* to nearest even */
 INLINE void v16_store_f16(uint16_t *p, v16 v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT |

@@ -134,6 +134,19 @@ INLINE v16 v16_interleave(const float *a, const float *b) {
 INLINE v16 v16_load_f16(const uint16_t *p) {
     V16_EACH(v16, i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p + 4 * i))));
 }
+INLINE v16 v16_load_i8(const int8_t *p) {
+    int8x16_t q = vld1q_s8(p);
+    int16x8_t low = vmovl_s8(vget_low_s8(q)), high = vmovl_s8(vget_high_s8(q));
+    return (v16){{vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+                  vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+                  vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+                  vcvtq_f32_s32(vmovl_s16(vget_high_s16(high)))}};
+}
+/* One f16, in all lanes; p need not be aligned. */
+INLINE v16 v16_set_f16(const uint8_t *p) {
+    uint16x4_t h = vdup_n_u16((uint16_t)(p[0] | p[1] << 8));
+    V16_EACH(v16, i, vcvt_f32_f16(vreinterpret_f16_u16(h)));
+}
 INLINE void v16_store_f16(uint16_t *p, v16 v) {
     UNROLL
     for (int i = 0; i < 4; i++)

@@ -6,7 +6,8 @@ static enum status too_large(struct err *err) {
     return err_set(err, ST_NO_MEMORY, "such a KV cache does not fit the address space");
 }
 
-static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds, struct err *err) {
+static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
+                               struct err *err) {
     kv->page_bytes = kv_page_bytes(&kv->shape);
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         size_t bytes;
@@ -19,8 +20,9 @@ static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds, s
     return ST_OK;
 }
 
-enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, const enum kv_kind *kinds,
-                    uint32_t n_layers, const uint32_t n_pages[KV_KINDS], struct err *err) {
+enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
+                    const enum kv_kind *kinds, uint32_t n_layers,
+                    const uint32_t n_pages[KV_KINDS], struct err *err) {
     struct kv_cache out = {.shape = *shape, .n_layers = n_layers};
     memcpy(out.n_pages, n_pages, sizeof out.n_pages);
     TRY(count_bytes(&out, kinds, err));
@@ -29,9 +31,10 @@ enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, const enu
     if (out.data == NULL || out.layers == NULL) {
         size_t bytes = out.data_bytes;
         kv_close(&out);
-        return err_set(err, ST_NO_MEMORY,
-                       "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
-                       (double)bytes * 1e-9);
+        return err_set(
+            err, ST_NO_MEMORY,
+            "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
+            (double)bytes * 1e-9);
     }
     uint8_t *at = out.data;
     for (uint32_t i = 0; i < n_layers; i++) {
@@ -47,4 +50,16 @@ void kv_close(struct kv_cache *kv) {
         mem_huge_free(kv->data, kv->data_bytes);
     mem_free(kv->layers);
     *kv = (struct kv_cache){0};
+}
+
+enum status kv_parse_type(const char *text, enum kv_type *out, struct err *err) {
+    static const char *const names[KV_N_TYPES] = {
+        [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+    for (int i = 0; i < KV_N_TYPES; i++)
+        if (str_eq(text != NULL ? text : "f16", names[i])) {
+            *out = (enum kv_type)i;
+            return ST_OK;
+        }
+    return err_set(err, ST_BAD_INPUT,
+                   "keys and values cannot be kept as %s: expected f16, f32 or q8_0", text);
 }

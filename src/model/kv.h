@@ -31,6 +31,9 @@ enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, const enu
                     uint32_t n_layers, const uint32_t n_pages[KV_KINDS], struct err *err);
 void kv_close(struct kv_cache *kv);
 
+/* "f16" (also NULL), "f32", "q8_0". */
+enum status kv_parse_type(const char *text, enum kv_type *out, struct err *err);
+
 static inline uint8_t *kv_page(const struct kv_cache *kv, uint32_t layer, uint32_t page) {
     return kv->layers[layer] + page * kv->page_bytes;
 }

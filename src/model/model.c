@@ -259,7 +259,7 @@ static enum kv_kind kind_of(const struct hparams *hp, uint32_t layer) {
 }
 
 static enum status open_cache(struct model *m, struct err *err) {
-    const struct kv_shape shape = model_kv_shape(m->hp, m->share, m->cfg.kv_f32);
+    const struct kv_shape shape = model_kv_shape(m->hp, m->share, m->cfg.kv_type);
     enum kv_kind *kinds = mem_calloc(m->w.n_layers, sizeof *kinds);
     if (kinds == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a KV cache");
@@ -333,17 +333,18 @@ void model_close(struct model *m) {
     mem_free(m);
 }
 
-struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32) {
-    return (struct kv_shape){.f32 = kv_f32,
+struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
+                               enum kv_type type) {
+    return (struct kv_shape){.type = type,
                              .latent = hp->mla.kv_rank != 0,
                              .n_kv_heads = sh->kv_end - sh->kv_begin,
                              .k_dim = hp->head_dim,
                              .v_dim = hp->v_dim};
 }
 
-void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, bool kv_f32,
+void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]) {
-    const struct kv_shape shape = model_kv_shape(hp, sh, kv_f32);
+    const struct kv_shape shape = model_kv_shape(hp, sh, type);
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
         bytes[kind_of(hp, i)] += kv_page_bytes(&shape);

@@ -60,7 +60,7 @@ struct model_config {
     uint32_t n_runs_max;   /* sequences in a step */
     /* Of the cache, by kind: at least div_up(n_ctx, KV_PAGE), and kv_window_pages(). */
     uint32_t n_pages[KV_KINDS];
-    bool kv_f32;
+    enum kv_type kv_type;
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };
@@ -80,10 +80,11 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
 void model_close(struct model *m);
 
 /* What one rank keeps of one layer's keys and values. */
-struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh, bool kv_f32);
+struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
+                               enum kv_type type);
 
 /* Bytes of one page of each kind, over all the layers of a share. */
-void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, bool kv_f32,
+void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]);
 
 /* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
