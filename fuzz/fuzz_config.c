@@ -21,7 +21,8 @@ static char dir[64];
 static volatile uint64_t sink;
 
 static void make_dir(void) {
-    snprintf(dir, sizeof dir, "%s/lockstep-fuzz-XXXXXX", access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
+    snprintf(dir, sizeof dir, "%s/lockstep-fuzz-XXXXXX",
+             access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (mkdtemp(dir) == NULL)
         abort();
 }
@@ -66,8 +67,8 @@ static void use(const struct gguf *g) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
-                                        "model.safetensors"};
+    static const char *const names[] = {"config.json", "tokenizer.json",
+                                        "tokenizer_config.json", "model.safetensors"};
     if (dir[0] == '\0')
         make_dir();
     for (size_t i = 0; i < 4; i++) {

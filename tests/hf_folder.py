@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|mlx4|mlx8] [--scales f16|bf16] [--group N]
+                    [--weights fp8|mlx4|mlx8] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
 """
 import argparse
 import json
@@ -207,12 +207,17 @@ def put_fp8(folder, gguf_tensor, name, rows, cols, values):
             at = [r * cols + c for r in range(i * 128, min(rows, i * 128 + 128))
                   for c in range(j * 128, min(cols, j * 128 + 128))]
             scale = f32(max(abs(values[k]) for k in at) / 448) or 1.0
+            if folder.options.scales == "bf16":
+                scale = bf16_value(bf16_bits(scale))
             scales.append(scale)
             for k in at:
                 codes[k] = to_e4m3(values[k] / scale)
                 worth[k] = (-1 if codes[k] & 128 else 1) * E4M3[codes[k] & 127] * scale
     folder.put(name, "F8_E4M3", (rows, cols), codes)
-    folder.put(name + "_scale_inv", "F32", (br, bc), array("f", scales).tobytes())
+    if folder.options.scales == "bf16":
+        folder.put(name + "_scale_inv", "BF16", (br, bc), array("H", map(bf16_bits, scales)).tobytes())
+    else:
+        folder.put(name + "_scale_inv", "F32", (br, bc), array("f", scales).tobytes())
     return F32, worth.tobytes()
 
 
@@ -221,7 +226,7 @@ def put_mlx(folder, name, rows, cols, values, n=0):
     second GGUF has the same numbers as Q4_1 or Q8_0 (for which bias = -128 * scale)."""
     o = folder.options
     bits, top = (4, 15) if o.weights == "mlx4" else (8, 255)
-    to_bits = f16_bits if o.scales == "f16" else bf16_bits
+    to_bits = f16_bits if o.scales == "f16" else bf16_bits  # as most are
     scales, biases, blocks, words = array("H"), array("H"), bytearray(), bytearray()
     for g in range(0, len(values), o.group):
         x = values[g:g + o.group]
@@ -324,7 +329,30 @@ class Maker:
              "tie_word_embeddings": "output.weight" not in self.g.tensors,
              "model_type": MODEL_TYPE.get(arch, arch), "torch_dtype": "float32", "rope_scaling": None}
         getattr(self, "config_" + arch.replace("-", "_"))(c)
+        if self.folder.options.v5:
+            self.rope_parameters(c)
+        if self.folder.options.nested:
+            self.prefix = "language_model.model."
+            self.folder.put("vision_tower.embeddings.weight", "F32", (2, 2), bytes(16))
+            return {"model_type": "gemma3", "text_config": c}
         return c
+
+    def rope_parameters(self, c):
+        """transformers 5: what concerns RoPE is in one object, or in one for each kind of layer."""
+        rope = dict(c.pop("rope_scaling") or {"rope_type": "default"})
+        rope["rope_type"] = rope.pop("type", None) or rope["rope_type"]
+        rope["rope_theta"] = c.pop("rope_theta")
+        for name in ("partial_rotary_factor", "original_max_position_embeddings"):
+            if name in c:
+                rope[name] = c.pop(name)
+        if self.arch == "gemma3":
+            rope = {"full_attention": rope,
+                    "sliding_attention": {"rope_type": "default",
+                                          "rope_theta": c.pop("rope_local_base_freq")}}
+            del c["sliding_window_pattern"]
+            c["layer_types"] = ["full_attention" if i % 6 == 5 else "sliding_attention"
+                                for i in range(c["num_hidden_layers"])]
+        c["rope_parameters"] = rope
 
     def config_llama(self, c):
         if self.n_experts:
@@ -636,7 +664,9 @@ def main():
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
     a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8"))
-    a.add_argument("--scales", choices=("f16", "bf16"), default="bf16")
+    a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
+    a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
+    a.add_argument("--nested", action="store_true", help="the language model of one that sees pictures")
     a.add_argument("--group", type=int, default=0)
     o = a.parse_args()
     g = Gguf(o.gguf_in)
@@ -645,7 +675,7 @@ def main():
         folder = Folder(o)
         m = Maker(g, folder)
         config = m.config()
-        m.all_tensors(config["num_hidden_layers"])
+        m.all_tensors(config.get("text_config", config)["num_hidden_layers"])
         if o.weights == "fp8":
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}

@@ -51,6 +51,15 @@ for file in "$golden"/logits/*.gguf; do
 done
 [ $n -ge 17 ] || fail "only $n models in golden/logits"
 
+# config.json as transformers 5 writes it, and a language model beside a picture tower.
+for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
+    make_folder "$golden/logits/$name.gguf" v5 --gguf v5.gguf --v5
+    same_bits v5 v5.gguf --kv f32
+    rm -rf v5
+done
+make_folder "$golden/logits/gemma3.gguf" nested --gguf nested.gguf --nested
+same_bits nested nested.gguf
+
 for type in f16 bf16; do
     make_folder "$golden/quant-models/q-llama-$type.gguf" $type
     same_bits $type "$golden/quant-models/q-llama-$type.gguf"
@@ -64,12 +73,13 @@ quantized() { # name source options...
     same_bits "$name" "$name.gguf"
 }
 quantized fp8 "$golden/logits/llama-tied.gguf" --weights fp8 --shards 2
+quantized fp8-bf16 "$golden/logits/llama-tied.gguf" --weights fp8 --scales bf16
 quantized fp8-moe "$golden/logits/minimax-m2.gguf" --weights fp8
 q=$golden/quant-models
-quantized mlx4 $q/q-llama-f16.gguf --weights mlx4 --group 64
-quantized mlx4-f16 $q/q-llama-f16.gguf --weights mlx4 --group 32 --scales f16
-quantized mlx8 $q/q-llama-f16.gguf --weights mlx8 --group 128
-quantized mlx8-f16 $q/q-llama-f16.gguf --weights mlx8 --group 64 --scales f16
+quantized mlx4 "$q/q-llama-f16.gguf" --weights mlx4 --group 64
+quantized mlx4-f16 "$q/q-llama-f16.gguf" --weights mlx4 --group 32 --scales f16
+quantized mlx8 "$q/q-llama-f16.gguf" --weights mlx8 --group 128
+quantized mlx8-f16 "$q/q-llama-f16.gguf" --weights mlx8 --group 64 --scales f16
 quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
 
 # The other commands take a folder where they take a file.

@@ -187,7 +187,7 @@ static void what_is_damaged_is_refused(void **state) {
     refused(sums);
     write_sums(sums, counts, INFINITY);
     refused(sums);
-    refused(model);           /* a GGUF without importances */
+    refused(model); /* a GGUF without importances */
     refused("/nowhere/at.all");
 }
 

@@ -29,8 +29,8 @@ static enum status path_of(const struct folder *f, const char *file, char *buf, 
     return ST_OK;
 }
 
-enum status folder_json(const struct folder *f, const char *file, size_t max_bytes, json_t **out,
-                        struct err *err) {
+enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
+                        json_t **out, struct err *err) {
     char path[PATH_MAX];
     TRY(path_of(f, file, path, sizeof path, err));
     struct file_map m;
@@ -167,10 +167,11 @@ static enum status check_index(const struct folder *f, const json_t *map, struct
         const struct folder_tensor *t = folder_find(f, name);
         size_t dir = strlen(f->path) + 1;
         if (!t || !str_eq(f->maps[t->file].path + dir, json_string_value(file)))
-            return err_set(err, ST_BAD_INPUT,
-                           "%s: model.safetensors.index.json says that %.100s is in %.100s, but "
-                           "it is not",
-                           f->path, name, json_string_value(file));
+            return err_set(
+                err, ST_BAD_INPUT,
+                "%s: model.safetensors.index.json says that %.100s is in %.100s, but "
+                "it is not",
+                f->path, name, json_string_value(file));
     }
     return ST_OK;
 }
@@ -226,7 +227,8 @@ static enum status read_all(struct folder *f, struct err *err) {
     uint32_t n_vocab;
     enum status st = folder_json(f, "config.json", MAX_CONFIG_BYTES, &f->config, err);
     if (st == ST_NOT_FOUND)
-        return err_set(err, ST_NOT_FOUND, "%s: a folder without config.json is no model", f->path);
+        return err_set(err, ST_NOT_FOUND, "%s: a folder without config.json is no model",
+                       f->path);
     TRY(st);
     TRY(gguf_writer_open_header(&f->w, f->path, err));
     TRY(folder_read_config(f, err));

@@ -28,12 +28,12 @@ static enum status wrong(const struct folder *f, const char *path, const char *e
     if (text)
         gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown);
     free(text);
-    return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is %s, expected %s", f->path, path, shown,
-                   expected);
+    return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is %s, expected %s", f->path, path,
+                   shown, expected);
 }
 
-enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback, uint32_t *out,
-                       struct err *err) {
+enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback,
+                       uint32_t *out, struct err *err) {
     const json_t *v = folder_value(f->text, path);
     *out = fallback;
     if (!v)
@@ -77,11 +77,16 @@ static void put_str(struct folder *f, const char *name, const char *v) {
 
 /* ---- the tables ---------------------------------------------------------------------- */
 
-#define U32(key, name) {key, GGUF_U32, name, NULL, NAN}
-#define F32(key, name) {key, GGUF_F32, name, NULL, NAN}
-#define BOOL(key, name) {key, GGUF_BOOL, name, NULL, NAN}
-#define END_OF_KEYS {0}
-#define END_OF_MUSTS {0}
+#define U32(key, name) \
+    { key, GGUF_U32, name, NULL, NAN }
+#define F32(key, name) \
+    { key, GGUF_F32, name, NULL, NAN }
+#define BOOL(key, name) \
+    { key, GGUF_BOOL, name, NULL, NAN }
+#define END_OF_KEYS \
+    { 0 }
+#define END_OF_MUSTS \
+    { 0 }
 
 static const struct folder_key common_keys[] = {
     U32("context_length", "max_position_embeddings"),
@@ -94,22 +99,18 @@ static const struct folder_key common_keys[] = {
     {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 10000},
     END_OF_KEYS};
 
-static const struct folder_key head_keys[] = {
-    U32("attention.key_length", "head_dim"),
-    U32("attention.value_length", "head_dim"),
-    END_OF_KEYS};
+static const struct folder_key head_keys[] = {U32("attention.key_length", "head_dim"),
+                                              U32("attention.value_length", "head_dim"),
+                                              END_OF_KEYS};
 
 static const struct folder_key mixtral_keys[] = {
-    U32("expert_count", "num_local_experts"),
-    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
     END_OF_KEYS};
 
 static const struct folder_key qwen3moe_keys[] = {
-    U32("expert_count", "num_experts"),
-    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_count", "num_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "moe_intermediate_size"),
-    BOOL("expert_weights_norm", "norm_topk_prob"),
-    END_OF_KEYS};
+    BOOL("expert_weights_norm", "norm_topk_prob"), END_OF_KEYS};
 
 static const struct folder_key routed_keys[] = {
     U32("expert_count", "n_routed_experts"),
@@ -145,17 +146,16 @@ static const struct folder_key gemma3_keys[] = {
     {"attention.key_length", GGUF_U32, "head_dim", NULL, 256},
     {"attention.value_length", GGUF_U32, "head_dim", NULL, 256},
     {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 4096},
-    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.full_attention.rope_theta", 1e6},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.full_attention.rope_theta",
+     1e6},
     {"rope.freq_base_swa", GGUF_F32, "rope_local_base_freq",
      "rope_parameters.sliding_attention.rope_theta", 10000},
     END_OF_KEYS};
 
 static const struct folder_key minimax_keys[] = {
-    U32("expert_count", "num_local_experts"),
-    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "intermediate_size"),
-    U32("rope.dimension_count", "rotary_dim"),
-    END_OF_KEYS};
+    U32("rope.dimension_count", "rotary_dim"), END_OF_KEYS};
 
 static const struct folder_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
 static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
@@ -164,17 +164,16 @@ static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
                                                 END_OF_MUSTS};
 static const struct folder_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
 static const struct folder_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
-static const struct folder_must gemma3_musts[] = {
-    {"hidden_activation", "gelu_pytorch_tanh", 0},
-    {"attn_logit_softcapping", NULL, 0},
-    {"final_logit_softcapping", NULL, 0},
-    {"sliding_window_pattern", NULL, 6},
-    END_OF_MUSTS};
-static const struct folder_must minimax_musts[] = {{"scoring_func", "sigmoid", 0},
-                                                   {"qk_norm_type", "per_layer", 0},
-                                                   END_OF_MUSTS};
+static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
+                                                  {"attn_logit_softcapping", NULL, 0},
+                                                  {"final_logit_softcapping", NULL, 0},
+                                                  {"sliding_window_pattern", NULL, 6},
+                                                  END_OF_MUSTS};
+static const struct folder_must minimax_musts[] = {
+    {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
 
-#define NAMES_END {0}
+#define NAMES_END \
+    { 0 }
 
 static const struct folder_name attention_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE_NORM},
@@ -272,42 +271,72 @@ static const struct folder_name phi3_names[] = {
     {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
     NAMES_END};
 
-#define DEEPSEEK                                                                       \
-    .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys},    \
+#define DEEPSEEK                                                                    \
+    .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
     .musts = {silu, routed_musts}, .names = {mla_names, ffn_names, expert_names}
-#define GEMMA3                                                                        \
-    .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts},    \
+#define GEMMA3                                                                     \
+    .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
 
 const struct folder_arch folder_archs[] = {
-    {.model_type = "llama", .arch = "llama", .interleave_heads = true,
-     .keys = {common_keys, head_keys}, .musts = {silu}, .names = {attention_names, ffn_names}},
-    {.model_type = "mistral", .arch = "llama", .interleave_heads = true,
-     .keys = {common_keys, head_keys}, .musts = {silu}, .names = {attention_names, ffn_names}},
-    {.model_type = "mixtral", .arch = "llama", .interleave_heads = true,
-     .keys = {common_keys, head_keys, mixtral_keys}, .musts = {silu},
+    {.model_type = "llama",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "mistral",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "mixtral",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys, mixtral_keys},
+     .musts = {silu},
      .names = {attention_names, ffn_names, block_sparse_names}},
-    {.model_type = "qwen2", .arch = "qwen2", .keys = {common_keys, head_keys},
-     .musts = {silu, qwen_musts}, .names = {attention_names, ffn_names}},
-    {.model_type = "qwen3", .arch = "qwen3", .keys = {common_keys, head_keys},
-     .musts = {silu, qwen_musts}, .names = {attention_names, ffn_names}},
-    {.model_type = "qwen3_moe", .arch = "qwen3moe",
-     .keys = {common_keys, head_keys, qwen3moe_keys}, .musts = {silu, qwen_musts},
+    {.model_type = "qwen2",
+     .arch = "qwen2",
+     .keys = {common_keys, head_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "qwen3",
+     .arch = "qwen3",
+     .keys = {common_keys, head_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "qwen3_moe",
+     .arch = "qwen3moe",
+     .keys = {common_keys, head_keys, qwen3moe_keys},
+     .musts = {silu, qwen_musts},
      .names = {attention_names, ffn_names, expert_names}},
     {.model_type = "deepseek_v2", DEEPSEEK},
     {.model_type = "deepseek_v3", DEEPSEEK},
     {.model_type = "kimi_k2", DEEPSEEK},
-    {.model_type = "gpt_oss", .arch = "gpt-oss", .keys = {common_keys, head_keys, gpt_oss_keys},
-     .musts = {silu, gpt_oss_musts}, .names = {attention_names, gpt_oss_names},
+    {.model_type = "gpt_oss",
+     .arch = "gpt-oss",
+     .keys = {common_keys, head_keys, gpt_oss_keys},
+     .musts = {silu, gpt_oss_musts},
+     .names = {attention_names, gpt_oss_names},
      .window_period = 2},
-    {.model_type = "glm4_moe", .arch = "glm4moe", .keys = {common_keys, head_keys, routed_keys},
-     .musts = {silu}, .names = {attention_names, glm_names, expert_names}},
+    {.model_type = "glm4_moe",
+     .arch = "glm4moe",
+     .keys = {common_keys, head_keys, routed_keys},
+     .musts = {silu},
+     .names = {attention_names, glm_names, expert_names}},
     {.model_type = "gemma3_text", GEMMA3},
     {.model_type = "gemma3", GEMMA3},
-    {.model_type = "phi3", .arch = "phi3", .keys = {common_keys, head_keys}, .musts = {silu},
+    {.model_type = "phi3",
+     .arch = "phi3",
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
      .names = {attention_names, ffn_names, phi3_names}},
-    {.model_type = "minimax_m2", .arch = "minimax-m2",
-     .keys = {common_keys, head_keys, minimax_keys}, .musts = {silu, minimax_musts},
+    {.model_type = "minimax_m2",
+     .arch = "minimax-m2",
+     .keys = {common_keys, head_keys, minimax_keys},
+     .musts = {silu, minimax_musts},
      .names = {attention_names, ffn_names, block_sparse_names}},
 };
 const size_t n_folder_archs = ARRAY_LEN(folder_archs);
@@ -323,7 +352,8 @@ static enum status find_arch(struct folder *f, struct err *err) {
         if (str_eq(type, folder_archs[i].model_type))
             f->arch = &folder_archs[i];
         size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", folder_archs[i].model_type);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
+                 folder_archs[i].model_type);
     }
     if (!f->arch) {
         char shown[64];
@@ -447,7 +477,8 @@ static enum status original_context(const struct folder *f, double *out, struct 
     TRY(scaling_number(f, "original_max_position_embeddings", ctx, out, err));
     if (!(*out >= 1 && *out <= UINT32_MAX))
         return err_set(err, ST_BAD_INPUT,
-                       "%s/config.json: original_max_position_embeddings makes no sense", f->path);
+                       "%s/config.json: original_max_position_embeddings makes no sense",
+                       f->path);
     return ST_OK;
 }
 
@@ -461,7 +492,8 @@ static enum status put_yarn(struct folder *f, struct err *err) {
     TRY(scaling_number(f, "mscale", 1, &mscale, err));
     TRY(scaling_number(f, "mscale_all_dim", 0, &all, err));
     if (!(factor > 0))
-        return err_set(err, ST_BAD_INPUT, "%s/config.json: RoPE's factor is %g", f->path, factor);
+        return err_set(err, ST_BAD_INPUT, "%s/config.json: RoPE's factor is %g", f->path,
+                       factor);
     double log_factor = exact_log64(factor);
     put_str(f, "rope.scaling.type", "yarn");
     put_f32(f, "rope.scaling.factor", factor);
@@ -486,7 +518,8 @@ static enum status put_longrope(struct folder *f, struct err *err) {
     TRY(folder_f64(f, "max_position_embeddings", original, &ctx, err));
     double stretch = ctx / original;
     TRY(scaling_number(f, "attention_factor",
-                       stretch > 1 ? sqrt(1 + exact_log64(stretch) / exact_log64(original)) : 1, &attention, err));
+                       stretch > 1 ? sqrt(1 + exact_log64(stretch) / exact_log64(original)) : 1,
+                       &attention, err));
     put_str(f, "rope.scaling.type", "longrope");
     put_u32(f, "rope.scaling.original_context_length", (uint32_t)original);
     put_f32(f, "rope.scaling.attn_factor", attention);
@@ -523,8 +556,8 @@ static enum status put_rope(struct folder *f, struct err *err) {
     if (str_eq(type, "longrope") || str_eq(type, "su"))
         return put_longrope(f, err);
     char shown[64];
-    return err_set(err, ST_UNSUPPORTED, "%s/config.json: RoPE scaling of type %s is not supported",
-                   f->path,
+    return err_set(err, ST_UNSUPPORTED,
+                   "%s/config.json: RoPE scaling of type %s is not supported", f->path,
                    gguf_escape((struct gguf_str){type, strlen(type)}, shown, sizeof shown));
 }
 
@@ -565,8 +598,8 @@ static enum status add_long_factors(struct folder *f, const char *name, const ch
     const json_t *list = folder_value(f->text, path), *v;
     size_t n = json_array_size(list), i;
     if (n == 0 || n > 65536)
-        return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is not a list of factors", f->path,
-                       path);
+        return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is not a list of factors",
+                       f->path, path);
     float *factors = mem_alloc(n * sizeof *factors);
     if (!factors)
         return folder_no_memory(f, err);
@@ -574,8 +607,8 @@ static enum status add_long_factors(struct folder *f, const char *name, const ch
     json_array_foreach(list, i, v) {
         factors[i] = (float)json_number_value(v);
         if (!json_is_number(v) || !(factors[i] > 0) || !isfinite(factors[i]))
-            st = err_set(err, ST_BAD_INPUT, "%s/config.json: %s: number %zu is no factor", f->path,
-                         path, i);
+            st = err_set(err, ST_BAD_INPUT, "%s/config.json: %s: number %zu is no factor",
+                         f->path, path, i);
     }
     if (st == ST_OK)
         st = folder_add_vector(f, to, factors, n, err);

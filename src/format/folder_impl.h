@@ -19,29 +19,29 @@ struct folder_tensor {
 
 struct folder {
     const char *path;
-    json_t *config;                  /* config.json */
-    json_t *text;                    /* of it, the language model's part (borrowed) */
+    json_t *config; /* config.json */
+    json_t *text;   /* of it, the language model's part (borrowed) */
     const struct folder_arch *arch;
-    struct file_map *maps;           /* [n_files] */
-    struct safe_file *files;         /* [n_files] */
+    struct file_map *maps;   /* [n_files] */
+    struct safe_file *files; /* [n_files] */
     uint32_t n_files;
-    struct folder_tensor *tensors;   /* [n_tensors], sorted by name */
+    struct folder_tensor *tensors; /* [n_tensors], sorted by name */
     size_t n_tensors;
-    struct gguf_writer *w;           /* keys, then tensors */
-    struct tensor_rows *rows;        /* [n_rows] of the tensors written, in order */
+    struct gguf_writer *w;    /* keys, then tensors */
+    struct tensor_rows *rows; /* [n_rows] of the tensors written, in order */
     size_t n_rows, cap_rows;
-    void **owned;                    /* parts of rows, made values */
+    void **owned; /* parts of rows, made values */
     size_t n_owned, cap_owned;
     uint32_t n_layers, n_experts, n_heads, n_kv_heads;
 };
 
 /* A key of GGUF's and where config.json has its value. */
 struct folder_key {
-    const char *key; /* behind "<arch>." */
+    const char *key;           /* behind "<arch>." */
     enum gguf_value_type type; /* GGUF_U32, GGUF_F32, GGUF_BOOL */
-    const char *name;  /* with dots for objects in objects */
-    const char *other; /* where the first is not there; may be NULL */
-    double fallback;   /* the model's own default; NAN: none, the key is left out */
+    const char *name;          /* with dots for objects in objects */
+    const char *other;         /* where the first is not there; may be NULL */
+    double fallback;           /* the model's own default; NAN: none, the key is left out */
 };
 
 /* What config.json may say only in one way. */
@@ -53,15 +53,15 @@ struct folder_must {
 
 /* A tensor's name and what becomes of it. */
 enum folder_how {
-    TAKE,         /* as it is */
-    TAKE_HEADS,   /* query or key rows, whose halves some architectures interleave */
-    TAKE_NORM,    /* a norm's weight, to which some architectures add 1 */
-    TAKE_EVEN,    /* rows 0, 2, 4... */
-    TAKE_ODD,     /* rows 1, 3, 5... */
-    TURN,         /* matrices stored by columns */
-    TURN_EVEN,    /* the same, of every second row */
+    TAKE,       /* as it is */
+    TAKE_HEADS, /* query or key rows, whose halves some architectures interleave */
+    TAKE_NORM,  /* a norm's weight, to which some architectures add 1 */
+    TAKE_EVEN,  /* rows 0, 2, 4... */
+    TAKE_ODD,   /* rows 1, 3, 5... */
+    TURN,       /* matrices stored by columns */
+    TURN_EVEN,  /* the same, of every second row */
     TURN_ODD,
-    VALUES_EVEN,  /* of each row, values 0, 2, 4... */
+    VALUES_EVEN, /* of each row, values 0, 2, 4... */
     VALUES_ODD,
 };
 struct folder_name {
@@ -72,13 +72,13 @@ struct folder_name {
 
 #define FOLDER_MAX_LISTS 4
 struct folder_arch {
-    const char *model_type; /* in config.json */
-    const char *arch;       /* general.architecture */
-    const struct folder_key *keys[FOLDER_MAX_LISTS];      /* each ends with a NULL key */
+    const char *model_type;                          /* in config.json */
+    const char *arch;                                /* general.architecture */
+    const struct folder_key *keys[FOLDER_MAX_LISTS]; /* each ends with a NULL key */
     const struct folder_must *musts[FOLDER_MAX_LISTS];
     const struct folder_name *names[FOLDER_MAX_LISTS];
-    uint32_t window_period;  /* layer_types: a window unless l % period == period - 1; 0: none */
-    bool interleave_heads;   /* RoPE in pairs: GGUF's order of query and key rows */
+    uint32_t window_period; /* layer_types: a window unless l % period == period - 1; 0: none */
+    bool interleave_heads;  /* RoPE in pairs: GGUF's order of query and key rows */
     bool norms_plus_one;
     bool mla;
 };
@@ -86,16 +86,17 @@ extern const struct folder_arch folder_archs[];
 extern const size_t n_folder_archs;
 
 /* folder.c */
-enum status folder_json(const struct folder *f, const char *file, size_t max_bytes, json_t **out,
-                        struct err *err); /* ST_NOT_FOUND: no such file */
+enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
+                        json_t **out, struct err *err); /* ST_NOT_FOUND: no such file */
 struct folder_tensor *folder_find(const struct folder *f, const char *name);
-void *folder_own(struct folder *f, void *p); /* NULL if p is, or there is no memory (p is freed) */
+void *folder_own(struct folder *f,
+                 void *p); /* NULL if p is, or there is no memory (p is freed) */
 enum status folder_no_memory(const struct folder *f, struct err *err);
 
 /* folder_config.c. A value by its path ("a.b"); NULL if it is not there or null. */
 const json_t *folder_value(const json_t *o, const char *path);
-enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback, uint32_t *out,
-                       struct err *err);
+enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback,
+                       uint32_t *out, struct err *err);
 enum status folder_f64(const struct folder *f, const char *path, double fallback, double *out,
                        struct err *err);
 /* Finds the architecture and writes its keys. */

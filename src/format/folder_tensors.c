@@ -53,8 +53,8 @@ static bool plain_type(enum safe_dtype t, enum qtype *out) {
 }
 
 /* [rows, cols], [n, rows, cols] or [n]; none is 0. */
-static enum status set_shape(const struct folder *f, const struct safe_tensor *t, uint32_t n_dims,
-                             struct source *s, struct err *err) {
+static enum status set_shape(const struct folder *f, const struct safe_tensor *t,
+                             uint32_t n_dims, struct source *s, struct err *err) {
     if (n_dims == 0 || n_dims > 3 || t->size_bytes == 0)
         return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
     const uint64_t *d = t->dims + (n_dims == 3);
@@ -94,11 +94,12 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
         return err_set(err, ST_UNSUPPORTED,
                        "%s/config.json: weight_block_size must be whole blocks of %d columns",
                        f->path, QK);
-    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 || scales->t->dtype != SAFE_F32 ||
+    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
+        !plain_type(scales->t->dtype, &s->rows.scale_type) ||
         scales->t->dims[0] != div_up(s->n_rows, (size_t)rows) ||
         scales->t->dims[1] != div_up(s->n_cols, (size_t)cols))
         return bad_shape(f, t->name,
-                         "FP8 weights need their NAME_scale_inv: one F32 for each block", err);
+                         "FP8 weights need their NAME_scale_inv: a number for each block", err);
     if (s->n_cols % QK != 0)
         return bad_shape(f, t->name, "FP8 rows must be whole blocks of 32", err);
     s->type = QT_F8_E4M3;
@@ -107,7 +108,7 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
     s->rows.row_bytes = s->n_cols;
     s->rows.scale_rows = (uint32_t)rows;
     s->rows.scale_cols = (uint32_t)cols;
-    s->rows.scale_row_bytes = scales->t->dims[1] * sizeof(float);
+    s->rows.scale_row_bytes = scales->t->dims[1] * safe_dtype_bytes(scales->t->dtype);
     s->first = (struct rows_part){t->data, scales->t->data, NULL};
     return ST_OK;
 }
@@ -116,14 +117,15 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
 static enum status mxfp4_source(const struct folder *f, const struct safe_tensor *t,
                                 struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
-    snprintf(name, sizeof name, "%.*s_scales", (int)(strlen(t->name) - strlen("_blocks")), t->name);
+    snprintf(name, sizeof name, "%.*s_scales", (int)(strlen(t->name) - strlen("_blocks")),
+             t->name);
     const struct folder_tensor *scales = take(f, name);
     if (!scales || t->n_dims != 4 || t->dims[3] != 16 || scales->t->n_dims != 3 ||
         scales->t->dtype != SAFE_U8 || scales->t->dims[0] != t->dims[0] ||
         scales->t->dims[1] != t->dims[1] || scales->t->dims[2] != t->dims[2])
-        return bad_shape(f, t->name,
-                         "MXFP4 blocks must be [n, rows, blocks, 16] with NAME_scales beside them",
-                         err);
+        return bad_shape(
+            f, t->name,
+            "MXFP4 blocks must be [n, rows, blocks, 16] with NAME_scales beside them", err);
     TRY(set_shape(f, t, 3, s, err));
     s->n_cols = t->dims[2] * QK;
     s->type = QT_MXFP4;
@@ -143,8 +145,8 @@ static enum status mxfp4_source(const struct folder *f, const struct safe_tensor
 static uint32_t mlx_group(const struct folder *f, const char *module) {
     const json_t *q = json_object_get(f->config, "quantization");
     const json_t *own = json_object_get(q, module);
-    json_int_t group = json_integer_value(json_object_get(json_is_object(own) ? own : q,
-                                                          "group_size"));
+    json_int_t group =
+        json_integer_value(json_object_get(json_is_object(own) ? own : q, "group_size"));
     return group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
 }
 
@@ -152,7 +154,8 @@ static uint32_t mlx_group(const struct folder *f, const char *module) {
 static enum status mlx_source(const struct folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
-    snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")), t->name);
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")),
+             t->name);
     snprintf(name, sizeof name, "%s.scales", module);
     const struct folder_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%s.biases", module);
@@ -163,10 +166,11 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
         biases->t->n_dims != t->n_dims || scales->t->dtype != biases->t->dtype ||
         memcmp(scales->t->dims, biases->t->dims, sizeof t->dims) != 0 ||
         memcmp(scales->t->dims, t->dims, (t->n_dims - 1) * sizeof *t->dims) != 0)
-        return bad_shape(f, t->name,
-                         "packed weights need scales and biases of their groups of 32, 64 or 128 "
-                         "(config.json: quantization)",
-                         err);
+        return bad_shape(
+            f, t->name,
+            "packed weights need scales and biases of their groups of 32, 64 or 128 "
+            "(config.json: quantization)",
+            err);
     uint64_t n_groups = scales->t->dims[t->n_dims - 1], n_words = s->n_cols;
     bool f16 = scales->t->dtype == SAFE_F16, four;
     if (n_groups > UINT32_MAX || n_words > UINT32_MAX)
@@ -174,8 +178,9 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
     s->n_cols = n_groups * group;
     four = n_words * 8 == s->n_cols;
     if ((!four && n_words * 4 != s->n_cols) || (!f16 && scales->t->dtype != SAFE_BF16))
-        return bad_shape(
-            f, t->name, "only codes of 4 or 8 bits with scales of F16 or BF16 are supported", err);
+        return bad_shape(f, t->name,
+                         "only codes of 4 or 8 bits with scales of F16 or BF16 are supported",
+                         err);
     s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
     s->refused_form = true;
     s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
@@ -205,8 +210,8 @@ static enum status find_source(const struct folder *f, const struct safe_tensor 
         return mxfp4_source(f, t, s, err);
     if (t->dtype == SAFE_U32 && ends_with(t->name, ".weight"))
         return mlx_source(f, t, s, err);
-    return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported", f->path,
-                   t->name, safe_dtype_name(t->dtype));
+    return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported",
+                   f->path, t->name, safe_dtype_name(t->dtype));
 }
 
 /* ---- what becomes of it -------------------------------------------------------------- */
@@ -327,8 +332,8 @@ static enum status add_experts(struct folder *f, const char *to, const struct fo
     enum status st = parts ? ST_OK : folder_no_memory(f, err);
     for (uint32_t i = 0; i < f->n_experts && st == ST_OK; i++) {
         char full[SAFE_NAME_MAX + 1];
-        snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from, i,
-                 gap + 2);
+        snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
+                 i, gap + 2);
         const struct folder_tensor *t = take(f, full);
         if (!t) {
             st = err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, full);
@@ -378,7 +383,9 @@ enum status folder_add_vector(struct folder *f, const char *to, const float *val
         return folder_no_memory(f, err);
     }
     struct source s = {.type = QT_F32, .n = 1, .n_rows = 1, .n_cols = n, .vector = true};
-    s.rows = (struct tensor_rows){.form = ROWS_PLAIN, .from = QT_F32, .col_bytes = sizeof *copy,
+    s.rows = (struct tensor_rows){.form = ROWS_PLAIN,
+                                  .from = QT_F32,
+                                  .col_bytes = sizeof *copy,
                                   .row_bytes = n * sizeof *copy};
     if (part)
         part->values = (const uint8_t *)copy;
@@ -388,7 +395,8 @@ enum status folder_add_vector(struct folder *f, const char *to, const float *val
 /* ---- the whole model ----------------------------------------------------------------- */
 
 /* What the names of the language model begin with. */
-static const char *const prefixes[] = {"model.", "language_model.model.", "model.language_model."};
+static const char *const prefixes[] = {"model.", "language_model.model.",
+                                       "model.language_model."};
 
 static const char *find_prefix(const struct folder *f) {
     char name[64];

@@ -61,11 +61,12 @@ static bool is_byte_token(struct gguf_str s) {
     return s.len == 6 && memcmp(s.ptr, "<0x", 3) == 0 && s.ptr[5] == '>';
 }
 
-static enum status put_token(struct reading *r, json_int_t id, struct gguf_str text, int32_t type,
-                             struct err *err) {
+static enum status put_token(struct reading *r, json_int_t id, struct gguf_str text,
+                             int32_t type, struct err *err) {
     if (id < 0 || id >= r->n)
         return err_set(err, ST_BAD_INPUT,
-                       "%s/" FILE_NAME ": a token has the id %lld, but the embedding has %u rows",
+                       "%s/" FILE_NAME
+                       ": a token has the id %lld, but the embedding has %u rows",
                        r->f->path, (long long)id, r->n);
     r->str[id] = text;
     r->type[id] = type;
@@ -152,9 +153,8 @@ static bool merge_text(const json_t *m, struct gguf_str *out, char *buf, size_t 
 static enum status write_merges(struct reading *r, const json_t *merges, struct err *err) {
     size_t n = json_array_size(merges), i, bytes = 0;
     const json_t *m;
-    json_array_foreach(merges, i, m)
-        if (json_is_array(m))
-            bytes += text_of(json_array_get(m, 0)).len + text_of(json_array_get(m, 1)).len + 1;
+    json_array_foreach(merges, i, m) if (json_is_array(m)) bytes +=
+        text_of(json_array_get(m, 0)).len + text_of(json_array_get(m, 1)).len + 1;
     struct gguf_str *strs = mem_calloc(MAX(n, 1), sizeof *strs);
     char *buf = mem_alloc(MAX(bytes, 1));
     enum status st = strs && buf ? ST_OK : folder_no_memory(r->f, err);
@@ -272,9 +272,7 @@ static const json_t *find_step(const json_t *o, const char *type) {
     for (size_t l = 0; l < ARRAY_LEN(lists); l++) {
         const json_t *list = json_object_get(o, lists[l]), *step;
         size_t i;
-        json_array_foreach(list, i, step)
-            if (str_eq(type_of(step), type))
-                return step;
+        json_array_foreach(list, i, step) if (str_eq(type_of(step), type)) return step;
     }
     return NULL;
 }
@@ -350,7 +348,8 @@ static void put_id(struct reading *r, const char *key, const char *token, const 
 
 /* Several ends: those that generation_config.json names besides eos_token. */
 static void put_ends(struct reading *r) {
-    static const char *const keys[] = {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
+    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id"};
     const json_t *ends = json_object_get(r->generation, "eos_token_id");
     const char *text = settings_token(r, "eos_token");
     uint32_t eos = UINT32_MAX, id;
@@ -371,7 +370,8 @@ static bool adds_bos(const struct reading *r) {
     const json_t *template =
         find_step(json_object_get(r->tokenizer, "post_processor"), "TemplateProcessing");
     const json_t *first = json_array_get(json_object_get(template, "single"), 0);
-    const char *id = json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
+    const char *id =
+        json_string_value(json_object_get(json_object_get(first, "SpecialToken"), "id"));
     const char *bos = settings_token(r, "bos_token");
     return id && (!bos || str_eq(id, bos));
 }
@@ -444,7 +444,8 @@ static enum status read_all(struct reading *r, struct err *err) {
     TRY(st);
     st = folder_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
     if (st == ST_OK || st == ST_NOT_FOUND)
-        st = folder_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation, err);
+        st = folder_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation,
+                         err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
     TRY(read_model(r, err));

@@ -47,8 +47,9 @@ static enum status add(struct imatrix *m, struct gguf_str name, float *values, s
         if (isfinite(values[i]) && values[i] >= 0)
             continue;
         mem_free(values);
-        return err_set(err, ST_BAD_INPUT, "%s: the importances of %s are not all numbers from 0 on",
-                       m->path, gguf_escape(name, shown, sizeof shown));
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: the importances of %s are not all numbers from 0 on", m->path,
+                       gguf_escape(name, shown, sizeof shown));
     }
     raise_zeros(values, n);
     if (m->n == m->capacity) {
@@ -70,8 +71,8 @@ static enum status add(struct imatrix *m, struct gguf_str name, float *values, s
 /* ---- GGUF ---------------------------------------------------------------------------- */
 
 /* Matrices that no token of the calibration text came to have a count of 0: all columns alike. */
-static enum status add_sums(struct imatrix *m, const struct gguf *g, const struct gguf_tensor *sums,
-                            size_t name_len, struct err *err) {
+static enum status add_sums(struct imatrix *m, const struct gguf *g,
+                            const struct gguf_tensor *sums, size_t name_len, struct err *err) {
     char name[GGUF_NAME_MAX + 16];
     snprintf(name, sizeof name, "%.*s.counts", (int)name_len, sums->name);
     const struct gguf_tensor *counts = gguf_tensor(g, name);
@@ -131,7 +132,8 @@ static enum status read_entry(struct imatrix *m, struct reader *r, struct err *e
         !take(r, &n, sizeof n) || n < 1 || n_calls < 0 ||
         (size_t)n > (size_t)(r->end - r->p) / sizeof(float))
         return err_set(err, ST_BAD_INPUT,
-                       "%s: entry %zu is damaged, or this is no importance matrix", m->path, m->n);
+                       "%s: entry %zu is damaged, or this is no importance matrix", m->path,
+                       m->n);
     float *values = mem_alloc((size_t)n * sizeof *values);
     if (!values)
         return no_memory(m->path, err);
@@ -193,19 +195,20 @@ size_t imatrix_n(const struct imatrix *m) {
     return m->n;
 }
 
-enum status imatrix_find(const struct imatrix *m, const struct gguf_tensor *t, const float **out,
-                         struct err *err) {
+enum status imatrix_find(const struct imatrix *m, const struct gguf_tensor *t,
+                         const float **out, struct err *err) {
     *out = NULL;
     for (size_t i = 0; i < m->n; i++) {
         const struct entry *e = &m->entries[i];
         if (!str_eq(e->name, t->name))
             continue;
         if (e->n != t->dims[0] * t->dims[2] * t->dims[3])
-            return err_set(err, ST_BAD_INPUT,
-                           "%s: %s has %zu importances, but the model's has %llu columns in %llu "
-                           "matrices: it was made for another model",
-                           m->path, t->name, e->n, (unsigned long long)t->dims[0],
-                           (unsigned long long)(t->dims[2] * t->dims[3]));
+            return err_set(
+                err, ST_BAD_INPUT,
+                "%s: %s has %zu importances, but the model's has %llu columns in %llu "
+                "matrices: it was made for another model",
+                m->path, t->name, e->n, (unsigned long long)t->dims[0],
+                (unsigned long long)(t->dims[2] * t->dims[3]));
         *out = e->values;
         return ST_OK;
     }

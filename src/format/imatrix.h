@@ -18,7 +18,7 @@ size_t imatrix_n(const struct imatrix *m);
 
 /* The importances of tensor t: [matrices of t, columns]; *out is NULL if it has none. ST_BAD_INPUT: they
  * are of a tensor of another shape. Borrowed. */
-enum status imatrix_find(const struct imatrix *m, const struct gguf_tensor *t, const float **out,
-                         struct err *err);
+enum status imatrix_find(const struct imatrix *m, const struct gguf_tensor *t,
+                         const float **out, struct err *err);
 
 #endif

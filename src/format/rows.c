@@ -21,9 +21,9 @@ static uint16_t get_u16(const uint8_t *p) {
     return v;
 }
 
-static float get_f32(const uint8_t *p) {
+static float get_float(enum qtype type, const uint8_t *p) {
     float v;
-    memcpy(&v, p, sizeof v);
+    qtype_info(type)->dequantize(p, &v, 1);
     return v;
 }
 
@@ -45,11 +45,9 @@ static void gather(const struct tensor_rows *s, bool vector, const uint8_t *valu
 
 static void add_one(const struct tensor_rows *s, const uint8_t *values, uint64_t begin,
                     uint64_t end, uint8_t *out) {
-    const struct qtype_info *info = qtype_info(s->from);
+    size_t size = qtype_info(s->from)->block_bytes;
     for (uint64_t c = begin; c < end; c++) {
-        float v;
-        info->dequantize(values + c * info->block_bytes, &v, 1);
-        v += 1.0f;
+        float v = get_float(s->from, values + c * size) + 1.0f;
         memcpy(out, &v, sizeof v);
         out += sizeof v;
     }
@@ -57,9 +55,10 @@ static void add_one(const struct tensor_rows *s, const uint8_t *values, uint64_t
 
 static void fp8_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
                        uint64_t end, uint8_t *out) {
+    size_t size = qtype_info(s->scale_type)->block_bytes;
     for (uint64_t b = begin / QK; b < end / QK; b++) {
         struct block_f8_e4m3 block;
-        block.d = get_f32(at->scales + b * QK / s->scale_cols * sizeof(float));
+        block.d = get_float(s->scale_type, at->scales + b * QK / s->scale_cols * size);
         memcpy(block.qs, at->values + b * QK, QK);
         for (int i = 0; i < QK; i++)
             if ((block.qs[i] & 0x7f) == 0x7f) /* NaN: the kernels look at the scale only */
@@ -214,7 +213,8 @@ void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint6
     }
     /* Whole heads, where rows change places within them; small errors only cost a second read. */
     for (uint64_t row = begin; row < begin + n;) {
-        uint64_t in = row % s->rows_per_part, left = MIN(s->rows_per_part - in, begin + n - row);
+        uint64_t in = row % s->rows_per_part,
+                 left = MIN(s->rows_per_part - in, begin + n - row);
         const uint8_t *first = s->parts[row / s->rows_per_part].values + in * s->row_bytes;
         if (s->col_bytes <= s->row_bytes)
             gguf_forget(g, first, left * s->row_bytes);

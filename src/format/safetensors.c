@@ -13,12 +13,14 @@ static const struct {
     const char *name;
     uint32_t bytes;
 } dtypes[N_SAFE_DTYPES] = {
-    [SAFE_F64] = {"F64", 8},         [SAFE_F32] = {"F32", 4},         [SAFE_F16] = {"F16", 2},
-    [SAFE_BF16] = {"BF16", 2},       [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1},
-    [SAFE_F8_E8M0] = {"F8_E8M0", 1}, [SAFE_I64] = {"I64", 8},         [SAFE_I32] = {"I32", 4},
-    [SAFE_I16] = {"I16", 2},         [SAFE_I8] = {"I8", 1},           [SAFE_U64] = {"U64", 8},
-    [SAFE_U32] = {"U32", 4},         [SAFE_U16] = {"U16", 2},         [SAFE_U8] = {"U8", 1},
-    [SAFE_BOOL] = {"BOOL", 1},
+    [SAFE_F64] = {"F64", 8},         [SAFE_F32] = {"F32", 4},
+    [SAFE_F16] = {"F16", 2},         [SAFE_BF16] = {"BF16", 2},
+    [SAFE_F8_E4M3] = {"F8_E4M3", 1}, [SAFE_F8_E5M2] = {"F8_E5M2", 1},
+    [SAFE_F8_E8M0] = {"F8_E8M0", 1}, [SAFE_I64] = {"I64", 8},
+    [SAFE_I32] = {"I32", 4},         [SAFE_I16] = {"I16", 2},
+    [SAFE_I8] = {"I8", 1},           [SAFE_U64] = {"U64", 8},
+    [SAFE_U32] = {"U32", 4},         [SAFE_U16] = {"U16", 2},
+    [SAFE_U8] = {"U8", 1},           [SAFE_BOOL] = {"BOOL", 1},
 };
 
 const char *safe_dtype_name(enum safe_dtype t) {
@@ -91,16 +93,17 @@ static enum status read_place(const json_t *entry, const uint8_t *data, size_t d
                        show(t->name).text);
     uint64_t begin = (uint64_t)json_integer_value(b), end = (uint64_t)json_integer_value(e);
     if (end > data_len)
-        return err_set(err, ST_BAD_INPUT,
-                       "tensor %s: bytes %llu to %llu of the data, but the file holds %zu: it is "
-                       "truncated or damaged",
-                       show(t->name).text, (unsigned long long)begin, (unsigned long long)end,
-                       data_len);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "tensor %s: bytes %llu to %llu of the data, but the file holds %zu: it is "
+            "truncated or damaged",
+            show(t->name).text, (unsigned long long)begin, (unsigned long long)end, data_len);
     if (end - begin != t->size_bytes)
-        return err_set(err, ST_BAD_INPUT,
-                       "tensor %s: its shape takes %llu bytes of %s, its data_offsets hold %llu",
-                       show(t->name).text, (unsigned long long)t->size_bytes,
-                       dtypes[t->dtype].name, (unsigned long long)(end - begin));
+        return err_set(
+            err, ST_BAD_INPUT,
+            "tensor %s: its shape takes %llu bytes of %s, its data_offsets hold %llu",
+            show(t->name).text, (unsigned long long)t->size_bytes, dtypes[t->dtype].name,
+            (unsigned long long)(end - begin));
     t->data = data + begin;
     return ST_OK;
 }
@@ -108,8 +111,9 @@ static enum status read_place(const json_t *entry, const uint8_t *data, size_t d
 static enum status read_tensor(const char *name, const json_t *entry, const uint8_t *data,
                                size_t data_len, struct safe_tensor *t, struct err *err) {
     if (name[0] == '\0' || strlen(name) > SAFE_NAME_MAX)
-        return err_set(err, ST_BAD_INPUT, "a tensor has a name of %zu bytes; 1 to %d are allowed",
-                       strlen(name), SAFE_NAME_MAX);
+        return err_set(err, ST_BAD_INPUT,
+                       "a tensor has a name of %zu bytes; 1 to %d are allowed", strlen(name),
+                       SAFE_NAME_MAX);
     if (!json_is_object(entry))
         return err_set(err, ST_BAD_INPUT, "tensor %s is not described by an object",
                        show(name).text);
@@ -141,8 +145,8 @@ static enum status check_overlap(struct safe_file *f, struct err *err) {
         if (t->size_bytes == 0)
             continue;
         if (last != NULL && last->data + last->size_bytes > t->data)
-            return err_set(err, ST_BAD_INPUT, "tensors %s and %s overlap", show(last->name).text,
-                           show(t->name).text);
+            return err_set(err, ST_BAD_INPUT, "tensors %s and %s overlap",
+                           show(last->name).text, show(t->name).text);
         last = t;
     }
     return ST_OK;

@@ -17,16 +17,31 @@
 #define SAFE_NAME_MAX 255
 
 enum safe_dtype {
-    SAFE_F64, SAFE_F32, SAFE_F16, SAFE_BF16, SAFE_F8_E4M3, SAFE_F8_E5M2, SAFE_F8_E8M0,
-    SAFE_I64, SAFE_I32, SAFE_I16, SAFE_I8, SAFE_U64, SAFE_U32, SAFE_U16, SAFE_U8, SAFE_BOOL, N_SAFE_DTYPES
+    SAFE_F64,
+    SAFE_F32,
+    SAFE_F16,
+    SAFE_BF16,
+    SAFE_F8_E4M3,
+    SAFE_F8_E5M2,
+    SAFE_F8_E8M0,
+    SAFE_I64,
+    SAFE_I32,
+    SAFE_I16,
+    SAFE_I8,
+    SAFE_U64,
+    SAFE_U32,
+    SAFE_U16,
+    SAFE_U8,
+    SAFE_BOOL,
+    N_SAFE_DTYPES
 };
 
 struct safe_tensor {
     char *name; /* owned */
     enum safe_dtype dtype;
-    uint32_t n_dims;            /* 0: a scalar */
+    uint32_t n_dims;              /* 0: a scalar */
     uint64_t dims[SAFE_MAX_DIMS]; /* outermost (rows) first; 1 beyond n_dims */
-    const uint8_t *data;        /* no alignment is promised */
+    const uint8_t *data;          /* no alignment is promised */
     uint64_t size_bytes;
 };
 
