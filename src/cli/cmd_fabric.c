@@ -12,16 +12,17 @@
 /* ---- bench --------------------------------------------------------------------------------- */
 
 static void print_rows(const struct meter_row *rows, size_t n) {
-    printf("%-10s %-9s %9s %11s %11s %11s %7s\n", "link", "op", "bytes", "median us", "p99 us",
-           "raw us", "x raw");
+    printf("%-10s %-9s %9s %11s %11s %11s %7s %11s\n", "link", "op", "bytes", "median us",
+           "p99 us", "raw us", "x raw", "raw both us");
     for (size_t i = 0; i < n; i++) {
         const struct meter_row *r = &rows[i];
         printf("%-10s %-9s %9zu %11.2f %11.2f ", r->link, r->op, r->bytes, r->median_us,
                r->p99_us);
         if (r->raw_median_us > 0)
-            printf("%11.2f %7.2f\n", r->raw_median_us, r->median_us / r->raw_median_us);
+            printf("%11.2f %7.2f %11.2f\n", r->raw_median_us, r->median_us / r->raw_median_us,
+                   r->raw_exchange_us);
         else
-            printf("%11s %7s\n", "-", "-");
+            printf("%11s %7s %11s\n", "-", "-", "-");
     }
 }
 
@@ -34,6 +35,9 @@ static json_t *rows_to_json(const struct meter_row *rows, size_t n) {
                       (json_int_t)r->bytes, "median_us", r->median_us, "p99_us", r->p99_us);
         json_object_set_new(row, "raw_median_us",
                             r->raw_median_us > 0 ? json_real(r->raw_median_us) : json_null());
+        json_object_set_new(row, "raw_exchange_us",
+                            r->raw_exchange_us > 0 ? json_real(r->raw_exchange_us)
+                                                   : json_null());
         json_array_append_new(list, row);
     }
     return list;
@@ -149,7 +153,7 @@ static int fabric_bench(int argc, char **argv) {
     const char *links = "shm,tcp", *svg = NULL;
     bool json = false;
     const struct cli_option table[] = {
-        CLI_TEXT(0, "links", "LIST", &links, "links to measure (default shm,tcp)"),
+        CLI_TEXT(0, "links", "LIST", &links, "links to measure: shm, tcp, verbs, ucx (default shm,tcp)"),
         CLI_INT(0, "ranks", "N", &cfg.n_ranks, 2, FABRIC_MAX_RANKS,
                 "ranks on this host (default 2)"),
         CLI_INT(0, "rounds", "N", &cfg.n_rounds, 1, 1000,
@@ -163,7 +167,9 @@ static int fabric_bench(int argc, char **argv) {
                                     "ping-pong and exact sum over each link, by size",
                                     "bytes are what is on the wire: a sum of 8192 bytes is one "
                                     "of 2048 elements. raw is one\n"
-                                    "way over the bare medium in the same run.",
+                                    "way over the bare medium in the same run; raw both: both "
+                                    "sides send, then both\nreceive, which is what a sum of "
+                                    "two ranks does.",
                                     table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

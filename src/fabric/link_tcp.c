@@ -10,11 +10,13 @@
 
 #include <errno.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define TCP_N_SLOTS 8u
+#define TCP_HELD_MAX 4u /* messages kept back for one system call */
 #define TCP_STRIDE (sizeof(struct wire_msg) + LINK_SLOT_BYTES)
-#define TCP_RX_BYTES (4 * TCP_STRIDE)
+#define TCP_RX_BYTES (8 * TCP_STRIDE)
 
 struct tcp_link {
     struct link base;
@@ -55,7 +57,7 @@ static enum status tcp_accept(struct link *l, struct link_env *env, const uint8_
     return ST_OK; /* the bootstrap connected the socket */
 }
 
-static uint8_t *tcp_tx(struct tcp_link *t, uint32_t message) {
+static uint8_t *tcp_tx(const struct tcp_link *t, uint32_t message) {
     return t->tx + message % TCP_N_SLOTS * TCP_STRIDE;
 }
 
@@ -74,21 +76,36 @@ static size_t tcp_wire_bytes(const struct wire_msg *m) {
     return sizeof *m + round_up(m->n_bytes, sizeof *m);
 }
 
+/* All that waits, for one system call. */
+static size_t tcp_pieces(const struct tcp_link *t, struct iovec *pieces) {
+    size_t n = 0, skip = t->written;
+    for (uint32_t k = t->flushed; k != t->queued; k++, skip = 0) {
+        uint8_t *at = tcp_tx(t, k);
+        pieces[n++] = (struct iovec){at + skip, tcp_wire_bytes((struct wire_msg *)at) - skip};
+    }
+    return n;
+}
+
+static void tcp_written(struct tcp_link *t, size_t n) {
+    for (t->written += n; t->flushed != t->queued; t->flushed++) {
+        size_t whole = tcp_wire_bytes((const struct wire_msg *)tcp_tx(t, t->flushed));
+        if (t->written < whole)
+            break;
+        t->written -= whole;
+    }
+}
+
 static enum status tcp_progress(struct link *l, struct err *err) {
     struct tcp_link *t = tcp_of(l);
     while (t->flushed != t->queued) {
-        const uint8_t *at = tcp_tx(t, t->flushed);
-        size_t n = tcp_wire_bytes((const struct wire_msg *)at);
-        ssize_t put = send(t->fd, at + t->written, n - t->written, MSG_NOSIGNAL);
+        struct iovec pieces[TCP_N_SLOTS];
+        struct msghdr all = {.msg_iov = pieces, .msg_iovlen = tcp_pieces(t, pieces)};
+        ssize_t put = sendmsg(t->fd, &all, MSG_NOSIGNAL);
         if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             break;
         if (put < 0)
             return tcp_broken(err);
-        t->written += (size_t)put;
-        if (t->written == n) {
-            t->written = 0;
-            t->flushed++;
-        }
+        tcp_written(t, (size_t)put);
     }
     l->tx_pending = t->flushed != t->queued;
     return ST_OK;
@@ -97,7 +114,8 @@ static enum status tcp_progress(struct link *l, struct err *err) {
 static enum status tcp_send(struct link *l, struct err *err) {
     struct tcp_link *t = tcp_of(l);
     t->queued++;
-    return tcp_progress(l, err);
+    l->tx_pending = true;
+    return l->hold && t->queued - t->flushed < TCP_HELD_MAX ? ST_OK : tcp_progress(l, err);
 }
 
 /* ST_OK: a whole message is in the buffer. */
@@ -119,7 +137,8 @@ static enum status tcp_recv(struct link *l, const struct wire_msg **out, struct 
     enum status st = tcp_parse(t, out, err);
     if (st != ST_AGAIN)
         return st;
-    if (t->rx_begin != 0) {
+    /* Moving what is left is rare: only where a whole message might not fit behind it. */
+    if (t->rx_begin != 0 && TCP_RX_BYTES - t->rx_end < 2 * TCP_STRIDE) {
         memmove(t->rx, t->rx + t->rx_begin, t->rx_end - t->rx_begin);
         t->rx_end -= t->rx_begin;
         t->rx_begin = 0;
@@ -158,6 +177,7 @@ static void tcp_close(struct link *l) {
 const struct link_ops link_tcp = {
     .name = "tcp",
     .id = FABRIC_LINK_TCP,
+    .private_slots = true,
     .offer = tcp_offer,
     .accept = tcp_accept,
     .slot = tcp_slot,

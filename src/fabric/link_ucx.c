@@ -474,6 +474,7 @@ static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *b
 const struct link_ops link_ucx = {
     .name = "ucx",
     .id = FABRIC_LINK_UCX,
+    .private_slots = true,
     .offer = ucx_offer,
     .accept = ucx_accept,
     .slot = ucx_slot,

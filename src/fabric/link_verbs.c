@@ -133,6 +133,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
 const struct link_ops link_verbs = {
     .name = "verbs",
     .id = FABRIC_LINK_VERBS,
+    .private_slots = true,
     .offer = verbs_offer,
     .accept = verbs_accept,
     .ready = verbs_ready,

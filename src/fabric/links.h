@@ -28,6 +28,8 @@ struct link {
     const char *name;  /* for sentences: ops->name, or what it wraps */
     size_t slot_bytes; /* largest payload */
     bool tx_pending;   /* sent slots that progress() must still push out */
+    bool hold;         /* set by the caller: another message follows at once, so send() may leave
+                          this one to progress() (tx_pending) and save a system call */
 };
 
 /* What one end tells the other to open a link. */
@@ -45,6 +47,7 @@ struct link_ops {
     const char *name;
     enum fabric_link id;
     bool same_host_only;
+    bool private_slots; /* slot() is this process's own memory, not lines that the peer reads */
 
     /* Makes *out and fills blob [LINK_BLOB_BYTES]. ST_UNSUPPORTED: not between these two. */
     enum status (*offer)(struct link **out, struct link_env *env, uint8_t *blob,

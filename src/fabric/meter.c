@@ -19,8 +19,9 @@ static const size_t meter_sizes[] = {8, 64, 512, 2048, 8192, 65536, 1u << 20};
 #define N_SIZES ARRAY_LEN(meter_sizes)
 #define MAX_SAMPLES 20000
 #define LIMIT_S 120
+#define RAW_PIECE ((size_t)32 << 10) /* both sides of an exchange fit a socket's buffer */
 
-enum meter_op { METER_RAW, METER_PINGPONG, METER_SUM, METER_N_OPS };
+enum meter_op { METER_RAW, METER_RAW_EXCHANGE, METER_PINGPONG, METER_SUM, METER_N_OPS };
 
 struct samples {
     size_t n;
@@ -73,6 +74,17 @@ static enum status raw_round_trip(struct meter *m, size_t bytes, struct err *err
     return ST_OK;
 }
 
+/* What a sum cannot beat: both sides send, then both receive. */
+static enum status raw_exchange(struct meter *m, size_t bytes, struct err *err) {
+    (void)err;
+    for (size_t at = 0; at < bytes; at += RAW_PIECE) {
+        size_t n = MIN(bytes - at, RAW_PIECE);
+        raw_send(m->raw, m->rank, m->buf + at, n);
+        raw_recv(m->raw, m->rank, m->buf + m->cfg->max_bytes + at, n);
+    }
+    return ST_OK;
+}
+
 static enum status fabric_round_trip(struct meter *m, size_t bytes, struct err *err) {
     if (m->rank == 0)
         TRY(fabric_send(m->f, 1, m->buf, bytes, err));
@@ -107,6 +119,8 @@ static enum status measure_size(struct meter *m, size_t k, struct err *err) {
     TRY(fabric_barrier(m->all, err));
     if (m->rank < 2 && m->raw != NULL)
         TRY(measure(m, raw_round_trip, 2, &s[METER_RAW][k], bytes, err));
+    if (m->rank < 2 && m->raw != NULL)
+        TRY(measure(m, raw_exchange, 1, &s[METER_RAW_EXCHANGE][k], bytes, err));
     if (m->rank < 2)
         TRY(measure(m, fabric_round_trip, 2, &s[METER_PINGPONG][k], bytes, err));
     memset(m->buf, 0, bytes * 2); /* as int64: small numbers, as in a model */
@@ -235,6 +249,7 @@ static void report(const struct meter *m, struct meter_row *rows, size_t *n_rows
                 .median_us = quantile(s, 0.5),
                 .p99_us = quantile(s, 0.99),
                 .raw_median_us = quantile(&m->shared->samples[METER_RAW][k], 0.5),
+                .raw_exchange_us = quantile(&m->shared->samples[METER_RAW_EXCHANGE][k], 0.5),
             };
         }
 }

@@ -20,6 +20,8 @@ struct meter_row {
     size_t bytes;          /* on the wire: a sum of bytes / 4 elements */
     double median_us, p99_us;
     double raw_median_us; /* one way over the bare medium; 0: there is no bare medium */
+    /* Both sides send, then both receive, as in a sum of two ranks; over the bare medium. */
+    double raw_exchange_us;
 };
 
 /* Starts n_ranks processes on this host, one per core as far as there are cores, measures, and

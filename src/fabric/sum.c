@@ -39,6 +39,20 @@ static enum status send_staged(struct team *t, int to, struct packed p, size_t b
                                p.n_bytes, p.check, err);
 }
 
+/* To one member: straight into the slot where that is our own memory. */
+static enum status send_one(struct team *t, int to, const int64_t *x, size_t n, size_t begin,
+                            struct err *err) {
+    void *payload;
+    struct packed p;
+    bool narrow;
+    if (!t->f->peers[t->ranks[to]].link->ops->private_slots)
+        return send_staged(t, to, stage(t, x, n), begin, err);
+    TRY(message_begin(t->f, t->ranks[to], &payload, err));
+    p.n_bytes = pack(payload, x, n, &narrow, &p.check);
+    return message_end_checked(t->f, t->ranks[to], narrow ? WIRE_SUM_32 : WIRE_SUM, t->id,
+                               begin * sizeof(int64_t), p.n_bytes, p.check, err);
+}
+
 typedef bool unpack_fn(int64_t *x, size_t n, const void *in, size_t n_bytes, bool narrow,
                        uint32_t *check);
 
@@ -83,7 +97,7 @@ static enum status send_range(struct team *t, int to, const int64_t *x, struct r
                               struct err *err) {
     if (r.begin == r.end)
         return ST_OK;
-    return send_staged(t, to, stage(t, x + r.begin, r.end - r.begin), r.begin, err);
+    return send_one(t, to, x + r.begin, r.end - r.begin, r.begin, err);
 }
 
 static enum status take_range(struct team *t, int from, unpack_fn *fn, int64_t *x,
@@ -101,8 +115,13 @@ static bool takes_part(const struct team *t, int i, bool leaders_only) {
     return i != t->index && (!leaders_only || t->leader[i] == i);
 }
 
-static enum status shot_send(struct team *t, bool leaders_only, int64_t *x, struct range r,
-                             struct err *err) {
+/* more: another chunk follows at once. */
+static enum status shot_send(struct team *t, bool leaders_only, bool more, int64_t *x,
+                             struct range r, struct err *err) {
+    if (t->size == 2) {
+        t->f->peers[t->ranks[!t->index]].link->hold = more;
+        return send_one(t, !t->index, x + r.begin, r.end - r.begin, r.begin, err);
+    }
     struct packed p = stage(t, x + r.begin, r.end - r.begin);
     for (int k = 1; k < t->size;
          k++) { /* starting behind oneself: nobody is everyone's first */
@@ -127,11 +146,13 @@ static enum status shots(struct team *t, bool leaders_only, int64_t *x, size_t n
                          struct err *err) {
     struct range all = {0, n};
     size_t count = n_chunks(all);
-    for (size_t k = 0; k < count + WINDOW; k++) {
+    for (size_t k = 0; k < count + WINDOW; k += 2) { /* two by two: see struct link's hold */
         if (k < count)
-            TRY(shot_send(t, leaders_only, x, chunk_of(all, k), err));
-        if (k >= WINDOW && k - WINDOW < count)
-            TRY(shot_add(t, leaders_only, x, chunk_of(all, k - WINDOW), err));
+            TRY(shot_send(t, leaders_only, k + 1 < count, x, chunk_of(all, k), err));
+        if (k + 1 < count)
+            TRY(shot_send(t, leaders_only, false, x, chunk_of(all, k + 1), err));
+        for (size_t j = k; k >= WINDOW && j < k + 2 && j - WINDOW < count; j++)
+            TRY(shot_add(t, leaders_only, x, chunk_of(all, j - WINDOW), err));
     }
     return ST_OK;
 }
@@ -165,7 +186,7 @@ static enum status hand_out(struct team *t, int64_t *x, size_t n, size_t k, stru
     struct range r = chunk_of(share_of(t, n, t->index), k);
     if (r.begin == r.end)
         return ST_OK;
-    return shot_send(t, false, x, r, err);
+    return shot_send(t, false, false, x, r, err);
 }
 
 static enum status take_shares(struct team *t, int64_t *x, size_t n, size_t k,
