@@ -305,7 +305,10 @@ static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *e
         return ucx_failed(u, UCS_PTR_STATUS(request), err);
     u->tx_request[at] = request;
     u->tx_end++;
-    return reap_sends(u, err);
+    TRY(reap_sends(u, err));
+    if (u->tx_begin == u->tx_end) /* the first slot again: it is still in the first-level cache */
+        u->tx_begin = u->tx_end = 0;
+    return ST_OK;
 }
 
 /* Consumed counts go alone when nothing else takes them along. */

@@ -12,9 +12,11 @@ static struct err problem;
 static enum status loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* UCX reads these when it is loaded: a library neither prints nor takes the process's signals.
- * What the user has set stays. */
-static void keep_quiet(void) {
+/* UCX reads these when it is loaded: a library neither prints nor takes the process's signals, and
+ * a slot fits one segment of UCX's shared memory. What the user has set stays. */
+static void set_defaults(void) {
+    setenv("UCX_POSIX_SEG_SIZE", "36864", 0);
+    setenv("UCX_SYSV_SEG_SIZE", "36864", 0);
     setenv("UCX_LOG_LEVEL", "fatal", 0);
     setenv("UCX_WARN_UNUSED_ENV_VARS", "n", 0);
     setenv("UCX_HANDLE_ERRORS", "none", 0);
@@ -32,7 +34,7 @@ static void load(void) {
 #undef X
     };
     const char *given = getenv("LOCKSTEP_UCP");
-    keep_quiet();
+    set_defaults();
     void *handle = dlopen(given != NULL ? given : "libucp.so.0", RTLD_NOW | RTLD_LOCAL);
     loaded = handle != NULL ? ST_OK
                             : err_set(&problem, ST_UNSUPPORTED, "no UCX library: %s", dlerror());
