@@ -36,7 +36,7 @@ static const struct cli_command command = {
     "  gen_tokens_per_s      tokens after the first / their time, one by one\n"
     "  read_roof_gbs         GB/s that ranks x threads threads read from memory, doing nothing "
     "else\n"
-    "  gen_read_gbs          gen_tokens_per_s x bytes of weights read for a token\n"
+    "  gen_read_gbs          gen_tokens_per_s x token_weight_bytes, the weights read for a token\n"
     "  gen_roof_fraction     gen_read_gbs / read_roof_gbs\n"
     "  peak_gops             10^9 operations/s of the best multiply-add loop, int8 or f32 as "
     "the\n"
@@ -181,10 +181,11 @@ static struct summary summarize(const struct bench *b) {
 static int print_json(const struct bench *b, const struct summary *s) {
     json_t *o = session_json(b->ls);
     json_t *mine = json_pack(
-        "{s:i, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
+        "{s:i, s:i, s:i, s:f, s:f, s:f, s:I, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:o, s:o, s:o, s:o}",
         "prompt_tokens", n_prompt, "generated_tokens", n_generate, "runs", n_runs,
         "prompt_tokens_per_s", s->prompt, "gen_tokens_per_s", s->generate, "read_roof_gbs",
-        s->read_roof, "gen_read_gbs", s->gen_read, "gen_roof_fraction", s->gen_fraction,
+        s->read_roof, "token_weight_bytes",
+        (json_int_t)lockstep_model_info(b->ls)->token_weight_bytes, "gen_read_gbs", s->gen_read, "gen_roof_fraction", s->gen_fraction,
         "peak_gops", s->peak, "peak_kind", b->peak_kind, "prompt_gops", s->prompt_gops,
         "prompt_peak_fraction", s->prompt_fraction, "gen_fabric_fraction", s->fabric,
         "prompt_runs", series_json(&b->prompt), "gen_runs", series_json(&b->generate),
@@ -201,6 +202,11 @@ static int print_text(const struct bench *b, const struct summary *s) {
     printf(
         "generate %5d tokens  %9.1f tokens/s  %8.2f GB/s   %5.1f%% of the read roof of %.2f\n",
         n_generate, s->generate, s->gen_read, 100 * s->gen_fraction, s->read_roof);
+    const struct lockstep_model_info *m = lockstep_model_info(b->ls);
+    char read[32], all[32];
+    if (m->token_weight_bytes < m->weight_bytes / 2) /* experts: most of them rest */
+        printf("         %s of %s of weights are read for a token\n",
+               cli_bytes(m->token_weight_bytes, read), cli_bytes(m->weight_bytes, all));
     if (lockstep_model_info(b->ls)->n_ranks > 1)
         printf("         %.1f%% of a generation's time is spent between ranks\n",
                100 * s->fabric);
