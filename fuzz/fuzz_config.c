@@ -17,20 +17,36 @@
 
 #define DATA_BYTES (1 << 20)
 
+static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                    "model.safetensors"};
 static char dir[64];
 static volatile uint64_t sink;
+
+static void path_of(const char *name, char *path, size_t size) {
+    snprintf(path, size, "%s/%s", dir, name);
+}
+
+static void remove_dir(void) {
+    char path[128];
+    for (size_t i = 0; i < 4; i++) {
+        path_of(names[i], path, sizeof path);
+        unlink(path);
+    }
+    rmdir(dir);
+}
 
 static void make_dir(void) {
     snprintf(dir, sizeof dir, "%s/lockstep-fuzz-XXXXXX",
              access("/dev/shm", W_OK) ? "/tmp" : "/dev/shm");
     if (mkdtemp(dir) == NULL)
         abort();
+    atexit(remove_dir);
 }
 
 static void put(const char *name, const void *head, size_t n_head, const void *text, size_t n,
                 size_t hole) {
     char path[128];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    path_of(name, path, sizeof path);
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
     if (fd < 0 || write(fd, head, n_head) != (ssize_t)n_head ||
         write(fd, text, n) != (ssize_t)n || ftruncate(fd, (off_t)(n_head + n + hole)) != 0)
@@ -67,8 +83,6 @@ static void use(const struct gguf *g) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"config.json", "tokenizer.json",
-                                        "tokenizer_config.json", "model.safetensors"};
     if (dir[0] == '\0')
         make_dir();
     for (size_t i = 0; i < 4; i++) {
