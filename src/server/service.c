@@ -139,11 +139,16 @@ static void *watch(void *arg) {
 
 /* ---- opening and closing ------------------------------------------------------------------------ */
 
-/* "models/llama-3b.gguf": "llama-3b". */
+/* "models/llama-3b.gguf": "llama-3b"; "models/Qwen3-8B/", a folder: "Qwen3-8B". */
 static char *name_of_file(const char *path) {
-    const char *base = strrchr(path, '/');
-    base = base != NULL ? base + 1 : path;
-    size_t n = strlen(base);
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    const char *base = path + begin;
+    size_t n = end - begin;
     if (n > 5 && str_eq(base + n - 5, ".gguf"))
         n -= 5;
     return mem_strndup(base, n);
