@@ -9,6 +9,7 @@ the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
                     [--weights fp8|mlx4|mlx8] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--granite]
 """
 import argparse
 import json
@@ -48,11 +49,12 @@ class Gguf:
         self.bytes = open(path, "rb").read()
         self.at = 8
         n_tensors, n_keys = self.take("QQ")
-        self.keys = {}
+        self.keys, self.raw = {}, {}
         for _ in range(n_keys):
             name = self.text()
-            self.keys[name] = self.value(self.take("I")[0])
-        self.keys_end = self.at
+            kind, begin = self.take("I")[0], self.at
+            self.keys[name] = self.value(kind)
+            self.raw[name] = (kind, self.bytes[begin:self.at])
         self.tensors = {}
         for _ in range(n_tensors):
             name = self.text()
@@ -87,8 +89,9 @@ class Gguf:
 
     def write(self, path):
         """The same keys, the tensors as they are now."""
-        out = bytearray(self.bytes[:8] + struct.pack("<Q", len(self.tensors)) +
-                        self.bytes[16:self.keys_end])
+        out = bytearray(self.bytes[:8] + struct.pack("<QQ", len(self.tensors), len(self.raw)))
+        for name, (kind, value) in self.raw.items():
+            out += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<I", kind) + value
         offset = 0
         for name, (dims, kind, data) in self.tensors.items():
             out += struct.pack("<Q", len(name)) + name.encode()
@@ -98,6 +101,16 @@ class Gguf:
         for _, _, data in self.tensors.values():
             out += data + bytes(-len(data) % 32)
         open(path, "wb").write(out)
+
+
+    def become_granite(self):
+        """A llama with Granite's four factors."""
+        name = b"granite"
+        self.raw = {k.replace("llama.", "granite."): v for k, v in self.raw.items()}
+        self.raw["general.architecture"] = (8, struct.pack("<Q", len(name)) + name)
+        for k, v in (("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.0625),
+                     ("logit_scale", 8.0)):
+            self.raw["granite." + k] = (6, struct.pack("<f", v))
 
 
 # ---- numbers ------------------------------------------------------------------------------
@@ -329,6 +342,10 @@ class Maker:
              "tie_word_embeddings": "output.weight" not in self.g.tensors,
              "model_type": MODEL_TYPE.get(arch, arch), "torch_dtype": "float32", "rope_scaling": None}
         getattr(self, "config_" + arch.replace("-", "_"))(c)
+        if self.folder.options.granite:
+            c.update(model_type="granite", embedding_multiplier=12, residual_multiplier=0.22,
+                     attention_multiplier=0.0625, logits_scaling=8)
+            self.g.become_granite()
         if self.folder.options.v5:
             self.rope_parameters(c)
         if self.folder.options.nested:
@@ -666,6 +683,7 @@ def main():
     a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
+    a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
     a.add_argument("--nested", action="store_true", help="the language model of one that sees pictures")
     a.add_argument("--group", type=int, default=0)
     o = a.parse_args()

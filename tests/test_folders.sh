@@ -60,6 +60,9 @@ done
 make_folder "$golden/logits/gemma3.gguf" nested --gguf nested.gguf --nested
 same_bits nested nested.gguf
 
+make_folder "$golden/logits/llama.gguf" granite --gguf granite.gguf --granite
+same_bits granite granite.gguf --kv f32
+
 for type in f16 bf16; do
     make_folder "$golden/quant-models/q-llama-$type.gguf" $type
     same_bits $type "$golden/quant-models/q-llama-$type.gguf"

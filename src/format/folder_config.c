@@ -131,6 +131,12 @@ static const struct folder_key mla_keys[] = {
     U32("rope.dimension_count", "qk_rope_head_dim"),
     END_OF_KEYS};
 
+static const struct folder_key granite_keys[] = {F32("embedding_scale", "embedding_multiplier"),
+                                                 F32("residual_scale", "residual_multiplier"),
+                                                 F32("attention.scale", "attention_multiplier"),
+                                                 F32("logit_scale", "logits_scaling"),
+                                                 END_OF_KEYS};
+
 static const struct folder_key gpt_oss_keys[] = {
     U32("expert_count", "num_local_experts"),
     {"expert_used_count", GGUF_U32, "num_experts_per_tok", "experts_per_token", NAN},
@@ -289,6 +295,12 @@ const struct folder_arch folder_archs[] = {
      .arch = "llama",
      .interleave_heads = true,
      .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "granite",
+     .arch = "granite",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys, granite_keys},
      .musts = {silu},
      .names = {attention_names, ffn_names}},
     {.model_type = "mixtral",
