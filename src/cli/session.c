@@ -130,7 +130,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
 
 #define TEXT_MAX (1u << 16)
 
-/* A whole file's text; it stays for the rest of the process. */
+/* A whole file's text. Options point into it for the rest of the process: out is static. */
 static enum status read_text(char **out, const char *path, struct err *err) {
     FILE *f = fopen(path, "rb");
     if (f == NULL)
@@ -147,7 +147,7 @@ static enum status read_text(char **out, const char *path, struct err *err) {
 }
 
 static enum status find_secret(struct lockstep_options *opt, struct err *err) {
-    char *text;
+    static char *text;
     if (session_args.secret_file == NULL) {
         opt->secret = getenv("LOCKSTEP_SECRET");
         return opt->secret != NULL && *opt->secret != '\0'
@@ -195,15 +195,15 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
 static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
     static struct launch_place place;
     const struct session_args *a = &session_args;
-    char *text = NULL;
+    static char *matrix, *list;
     if (a->rdma_matrix != NULL) {
-        TRY(read_text(&text, a->rdma_matrix, err));
-        opt->rdma_matrix = text;
+        TRY(read_text(&matrix, a->rdma_matrix, err));
+        opt->rdma_matrix = matrix;
     }
     const char *hosts = a->hosts;
     if (hosts != NULL && *hosts == '@') {
-        TRY(read_text(&text, hosts + 1, err));
-        hosts = text;
+        TRY(read_text(&list, hosts + 1, err));
+        hosts = list;
     }
     if (hosts != NULL && a->join != NULL)
         return err_set(err, ST_BAD_INPUT, "either --hosts or --join, not both");
