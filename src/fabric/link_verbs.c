@@ -101,12 +101,12 @@ static void verbs_done(struct link *l) {
 }
 
 /* Nothing wakes a sleeper here: naps that grow with the wait, to 1 ms and after a tenth of a second to
- * 4 ms, cost little of a core and a few per cent of the wait. */
+ * 8 ms, cost little of a core and a few per cent of the wait. */
 static void verbs_sleep(struct link *l, bool for_slot, int timeout_us) {
     (void)for_slot;
     struct verbs_link *v = verbs_of(l);
-    int longest_us = v->naps < 100 ? 1000 : 4000;
-    int nap_us = MIN(MIN(50 << MIN(v->naps, 7u), longest_us), timeout_us);
+    int longest_us = v->naps < 100 ? 1000 : 8000;
+    int nap_us = MIN(MIN(50 << MIN(v->naps, 8u), longest_us), timeout_us);
     v->naps++;
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000L}, NULL);
 }
