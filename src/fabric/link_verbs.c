@@ -17,7 +17,7 @@ struct verbs_link {
     struct link base;
     struct verbs_channel *channel;
     struct verbs_slot rx;
-    unsigned naps; /* in a row */
+    uint64_t napped_us; /* since the last message */
     /* The message being written: its class is known when its length is. */
     _Alignas(64) uint8_t staging[sizeof(struct wire_msg) + LINK_SLOT_BYTES];
 };
@@ -97,17 +97,16 @@ static void verbs_done(struct link *l) {
     struct verbs_link *v = verbs_of(l);
     struct err unused; /* a broken pair says so at the next poll */
     verbs_channel_done(v->channel, &unused);
-    v->naps = 0;
+    v->napped_us = 0;
 }
 
-/* Nothing wakes a sleeper here: naps that grow with the wait, to 1 ms and after a tenth of a second to
- * 8 ms, cost little of a core and a few per cent of the wait. */
+/* Nothing wakes a sleeper here. A nap is a sixteenth of the wait so far, 50 us to 20 ms: no wait gets longer
+ * by more than that, and an endless one costs little of a core. */
 static void verbs_sleep(struct link *l, bool for_slot, int timeout_us) {
     (void)for_slot;
     struct verbs_link *v = verbs_of(l);
-    int longest_us = v->naps < 100 ? 1000 : 8000;
-    int nap_us = MIN(MIN(50 << MIN(v->naps, 8u), longest_us), timeout_us);
-    v->naps++;
+    int nap_us = MIN((int)MIN(MAX(v->napped_us / 16, 50u), 20000u), timeout_us);
+    v->napped_us += (uint64_t)nap_us;
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000L}, NULL);
 }
 
