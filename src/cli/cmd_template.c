@@ -1,37 +1,14 @@
 /* cmd_template.c: lockstep template: the prompt that a model's chat template makes of a case. */
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "tokenizer/chat.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #define MAX_TEMPLATE_BYTES ((size_t)16 << 20)
-
-static enum status read_file(const char *path, char **bytes, size_t *len, struct err *err) {
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return err_set(err, ST_NOT_FOUND, "%s: %s", path, strerror(errno));
-    char *p = mem_alloc(MAX_TEMPLATE_BYTES);
-    size_t n = p != NULL ? fread(p, 1, MAX_TEMPLATE_BYTES, f) : 0;
-    enum status st = ST_OK;
-    if (p == NULL)
-        st = err_set(err, ST_NO_MEMORY, "no memory to read %s", path);
-    else if (ferror(f))
-        st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    else if (n == MAX_TEMPLATE_BYTES)
-        st = err_set(err, ST_BAD_INPUT, "%s is too large for a template", path);
-    fclose(f);
-    if (st != ST_OK) {
-        mem_free(p);
-        return st;
-    }
-    *bytes = p;
-    *len = n;
-    return ST_OK;
-}
 
 static enum status load_case(const char *path, json_t **out, struct err *err) {
     json_error_t e;
@@ -89,7 +66,7 @@ static enum status run_file(const char *path, const char *case_path, struct err 
     char *source = NULL;
     size_t len = 0;
     struct template *t;
-    TRY(read_file(path, &source, &len, err));
+    TRY(file_read_text(&source, &len, path, MAX_TEMPLATE_BYTES, err));
     enum status st = template_compile(&t, source, len, err);
     mem_free(source);
     if (st != ST_OK)

@@ -1,9 +1,9 @@
 #include "cli/session.h"
 
+#include "base/file.h"
 #include "base/util.h"
 #include "fabric/launch.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,20 +130,10 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
 
 #define TEXT_MAX (1u << 16)
 
-/* A whole file's text. Options point into it for the rest of the process: out is static. */
+/* A file's text. Options point into it for the rest of the process: out is static. */
 static enum status read_text(char **out, const char *path, struct err *err) {
-    FILE *f = fopen(path, "rb");
-    if (f == NULL)
-        return err_set(err, ST_NOT_FOUND, "%s: %s", path, strerror(errno));
-    char *text = calloc(1, TEXT_MAX + 1);
-    size_t n = text != NULL ? fread(text, 1, TEXT_MAX, f) : 0;
-    fclose(f);
-    if (n == 0) {
-        free(text);
-        return err_set(err, ST_BAD_INPUT, "%s: nothing in it", path);
-    }
-    *out = text;
-    return ST_OK;
+    TRY(file_read_text(out, NULL, path, TEXT_MAX, err));
+    return **out != '\0' ? ST_OK : err_set(err, ST_BAD_INPUT, "%s: nothing in it", path);
 }
 
 static enum status find_secret(struct lockstep_options *opt, struct err *err) {

@@ -10,6 +10,7 @@
  * may be held when request.lock is taken, never the other way round. */
 #include "server/http.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -25,7 +26,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define KEY_HASH_BYTES 32
@@ -535,23 +535,10 @@ static void *watch(void *cls) {
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
-static enum status read_text(const char *path, char **out, struct err *err) {
-    FILE *f = fopen(path, "rb");
-    struct stat st;
-    if (f == NULL || fstat(fileno(f), &st) != 0 || st.st_size > 1 << 20) {
-        if (f != NULL)
-            fclose(f);
-        return err_set(err, ST_IO, "%s: cannot be read: %s", path, strerror(errno));
-    }
-    char *text = mem_calloc((size_t)st.st_size + 1, 1);
-    size_t n = text != NULL ? fread(text, 1, (size_t)st.st_size, f) : 0;
-    fclose(f);
-    if (text == NULL || n != (size_t)st.st_size) {
-        mem_free(text);
-        return err_set(err, ST_IO, "%s: cannot be read", path);
-    }
-    *out = text;
-    return ST_OK;
+#define PEM_MAX ((size_t)1 << 20)
+
+static enum status read_pem(char **out, const char *path, struct err *err) {
+    return file_read_text(out, NULL, path, PEM_MAX, err) == ST_OK ? ST_OK : ST_IO;
 }
 
 static enum status listen_on(struct http_server *s, int *fd_out, struct err *err) {
@@ -628,8 +615,8 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     if ((cfg->tls_cert_path == NULL) != (cfg->tls_key_path == NULL))
         return err_set(err, ST_BAD_INPUT, "TLS needs both a certificate and a key");
     if (cfg->tls_cert_path != NULL) {
-        TRY(read_text(cfg->tls_cert_path, &s->tls_cert, err));
-        TRY(read_text(cfg->tls_key_path, &s->tls_key, err));
+        TRY(read_pem(&s->tls_cert, cfg->tls_cert_path, err));
+        TRY(read_pem(&s->tls_key, cfg->tls_key_path, err));
     }
     s->host = mem_strdup(cfg->host);
     s->cors_origin = cfg->cors_origin != NULL ? mem_strdup(cfg->cors_origin) : NULL;
