@@ -46,7 +46,8 @@ class Gguf:
     SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 
     def __init__(self, path):
-        self.bytes = open(path, "rb").read()
+        """None: a new one, without keys and tensors."""
+        self.bytes = open(path, "rb").read() if path else struct.pack("<4sIQQ", b"GGUF", 3, 0, 0)
         self.at = 8
         n_tensors, n_keys = self.take("QQ")
         self.keys, self.raw = {}, {}
@@ -87,6 +88,20 @@ class Gguf:
             return [self.value(of) for _ in range(n)]
         return self.take(self.SCALARS[kind])[0]
 
+    def put(self, name, value):
+        """A key: a string, a bool, an unsigned or a float of 32 bits, or a list of strings or unsigneds."""
+        def encoded(v):
+            if isinstance(v, str):
+                return 8, struct.pack("<Q", len(v.encode())) + v.encode()
+            kind = 7 if isinstance(v, bool) else 4 if isinstance(v, int) else 6
+            return kind, struct.pack("<" + self.SCALARS[kind], v)
+        self.keys[name] = value
+        if isinstance(value, list):
+            each = [encoded(v) for v in value]
+            self.raw[name] = 9, struct.pack("<IQ", each[0][0], len(each)) + b"".join(v for _, v in each)
+        else:
+            self.raw[name] = encoded(value)
+
     def write(self, path):
         """The same keys, the tensors as they are now."""
         out = bytearray(self.bytes[:8] + struct.pack("<QQ", len(self.tensors), len(self.raw)))
@@ -102,15 +117,13 @@ class Gguf:
             out += data + bytes(-len(data) % 32)
         open(path, "wb").write(out)
 
-
     def become_granite(self):
         """A llama with Granite's four factors."""
-        name = b"granite"
         self.raw = {k.replace("llama.", "granite."): v for k, v in self.raw.items()}
-        self.raw["general.architecture"] = (8, struct.pack("<Q", len(name)) + name)
+        self.put("general.architecture", "granite")
         for k, v in (("embedding_scale", 12.0), ("residual_scale", 0.22), ("attention.scale", 0.0625),
                      ("logit_scale", 8.0)):
-            self.raw["granite." + k] = (6, struct.pack("<f", v))
+            self.put("granite." + k, v)
 
 
 # ---- numbers ------------------------------------------------------------------------------
@@ -300,6 +313,10 @@ SPECIAL = {
                   "attn_kv_a_mqa.weight": "self_attn.kv_a_proj_with_mqa.weight",
                   "attn_kv_a_norm.weight": "self_attn.kv_a_layernorm.weight",
                   "attn_kv_b.weight": "self_attn.kv_b_proj.weight"},
+    "qwen2moe": {"ffn_gate_inp_shexp.weight": "mlp.shared_expert_gate.weight",
+                 "ffn_gate_shexp.weight": "mlp.shared_expert.gate_proj.weight",
+                 "ffn_up_shexp.weight": "mlp.shared_expert.up_proj.weight",
+                 "ffn_down_shexp.weight": "mlp.shared_expert.down_proj.weight"},
     "glm4moe": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
     "gpt-oss": {"post_attention_norm.weight": "post_attention_layernorm.weight",
                 "ffn_gate_inp.weight": "mlp.router.weight", "ffn_gate_inp.bias": "mlp.router.bias"},
@@ -309,7 +326,7 @@ SPECIAL = {
     "phi3": {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
     "minimax-m2": MIXTRAL,
 }
-MODEL_TYPE = {"qwen2": "qwen2", "qwen3": "qwen3", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
+MODEL_TYPE = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
               "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2"}
 
 
@@ -397,6 +414,17 @@ class Maker:
 
     def config_qwen2(self, c):
         c.update(use_sliding_window=False, sliding_window=4096)
+
+    def config_qwen2moe(self, c):
+        c.update(use_sliding_window=False, sliding_window=4096, num_experts=self.n_experts,
+                 num_experts_per_tok=self.key("expert_used_count"), norm_topk_prob=False,
+                 moe_intermediate_size=self.key("expert_feed_forward_length",
+                                                c["intermediate_size"] // self.key("expert_used_count")),
+                 decoder_sparse_step=1,
+                 shared_expert_intermediate_size=self.key("expert_shared_feed_forward_length",
+                                                          c["intermediate_size"]),
+                 mlp_only_layers=[])
+        del c["head_dim"]
 
     def config_qwen3(self, c):
         c.update(use_sliding_window=False, attention_bias=False)
@@ -513,6 +541,9 @@ class Maker:
 
     def put_tensor(self, gguf_name, name):
         dims, kind, data = self.g.tensors[gguf_name]
+        if gguf_name.endswith("ffn_gate_inp_shexp.weight"):  # a matrix of one row there
+            self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
+            return
         if len(dims) == 1:
             if self.arch == "gemma3" and "norm" in gguf_name:
                 less = [f32(v - 1) for v in floats(kind, data)]
@@ -719,4 +750,5 @@ def main():
         g.write(o.gguf)
 
 
-main()
+if __name__ == "__main__":
+    main()

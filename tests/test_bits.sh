@@ -128,9 +128,18 @@ for model in "${models[@]}"; do
         job "$name" "$file" "$qemu" scalar "${feed[@]}" --split 2,1 --threads 1 --link ${links[n % 2]}
     fi
 done
-# The other architectures: experts, latent attention, windows, sinks.
+# The other architectures: experts, latent attention, windows, sinks; and those that golden/ has none of.
+others=()
 for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2; do
-    file=$golden/logits/$name.gguf
+    others+=("$golden/logits/$name.gguf")
+done
+mkdir made
+if command -v python3 >/dev/null; then
+    python3 "$SOURCE_DIR/tests/reference.py" models made || exit 1
+    others+=(made/*.gguf)
+fi
+for file in "${others[@]}"; do
+    name=other-$(basename "$file" .gguf)
     [ -e "$file" ] || continue
     feed=(--ids "$ids" --greedy 8)
     refer "$name" "$file" "${feed[@]}"

@@ -126,6 +126,7 @@ static void put_shape(json_t *o, const struct gguf *g, const char *arch) {
         {"used", "expert_used_count"},
         {"shared", "expert_shared_count"},
         {"feed_forward_length", "expert_feed_forward_length"},
+        {"shared_feed_forward_length", "expert_shared_feed_forward_length"},
     };
     json_t *rope_part = json_object(), *experts_part = json_object();
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -310,6 +311,7 @@ static void print_shape(const json_t *o) {
         print_also(experts, "used", "used");
         print_also(experts, "shared", "shared");
         print_also(experts, "feed_forward_length", "FFN");
+        print_also(experts, "shared_feed_forward_length", "shared FFN");
         putchar('\n');
     }
 }

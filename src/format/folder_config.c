@@ -112,6 +112,9 @@ static const struct folder_key qwen3moe_keys[] = {
     U32("expert_feed_forward_length", "moe_intermediate_size"),
     BOOL("expert_weights_norm", "norm_topk_prob"), END_OF_KEYS};
 
+static const struct folder_key qwen2moe_keys[] = {
+    U32("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), END_OF_KEYS};
+
 static const struct folder_key routed_keys[] = {
     U32("expert_count", "n_routed_experts"),
     U32("expert_used_count", "num_experts_per_tok"),
@@ -216,6 +219,13 @@ static const struct folder_name expert_names[] = {
     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", TAKE},
     NAMES_END};
 
+static const struct folder_name qwen2moe_names[] = {
+    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", TAKE},
+    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", TAKE},
+    NAMES_END};
+
 static const struct folder_name block_sparse_names[] = {
     {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", TAKE},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", TAKE},
@@ -314,6 +324,11 @@ const struct folder_arch folder_archs[] = {
      .keys = {common_keys, head_keys},
      .musts = {silu, qwen_musts},
      .names = {attention_names, ffn_names}},
+    {.model_type = "qwen2_moe",
+     .arch = "qwen2moe",
+     .keys = {common_keys, head_keys, qwen3moe_keys, qwen2moe_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names, expert_names, qwen2moe_names}},
     {.model_type = "qwen3",
      .arch = "qwen3",
      .keys = {common_keys, head_keys},
@@ -444,8 +459,7 @@ static enum status check_layer_types(const struct folder *f, struct err *err) {
 static enum status limit_context(struct folder *f, struct err *err) {
     uint32_t window, ctx;
     if (f->arch->window_period != 0 || str_eq(f->arch->arch, "phi3") ||
-        str_eq(f->arch->arch, "qwen2") || str_eq(f->arch->arch, "qwen3") ||
-        str_eq(f->arch->arch, "qwen3moe"))
+        str_starts(f->arch->arch, "qwen"))
         return ST_OK; /* use_sliding_window is false there; phi3: docs/models/phi3.md */
     TRY(folder_u32(f, "sliding_window", 0, &window, err));
     TRY(folder_u32(f, "max_position_embeddings", 0, &ctx, err));

@@ -1,6 +1,8 @@
 /* Qwen2 and Qwen2.5: biases on Q, K and V. Qwen3: none, but an RMSNorm of each query and key
  * head before RoPE, and heads whose size is not n_embd / n_heads. RoPE pairs (i, i + n/2). The
- * moe forms: softmax over all experts; Qwen3's chosen weights are normalized. */
+ * moe forms: softmax over all experts. Qwen3's chosen weights are normalized; Qwen1.5's and Qwen2's
+ * are not, and beside them each token has a shared expert, times the sigmoid of a product of its own. */
+#include "base/util.h"
 #include "model/hparams.h"
 
 static enum status read_qwen2(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -8,6 +10,21 @@ static enum status read_qwen2(struct hparams *hp, const struct gguf *g, struct e
     (void)err;
     hp->rope.mode = ROPE_NEOX;
     hp->qkv_bias = true;
+    return ST_OK;
+}
+
+static enum status read_qwen2moe(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_qwen2(hp, g, err));
+    TRY(hparams_read_moe(hp, g, err));
+    if (hp->moe.n_experts == 0)
+        return err_set(err, ST_BAD_INPUT, "%s: the key qwen2moe.expert_count is missing",
+                       gguf_path(g));
+    /* The first files have neither key: the experts that a token uses have the FFN's width together. */
+    if (!gguf_has(g, "qwen2moe.expert_feed_forward_length"))
+        hp->moe.n_ff = MAX(hp->n_ff / hp->moe.n_used, 1u);
+    if (hp->moe.n_ff_shared == 0)
+        hp->moe.n_ff_shared = hp->n_ff;
+    hp->moe.shared_router = true;
     return ST_OK;
 }
 
@@ -26,5 +43,6 @@ static enum status read_qwen3moe(struct hparams *hp, const struct gguf *g, struc
 }
 
 const struct arch arch_qwen2 = {.name = "qwen2", .read = read_qwen2};
+const struct arch arch_qwen2moe = {.name = "qwen2moe", .read = read_qwen2moe};
 const struct arch arch_qwen3 = {.name = "qwen3", .read = read_qwen3};
 const struct arch arch_qwen3moe = {.name = "qwen3moe", .read = read_qwen3moe};

@@ -7,9 +7,9 @@
 #include <stdio.h>
 
 static const struct arch *const archs[] = {
-    &arch_llama,     &arch_qwen2,   &arch_qwen3, &arch_qwen3moe,  &arch_deepseek2,
-    &arch_gpt_oss,   &arch_glm4moe, &arch_gemma3,   &arch_phi3,  &arch_minimax_m2,
-    &arch_granite,   &arch_granitemoe,
+    &arch_llama,      &arch_qwen2,   &arch_qwen2moe,   &arch_qwen3,  &arch_qwen3moe,
+    &arch_deepseek2,  &arch_gpt_oss, &arch_glm4moe,    &arch_gemma3, &arch_phi3,
+    &arch_minimax_m2, &arch_granite, &arch_granitemoe,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two

@@ -59,6 +59,7 @@ struct moe_params {
     float scale;    /* and multiplied with this */
     bool bias;      /* exp_probs_b: added to the probabilities for choosing only */
     bool biases;    /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
+    bool shared_router; /* ffn_gate_inp_shexp: its sigmoid is the shared experts' weight */
 };
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank = 0: none. */
@@ -104,7 +105,7 @@ struct arch {
     /* Sets what differs from the common keys, which have been read already. */
     enum status (*read)(struct hparams *hp, const struct gguf *g, struct err *err);
 };
-extern const struct arch arch_llama, arch_qwen2, arch_qwen3, arch_qwen3moe,
+extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
     arch_granite, arch_granitemoe;
 

@@ -91,6 +91,7 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     if (lw->moe == NULL)
         return;
     need(&n->x, &lw->moe->router);
+    need(&n->x, &lw->moe->shared_router);
     need(&n->x, &lw->moe->shared.gate);
     need(&n->x, &lw->moe->shared.up);
     need(&n->shared, &lw->moe->shared.down);
@@ -142,6 +143,7 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &m->shared_gate, n * m->ld_shared, sizeof(float));
     want(lay, &m->shared_up, n * m->ld_shared, sizeof(float));
     want_acts(lay, &m->shared_act, n, shared, needs->shared);
+    want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
     b->ld_logits = round_up(p->n_experts, TILE_ROWS);
     b->ld_ff = round_up(ff, TILE_ROWS);
     b->sums_stride = MAX(n, (size_t)MOE_TILES) * TILE_ROWS;

@@ -104,6 +104,7 @@ struct model {
     struct acts x_act, att_act, ff_act;
     float *shared_gate, *shared_up; /* [n, ld_shared] of the shared experts */
     size_t ld_shared;
+    float *shared_logits; /* [n, TILE_ROWS]: of a shared_router, whose only row is the first */
     struct acts shared_act;
     struct mla_buffers mla;
     struct moe_buffers moe;

@@ -179,22 +179,35 @@ static void activate_group(struct run *r, const struct moe_weights *w, struct mo
     forward_pack_group(m, &part, b->gate + first * b->ld_ff, b->ld_ff, 0);
 }
 
+/* The same of a group of tokens for the shared experts, whose weight is a sigmoid or 1. */
+static void activate_shared(struct run *r, const struct moe_weights *w, uint32_t g) {
+    struct model *m = r->m;
+    uint32_t ff = m->share->shared_end - m->share->shared_begin;
+    for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, r->step->n_tokens); t++) {
+        float *gate = m->shared_gate + (size_t)t * m->ld_shared;
+        ffn_activate(m->k, m->hp->ffn_act, gate, m->shared_up + (size_t)t * m->ld_shared, ff);
+        if (w->shared_router.n_rows == 0)
+            continue;
+        float weight = -m->shared_logits[(size_t)t * TILE_ROWS];
+        m->k->exp(&weight, &weight, 1);
+        weight = 1.0f / (1.0f + weight);
+        for (uint32_t i = 0; i < ff; i++)
+            gate[i] *= weight;
+    }
+    forward_pack_group(m, &m->shared_act, m->shared_gate, m->ld_shared, g);
+}
+
 static void activate(struct run *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    uint32_t n = r->step->n_tokens, ff = m->share->shared_end - m->share->shared_begin;
-    size_t begin, end, n_shared = ff != 0 ? act_n_groups(n) : 0;
+    bool shares = m->share->shared_begin < m->share->shared_end;
+    size_t begin, end, n_shared = shares ? act_n_groups(r->step->n_tokens) : 0;
     while (pool_claim(pool, b->n_groups + n_shared, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
-            if (i < b->n_groups) {
+            if (i < b->n_groups)
                 activate_group(r, w, b->groups[i]);
-                continue;
-            }
-            uint32_t g = (uint32_t)(i - b->n_groups);
-            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++)
-                ffn_activate(m->k, m->hp->ffn_act, m->shared_gate + (size_t)t * m->ld_shared,
-                             m->shared_up + (size_t)t * m->ld_shared, ff);
-            forward_pack_group(m, &m->shared_act, m->shared_gate, m->ld_shared, g);
+            else
+                activate_shared(r, w, (uint32_t)(i - b->n_groups));
         }
     pool_barrier(pool);
 }
@@ -249,9 +262,12 @@ static void down(struct run *r, struct pool *pool, int thread, const struct moe_
 
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
     struct model *m = r->m;
-    const struct product router = {&lw->moe->router, &m->x_act, m->moe.logits, m->moe.ld_logits};
+    const struct product first[] = {
+        {&lw->moe->router, &m->x_act, m->moe.logits, m->moe.ld_logits},
+        {&lw->moe->shared_router, &m->x_act, m->shared_logits, TILE_ROWS},
+    };
     bool one = r->step->n_tokens == 1; /* is no work to share, nor anything to gather */
-    forward_products(r, pool, &router, 1);
+    forward_products(r, pool, first, lw->moe->shared_router.n_rows != 0 ? 2 : 1);
     if (!one)
         route_tokens(r, pool, thread, lw->moe);
     if (thread == 0) {

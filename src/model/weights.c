@@ -387,6 +387,11 @@ static enum status collect_moe(struct loader *ld, struct layer_weights *lw, int 
     }
     if (hp->moe.biases)
         TRY(collect_expert_biases(ld, moe, l, err));
+    if (hp->moe.shared_router)
+        TRY(want_matrix(ld, &moe->shared_router,
+                        (struct part){.layer = l, .name = "ffn_gate_inp_shexp.weight", .cols = e,
+                                      .rows = 1, .row_end = 1, .col_end = e},
+                        err));
     if (hp->moe.n_ff_shared != 0)
         TRY(collect_ffn(ld, &moe->shared, l, "_shexp", hp->moe.n_ff_shared, 1, 0, sh->shared_begin,
                         sh->shared_end, 1.0, err));

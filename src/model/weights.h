@@ -32,6 +32,7 @@ struct moe_weights {
     const float *down_bias;           /* [n_experts, n_embd]: on the stage's first member only */
     size_t bias_stride;
     struct ffn_weights shared;
+    struct wmat shared_router; /* [1, n_embd]: whole on every rank; no rows: none */
 };
 
 struct mla_weights {

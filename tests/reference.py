@@ -1,0 +1,415 @@
+#!/usr/bin/env python3
+"""Tiny models of architectures that golden/ has none of, and their logits in float64, for test_reference.sh.
+
+The forward pass is written from the papers and from transformers' modeling_*.py: one token after the other,
+latent attention expanded into keys and values, experts one by one. It shares nothing with src/ but
+the names in the file, and what it has in common with the golden models is compared with their logits.
+
+usage: reference.py models FOLDER            NAME.gguf of each
+       reference.py make FOLDER              NAME.true.f32 too, and ids; fails if a feature makes no
+                                             difference or a choice of experts is close
+       reference.py logits IN.gguf IDS OUT   float32 rows, one for each id
+       reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
+"""
+import math
+import os
+import random
+import struct
+import sys
+from array import array
+from operator import mul
+
+from hf_folder import F32, Gguf, floats
+
+
+def dot(a, b):
+    return sum(map(mul, a, b))
+
+
+def product(rows, x):
+    return [dot(r, x) for r in rows]
+
+
+def softmax(x):
+    top = max(x)
+    e = [math.exp(v - top) for v in x]
+    total = sum(e)
+    return [v / total for v in e]
+
+
+def sigmoid(x):
+    return 1 / (1 + math.exp(-x))
+
+
+def best(scores, n):
+    """Indices of the n highest, and by how much the last of them wins."""
+    order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
+    gap = scores[order[n - 1]] - scores[order[n]] if n < len(order) else math.inf
+    return order[:n], gap
+
+
+class Model:
+    # arch: pairs (2i, 2i + 1) turn together; if not, (i, i + n/2)
+    PAIRS = {"llama", "deepseek2", "granite", "granitemoe"}
+
+    def __init__(self, g, without=()):
+        self.g, self.arch, self.without = g, g.keys["general.architecture"], without
+        self.gap = math.inf  # of the closest choice of experts or groups
+        key = self.key
+        self.n_heads = key("attention.head_count")
+        self.n_kv = key("attention.head_count_kv", self.n_heads)
+        self.width = key("embedding_length")
+        self.eps = key("attention.layer_norm_rms_epsilon")
+        self.latent = key("attention.kv_lora_rank", 0)
+        self.key_dim = key("attention.key_length_mla", key("attention.key_length", self.width // self.n_heads))
+        self.v_dim = key("attention.value_length_mla", key("attention.value_length", self.key_dim))
+        self.n_rot = key("rope.dimension_count", self.key_dim)
+        self.freqs = self.frequencies()
+        self.scale = key("attention.scale", 1 / math.sqrt(self.key_dim))
+        if key("rope.scaling.yarn_log_multiplier", 0):
+            # DeepSeek: mscale = 0.1 * mscale_all_dim * ln(factor) + 1, squared on the logits
+            self.scale *= (1 + key("rope.scaling.yarn_log_multiplier") *
+                           math.log(key("rope.scaling.factor"))) ** 2
+        self.cache = {}
+
+    def key(self, name, default=None):
+        return self.g.keys.get(self.arch + "." + name, default)
+
+    def has(self, layer, name):
+        return "blk.%d.%s" % (layer, name) in self.g.tensors
+
+    def rows(self, name):
+        """A vector as one row; a stack of matrices as a list of them."""
+        if name not in self.cache:
+            dims, kind, data = self.g.tensors[name]
+            v = floats(kind, data)
+            rows = [v[i:i + dims[0]] for i in range(0, len(v), dims[0])]
+            if len(dims) == 3:
+                rows = [rows[i:i + dims[1]] for i in range(0, len(rows), dims[1])]
+            self.cache[name] = rows
+        return self.cache[name]
+
+    def w(self, layer, name):
+        return self.rows("blk.%d.%s" % (layer, name))
+
+    def norm(self, x, weight):
+        r = 1 / math.sqrt(dot(x, x) / len(x) + self.eps)
+        return [v * r * g for v, g in zip(x, weight[0])]
+
+    # ---- RoPE
+
+    def frequencies(self):
+        """arXiv 2309.00071 where the file says yarn."""
+        n, base = self.n_rot, self.key("rope.freq_base", 10000.0)
+        freqs = [base ** (-2 * i / n) for i in range(n // 2)]
+        if self.key("rope.scaling.type") != "yarn":
+            return freqs
+        trained, factor = self.key("rope.scaling.original_context_length"), self.key("rope.scaling.factor")
+        turns = lambda beta: n * math.log(trained / (beta * 2 * math.pi)) / (2 * math.log(base))
+        low, high = max(math.floor(turns(32)), 0), min(math.ceil(turns(1)), n - 1)
+        ramp = [min(max((i - low) / max(high - low, 0.001), 0), 1) for i in range(n // 2)]
+        return [f / factor * r + f * (1 - r) for f, r in zip(freqs, ramp)]
+
+    def turn(self, x, pos):
+        out, half = list(x), self.n_rot // 2
+        for i, f in enumerate(self.freqs):
+            a, b = (2 * i, 2 * i + 1) if self.arch in self.PAIRS else (i, i + half)
+            c, s = math.cos(pos * f), math.sin(pos * f)
+            out[a], out[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
+        return out
+
+    # ---- attention
+
+    def project(self, layer, x, which, n, dim):
+        y = product(self.w(layer, "attn_%s.weight" % which), x)
+        if self.has(layer, "attn_%s.bias" % which) and "qkv_bias" not in self.without:
+            y = [a + b for a, b in zip(y, self.w(layer, "attn_%s.bias" % which)[0])]
+        heads = [y[i * dim:(i + 1) * dim] for i in range(n)]
+        if self.has(layer, "attn_%s_norm.weight" % which):
+            heads = [self.norm(h, self.w(layer, "attn_%s_norm.weight" % which)) for h in heads]
+        return heads
+
+    def qkv(self, layer, x, pos):
+        q = self.project(layer, x, "q", self.n_heads, self.key_dim)
+        k = self.project(layer, x, "k", self.n_kv, self.key_dim)
+        v = self.project(layer, x, "v", self.n_kv, self.v_dim)
+        return [self.turn(h, pos) for h in q], [self.turn(h, pos) for h in k], v
+
+    def latent_qkv(self, layer, x, pos):
+        """arXiv 2405.04434, section 2.1.2, as modeling_deepseek.py has it: nothing absorbed."""
+        nope = self.key_dim - self.n_rot
+        if self.has(layer, "attn_q_a.weight"):
+            low = self.norm(product(self.w(layer, "attn_q_a.weight"), x), self.w(layer, "attn_q_a_norm.weight"))
+            y = product(self.w(layer, "attn_q_b.weight"), low)
+        else:
+            y = product(self.w(layer, "attn_q.weight"), x)
+        heads = [y[i * self.key_dim:(i + 1) * self.key_dim] for i in range(self.n_heads)]
+        q = [h[:nope] + self.turn(h[nope:], pos) for h in heads]
+        y = product(self.w(layer, "attn_kv_a_mqa.weight"), x)
+        latent = self.norm(y[:self.latent], self.w(layer, "attn_kv_a_norm.weight"))
+        turned = self.turn(y[self.latent:], pos)
+        k, v = [], []
+        for h in range(self.n_heads):
+            if self.has(layer, "attn_kv_b.weight"):
+                begin = h * (nope + self.v_dim)
+                both = product(self.w(layer, "attn_kv_b.weight")[begin:begin + nope + self.v_dim], latent)
+                k.append(both[:nope] + turned)
+                v.append(both[nope:])
+            else:  # the keys' matrix is stored by columns
+                key = self.w(layer, "attn_k_b.weight")[h]
+                k.append([dot([r[i] for r in key], latent) for i in range(nope)] + turned)
+                v.append(product(self.w(layer, "attn_v_b.weight")[h], latent))
+        return q, k, v
+
+    def attention(self, layer, x, pos, past):
+        q, k, v = (self.latent_qkv if self.latent else self.qkv)(layer, x, pos)
+        past.append((k, v))
+        out, group = [], len(q) // len(k)
+        for h, query in enumerate(q):
+            p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
+            for i in range(self.v_dim):
+                out.append(sum(w * values[h // group][i] for w, (_, values) in zip(p, past)))
+        return product(self.w(layer, "attn_output.weight"), out)
+
+    # ---- FFN
+
+    @staticmethod
+    def swiglu(gate, up, down, x):
+        g, u = product(gate, x), product(up, x)
+        return product(down, [a * sigmoid(a) * b for a, b in zip(g, u)])
+
+    def ffn(self, layer, name, x, nth=None):
+        parts = [self.w(layer, "ffn_%s%s.weight" % (p, name)) for p in ("gate", "up", "down")]
+        return self.swiglu(*(parts if nth is None else [p[nth] for p in parts]), x)
+
+    def choose(self, layer, x):
+        """Expert -> weight."""
+        n, n_used = self.key("expert_count"), self.key("expert_used_count")
+        logits = product(self.w(layer, "ffn_gate_inp.weight"), x)
+        chosen_only = self.arch == "granitemoe"  # softmax over the chosen logits
+        sigmoids = self.key("expert_gating_func") == 2
+        p = logits if chosen_only else [sigmoid(v) for v in logits] if sigmoids else softmax(logits)
+        scores = list(p)
+        if self.has(layer, "exp_probs_b.bias"):
+            scores = [a + b for a, b in zip(p, self.w(layer, "exp_probs_b.bias")[0])]
+        groups, n_groups_used = self.key("expert_group_count", 1), self.key("expert_group_used_count", 1)
+        if groups > 1 and "groups" not in self.without:
+            # noaux_tc: a group's two best together; group_limited_greedy: its best
+            size = n // groups
+            top = lambda g: sorted(scores[g * size:(g + 1) * size])[::-1]
+            two = sigmoids or "greedy" in self.without
+            kept, gap = best([sum(top(g)[:2 if two else 1]) for g in range(groups)], n_groups_used)
+            self.gap = min(self.gap, gap)
+            scores = [s if i // size in kept else -math.inf for i, s in enumerate(scores)]
+        chosen, gap = best(scores, n_used)
+        self.gap = min(self.gap, gap)
+        weights = [p[i] for i in chosen]
+        if chosen_only and "softmax" not in self.without:
+            weights = softmax(weights)
+        normalize = self.key("expert_weights_norm", self.arch in ("qwen3moe", "llama"))
+        if normalize != ("normalize" in self.without):
+            weights = [w / sum(weights) for w in weights]
+        scale = self.key("expert_weights_scale", 0) or 1
+        return {i: w * scale for i, w in zip(chosen, weights)}
+
+    def experts(self, layer, x):
+        out = [0.0] * self.width
+        for i, weight in self.choose(layer, x).items():
+            out = [a + weight * b for a, b in zip(out, self.ffn(layer, "_exps", x, i))]
+        if self.has(layer, "ffn_gate_shexp.weight") and "shared" not in self.without:
+            weight = 1.0
+            if self.has(layer, "ffn_gate_inp_shexp.weight") and "shared_router" not in self.without:
+                weight = sigmoid(dot(self.w(layer, "ffn_gate_inp_shexp.weight")[0], x))
+            out = [a + weight * b for a, b in zip(out, self.ffn(layer, "_shexp", x))]
+        return out
+
+    # ---- the whole
+
+    def logits(self, ids):
+        past = [[] for _ in range(self.key("block_count"))]
+        head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
+        add = self.key("residual_scale", 1.0)
+        for pos, i in enumerate(ids):
+            x = [v * self.key("embedding_scale", 1.0) for v in self.rows("token_embd.weight")[i]]
+            for layer in range(len(past)):
+                y = self.attention(layer, self.norm(x, self.w(layer, "attn_norm.weight")), pos, past[layer])
+                x = [a + add * b for a, b in zip(x, y)]
+                normed = self.norm(x, self.w(layer, "ffn_norm.weight"))
+                y = self.experts(layer, normed) if self.has(layer, "ffn_gate_inp.weight") else \
+                    self.ffn(layer, "", normed)
+                x = [a + add * b for a, b in zip(x, y)]
+            x = self.norm(x, self.rows("output_norm.weight"))
+            yield [v / self.key("logit_scale", 1.0) for v in product(self.rows(head), x)]
+
+
+# ---- models ---------------------------------------------------------------------------------
+
+N_VOCAB = 288  # 256 bytes, some words, some control tokens
+
+
+class Maker:
+    """Random weights: normal, such that activations keep their size and logits deviate by about 3."""
+
+    def __init__(self, arch, seed, **keys):
+        self.g, self.random = Gguf(None), random.Random(seed)
+        self.g.put("general.architecture", arch)
+        for name, v in keys.items():
+            self.g.put("%s.%s" % (arch, name.replace("__", ".")), v)
+        self.key = lambda name, default=0: keys.get(name.replace(".", "__"), default)
+        self.vocabulary()
+
+    def vocabulary(self):
+        """Byte-level BPE: GPT-2 writes the bytes that do not print as U+0100 on."""
+        printing = [b for b in range(256) if 0x21 <= b <= 0x7e or 0xa1 <= b and b != 0xad]
+        rest = [b for b in range(256) if b not in printing]
+        chars = {b: chr(b) for b in printing}
+        chars.update((b, chr(256 + i)) for i, b in enumerate(rest))
+        merges = ["t h", "th e", "i n", "Ġ the", "a n", "an d", "e r", "o n"]
+        tokens = [chars[b] for b in range(256)] + [m.replace(" ", "") for m in merges]
+        types = [1] * len(tokens)
+        while len(tokens) < N_VOCAB:
+            tokens.append("<|%d|>" % len(tokens))
+            types.append(3)
+        for name, v in (("model", "gpt2"), ("pre", "qwen2"), ("tokens", tokens), ("token_type", types),
+                        ("merges", merges), ("eos_token_id", N_VOCAB - 1)):
+            self.g.put("tokenizer.ggml." + name, v)
+
+    def add(self, name, dims, sigma, mean=0.0):
+        values = array("f", (self.random.gauss(mean, sigma) for _ in range(math.prod(dims))))
+        self.g.tensors[name] = [dims, F32, values.tobytes()]
+
+    def matrix(self, name, cols, *rows, by=1.0):
+        self.add(name, (cols,) + rows, by / math.sqrt(cols))
+
+    def norm(self, name, n):
+        self.add(name, (n,), 0.2, 1.0)
+
+    def ffn(self, prefix, suffix, n_ff, *n):
+        e = self.key("embedding_length")
+        for part, dims in (("gate", (e, n_ff)), ("up", (e, n_ff)), ("down", (n_ff, e))):
+            self.matrix("%sffn_%s%s.weight" % (prefix, part, suffix), *dims, *n, by=1.5)
+
+    def experts(self, prefix, n_ff, n_ff_shared):
+        n = self.key("expert_count")
+        self.matrix(prefix + "ffn_gate_inp.weight", self.key("embedding_length"), n, by=2.0)
+        self.ffn(prefix, "_exps", n_ff, n)
+        if n_ff_shared:
+            self.ffn(prefix, "_shexp", n_ff_shared)
+
+    def attention(self, prefix, bias):
+        e, n_heads, n_kv = (self.key(k) for k in ("embedding_length", "attention.head_count",
+                                                  "attention.head_count_kv"))
+        dim = e // n_heads
+        for which, n in (("q", n_heads), ("k", n_kv), ("v", n_kv)):
+            self.matrix("%sattn_%s.weight" % (prefix, which), e, n * dim)
+            if bias:
+                self.add("%sattn_%s.bias" % (prefix, which), (n * dim,), 0.5)
+        self.matrix(prefix + "attn_output.weight", n_heads * dim, e)
+
+    def latent_attention(self, prefix):
+        k = self.key
+        e, n, rank, q_rank = (k(x) for x in ("embedding_length", "attention.head_count",
+                                             "attention.kv_lora_rank", "attention.q_lora_rank"))
+        dim, v_dim, rot = k("attention.key_length"), k("attention.value_length"), k("rope.dimension_count")
+        self.matrix(prefix + "attn_q_a.weight", e, q_rank)
+        self.norm(prefix + "attn_q_a_norm.weight", q_rank)
+        self.matrix(prefix + "attn_q_b.weight", q_rank, n * dim)
+        self.matrix(prefix + "attn_kv_a_mqa.weight", e, rank + rot)
+        self.norm(prefix + "attn_kv_a_norm.weight", rank)
+        self.matrix(prefix + "attn_kv_b.weight", rank, n * (dim - rot + v_dim))
+        self.matrix(prefix + "attn_output.weight", n * v_dim, e)
+
+    def model(self, layer):
+        e = self.key("embedding_length")
+        self.matrix("token_embd.weight", e, N_VOCAB, by=math.sqrt(e) / self.key("embedding_scale", 1.0))
+        for i in range(self.key("block_count")):
+            prefix = "blk.%d." % i
+            self.norm(prefix + "attn_norm.weight", e)
+            self.norm(prefix + "ffn_norm.weight", e)
+            layer(i, prefix)
+        self.norm("output_norm.weight", e)
+        self.matrix("output.weight", e, N_VOCAB, by=3.0 * self.key("logit_scale", 1.0))
+        return self.g
+
+
+COMMON = dict(context_length=512, block_count=2, attention__layer_norm_rms_epsilon=1e-6)
+
+
+def qwen2moe(seed, first):
+    """Qwen1.5-MoE-A2.7B and Qwen2-57B-A14B; the first files of the former have fewer keys."""
+    keys = dict(COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+                attention__head_count_kv=2, rope__freq_base=1e6, expert_count=8, expert_used_count=3)
+    if not first:
+        keys.update(expert_feed_forward_length=24, expert_shared_feed_forward_length=80)
+    m = Maker("qwen2moe", seed, **keys)
+
+    def layer(i, prefix):
+        m.attention(prefix, bias=True)
+        m.experts(prefix, 32 if first else 24, 96 if first else 80)
+        m.add(prefix + "ffn_gate_inp_shexp.weight", (64,), 2 / 8)
+    return m.model(layer)
+
+
+MODELS = {
+    "qwen2moe": (lambda: qwen2moe(5, False), ["qkv_bias", "normalize", "shared", "shared_router"]),
+    "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
+}
+
+
+def write_rows(path, rows):
+    with open(path, "wb") as f:
+        for r in rows:
+            array("f", r).tofile(f)
+
+
+def write_models(folder):
+    for name, (build, _) in MODELS.items():
+        build().write(os.path.join(folder, name + ".gguf"))
+
+
+def make(folder):
+    write_models(folder)
+    rng = random.Random(0)
+    ids = [rng.randrange(N_VOCAB) for _ in range(56)]
+    open(os.path.join(folder, "ids"), "w").write(",".join(map(str, ids)))
+    for name, (_, features) in MODELS.items():
+        path = os.path.join(folder, name)
+        g = Gguf(path + ".gguf")
+        m = Model(g)
+        rows = list(m.logits(ids))
+        write_rows(path + ".true.f32", rows)
+        flat = [v for r in rows for v in r]
+        print("%-16s logits deviate by %.2f, the closest choice by %.1e" %
+              (name, math.sqrt(dot(flat, flat) / len(flat)), m.gap))
+        # f32 rounds scores by some 1e-6.
+        if m.gap < 1e-4:
+            sys.exit("%s: a choice is too close: take another seed" % name)
+        for feature in features:
+            other = list(Model(g, [feature]).logits(ids))
+            change = sorted(max(abs(a - b) for a, b in zip(r, o)) for r, o in zip(rows, other))
+            print("%-16s without %s: median %.2f, largest %.2f" %
+                  ("", feature, change[len(change) // 2], change[-1]))
+            if change[-1] < 0.1:
+                sys.exit("%s: %s makes no difference" % (name, feature))
+
+
+def compare(a, b, tolerance):
+    x, y = (array("f", open(p, "rb").read()) for p in (a, b))
+    if len(x) > len(y) or len(x) == 0:
+        sys.exit("%s has %d numbers, %s has %d" % (a, len(x), b, len(y)))
+    worst = max(abs(p - q) for p, q in zip(x, y))
+    print("%s: largest difference %.2e" % (a, worst))
+    if not worst <= tolerance:
+        sys.exit("%s and %s differ by more than %g" % (a, b, tolerance))
+
+
+if __name__ == "__main__":
+    command, arguments = sys.argv[1], sys.argv[2:]
+    if command == "models":
+        write_models(*arguments)
+    elif command == "make":
+        make(*arguments)
+    elif command == "logits":
+        write_rows(arguments[2], Model(Gguf(arguments[0])).logits(list(map(int, arguments[1].split(",")))))
+    else:
+        compare(arguments[0], arguments[1], float(arguments[2]))

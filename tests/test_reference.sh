@@ -1,0 +1,50 @@
+#!/bin/bash
+# Architectures that golden/ has no model of, against logits computed in float64 by reference.py, which first
+# shows on golden models that it can be trusted. From GGUF and from a folder, on any ranks, the same bits.
+set -u
+golden=$SHARED_DIR/golden/logits
+command -v python3 >/dev/null || { echo "skip: python3, which computes the reference, is not here"; exit 77; }
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
+reference() {
+    python3 "$SOURCE_DIR/tests/reference.py" "$@" || fail "reference.py $*"
+}
+run_eval() { # model logits arguments...
+    local model=$1 out=$2
+    shift 2
+    rm -f "$out" # an old file must not stand in for this run's
+    timeout 60 "$LOCKSTEP" eval "$model" --ids "$(cat ids)" --logits "$out" --kv f32 -t 1 -q "$@" ||
+        fail "lockstep eval $model $*"
+}
+
+# The reference itself: both are float64 rounded to float32, so an ulp or two of 10 may lie between.
+for name in qwen2 qwen3moe llama-moe deepseek2-lite deepseek2-v3 deepseek2-v3-mla; do
+    [ -e "$golden/$name.gguf" ] || { echo "note: no golden $name to judge the reference by"; continue; }
+    some=$(python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["prompt_ids"][:24], sep=",")' \
+        "$golden/$name.json")
+    reference logits "$golden/$name.gguf" "$some" reference.f32
+    reference compare reference.f32 "$golden/$name.true.f32" 4e-6
+done
+
+reference make .
+n=0
+for file in *.gguf; do
+    name=$(basename "$file" .gguf)
+    n=$((n + 1))
+    run_eval "$file" "$name.f32"
+    reference compare "$name.f32" "$name.true.f32" 1e-3 # as golden/README.md derives for f32
+    python3 "$SOURCE_DIR/tests/hf_folder.py" "$file" "$name" --shards $((n % 2 + 1)) || fail "hf_folder.py $name"
+    for layout in "--ranks 1" "--ranks 2" "--ranks 3" "--split 2,1 --experts whole"; do
+        # shellcheck disable=SC2086
+        run_eval "$name" b.f32 $layout
+        cmp "$name.f32" b.f32 || fail "the folder $name ($layout) has other bits than its GGUF"
+    done
+done
+[ $failures = 0 ] && echo "$n models are as they should be"
+[ $failures = 0 ]
