@@ -454,7 +454,8 @@ class Maker:
                  routed_scaling_factor=k("expert_weights_scale"),
                  n_group=k("expert_group_count", 1), topk_group=k("expert_group_used_count", 1),
                  scoring_func="sigmoid" if sigmoid else "softmax",
-                 topk_method="noaux_tc" if sigmoid else "greedy")
+                 topk_method="noaux_tc" if sigmoid else
+                             "group_limited_greedy" if k("expert_group_count", 1) > 1 else "greedy")
         if k("rope.scaling.type") == "yarn":
             mscale = round(log_mul * 10, 6)
             c["rope_scaling"] = {"type": "yarn", "factor": k("rope.scaling.factor"), "beta_fast": 32,

@@ -8,7 +8,7 @@ the names in the file, and what it has in common with the golden models is compa
 usage: reference.py models FOLDER            NAME.gguf of each
        reference.py make FOLDER              NAME.true.f32 too, and ids; fails if a feature makes no
                                              difference or a choice of experts is close
-       reference.py logits IN.gguf IDS OUT   float32 rows, one for each id
+       reference.py logits IN.gguf IDS OUT [WITHOUT...]  float32 rows, one for each id
        reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
 """
 import math
@@ -350,9 +350,30 @@ def qwen2moe(seed, first):
     return m.model(layer)
 
 
+def deepseek_v2(seed):
+    """DeepSeek-V2 of 236B: groups of experts by softmax (group_limited_greedy)."""
+    m = Maker("deepseek2", seed, **COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+              attention__head_count_kv=4, attention__key_length=24, attention__value_length=16,
+              attention__kv_lora_rank=32, attention__q_lora_rank=48, rope__dimension_count=8,
+              rope__freq_base=1e4, rope__scaling__type="yarn", rope__scaling__factor=40.0,
+              rope__scaling__original_context_length=64, rope__scaling__yarn_log_multiplier=0.0707,
+              expert_count=12, expert_used_count=3, expert_group_count=4, expert_group_used_count=2,
+              expert_feed_forward_length=16, expert_shared_count=2, leading_dense_block_count=1,
+              expert_weights_norm=False, expert_weights_scale=4.0, expert_gating_func=1)
+
+    def layer(i, prefix):
+        m.latent_attention(prefix)
+        if i < 1:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 16, 32)
+    return m.model(layer)
+
+
 MODELS = {
     "qwen2moe": (lambda: qwen2moe(5, False), ["qkv_bias", "normalize", "shared", "shared_router"]),
     "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
+    "deepseek2-v2": (lambda: deepseek_v2(6), ["groups", "greedy", "normalize", "shared"]),
 }
 
 
@@ -410,6 +431,6 @@ if __name__ == "__main__":
     elif command == "make":
         make(*arguments)
     elif command == "logits":
-        write_rows(arguments[2], Model(Gguf(arguments[0])).logits(list(map(int, arguments[1].split(",")))))
+        write_rows(arguments[2], Model(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
     else:
         compare(arguments[0], arguments[1], float(arguments[2]))

@@ -172,6 +172,7 @@ static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
                                                 {"mlp_only_layers", NULL, 0},
                                                 END_OF_MUSTS};
 static const struct folder_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
+static const struct folder_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
 static const struct folder_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
 static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
                                                   {"attn_logit_softcapping", NULL, 0},
@@ -289,7 +290,7 @@ static const struct folder_name phi3_names[] = {
 
 #define DEEPSEEK                                                                    \
     .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
-    .musts = {silu, routed_musts}, .names = {mla_names, ffn_names, expert_names}
+    .names = {mla_names, ffn_names, expert_names}
 #define GEMMA3                                                                     \
     .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
@@ -339,9 +340,9 @@ const struct folder_arch folder_archs[] = {
      .keys = {common_keys, head_keys, qwen3moe_keys},
      .musts = {silu, qwen_musts},
      .names = {attention_names, ffn_names, expert_names}},
-    {.model_type = "deepseek_v2", DEEPSEEK},
-    {.model_type = "deepseek_v3", DEEPSEEK},
-    {.model_type = "kimi_k2", DEEPSEEK},
+    {DEEPSEEK, .model_type = "deepseek_v2", .musts = {silu, routed_musts, v2_musts}},
+    {DEEPSEEK, .model_type = "deepseek_v3", .musts = {silu, routed_musts}},
+    {DEEPSEEK, .model_type = "kimi_k2", .musts = {silu, routed_musts}},
     {.model_type = "gpt_oss",
      .arch = "gpt-oss",
      .keys = {common_keys, head_keys, gpt_oss_keys},
@@ -670,12 +671,27 @@ static enum status put_mla(struct folder *f, struct err *err) {
                        "%s/config.json: qk_nope_head_dim and qk_rope_head_dim are %u and %u",
                        f->path, nope, rope);
     put_u32(f, "attention.key_length", nope + rope);
-    const char *method = json_string_value(folder_value(f->text, "topk_method"));
-    if (method && str_eq(method, "group_limited_greedy"))
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s/config.json: topk_method group_limited_greedy is not supported",
-                       f->path);
     return ST_OK;
+}
+
+/* DeepSeek's ways to choose among groups. GGUF has no key for them: V2's goes with softmax, V3's
+ * with sigmoid. */
+static enum status put_groups(struct folder *f, bool sigmoid, struct err *err) {
+    const json_t *v = folder_value(f->text, "topk_method");
+    const char *method = json_string_value(v);
+    if (!v)
+        method = str_eq(f->arch->model_type, "deepseek_v2") ? "greedy" : "noaux_tc";
+    if (method && str_eq(method, "greedy")) {
+        put_u32(f, "expert_group_count", 1);
+        put_u32(f, "expert_group_used_count", 1);
+        return ST_OK;
+    }
+    if (method && str_eq(method, sigmoid ? "noaux_tc" : "group_limited_greedy"))
+        return ST_OK;
+    return wrong(f, "topk_method",
+                 sigmoid ? "noaux_tc or greedy, since scoring_func is sigmoid"
+                         : "group_limited_greedy or greedy, since scoring_func is softmax",
+                 err);
 }
 
 /* Numbers as in GGUF: 1 softmax, 2 sigmoid. */
@@ -690,7 +706,7 @@ static enum status put_gating(struct folder *f, struct err *err) {
         sigmoid = str_eq(func, "sigmoid");
     if (f->arch->mla || sigmoid)
         put_u32(f, "expert_gating_func", 1 + sigmoid);
-    return ST_OK;
+    return f->arch->mla ? put_groups(f, sigmoid, err) : ST_OK;
 }
 
 /* gemma3's logits are divided by the root of a number of their own. */

@@ -1,6 +1,7 @@
 /* DeepSeek V2, V2-lite, V3, R1 and Kimi K2: latent attention, a few dense layers, then many small
- * experts with shared ones. V2 gates by softmax, V3 by sigmoid with a bias that only chooses, within
- * the best groups (arXiv 2405.04434, 2412.19437).
+ * experts with shared ones. V2 gates by softmax, V3 by sigmoid with a bias that only chooses, both
+ * within the best groups (arXiv 2405.04434, 2412.19437): V2's have the best expert, V3's the best two.
+ * No key says which, but the gating does.
  *
  * The cache holds, for each position, the normed latent and the rotated key part, shared by all heads
  * (the absorbed form: queries are carried into the latent space, results out of it). Files
@@ -47,7 +48,9 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->rope.mode = ROPE_NORM;
     TRY(read_mla(hp, g, err));
     TRY(read_yarn(hp, g, err));
-    return hparams_read_moe(hp, g, err);
+    TRY(hparams_read_moe(hp, g, err));
+    hp->moe.groups_by_best = hp->moe.gating == GATING_SOFTMAX;
+    return ST_OK;
 }
 
 const struct arch arch_deepseek2 = {.name = "deepseek2", .read = read};

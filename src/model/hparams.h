@@ -54,6 +54,7 @@ struct moe_params {
     uint32_t n_ff_shared; /* of the shared experts together; 0: none */
     uint32_t n_dense;     /* the first layers are dense */
     uint32_t n_groups, n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
+    bool groups_by_best; /* a group counts by its best expert, instead of by the sum of its best two */
     enum gating gating;
     bool normalize; /* the chosen weights are divided by their sum */
     float scale;    /* and multiplied with this */

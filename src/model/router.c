@@ -28,8 +28,7 @@ static void sigmoid(const struct kernels *k, float *x, uint32_t n) {
         x[i] = 1.0f / (1.0f + x[i]);
 }
 
-/* The sum of the best two of a group. */
-static float group_score(const float *rank, uint32_t n) {
+static float group_score(const struct moe_params *p, const float *rank, uint32_t n) {
     float best = -INFINITY, second = -INFINITY;
     for (uint32_t i = 0; i < n; i++) {
         if (rank[i] > best) {
@@ -39,7 +38,7 @@ static float group_score(const float *rank, uint32_t n) {
             second = rank[i];
         }
     }
-    return n == 1 ? best : best + second;
+    return n == 1 || p->groups_by_best ? best : best + second;
 }
 
 /* Takes experts outside the best groups out of the race. Few groups: counted in squares. */
@@ -47,10 +46,10 @@ static void keep_best_groups(const struct moe_params *p, float *rank) {
     uint32_t n = p->n_experts / p->n_groups;
     uint64_t keep[65536 / 64] = {0};
     for (uint32_t g = 0; g < p->n_groups; g++) {
-        float mine = group_score(rank + g * n, n);
+        float mine = group_score(p, rank + g * n, n);
         uint32_t better = 0;
         for (uint32_t h = 0; h < p->n_groups; h++) {
-            float other = group_score(rank + h * n, n);
+            float other = group_score(p, rank + h * n, n);
             better += other > mine || (other == mine && h < g);
         }
         if (better < p->n_groups_used)
