@@ -6,18 +6,22 @@
 #include "fabric/wire.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
 static void expect_all_zero(struct ranks *r) {
-    ranks_start(r);
-    ranks_wait(r);
-    for (int i = 0; i < r->n; i++)
-        assert_int_equal(r->exits[i], 0);
+    assert_true(ranks_succeed(r));
+}
+
+/* Where the silence limit is short, a rank that the machine did not let run is taken for a dead one. */
+static bool starved(const struct err *err) {
+    return strstr(err->text, "has been silent for") != NULL;
 }
 
 /* The link is the first argument of every test below. */
@@ -94,36 +98,52 @@ static void sends_keep_their_order(void **state) {
     on_every_link(3, run_sends);
 }
 
-static double cpu_s(void) {
-    struct timespec ts;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+/* ---- idling ------------------------------------------------------------------------------------ */
+
+#define IDLE_MS 250
+#define IDLE_WINDOWS 4
+/* All threads' sleeps in a window. What one costs is the machine's affair, 5 to 100 us; so 25 of them are
+ * less than 1 % of a core even where everything is slow. */
+#define IDLE_WAKES 25
+
+struct idleness {
+    long wakes;
+    double cpu_ms;
+};
+
+static struct idleness idleness_now(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (struct idleness){u.ru_nvcsw, (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+                                             (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3};
 }
 
-/* CPU seconds in one second of idling: 1 %; instrumented code takes several times as long. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define IDLE_CPU_S 0.05
-#else
-#define IDLE_CPU_S 0.01
-#endif
-
-/* A worker between requests: no time limit but its own, and hardly any CPU. */
+/* A worker between requests: no time limit but its own, and hardly any CPU. The least of some windows: what
+ * else goes on in the machine only adds. */
 static void run_wait(struct ranks *r, struct fabric *f) {
-    (void)r;
     struct team *t = team_of_all(f);
+    struct idleness least = {LONG_MAX, 1e9};
     struct err err;
     char c = 0;
     if (fabric_rank(f) == 0) {
-        usleep(1200000);
+        while (atomic_load(&r->notes->count) < r->n - 1)
+            usleep(10000);
         TRY_CALL(fabric_broadcast(t, 0, &c, 1, e));
         return;
     }
-    EXPECT(fabric_wait(f, 0, 150, &err) == ST_AGAIN, "nothing is there yet");
-    double before = cpu_s();
+    EXPECT(fabric_wait(f, 0, IDLE_MS, &err) == ST_AGAIN, "nothing is there yet");
+    for (int k = 0; k < IDLE_WINDOWS; k++) {
+        struct idleness before = idleness_now();
+        EXPECT(fabric_wait(f, 0, IDLE_MS, &err) == ST_AGAIN, "nothing is there yet");
+        struct idleness after = idleness_now();
+        least.wakes = MIN(least.wakes, after.wakes - before.wakes);
+        least.cpu_ms = MIN(least.cpu_ms, after.cpu_ms - before.cpu_ms);
+    }
+    atomic_fetch_add(&r->notes->count, 1);
     TRY_CALL(fabric_wait(f, 0, -1, e));
-    double used = cpu_s() - before;
-    EXPECT(used < IDLE_CPU_S, "idle for a second used %.1f ms of CPU", used * 1e3);
     TRY_CALL(fabric_broadcast(t, 0, &c, 1, e));
+    EXPECT(least.wakes <= IDLE_WAKES, "idle for %d ms it woke %ld times", IDLE_MS, least.wakes);
+    EXPECT(least.cpu_ms < IDLE_MS / 4, "idle for %d ms it spun for %.1f ms", IDLE_MS, least.cpu_ms);
 }
 
 static void waiting_uses_no_cpu(void **state) {
@@ -135,9 +155,12 @@ static void waiting_uses_no_cpu(void **state) {
 static void run_slow(struct ranks *r, struct fabric *f) {
     (void)r;
     struct team *t = team_of_all(f);
+    struct err err;
     if (fabric_rank(f) == 1)
         usleep(700000);
-    TRY_CALL(fabric_barrier(t, e));
+    enum status st = fabric_barrier(t, &err);
+    EXPECT_SOON(st == ST_OK || !starved(&err), "%s", err.text);
+    EXPECT(st == ST_OK, "%s", err.text);
 }
 
 static void computing_is_not_silence(void **state) {
@@ -304,12 +327,13 @@ static void expect_lost(struct ranks *r, struct fabric *f, struct team *t, enum 
     char who[32];
     snprintf(who, sizeof who, "(pid %d)", (int)r->notes->pids[VICTIM]);
     EXPECT(st == ST_PEER_LOST, "%s: %s: %s", d->op->name, status_name(st), err->text);
+    EXPECT_SOON(fabric_lost_rank(f) == VICTIM || !starved(err), "%s", err->text);
     EXPECT(strstr(err->text, "rank 1") && strstr(err->text, who) && strstr(err->text, d->words),
            "%s: expected rank 1 %s ... %s, got: %s", d->op->name, who, d->words, err->text);
     EXPECT(fabric_lost_rank(f) == VICTIM, "lost rank %d", fabric_lost_rank(f));
-    EXPECT(ms < d->within_ms, "%s: told after %.0f ms: %s", d->op->name, ms, err->text);
     struct err again;
     EXPECT(d->op->call(f, t, &again) == ST_PEER_LOST, "and so does every next call");
+    EXPECT_SOON(ms < d->within_ms, "%s: told after %.0f ms: %s", d->op->name, ms, err->text);
 }
 
 static void run_death(struct ranks *r, struct fabric *f) {
@@ -336,18 +360,24 @@ static void die(const struct link_ops *link, const struct op *op, int signal, in
     r.cfg.silence_ms = silence_ms;
     r.run = run_death;
     r.arg = &d;
-    ranks_start(&r);
-    if (signal == SIGSTOP) {
-        int status;
-        waitpid(r.pids[0], &status, 0);
-        assert_int_equal(status, 0);
-        r.pids[0] = 0;
-        kill(r.pids[VICTIM], SIGKILL);
-    }
-    ranks_wait(&r);
-    assert_int_equal(r.exits[0], 0);
-    assert_int_equal(r.exits[VICTIM], -SIGKILL);
-    assert_int_equal(r.exits[2], 0);
+    int tries = 0;
+    bool again;
+    do {
+        ranks_start(&r);
+        int first = 0;
+        if (signal == SIGSTOP) { /* who is stopped ends when the others have */
+            waitpid(r.pids[0], &first, 0);
+            r.pids[0] = 0;
+            kill(r.pids[VICTIM], SIGKILL);
+        }
+        ranks_wait(&r);
+        if (signal == SIGSTOP)
+            r.exits[0] = WIFEXITED(first) ? WEXITSTATUS(first) : -WTERMSIG(first);
+        again = ranks_forgive(&r, &tries);
+        assert_int_equal(r.exits[0], 0);
+        assert_int_equal(r.exits[VICTIM], -SIGKILL);
+        assert_int_equal(r.exits[2], 0);
+    } while (again);
 }
 
 static void a_killed_rank_is_noticed_at_once(void **state) {
@@ -393,9 +423,10 @@ static void run_bad_wire(struct ranks *r, struct fabric *f) {
     }
     double ms = (double)(clock_ns() - begin) * 1e-6;
     EXPECT(st == ST_PEER_LOST, "%s: %s", bad->emulate, status_name(st));
+    EXPECT_SOON(!starved(&err), "%s", err.text);
     EXPECT(strstr(err.text, bad->words), "%s: expected %s in: %s", bad->emulate, bad->words,
            err.text);
-    EXPECT(ms < 2 * bad->silence_ms + 300, "%s: told after %.0f ms", bad->emulate, ms);
+    EXPECT_SOON(ms < 2 * bad->silence_ms + 300, "%s: told after %.0f ms", bad->emulate, ms);
 }
 
 static void bad_wires_end_in_a_clean_error(void **state) {
@@ -434,7 +465,8 @@ static void run_latency(struct ranks *r, struct fabric *f) {
             TRY_CALL(fabric_send(f, 0, &c, 1, e));
         best = MIN(best, (double)(clock_ns() - begin) * 1e-3);
     }
-    EXPECT(me != 0 || (best >= 600 && best < 1000), "twice 300 us took %.0f us", best);
+    EXPECT(me != 0 || best >= 600, "twice 300 us took %.0f us", best);
+    EXPECT_SOON(me != 0 || best < 1000, "twice 300 us took %.0f us", best);
 }
 
 static void emulated_latency_is_what_was_asked_for(void **state) {
@@ -508,7 +540,8 @@ static void run_abort(struct ranks *r, struct fabric *f) {
     ualarm(100000, 0);
     uint64_t before = clock_ns();
     EXPECT(fabric_wait(f, 1, -1, &err) == ST_CANCELLED, "aborted");
-    EXPECT(clock_ns() - before < 400000000u, "soon");
+    EXPECT_SOON(clock_ns() - before < 400000000u, "100 ms and %.0f ms",
+                (double)(clock_ns() - before) * 1e-6 - 100);
 }
 
 static void abort_from_a_signal_handler(void **state) {
@@ -540,12 +573,12 @@ static int connect_raw(const struct ranks *r) {
     struct err err;
     int fd = -1;
     assert_int_equal(net_resolve(&to, r->rendezvous, false, &err), ST_OK);
-    assert_int_equal(net_connect(&fd, &to, clock_ns() + 2000000000u, &err), ST_OK);
+    assert_int_equal(net_connect(&fd, &to, clock_ns() + 20000000000u, &err), ST_OK);
     return fd;
 }
 
 static uint64_t soon(void) {
-    return clock_ns() + 3000000000u;
+    return clock_ns() + 20000000000u;
 }
 
 /* What another version of the protocol hears: our version, then why it is turned away. */
@@ -569,7 +602,7 @@ static void visit_with_garbage(const struct ranks *r) {
         noise[i] = (char)rng_u64(1, i);
     net_write(fd, noise, sizeof noise, soon(), NULL);
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    assert_int_equal(poll(&p, 1, 3000), 1);
+    assert_int_equal(poll(&p, 1, 20000), 1);
     close(fd);
 }
 
@@ -654,15 +687,22 @@ static void a_rank_killed_in_the_bootstrap(void **state) {
     struct ranks r;
     ranks_init(&r, 4, FABRIC_LINK_AUTO);
     r.run = run_nothing;
-    for (int i = 0; i < 3; i++) /* rank 3 never comes */
-        ranks_start_one(&r, i);
-    usleep(300000);
-    uint64_t before = clock_ns();
-    kill(r.pids[VICTIM], SIGKILL);
-    ranks_wait(&r);
-    assert_true(clock_ns() - before < 500000000u);
-    assert_int_equal(r.exits[0], 1);
-    assert_int_equal(r.exits[2], 1);
+    int tries = 0;
+    bool late;
+    do {
+        for (int i = 0; i < 3; i++) /* rank 3 never comes */
+            ranks_start_one(&r, i);
+        usleep(300000); /* whether all have joined by then shows in the time only */
+        uint64_t before = clock_ns();
+        kill(r.pids[VICTIM], SIGKILL);
+        ranks_wait(&r);
+        assert_int_equal(r.exits[0], 1);
+        assert_int_equal(r.exits[2], 1);
+        late = clock_ns() - before > 500000000u;
+        assert_true(!late || ++tries < LATE_TRIES);
+        if (late)
+            ranks_renew(&r);
+    } while (late);
 }
 
 static void bad_configurations_are_refused(void **state) {
@@ -682,7 +722,8 @@ static void bad_configurations_are_refused(void **state) {
     assert_null(f);
 }
 
-int main(void) {
+/* Argument: only the tests of this name (cmocka's wildcards). */
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_equal_the_serial_sum),
         cmocka_unit_test(overlapping_teams),
@@ -709,5 +750,7 @@ int main(void) {
         cmocka_unit_test(bad_configurations_are_refused),
     };
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,7 +24,6 @@
 #define SLACK_MS 300    /* beats are silence / 6 apart; processes wait for a core */
 #define CELL_LIMIT_MS 30000
 #define N_AT_ONCE 3
-#define SLOW 9 /* exit status of a cell: all was right, but late */
 
 enum fault { KILLED, STOPPED, CUT, CORRUPTED, LOST, N_FAULTS };
 enum phase { DECODE, PREFILL, BOOTSTRAP, N_PHASES };
@@ -336,7 +335,7 @@ static int run_cell(const struct cell *c, bool isolated) {
         failed(c, "leaves %d files in /dev/shm, %d segments", count_entries("/dev/shm") - files,
                sysv_segments() - segments);
     fflush(stdout);
-    return on_time ? 0 : SLOW;
+    return on_time ? 0 : EXIT_LATE;
 }
 
 /* ---- the matrix ----------------------------------------------------------------------------- */
@@ -386,8 +385,8 @@ int main(int argc, char **argv) {
         for (int k = 0; k < N_AT_ONCE && pid > 0; k++) {
             if (running[k].pid != pid)
                 continue;
-            bool slow = WIFEXITED(status) && WEXITSTATUS(status) == SLOW;
-            if (slow && running[k].tries++ < 5) {
+            bool slow = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_LATE;
+            if (slow && running[k].tries++ < LATE_TRIES) {
                 running[k].pid = fork();
                 if (running[k].pid == 0)
                     _exit(run_cell(&cells[running[k].cell], isolated));

@@ -26,7 +26,7 @@ start() {
     rm -f "$work/out"
     "$LOCKSTEP" serve "$model" --port 0 "$@" >"$work/out" 2>"$work/err" &
     server=$!
-    for _ in $(seq 200); do
+    for _ in $(seq 600); do
         grep -q '^lockstep listens on' "$work/out" && break
         kill -0 "$server" 2>/dev/null || break
         sleep 0.1
@@ -151,7 +151,7 @@ ask 405 /v1/models -X DELETE
 # ---- a client that hangs up --------------------------------------------------------------------
 # What it asked for, half a minute's work, is no longer computed.
 curl -sN -m 0.5 "$url/v1/chat/completions" -d "{$question,\"ignore_eos\":true,\"n\":64,\"stream\":true}" >/dev/null
-for _ in $(seq 200); do
+for _ in $(seq 600); do
     ask 200 /metrics
     grep -q '^lockstep_requests_running 0' "$work/body" && break
     sleep 0.05
@@ -162,7 +162,7 @@ says '^lockstep_requests_running 0'
 # ---- the end finishes what runs -------------------------------------------------------------------
 curl -sN -m 60 "$url/v1/chat/completions" -d "{$question,\"max_tokens\":100,\"ignore_eos\":true,\"stream\":true}" >"$work/last" &
 last=$!
-sleep 0.2
+for _ in $(seq 600); do [ -s "$work/last" ] && break; sleep 0.02; done
 stop -TERM || fail "SIGTERM: exit status $?"
 wait "$last"
 grep -q '^data: \[DONE\]' "$work/last" || fail "SIGTERM cut a stream: $(tail -c 200 "$work/last")"
