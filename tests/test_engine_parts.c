@@ -130,36 +130,177 @@ static void trust_follows_what_came_true(void **state) {
 
 /* ---- pieces of prompts ------------------------------------------------------------------------------------ */
 
-/* A machine on which a step takes 10 ms and `token` for each token: streams come to wait 10 to 20 ms
- * and some, and prompts get on. */
+/* A machine: a step costs fixed_s and token_s for each token's work. */
+struct machine {
+    double fixed_s, token_s;
+};
+
+static double step_takes(const struct machine *m, size_t n_streams, double work) {
+    return m->fixed_s + m->token_s * ((double)n_streams + work);
+}
+
+/* One step of n streams beside a prompt at pos, on a machine that just now takes `slower` times as long.
+ * Returns the step's time, in those of a step without the prompt. */
+static double piece_step(struct pace *p, const struct machine *m, size_t n_streams, size_t *pos,
+                         double slower) {
+    size_t n = pace_fit(p, *pos, pace_room(p, n_streams, 0), 256);
+    double work = pace_work(p, *pos, n), s = step_takes(m, n_streams, work);
+    pace_add(p, &(struct pace_step){.n_tokens = n_streams + n,
+                                    .n_streams = n_streams,
+                                    .work = work,
+                                    .seconds = s * slower});
+    *pos += n;
+    return s / step_takes(m, n_streams, 0);
+}
+
+static void stream_steps(struct pace *p, const struct machine *m, size_t n_streams, int n) {
+    for (int i = 0; i < n; i++)
+        pace_add(p, &(struct pace_step){.n_tokens = n_streams,
+                                        .n_streams = n_streams,
+                                        .seconds = step_takes(m, n_streams, 0)});
+}
+
+/* 64 tokens, nobody waits. */
+static void prompt_alone(struct pace *p, const struct machine *m) {
+    double work = pace_work(p, 0, 64);
+    pace_add(p, &(struct pace_step){
+                    .n_tokens = 64, .work = work, .seconds = step_takes(m, 0, work)});
+}
+
+static const struct machine machines[] = {
+    {0.010, 0.00001}, {0.010, 0.0002}, {0.010, 0.003}, {0.001, 0.001}, {0.050, 0.014}, {0.0, 0.1}};
+
+/* Streams wait twice as long as usual from the first piece on, more only where a single token takes longer,
+ * and prompts get their half of the machine. */
 static void pieces_fit_what_streams_can_bear(void **state) {
     (void)state;
-    static const double token[] = {0.00001, 0.0002, 0.003, 0.1};
-    for (size_t i = 0; i < ARRAY_LEN(token); i++) {
-        struct pace p = {0};
-        for (int step = 0; step < 50; step++)
-            pace_add(&p, 4, 0, 4, 0.010 + 4 * token[i]);
-        double usual = 0.010 + 4 * token[i], sum = 0, largest = 0;
-        for (int step = 0; step < 500; step++) {
-            size_t n = pace_piece(&p, 4096);
-            double s = usual + (double)n * token[i];
-            assert_true(n >= 1);
-            pace_add(&p, 4 + n, n, 4, s);
-            if (step < 100)
-                continue;
-            sum += s;
-            largest = s > largest ? s : largest;
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++)
+        for (size_t n_streams = 1; n_streams <= 16; n_streams *= 2) {
+            const struct machine *m = &machines[i];
+            struct pace p;
+            pace_init(&p, 0, 0, 0);
+            prompt_alone(&p, m);
+            stream_steps(&p, m, n_streams, 20);
+            double sum = 0;
+            size_t pos = 0;
+            for (int step = 0; step < 200; step++) {
+                double ratio = piece_step(&p, m, n_streams, &pos, 1);
+                assert_true(ratio < 2.01);
+                sum += step < 50 ? 0 : ratio;
+            }
+            double most = step_takes(m, n_streams, 256) / step_takes(m, n_streams, 0);
+            assert_true(sum / 150 > 0.75 * (most < 2 ? most : 2));
+            assert_true(pos >= 180);
         }
-        assert_true(sum / 400 > 1.2 * usual);
-        assert_true(largest < 2.5 * usual);
+}
+
+/* Nothing is known: a token at a time, and never a leap. */
+static void the_first_pieces_are_small(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
+        struct pace p;
+        size_t pos = 0;
+        pace_init(&p, 0, 0, 0);
+        assert_true(pace_room(&p, 3, 0) == 0); /* what is usual comes first */
+        for (int step = 0; step < 100; step++)
+            assert_true(piece_step(&p, &machines[i], 3, &pos, 1) < 2.01);
+        assert_true(pos >= 70);
     }
+}
+
+/* A hiccup of ten steps' length in every seventh: pieces stay as they were. */
+static void a_hiccup_changes_nothing(void **state) {
+    (void)state;
+    const struct machine m = {0.050, 0.014};
+    size_t got[2] = {0, 0};
+    for (int noisy = 0; noisy < 2; noisy++) {
+        struct pace p;
+        pace_init(&p, 0, 0, 0);
+        prompt_alone(&p, &m);
+        stream_steps(&p, &m, 4, 20);
+        for (int step = 0; step < 300; step++)
+            assert_true(piece_step(&p, &m, 4, &got[noisy], noisy && step % 7 == 3 ? 10 : 1) < 2.05);
+    }
+    assert_true((double)got[1] > 0.7 * (double)got[0]);
+}
+
+/* Four times as slow from some step on, and quick again later: a few steps, and pieces are as before. */
+static void a_slower_machine_cancels_out(void **state) {
+    (void)state;
+    const struct machine m = {0.050, 0.014};
+    struct pace p;
+    size_t pos = 0;
+    pace_init(&p, 0, 0, 0);
+    prompt_alone(&p, &m);
+    stream_steps(&p, &m, 4, 20);
+    for (int step = 0; step < 300; step++) {
+        size_t before = pos;
+        assert_true(piece_step(&p, &m, 4, &pos, step >= 100 && step < 200 ? 4 : 1) < 2.6);
+        bool settled = (step > 0 && step < 100) || (step >= 130 && step < 200) || step >= 230;
+        assert_true(!settled || pos == before || pos - before >= 5);
+    }
+}
+
+/* A token late in a long context costs ten times as much: what is known of one prompt holds for another. */
+static void work_grows_with_the_context(void **state) {
+    (void)state;
+    const struct machine m = {0.050, 0.005};
+    struct pace p;
+    size_t pos = 0, late = 30000;
+    pace_init(&p, 0.0003, 0.001, 100);
+    assert_float_equal((float)pace_work(&p, 0, 2), 2.0013f, 1e-6);
+    assert_float_equal((float)pace_work(&p, 30000, 1), 10.1f, 1e-4);
+    assert_int_equal(pace_fit(&p, 0, 2.0014, 10), 2);
+    assert_int_equal(pace_fit(&p, 0, 2.0012, 10), 1);
+    assert_int_equal(pace_fit(&p, 30000, 10.0, 10), 1); /* never none */
+    assert_int_equal(pace_fit(&p, 30000, 0, 10), 0);
+    assert_int_equal(pace_fit(&p, 0, 1000, 10), 10);
+    stream_steps(&p, &m, 4, 20);
+    for (int step = 0; step < 100; step++)
+        piece_step(&p, &m, 4, &pos, 1);
+    for (int step = 0; step < 100; step++)
+        assert_true(piece_step(&p, &m, 4, &late, 1) < 2.01);
+    assert_true(late > 30050);
+}
+
+/* Streams come and go while a long prompt is computed. */
+static void usual_follows_the_streams(void **state) {
+    (void)state;
+    const struct machine m = {0.010, 0.010};
+    struct pace p;
+    size_t pos = 0;
+    pace_init(&p, 0, 0, 0);
+    prompt_alone(&p, &m);
+    stream_steps(&p, &m, 1, 20);
+    for (int step = 0; step < 100; step++)
+        assert_true(piece_step(&p, &m, 1, &pos, 1) < 2.01);
+    for (int step = 0; step < 100; step++)
+        assert_true(piece_step(&p, &m, 16, &pos, 1) < 2.01);
+    assert_true(pace_room(&p, 16, 0) == 0 || pace_room(&p, 16, 0) > 14);
+    for (int step = 0; step < 100; step++)
+        assert_true(piece_step(&p, &m, 1, &pos, 1) < 2.01);
+    /* Streams that an embedding keeps waiting wait for a step of it and for their own. */
+    assert_true(pace_room(&p, 0, 1) <= 0.8 * 2);
+}
+
+/* About a second at a time, so that others get a turn. */
+static void prompts_alone_come_in_large_steps(void **state) {
+    (void)state;
+    struct pace p;
+    pace_init(&p, 0, 0, 0);
+    assert_true(pace_room(&p, 0, 0) >= 64);
+    prompt_alone(&p, &(struct machine){0, 0.001});
+    assert_float_equal((float)pace_room(&p, 0, 0), 1000, 1);
+    prompt_alone(&p, &(struct machine){0, 0.2});
+    assert_float_equal((float)pace_room(&p, 0, 0), 64, 1e-3);
 }
 
 static void the_price_of_a_token_is_learnt(void **state) {
     (void)state;
-    struct pace p = {0};
+    struct pace p;
+    pace_init(&p, 0, 0, 0);
     for (size_t i = 0; i < 200; i++)
-        pace_add(&p, 1 + i % 5, 0, 1, 0.020 + 0.002 * (double)(1 + i % 5));
+        stream_steps(&p, &(struct machine){0.020, 0.002}, 1 + i % 5, 1);
     assert_float_equal((float)pace_token_s(&p), 0.002f, 1e-6);
     assert_float_equal((float)pace_step_s(&p, 1), 0.022f, 1e-6);
     assert_float_equal((float)pace_step_s(&p, 9), 0.038f, 1e-6);
@@ -174,6 +315,12 @@ int main(void) {
         cmocka_unit_test(nothing_is_guessed_without_a_match),
         cmocka_unit_test(trust_follows_what_came_true),
         cmocka_unit_test(pieces_fit_what_streams_can_bear),
+        cmocka_unit_test(the_first_pieces_are_small),
+        cmocka_unit_test(a_hiccup_changes_nothing),
+        cmocka_unit_test(a_slower_machine_cancels_out),
+        cmocka_unit_test(work_grows_with_the_context),
+        cmocka_unit_test(usual_follows_the_streams),
+        cmocka_unit_test(prompts_alone_come_in_large_steps),
         cmocka_unit_test(the_price_of_a_token_is_learnt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -233,6 +233,34 @@ static enum status size_cache(struct engine *e, struct err *err) {
     return ST_OK;
 }
 
+/* An f32 of attention takes about as long as so many of the weights' products in int8. */
+#define ATTN_PRICE 2.0
+
+/* Multiplications of one token in the layers' weights. */
+static double layer_products(const struct instance *in) {
+    const struct moe_params *moe = &in->rank.hp.moe;
+    double n = 0;
+    for (size_t i = 0; i < gguf_n_tensors(in->rank.g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(in->rank.g, i);
+        double all = (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2];
+        bool of_experts = t->dims[2] > 1 && t->dims[2] == moe->n_experts;
+        if (str_starts(t->name, "blk."))
+            n += of_experts ? all * moe->n_used / moe->n_experts : all;
+    }
+    return n;
+}
+
+/* What a position that a token sees adds to its work. */
+static void open_pace(struct engine *e) {
+    const struct hparams *hp = &e->in.rank.hp;
+    double one = hp->n_heads * ((double)hp->head_dim + hp->v_dim) / layer_products(&e->in);
+    uint32_t n_window = 0;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        n_window += hparams_layer_window(hp, i) != 0;
+    pace_init(&e->pace, ATTN_PRICE * one * (hp->n_layers - n_window), ATTN_PRICE * one * n_window,
+              hp->window);
+}
+
 static bool alloc_slot(const struct engine *e, struct slot *slot) {
     uint32_t n_ctx = engine_n_ctx(e);
     slot->ids = mem_calloc(n_ctx + 1 + GUESSES_MAX, sizeof *slot->ids);
@@ -319,6 +347,7 @@ static enum status open_all(struct engine *e, struct err *err) {
         return err_set(err, ST_NO_MEMORY, "no memory for %d running requests",
                        e->cfg.n_running_max);
     TRY(open_samplers(e, err));
+    open_pace(e);
     histogram_init(&e->stats.first_token_s);
     histogram_init(&e->stats.between_tokens_s);
     histogram_init(&e->stats.queue_s);

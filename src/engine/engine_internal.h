@@ -124,7 +124,7 @@ struct engine {
     struct seq **running; /* [n_slots] by age, the oldest first */
     size_t n_running;
     bool hidden_last; /* the last step made hidden states */
-    size_t n_piece, n_streams; /* in the step: tokens of prompts; streams that wait for it */
+    struct pace_step pace_step; /* what the step being made holds */
 
     /* The step; see struct step. */
     struct step step;

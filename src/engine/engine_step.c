@@ -17,6 +17,7 @@ struct budget {
     size_t n_decode;  /* streams in the step */
     size_t n_prompts; /* that have not had their share yet */
     size_t piece;     /* tokens left for prompts */
+    double work;      /* likewise, as pace.h counts it */
     size_t guesses;   /* tokens left for guesses */
     double guess_price;
 };
@@ -43,8 +44,10 @@ static struct budget make_budget(struct engine *e, bool hidden) {
     size_t most = (size_t)e->cfg.n_step_tokens > b.n_decode
                       ? (size_t)e->cfg.n_step_tokens - b.n_decode
                       : 1;
-    b.piece = n_streams > 0 ? MIN(pace_piece(&e->pace, most), room) : room;
-    e->n_streams = n_streams;
+    b.piece = n_streams > 0 ? MIN(most, room) : room;
+    if (b.n_prompts > 0)
+        b.work = pace_room(&e->pace, b.n_decode, n_streams - b.n_decode);
+    e->pace_step = (struct pace_step){.n_streams = b.n_decode, .n_waiting = n_streams - b.n_decode};
     b.guesses = b.n_prompts > 0 ? 0 : room;
     double step_s = pace_step_s(&e->pace, b.n_decode);
     if (step_s > 0)
@@ -99,17 +102,21 @@ static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
     if (!ensure_pages(e, s, s->n_ids))
         return;
     s->n_guesses = guess(e, s, b);
+    e->pace_step.n_guesses += s->n_guesses;
     s->n_feed = s->n_rows = 1 + s->n_guesses;
 }
 
 static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
     const struct engine_request *r = &s->req->r;
     size_t n = MIN(s->n_ids - s->n_fed, div_up(b->piece, b->n_prompts));
+    n = pace_fit(&e->pace, s->n_fed, b->work / (double)b->n_prompts, n);
     b->n_prompts--;
     if (n == 0 || !ensure_pages(e, s, s->n_fed + n))
         return;
+    double work = pace_work(&e->pace, s->n_fed, n);
     b->piece -= n;
-    e->n_piece += n;
+    b->work -= work;
+    e->pace_step.work += work;
     s->n_feed = n;
     s->n_rows = s->n_fed + n == s->n_ids ? 1 : 0;
     if (r->embed && !r->embed_last)
@@ -119,7 +126,6 @@ static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
 static void plan(struct engine *e) {
     e->step.hidden = e->hidden_last = choose_hidden(e);
     struct budget b = make_budget(e, e->step.hidden);
-    e->n_piece = 0;
     for (size_t i = 0; i < e->n_running;) {
         struct seq *s = e->running[i];
         s->n_feed = s->n_guesses = s->n_rows = 0;
@@ -266,7 +272,9 @@ static void take_all(struct engine *e) {
 
 static void count_step(struct engine *e, double seconds) {
     struct model_times times = model_times(e->in.rank.model, false);
-    pace_add(&e->pace, e->step.n_tokens, e->n_piece, e->n_streams, seconds);
+    e->pace_step.n_tokens = e->step.n_tokens;
+    e->pace_step.seconds = seconds;
+    pace_add(&e->pace, &e->pace_step);
     e->stats.steps++;
     e->stats.batch = (int)e->step.n_tokens;
     e->stats.compute_s = (double)(times.step_ns - times.fabric_ns) * 1e-9;

@@ -2,42 +2,127 @@
 
 #include "base/util.h"
 
+#include <stdlib.h>
+
 /* A step weighs half after about 30 more. */
 #define KEEP 0.977
 /* Until steps of different sizes are known: a token costs this share of a step. */
 #define TOKEN_SHARE 0.15
+/* A step that took longer than this many times what was expected counts as if it had not. */
+#define SURPRISE 2.0
 
-/* Beside a piece a stream may wait this many times as long as usual. */
-#define WAIT 2.0
-#define FIRST_PIECE 8.0
-#define PIECE_MAX 65536.0
+/* Beside a piece a stream may wait for this many usual steps more. Streams that get nothing from the step
+ * wait for its fixed part as well, which is about a usual step. */
+#define MORE 1.0
+#define MORE_WAITING 0.75
+/* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
+ * large. */
+#define FELT 0.25
+/* A small piece costs more for each token than a step full of them. */
+#define SMALL_PIECE 1.5
+/* Steps of streams alone come so often while prompts wait: often while what is usual is in doubt, since a
+ * piece took less or more than these shares of what was expected. */
+#define LOOK_OFTEN 3
+#define LOOK_RARELY 16
+#define DOUBT_LESS 0.75
+#define DOUBT_MORE 1.3
+/* Of prompts alone: seconds, and work that there is always room for (weights are read once). */
+#define ALONE_S 1.0
+#define ALONE_LEAST 64.0
 
-/* Slow to grow, quick to shrink. */
-static void learn_piece(struct pace *p, size_t n_piece, double seconds) {
-    if (p->piece == 0)
-        p->piece = FIRST_PIECE;
-    if (p->usual_s == 0)
+void pace_init(struct pace *p, double attn_whole, double attn_window, size_t window) {
+    *p = (struct pace){.attn_whole = attn_whole, .attn_window = attn_window, .window = window};
+}
+
+double pace_work(const struct pace *p, size_t pos, size_t n_tokens) {
+    double work = 0;
+    for (size_t i = pos; i < pos + n_tokens; i++)
+        work += 1 + p->attn_whole * (double)i + p->attn_window * (double)MIN(i, p->window);
+    return work;
+}
+
+size_t pace_fit(const struct pace *p, size_t pos, double work, size_t n_max) {
+    size_t n = 0;
+    if (work <= 0)
+        return 0;
+    while (n < n_max && (work -= pace_work(p, pos + n, 1)) > -1e-6)
+        n++;
+    return MAX(n, MIN(n_max, (size_t)1));
+}
+
+/* ---- what is usual ----------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The value that so large a share of the others is below. */
+static double at_share(double *v, size_t n, double share) {
+    qsort(v, n, sizeof *v, by_value);
+    return v[(size_t)(share * (double)(n - 1))];
+}
+
+/* Of a step of n streams alone, rather less than more: what disturbs a step makes it longer; one of fewer
+ * streams took no longer, and one of more at most in proportion. 0: not known. */
+static double usual_s(const struct pace *p, size_t n_streams) {
+    double v[PACE_USUAL];
+    size_t n = MIN(p->n_usual, (size_t)PACE_USUAL);
+    for (size_t i = 0; i < n; i++)
+        v[i] = p->usual[i].seconds *
+               MIN(1.0, (double)n_streams / (double)p->usual[i].n_streams);
+    return n > 0 ? at_share(v, n, 0.25) : 0;
+}
+
+/* Whether most of what is remembered was with about as many streams. */
+static bool usual_is_known(const struct pace *p, size_t n_streams) {
+    size_t n_near = 0;
+    for (size_t i = 0; i < MIN(p->n_usual, (size_t)PACE_USUAL); i++)
+        n_near += 4 * p->usual[i].n_streams >= 3 * n_streams &&
+                  3 * p->usual[i].n_streams <= 4 * n_streams;
+    return n_near > PACE_USUAL / 2;
+}
+
+/* Seconds of a token's work beside n streams, by what is usual now. Before the first piece: a whole step,
+ * or what it is among many if that is less. */
+static double work_s(const struct pace *p, size_t n_streams) {
+    double v[PACE_PIECES];
+    size_t n = MIN(p->n_pieces, (size_t)PACE_PIECES);
+    for (size_t i = 0; i < n; i++) {
+        double usual = usual_s(p, p->pieces[i].n_streams);
+        v[i] = MAX(p->pieces[i].seconds - usual, FELT * usual) / p->pieces[i].work;
+    }
+    if (n > 0)
+        return at_share(v, n, 0.5);
+    double most = usual_s(p, n_streams);
+    return p->alone_s > 0 ? MIN(SMALL_PIECE * p->alone_s, most) : most;
+}
+
+static void learn_piece(struct pace *p, const struct pace_step *s) {
+    size_t n = s->n_streams + s->n_waiting;
+    p->since_usual++;
+    if (p->n_usual == 0)
         return;
-    if (seconds > WAIT * p->usual_s)
-        p->piece = MAX(0.7 * MIN(p->piece, (double)n_piece), 1.0);
-    else if (seconds < 0.8 * WAIT * p->usual_s && (double)n_piece >= 0.8 * p->piece)
-        p->piece = MIN(1.2 * p->piece + 0.5, PIECE_MAX);
+    double expected = usual_s(p, n) + work_s(p, n) * s->work;
+    p->in_doubt = s->seconds < DOUBT_LESS * expected || s->seconds > DOUBT_MORE * expected;
+    size_t i = p->n_pieces++ % PACE_PIECES;
+    p->pieces[i].n_streams = n;
+    p->pieces[i].work = s->work;
+    p->pieces[i].seconds = s->seconds;
 }
 
-/* A step during which the machine did something else says nothing. */
-static void learn_usual(struct pace *p, double seconds) {
-    if (p->usual_s == 0)
-        p->usual_s = seconds;
-    double step = MIN(seconds, 2 * p->usual_s) - p->usual_s;
-    p->usual_s += (step < 0 ? 0.2 : 0.05) * step;
+static void learn_usual(struct pace *p, const struct pace_step *s) {
+    size_t i = p->n_usual++ % PACE_USUAL;
+    p->usual[i].n_streams = s->n_streams;
+    p->usual[i].seconds = s->seconds;
+    p->since_usual = 0;
 }
 
-void pace_add(struct pace *p, size_t n_tokens, size_t n_piece, size_t n_streams, double seconds) {
-    double n = (double)n_tokens;
-    if (n_piece > 0 && n_streams > 0)
-        learn_piece(p, n_piece, seconds);
-    else if (n_piece == 0)
-        learn_usual(p, seconds);
+/* ---- a line through the steps ------------------------------------------------------------------------ */
+
+static void learn_line(struct pace *p, double n, double seconds) {
+    if (p->w > 2)
+        seconds = MIN(seconds, SURPRISE * pace_step_s(p, (size_t)n));
     p->w = KEEP * p->w + 1;
     p->n = KEEP * p->n + n;
     p->nn = KEEP * p->nn + n * n;
@@ -65,7 +150,26 @@ double pace_step_s(const struct pace *p, size_t n_tokens) {
                pace_token_s(p) * (double)n_tokens);
 }
 
-size_t pace_piece(const struct pace *p, size_t n_max) {
-    size_t piece = p->piece != 0 ? (size_t)p->piece : (size_t)FIRST_PIECE;
-    return MIN(MAX(piece, (size_t)1), n_max);
+/* ---- the step ---------------------------------------------------------------------------------------- */
+
+void pace_add(struct pace *p, const struct pace_step *s) {
+    if (s->work > 0 && s->n_streams + s->n_waiting > 0)
+        learn_piece(p, s);
+    else if (s->work > 0)
+        p->alone_s = s->seconds / s->work;
+    else if (s->n_streams > 0 && s->n_guesses == 0)
+        learn_usual(p, s);
+    learn_line(p, (double)s->n_tokens, s->seconds);
+}
+
+double pace_room(const struct pace *p, size_t n_streams, size_t n_waiting) {
+    size_t n = n_streams + n_waiting;
+    if (n == 0)
+        return p->alone_s > 0 ? MAX(ALONE_S / p->alone_s, ALONE_LEAST) : ALONE_LEAST;
+    size_t look = p->in_doubt || !usual_is_known(p, n) ? LOOK_OFTEN : LOOK_RARELY;
+    if (n_waiting == 0 && (p->n_usual == 0 || p->since_usual >= look))
+        return 0;
+    if (p->n_usual == 0)
+        return 1;
+    return (n_waiting > 0 ? MORE_WAITING : MORE) * usual_s(p, n) / work_s(p, n);
 }
