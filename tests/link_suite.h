@@ -9,6 +9,9 @@
 #include "base/rng.h"
 #include "fabric/team.h"
 
+#include <limits.h>
+#include <sys/resource.h>
+
 #define TRY_CALL(call)                                                             \
     do {                                                                           \
         struct err err_;                                                           \
@@ -188,6 +191,54 @@ static inline void run_algorithms(struct ranks *r, struct fabric *f) {
     run_gathers(r, f);
     run_barriers(r, f);
     EXPECT(team_algorithm(t, 1000) != NULL, "the choice is told");
+}
+
+/* ---- idling ------------------------------------------------------------------------------------ */
+
+#define IDLE_MS 250
+#define IDLE_WINDOWS 4
+/* All threads' sleeps in a window. What one costs is the machine's affair, 5 to 100 us; so 25 of them are
+ * less than 1 % of a core even where everything is slow. */
+#define IDLE_WAKES 25
+
+struct idleness {
+    long wakes;
+    double cpu_ms;
+};
+
+static inline struct idleness idleness_now(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return (struct idleness){u.ru_nvcsw, (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+                                             (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3};
+}
+
+/* A worker between requests: no time limit but its own, and hardly any CPU. The least of some windows: what
+ * else goes on in the machine only adds. */
+static inline void run_idle(struct ranks *r, struct fabric *f) {
+    struct team *t = team_of_all(f);
+    struct idleness least = {LONG_MAX, 1e9};
+    struct err err;
+    char c = 0;
+    if (fabric_rank(f) == 0) {
+        while (atomic_load(&r->notes->count) < r->n - 1)
+            usleep(10000);
+        TRY_CALL(fabric_broadcast(t, 0, &c, 1, e));
+        return;
+    }
+    EXPECT(fabric_wait(f, 0, IDLE_MS, &err) == ST_AGAIN, "nothing is there yet");
+    for (int k = 0; k < IDLE_WINDOWS; k++) {
+        struct idleness before = idleness_now();
+        EXPECT(fabric_wait(f, 0, IDLE_MS, &err) == ST_AGAIN, "nothing is there yet");
+        struct idleness after = idleness_now();
+        least.wakes = MIN(least.wakes, after.wakes - before.wakes);
+        least.cpu_ms = MIN(least.cpu_ms, after.cpu_ms - before.cpu_ms);
+    }
+    atomic_fetch_add(&r->notes->count, 1);
+    TRY_CALL(fabric_wait(f, 0, -1, e));
+    TRY_CALL(fabric_broadcast(t, 0, &c, 1, e));
+    EXPECT(least.wakes <= IDLE_WAKES, "idle for %d ms it woke %ld times", IDLE_MS, least.wakes);
+    EXPECT(least.cpu_ms < IDLE_MS / 4, "idle for %d ms it spun for %.1f ms", IDLE_MS, least.cpu_ms);
 }
 
 #endif

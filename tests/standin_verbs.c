@@ -7,6 +7,9 @@
  * counted in frames, one region for everything, the address at its index in the GID table, and
  * silence when a peer dies. Breaking a rule that hardware answers with corruption ends the process.
  *
+ * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes that away, as
+ * other systems may.
+ *
  * STANDIN_LOSE=N, STANDIN_CORRUPT=N, STANDIN_FAIL=N: the Nth message that a process sends vanishes,
  * arrives with a flipped bit, or completes in error. */
 #include <infiniband/verbs.h>
@@ -17,6 +20,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #define EXPORT __attribute__((visibility("default")))
 #define FRAME 4096u
@@ -35,6 +42,8 @@ struct slot {
 /* What one queue pair receives. One sender, one receiver. */
 struct queue {
     _Atomic uint32_t used, posted, head, tail; /* counts since the start */
+    _Atomic uint32_t armed;                    /* the next arrival raises an event at the door */
+    char door[64];
     struct slot ring[RING];
 };
 
@@ -52,8 +61,17 @@ struct sqp {
     uint32_t recv_head, recv_tail, recv_frames;
 };
 
+struct events {
+    struct ibv_comp_channel channel; /* first */
+    struct scq *cq;
+    char door[64];
+};
+
 struct scq {
     struct ibv_cq cq; /* first */
+    struct events *events;
+    int armed; /* the next send that completes raises an event */
+    unsigned unacknowledged;
     struct sqp *qps[MAX_QPS];
     struct ibv_wc done[2 * RING]; /* of sends */
     uint32_t head, tail;
@@ -75,6 +93,73 @@ static void rule(int ok, const char *text) {
 static int number(const char *name) {
     const char *s = getenv(name);
     return s != NULL ? atoi(s) : -1;
+}
+
+/* ---- events ------------------------------------------------------------------------------- */
+
+static socklen_t at_door(struct sockaddr_un *a, const char *door) {
+    memset(a, 0, sizeof *a);
+    a->sun_family = AF_UNIX;
+    memcpy(a->sun_path + 1, door, strlen(door)); /* abstract: the first byte is 0 */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(door));
+}
+
+static void raise_event(const struct events *from, const char *door) {
+    struct sockaddr_un a;
+    if (from != NULL && door[0] != '\0')
+        sendto(from->channel.fd, "", 1, MSG_DONTWAIT, (struct sockaddr *)&a, at_door(&a, door));
+}
+
+EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
+    static int n;
+    struct sockaddr_un a;
+    struct stat wires;
+    struct events *e = calloc(1, sizeof *e);
+    if (getenv("STANDIN_NO_EVENTS") != NULL || fstat(number("STANDIN_FD"), &wires) != 0) {
+        free(e);
+        errno = ENOSYS;
+        return NULL;
+    }
+    snprintf(e->door, sizeof e->door, "standin-%lu-%d-%d", (unsigned long)wires.st_ino, (int)getpid(), n++);
+    e->channel.context = c;
+    e->channel.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (e->channel.fd < 0 || bind(e->channel.fd, (struct sockaddr *)&a, at_door(&a, e->door)) != 0)
+        abort();
+    return &e->channel;
+}
+
+EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) {
+    struct events *e = (struct events *)channel;
+    rule(e->cq == NULL, "completion queues go before their channel");
+    close(channel->fd);
+    free(e);
+    return 0;
+}
+
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
+    struct events *e = (struct events *)channel;
+    char c;
+    if (recv(channel->fd, &c, 1, 0) != 1)
+        return -1;
+    e->cq->unacknowledged++;
+    *cq = &e->cq->cq;
+    *cq_context = NULL;
+    return 0;
+}
+
+EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned n) {
+    ((struct scq *)cq)->unacknowledged -= n;
+}
+
+/* A queue pair made later than this is not armed. */
+static int standin_notify(struct ibv_cq *cq, int solicited_only) {
+    (void)solicited_only;
+    struct scq *s = (struct scq *)cq;
+    s->armed = 1;
+    for (int i = 0; i < MAX_QPS; i++)
+        if (s->qps[i] != NULL)
+            atomic_store(&s->qps[i]->mine->armed, 1);
+    return 0;
 }
 
 /* ---- device ------------------------------------------------------------------------------- */
@@ -110,6 +195,7 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *d) {
     context.ops.poll_cq = standin_poll;
     context.ops.post_send = standin_send;
     context.ops.post_recv = standin_recv;
+    context.ops.req_notify_cq = standin_notify;
     return &context;
 }
 
@@ -176,9 +262,12 @@ EXPORT int ibv_dereg_mr(struct ibv_mr *mr) {
 
 EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *c, int cqe, void *cq_context,
                                     struct ibv_comp_channel *channel, int vector) {
-    (void)cqe, (void)cq_context, (void)channel, (void)vector;
+    (void)cqe, (void)cq_context, (void)vector;
     struct scq *s = calloc(1, sizeof *s);
     s->cq.context = c;
+    s->events = (struct events *)channel;
+    if (channel != NULL)
+        s->events->cq = s;
     return &s->cq;
 }
 
@@ -186,6 +275,9 @@ EXPORT int ibv_destroy_cq(struct ibv_cq *cq) {
     struct scq *s = (struct scq *)cq;
     for (int i = 0; i < MAX_QPS; i++)
         rule(s->qps[i] == NULL, "queue pairs go before their completion queue");
+    rule(s->unacknowledged == 0, "every event is acknowledged");
+    if (s->events != NULL)
+        s->events->cq = NULL;
     free(s);
     return 0;
 }
@@ -220,6 +312,8 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
     n_qps++;
     s->qp.context = pd->context;
     s->cq = (struct scq *)init->recv_cq;
+    atomic_store(&s->mine->armed, 0);
+    snprintf(s->mine->door, sizeof s->mine->door, "%s", s->cq->events != NULL ? s->cq->events->door : "");
     for (int i = 0; i < MAX_QPS; i++)
         if (s->cq->qps[i] == NULL) {
             s->cq->qps[i] = s;
@@ -288,7 +382,7 @@ static int standin_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
     return 0;
 }
 
-static void carry(struct queue *to, const void *data, uint32_t n_bytes) {
+static void carry(const struct events *from, struct queue *to, const void *data, uint32_t n_bytes) {
     uint32_t tail = atomic_load(&to->tail);
     if (!atomic_load(&to->used) || atomic_load(&to->posted) == tail)
         return; /* nobody there, or no receive posted: UC drops it */
@@ -298,6 +392,8 @@ static void carry(struct queue *to, const void *data, uint32_t n_bytes) {
     if (sent == number("STANDIN_CORRUPT"))
         slot->data[60] ^= 4;
     atomic_store(&to->tail, tail + 1);
+    if (atomic_exchange(&to->armed, 0))
+        raise_event(from, to->door);
 }
 
 static int standin_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad) {
@@ -308,11 +404,15 @@ static int standin_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
     in_region(wr->sg_list);
     sent++;
     if (sent != number("STANDIN_LOSE"))
-        carry(s->theirs, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+        carry(s->cq->events, s->theirs, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
     s->cq->done[s->cq->tail++ % (2 * RING)] = (struct ibv_wc){
         .wr_id = wr->wr_id,
         .status = sent == number("STANDIN_FAIL") ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS,
     };
+    if (s->cq->armed) {
+        s->cq->armed = 0;
+        raise_event(s->cq->events, s->mine->door);
+    }
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* What only the verbs link has: queue pairs shared by many groups, and messages that the hardware
  * loses, damages or fails. Over the stand-in libibverbs (standin_verbs.c). */
-#include "fabric_ranks.h"
+#include "link_suite.h"
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -11,6 +11,7 @@
 /* ---- ten groups, one device of ten queue pairs -------------------------------------------------- */
 
 #define N_GROUPS 10
+#define N_QUESTIONS 20
 
 struct group {
     struct fabric_config cfg;
@@ -53,22 +54,61 @@ static void open_groups(struct group *groups, int rank) {
     }
 }
 
-static void be_in_ten_groups(struct group *groups, int rank) {
+/* Sleeps until asked, answers. */
+static void *answer(void *group_) {
+    struct fabric *f = ((struct group *)group_)->f;
+    for (int k = 0; k < N_QUESTIONS; k++) {
+        char c;
+        TRY_CALL(fabric_wait(f, 0, -1, e));
+        TRY_CALL(fabric_recv(f, 0, &c, 1, e));
+        TRY_CALL(fabric_send(f, 0, &c, 1, e));
+    }
+    return NULL;
+}
+
+/* Nine groups of the other process sleep while one is asked. A wake-up that got lost would take until the
+ * sleeper looks by itself: 200 ms. */
+static void ask(struct group *groups) {
+    int late = 0;
+    for (uint64_t k = 0; k < N_QUESTIONS; k++)
+        for (uint64_t i = 0; i < N_GROUPS; i++) {
+            struct fabric *f = groups[(i * 7 + k) % N_GROUPS].f;
+            char c = (char)k;
+            usleep((useconds_t)rng_u64(3, k * N_GROUPS + i) % 500);
+            uint64_t begin = clock_ns();
+            TRY_CALL(fabric_send(f, 1, &c, 1, e));
+            TRY_CALL(fabric_recv(f, 1, &c, 1, e));
+            EXPECT(c == (char)k, "answer");
+            late += clock_ns() - begin > 100000000u;
+        }
+    EXPECT_SOON(late <= N_QUESTIONS * N_GROUPS / 50, "%d of %d answers", late, N_QUESTIONS * N_GROUPS);
+}
+
+static void in_threads(struct group *groups, void *(*use)(void *)) {
     pthread_t threads[N_GROUPS];
-    open_groups(groups, rank);
     for (int i = 0; i < N_GROUPS; i++)
-        pthread_create(&threads[i], NULL, use_group, &groups[i]);
+        pthread_create(&threads[i], NULL, use, &groups[i]);
     for (int i = 0; i < N_GROUPS; i++)
         pthread_join(threads[i], NULL);
+}
+
+static void be_in_ten_groups(struct group *groups, int rank) {
+    open_groups(groups, rank);
+    in_threads(groups, use_group);
+    if (rank == 0)
+        ask(groups);
+    else
+        in_threads(groups, answer);
     for (int i = 0; i < N_GROUPS; i++)
         fabric_close(groups[i].f);
     _exit(0);
 }
 
-static void ten_groups_share_the_queue_pairs(void **state) {
-    (void)state;
+/* 0, or how the processes ended: 1 goes before EXIT_LATE. */
+static int ten_groups(void) {
     static struct group groups[N_GROUPS];
     pid_t pids[2];
+    int worst = 0;
     for (int i = 0; i < N_GROUPS; i++) {
         struct ranks r;
         ranks_init(&r, 2, FABRIC_LINK_VERBS);
@@ -80,7 +120,7 @@ static void ten_groups_share_the_queue_pairs(void **state) {
     for (int rank = 0; rank < 2; rank++) {
         pids[rank] = fork();
         if (pids[rank] == 0) {
-            alarm(60);
+            alarm(120);
             be_in_ten_groups(groups, rank);
         }
     }
@@ -89,8 +129,33 @@ static void ten_groups_share_the_queue_pairs(void **state) {
     for (int rank = 0; rank < 2; rank++) {
         int status;
         waitpid(pids[rank], &status, 0);
-        assert_int_equal(status, 0);
+        assert_true(WIFEXITED(status));
+        if (status != 0 && worst != 1)
+            worst = WEXITSTATUS(status);
     }
+    return worst;
+}
+
+static void ten_groups_share_the_queue_pairs(void **state) {
+    (void)state;
+    int status = EXIT_LATE;
+    for (int i = 0; i < LATE_TRIES && status == EXIT_LATE; i++)
+        status = ten_groups();
+    assert_int_equal(status, 0);
+}
+
+/* Other systems may have no completion events: then sleepers nap. */
+static void naps_do_where_no_events_come(void **state) {
+    (void)state;
+    void (*const runs[])(struct ranks *, struct fabric *) = {run_sends, run_idle};
+    setenv("STANDIN_NO_EVENTS", "1", 1);
+    for (size_t k = 0; k < ARRAY_LEN(runs); k++) {
+        struct ranks r;
+        ranks_init(&r, 3, FABRIC_LINK_VERBS);
+        r.run = runs[k];
+        assert_true(ranks_succeed(&r));
+    }
+    unsetenv("STANDIN_NO_EVENTS");
 }
 
 /* ---- what hardware does wrong --------------------------------------------------------------------- */
@@ -161,6 +226,7 @@ int main(void) {
 #endif
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_groups_share_the_queue_pairs),
+        cmocka_unit_test(naps_do_where_no_events_come),
         cmocka_unit_test(faults_end_in_a_clean_error),
         cmocka_unit_test(reliable_queue_pairs_may_be_missing),
     };

@@ -42,26 +42,6 @@ static enum status check_config(const struct fabric_config *cfg, struct err *err
     return ST_OK;
 }
 
-/* ---- pipes that wake sleepers ----------------------------------------------------------------- */
-
-static enum status open_pipe(int fds[2], struct err *err) {
-    if (pipe(fds) != 0) {
-        fds[0] = fds[1] = -1;
-        return err_set(err, ST_IO, "no pipe: %s", strerror(errno));
-    }
-    for (int i = 0; i < 2; i++) {
-        fcntl(fds[i], F_SETFD, FD_CLOEXEC);
-        fcntl(fds[i], F_SETFL, O_NONBLOCK);
-    }
-    return ST_OK;
-}
-
-static void close_pipe(int fds[2]) {
-    for (int i = 0; i < 2; i++)
-        if (fds[i] >= 0)
-            close(fds[i]);
-}
-
 /* ---- wires ------------------------------------------------------------------------------------ */
 
 static enum status take_wires(struct fabric *f, const uint64_t *wires, struct err *err) {
@@ -144,9 +124,9 @@ static enum status open_group(struct fabric *f, struct err *err) {
     uint64_t deadline = clock_ns() + (uint64_t)f->cfg.bootstrap_ms * 1000000u;
     struct mesh mesh;
     TRY(mesh_open(&mesh, &f->cfg, deadline, err));
-    enum status st = open_pipe(f->kick_pipe, err);
+    enum status st = wake_open(&f->kick, err);
     if (st == ST_OK)
-        st = open_pipe(f->side_pipe, err);
+        st = wake_open(&f->side_wake, err);
     if (st == ST_OK)
         st = open_links(f, &mesh, deadline, err);
     mesh_close(&mesh); /* what the links did not take */
@@ -165,7 +145,7 @@ enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, st
     f->cfg = *cfg;
     f->peers = peers;
     f->lost_rank = -1;
-    f->kick_pipe[0] = f->kick_pipe[1] = f->side_pipe[0] = f->side_pipe[1] = -1;
+    f->kick = f->side_wake = (struct wake)WAKE_CLOSED;
     for (int r = 0; r < cfg->n_ranks; r++) {
         peers[r].rank = r;
         peers[r].side_fd = -1;
@@ -200,8 +180,8 @@ void fabric_close(struct fabric *f) {
         f->teams = t->next;
         team_free(t);
     }
-    close_pipe(f->kick_pipe);
-    close_pipe(f->side_pipe);
+    wake_close(&f->kick);
+    wake_close(&f->side_wake);
     sodium_memzero(f->cfg.token, sizeof f->cfg.token);
     mem_free(f->peers);
     mem_free(f);

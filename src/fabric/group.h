@@ -9,6 +9,7 @@
 
 #include "fabric/fabric.h"
 #include "fabric/links.h"
+#include "fabric/wake.h"
 #include "fabric/wire.h"
 
 #include <pthread.h>
@@ -49,8 +50,8 @@ struct fabric {
     _Atomic bool aborted;
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
-    int kick_pipe[2]; /* for sleeps in poll(); non-blocking */
-    int side_pipe[2]; /* wakes the side thread */
+    struct wake kick;      /* for sleeps in poll() */
+    struct wake side_wake; /* for the side thread's */
     _Atomic bool closing;
     pthread_t side_thread;
     bool side_runs;

@@ -100,14 +100,20 @@ static void verbs_done(struct link *l) {
     v->napped_us = 0;
 }
 
-/* Nothing wakes a sleeper here. A nap is a sixteenth of the wait so far, 50 us to 20 ms: no wait gets longer
- * by more than that, and an endless one costs little of a core. */
+/* Where nothing wakes a sleeper, a nap is a sixteenth of the wait so far, 50 us to 20 ms: no wait gets longer
+ * by more than that, and an endless one costs little of a core. So is a wait for room to send a message
+ * that has its credit: it is short. */
 static void verbs_sleep(struct link *l, bool for_slot, int timeout_us) {
-    (void)for_slot;
     struct verbs_link *v = verbs_of(l);
+    if (!l->tx_pending && verbs_channel_sleep(v->channel, for_slot, timeout_us))
+        return;
     int nap_us = MIN((int)MIN(MAX(v->napped_us / 16, 50u), 20000u), timeout_us);
     v->napped_us += (uint64_t)nap_us;
     nanosleep(&(struct timespec){.tv_nsec = nap_us * 1000L}, NULL);
+}
+
+static void verbs_kick(struct link *l) {
+    verbs_channel_wake(verbs_of(l)->channel);
 }
 
 static void verbs_close(struct link *l) {
@@ -128,6 +134,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
 #define verbs_recv NULL
 #define verbs_done NULL
 #define verbs_sleep NULL
+#define verbs_kick NULL
 #define verbs_close NULL
 #endif
 
@@ -144,5 +151,6 @@ const struct link_ops link_verbs = {
     .done = verbs_done,
     .progress = verbs_progress,
     .sleep = verbs_sleep,
+    .kick = verbs_kick,
     .close = verbs_close,
 };

@@ -15,13 +15,8 @@
 
 /* ---- the end of the group ------------------------------------------------------------------- */
 
-static void wake_pipe(int fd) {
-    ssize_t ignored = write(fd, "", 1);
-    (void)ignored;
-}
-
 void group_kick(struct fabric *f) {
-    wake_pipe(f->kick_pipe[1]);
+    wake_ring(&f->kick);
     for (int r = 0; r < f->cfg.n_ranks; r++) {
         struct link *l = f->peers[r].link;
         if (l != NULL && l->ops->kick != NULL)
@@ -39,7 +34,7 @@ void verdict_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     vsnprintf(f->lost_text, sizeof f->lost_text, fmt, ap);
     va_end(ap);
     atomic_store_explicit(&f->verdict, 2, memory_order_release);
-    wake_pipe(f->side_pipe[1]);
+    wake_ring(&f->side_wake);
     group_kick(f);
 }
 
@@ -96,7 +91,7 @@ static bool any_pending(const struct fabric *f, const struct link *but) {
 static void sleep_on_sockets(struct fabric *f, struct waiter *w, int timeout_us) {
     struct pollfd fds[FABRIC_MAX_RANKS + 1];
     nfds_t n = 0;
-    fds[n++] = (struct pollfd){.fd = f->kick_pipe[0], .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = f->kick.fds[0], .events = POLLIN};
     for (int r = 0; r < f->cfg.n_ranks; r++) {
         struct link *l = f->peers[r].link;
         if (l != NULL && l->ops->poll_fd != NULL && (l == w->peer->link || l->tx_pending)) {
@@ -106,11 +101,8 @@ static void sleep_on_sockets(struct fabric *f, struct waiter *w, int timeout_us)
             n++;
         }
     }
-    if (poll(fds, n, (timeout_us + 999) / 1000) > 0 && fds[0].revents != 0) {
-        char drain[64];
-        while (read(f->kick_pipe[0], drain, sizeof drain) > 0)
-            ;
-    }
+    if (poll(fds, n, (timeout_us + 999) / 1000) > 0 && fds[0].revents != 0)
+        wake_drain(&f->kick);
 }
 
 static void wait_asleep(struct fabric *f, struct waiter *w, int timeout_us) {

@@ -114,16 +114,14 @@ static void side_read(struct fabric *f, struct peer *p, uint64_t now) {
 static void side_sleep(struct fabric *f, int timeout_ms) {
     struct pollfd fds[FABRIC_MAX_RANKS + 1];
     nfds_t n = 0;
-    fds[n++] = (struct pollfd){.fd = f->side_pipe[0], .events = POLLIN};
+    fds[n++] = (struct pollfd){.fd = f->side_wake.fds[0], .events = POLLIN};
     for (int r = 0; r < f->cfg.n_ranks; r++) {
         const struct peer *p = &f->peers[r];
         short events = (short)(POLLIN | (p->out_left > 0 ? POLLOUT : 0));
         fds[n++] = (struct pollfd){.fd = p->side_fd, .events = events};
     }
     poll(fds, n, timeout_ms);
-    char drain[64];
-    while (read(f->side_pipe[0], drain, sizeof drain) > 0)
-        ;
+    wake_drain(&f->side_wake);
 }
 
 /* Beats are due, silence is judged. `lag_ns`: how long this thread itself was not running; a
@@ -197,8 +195,7 @@ void side_stop(struct fabric *f) {
     if (!f->side_runs)
         return;
     atomic_store_explicit(&f->closing, true, memory_order_release);
-    ssize_t ignored = write(f->side_pipe[1], "", 1);
-    (void)ignored;
+    wake_ring(&f->side_wake);
     pthread_join(f->side_thread, NULL);
     f->side_runs = false;
 }

@@ -28,11 +28,23 @@ static void *open_library(void) {
 #define SYMBOL(member) \
     { "ibv_" #member, (void **)&lib.member }
 
+struct symbol {
+    const char *name;
+    void **to;
+};
+
+static void load_events(void *handle) {
+    static const struct symbol symbols[] = {SYMBOL(create_comp_channel), SYMBOL(destroy_comp_channel),
+                                            SYMBOL(get_cq_event), SYMBOL(ack_cq_events)};
+    bool all = true;
+    for (size_t i = 0; i < ARRAY_LEN(symbols); i++)
+        all &= (*symbols[i].to = dlsym(handle, symbols[i].name)) != NULL;
+    for (size_t i = 0; !all && i < ARRAY_LEN(symbols); i++)
+        *symbols[i].to = NULL;
+}
+
 static void load(void) {
-    static const struct {
-        const char *name;
-        void **to;
-    } symbols[] = {
+    static const struct symbol symbols[] = {
         SYMBOL(get_device_list), SYMBOL(free_device_list), SYMBOL(get_device_name),
         SYMBOL(open_device),     SYMBOL(close_device),     SYMBOL(alloc_pd),
         SYMBOL(dealloc_pd),      SYMBOL(reg_mr),           SYMBOL(dereg_mr),
@@ -50,6 +62,8 @@ static void load(void) {
             loaded = err_set(&problem, ST_UNSUPPORTED, "the RDMA library has no %s",
                              symbols[i].name);
     }
+    if (loaded == ST_OK)
+        load_events(handle);
 }
 
 enum status verbs_lib_get(const struct verbs_lib **out, struct err *err) {

@@ -1,5 +1,5 @@
 /* verbs_lib.h: libibverbs, loaded at run time: libibverbs.so.1, macOS's librdma.dylib, or what
- * LOCKSTEP_IBVERBS names. ibv_post_send, ibv_post_recv and ibv_poll_cq are inline calls through the
+ * LOCKSTEP_IBVERBS names. ibv_post_send, ibv_post_recv, ibv_poll_cq and ibv_req_notify_cq are inline calls through the
  * context and need no symbol. */
 #ifndef LOCKSTEP_FABRIC_VERBS_LIB_H
 #define LOCKSTEP_FABRIC_VERBS_LIB_H
@@ -29,6 +29,11 @@ struct verbs_lib {
     int (*query_port)(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attr);
     int (*query_gid)(struct ibv_context *context, uint8_t port, int index, union ibv_gid *gid);
     const char *(*wc_status_str)(enum ibv_wc_status status);
+    /* Completions as events; all NULL where the library lacks one of them. */
+    struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
+    int (*destroy_comp_channel)(struct ibv_comp_channel *channel);
+    int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+    void (*ack_cq_events)(struct ibv_cq *cq, unsigned n);
 };
 
 /* The same table for the whole process. ST_UNSUPPORTED: no such library here. */

@@ -8,6 +8,8 @@
 #include "fabric/fabric.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 
@@ -46,6 +48,7 @@ struct verbs_pair {
     bool ready, reliable;
     struct verbs_peer_id who;
     struct verbs_device *device;
+    struct ibv_comp_channel *events; /* of cq; NULL: the device has none */
     struct ibv_cq *cq;
     struct ibv_qp *qp[VERBS_N_CLASSES];
     uint32_t psn, depth[VERBS_N_CLASSES]; /* messages that a queue takes */
@@ -53,6 +56,7 @@ struct verbs_pair {
     uint32_t posted[VERBS_N_CLASSES];     /* receive slots that belong to this pair */
     uint32_t sending[VERBS_N_CLASSES];
     struct verbs_channel *channels[VERBS_MAX_CHANNELS]; /* by id - 1 */
+    int n_asleep;
     char broken[160];                                   /* why no channel works any more */
 };
 
@@ -252,9 +256,28 @@ static void pair_free(struct verbs_pair *p) {
             lib->destroy_qp(p->qp[class]);
     if (p->cq != NULL)
         lib->destroy_cq(p->cq);
+    if (p->events != NULL)
+        lib->destroy_comp_channel(p->events);
     device_release(p->device);
     pthread_mutex_destroy(&p->lock);
     mem_free(p);
+}
+
+/* With completions as events where the device has them (Apple's may not). */
+static void create_completion_queue(struct verbs_pair *p) {
+    struct verbs_device *d = p->device;
+    const int n = 2 * 256 * VERBS_N_CLASSES;
+    if (d->lib->create_comp_channel != NULL && d->context->ops.req_notify_cq != NULL)
+        p->events = d->lib->create_comp_channel(d->context);
+    if (p->events != NULL) {
+        fcntl(p->events->fd, F_SETFL, O_NONBLOCK);
+        p->cq = d->lib->create_cq(d->context, n, NULL, p->events, 0);
+        if (p->cq != NULL)
+            return;
+        d->lib->destroy_comp_channel(p->events);
+        p->events = NULL;
+    }
+    p->cq = d->lib->create_cq(d->context, n, NULL, NULL, 0);
 }
 
 /* The device goes with its last pair, also with one that could not be made. */
@@ -271,7 +294,7 @@ static enum status pair_new(struct verbs_pair **out, struct verbs_device *d,
     p->reliable = reliable;
     p->psn = randombytes_random() & 0xffffff;
     pthread_mutex_init(&p->lock, NULL);
-    p->cq = d->lib->create_cq(d->context, 2 * 256 * VERBS_N_CLASSES, NULL, NULL, 0);
+    create_completion_queue(p);
     enum status st = p->cq != NULL ? ST_OK
                                    : err_set(err, ST_UNSUPPORTED,
                                              "RDMA device %s gives no completion queue: %s",
@@ -302,6 +325,9 @@ static enum status pair_broken(struct verbs_pair *p, struct err *err, const char
     if (p->broken[0] == '\0')
         snprintf(p->broken, sizeof p->broken, "RDMA device %.40s: %s: %s", p->device->name,
                  what, why);
+    for (int i = 0; p->n_asleep > 0 && i < VERBS_MAX_CHANNELS; i++)
+        if (p->channels[i] != NULL)
+            wake_ring(&p->channels[i]->wake);
     return err_set(err, ST_PEER_LOST, "%s", p->broken);
 }
 
@@ -454,6 +480,10 @@ enum status verbs_channel_open(struct verbs_channel **out, const struct verbs_pe
     struct verbs_pair *p = NULL;
     if (c == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
+    if (wake_open(&c->wake, err) != ST_OK) {
+        mem_free(c);
+        return ST_IO;
+    }
     pthread_mutex_lock(&registry_lock);
     enum status st = device_find(&d, device, err);
     if (st == ST_OK && (p = pair_find(d, who, reliable)) == NULL)
@@ -516,6 +546,7 @@ void verbs_channel_close(struct verbs_channel *c) {
         pair_release_locked(c->pair);
         pthread_mutex_unlock(&registry_lock);
     }
+    wake_close(&c->wake);
     mem_free(c);
 }
 
@@ -527,6 +558,12 @@ static void take_credit(struct verbs_channel *c, uint64_t taken) {
         c->taken_by_peer = taken;
 }
 
+/* Something came for the channel: whoever looked, its own thread may sleep. */
+static void channel_rouse(struct verbs_channel *c) {
+    if (c->asleep)
+        wake_ring(&c->wake);
+}
+
 /* Hands a received slot to its channel; false: nobody wants it. */
 static bool deliver(struct verbs_pair *p, int class, struct verbs_head *h) {
     struct verbs_channel *c =
@@ -534,6 +571,7 @@ static bool deliver(struct verbs_pair *p, int class, struct verbs_head *h) {
     if (c == NULL || h->n_bytes > verbs_class_bytes[class] - sizeof *h)
         return false;
     take_credit(c, h->taken);
+    channel_rouse(c);
     const struct wire_msg *m = (const struct wire_msg *)(h + 1);
     if (h->n_bytes < sizeof *m || m->n_bytes > h->n_bytes - sizeof *m)
         return false; /* only credits, or nonsense */
@@ -560,16 +598,22 @@ static enum status completed(struct verbs_pair *p, const struct ibv_wc *wc, stru
     return deliver(p, class, slot) ? ST_OK : post_recv(p, class, slot, err);
 }
 
-static enum status pair_poll(struct verbs_pair *p, struct err *err) {
+/* Some completions; *n: how many. */
+static enum status pair_take(struct verbs_pair *p, int *n, struct err *err) {
     struct ibv_wc wc[16];
     if (p->broken[0] != '\0')
         return err_set(err, ST_PEER_LOST, "%s", p->broken);
-    int n = ibv_poll_cq(p->cq, ARRAY_LEN(wc), wc);
-    if (n < 0)
+    *n = ibv_poll_cq(p->cq, ARRAY_LEN(wc), wc);
+    if (*n < 0)
         return pair_broken(p, err, "poll", strerror(errno));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < *n; i++)
         TRY(completed(p, &wc[i], err));
     return ST_OK;
+}
+
+static enum status pair_poll(struct verbs_pair *p, struct err *err) {
+    int n;
+    return pair_take(p, &n, err);
 }
 
 static enum status post_send(struct verbs_channel *c, struct verbs_slot s, uint32_t n_bytes,
@@ -668,5 +712,62 @@ enum status verbs_channel_done(struct verbs_channel *c, struct err *err) {
         st = post_send(c, credit, 0, err);
     pthread_mutex_unlock(&c->pair->lock);
     return st;
+}
+
+/* ---- sleeping ----------------------------------------------------------------------------------------------- */
+
+static void pair_drain_events(struct verbs_pair *p) {
+    const struct verbs_lib *lib = p->device->lib;
+    struct ibv_cq *cq;
+    void *unused;
+    while (lib->get_cq_event(p->events, &cq, &unused) == 0)
+        lib->ack_cq_events(cq, 1);
+}
+
+/* The next completion raises an event; those that have come by now are taken, as they raise none. */
+static enum status pair_arm(struct verbs_pair *p, struct err *err) {
+    int n;
+    pair_drain_events(p);
+    if (ibv_req_notify_cq(p->cq, 0) != 0)
+        return pair_broken(p, err, "notify", strerror(errno));
+    do
+        TRY(pair_take(p, &n, err));
+    while (n > 0);
+    return ST_OK;
+}
+
+static bool has_what_it_waits_for(const struct verbs_channel *c, bool for_slot) {
+    return for_slot ? c->sent - c->taken_by_peer < VERBS_CREDITS
+                    : c->inbox[c->received % ARRAY_LEN(c->inbox)].head != NULL;
+}
+
+/* The threads of several groups may sleep on one pair, and an event may wake only one of them. So who wakes
+ * looks at everything that came, which rouses those whom it is for, and arms again while others sleep. */
+bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us) {
+    struct verbs_pair *p = c->pair;
+    struct err unused; /* a broken pair says so at the next poll */
+    if (p->events == NULL)
+        return false;
+    pthread_mutex_lock(&p->lock);
+    c->asleep = pair_arm(p, &unused) == ST_OK && !has_what_it_waits_for(c, for_slot);
+    bool sleeps = c->asleep;
+    p->n_asleep += sleeps;
+    pthread_mutex_unlock(&p->lock);
+    if (!sleeps)
+        return true;
+    struct pollfd fds[] = {{.fd = p->events->fd, .events = POLLIN},
+                           {.fd = c->wake.fds[0], .events = POLLIN}};
+    poll(fds, ARRAY_LEN(fds), (timeout_us + 999) / 1000);
+    wake_drain(&c->wake);
+    pthread_mutex_lock(&p->lock);
+    c->asleep = false;
+    if (--p->n_asleep > 0)
+        pair_arm(p, &unused);
+    pthread_mutex_unlock(&p->lock);
+    return true;
+}
+
+void verbs_channel_wake(struct verbs_channel *c) {
+    wake_ring(&c->wake);
 }
 #endif

@@ -17,6 +17,7 @@
 #define LOCKSTEP_FABRIC_VERBS_PAIR_H
 
 #include "fabric/verbs_lib.h"
+#include "fabric/wake.h"
 #include "fabric/wire.h"
 
 #include <pthread.h>
@@ -71,6 +72,8 @@ struct verbs_channel {
     uint64_t sent, taken_by_peer;               /* messages */
     uint64_t received, told;                    /* consumed here; last told to the peer */
     struct verbs_slot inbox[2 * VERBS_CREDITS]; /* by sequence number; head NULL: not there */
+    struct wake wake;                           /* for its thread, asleep */
+    bool asleep;
 };
 
 /* Which process: for sharing. */
@@ -104,5 +107,11 @@ enum status verbs_channel_send(struct verbs_channel *c, struct verbs_slot slot,
 enum status verbs_channel_recv(struct verbs_channel *c, struct verbs_slot *out,
                                struct err *err);
 enum status verbs_channel_done(struct verbs_channel *c, struct err *err);
+
+/* Until a message may have come (or credit, if for_slot), verbs_channel_wake(), or the timeout. false, at
+ * once: this device does not tell of completions; who waits must look. */
+bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us);
+/* Any thread, signal handlers. */
+void verbs_channel_wake(struct verbs_channel *c);
 
 #endif
