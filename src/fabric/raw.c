@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/net.h"
+#include "fabric/raw_ucx.h"
 
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -20,6 +21,7 @@ struct raw {
     size_t max_bytes, map_bytes;
     struct raw_lane *lanes[2]; /* shm: [side that writes] */
     int fds[2];                /* tcp: [side] */
+    struct raw_ucx *ucx;
 };
 
 static enum status open_memory(struct raw *r, struct err *err) {
@@ -50,13 +52,15 @@ static enum status open_sockets(struct raw *r, struct err *err) {
 
 enum status raw_open(struct raw **out, enum fabric_link link, size_t max_bytes,
                      struct err *err) {
-    if (link != FABRIC_LINK_SHM && link != FABRIC_LINK_TCP)
+    if (link != FABRIC_LINK_SHM && link != FABRIC_LINK_TCP && link != FABRIC_LINK_UCX)
         return err_set(err, ST_UNSUPPORTED, "no bare medium for this link");
     struct raw *r = mem_calloc(1, sizeof *r);
     if (r == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for the raw loop");
     *r = (struct raw){.link = link, .max_bytes = max_bytes, .fds = {-1, -1}};
-    enum status st = link == FABRIC_LINK_SHM ? open_memory(r, err) : open_sockets(r, err);
+    enum status st = link == FABRIC_LINK_SHM   ? open_memory(r, err)
+                     : link == FABRIC_LINK_UCX ? raw_ucx_open(&r->ucx, err)
+                                               : open_sockets(r, err);
     if (st != ST_OK) {
         raw_close(r);
         return st;
@@ -73,10 +77,15 @@ void raw_close(struct raw *r) {
     for (int i = 0; i < 2; i++)
         if (r->fds[i] >= 0)
             close(r->fds[i]);
+    raw_ucx_close(r->ucx);
     mem_free(r);
 }
 
 void raw_send(struct raw *r, int side, const void *buf, size_t n) {
+    if (r->link == FABRIC_LINK_UCX) {
+        raw_ucx_send(r->ucx, side, buf, n);
+        return;
+    }
     if (r->link == FABRIC_LINK_SHM) {
         struct raw_lane *lane = r->lanes[side];
         while (atomic_load_explicit(&lane->full, memory_order_acquire) != 0)
@@ -92,6 +101,10 @@ void raw_send(struct raw *r, int side, const void *buf, size_t n) {
 }
 
 void raw_recv(struct raw *r, int side, void *buf, size_t n) {
+    if (r->link == FABRIC_LINK_UCX) {
+        raw_ucx_recv(r->ucx, side, buf, n);
+        return;
+    }
     if (r->link == FABRIC_LINK_SHM) {
         struct raw_lane *lane = r->lanes[!side];
         while (atomic_load_explicit(&lane->full, memory_order_acquire) == 0)

@@ -13,7 +13,10 @@
 struct wake {
     int fds[2]; /* [0] becomes readable; -1: closed */
 };
-#define WAKE_CLOSED {{-1, -1}}
+#define WAKE_CLOSED \
+    {               \
+        { -1, -1 }  \
+    }
 
 static inline void wake_close(struct wake *w) {
     for (int i = 0; i < 2; i++)
