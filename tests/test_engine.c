@@ -365,7 +365,8 @@ static void with_guesses(void **state) {
     engine_close(e);
 }
 
-/* The smallest cache: eight pages for sixteen requests of up to six. */
+/* The smallest cache: eight pages for sixteen requests of up to six. How they meet is a matter of what steps cost
+ * here and now; of many rounds, some have no page left for somebody. */
 static void put_back_for_want_of_pages(void **state) {
     (void)state;
     for (int guesses = 0; guesses < 2; guesses++) {
@@ -380,8 +381,11 @@ static void put_back_for_want_of_pages(void **state) {
                                                                         K and V, f16 */
         e = open_engine(&cfg);
         assert_int_equal(stats_of(e).pages_total, 8);
-        run_together(e);
-        struct engine_stats s = idle_stats_of(e);
+        struct engine_stats s = {0};
+        for (int i = 0; i < 20 && s.preemptions == 0; i++) {
+            run_together(e);
+            s = idle_stats_of(e);
+        }
         print_message("put back: %llu times\n", (unsigned long long)s.preemptions);
         assert_true(s.preemptions > 0);
         assert_int_equal(s.pages_used, 0);

@@ -144,17 +144,15 @@ static bool qkv_forward(struct run *r, struct pool *pool, int thread,
 /* Norm of the low-rank query, packed for attn_q_b. */
 static void mla_norm_queries(struct run *r, struct pool *pool, const struct mla_weights *mla) {
     struct model *m = r->m;
-    uint32_t n = r->step->n_tokens, rank = m->hp->mla.q_rank;
+    uint32_t rank = m->hp->mla.q_rank;
     size_t begin, end;
-    while (pool_claim(pool, act_n_groups(n), 1, &begin, &end))
-        for (uint32_t g = (uint32_t)begin; g < end; g++) {
-            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++) {
-                float *row = m->mla.q_low + (size_t)t * m->mla.ld_q_low;
-                m->k->rmsnorm(row, row, mla->q_a_norm, rank, m->hp->rms_eps);
-            }
-            forward_pack_group(m, &m->mla.q_low_act, m->mla.q_low, m->mla.ld_q_low, g);
+    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            float *row = m->mla.q_low + t * m->mla.ld_q_low;
+            m->k->rmsnorm(row, row, mla->q_a_norm, rank, m->hp->rms_eps);
         }
     pool_barrier(pool);
+    forward_pack(r, pool, &m->mla.q_low_act, m->mla.q_low, m->mla.ld_q_low);
 }
 
 /* The latent and the key's turning part of one token into the cache; the queries' turning parts. */
@@ -414,15 +412,6 @@ static void attend(struct run *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-static void pack_results(struct run *r, struct pool *pool) {
-    struct model *m = r->m;
-    size_t ld = (size_t)n_heads_of(m) * hparams_out_dim(m->hp), begin, end;
-    while (ld != 0 && pool_claim(pool, act_n_groups(r->step->n_tokens), 1, &begin, &end))
-        for (size_t group = begin; group < end; group++)
-            forward_pack_group(m, &m->att_act, m->att, ld, (uint32_t)group);
-    pool_barrier(pool);
-}
-
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     bool latent = r->m->hp->mla.kv_rank != 0;
@@ -434,6 +423,8 @@ bool attention_forward(struct run *r, struct pool *pool, int thread,
     attend(r, pool, thread, lw);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
-    pack_results(r, pool);
+    size_t ld = (size_t)n_heads_of(r->m) * hparams_out_dim(r->m->hp);
+    if (ld != 0)
+        forward_pack(r, pool, &r->m->att_act, r->m->att, ld);
     return true;
 }

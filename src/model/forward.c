@@ -76,13 +76,49 @@ void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
     a->f32.n_tokens = a->q8.n_tokens = n_tokens;
 }
 
+/* Columns that a thread packs at a time, in blocks: a batch of a few tokens is one group, and one thread
+ * alone would keep the others waiting. */
+#define PACK_BLOCKS 16
+
+static void pack_part(const struct model *m, const struct acts *a, const float *x, size_t ldx,
+                      uint32_t group, uint32_t block_begin, uint32_t block_end) {
+    if (a->f32.f != NULL)
+        m->k->act_pack(&a->f32, x, ldx, group, group + 1, block_begin, block_end);
+    if (a->q8.q != NULL)
+        m->k->act_pack(&a->q8, x, ldx, group, group + 1, block_begin, block_end);
+}
+
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group) {
+    pack_part(m, a, x, ldx, group, 0, (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK));
+}
+
+/* The next part of a: blocks [begin, end) of a group. */
+struct part {
+    uint32_t group, begin, end;
+};
+
+static size_t n_parts(const struct acts *a) {
+    size_t n_blocks = div_up(a->f32.n_cols, ACT_BLOCK);
+    return act_n_groups(a->f32.n_tokens) * div_up(n_blocks, PACK_BLOCKS);
+}
+
+static struct part part_at(const struct acts *a, size_t i) {
     uint32_t n_blocks = (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
-    if (a->f32.f != NULL)
-        m->k->act_pack(&a->f32, x, ldx, group, group + 1, 0, n_blocks);
-    if (a->q8.q != NULL)
-        m->k->act_pack(&a->q8, x, ldx, group, group + 1, 0, n_blocks);
+    uint32_t per_group = (uint32_t)div_up(n_blocks, PACK_BLOCKS);
+    uint32_t begin = (uint32_t)(i % per_group) * PACK_BLOCKS;
+    return (struct part){(uint32_t)(i / per_group), begin, MIN(begin + PACK_BLOCKS, n_blocks)};
+}
+
+void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
+                  size_t ldx) {
+    size_t begin, end;
+    while (pool_claim(pool, n_parts(a), 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            struct part p = part_at(a, i);
+            pack_part(r->m, a, x, ldx, p.group, p.begin, p.end);
+        }
+    pool_barrier(pool);
 }
 
 static void scale(float *x, uint32_t n, float by) {
@@ -113,20 +149,18 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const
     struct model *m = r->m;
     uint32_t n = r->step->n_tokens, e = m->hp->n_embd;
     size_t begin, end;
-    while (pool_claim(pool, act_n_groups(n), 1, &begin, &end)) {
-        for (uint32_t group = (uint32_t)begin; group < end; group++) {
-            for (uint32_t t = group * ACT_GROUP; t < MIN((group + 1) * ACT_GROUP, n); t++) {
-                if (add)
-                    add_result(m, t, post_norm);
-                if (w != NULL)
-                    m->k->rmsnorm(m->normed + (size_t)t * e, m->x + (size_t)t * e, w, e,
-                                  m->hp->rms_eps);
-            }
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            if (add)
+                add_result(m, (uint32_t)t, post_norm);
             if (w != NULL)
-                forward_pack_group(m, &m->x_act, m->normed, e, group);
+                m->k->rmsnorm(m->normed + t * e, m->x + t * e, w, e, m->hp->rms_eps);
+            if (w != NULL && n == 1) /* not worth a barrier */
+                forward_pack_group(m, &m->x_act, m->normed, e, 0);
         }
-    }
     pool_barrier(pool);
+    if (w != NULL && n > 1)
+        forward_pack(r, pool, &m->x_act, m->normed, e);
 }
 
 /* ---- products ----------------------------------------------------------------------------- */
@@ -207,12 +241,14 @@ static bool ffn_forward(struct run *r, struct pool *pool, int thread,
                                    {&lw->ffn.up, &m->x_act, m->up, m->ld_ff}};
     forward_products(r, pool, list, ARRAY_LEN(list));
     size_t begin, end;
-    while (ff != 0 && pool_claim(pool, act_n_groups(n), 1, &begin, &end))
-        for (uint32_t g = (uint32_t)begin; g < end; g++) {
-            for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, n); t++)
-                ffn_activate(m->k, m->hp->ffn_act, m->gate + (size_t)t * m->ld_ff,
-                             m->up + (size_t)t * m->ld_ff, ff);
-            forward_pack_group(m, &m->ff_act, m->gate, m->ld_ff, g);
+    while (ff != 0 && pool_claim(pool, n_parts(&m->ff_act), 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            struct part p = part_at(&m->ff_act, i);
+            size_t at = (size_t)p.begin * ACT_BLOCK, to = MIN((size_t)p.end * ACT_BLOCK, (size_t)ff);
+            for (size_t t = p.group * ACT_GROUP; t < MIN((p.group + 1) * ACT_GROUP, n); t++)
+                ffn_activate(m->k, m->hp->ffn_act, m->gate + t * m->ld_ff + at,
+                             m->up + t * m->ld_ff + at, to - at);
+            pack_part(m, &m->ff_act, m->gate, m->ld_ff, p.group, p.begin, p.end);
         }
     pool_barrier(pool);
     return forward_product_and_sum(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act,
@@ -328,19 +364,20 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     struct model *m = r->m;
     uint32_t e = m->hp->n_embd;
     if (m->share->last_stage) {
-        if (thread == 0) {
+        size_t begin, end;
+        if (thread == 0)
             forward_acts_set_tokens(&m->x_act, n);
-            for (uint32_t i = 0; i < n; i++) {
-                float *row = m->out_rows + (size_t)i * e;
+        while (pool_claim(pool, n, 1, &begin, &end))
+            for (size_t i = begin; i < end; i++) {
+                float *row = m->out_rows + i * e;
                 m->k->rmsnorm(row, m->x + (size_t)r->step->outputs[first + i] * e,
                               m->w.output_norm, e, m->hp->rms_eps);
                 if (!r->step->hidden)
                     scale(row, e, m->hp->logit_scale);
             }
-            for (uint32_t group = 0; group < act_n_groups(n) && !r->step->hidden; group++)
-                forward_pack_group(m, &m->x_act, m->out_rows, e, group);
-        }
         pool_barrier(pool);
+        if (!r->step->hidden)
+            forward_pack(r, pool, &m->x_act, m->out_rows, e);
         const struct product out = {&m->w.output, &m->x_act, m->logits, m->ld_vocab};
         if (!r->step->hidden)
             forward_products(r, pool, &out, 1);

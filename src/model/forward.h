@@ -36,7 +36,10 @@ bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const
 /* The sum alone, of the first n_values of acc. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
 
-/* One thread: packs group `group` of a from x [n_tokens, ldx], in each form that somebody reads. */
+/* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
+void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
+                  size_t ldx);
+/* One thread: packs group `group` of a alone. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
 void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens);
