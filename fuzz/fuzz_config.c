@@ -1,7 +1,8 @@
 /* fuzz_config: a folder of hostile JSON is refused with a sentence, or becomes a model whose every
  * row can be made and whose sizes the model and tokenizer rooms accept or refuse. The input is cut at
- * zero bytes: config.json, tokenizer.json, tokenizer_config.json, the header of model.safetensors
- * (whose data are a hole of DATA_BYTES). Seeds: corpus/config. */
+ * zero bytes: config.json, tokenizer.json (tiktoken.model if it does not begin with a brace),
+ * tokenizer_config.json, the header of model.safetensors (whose data are a hole of DATA_BYTES). Seeds:
+ * corpus/config. */
 #include "base/status.h"
 #include "format/folder.h"
 #include "format/rows.h"
@@ -18,7 +19,8 @@
 #define DATA_BYTES (1 << 20)
 
 static const char *const names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
-                                    "model.safetensors"};
+                                    "model.safetensors", "tiktoken.model"};
+enum { TOKENIZER = 1, SHARD = 3, TIKTOKEN = 4, N_NAMES = 5 };
 static char dir[64];
 static volatile uint64_t sink;
 
@@ -28,7 +30,7 @@ static void path_of(const char *name, char *path, size_t size) {
 
 static void remove_dir(void) {
     char path[128];
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < N_NAMES; i++) {
         path_of(names[i], path, sizeof path);
         unlink(path);
     }
@@ -85,12 +87,18 @@ static void use(const struct gguf *g) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (dir[0] == '\0')
         make_dir();
-    for (size_t i = 0; i < 4; i++) {
-        const uint8_t *end = i < 3 ? memchr(data, 0, size) : NULL;
+    for (size_t i = 0; i <= SHARD; i++) {
+        const uint8_t *end = i < SHARD ? memchr(data, 0, size) : NULL;
         size_t n = end != NULL ? (size_t)(end - data) : size;
         uint64_t len = n;
-        bool shard = i == 3;
-        put(names[i], &len, shard ? sizeof len : 0, data, n, shard ? DATA_BYTES : 0);
+        bool shard = i == SHARD, ranks = i == TOKENIZER && n > 0 && data[0] != '{';
+        if (i == TOKENIZER) {
+            char other[128];
+            path_of(names[ranks ? TOKENIZER : TIKTOKEN], other, sizeof other);
+            unlink(other);
+        }
+        put(names[ranks ? TIKTOKEN : i], &len, shard ? sizeof len : 0, data, n,
+            shard ? DATA_BYTES : 0);
         data += n + (end != NULL);
         size -= n + (end != NULL);
     }

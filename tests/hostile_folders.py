@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Makes hostile folders from a good one, for test_folders_hostile.sh: hostile_folders.py GOOD OUT.
 Prints one line each: its name, and what the refusal must mention."""
+import base64
 import copy
 import json
 import os
@@ -56,6 +57,18 @@ def tokenizer(name, says, change):
     t = copy.deepcopy(TOKENIZER)
     t = change(t) or t
     folder(name, says, **{"tokenizer.json": json.dumps(t)})
+
+
+# The least that a tiktoken.model has.
+RANKS = [b"%s %d" % (base64.b64encode(bytes([b])), b) for b in range(256)]
+
+
+def tiktoken(name, says, lines=RANKS, **settings):
+    """A folder with tiktoken.model instead of tokenizer.json."""
+    s = {"tokenizer_class": "TikTokenTokenizer", "eos_token": "[EOS]",
+         "added_tokens_decoder": {"257": {"content": "[EOS]", "special": True}}, **settings}
+    folder(name, says, **{"tokenizer.json": None, "tokenizer_config.json": json.dumps(s),
+                          "tiktoken.model": b"\n".join(lines)})
 
 
 def setting(key, value, tensor=Q):
@@ -212,3 +225,27 @@ tokenizer("tok-pre-type", "Whitespace", lambda t: t.update(pre_tokenizer={"type"
 tokenizer("tok-pre-many", "too many", lambda t: t.update(pre_tokenizer={
     "type": "Sequence", "pretokenizers": [{"type": "Digits"}] * 20}))
 tokenizer("tok-lowercase", "Lowercase", lambda t: t.update(normalizer={"type": "Lowercase"}))
+
+# ---- tiktoken.model
+tiktoken("tik-empty", "empty", [])
+tiktoken("tik-no-byte", "0xff", RANKS[:-1])
+tiktoken("tik-no-space", "line 257", RANKS + [b"YWI=257"])
+tiktoken("tik-no-rank", "line 257", RANKS + [b"YWI= "])
+tiktoken("tik-no-token", "line 257", RANKS + [b" 256"])
+tiktoken("tik-rank-text", "rank", RANKS + [b"YWI= 25x"])
+tiktoken("tik-rank-negative", "rank", RANKS + [b"YWI= -1"])
+tiktoken("tik-rank-huge", "line 257", RANKS + [b"YWI= 99999999999999999999"])
+tiktoken("tik-rank-gap", "rank 300", RANKS + [b"YWI= 300"])
+tiktoken("tik-rank-twice", "same id", RANKS + [b"YWI= 255"])
+tiktoken("tik-not-base64", "base64", RANKS + [b"Y!I= 256"])
+tiktoken("tik-no-padding", "base64", RANKS + [b"YWI 256"])
+tiktoken("tik-token-long", "1024", RANKS + [base64.b64encode(b"a" * 1025) + b" 256"])
+tiktoken("tik-token-twice", "already", RANKS + [b"YQ== 256"])
+tiktoken("tik-too-many", "rows", RANKS + [b"%s %d" % (base64.b64encode(b"%4d" % i), i) for i in range(256, 300)])
+tiktoken("tik-binary", "line 1", [b"\x80" * 100000])
+tiktoken("tik-no-class", "tokenizer_class", tokenizer_class=None)
+tiktoken("tik-other-class", "QWenTokenizer", tokenizer_class="QWenTokenizer")
+for key in ("7", "1000000", "-1", "18446744073709551873", "x", ""):
+    tiktoken("tik-added-id-" + (key or "none"), "added_tokens_decoder", added_tokens_decoder={key: {"content": "[EOS]"}})
+tiktoken("tik-added-no-content", "added_tokens_decoder", added_tokens_decoder={"257": {}})
+tiktoken("tik-added-number", "added_tokens_decoder", added_tokens_decoder={"257": 7})

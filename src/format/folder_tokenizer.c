@@ -1,4 +1,5 @@
-/* folder_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys.
+/* folder_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys. Where it is
+ * missing, folder_tiktoken.c makes one of tiktoken.model.
  *
  * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns, to
  * the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not know.
@@ -14,18 +15,18 @@
 #define MAX_TOKENIZER_BYTES ((size_t)256 << 20)
 #define MAX_SETTINGS_BYTES ((size_t)64 << 20)
 #define MAX_SPLITS 8
-#define FILE_NAME "tokenizer.json"
 
 /* tokenizer.ggml.token_type */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
 struct reading {
     struct folder *f;
-    json_t *tokenizer; /* tokenizer.json */
+    const char *file;  /* that has the tokens */
+    json_t *tokenizer; /* tokenizer.json, or what tiktoken.model says in its form */
     json_t *settings;  /* tokenizer_config.json, or NULL */
     json_t *generation;
-    const json_t *model; /* of tokenizer.json */
-    bool spm;
+    const json_t *model; /* of tokenizer */
+    bool spm, ranks;
     uint32_t n;           /* tokens */
     struct gguf_str *str; /* [n] */
     int32_t *type;        /* [n] */
@@ -34,14 +35,14 @@ struct reading {
 };
 
 static enum status bad(const struct reading *r, const char *what, struct err *err) {
-    return err_set(err, ST_BAD_INPUT, "%s/" FILE_NAME ": %s", r->f->path, what);
+    return err_set(err, ST_BAD_INPUT, "%s/%s: %s", r->f->path, r->file, what);
 }
 
 static enum status unsupported(const struct reading *r, const char *what, const char *type,
                                struct err *err) {
     char shown[64];
-    return err_set(err, ST_UNSUPPORTED, "%s/" FILE_NAME ": %s of type %s is not supported",
-                   r->f->path, what,
+    return err_set(err, ST_UNSUPPORTED, "%s/%s: %s of type %s is not supported", r->f->path,
+                   r->file, what,
                    gguf_escape((struct gguf_str){type, strlen(type)}, shown, sizeof shown));
 }
 
@@ -65,9 +66,8 @@ static enum status put_token(struct reading *r, json_int_t id, struct gguf_str t
                              int32_t type, struct err *err) {
     if (id < 0 || id >= r->n)
         return err_set(err, ST_BAD_INPUT,
-                       "%s/" FILE_NAME
-                       ": a token has the id %lld, but the embedding has %u rows",
-                       r->f->path, (long long)id, r->n);
+                       "%s/%s: a token has the id %lld, but the embedding has %u rows",
+                       r->f->path, r->file, (long long)id, r->n);
     r->str[id] = text;
     r->type[id] = type;
     return ST_OK;
@@ -426,8 +426,28 @@ static enum status read_model(struct reading *r, struct err *err) {
         gguf_write_bool(r->f->w, "tokenizer.ggml.add_space_prefix", has_space_prefix(r));
         return score_merges(r, merges, err);
     }
+    if (r->ranks) {
+        gguf_write_bool(r->f->w, "tokenizer.lockstep.by_rank", true);
+        gguf_write_str(r->f->w, "tokenizer.ggml.pre", "kimi-k2");
+        return ST_OK;
+    }
     TRY(write_merges(r, merges, err));
     return write_splits(r, err);
+}
+
+static enum status open_tokens(struct reading *r, struct err *err) {
+    enum status st = folder_json(r->f, r->file, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
+    if (st != ST_NOT_FOUND)
+        return st;
+    st = folder_tiktoken(r->f, r->settings, r->n, &r->tokenizer, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(err, ST_NOT_FOUND,
+                       "%s: neither tokenizer.json nor tiktoken.model is there (lockstep reads no "
+                       "tokenizer.model)",
+                       r->f->path);
+    r->file = FOLDER_TIKTOKEN;
+    r->ranks = true;
+    return st;
 }
 
 static enum status read_all(struct reading *r, struct err *err) {
@@ -436,18 +456,14 @@ static enum status read_all(struct reading *r, struct err *err) {
     r->score = mem_calloc(r->n, sizeof *r->score);
     if (!r->str || !r->type || !r->score)
         return folder_no_memory(r->f, err);
-    enum status st = folder_json(r->f, FILE_NAME, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
-    if (st == ST_NOT_FOUND)
-        return err_set(err, ST_NOT_FOUND,
-                       "%s: " FILE_NAME " is missing (lockstep reads no tokenizer.model)",
-                       r->f->path);
-    TRY(st);
-    st = folder_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
+    enum status st =
+        folder_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
     if (st == ST_OK || st == ST_NOT_FOUND)
         st = folder_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation,
                          err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
+    TRY(open_tokens(r, err));
     TRY(read_model(r, err));
     put_id(r, "tokenizer.ggml.bos_token_id", "bos_token", "bos_token_id");
     put_ends(r);
@@ -459,7 +475,7 @@ static enum status read_all(struct reading *r, struct err *err) {
 }
 
 enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err *err) {
-    struct reading r = {.f = f, .n = n_vocab};
+    struct reading r = {.f = f, .n = n_vocab, .file = "tokenizer.json"};
     enum status st = read_all(&r, err);
     json_decref(r.tokenizer);
     json_decref(r.settings);

@@ -57,7 +57,7 @@ static void offer(struct merger *m, int32_t left) {
         return;
     const struct merge_symbol *a = &m->symbols[left], *b = &m->symbols[a->next];
     struct merge_pair pair = {.left = left, .len = a->len + b->len};
-    if (m->v->kind == VOCAB_BPE) {
+    if (m->v->kind == VOCAB_BPE && !m->v->by_rank) {
         const struct vocab_merge *merge = vocab_find_merge(m->v, a->id, b->id);
         if (merge == NULL)
             return;
@@ -69,7 +69,7 @@ static void offer(struct merger *m, int32_t left) {
         pair.id = vocab_find(m->v, &m->v->text_ids, m->text + a->begin, pair.len);
         if (pair.id < 0)
             return;
-        pair.priority = m->v->priority[pair.id];
+        pair.priority = m->v->by_rank ? (uint32_t)pair.id : m->v->priority[pair.id];
     }
     heap_push(m, pair);
 }

@@ -228,6 +228,8 @@ static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, str
         t->facts.n_text--;
     TRY(special_init(&t->special, &t->v, err));
     TRY(bpe ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
+    if (t->v.by_rank)
+        t->ignore_merges = true; /* as tiktoken does */
     TRY(read_special_ids(t, g, err));
     return find_ends(t, g, err);
 }

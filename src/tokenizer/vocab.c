@@ -14,6 +14,7 @@
 #define KEY_TYPES "tokenizer.ggml.token_type"
 #define KEY_SCORES "tokenizer.ggml.scores"
 #define KEY_MERGES "tokenizer.ggml.merges"
+#define KEY_BY_RANK "tokenizer.lockstep.by_rank"
 
 #define MAX_TOKENS (1 << 24)
 #define MAX_MERGES (1 << 25)
@@ -258,6 +259,13 @@ static bool has_inner_space(struct gguf_str token) {
     return false;
 }
 
+/* Whether text may become this token, if it is not special. */
+static bool is_text(const struct vocab *v, int32_t id) {
+    if (v->by_rank)
+        return v->type[id] == TOKEN_NORMAL;
+    return v->kind == VOCAB_BPE || v->type[id] != TOKEN_BYTE;
+}
+
 static enum status index_tokens(struct vocab *v, struct err *err) {
     size_t n_special = 0;
     for (int32_t i = 0; i < v->n_tokens; i++)
@@ -268,7 +276,7 @@ static enum status index_tokens(struct vocab *v, struct err *err) {
     for (int32_t i = 0; i < v->n_tokens; i++) {
         if (vocab_is_special(v, i)) {
             map_add(v, &v->special_ids, i);
-        } else if (v->kind == VOCAB_BPE || v->type[i] != TOKEN_BYTE) {
+        } else if (is_text(v, i)) {
             map_add(v, &v->text_ids, i);
             v->words_are_apart = v->words_are_apart && !has_inner_space(vocab_token(v, i));
         }
@@ -276,7 +284,7 @@ static enum status index_tokens(struct vocab *v, struct err *err) {
     if (v->kind == VOCAB_BPE) {
         /* A user-defined token may also be what merges lead to. */
         for (int32_t i = 0; i < v->n_tokens; i++)
-            if (v->type[i] == TOKEN_USER_DEFINED)
+            if (v->type[i] == TOKEN_USER_DEFINED && !v->by_rank)
                 map_add(v, &v->text_ids, i);
         for (int b = 0; b < 256; b++)
             v->byte_id[b] = vocab_find(v, &v->text_ids, &(char){(char)b}, 1);
@@ -393,7 +401,14 @@ static enum status read_merges(struct vocab *v, const struct gguf *g, struct err
 
 static enum status vocab_read(struct vocab *v, const struct gguf *g, struct err *err) {
     TRY(read_tokens(v, g, err));
+    if (v->kind == VOCAB_BPE) {
+        enum status st = gguf_bool(g, KEY_BY_RANK, &v->by_rank, err);
+        if (st != ST_OK && st != ST_NOT_FOUND)
+            return st;
+    }
     TRY(index_tokens(v, err));
+    if (v->by_rank)
+        return ST_OK;
     return v->kind == VOCAB_BPE ? read_merges(v, g, err) : read_scores(v, g, err);
 }
 

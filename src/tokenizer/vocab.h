@@ -60,6 +60,9 @@ struct vocab {
     size_t merge_mask;
     size_t max_token_bytes;
     bool words_are_apart; /* no token of text_ids has a space after another character */
+    /* VOCAB_BPE without merges: any two that together are a token join, the lowest id first, as tiktoken
+     * does. */
+    bool by_rank;
 };
 
 /* v is all zero before. On failure nothing needs freeing. */
