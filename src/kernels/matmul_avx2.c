@@ -1,10 +1,11 @@
 /* matmul_avx2.c: micro-kernels for AVX2. A tile's 16 rows are two registers; those of m tiles are
  * halves h = 0 to 2m - 1.
  *
- * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by
- * side, a cache line of each in turn: that is how memory gives most here, without any prefetch. maddubs multiplies unsigned by signed
- * bytes and adds pairs to 16 bits, where as many products are summed as fit (sums_in_16_bits)
- * before they go to 32: always exact. */
+ * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
+ * a cache line of each in turn: so memory gives most here, and prefetching would take away. maddubs
+ * multiplies unsigned by signed bytes and adds pairs to 16 bits, where as many products are summed as fit
+ * (sums_in_16_bits) before they go to 32: always exact.
+ */
 #include "kernels/matmul_avx2.h"
 
 #include "base/util.h"
@@ -14,6 +15,10 @@
 
 #include <immintrin.h>
 #include <math.h>
+
+/* Compilers make trees of integer additions, for which they keep every product in memory. This one they
+ * make where it stands. */
+#define IN_ORDER(v) __asm__("" : "+x"(v))
 
 #define HALF_ROWS 8
 #define MAX_HALVES (2 * MM_MAX_TILES)
@@ -90,7 +95,7 @@ static void fixed_accumulate(int64_t *sum, __m256 x) {
 
 /* The sums of half h and token t, of the segment that ends at column `end`. */
 INLINE void store_half(const struct mm_call *c, int h, int t, uint32_t end, __m256 acc) {
-    size_t at = (size_t)t * c->ldy + (size_t)(h * HALF_ROWS);
+    size_t at = (size_t)t * c->ldy + c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
     if (c->fixed == NULL) {
         _mm256_storeu_ps(c->y + at, acc);
         return;
@@ -237,33 +242,37 @@ INLINE __m256i multiply_pairs(enum qtype type, __m256i w, __m256i x) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-/* dot[h][t] = exact integer sums over vectors [begin, end) of 8, of what unpack() gives.
+/* dot[h][t] = exact integer sums over vectors [begin, end) of 8, of what unpack() gives. Codes of 4 bits
+ * are taken in the order in which they lie: the two nibbles of a byte, then the next.
  * vectors: of the block, in each tile. */
 INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
                         const uint8_t *const *vectors, const int8_t *q,
                         __m256i (*dot)[MM_MAX_TOKENS]) {
     const __m256i ones = _mm256_set1_epi16(1);
+    const int room = sums_in_16_bits(type), count = end - begin;
+    const bool by_nibbles = tile_formats[type].low_bits == 4 && count == 8;
     __m256i words[MAX_HALVES][MM_MAX_TOKENS];
-    int room = sums_in_16_bits(type);
     UNROLL
-    for (int j = begin; j < end; j++) {
-        __m256i w[MAX_HALVES];
+    for (int k = 0; k < count; k++) {
+        int j = by_nibbles ? k / 2 + k % 2 * 4 : begin + k;
+        bool first = k % room == 0, last = k % room == room - 1 || k + 1 == count;
+        __m256i x[MM_MAX_TOKENS];
         UNROLL
-        for (int h = 0; h < 2 * m; h++)
-            w[h] = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
-        bool first = (j - begin) % room == 0,
-             last = (j - begin) % room == room - 1 || j + 1 == end;
+        for (int t = 0; t < n; t++)
+            x[t] = broadcast_4(q + t * ACT_BLOCK + 4 * j);
         UNROLL
-        for (int t = 0; t < n; t++) {
-            __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
+        for (int h = 0; h < 2 * m; h++) {
+            __m256i w = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
             UNROLL
-            for (int h = 0; h < 2 * m; h++) {
-                __m256i pairs = multiply_pairs(type, w[h], x);
+            for (int t = 0; t < n; t++) {
+                __m256i pairs = multiply_pairs(type, w, x[t]);
                 words[h][t] = first ? pairs : _mm256_add_epi16(words[h][t], pairs);
+                IN_ORDER(words[h][t]);
                 if (!last)
                     continue;
                 __m256i sums = _mm256_madd_epi16(words[h][t], ones);
-                dot[h][t] = j - begin < room ? sums : _mm256_add_epi32(dot[h][t], sums);
+                dot[h][t] = k < room ? sums : _mm256_add_epi32(dot[h][t], sums);
+                IN_ORDER(dot[h][t]);
             }
         }
     }

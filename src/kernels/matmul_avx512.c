@@ -89,7 +89,7 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
             return;
         UNROLL
         for (int t = 0; t < n; t++) {
-            size_t at = (size_t)t * c->ldy + (size_t)i * TILE_ROWS;
+            size_t at = (size_t)t * c->ldy + c->row[i];
             if (c->fixed != NULL)
                 fixed_accumulate(c->fixed + at, acc[i][t], end == c->seg_cols);
             else

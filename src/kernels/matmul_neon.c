@@ -33,7 +33,7 @@ static int64_t fixed_of(float x) {
 /* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
 INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t end,
                           float32x4_t acc) {
-    size_t at = (size_t)t * c->ldy + (size_t)(i * TILE_ROWS + r * QUARTER_ROWS);
+    size_t at = (size_t)t * c->ldy + c->row[i] + (size_t)(r * QUARTER_ROWS);
     if (c->fixed == NULL) {
         vst1q_f32(c->y + at, acc);
         return;

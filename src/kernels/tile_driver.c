@@ -19,12 +19,15 @@ static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t gro
     c->s = x->s + block + token;
 }
 
-/* Tiles [tile, tile + n) for a micro-kernel that takes `width`: the last tile is repeated. */
-static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t tile, uint32_t n,
-                           uint32_t width) {
+/* Tiles first, first + apart... (n of them) for a micro-kernel that takes `width`: the last is repeated. */
+static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t first, uint32_t apart,
+                           uint32_t n, uint32_t width) {
     c->n_tiles = n;
-    for (uint32_t i = 0; i < width; i++)
-        c->w[i] = w->tiles + (size_t)(tile + MIN(i, n - 1)) * w->tile_bytes;
+    for (uint32_t i = 0; i < width; i++) {
+        size_t tile = first + (size_t)MIN(i, n - 1) * apart;
+        c->w[i] = w->tiles + tile * w->tile_bytes;
+        c->row[i] = tile * TILE_ROWS;
+    }
 }
 
 /* How many of the `left` tokens of a group the next call takes: equal parts, since a call
@@ -46,26 +49,40 @@ struct result {
     int64_t *fixed;
 };
 
-/* Runs the micro-kernel on tiles [tile, tile + n) and the tokens that c points at, from `token` of
- * the batch on. c is changed in place: a copy of fields just written would wait for the
- * stores, and these for the arithmetic before them. */
-static void run(mm_fn fn, struct mm_call *c, const struct wmat *w, struct result to,
-                uint32_t tile, uint32_t n, uint32_t width, uint32_t token) {
-    size_t at = (size_t)token * c->ldy + (size_t)tile * TILE_ROWS;
-    point_at_tiles(c, w, tile, n, width);
+/* A call's results for the tokens from `token` of the batch on. */
+static void point_at_results(struct mm_call *c, struct result to, uint32_t token) {
+    size_t at = (size_t)token * c->ldy;
     c->y = to.y != NULL ? to.y + at : NULL;
     c->fixed = to.fixed != NULL ? to.fixed + at : NULL;
-    fn(c);
 }
 
+/* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by side as
+ * the micro-kernel takes, since memory gives most to a few long streams. Their distance is odd: streams
+ * that lie a large power of two apart meet in the same banks. */
+static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
+                      uint32_t begin, uint32_t end) {
+    uint32_t width = k->one_tiles;
+    while (begin < end) {
+        uint32_t run = (end - begin) / width, n = run > 0 ? width : end - begin;
+        run = run > 0 ? (run - 1) | 1 : 1;
+        for (uint32_t i = 0; i < run; i++) {
+            point_at_tiles(c, w, begin + i, run, n, width);
+            k->one(c);
+        }
+        begin += run * n;
+    }
+}
+
+/* c is changed in place from call to call: a copy of fields just written would wait for the
+ * stores, and these for the arithmetic before them. */
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
     struct mm_call c = {
         .n_cols = w->n_cols, .col_phase = w->col_phase, .seg_cols = seg_cols,
         .scale = w->scale, .ldy = ldy};
-    uint32_t width = x->n_tokens == 1 ? k->one_tiles : k->many_tiles;
-    c.next = width * w->tile_bytes;
+    uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
+    c.next = (size_t)k->many_tiles * w->tile_bytes;
     c.n_turns = calls_for(k, x->n_tokens);
     for (uint32_t tile = tile_begin; tile < tile_end; tile += width) {
         uint32_t n_tiles = MIN(width, tile_end - tile), n;
@@ -74,13 +91,14 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
             uint32_t group = t / ACT_GROUP, in_group = t % ACT_GROUP;
             n = tokens_at_once(k, MIN(x->n_tokens - group * ACT_GROUP, ACT_GROUP) - in_group);
             point_at_tokens(&c, x, group, in_group);
-            if (n > 1) {
-                run(k->many[n], &c, w, to, tile, n_tiles, width, t);
-                c.turn++;
+            point_at_results(&c, to, t);
+            if (n == 1) {
+                drive_one(k, &c, w, tile, tile + n_tiles);
                 continue;
             }
-            for (uint32_t i = 0; i < n_tiles; i += k->one_tiles)
-                run(k->one, &c, w, to, tile + i, MIN(k->one_tiles, n_tiles - i), k->one_tiles, t);
+            point_at_tiles(&c, w, tile, 1, n_tiles, width);
+            k->many[n](&c);
+            c.turn++;
         }
     }
 }

@@ -13,6 +13,7 @@
 
 struct mm_call {
     const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
+    size_t row[MM_MAX_TILES];       /* where in y and fixed each tile's 16 values belong */
     uint32_t n_tiles;               /* whose results are wanted; the others are not written */
     uint32_t n_cols;                /* of the whole tile */
     uint32_t col_phase;             /* as in struct wmat */
@@ -31,8 +32,8 @@ struct mm_call {
     const float *d;
     const int32_t *sum;
     const float *s;
-    /* [n tokens][ldy], 16 values for each tile: y gets the one sum of all columns; or, where it is
-     * not NULL, fixed gets the segments' sums in fixed point. */
+    /* [n tokens][ldy]: y gets the one sum of all columns; or, where it is not NULL, fixed gets the segments'
+     * sums in fixed point. */
     float *y;
     int64_t *fixed;
     size_t ldy;
