@@ -325,6 +325,9 @@ SPECIAL = {
                "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
     "phi3": {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
     "minimax-m2": MIXTRAL,
+    "granitemoe": {"ffn_gate_inp.weight": "block_sparse_moe.router.layer.weight",
+                   "ffn_down_exps.weight": "block_sparse_moe.output_linear.weight",
+                   "ffn_down_shexp.weight": "shared_mlp.output_linear.weight"},
 }
 MODEL_TYPE = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
               "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2"}
@@ -428,6 +431,17 @@ class Maker:
 
     def config_qwen3(self, c):
         c.update(use_sliding_window=False, attention_bias=False)
+
+    def config_granitemoe(self, c):
+        k = self.key
+        shared = k("expert_shared_feed_forward_length", 0)
+        c.update(model_type="granitemoeshared" if shared else "granitemoe", num_local_experts=self.n_experts,
+                 num_experts_per_tok=k("expert_used_count"), embedding_multiplier=k("embedding_scale"),
+                 residual_multiplier=k("residual_scale"), attention_multiplier=k("attention.scale"),
+                 logits_scaling=k("logit_scale"), attention_bias=False, router_aux_loss_coef=0.0)
+        if shared:
+            c["shared_intermediate_size"] = shared
+        del c["head_dim"]
 
     def config_qwen3moe(self, c):
         c.update(num_experts=self.n_experts, num_experts_per_tok=self.key("expert_used_count"),
@@ -559,7 +573,7 @@ class Maker:
             return
         rows = rows_of(dims, kind, data)
         heads = None
-        if self.arch == "llama" and re.search(r"attn_[qk]\.weight", gguf_name):
+        if self.arch in ("llama", "granitemoe") and re.search(r"attn_[qk]\.weight", gguf_name):
             heads = self.n_heads if "attn_q" in gguf_name else self.n_kv
             rows = unpermute(rows, heads)
         worth = self.put_matrix(gguf_name, name, dims[1], dims[0], kind, b"".join(rows))
@@ -590,6 +604,20 @@ class Maker:
                                           data[e * size:(e + 1) * size]))
         if worths[0]:
             self.g.tensors[gguf_name][1:] = [worths[0][0], b"".join(w[1] for w in worths)]
+
+    def put_granite_experts(self, layer):
+        """modeling_granitemoe.py: gate's rows, then up's, of each expert in one tensor of three dimensions."""
+        blk, out = "blk.%d." % layer, "model.layers.%d." % layer
+        pick = lambda what: self.g.tensors[blk + "ffn_%s.weight" % what]
+        (gate, kind, a), (_, _, b) = pick("gate_exps"), pick("up_exps")
+        size, n = len(a) // gate[2], gate[2]
+        both = b"".join(part[e * size:(e + 1) * size] for e in range(n) for part in (a, b))
+        self.folder.put(out + "block_sparse_moe.input_linear.weight", DTYPE[kind], (n, 2 * gate[1], gate[0]), both)
+        down, kind, data = pick("down_exps")
+        self.folder.put(out + self.names["ffn_down_exps.weight"], DTYPE[kind], down[::-1], data)
+        if blk + "ffn_gate_shexp.weight" in self.g.tensors:
+            (gate, kind, a), (_, _, b) = pick("gate_shexp"), pick("up_shexp")
+            self.folder.put(out + "shared_mlp.input_linear.weight", DTYPE[kind], (2 * gate[1], gate[0]), a + b)
 
     def put_gpt_oss_experts(self, layer):
         """gate and up rows take turns; MXFP4 as openai ships it (blocks of 16 bytes of neighbouring pairs, and
@@ -644,6 +672,9 @@ class Maker:
             elif self.arch == "gpt-oss" and "_exps" in name:
                 if m.group(2) == "ffn_gate_exps.weight":
                     self.put_gpt_oss_experts(int(m.group(1)))
+            elif self.arch == "granitemoe" and re.search("_exps|(gate|up)_shexp", name):
+                if m.group(2) == "ffn_gate_exps.weight":
+                    self.put_granite_experts(int(m.group(1)))
             else:
                 self.put_tensor(name, "%slayers.%s.%s" % (self.prefix, m.group(1), self.names[m.group(2)]))
 

@@ -73,7 +73,7 @@ class Model:
         self.cache = {}
 
     def key(self, name, default=None):
-        return self.g.keys.get(self.arch + "." + name, default)
+        return default if name in self.without else self.g.keys.get(self.arch + "." + name, default)
 
     def has(self, layer, name):
         return "blk.%d.%s" % (layer, name) in self.g.tensors
@@ -351,14 +351,15 @@ def qwen2moe(seed, first):
 
 
 def deepseek_v2(seed):
-    """DeepSeek-V2 of 236B: groups of experts by softmax (group_limited_greedy)."""
+    """DeepSeek-V2 of 236B: groups of experts by softmax (group_limited_greedy). Rows are whole blocks of 32, so that
+    it can be FP8, whose blocks of 128 x 128 then end within a head's keys."""
     m = Maker("deepseek2", seed, **COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
-              attention__head_count_kv=4, attention__key_length=24, attention__value_length=16,
-              attention__kv_lora_rank=32, attention__q_lora_rank=48, rope__dimension_count=8,
+              attention__head_count_kv=4, attention__key_length=32, attention__value_length=16,
+              attention__kv_lora_rank=64, attention__q_lora_rank=64, rope__dimension_count=8,
               rope__freq_base=1e4, rope__scaling__type="yarn", rope__scaling__factor=40.0,
               rope__scaling__original_context_length=64, rope__scaling__yarn_log_multiplier=0.0707,
               expert_count=12, expert_used_count=3, expert_group_count=4, expert_group_used_count=2,
-              expert_feed_forward_length=16, expert_shared_count=2, leading_dense_block_count=1,
+              expert_feed_forward_length=32, expert_shared_count=2, leading_dense_block_count=1,
               expert_weights_norm=False, expert_weights_scale=4.0, expert_gating_func=1)
 
     def layer(i, prefix):
@@ -366,14 +367,33 @@ def deepseek_v2(seed):
         if i < 1:
             m.ffn(prefix, "", 96)
         else:
-            m.experts(prefix, 16, 32)
+            m.experts(prefix, 32, 64)
+    return m.model(layer)
+
+
+def granite_moe(seed, n_ff_shared):
+    """Granite 3's: a llama with factors, experts weighted by a softmax over the chosen."""
+    keys = dict(COMMON, embedding_length=64, feed_forward_length=32, attention__head_count=4,
+                attention__head_count_kv=2, rope__freq_base=1e4, expert_count=8, expert_used_count=3,
+                embedding_scale=12.0, residual_scale=0.22, attention__scale=0.125, logit_scale=6.0)
+    if n_ff_shared:
+        keys["expert_shared_feed_forward_length"] = n_ff_shared
+    m = Maker("granitemoe", seed, **keys)
+
+    def layer(i, prefix):
+        m.attention(prefix, bias=False)
+        m.experts(prefix, 32, n_ff_shared)
     return m.model(layer)
 
 
 MODELS = {
     "qwen2moe": (lambda: qwen2moe(5, False), ["qkv_bias", "normalize", "shared", "shared_router"]),
     "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
-    "deepseek2-v2": (lambda: deepseek_v2(6), ["groups", "greedy", "normalize", "shared"]),
+    "granitemoe": (lambda: granite_moe(1, 0), ["softmax", "embedding_scale", "residual_scale",
+                                                  "attention.scale", "logit_scale"]),
+    "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
+    "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
+                                             "rope.scaling.type", "rope.scaling.yarn_log_multiplier"]),
 }
 
 

@@ -136,7 +136,8 @@ done
 mkdir made
 if command -v python3 >/dev/null; then
     python3 "$SOURCE_DIR/tests/reference.py" models made || exit 1
-    others+=(made/*.gguf)
+    python3 "$SOURCE_DIR/tests/hf_folder.py" made/deepseek2-v2.gguf made/latent-fp8 --weights fp8 || exit 1
+    others+=(made/*)
 fi
 for file in "${others[@]}"; do
     name=other-$(basename "$file" .gguf)

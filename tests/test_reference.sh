@@ -23,6 +23,17 @@ run_eval() { # model logits arguments...
         fail "lockstep eval $model $*"
 }
 
+make_folder() { # source folder [options of hf_folder.py]
+    python3 "$SOURCE_DIR/tests/hf_folder.py" "$@" || fail "hf_folder.py $*"
+}
+same_bits() { # folder logits
+    for layout in "--ranks 1" "--ranks 2" "--ranks 3" "--split 2,1 --experts whole"; do
+        # shellcheck disable=SC2086
+        run_eval "$1" b.f32 $layout
+        cmp "$2" b.f32 || fail "$1 ($layout) has other bits than $2"
+    done
+}
+
 # The reference itself: both are float64 rounded to float32, so an ulp or two of 10 may lie between.
 for name in qwen2 qwen3moe llama-moe deepseek2-lite deepseek2-v3 deepseek2-v3-mla; do
     [ -e "$golden/$name.gguf" ] || { echo "note: no golden $name to judge the reference by"; continue; }
@@ -39,13 +50,22 @@ for file in *.gguf; do
     n=$((n + 1))
     run_eval "$file" "$name.f32"
     reference compare "$name.f32" "$name.true.f32" 1e-3 # as golden/README.md derives for f32
-    python3 "$SOURCE_DIR/tests/hf_folder.py" "$file" "$name" --shards $((n % 2 + 1)) || fail "hf_folder.py $name"
-    for layout in "--ranks 1" "--ranks 2" "--ranks 3" "--split 2,1 --experts whole"; do
-        # shellcheck disable=SC2086
-        run_eval "$name" b.f32 $layout
-        cmp "$name.f32" b.f32 || fail "the folder $name ($layout) has other bits than its GGUF"
-    done
+    make_folder "$file" "$name" --shards $((n % 2 + 1))
+    same_bits "$name" "$name.f32"
 done
+
+# FP8, as DeepSeek ships it, through latent attention: the bits of F32 weights with the same values, for which
+# the reference is computed anew.
+for scales in f32 bf16; do
+    make_folder deepseek2-v2.gguf fp8-$scales --weights fp8 --scales $scales --gguf worth-$scales.gguf
+    grep -qa 'kv_b_proj.weight_scale_inv' fp8-$scales/model.safetensors || fail "kv_b_proj is not FP8"
+    run_eval worth-$scales.gguf worth.f32
+    same_bits fp8-$scales worth.f32
+done
+reference logits worth-f32.gguf "$(cat ids)" worth.true.f32
+run_eval fp8-f32 fp8.f32
+reference compare fp8.f32 worth.true.f32 1e-3
+
 # "greedy" has no groups, whatever else config.json says.
 sed -i 's/"group_limited_greedy"/"greedy"/' deepseek2-v2/config.json
 reference logits deepseek2-v2.gguf "$(cat ids)" greedy.true.f32 groups

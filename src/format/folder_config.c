@@ -140,6 +140,9 @@ static const struct folder_key granite_keys[] = {F32("embedding_scale", "embeddi
                                                  F32("logit_scale", "logits_scaling"),
                                                  END_OF_KEYS};
 
+static const struct folder_key granite_shared_keys[] = {
+    U32("expert_shared_feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
+
 static const struct folder_key gpt_oss_keys[] = {
     U32("expert_count", "num_local_experts"),
     {"expert_used_count", GGUF_U32, "num_experts_per_tok", "experts_per_token", NAN},
@@ -238,6 +241,17 @@ static const struct folder_name block_sparse_names[] = {
     {"ffn_down_exps.weight", "block_sparse_moe.switch_mlp.down_proj.weight", TAKE},
     NAMES_END};
 
+/* gate over up in one matrix, all experts in one tensor; MLX's are block_sparse_names. */
+static const struct folder_name granite_moe_names[] = {
+    {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", TAKE},
+    {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_FIRST},
+    {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_SECOND},
+    {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", TAKE},
+    {"ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", TAKE_FIRST},
+    {"ffn_up_shexp.weight", "shared_mlp.input_linear.weight", TAKE_SECOND},
+    {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", TAKE},
+    NAMES_END};
+
 static const struct folder_name mla_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE},
     {"attn_q.weight", "self_attn.q_proj.weight", TAKE},
@@ -291,6 +305,9 @@ static const struct folder_name phi3_names[] = {
 #define DEEPSEEK                                                                    \
     .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
     .names = {mla_names, ffn_names, expert_names}
+#define GRANITE_MOE                                                  \
+    .arch = "granitemoe", .interleave_heads = true, .musts = {silu}, \
+    .names = {attention_names, ffn_names, granite_moe_names, block_sparse_names}
 #define GEMMA3                                                                     \
     .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
@@ -314,6 +331,10 @@ const struct folder_arch folder_archs[] = {
      .keys = {common_keys, head_keys, granite_keys},
      .musts = {silu},
      .names = {attention_names, ffn_names}},
+    {GRANITE_MOE, .model_type = "granitemoe",
+     .keys = {common_keys, head_keys, granite_keys, mixtral_keys}},
+    {GRANITE_MOE, .model_type = "granitemoeshared",
+     .keys = {common_keys, head_keys, granite_keys, mixtral_keys, granite_shared_keys}},
     {.model_type = "mixtral",
      .arch = "llama",
      .interleave_heads = true,

@@ -53,13 +53,15 @@ struct folder_must {
 
 /* A tensor's name and what becomes of it. */
 enum folder_how {
-    TAKE,       /* as it is */
-    TAKE_HEADS, /* query or key rows, whose halves some architectures interleave */
-    TAKE_NORM,  /* a norm's weight, to which some architectures add 1 */
-    TAKE_EVEN,  /* rows 0, 2, 4... */
-    TAKE_ODD,   /* rows 1, 3, 5... */
-    TURN,       /* matrices stored by columns */
-    TURN_EVEN,  /* the same, of every second row */
+    TAKE,        /* as it is */
+    TAKE_HEADS,  /* query or key rows, whose halves some architectures interleave */
+    TAKE_NORM,   /* a norm's weight, to which some architectures add 1 */
+    TAKE_EVEN,   /* rows 0, 2, 4... */
+    TAKE_ODD,    /* rows 1, 3, 5... */
+    TAKE_FIRST,  /* the first half of the rows */
+    TAKE_SECOND, /* the second */
+    TURN,        /* matrices stored by columns */
+    TURN_EVEN,   /* the same, of every second row */
     TURN_ODD,
     VALUES_EVEN, /* of each row, values 0, 2, 4... */
     VALUES_ODD,
@@ -70,7 +72,7 @@ struct folder_name {
     enum folder_how how;
 };
 
-#define FOLDER_MAX_LISTS 4
+#define FOLDER_MAX_LISTS 5
 struct folder_arch {
     const char *model_type;                          /* in config.json */
     const char *arch;                                /* general.architecture */

@@ -225,6 +225,22 @@ static void every_second_row(struct source *s, uint64_t first) {
     s->n_rows /= 2;
 }
 
+/* Half of the rows of each matrix; a row of scales must not belong to both. */
+static bool half_of_rows(struct source *s, bool second) {
+    uint64_t rows = s->n_rows / 2, scale_rows = MAX(s->rows.scale_rows, 1u);
+    if (s->vector || s->n_rows % 2 != 0 || rows % scale_rows != 0)
+        return false;
+    s->n_rows = rows;
+    if (!second)
+        return true;
+    s->first.values += rows * s->rows.row_bytes;
+    if (s->first.scales)
+        s->first.scales += rows / scale_rows * s->rows.scale_row_bytes;
+    if (s->first.biases)
+        s->first.biases += rows / scale_rows * s->rows.scale_row_bytes;
+    return true;
+}
+
 static void turn(struct source *s) {
     uint64_t rows = s->n_rows;
     s->rows.col_bytes = s->n_cols * s->elem_bytes;
@@ -249,6 +265,8 @@ static enum status apply(const struct folder *f, const struct folder_name *name,
         every_second_row(s, 0);
     if (how == TAKE_ODD || how == TURN_ODD)
         every_second_row(s, 1);
+    if ((how == TAKE_FIRST || how == TAKE_SECOND) && !half_of_rows(s, how == TAKE_SECOND))
+        return bad_shape(f, t->name, "its rows cannot be halved", err);
     if (picks) {
         if (s->n_cols % 2 != 0)
             return bad_shape(f, t->name, "expected pairs of values", err);
