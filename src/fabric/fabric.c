@@ -22,6 +22,7 @@ void fabric_config_defaults(struct fabric_config *cfg) {
         .silence_ms = 3000,
         .compute_ms = 600000,
         .spin_us = 50,
+        .yield_us = 2000,
         .max_message_bytes = (size_t)1 << 20,
     };
 }
@@ -32,11 +33,11 @@ static enum status check_config(const struct fabric_config *cfg, struct err *err
                        FABRIC_MAX_RANKS);
     if (cfg->rank < 0 || cfg->rank >= cfg->n_ranks)
         return err_set(err, ST_BAD_INPUT, "rank %d of %d ranks", cfg->rank, cfg->n_ranks);
-    if (cfg->silence_ms < 10 || cfg->bootstrap_ms < 1 || cfg->spin_us < 0 ||
+    if (cfg->silence_ms < 10 || cfg->bootstrap_ms < 1 || cfg->spin_us < 0 || cfg->yield_us < 0 ||
         cfg->compute_ms < 1)
         return err_set(err, ST_BAD_INPUT,
                        "time limits: expected silence_ms >= 10, bootstrap_ms >= 1, "
-                       "compute_ms >= 1, spin_us >= 0");
+                       "compute_ms >= 1, spin_us >= 0, yield_us >= 0");
     if (cfg->emulate != NULL)
         TRY(link_emulate_check(cfg->emulate, err));
     return ST_OK;

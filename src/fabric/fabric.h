@@ -47,7 +47,9 @@ struct fabric_config {
                                           lost; default 3000 */
     int compute_ms;                    /* longest that a living rank may keep the others waiting
                                           in a call; default 600000 */
-    int spin_us;                       /* spin this long before sleeping, default 50 */
+    int spin_us;                       /* a wait spins for so long, default 50 */
+    int yield_us;                      /* inside a call it then polls for so long and offers its core
+                                          to others, before it sleeps; default 2000 */
     /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a cable);
      * the same on all ranks, symmetric. Collectives only use wires, neighbours forward; send
      * and recv between ranks without one go over the bootstrap's network. NULL: all pairs. */

@@ -49,6 +49,9 @@ struct fabric {
     char lost_text[400];
     _Atomic bool aborted;
 
+    /* The group's thread: until when its waits do not poll on, as others want its core. */
+    uint64_t shared_until_ns, shared_pause_ns;
+
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */
     struct wake side_wake; /* for the side thread's */
@@ -79,7 +82,7 @@ void group_kick(struct fabric *f);
 
 /* ---- messages: message.c ------------------------------------------------------------------------
  *
- * In order per pair. Every wait below spins, then sleeps, and ends with ST_PEER_LOST when the
+ * In order per pair. Every wait below spins, polls, then sleeps, and ends with ST_PEER_LOST when the
  * group is over, when a message is known to be lost, or after cfg.compute_ms. */
 
 /* Reserves the next slot to that rank: its payload, link->slot_bytes long, 8-byte aligned. */
