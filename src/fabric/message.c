@@ -142,7 +142,7 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
  * Sleeping costs a wait 10 to 50 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a rank in a
  * call polls on, and offers its core now and then. Does anybody take it, the core is not its own: for a while waits
- * sleep early, as the one who took it may be the rank that is waited for. */
+ * sleep at once, as the one who took it may be the rank that is waited for. */
 
 #define OFFER_NS 10000u
 #define TAKEN_NS 100000u /* longer than a yield to nobody */
@@ -184,7 +184,7 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     uint64_t now = clock_ns();
     if (w->begin_ns == 0) {
         w->begin_ns = now;
-        w->spin_end_ns = now + (uint64_t)f->cfg.spin_us * 1000u;
+        w->spin_end_ns = now < f->shared_until_ns ? now : now + (uint64_t)f->cfg.spin_us * 1000u;
     }
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)
