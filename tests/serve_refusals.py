@@ -93,10 +93,16 @@ for d in dialects:
     refused(d, "model: 3", dump({**good, "model": 3}))
     refused(d, "100 MB", b" " * 100_000_000, (413,), "too large")
     if path not in ("/v1/messages/count_tokens",):
-        refused(d, "a long prompt", dump(say("word " * 2000)), pattern="context")
+        # LiteLLM and others know it by OpenAI's code, Claude Code by Anthropic's words.
+        pattern = "context_length_exceeded" if d[2] is openai_error else "prompt is too long: "
+        refused(d, "a long prompt", dump(say("word " * 2000)), pattern=pattern)
     field = next(iter(good))
     for wrong in (3, True, {"a": 1}, [[[]]], [None], [3.5], [{"role": 3}]):
         refused(d, f"{field}: {wrong}", dump({**good, field: wrong}))
+    if path in ("/v1/completions", "/api/generate"):
+        refused(d, "a suffix", dump({**good, "suffix": "there"}), pattern="suffix")
+    if path == "/v1/chat/completions":
+        refused(d, "no content", dump({"messages": [{"role": "user"}]}), pattern="content is missing")
     if limit is None:
         continue
     inner = (lambda v: {**good, "options": v}) if limit == "num_predict" else (lambda v: {**good, **v})

@@ -343,6 +343,52 @@ static void every_built_in_template_takes_a_tool_conversation(void **state) {
     json_decref(all);
 }
 
+/* The prompt of everything before it, then the beginning, and nothing behind it. */
+static void an_answer_goes_on(void **state) {
+    (void)state;
+    static const char *const specials[] = {"<|im_start|>",    "<|start_header_id|>",
+                                           "<start_of_turn>", "<｜User｜>",
+                                           "[INST]",          "<|assistant|>"};
+    json_t *before = json_pack("[{s:s, s:s}]", "role", "user", "content", "U"), *after;
+    for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
+        struct tokenizer *t = vocabulary(&specials[i], 1);
+        struct chat *c;
+        struct err err;
+        assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
+        tokenizer_close(t);
+        char *prompt = render(c, before, NULL, NULL), *text = NULL;
+        size_t len;
+        after = json_pack("[O, {s:s, s:s}]", json_array_get(before, 0), "role", "assistant", "content",
+                          "It is |im_end");
+        const struct chat_request r = {
+            .messages = after, .add_generation_prompt = true, .continue_last = true};
+        assert_int_equal(chat_render(c, &r, &text, &len, &err), ST_OK);
+        assert_int_equal(len, strlen(text));
+        assert_memory_equal(text, prompt, strlen(prompt));
+        const char *rest = text + strlen(prompt);
+        assert_string_equal(rest + (*rest == ' '), "It is |im_end"); /* [/INST] A1 */
+        mem_free(prompt);
+        mem_free(text);
+        json_decref(after);
+        chat_close(c);
+    }
+    json_decref(before);
+}
+
+static void a_template_that_hides_the_answer_says_so(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}{{ m.role }}{% endfor %}");
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "assistant", "content", "A");
+    const struct chat_request r = {.messages = messages, .continue_last = true};
+    char *text;
+    size_t len;
+    struct err err;
+    assert_int_equal(chat_render(c, &r, &text, &len, &err), ST_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "go on"));
+    json_decref(messages);
+    chat_close(c);
+}
+
 static void the_style_is_known(void **state) {
     (void)state;
     struct chat *c = open_golden("Qwen-Qwen3-0.6B");
@@ -368,6 +414,8 @@ int main(void) {
         cmocka_unit_test(a_hostile_template_opens_soon),
         cmocka_unit_test(built_in_templates_by_special_tokens),
         cmocka_unit_test(every_built_in_template_takes_a_tool_conversation),
+        cmocka_unit_test(an_answer_goes_on),
+        cmocka_unit_test(a_template_that_hides_the_answer_says_so),
         cmocka_unit_test(the_style_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,6 +115,16 @@ events=$(sed -n 's/^event: //p' "$work/body" | uniq | tr '\n' ' ')
 [ "$events" = "message_start ping content_block_start content_block_delta content_block_stop message_delta message_stop " ] ||
     fail "Anthropic's events: $events"
 ask 200 /v1/messages/count_tokens -d "{$asked}" && holds "v['input_tokens'] > 5"
+# An answer that was begun goes on, in the same turn.
+begun='"messages":[{"role":"user","content":"What is a bit bucket?"},{"role":"assistant","content":"The universal"}]'
+ask 200 /v1/completions -d '{"prompt":"<|im_start|>user\nWhat is a bit bucket?<|im_end|>\n<|im_start|>assistant\nThe universal","max_tokens":12,"temperature":0}'
+python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["choices"][0]["text"])' "$work/body" >"$work/rest"
+rest='open(sys.argv[1][:-4] + "rest").read()[:-1]'
+ask 200 /v1/messages -d "{$begun,\"max_tokens\":12,\"temperature\":0}" && holds "v['content'][0]['text'] == $rest"
+ask 200 /api/chat -d "{$begun,\"stream\":false,\"options\":{\"num_predict\":12,\"temperature\":0}}" && holds "v['message']['content'] == $rest"
+ask 200 /v1/chat/completions -d "{$begun,\"max_tokens\":12,\"temperature\":0,\"continue_final_message\":true}"
+holds "v['choices'][0]['message']['content'] == $rest"
+ask 400 /v1/chat/completions -d "{$question,\"continue_final_message\":true}" && holds "v['error']['param'] == 'continue_final_message'"
 ask 400 /v1/messages -d '{"messages":[]}' && holds "v['type'] == 'error' and v['error']['type'] == 'invalid_request_error'"
 ask 404 /v1/messages -d "{$asked,\"model\":\"claude\"}" && holds "v['error']['type'] == 'not_found_error'"
 ask 200 /api/chat -d "{$question,\"stream\":false,\"options\":{\"num_predict\":24,\"temperature\":0}}"
@@ -132,6 +142,8 @@ ask 200 /api/tags && holds "v['models'][0]['name'] == 'jargon-3m-f16'"
 ask 200 /api/ps && ask 200 /api/version
 ask 200 /api/show -d '{"model":"jargon-3m-f16:latest"}' && holds "v['details']['family'] == 'qwen3'"
 ask 404 /api/show -d '{"model":"llama3"}' && holds "isinstance(v['error'], str)"
+ask 404 /api/show -d '{"name":"llama3"}' && ask 200 /api/show -d '{"name":"jargon-3m-f16"}' # what older clients say
+ask 200 /api/embeddings -d '{"model":"jargon-3m-f16","prompt":"a b"}' && holds "abs(sum(x * x for x in v['embedding']) - 1) < 1e-5"
 
 # ---- bad requests -------------------------------------------------------------------------------
 refuse() { # STATUS PATTERN BODY

@@ -443,8 +443,8 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
         return err_set(err, ST_BAD_INPUT, "the prompt is empty");
     if (r->n_ids > n_ctx || (r->n_ids == n_ctx && !r->embed))
         return err_set(err, ST_BAD_INPUT,
-                       "the prompt has %zu tokens, but the context holds %zu%s", r->n_ids, n_ctx,
-                       r->embed ? "" : " and an answer needs room too");
+                       ENGINE_TOO_LONG ": it has %zu tokens, and this model's maximum context length "
+                       "is %zu tokens%s", r->n_ids, n_ctx, r->embed ? "" : ", the answer included");
     for (size_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= engine_n_vocab(e))
             return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",

@@ -108,6 +108,10 @@ struct engine_done {
     double queued_s, prompt_s, generate_s;
 };
 
+/* How the sentence begins that refuses a prompt which the context does not hold: dialects have codes for
+ * it, and clients look for these words. */
+#define ENGINE_TOO_LONG "the prompt is too long"
+
 struct engine_request {
     const int32_t *ids; /* the prompt; copied */
     size_t n_ids;

@@ -221,6 +221,7 @@ static void read_conversation(struct params *p, const struct service *s,
     service_request_init(r);
     param_model(p, s);
     r->messages = o->messages = anthropic_messages_of(p);
+    r->continue_last = ends_with_answer(r->messages);
     r->tools = o->tools = anthropic_tools_of(p);
     r->extra = o->extra = thinking_of(p);
     param_choice_of_tools(p, r);

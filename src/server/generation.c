@@ -236,7 +236,8 @@ static enum status render(const struct model *m, const struct service_request *r
     const struct chat_request request = {.messages = changed != NULL ? changed : r->messages,
                                          .tools = plain ? NULL : tools_of(r),
                                          .extra = r->extra,
-                                         .add_generation_prompt = true};
+                                         .add_generation_prompt = true,
+                                         .continue_last = r->continue_last};
     enum status st = chat_render(m->chat, &request, &p->text, &p->len, err);
     json_decref(changed);
     return st;

@@ -1,4 +1,4 @@
-/* ollama.c: /api/chat, /api/generate, /api/embed: streams are lines of JSON, and are the default. */
+/* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are lines of JSON, and are the default. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -143,12 +143,25 @@ static json_t *embed_whole(struct reply *r) {
                      "prompt_eval_count", (json_int_t)reply_usage(r).n_prompt);
 }
 
+static json_t *embeddings_whole(struct reply *r) {
+    return json_pack("{s:O}", "embedding", r->choices[0].vector);
+}
+
 static const struct dialect embed_dialect = {.whole = embed_whole, .error = ollama_error};
+static const struct dialect embeddings_dialect = {.whole = embeddings_whole,
+                                                  .error = ollama_error};
 
 /* ---- the request ---------------------------------------------------------------------------------------------- */
 
 static void refuse(struct http_request *http, const struct params *p) {
     reply_error(http, &ollama_dialect, p->st, p->err.text, p->field);
+}
+
+void ollama_param_model(struct params *p, struct service *s) {
+    json_t *name = json_object_get(p->body, "name");
+    if (name != NULL && json_object_get(p->body, "model") == NULL)
+        json_object_set(p->body, "model", name);
+    param_model(p, s);
 }
 
 /* The fields of `options` are read as if they were the request's own. */
@@ -215,12 +228,16 @@ static void param_messages(struct params *p, struct service_request *r) {
         if (json_is_object(m) && json_object_get(m, "content") == NULL)
             json_object_set_new(m, "content", json_string(""));
     }
+    r->continue_last = ends_with_answer(r->messages);
 }
 
 /* A prompt as a conversation, kept alive by the body; raw: as it is. */
 static void param_prompt(struct params *p, struct service_request *r) {
-    const char *prompt = "", *system = NULL;
+    const char *prompt = "", *system = NULL, *suffix = "";
     bool raw = false;
+    param_text(p, "suffix", &suffix);
+    if (*suffix != '\0')
+        params_fail(p, "suffix", "suffix is not supported: this server does not fill in the middle");
     param_text(p, "prompt", &prompt);
     param_text(p, "system", &system);
     param_bool(p, "raw", &raw);
@@ -271,7 +288,7 @@ static void handle(struct service *s, struct http_request *http, bool generate) 
     const char *body = http_body(http, &len);
     service_request_init(&r);
     if (params_init(&p, body, len)) {
-        param_model(&p, s);
+        ollama_param_model(&p, s);
         param_options(&p, &r, &m);
         param_format(&p, &r);
         param_think(&p, &r);
@@ -299,7 +316,8 @@ void ollama_generate(struct service *s, struct http_request *http) {
     handle(s, http, true);
 }
 
-void ollama_embed(struct service *s, struct http_request *http) {
+static void embed(struct service *s, struct http_request *http, const char *field,
+                  const struct dialect *dialect, size_t n_max) {
     struct params p;
     struct service_request r, *each = NULL;
     struct prompts inputs = {0};
@@ -308,13 +326,13 @@ void ollama_embed(struct service *s, struct http_request *http) {
     service_request_init(&r);
     r.embed = true;
     if (params_init(&p, body, len)) {
-        param_model(&p, s);
-        param_prompts(&p, "input", INPUTS_MAX, &inputs);
+        ollama_param_model(&p, s);
+        param_prompts(&p, field, n_max, &inputs);
     }
     if (p.st == ST_OK && (each = prompts_requests(&inputs, &r)) == NULL)
-        params_fail(&p, "input", "no memory for the input");
+        params_fail(&p, field, "no memory for the input");
     if (p.st == ST_OK) {
-        struct reply *reply = reply_open(s, http, &embed_dialect, (int)inputs.n, 1, false, 0);
+        struct reply *reply = reply_open(s, http, dialect, (int)inputs.n, 1, false, 0);
         if (reply != NULL)
             reply_submit(reply, each);
     } else {
@@ -323,4 +341,12 @@ void ollama_embed(struct service *s, struct http_request *http) {
     mem_free(each);
     prompts_deinit(&inputs);
     params_deinit(&p);
+}
+
+void ollama_embed(struct service *s, struct http_request *http) {
+    embed(s, http, "input", &embed_dialect, INPUTS_MAX);
+}
+
+void ollama_embeddings(struct service *s, struct http_request *http) {
+    embed(s, http, "prompt", &embeddings_dialect, 1);
 }

@@ -3,13 +3,18 @@
 #define LOCKSTEP_SERVER_OLLAMA_H
 
 #include "server/dialects.h"
+#include "server/params.h"
 
 extern const struct dialect ollama_dialect;
 
 json_t *ollama_time(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
 
+/* The model by its name, which older clients call `name`. */
+void ollama_param_model(struct params *p, struct service *s);
+
 void ollama_chat(struct service *s, struct http_request *http);
 void ollama_generate(struct service *s, struct http_request *http);
 void ollama_embed(struct service *s, struct http_request *http);
+void ollama_embeddings(struct service *s, struct http_request *http);
 
 #endif

@@ -84,7 +84,7 @@ static void show(struct service *s, struct http_request *http) {
     size_t len;
     const char *body = http_body(http, &len);
     if (params_init(&p, body, len))
-        param_model(&p, s);
+        ollama_param_model(&p, s);
     if (p.st == ST_OK)
         reply_json(http, 200, show_json(service_facts(s)));
     else
@@ -95,6 +95,7 @@ static void show(struct service *s, struct http_request *http) {
 const struct route ollama_routes[] = {{"POST", "/api/chat", ollama_chat},
                                       {"POST", "/api/generate", ollama_generate},
                                       {"POST", "/api/embed", ollama_embed},
+                                      {"POST", "/api/embeddings", ollama_embeddings},
                                       {"GET", "/api/tags", tags},
                                       {"GET", "/api/ps", ps},
                                       {"GET", "/api/version", version},

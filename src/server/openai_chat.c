@@ -136,11 +136,29 @@ static void rename_developer(json_t *messages) {
     }
 }
 
+/* Only a model may have had nothing to say (but called a function). */
+static void check_contents(struct params *p, const json_t *messages) {
+    size_t i;
+    json_t *m;
+    json_array_foreach((json_t *)messages, i, m) {
+        const char *role = json_string_value(json_object_get(m, "role"));
+        const json_t *content = json_object_get(m, "content");
+        if (role != NULL && !str_eq(role, "assistant") &&
+            (content == NULL || json_is_null(content)))
+            params_fail(p, "messages", "messages[%zu].content is missing", i);
+    }
+}
+
 static void param_messages(struct params *p, struct service_request *r) {
     param_array(p, "messages", &r->messages);
     if (p->st == ST_OK && json_array_size(r->messages) == 0)
         params_fail(p, "messages", "messages must be an array of at least one message");
+    check_contents(p, r->messages);
     rename_developer((json_t *)r->messages);
+    param_bool(p, "continue_final_message", &r->continue_last); /* vLLM's name */
+    if (r->continue_last && !ends_with_answer(r->messages))
+        params_fail(p, "continue_final_message",
+                    "continue_final_message needs a last message of the assistant with a content");
 }
 
 static void param_logprobs(struct params *p, struct service_request *r) {

@@ -171,3 +171,12 @@ void param_model(struct params *p, const struct service *s) {
                 name, service_facts(s)->name);
     p->st = ST_NOT_FOUND;
 }
+
+bool ends_with_answer(const json_t *messages) {
+    const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const char *role = json_string_value(json_object_get(last, "role"));
+    const json_t *content = json_object_get(last, "content");
+    bool text = json_string_length(content) > 0 || json_array_size(content) > 0;
+    return role != NULL && str_eq(role, "assistant") && text &&
+           json_array_size(json_object_get(last, "tool_calls")) == 0;
+}

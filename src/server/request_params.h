@@ -33,4 +33,7 @@ void param_model(struct params *p, const struct service *s);
 /* tools and the names in them; tools may be NULL. */
 bool tools_check(struct params *p, const json_t *tools);
 
+/* Whether the last message is the beginning of an answer: the model's, with a text and no calls. */
+bool ends_with_answer(const json_t *messages);
+
 #endif

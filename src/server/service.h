@@ -62,6 +62,7 @@ enum service_form { FORM_TEXT, FORM_JSON, FORM_SCHEMA, FORM_GBNF };
 struct service_request {
     /* The prompt: one of these. */
     const json_t *messages; /* OpenAI's shape */
+    bool continue_last;     /* the last of them is an answer that is to go on */
     const char *prompt;     /* text as it is, special tokens in it recognized */
     size_t prompt_len;
     const int32_t *ids;

@@ -271,6 +271,31 @@ static enum status adapt_messages(const struct chat *c, json_t *messages, struct
     return ST_OK;
 }
 
+/* Marks where the last message's content ends. */
+static enum status mark_end(json_t *messages, struct err *err) {
+    json_t *last = json_array_get(messages, json_array_size(messages) - 1);
+    const json_t *content = json_object_get(last, "content");
+    json_t *text = json_is_array(content) ? join_parts(content) : json_incref((json_t *)content);
+    json_t *marked = json_is_string(text) ? json_sprintf("%s" NEEDLE, json_string_value(text)) : NULL;
+    json_decref(text);
+    if (marked == NULL)
+        return err_set(err, ST_BAD_INPUT, "a message that is to go on must have a text");
+    json_object_set_new(last, "content", marked);
+    return ST_OK;
+}
+
+static enum status cut_at_mark(char *text, size_t *len, struct err *err) {
+    const size_t n = strlen(NEEDLE);
+    for (size_t at = *len; at >= n; at--)
+        if (memcmp(text + at - n, NEEDLE, n) == 0) {
+            *len = at - n;
+            text[*len] = '\0';
+            return ST_OK;
+        }
+    return err_set(err, ST_UNSUPPORTED,
+                   "this model's chat template does not let the last message go on");
+}
+
 enum status chat_render(const struct chat *c, const struct chat_request *request, char **text,
                         size_t *len, struct err *err) {
     if (!json_is_array(request->messages) || json_array_size(request->messages) == 0)
@@ -281,6 +306,8 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
     if (vars == NULL || messages == NULL)
         err_set(err, st, "no memory for the messages");
     else
+        st = request->continue_last ? mark_end(messages, err) : ST_OK;
+    if (st == ST_OK)
         st = adapt_messages(c, messages, err);
     if (st == ST_OK) {
         if (request->extra != NULL)
@@ -291,8 +318,13 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
         else
             json_object_set_new(vars, "tools", json_null());
         json_object_set_new(vars, "add_generation_prompt",
-                            json_boolean(request->add_generation_prompt));
+                            json_boolean(request->add_generation_prompt &&
+                                         !request->continue_last));
         st = template_render(c->template, vars, request->now, text, len, err);
+    }
+    if (st == ST_OK && request->continue_last && (st = cut_at_mark(*text, len, err)) != ST_OK) {
+        mem_free(*text);
+        *text = NULL;
     }
     json_decref(messages);
     json_decref(vars);
