@@ -52,6 +52,11 @@ refused 2 truncated quantize "$dir/short.gguf" "$dir/x.gguf" q8_0
 "$LOCKSTEP" synth --shape deepseek-v3 --type q4_K --header-only "$dir/v3.gguf" >/dev/null ||
     fail "synth --header-only: exit status $?"
 fact "$dir/v3.gguf" 'o["has_weights"], o["layers"], o["experts"]["count"], o["kv_lora_rank"]' "False 61 256 512"
+# What a token is multiplied with, in billions, as the model cards have it.
+for active in "deepseek-v3 37" "kimi-k2 32" "qwen3-235b-a22b 22" "qwen3-coder-480b 35" "gpt-oss-120b 5"; do
+    "$LOCKSTEP" synth --shape "${active% *}" --type q4_K --header-only "$dir/shape.gguf" >/dev/null || fail "synth $active"
+    fact "$dir/shape.gguf" 'round(o["active_parameters"] / 1e9)' "${active#* }"
+done
 refused 2 "holds no weights\|truncated" quantize "$dir/v3.gguf" "$dir/x.gguf" q8_0
 refused 2 "no shape is called" synth --shape nonesuch "$dir/x.gguf"
 refused 2 "shape is missing" synth "$dir/x.gguf"

@@ -60,6 +60,10 @@ static void put_part(json_t *object, const char *name, json_t *part) {
     json_decref(part);
 }
 
+static double number(const json_t *o, const char *name) {
+    return json_number_value(json_object_get(o, name));
+}
+
 static uint64_t n_values(const struct gguf_tensor *t) {
     return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
 }
@@ -85,6 +89,20 @@ static json_t *type_shares(const struct gguf *g) {
     return list;
 }
 
+/* Parameters that one token is multiplied with: of experts those that are used, of the embedding none,
+ * unless it is the output matrix too. */
+static double active_values(const struct gguf *g, const json_t *experts) {
+    double used = MIN(number(experts, "used") / number(experts, "count"), 1.0);
+    bool tied = gguf_tensor(g, "output.weight") == NULL;
+    double sum = 0;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (tied || !str_eq(t->name, "token_embd.weight"))
+            sum += (double)n_values(t) * (strstr(t->name, "_exps.") ? used : 1);
+    }
+    return sum;
+}
+
 static void put_sizes(json_t *o, const struct gguf *g) {
     uint64_t values = 0, bytes = 0;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
@@ -98,6 +116,15 @@ static void put_sizes(json_t *o, const struct gguf *g) {
         json_object_set_new(o, "bits_per_weight",
                             json_real(8 * (double)bytes / (double)values));
     json_object_set_new(o, "types", type_shares(g));
+}
+
+static void put_gating(json_t *experts, const struct gguf *g, const char *arch) {
+    static const char *const names[] = {"softmax", "sigmoid", "softmax of the chosen"};
+    char key[128];
+    uint32_t n;
+    snprintf(key, sizeof key, "%s.expert_gating_func", arch);
+    if (gguf_u32(g, key, &n, NULL) == ST_OK && n >= 1 && n <= ARRAY_LEN(names))
+        json_object_set_new(experts, "gating", json_string(names[n - 1]));
 }
 
 static void put_shape(json_t *o, const struct gguf *g, const char *arch) {
@@ -127,6 +154,10 @@ static void put_shape(json_t *o, const struct gguf *g, const char *arch) {
         {"shared", "expert_shared_count"},
         {"feed_forward_length", "expert_feed_forward_length"},
         {"shared_feed_forward_length", "expert_shared_feed_forward_length"},
+        {"groups", "expert_group_count"},
+        {"groups_used", "expert_group_used_count"},
+        {"dense_layers", "leading_dense_block_count"},
+        {"weights_scale", "expert_weights_scale"},
     };
     json_t *rope_part = json_object(), *experts_part = json_object();
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -135,6 +166,10 @@ static void put_shape(json_t *o, const struct gguf *g, const char *arch) {
         put(rope_part, rope[i][0], g, arch, rope[i][1]);
     for (size_t i = 0; i < ARRAY_LEN(experts); i++)
         put(experts_part, experts[i][0], g, arch, experts[i][1]);
+    put_gating(experts_part, g, arch);
+    if (number(experts_part, "count") >= 1)
+        json_object_set_new(o, "active_parameters",
+                            json_integer((json_int_t)active_values(g, experts_part)));
     put_part(o, "rope", rope_part);
     put_part(o, "experts", experts_part);
 }
@@ -221,7 +256,7 @@ static const char *text(const json_t *value, char buf[128]) {
     if (json_is_integer(value))
         snprintf(buf, 128, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        snprintf(buf, 128, "%g", json_real_value(value));
+        snprintf(buf, 128, "%.8g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(buf, 128, "%s", json_is_true(value) ? "yes" : "no");
     else
@@ -243,10 +278,6 @@ static void print_also(const json_t *o, const char *name, const char *label) {
         printf(", %s %s", label, text_at(o, name, buf));
 }
 
-static double number(const json_t *o, const char *name) {
-    return json_number_value(json_object_get(o, name));
-}
-
 static const char *count_text(double n, char buf[32]) {
     if (n < 1e6)
         snprintf(buf, 32, "%.0f", n);
@@ -258,8 +289,8 @@ static const char *count_text(double n, char buf[32]) {
 }
 
 static void print_sizes(const json_t *o) {
-    char buf[32];
-    double n = number(o, "parameters");
+    char buf[32], active[32];
+    double n = number(o, "parameters"), used = number(o, "active_parameters");
     printf("file            %s, ", cli_bytes((uint64_t)number(o, "file_bytes"), buf));
     if (number(o, "gguf_version") != 0)
         printf("GGUF v%.0f", number(o, "gguf_version"));
@@ -271,9 +302,12 @@ static void print_sizes(const json_t *o) {
         printf("\nparameters      none: a vocabulary\n");
         return;
     }
-    printf("%s\nparameters      %s in %.0f tensors, %.2f bits each\n",
+    printf("%s\nparameters      %s in %.0f tensors, %.2f bits each",
            json_is_true(json_object_get(o, "has_weights")) ? "" : ", a header without weights",
            count_text(n, buf), number(o, "tensors"), number(o, "bits_per_weight"));
+    if (used > 0)
+        printf("; %s for a token", count_text(used, active));
+    putchar('\n');
     size_t i;
     const json_t *type;
     json_array_foreach(json_object_get(o, "types"), i, type) {
@@ -312,6 +346,13 @@ static void print_shape(const json_t *o) {
         print_also(experts, "shared", "shared");
         print_also(experts, "feed_forward_length", "FFN");
         print_also(experts, "shared_feed_forward_length", "shared FFN");
+        if (number(experts, "groups") > 1) {
+            print_also(experts, "groups", "groups");
+            print_also(experts, "groups_used", "groups used");
+        }
+        print_also(experts, "dense_layers", "dense layers");
+        print_also(experts, "gating", "gating");
+        print_also(experts, "weights_scale", "weights times");
         putchar('\n');
     }
 }
