@@ -37,7 +37,7 @@ for shape in qwen3-235b-a22b qwen3-coder-480b deepseek-v3 kimi-k2 gpt-oss-120b; 
 import json, sys
 memory = [512 << 30, 512 << 30, 256 << 30, 256 << 30]
 for r, m in zip(json.load(sys.stdin)["ranks"], memory):
-    assert r["weight_bytes"] + r["kv_bytes"] <= m, r' || fail "$shape: a share larger than its machine"
+    assert r["weight_bytes"] + r["kv_bytes"] + r["buffer_bytes"] == r["sum_bytes"] <= m == r["memory_bytes"], r' || fail "$shape: a share larger than its machine"
     out=$("$LOCKSTEP" plan "$file" --memory 16G,16G 2>&1)
     [ $? = 2 ] && [[ $out == *"would need"*"has 17.2 GB"* ]] || fail "$shape on two small machines: $out"
 done
@@ -58,4 +58,24 @@ for ctx in 4096 131072; do
 done
 # A latent of 512 and a key part of 64, once, in 61 layers.
 [ "$(kv deepseek-v3 163840)" = "$((61 * 163840 * 576 * 2)) 0" ] || fail "deepseek-v3: $(kv deepseek-v3 163840)"
+# A plan is what a session then takes: weights, cache and buffers of each rank.
+for file in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$SHARED_DIR"/golden/logits/{deepseek2-v3,gpt-oss-mxfp4,qwen3moe}.gguf; do
+    [ -e "$file" ] || { echo "note: $file is not there"; continue; }
+    for layout in "--ranks 1" "--split 2,1 --chunk 33" "--ranks 3 --parallel pipeline --kv q8_0" \
+        "--ranks 2 --experts whole --ctx 200"; do
+        # shellcheck disable=SC2086
+        "$LOCKSTEP" plan "$file" $layout -t 2 --json >"$dir/plan" || fail "plan $file $layout"
+        # shellcheck disable=SC2086
+        timeout 60 "$LOCKSTEP" eval "$file" --ids 1,2,3 $layout -t 2 --json >"$dir/run" 2>"$dir/err" ||
+            fail "eval $file $layout: $(cat "$dir/err")"
+        python3 -c '
+import json, sys
+plan, run = (json.load(open(p)) for p in sys.argv[1:])
+held = run["held"]
+assert len(held) == len(plan["ranks"])
+for a, b in zip(plan["ranks"], held):
+    for key in ("weight_bytes", "kv_bytes", "buffer_bytes", "layers", "heads", "vocabulary"):
+        assert a[key] == b[key], (key, a, b)' "$dir/plan" "$dir/run" || fail "$file $layout: not as planned"
+    done
+done
 exit $failed

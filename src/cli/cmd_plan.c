@@ -7,6 +7,9 @@
 
 #include <stdio.h>
 
+/* Each needs some buffers of its own; who plans for machines that are not there may say --threads. */
+#define DEFAULT_THREADS 16
+
 static const char *memory_text;
 
 static const struct cli_option options[] = {
@@ -21,19 +24,22 @@ static const struct cli_command command = {
     "plan", "who would hold what",
     "Reads the header only (lockstep synth --header-only makes one of a true shape) and prints "
     "for "
-    "each\nrank its layers, heads, experts and bytes. Bytes of weights are as packed in "
-    "memory; the "
-    "token\nembedding is read from the file as tokens come and counts for nobody.",
+    "each\nrank its layers, heads, experts and bytes: weights as packed in memory, the KV "
+    "cache of "
+    "the whole\ncontext, and buffers for a step of --chunk tokens. The token embedding is read "
+    "from "
+    "the file as\ntokens come and counts for nobody; links and the system need some memory "
+    "besides.",
     options};
 
 struct planned {
     struct gguf *g;
     struct hparams hp;
     struct plan plan;
-    uint32_t n_ctx, n_window_pages; /* the latter: that a sequence holds at once */
+    struct model_config cfg; /* of one sequence; n_pages[KV_WINDOW]: that it holds at once */
     uint64_t memory[PLAN_MAX_RANKS]; /* 0: not said */
     struct {
-        uint64_t weights, kv, windows; /* of kv, for layers with a window */
+        uint64_t weights, kv, windows, buffers, sum; /* windows: of kv, for layers with one */
     } bytes[PLAN_MAX_RANKS];
 };
 
@@ -77,26 +83,46 @@ static enum status make_plan(struct planned *p, int n_memory, struct err *err) {
 }
 
 static enum status measure(struct planned *p, struct err *err) {
-    enum kv_type type;
-    TRY(kv_parse_type(session_args.kv, &type, err));
+    int n_threads = session_args.n_threads != 0 ? session_args.n_threads : DEFAULT_THREADS;
     for (int r = 0; r < p->plan.n_ranks; r++) {
-        const struct share *sh = &p->plan.shares[r];
+        struct model_bytes sizes;
         size_t page[KV_KINDS];
-        model_kv_page_bytes(&p->hp, sh, type, page);
-        struct weights_sizes sizes;
-        TRY(weights_measure(&sizes, p->g, &p->hp, sh, err));
-        p->bytes[r].weights = sizes.packed_bytes + sizes.replicated_bytes;
-        p->bytes[r].windows = (uint64_t)p->n_window_pages * page[KV_WINDOW];
+        model_kv_page_bytes(&p->hp, &p->plan.shares[r], p->cfg.kv_type, page);
+        TRY(model_measure(&sizes, p->g, &p->hp, &p->plan, r, &p->cfg, n_threads, err));
+        p->bytes[r].weights = sizes.weights;
+        p->bytes[r].buffers = sizes.buffers;
+        p->bytes[r].windows = (uint64_t)p->cfg.n_pages[KV_WINDOW] * page[KV_WINDOW];
         p->bytes[r].kv =
-            (uint64_t)div_up(p->n_ctx, KV_PAGE) * page[KV_WHOLE] + p->bytes[r].windows;
-        uint64_t sum = p->bytes[r].weights + p->bytes[r].kv;
+            (uint64_t)p->cfg.n_pages[KV_WHOLE] * page[KV_WHOLE] + p->bytes[r].windows;
+        p->bytes[r].sum = p->bytes[r].weights + p->bytes[r].kv + p->bytes[r].buffers;
         char need[32], have[32];
-        if (p->memory[r] != 0 && sum > p->memory[r])
-            return err_set(err, ST_BAD_INPUT,
-                           "rank %d would need %s (weights and the KV cache of %u tokens), its "
-                           "machine has %s",
-                           r, cli_bytes(sum, need), p->n_ctx, cli_bytes(p->memory[r], have));
+        if (p->memory[r] != 0 && p->bytes[r].sum > p->memory[r])
+            return err_set(
+                err, ST_BAD_INPUT,
+                "rank %d would need %s (weights, the KV cache of %u tokens, buffers), "
+                "its machine has %s",
+                r, cli_bytes(p->bytes[r].sum, need), p->cfg.n_ctx,
+                cli_bytes(p->memory[r], have));
     }
+    return ST_OK;
+}
+
+/* As a session would have it (engine/instance.c). */
+static enum status configure(struct planned *p, struct err *err) {
+    struct model_config *c = &p->cfg;
+    uint32_t n_chunk =
+        session_args.n_chunk != 0 ? (uint32_t)session_args.n_chunk : INSTANCE_DEFAULT_CHUNK;
+    TRY(kv_parse_type(session_args.kv, &c->kv_type, err));
+    c->n_ctx = session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
+                                       : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
+    if (c->n_ctx > p->hp.n_ctx_train)
+        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
+                       c->n_ctx, p->hp.n_ctx_train);
+    c->n_tokens_max = MIN(n_chunk, c->n_ctx);
+    c->n_runs_max = 1;
+    c->n_pages[KV_WHOLE] = (uint32_t)div_up(c->n_ctx, KV_PAGE);
+    if (p->hp.window != 0)
+        c->n_pages[KV_WINDOW] = kv_window_pages(p->hp.window, c->n_ctx, c->n_tokens_max);
     return ST_OK;
 }
 
@@ -104,77 +130,109 @@ static enum status plan_all(struct planned *p, int n_memory, struct err *err) {
     const struct gguf_options header = {.header_only = true};
     TRY(gguf_open(&p->g, session_args.model, &header, err));
     TRY(hparams_read(&p->hp, p->g, err));
-    p->n_ctx =
-        session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
-                                : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
-    if (p->n_ctx > p->hp.n_ctx_train)
-        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
-                       p->n_ctx, p->hp.n_ctx_train);
-    uint32_t n_chunk =
-        session_args.n_chunk != 0 ? (uint32_t)session_args.n_chunk : INSTANCE_DEFAULT_CHUNK;
-    if (p->hp.window != 0)
-        p->n_window_pages = kv_window_pages(p->hp.window, p->n_ctx,
-                                            MIN(n_chunk, p->n_ctx));
+    TRY(configure(p, err));
     TRY(make_plan(p, n_memory, err));
     return measure(p, err);
+}
+
+static bool has_dense(const struct hparams *hp) {
+    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0;
+}
+
+static void put_range(json_t *o, const char *name, bool exists, uint32_t begin, uint32_t end) {
+    if (exists)
+        json_object_set_new(o, name, json_pack("[ii]", (int)begin, (int)end));
+}
+
+static void put_bytes(json_t *o, const char *name, uint64_t bytes) {
+    json_object_set_new(o, name, json_integer((json_int_t)bytes));
+}
+
+/* Parts that the model does not have are left out. */
+static json_t *rank_json(const struct planned *p, int r) {
+    const struct share *sh = &p->plan.shares[r];
+    bool moe = p->hp.moe.n_experts != 0;
+    json_t *o =
+        json_pack("{s:i, s:i, s:i}", "rank", r, "stage", sh->stage, "member", sh->member);
+    put_range(o, "layers", true, sh->layer_begin, sh->layer_end);
+    put_range(o, "heads", true, sh->head_begin, sh->head_end);
+    put_range(o, "kv_heads", true, sh->kv_begin, sh->kv_end);
+    put_range(o, "ffn", has_dense(&p->hp), sh->ff_begin, sh->ff_end);
+    put_range(o, "experts", moe, sh->expert_begin, sh->expert_end);
+    put_range(o, "expert_ffn", moe, sh->expert_ff_begin, sh->expert_ff_end);
+    put_range(o, "shared_ffn", p->hp.moe.n_ff_shared != 0, sh->shared_begin, sh->shared_end);
+    put_range(o, "vocabulary", true, sh->vocab_begin, sh->vocab_end);
+    put_bytes(o, "weight_bytes", p->bytes[r].weights);
+    put_bytes(o, "kv_bytes", p->bytes[r].kv);
+    put_bytes(o, "kv_window_bytes", p->bytes[r].windows);
+    put_bytes(o, "buffer_bytes", p->bytes[r].buffers);
+    put_bytes(o, "sum_bytes", p->bytes[r].sum);
+    if (p->memory[r] != 0)
+        put_bytes(o, "memory_bytes", p->memory[r]);
+    return o;
 }
 
 static int print_json(const struct planned *p) {
     char how[64];
     plan_text(&p->plan, how, sizeof how);
     json_t *ranks = json_array();
-    for (int r = 0; r < p->plan.n_ranks; r++) {
-        const struct share *sh = &p->plan.shares[r];
-        json_array_append_new(
-            ranks,
-            json_pack("{s:i, s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:[ii], s:I, s:I, "
-                      "s:I}",
-                      "rank", r, "layers", (int)sh->layer_begin, (int)sh->layer_end, "heads",
-                      (int)sh->head_begin, (int)sh->head_end, "kv_heads", (int)sh->kv_begin,
-                      (int)sh->kv_end, "ffn", (int)sh->ff_begin, (int)sh->ff_end, "experts",
-                      (int)sh->expert_begin, (int)sh->expert_end, "expert_ffn",
-                      (int)sh->expert_ff_begin, (int)sh->expert_ff_end, "vocabulary",
-                      (int)sh->vocab_begin, (int)sh->vocab_end, "weight_bytes",
-                      (json_int_t)p->bytes[r].weights, "kv_bytes", (json_int_t)p->bytes[r].kv,
-                      "kv_window_bytes", (json_int_t)p->bytes[r].windows));
-    }
-    return cli_print_json(json_pack("{s:s, s:s, s:i, s:o}", "architecture", p->hp.arch->name,
-                                    "parallel", how, "n_ctx", (int)p->n_ctx, "ranks", ranks));
+    for (int r = 0; r < p->plan.n_ranks; r++)
+        json_array_append_new(ranks, rank_json(p, r));
+    return cli_print_json(json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "architecture",
+                                    p->hp.arch->name, "parallel", how, "tensor", p->plan.tp,
+                                    "pipeline", p->plan.pp, "n_ctx", (int)p->cfg.n_ctx,
+                                    "n_chunk", (int)p->cfg.n_tokens_max, "ranks", ranks));
+}
+
+/* "3-7", or "-" for a part that the model does not have. Returns buf. */
+static const char *range(bool exists, uint32_t begin, uint32_t end, char buf[24]) {
+    if (exists)
+        snprintf(buf, 24, "%u-%u", begin, end);
+    else
+        snprintf(buf, 24, "-");
+    return buf;
+}
+
+static void print_rank(const struct planned *p, int r) {
+    const struct share *sh = &p->plan.shares[r];
+    char text[7][24], a[32], b[32], c[32], d[32];
+    bool moe = p->hp.moe.n_experts != 0;
+    printf("%4d %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", r,
+           range(true, sh->layer_begin, sh->layer_end, text[0]),
+           range(true, sh->head_begin, sh->head_end, text[1]),
+           range(true, sh->kv_begin, sh->kv_end, text[2]),
+           range(has_dense(&p->hp), sh->ff_begin, sh->ff_end, text[3]),
+           range(moe, sh->expert_begin, sh->expert_end, text[4]),
+           range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
+           range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),
+           cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv, b),
+           cli_bytes(p->bytes[r].buffers, c), cli_bytes(p->bytes[r].sum, d));
 }
 
 static int print_table(const struct planned *p) {
-    char how[64], a[32], b[32], c[32];
-    uint64_t weights = 0, kv = 0, windows = 0;
+    char how[64], a[32], b[32], c[32], d[32];
+    uint64_t weights = 0, kv = 0, windows = 0, sum = 0;
     plan_text(&p->plan, how, sizeof how);
-    printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->n_ctx);
-    printf("%4s %9s %9s %8s %13s %9s %12s %15s %10s %10s %10s\n", "rank", "layers", "heads",
+    printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->cfg.n_ctx);
+    printf("%4s %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", "rank", "layers", "heads",
            "kv heads", "FFN", "experts", "expert FFN", "vocabulary", "weights", "KV cache",
-           "sum");
+           "buffers", "sum");
     for (int r = 0; r < p->plan.n_ranks; r++) {
-        const struct share *sh = &p->plan.shares[r];
-        char layers[24], heads[24], kvs[24], ff[24], experts[24], eff[24], vocab[24];
-        snprintf(layers, sizeof layers, "%u-%u", sh->layer_begin, sh->layer_end);
-        snprintf(heads, sizeof heads, "%u-%u", sh->head_begin, sh->head_end);
-        snprintf(kvs, sizeof kvs, "%u-%u", sh->kv_begin, sh->kv_end);
-        snprintf(ff, sizeof ff, "%u-%u", sh->ff_begin, sh->ff_end);
-        snprintf(experts, sizeof experts, "%u-%u", sh->expert_begin, sh->expert_end);
-        snprintf(eff, sizeof eff, "%u-%u", sh->expert_ff_begin, sh->expert_ff_end);
-        snprintf(vocab, sizeof vocab, "%u-%u", sh->vocab_begin, sh->vocab_end);
-        printf("%4d %9s %9s %8s %13s %9s %12s %15s %10s %10s %10s\n", r, layers, heads, kvs, ff,
-               p->hp.moe.n_experts ? experts : "-", p->hp.moe.n_experts ? eff : "-", vocab,
-               cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv, b),
-               cli_bytes(p->bytes[r].weights + p->bytes[r].kv, c));
+        print_rank(p, r);
         weights += p->bytes[r].weights;
         kv += p->bytes[r].kv;
         windows += p->bytes[r].windows;
+        sum += p->bytes[r].sum;
     }
-    printf("all ranks: %s of weights, %s of KV cache\n", cli_bytes(weights, a),
-           cli_bytes(kv, b));
+    printf("all ranks: %s of weights, %s of KV cache, %s of buffers: %s\n",
+           cli_bytes(weights, a), cli_bytes(kv, b), cli_bytes(sum - weights - kv, c),
+           cli_bytes(sum, d));
     if (p->hp.window != 0)
-        printf("of the KV cache: %s for layers that see everything, %s for those with a window of "
-               "%u, which keep %u positions at most\n",
-               cli_bytes(kv - windows, a), cli_bytes(windows, b), p->hp.window,
-               p->n_window_pages * KV_PAGE);
+        printf(
+            "of the KV cache: %s for layers that see everything, %s for those with a window of "
+            "%u, which keep %u positions at most\n",
+            cli_bytes(kv - windows, a), cli_bytes(windows, b), p->hp.window,
+            p->cfg.n_pages[KV_WINDOW] * KV_PAGE);
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
 }

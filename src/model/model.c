@@ -130,11 +130,12 @@ static enum status alloc_mla(struct model *m, struct layout *lay, const struct a
     return ST_OK;
 }
 
-static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs) {
+static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs,
+                      size_t threads) {
     const struct moe_params *p = &m->hp->moe;
     const struct share *sh = m->share;
     struct moe_buffers *b = &m->moe;
-    size_t n = m->cfg.n_tokens_max, rows = n * p->n_used, threads = (size_t)pool_n_threads(m->pool);
+    size_t n = m->cfg.n_tokens_max, rows = n * p->n_used;
     size_t ff = sh->expert_ff_end - sh->expert_ff_begin, e = m->hp->n_embd;
     size_t shared = sh->shared_end - sh->shared_begin;
     if (p->n_experts == 0)
@@ -166,7 +167,7 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want_acts(lay, &b->mid_act, rows, ff, needs->expert);
 }
 
-static void alloc_attention(struct model *m, struct layout *lay) {
+static void alloc_attention(struct model *m, struct layout *lay, size_t threads) {
     const struct hparams *hp = m->hp;
     size_t n = m->cfg.n_tokens_max, n_pairs = hp->rope.n_rot / 2;
     size_t heads = m->share->head_end - m->share->head_begin;
@@ -188,8 +189,7 @@ static void alloc_attention(struct model *m, struct layout *lay) {
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
     want(lay, &m->att, n * heads * hparams_out_dim(hp), sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
-    want(lay, &m->attn_scratch, m->scratch_floats * (size_t)pool_n_threads(m->pool),
-         sizeof(float));
+    want(lay, &m->attn_scratch, m->scratch_floats * threads, sizeof(float));
 }
 
 static void alloc_outputs(struct model *m, struct layout *lay) {
@@ -200,7 +200,7 @@ static void alloc_outputs(struct model *m, struct layout *lay) {
         want(lay, &m->out_rows, LOGIT_ROWS * (size_t)hp->n_embd, sizeof(float));
         want(lay, &m->logits, LOGIT_ROWS * m->ld_vocab, sizeof(float));
     }
-    if (m->rank == 0 && m->f != NULL)
+    if (m->rank == 0 && m->plan.n_ranks > 1)
         want(lay, &m->gathered, (size_t)LOGIT_ROWS * hp->n_vocab, sizeof(float));
     if (m->rank == 0)
         want(lay, &m->logits_all, (size_t)LOGIT_ROWS * MAX(hp->n_vocab, hp->n_embd),
@@ -222,7 +222,9 @@ static enum status place(struct model *m, const struct layout *lay, struct err *
     return ST_OK;
 }
 
-static enum status alloc_buffers(struct model *m, struct err *err) {
+/* Of weights, cache and configuration; the caller frees the list, also after a failure. */
+static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
+                           struct err *err) {
     const struct hparams *hp = m->hp;
     const struct share *sh = m->share;
     size_t n = m->cfg.n_tokens_max, e = hp->n_embd;
@@ -236,22 +238,26 @@ static enum status alloc_buffers(struct model *m, struct err *err) {
 
     m->ld_acc = MAX(round_up(e, TILE_ROWS), (size_t)2);
     m->ld_ff = round_up(ff, TILE_ROWS);
+    want(lay, &m->x, n * e, sizeof(float));
+    want(lay, &m->normed, n * e, sizeof(float));
+    want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
+    want(lay, &m->gate, n * m->ld_ff, sizeof(float));
+    want(lay, &m->up, n * m->ld_ff, sizeof(float));
+    want_acts(lay, &m->x_act, n, e, needs.x);
+    want_acts(lay, &m->att_act, n, heads * hparams_out_dim(hp), needs.att);
+    want_acts(lay, &m->ff_act, n, ff, needs.ffn);
+    alloc_attention(m, lay, (size_t)n_threads);
+    TRY(alloc_mla(m, lay, &needs, err));
+    alloc_moe(m, lay, &needs, (size_t)n_threads);
+    alloc_outputs(m, lay);
+    return lay->failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers") : ST_OK;
+}
+
+static enum status alloc_buffers(struct model *m, struct err *err) {
     struct layout lay = {0};
-    want(&lay, &m->x, n * e, sizeof(float));
-    want(&lay, &m->normed, n * e, sizeof(float));
-    want(&lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
-    want(&lay, &m->gate, n * m->ld_ff, sizeof(float));
-    want(&lay, &m->up, n * m->ld_ff, sizeof(float));
-    want_acts(&lay, &m->x_act, n, e, needs.x);
-    want_acts(&lay, &m->att_act, n, heads * hparams_out_dim(hp), needs.att);
-    want_acts(&lay, &m->ff_act, n, ff, needs.ffn);
-    alloc_attention(m, &lay);
-    enum status st = alloc_mla(m, &lay, &needs, err);
-    alloc_moe(m, &lay, &needs);
-    alloc_outputs(m, &lay);
+    enum status st = lay_out(&lay, m, pool_n_threads(m->pool), err);
     if (st == ST_OK)
-        st = lay.failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers")
-                        : place(m, &lay, err);
+        st = place(m, &lay, err);
     mem_free(lay.list);
     return st;
 }
@@ -350,6 +356,24 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
         bytes[kind_of(hp, i)] += kv_page_bytes(&shape);
+}
+
+enum status model_measure(struct model_bytes *out, const struct gguf *g,
+                          const struct hparams *hp, const struct plan *plan, int rank,
+                          const struct model_config *cfg, int n_threads, struct err *err) {
+    struct model m = {.hp = hp, .plan = *plan, .rank = rank, .cfg = *cfg};
+    struct layout lay = {0};
+    m.share = &m.plan.shares[rank];
+    m.kv.shape = model_kv_shape(hp, m.share, cfg->kv_type);
+    TRY(weights_describe(&m.w, g, hp, m.share, err));
+    enum status st = lay_out(&lay, &m, n_threads, err);
+    if (st == ST_OK)
+        *out = (struct model_bytes){m.w.packed_bytes + m.w.replicated_bytes, lay.total};
+    mem_free(lay.list);
+    mem_free(m.mla.nope_act);
+    mem_free(m.mla.result_act);
+    weights_free(&m.w);
+    return st;
 }
 
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max) {

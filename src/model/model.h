@@ -87,6 +87,14 @@ struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
 void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]);
 
+/* What model_open() would take for a rank, from the header alone, with so many threads. */
+struct model_bytes {
+    uint64_t weights, buffers; /* beside the KV cache's pages */
+};
+enum status model_measure(struct model_bytes *out, const struct gguf *g,
+                          const struct hparams *hp, const struct plan *plan, int rank,
+                          const struct model_config *cfg, int n_threads, struct err *err);
+
 /* The largest message that a model's collectives send, for fabric_config.max_message_bytes. */
 size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);
 

@@ -610,19 +610,17 @@ void weights_embed_row(const struct weights *w, int32_t id, float *out) {
     tensor_row_f32(w->embd, (uint64_t)id, 0, w->embd->dims[0], out);
 }
 
-enum status weights_measure(struct weights_sizes *out, const struct gguf *g,
-                            const struct hparams *hp, const struct share *share,
-                            struct err *err) {
+enum status weights_describe(struct weights *out, const struct gguf *g,
+                             const struct hparams *hp, const struct share *share,
+                             struct err *err) {
     struct weights w = {.n_layers = share->layer_end - share->layer_begin};
     struct loader ld = {.g = g, .hp = hp, .share = share, .w = &w};
     w.layers = mem_calloc(w.n_layers, sizeof *w.layers);
     enum status st = w.layers == NULL ? no_memory(&ld, err) : collect(&ld, err);
     if (st == ST_OK)
-        *out = (struct weights_sizes){.packed_bytes = w.packed_bytes,
-                                      .replicated_bytes = w.replicated_bytes,
-                                      .token_bytes = w.token_bytes,
-                                      .token_macs = w.token_macs};
-    weights_free(&w);
+        *out = w;
+    else
+        weights_free(&w);
     mem_free(ld.slices);
     mem_free(ld.vecs);
     return st;
@@ -631,6 +629,8 @@ enum status weights_measure(struct weights_sizes *out, const struct gguf *g,
 enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err) {
     /* A rank with an empty share of every matrix in every layer needs all names and shapes. */
     const struct share none = {.layer_end = hp->n_layers, .last_stage = true};
-    struct weights_sizes ignored;
-    return weights_measure(&ignored, g, hp, &none, err);
+    struct weights w;
+    TRY(weights_describe(&w, g, hp, &none, err));
+    weights_free(&w);
+    return ST_OK;
 }

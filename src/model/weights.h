@@ -90,14 +90,11 @@ void weights_free(struct weights *w);
 /* Row `id` of the embedding as f32: out [n_embd]. */
 void weights_embed_row(const struct weights *w, int32_t id, float *out);
 
-struct weights_sizes {
-    size_t packed_bytes, replicated_bytes; /* as in struct weights */
-    double token_bytes, token_macs;
-};
-/* What a share would hold, from the header alone. */
-enum status weights_measure(struct weights_sizes *out, const struct gguf *g,
-                            const struct hparams *hp, const struct share *share,
-                            struct err *err);
+/* What weights_load() would make of a share, from the header alone: shapes and sizes, no data. Freed with
+ * weights_free(). */
+enum status weights_describe(struct weights *out, const struct gguf *g,
+                             const struct hparams *hp, const struct share *share,
+                             struct err *err);
 
 /* Checks every tensor that the model needs (names, shapes, types) without loading. */
 enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err);
