@@ -139,6 +139,10 @@ header("st-unknown-tensor", "o_proj.bias", lambda h: h.__setitem__(
 header("st-fp8-without-scales", "scale_inv", lambda h: h[Q].update(
     dtype="F8_E4M3", shape=[4 * HEADER[Q]["shape"][0], HEADER[Q]["shape"][1]]))
 header("st-mlx-without-scales", "scales", setting("dtype", "U32"))
+for form, parts in (("gptq", ("qweight", "qzeros", "scales", "g_idx")), ("awq", ("qweight", "qzeros", "scales"))):
+    # config.json does not say it.
+    header("st-" + form, "GPTQ or AWQ", lambda h: [h.pop(Q)] and [h.__setitem__(
+        Q.replace("weight", part), {"dtype": "I32", "shape": [0], "data_offsets": [0, 0]}) for part in parts] and h)
 folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
 
 # ---- model.safetensors.index.json
@@ -196,7 +200,8 @@ config("config-rope-llama3", "llama3", rope_scaling={"rope_type": "llama3", "fac
                                                      "high_freq_factor": 1})
 config("config-rope-longrope", "factor", rope_scaling={"rope_type": "longrope", "long_factor": [1, "x"]})
 config("config-rotary-0", "partial_rotary_factor", partial_rotary_factor=0)
-config("config-gptq", "gptq", quantization_config={"quant_method": "gptq"})
+for method in ("gptq", "awq", "bitsandbytes", "compressed-tensors"):
+    config("config-" + method, "quantized by %s " % method, quantization_config={"quant_method": method, "bits": 4})
 config("config-fp8-blocks", "", quantization_config={"quant_method": "fp8", "weight_block_size": [0, -1]},
        num_hidden_layers=0)
 

@@ -67,9 +67,39 @@ run_eval fp8-f32 fp8.f32
 reference compare fp8.f32 worth.true.f32 1e-3
 
 # "greedy" has no groups, whatever else config.json says.
-sed -i 's/"group_limited_greedy"/"greedy"/' deepseek2-v2/config.json
+cp -r deepseek2-v2 greedy
+sed -i 's/"group_limited_greedy"/"greedy"/' greedy/config.json
 reference logits deepseek2-v2.gguf "$(cat ids)" greedy.true.f32 groups
-run_eval deepseek2-v2 greedy.f32
+run_eval greedy greedy.f32
 reference compare greedy.f32 greedy.true.f32 1e-3
+# What cannot be right is refused, with one sentence.
+refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
+    rm -rf refused
+    cp -r "$1" refused
+    python3 -c '
+import json, sys
+c = json.load(open("refused/config.json"))
+c.pop(sys.argv[1], None)
+if sys.argv[2] != "...":
+    c[sys.argv[1]] = json.loads(sys.argv[2])
+json.dump(c, open("refused/config.json", "w"))' "$3" "$4"
+    timeout 10 "$LOCKSTEP" eval refused --ids 1 -q >out 2>err && fail "$1 with $3 $4 was taken"
+    [ "$(wc -l <err)" = 1 ] && grep -q -- "$2" err || fail "$1 with $3 $4: $(cat err)"
+}
+refuse deepseek2-v2 topk_method topk_method '"noaux_tc"'
+refuse deepseek2-v2 topk_method topk_method '"best"'
+refuse deepseek2-v2 topk_method topk_method 3
+refuse deepseek2-v2 norm_topk_prob norm_topk_prob true
+refuse deepseek2-v2 groups n_group 5
+refuse deepseek2-v2 groups topk_group 9
+refuse deepseek2-v2 groups topk_group 0
+refuse qwen2moe experts num_experts ...
+refuse qwen2moe decoder_sparse_step decoder_sparse_step 2
+refuse qwen2moe use_sliding_window use_sliding_window true
+refuse qwen2moe expected shared_expert_intermediate_size 4096
+refuse qwen2moe widths shared_expert_intermediate_size 4000000000
+refuse granitemoe expected num_local_experts 7
+refuse granitemoe-shared expected shared_intermediate_size 33
+refuse granitemoe-shared "factor" logits_scaling 0
 [ $failures = 0 ] && echo "$n models are as they should be"
 [ $failures = 0 ]

@@ -749,8 +749,8 @@ static enum status check_quantization(const struct folder *f, struct err *err) {
         return ST_OK;
     char shown[64];
     return err_set(err, ST_UNSUPPORTED,
-                   "%s/config.json: weights quantized by %s are not supported; fp8, mxfp4 and "
-                   "MLX's are",
+                   "%s/config.json: weights quantized by %s are not supported; take the original "
+                   "folder, or one in fp8, mxfp4 or MLX's groups",
                    f->path,
                    gguf_escape((struct gguf_str){method, strlen(method)}, shown, sizeof shown));
 }

@@ -477,18 +477,28 @@ static bool layer_of(const struct folder *f, const char *prefix, const char *nam
     return strtoul(name + strlen(layers), NULL, 10) < f->n_layers;
 }
 
+/* GPTQ and AWQ: NAME.qweight with NAME.qzeros and NAME.scales, in older folders without a word of it in
+ * config.json. */
+static enum status refuse(const struct folder *f, const char *name, struct err *err) {
+    char shown[200];
+    gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);
+    if (ends_with(name, ".qweight") || ends_with(name, ".qzeros") || ends_with(name, ".g_idx"))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: has the tensor %s: weights quantized by GPTQ or AWQ are not supported; take "
+                       "the original folder, or one in fp8, mxfp4 or MLX's groups",
+                       f->path, shown);
+    return err_set(err, ST_UNSUPPORTED,
+                   "%s: has the tensor %s, which lockstep does not know for model_type %s", f->path,
+                   shown, f->arch->model_type);
+}
+
 static enum status check_unused(const struct folder *f, const char *prefix, struct err *err) {
     for (size_t i = 0; i < f->n_tensors; i++) {
         const char *name = f->tensors[i].t->name;
         if (f->tensors[i].used || !layer_of(f, prefix, name) ||
             ends_with(name, "rotary_emb.inv_freq"))
             continue;
-        char shown[200];
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: has the tensor %s, which lockstep does not know for model_type %s",
-                       f->path,
-                       gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown),
-                       f->arch->model_type);
+        return refuse(f, name, err);
     }
     return ST_OK;
 }
