@@ -121,20 +121,28 @@ static int measure(struct table *t, int n_prompt, int n_generate) {
     return st == LOCKSTEP_OK ? CLI_GO_ON : session_fail(st, &err);
 }
 
-/* What the table says of one way at one latency, in words. */
-static void say_bound(const struct bench_case *c, double speedup, double bus) {
+/* Seconds, of a text that the emulation has taken: "300us". */
+static double latency_s(const char *text) {
+    char *unit;
+    double v = strtod(text, &unit);
+    return v * (str_eq(unit, "s") ? 1 : str_eq(unit, "ms") ? 1e-3 : str_eq(unit, "us") ? 1e-6 : 1e-9);
+}
+
+/* What the table says of one way at one latency, in words. `fabric`: the share of the time between ranks. */
+static void say_bound(const struct bench_case *c, double token_s, double speedup, double fabric, double bus) {
     if (c->latency[0] == '\0' || !str_eq(c->label, "tensor"))
         return;
-    const struct lockstep_model_info *m = lockstep_model_info(c->ls);
-    if (speedup < 1)
-        printf("At %s tensor parallel loses: %llu exchanges a token cost more than the halved "
-               "weights save.\n",
-               c->latency, (unsigned long long)c->exchanges);
-    else
-        printf(
-            "At %s tensor parallel wins %.2f times; %d ranks read memory %.2f times as fast as "
-            "one, so the bound that it meets is the %s.\n",
-            c->latency, speedup, m->n_ranks, bus, speedup > 0.85 * bus ? "memory bus" : "wire");
+    double wire_s = (double)c->exchanges * latency_s(c->latency);
+    double slower_s = MAX(fabric * token_s - wire_s, 0);
+    printf("At %s tensor parallel %s: %.2f times as fast as one rank. Of a token's %.1f ms the latency of %llu "
+           "exchanges is %.2f, waiting for the slower rank %.2f; ",
+           c->latency, speedup < 1 ? "loses" : "wins", speedup, token_s * 1e3,
+           (unsigned long long)c->exchanges, wire_s * 1e3, slower_s * 1e3);
+    printf("%d ranks read memory %.2f times as fast as one. The bound that it meets is %s.\n",
+           lockstep_model_info(c->ls)->n_ranks, bus,
+           speedup > 0.85 * bus  ? "the memory bus"
+           : wire_s > slower_s ? "the wire"
+                               : "the slower rank");
 }
 
 static int print_table(struct table *t) {
@@ -164,8 +172,11 @@ static int print_table(struct table *t) {
     if (session_args.json)
         return cli_print_json(list);
     json_decref(list);
-    for (int i = 0; i < t->n; i++)
-        say_bound(&t->cases[i], session_median(t->cases[i].generate, t->n_runs) / base, bus);
+    for (int i = 0; i < t->n; i++) {
+        struct bench_case *c = &t->cases[i];
+        double gen = session_median(c->generate, t->n_runs);
+        say_bound(c, 1 / gen, gen / base, session_median(c->fabric, t->n_runs), bus);
+    }
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
 }
