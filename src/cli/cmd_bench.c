@@ -29,28 +29,27 @@ static const struct cli_option options[] = {
 
 static const struct cli_command command = {
     "bench", "measures speed beside the roofs of this machine",
-    "Each round measures the roofs, a prompt and a generation, one after the other, so that "
-    "all\n"
+    "Each round measures a prompt and a generation, the roofs before, between and after, so that all\n"
     "see the same machine; every number is the median of its rounds.\n\n"
     "  prompt_tokens_per_s   prompt tokens / time to the first token\n"
     "  gen_tokens_per_s      tokens after the first / their time, one by one\n"
     "  read_roof_gbs         GB/s that ranks x threads threads read from memory, doing nothing "
     "else\n"
     "  gen_read_gbs          gen_tokens_per_s x token_weight_bytes, the weights read for a token\n"
-    "  gen_roof_fraction     gen_read_gbs / read_roof_gbs\n"
+    "  gen_roof_fraction     gen_read_gbs / the mean of the read roofs just before and after\n"
     "  peak_gops             10^9 operations/s of the best multiply-add loop, int8 or f32 as "
     "the\n"
     "                        weights are computed with; a multiply-add is 2 operations\n"
     "  prompt_gops           2 x multiply-adds of the weights x prompt tokens (the output "
     "matrix\n"
     "                        once) / time to the first token\n"
-    "  prompt_peak_fraction  prompt_gops / peak_gops",
+    "  prompt_peak_fraction  prompt_gops / the mean of the peaks just before and after",
     options};
 
 /* ---- medians ----------------------------------------------------------------------------- */
 
 struct series {
-    double value[SESSION_RUNS_MAX];
+    double value[2 * SESSION_RUNS_MAX + 1];
     int n;
 };
 
@@ -74,7 +73,8 @@ static json_t *series_json(const struct series *s) {
 struct bench {
     struct lockstep *ls;
     int32_t *ids; /* [n_prompt] */
-    struct series prompt, generate, read_roof, peak, fabric;
+    struct series prompt, generate, fabric; /* n_runs */
+    struct series read_roof, peak;          /* 2 n_runs + 1: before, between and after these */
     const char *peak_kind;
 };
 
@@ -138,13 +138,15 @@ static enum lockstep_status measure_generation(struct bench *b, struct lockstep_
 
 static int measure(struct bench *b) {
     struct lockstep_error err;
-    enum lockstep_status st = LOCKSTEP_OK;
+    enum lockstep_status st = measure_roofs(b, &err);
     for (int i = 0; i < n_runs && st == LOCKSTEP_OK && !cli_interrupted(); i++) {
-        st = measure_roofs(b, &err);
+        st = measure_prompt(b, &err);
         if (st == LOCKSTEP_OK)
-            st = measure_prompt(b, &err);
+            st = measure_roofs(b, &err);
         if (st == LOCKSTEP_OK)
             st = measure_generation(b, &err);
+        if (st == LOCKSTEP_OK)
+            st = measure_roofs(b, &err);
     }
     if (cli_interrupted())
         return 130;
@@ -160,6 +162,16 @@ struct summary {
     double fabric; /* of a generation's time */
 };
 
+/* The median over the rounds of a rate beside the mean of the roofs around it; first: the first roof. */
+static double fraction(const struct series *rate, double unit, const struct series *roof, int first) {
+    struct series x = {.n = 0};
+    for (int i = 0; i < rate->n; i++) {
+        const double *around = roof->value + 2 * i + first;
+        series_add(&x, session_rate(rate->value[i] * unit, (around[0] + around[1]) / 2));
+    }
+    return median(&x);
+}
+
 static struct summary summarize(const struct bench *b) {
     const struct lockstep_model_info *m = lockstep_model_info(b->ls);
     double output_macs = (double)m->n_vocab * m->n_embd;
@@ -171,10 +183,11 @@ static struct summary summarize(const struct bench *b) {
         .peak = median(&b->peak),
         .fabric = median(&b->fabric),
     };
-    s.gen_read = s.generate * (double)m->token_weight_bytes * 1e-9;
-    s.gen_fraction = session_rate(s.gen_read, s.read_roof);
-    s.prompt_gops = s.prompt / n_prompt * 2 * prompt_macs * 1e-9;
-    s.prompt_fraction = session_rate(s.prompt_gops, s.peak);
+    double token_gb = (double)m->token_weight_bytes * 1e-9, token_gop = 2e-9 * prompt_macs / n_prompt;
+    s.gen_read = s.generate * token_gb;
+    s.gen_fraction = fraction(&b->generate, token_gb, &b->read_roof, 1);
+    s.prompt_gops = s.prompt * token_gop;
+    s.prompt_fraction = fraction(&b->prompt, token_gop, &b->peak, 0);
     return s;
 }
 

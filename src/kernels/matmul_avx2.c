@@ -68,51 +68,83 @@ static int64_t fixed_of(float x) {
     return llrintf(x * (1 << FIXED_BITS));
 }
 
-/* sum[0..3] += x in fixed point, of magnitudes below 2^26: adding 1.5 * 2^52 rounds x * 2^24 to an
- * integer and leaves it in the low bits. */
-INLINE void fixed_add_4(int64_t *sum, __m256d x) {
-    const __m256d shift = _mm256_set1_pd(0x1.8p52);
-    __m256d rounded = _mm256_fmadd_pd(x, _mm256_set1_pd(1 << FIXED_BITS), shift);
-    __m256i f = _mm256_sub_epi64(_mm256_castpd_si256(rounded), _mm256_castpd_si256(shift));
-    __m256i *s = (__m256i *)sum;
-    _mm256_storeu_si256(s, _mm256_add_epi64(_mm256_loadu_si256(s), f));
+/* Where the results of half h and token t belong, in y or fixed. */
+INLINE size_t result_at(const struct mm_call *c, int h, int t) {
+    return (size_t)t * c->ldy + c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
 }
 
-/* sum[0..7] += x in fixed point */
-static void fixed_accumulate(int64_t *sum, __m256 x) {
-    __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-    __m256 inside = _mm256_cmp_ps(size, _mm256_set1_ps(0x1p26f), _CMP_LT_OQ);
-    if (_mm256_movemask_ps(inside) != 0xff) {
-        float v[HALF_ROWS];
-        _mm256_storeu_ps(v, x);
-        for (int i = 0; i < HALF_ROWS; i++)
-            sum[i] += fixed_of(v[i]);
-        return;
-    }
-    fixed_add_4(sum, _mm256_cvtps_pd(_mm256_castps256_ps128(x)));
-    fixed_add_4(sum + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1)));
+/* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5 * 2^52 come
+ * into a sum with each of its segments: it starts with as many of them taken off. */
+#define FIXED_FAST 0x1p26f
+#define FIXED_SHIFT 0x1.8p52
+#define FIXED_SHIFT_BITS 0x4338000000000000u
+
+INLINE void fixed_begin(const struct mm_call *c, int n_halves, int n) {
+    uint64_t n_segments = c->n_cols / c->seg_cols;
+    __m256i start = _mm256_set1_epi64x((int64_t)(0 - n_segments * FIXED_SHIFT_BITS));
+    for (int h = 0; h < n_halves; h++)
+        for (int t = 0; t < n; t++) {
+            __m256i *sum = (__m256i *)(c->fixed + result_at(c, h, t));
+            _mm256_storeu_si256(sum, start);
+            _mm256_storeu_si256(sum + 1, start);
+        }
 }
 
-/* The sums of half h and token t, of the segment that ends at column `end`. */
-INLINE void store_half(const struct mm_call *c, int h, int t, uint32_t end, __m256 acc) {
-    size_t at = (size_t)t * c->ldy + c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
+/* sum[0..3] += x in fixed point + FIXED_SHIFT_BITS */
+INLINE void fixed_add_4(int64_t *sum, __m128 x) {
+    __m256d rounded = _mm256_fmadd_pd(_mm256_cvtps_pd(x), _mm256_set1_pd(1 << FIXED_BITS),
+                                      _mm256_set1_pd(FIXED_SHIFT));
+    __m256i before = _mm256_loadu_si256((const __m256i *)sum);
+    _mm256_storeu_si256((__m256i *)sum, _mm256_add_epi64(before, _mm256_castpd_si256(rounded)));
+}
+
+/* The same for any x. */
+static void fixed_add_slowly(int64_t *sum, __m256 x) {
+    float v[HALF_ROWS];
+    _mm256_storeu_ps(v, x);
+    for (int i = 0; i < HALF_ROWS; i++)
+        sum[i] = (int64_t)((uint64_t)sum[i] + FIXED_SHIFT_BITS + (uint64_t)fixed_of(v[i]));
+}
+
+/* The sums of the segment that ends at column `end` are complete. */
+INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
+                      __m256 (*acc)[MM_MAX_TOKENS]) {
+    const int n_halves = MIN(2 * m, 2 * (int)c->n_tiles);
     if (c->fixed == NULL) {
-        _mm256_storeu_ps(c->y + at, acc);
+        UNROLL
+        for (int h = 0; h < 2 * m; h++)
+            UNROLL
+            for (int t = 0; t < n; t++)
+                if (h < n_halves)
+                    _mm256_storeu_ps(c->y + result_at(c, h, t), acc[h][t]);
         return;
     }
     if (end == c->seg_cols)
-        memset(c->fixed + at, 0, HALF_ROWS * sizeof *c->fixed);
-    fixed_accumulate(c->fixed + at, acc);
-}
-
-INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
-                      __m256 (*acc)[MM_MAX_TOKENS]) {
+        fixed_begin(c, n_halves, n);
+    __m256i largest = _mm256_setzero_si256(); /* magnitude; as integers, NaN is the largest of all */
     UNROLL
     for (int h = 0; h < 2 * m; h++)
-        if ((uint32_t)h < 2 * c->n_tiles)
-            UNROLL
-            for (int t = 0; t < n; t++)
-                store_half(c, h, t, end, acc[h][t]);
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), acc[h][t]);
+            largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
+        }
+    __m256i limit = _mm256_castps_si256(_mm256_set1_ps(FIXED_FAST));
+    bool fast = _mm256_movemask_epi8(_mm256_cmpgt_epi32(limit, largest)) == -1;
+    UNROLL
+    for (int h = 0; h < 2 * m; h++)
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            int64_t *sum = c->fixed + result_at(c, h, t);
+            if (h >= n_halves)
+                continue;
+            if (fast) {
+                fixed_add_4(sum, _mm256_castps256_ps128(acc[h][t]));
+                fixed_add_4(sum + 4, _mm256_extractf128_ps(acc[h][t], 1));
+            } else {
+                fixed_add_slowly(sum, acc[h][t]);
+            }
+        }
 }
 
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */

@@ -62,19 +62,18 @@ static void read_on_thread(void *arg, struct pool *pool, int thread) {
 double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int rounds) {
     const struct roof_loops *loops = roof_loops();
     struct read_job job = {.buf = buf, .n_chunks = bytes / CHUNK_BYTES};
-    double best[MAX_ROUNDS];
+    double gbs[ROOF_READ_LOOPS][MAX_ROUNDS], best = 0;
     rounds = MIN(MAX(rounds, 1), MAX_ROUNDS);
-    for (int r = 0; r < rounds; r++) {
-        best[r] = 0;
+    for (int r = 0; r < rounds; r++)
         for (int i = 0; i < ROOF_READ_LOOPS; i++) {
             job.read = loops->read[i];
             double begin = clock_s();
             pool_run(pool, read_on_thread, &job);
-            double gbs = (double)(job.n_chunks * CHUNK_BYTES) / (clock_s() - begin) * 1e-9;
-            best[r] = MAX(best[r], gbs);
+            gbs[i][r] = (double)(job.n_chunks * CHUNK_BYTES) / (clock_s() - begin) * 1e-9;
         }
-    }
-    return median(best, rounds);
+    for (int i = 0; i < ROOF_READ_LOOPS; i++)
+        best = MAX(best, median(gbs[i], rounds));
+    return best;
 }
 
 struct peak_job {

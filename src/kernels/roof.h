@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-/* Reads buf [bytes] `rounds` times with each loop (numbers of streams, prefetch distances): the
- * median over the rounds of the best loop, in GB/s. The buffer should lie on huge pages
+/* Reads buf [bytes] `rounds` times with each loop (numbers of streams, prefetch distances), in turn:
+ * the best of the loops' medians, in GB/s. The buffer should lie on huge pages
  * and be much larger than the caches. */
 double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int rounds);
 
