@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|mlx4|mlx8] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|mlx4|mlx8|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite]
 """
 import argparse
@@ -20,8 +20,8 @@ import struct
 from array import array
 from bisect import bisect
 
-F32, F16, Q4_1, Q8_0, BF16, MXFP4 = 0, 1, 3, 8, 30, 39
-BLOCK = {F32: (1, 4), F16: (1, 2), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17)}
+F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4 = 0, 1, 2, 3, 8, 30, 39
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17)}
 DTYPE = {F32: "F32", F16: "F16", BF16: "BF16"}
 
 # The regular expressions of published tokenizer.json files.
@@ -286,6 +286,30 @@ def put_mlx(folder, name, rows, cols, values, n=0):
     return (Q4_1 if bits == 4 else Q8_0), bytes(blocks)
 
 
+def put_int4(folder, name, rows, cols, values):
+    """compressed-tensors, pack-quantized: w = scale * q, q from -8 to 7; q + 8 in words of 32 bits, the first one
+    lowest. The second GGUF has the same numbers as Q4_0, or as Q4_1 whose minimum is -8 * scale."""
+    o = folder.options
+    half = o.scales == "f16"
+    to_bits = f16_bits if half else bf16_bits
+    scales, blocks, words = array("H"), bytearray(), bytearray()
+    for g in range(0, len(values), o.group):
+        x = values[g:g + o.group]
+        s = bf16_value(bf16_bits(max(max(map(abs, x)) / 7.5, 1e-4)))
+        q = [min(7, max(-8, round(v / s))) + 8 for v in x]
+        scales.append(to_bits(s))
+        words += bytes(q[i] | q[i + 1] << 4 for i in range(0, o.group, 2))
+        for k in range(0, o.group, 32):
+            p = q[k:k + 32]
+            blocks += struct.pack("<e", s) if half else struct.pack("<ee", s, -8 * s)
+            blocks += bytes(p[i] | p[i + 16] << 4 for i in range(16))
+    kind = "F16" if half else "BF16"
+    folder.put(name + "_packed", "I32", (rows, cols // 8), words)
+    folder.put(name + "_scale", kind, (rows, cols // o.group), scales.tobytes())
+    folder.put(name + "_shape", "I64", (2,), struct.pack("<qq", rows, cols))
+    return (Q4_0 if half else Q4_1), bytes(blocks)
+
+
 # ---- architectures ----------------------------------------------------------------------------
 
 COMMON = {"attn_norm.weight": "input_layernorm.weight", "attn_output.weight": "self_attn.o_proj.weight",
@@ -544,7 +568,7 @@ class Maker:
         t = self.g.tensors[gguf_name]
         quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
             "ffn_gate_inp" not in gguf_name and \
-            (o.weights != "fp8" or not re.match("token_embd|output", gguf_name))
+            (o.weights not in ("fp8", "int4") or not re.match("token_embd|output", gguf_name))
         if not quantize:
             shape = (n, rows // n, cols) if n else (rows, cols)
             self.folder.put(name, DTYPE[kind], shape, data)
@@ -552,6 +576,8 @@ class Maker:
         values = floats(kind, data)
         if o.weights == "fp8":
             return put_fp8(self.folder, t, name, rows, cols, values)
+        if o.weights == "int4":
+            return put_int4(self.folder, name, rows, cols, values)
         return put_mlx(self.folder, name, rows, cols, values, n)
 
     def put_tensor(self, gguf_name, name):
@@ -743,7 +769,7 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8"))
+    a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8", "int4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -760,6 +786,13 @@ def main():
         if o.weights == "fp8":
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}
+        elif o.weights == "int4":
+            weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": o.group,
+                       "actorder": None, "dynamic": False}
+            config["quantization_config"] = {
+                "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+                "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
+                                              "input_activations": None, "output_activations": None}}}
         elif o.weights:
             config["quantization"] = {"group_size": o.group, "bits": int(o.weights[-1])}
     else:  # a vocabulary: the smallest model that has it

@@ -143,6 +143,34 @@ for form, parts in (("gptq", ("qweight", "qzeros", "scales", "g_idx")), ("awq", 
     # config.json does not say it.
     header("st-" + form, "GPTQ or AWQ", lambda h: [h.pop(Q)] and [h.__setitem__(
         Q.replace("weight", part), {"dtype": "I32", "shape": [0], "data_offsets": [0, 0]}) for part in parts] and h)
+
+
+def packed(name, says, change=lambda h: None, dims=(256, 96)):
+    """Query weights in codes of 4 bits, as compressed-tensors has them."""
+    h, at = copy.deepcopy(HEADER), HEADER[Q]["data_offsets"][0]
+    del h[Q]
+    for part, dtype, shape, size in (("packed", "I32", [256, 12], 12288), ("scale", "BF16", [256, 3], 1536),
+                                     ("shape", "I64", [2], 16)):
+        h["%s_%s" % (Q, part)] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    change(h)
+    folder(name, says, **{"model.safetensors": shard(h, DATA[:at - 16] + struct.pack("<qq", *dims) + DATA[at:])})
+
+
+packed("int4-no-scale", "weight_scale", lambda h: h.pop(Q + "_scale") and None)
+packed("int4-no-shape", "weight_shape", lambda h: h.pop(Q + "_shape") and None)
+packed("int4-shape-type", "weight_shape", setting("dtype", "F64", Q + "_shape"))
+packed("int4-shape-lies", "weight_shape", dims=(256, 95))
+packed("int4-shape-negative", "weight_shape", dims=(-256, 96))
+packed("int4-shape-turned", "weight_shape", dims=(96, 256))
+packed("int4-scale-rows", "weight_scale", setting("shape", [128, 6], Q + "_scale"))
+packed("int4-scale-f32", "data_offsets", setting("dtype", "F32", Q + "_scale"))
+packed("int4-groups", "groups of 32", lambda h: h[Q + "_scale"].update(dtype="F32", shape=[256, 1], data_offsets=[
+    h[Q + "_scale"]["data_offsets"][0], h[Q + "_scale"]["data_offsets"][0] + 1024]))
+packed("int4-zero-points", "zero_point", lambda h: h.__setitem__(Q + "_zero_point", {
+    "dtype": "I32", "shape": [0], "data_offsets": [0, 0]}))
+packed("int4-vector", "weight_scale", setting("shape", [3072], Q + "_packed"))
+packed("int4-words", "weight_shape", lambda h: h[Q + "_packed"].update(shape=[128, 24]))
 folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
 
 # ---- model.safetensors.index.json
@@ -200,7 +228,19 @@ config("config-rope-llama3", "llama3", rope_scaling={"rope_type": "llama3", "fac
                                                      "high_freq_factor": 1})
 config("config-rope-longrope", "factor", rope_scaling={"rope_type": "longrope", "long_factor": [1, "x"]})
 config("config-rotary-0", "partial_rotary_factor", partial_rotary_factor=0)
-for method in ("gptq", "awq", "bitsandbytes", "compressed-tensors"):
+INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
+
+
+def compressed(weights=INT4, form="pack-quantized", **more):
+    return {"quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": {"weights": weights, **more}}}
+
+
+for what, q in (("format", compressed(form="nvfp4-pack-quantized")), ("bits", compressed({**INT4, "num_bits": 8})),
+                ("type", compressed({**INT4, "type": "float"})), ("zeros", compressed({**INT4, "symmetric": False})),
+                ("inputs", compressed(input_activations={"num_bits": 8})), ("none", {"quant_method": "compressed-tensors"}),
+                ("weights", compressed(7)), ("groups", {**compressed(), "config_groups": [1]})):
+    config("config-compressed-" + what, "compressed-tensors", quantization_config=q)
+for method in ("gptq", "awq", "bitsandbytes"):
     config("config-" + method, "quantized by %s " % method, quantization_config={"quant_method": method, "bits": 4})
 config("config-fp8-blocks", "", quantization_config={"quant_method": "fp8", "weight_block_size": [0, -1]},
        num_hidden_layers=0)

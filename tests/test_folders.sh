@@ -83,6 +83,8 @@ quantized mlx4 "$q/q-llama-f16.gguf" --weights mlx4 --group 64
 quantized mlx4-f16 "$q/q-llama-f16.gguf" --weights mlx4 --group 32 --scales f16
 quantized mlx8 "$q/q-llama-f16.gguf" --weights mlx8 --group 128
 quantized mlx8-f16 "$q/q-llama-f16.gguf" --weights mlx8 --group 64 --scales f16
+quantized int4 "$q/q-llama-f16.gguf" --weights int4 --group 32 --scales bf16
+quantized int4-f16 "$q/q-llama-f16.gguf" --weights int4 --group 128 --scales f16 --shards 2
 quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
 
 # The other commands take a folder where they take a file.
@@ -121,5 +123,5 @@ EOF
     done
     cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
 done
-[ $failures = 0 ] && echo "$n architectures, 3 quantizations, 5 vocabularies: the same"
+[ $failures = 0 ] && echo "$n architectures, 4 quantizations, 5 vocabularies: the same"
 [ $failures = 0 ]

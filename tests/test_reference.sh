@@ -62,6 +62,12 @@ for scales in f32 bf16; do
     run_eval worth-$scales.gguf worth.f32
     same_bits fp8-$scales worth.f32
 done
+# Four bits as compressed-tensors packs them, of which a GGUF has the same as Q4_0 or Q4_1.
+for scales in f16 bf16; do
+    make_folder deepseek2-v2.gguf int4-$scales --weights int4 --group 32 --scales $scales --gguf worth4-$scales.gguf
+    run_eval worth4-$scales.gguf worth4.f32
+    same_bits int4-$scales worth4.f32
+done
 reference logits worth-f32.gguf "$(cat ids)" worth.true.f32
 run_eval fp8-f32 fp8.f32
 reference compare fp8.f32 worth.true.f32 1e-3

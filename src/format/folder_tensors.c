@@ -22,8 +22,30 @@ struct source {
     bool refused_form; /* codes: values of a row cannot be picked */
 };
 
+static bool ends_with(const char *s, const char *tail) {
+    size_t n = strlen(s), m = strlen(tail);
+    return n > m && str_eq(s + n - m, tail);
+}
+
+/* NAME.weight, or what compressed-tensors keeps in its place. */
+static struct folder_tensor *find_weight(const struct folder *f, const char *name) {
+    char packed[SAFE_NAME_MAX + 16];
+    struct folder_tensor *t = folder_find(f, name);
+    if (t || !ends_with(name, ".weight"))
+        return t;
+    snprintf(packed, sizeof packed, "%s_packed", name);
+    return folder_find(f, packed);
+}
+
 static struct folder_tensor *take(const struct folder *f, const char *name) {
     struct folder_tensor *t = folder_find(f, name);
+    if (t)
+        t->used = true;
+    return t;
+}
+
+static struct folder_tensor *take_weight(const struct folder *f, const char *name) {
+    struct folder_tensor *t = find_weight(f, name);
     if (t)
         t->used = true;
     return t;
@@ -194,9 +216,46 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
     return ST_OK;
 }
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n > m && str_eq(s + n - m, tail);
+/* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale [rows, groups],
+ * NAME.weight_shape: rows and cols. */
+static enum status int4_source(const struct folder *f, const struct safe_tensor *t,
+                               struct source *s, struct err *err) {
+    char name[SAFE_NAME_MAX + 16];
+    int stem = (int)(strlen(t->name) - strlen("_packed"));
+    snprintf(name, sizeof name, "%.*s_scale", stem, t->name);
+    const struct folder_tensor *scales = take(f, name);
+    snprintf(name, sizeof name, "%.*s_shape", stem, t->name);
+    const struct folder_tensor *shape = take(f, name);
+    int64_t dims[2] = {0, 0};
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    if (shape && shape->t->dtype == SAFE_I64 && shape->t->size_bytes == sizeof dims)
+        memcpy(dims, shape->t->data, sizeof dims);
+    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
+        scales->t->dims[0] != s->n_rows || scales->t->dims[1] == 0 || s->n_cols > UINT32_MAX ||
+        dims[0] < 0 || (uint64_t)dims[0] != s->n_rows || dims[1] < 0 ||
+        (uint64_t)dims[1] != s->n_cols * 8)
+        return bad_shape(
+            f, t->name,
+            "packed weights need their NAME.weight_scale and a NAME.weight_shape that "
+            "agrees",
+            err);
+    s->n_cols *= 8;
+    uint64_t group = s->n_cols / scales->t->dims[1];
+    if (group * scales->t->dims[1] != s->n_cols ||
+        (group != 32 && group != 64 && group != 128) ||
+        !plain_type(scales->t->dtype, &s->rows.scale_type) || s->rows.scale_type == QT_F32)
+        return bad_shape(
+            f, t->name, "only groups of 32, 64 or 128 with scales of F16 or BF16 are supported",
+            err);
+    s->type = s->rows.scale_type == QT_F16 ? QT_Q4_0 : QT_MLX4;
+    s->refused_form = true;
+    s->rows.form = ROWS_INT4;
+    s->rows.row_bytes = t->dims[1] * 4;
+    s->rows.scale_rows = 1;
+    s->rows.scale_cols = (uint32_t)group;
+    s->rows.scale_row_bytes = scales->t->dims[1] * 2;
+    s->first = (struct rows_part){t->data, scales->t->data, NULL};
+    return ST_OK;
 }
 
 static enum status find_source(const struct folder *f, const struct safe_tensor *t,
@@ -210,6 +269,8 @@ static enum status find_source(const struct folder *f, const struct safe_tensor 
         return mxfp4_source(f, t, s, err);
     if (t->dtype == SAFE_U32 && ends_with(t->name, ".weight"))
         return mlx_source(f, t, s, err);
+    if (t->dtype == SAFE_I32 && ends_with(t->name, ".weight_packed"))
+        return int4_source(f, t, s, err);
     return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported",
                    f->path, t->name, safe_dtype_name(t->dtype));
 }
@@ -352,7 +413,7 @@ static enum status add_experts(struct folder *f, const char *to, const struct fo
         char full[SAFE_NAME_MAX + 1];
         snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
                  i, gap + 2);
-        const struct folder_tensor *t = take(f, full);
+        const struct folder_tensor *t = take_weight(f, full);
         if (!t) {
             st = err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, full);
             break;
@@ -383,10 +444,10 @@ static enum status add_named(struct folder *f, const char *to, const struct fold
             return ST_OK;
         snprintf(full, sizeof full, "%s%.*s0%s", prefix, (int)(gap - name->from), name->from,
                  gap + 2);
-        return folder_find(f, full) ? add_experts(f, to, name, prefix, err) : ST_OK;
+        return find_weight(f, full) ? add_experts(f, to, name, prefix, err) : ST_OK;
     }
     snprintf(full, sizeof full, "%s%s", prefix, name->from);
-    const struct folder_tensor *t = take(f, full);
+    const struct folder_tensor *t = take_weight(f, full);
     return t ? add_one(f, to, name, t->t, err) : ST_OK;
 }
 

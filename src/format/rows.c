@@ -98,6 +98,27 @@ static void mlx4_blocks(const struct tensor_rows *s, const struct row_at *at, ui
     }
 }
 
+static void int4_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
+                        uint64_t end, uint8_t *out) {
+    for (uint64_t b = begin / QK; b < end / QK; b++) {
+        const uint8_t *scale = at->scales + 2 * (b * QK / s->scale_cols);
+        if (s->scale_type == QT_F16) {
+            struct block_q4_0 block = {.d = get_u16(scale)};
+            unpair(at->values + b * (QK / 2), block.qs);
+            memcpy(out, &block, sizeof block);
+            out += sizeof block;
+        } else { /* bf16, whose exponents f16 does not have: -8 * scale is exact there */
+            float m = -8.0f * get_float(QT_BF16, scale);
+            uint32_t bits;
+            memcpy(&bits, &m, sizeof bits);
+            struct block_q4_1 block = {.d = get_u16(scale), .m = (uint16_t)(bits >> 16)};
+            unpair(at->values + b * (QK / 2), block.qs);
+            memcpy(out, &block, sizeof block);
+            out += sizeof block;
+        }
+    }
+}
+
 static void mlx8_blocks(const struct tensor_rows *s, const struct row_at *at, uint64_t begin,
                         uint64_t end, uint8_t *out) {
     for (uint64_t b = begin / QK; b < end / QK; b++) {
@@ -154,6 +175,9 @@ static void make_row(const struct gguf_tensor *t, uint64_t row, uint64_t begin, 
         break;
     case ROWS_MLX8:
         mlx8_blocks(s, &at, begin, end, out);
+        break;
+    case ROWS_INT4:
+        int4_blocks(s, &at, begin, end, out);
         break;
     }
 }

@@ -17,6 +17,7 @@ enum rows_form {
     ROWS_MXFP4,    /* gpt-oss: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
     ROWS_MLX8,     /* -> QT_MLX8, QT_MLX8_F16 */
+    ROWS_INT4,     /* compressed-tensors: MLX4's codes, (code - 8) * scale -> QT_Q4_0, QT_MLX4 */
 };
 
 /* Of one matrix. Borrowed from the maps, or from the folder's own memory. */
@@ -31,7 +32,7 @@ struct tensor_rows {
     uint64_t rows_per_part;   /* of the tensor */
     uint64_t row_bytes;       /* from one row of values to the next */
     uint64_t col_bytes;       /* ROWS_PLAIN: from one value of a row to the next */
-    enum qtype scale_type;    /* ROWS_FP8: f32, f16 or bf16 */
+    enum qtype scale_type;    /* ROWS_FP8: f32, f16 or bf16; ROWS_INT4: f16 or bf16 */
     uint64_t scale_row_bytes; /* from one row of scales (and biases) to the next */
     uint32_t scale_rows;      /* rows that share a row of scales */
     uint32_t scale_cols;      /* values of a row that share a scale */
