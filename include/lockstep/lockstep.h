@@ -139,7 +139,9 @@ struct lockstep_rank_info {
     int pid;
     int layer_begin, layer_end; /* of its pipeline stage */
     int head_begin, head_end;   /* query heads */
-    int ffn_begin, ffn_end;     /* FFN columns */
+    int ffn_begin, ffn_end;     /* FFN columns; 0, 0 if all layers have experts */
+    int expert_begin, expert_end;         /* experts that it has a part of */
+    int expert_ffn_begin, expert_ffn_end; /* and their columns that it has */
     int vocab_begin, vocab_end; /* rows of the output matrix */
     uint64_t weight_bytes;      /* what it holds, packed */
     uint64_t replicated_bytes;  /* of these, what other ranks hold too (norms, biases) */

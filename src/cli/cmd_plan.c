@@ -135,10 +135,6 @@ static enum status plan_all(struct planned *p, int n_memory, struct err *err) {
     return measure(p, err);
 }
 
-static bool has_dense(const struct hparams *hp) {
-    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0;
-}
-
 static void put_range(json_t *o, const char *name, bool exists, uint32_t begin, uint32_t end) {
     if (exists)
         json_object_set_new(o, name, json_pack("[ii]", (int)begin, (int)end));
@@ -157,7 +153,7 @@ static json_t *rank_json(const struct planned *p, int r) {
     put_range(o, "layers", true, sh->layer_begin, sh->layer_end);
     put_range(o, "heads", true, sh->head_begin, sh->head_end);
     put_range(o, "kv_heads", true, sh->kv_begin, sh->kv_end);
-    put_range(o, "ffn", has_dense(&p->hp), sh->ff_begin, sh->ff_end);
+    put_range(o, "ffn", hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end);
     put_range(o, "experts", moe, sh->expert_begin, sh->expert_end);
     put_range(o, "expert_ffn", moe, sh->expert_ff_begin, sh->expert_ff_end);
     put_range(o, "shared_ffn", p->hp.moe.n_ff_shared != 0, sh->shared_begin, sh->shared_end);
@@ -201,7 +197,7 @@ static void print_rank(const struct planned *p, int r) {
            range(true, sh->layer_begin, sh->layer_end, text[0]),
            range(true, sh->head_begin, sh->head_end, text[1]),
            range(true, sh->kv_begin, sh->kv_end, text[2]),
-           range(has_dense(&p->hp), sh->ff_begin, sh->ff_end, text[3]),
+           range(hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end, text[3]),
            range(moe, sh->expert_begin, sh->expert_end, text[4]),
            range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
            range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),

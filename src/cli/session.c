@@ -282,14 +282,20 @@ int session_say(struct lockstep *ls) {
 }
 
 static json_t *rank_json(int rank, const struct lockstep_rank_info *r) {
-    return json_pack("{s:i, s:i, s:s, s:[ii], s:[ii], s:[ii], s:[ii], s:I, s:I, s:I, s:I, s:I}",
-                     "rank", rank, "pid", r->pid, "link", r->link, "layers", r->layer_begin,
-                     r->layer_end, "heads", r->head_begin, r->head_end, "ffn", r->ffn_begin,
-                     r->ffn_end, "vocabulary", r->vocab_begin, r->vocab_end, "weight_bytes",
-                     (json_int_t)r->weight_bytes, "replicated_bytes",
-                     (json_int_t)r->replicated_bytes, "kv_bytes", (json_int_t)r->kv_bytes,
-                     "buffer_bytes", (json_int_t)r->buffer_bytes, "resident_bytes",
-                     (json_int_t)r->resident_bytes);
+    json_t *o = json_pack(
+        "{s:i, s:i, s:s, s:[ii], s:[ii], s:[ii], s:[ii], s:I, s:I, s:I, s:I, s:I}", "rank",
+        rank, "pid", r->pid, "link", r->link, "layers", r->layer_begin, r->layer_end, "heads",
+        r->head_begin, r->head_end, "ffn", r->ffn_begin, r->ffn_end, "vocabulary",
+        r->vocab_begin, r->vocab_end, "weight_bytes", (json_int_t)r->weight_bytes,
+        "replicated_bytes", (json_int_t)r->replicated_bytes, "kv_bytes",
+        (json_int_t)r->kv_bytes, "buffer_bytes", (json_int_t)r->buffer_bytes, "resident_bytes",
+        (json_int_t)r->resident_bytes);
+    if (r->expert_end != 0) {
+        json_object_set_new(o, "experts", json_pack("[ii]", r->expert_begin, r->expert_end));
+        json_object_set_new(o, "expert_ffn",
+                            json_pack("[ii]", r->expert_ffn_begin, r->expert_ffn_end));
+    }
+    return o;
 }
 
 /* The link between rank 0 and the others; a mixed group names them all. */

@@ -138,14 +138,19 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
         return done(st);
     const struct rank_report *rep = &ls->in.reports[rank];
     const struct share *sh = &r->plan.shares[rank];
+    bool dense = hparams_has_dense(&r->hp);
     *out = (struct lockstep_rank_info){
         .pid = (int)rep->pid,
         .layer_begin = (int)sh->layer_begin,
         .layer_end = (int)sh->layer_end,
         .head_begin = (int)sh->head_begin,
         .head_end = (int)sh->head_end,
-        .ffn_begin = (int)sh->ff_begin,
-        .ffn_end = (int)sh->ff_end,
+        .ffn_begin = dense ? (int)sh->ff_begin : 0,
+        .ffn_end = dense ? (int)sh->ff_end : 0,
+        .expert_begin = (int)sh->expert_begin,
+        .expert_end = (int)sh->expert_end,
+        .expert_ffn_begin = (int)sh->expert_ff_begin,
+        .expert_ffn_end = (int)sh->expert_ff_end,
         .vocab_begin = (int)sh->vocab_begin,
         .vocab_end = (int)sh->vocab_end,
         .weight_bytes = rep->weight_bytes,
@@ -161,13 +166,19 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     if (rep->kv_window_bytes != 0)
         snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
                  (double)rep->kv_window_bytes * 1e-6, r->hp.window);
-    snprintf(out->text, sizeof out->text,
-             "rank %d: layers %u-%u, heads %u-%u, FFN %u-%u, vocabulary %u-%u; %.1f MB of "
-             "weights, %.1f MB of KV cache%s, resident %.1f MB; %s",
-             rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, sh->ff_begin,
-             sh->ff_end, sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
-             (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6,
-             out->link);
+    char ffn[32] = "", experts[64] = "";
+    if (dense)
+        snprintf(ffn, sizeof ffn, ", FFN %u-%u", sh->ff_begin, sh->ff_end);
+    if (r->hp.moe.n_experts != 0)
+        snprintf(experts, sizeof experts, ", columns %u-%u of experts %u-%u",
+                 sh->expert_ff_begin, sh->expert_ff_end, sh->expert_begin, sh->expert_end);
+    snprintf(
+        out->text, sizeof out->text,
+        "rank %d: layers %u-%u, heads %u-%u%s%s, vocabulary %u-%u; %.1f MB of weights, %.1f "
+        "MB of KV cache%s, resident %.1f MB; %s",
+        rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, ffn, experts,
+        sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
+        (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6, out->link);
     return LOCKSTEP_OK;
 }
 

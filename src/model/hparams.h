@@ -114,6 +114,11 @@ static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;
 }
 
+/* Whether any layer has an FFN that is not of experts. */
+static inline bool hparams_has_dense(const struct hparams *hp) {
+    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0;
+}
+
 /* Dimensions of a head's result as the output product reads it. */
 static inline uint32_t hparams_out_dim(const struct hparams *hp) {
     return hp->mla.kv_rank != 0 ? hp->mla.v_dim : hp->v_dim;
