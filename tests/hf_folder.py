@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|mlx4|mlx8|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite]
 """
 import argparse
@@ -225,13 +225,15 @@ def transpose(rows, size):
 # ---- quantized weights: the folder's tensors and what they are worth --------------------------
 
 def put_fp8(folder, gguf_tensor, name, rows, cols, values):
-    """DeepSeek: one scale for 128 x 128. Returns the values' F32 bytes."""
-    br, bc = -(-rows // 128), -(-cols // 128)
+    """DeepSeek: one scale for 128 x 128; compressed-tensors: for a row, or for all. Returns the values' F32
+    bytes."""
+    height, width = {"fp8": (128, 128), "fp8-row": (1, cols), "fp8-all": (rows, cols)}[folder.options.weights]
+    br, bc = -(-rows // height), -(-cols // width)
     scales, codes, worth = [], bytearray(rows * cols), array("f", bytes(4 * rows * cols))
     for i in range(br):
         for j in range(bc):
-            at = [r * cols + c for r in range(i * 128, min(rows, i * 128 + 128))
-                  for c in range(j * 128, min(cols, j * 128 + 128))]
+            at = [r * cols + c for r in range(i * height, min(rows, (i + 1) * height))
+                  for c in range(j * width, min(cols, (j + 1) * width))]
             scale = f32(max(abs(values[k]) for k in at) / 448) or 1.0
             if folder.options.scales == "bf16":
                 scale = bf16_value(bf16_bits(scale))
@@ -240,10 +242,12 @@ def put_fp8(folder, gguf_tensor, name, rows, cols, values):
                 codes[k] = to_e4m3(values[k] / scale)
                 worth[k] = (-1 if codes[k] & 128 else 1) * E4M3[codes[k] & 127] * scale
     folder.put(name, "F8_E4M3", (rows, cols), codes)
+    name += "_scale_inv" if height == width == 128 else "_scale"
+    shape = (1,) if folder.options.weights == "fp8-all" else (br, bc)
     if folder.options.scales == "bf16":
-        folder.put(name + "_scale_inv", "BF16", (br, bc), array("H", map(bf16_bits, scales)).tobytes())
+        folder.put(name, "BF16", shape, array("H", map(bf16_bits, scales)).tobytes())
     else:
-        folder.put(name + "_scale_inv", "F32", (br, bc), array("f", scales).tobytes())
+        folder.put(name, "F32", shape, array("f", scales).tobytes())
     return F32, worth.tobytes()
 
 
@@ -568,13 +572,13 @@ class Maker:
         t = self.g.tensors[gguf_name]
         quantize = o.weights and kind != MXFP4 and cols % max(32, o.group) == 0 and \
             "ffn_gate_inp" not in gguf_name and \
-            (o.weights not in ("fp8", "int4") or not re.match("token_embd|output", gguf_name))
+            (o.weights.startswith("mlx") or not re.match("token_embd|output", gguf_name))
         if not quantize:
             shape = (n, rows // n, cols) if n else (rows, cols)
             self.folder.put(name, DTYPE[kind], shape, data)
             return None
         values = floats(kind, data)
-        if o.weights == "fp8":
+        if o.weights.startswith("fp8"):
             return put_fp8(self.folder, t, name, rows, cols, values)
         if o.weights == "int4":
             return put_int4(self.folder, name, rows, cols, values)
@@ -769,7 +773,7 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "mlx4", "mlx8", "int4"))
+    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "int4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -786,13 +790,17 @@ def main():
         if o.weights == "fp8":
             config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3",
                                              "weight_block_size": [128, 128]}
-        elif o.weights == "int4":
-            weights = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": o.group,
-                       "actorder": None, "dynamic": False}
+        elif o.weights and not o.weights.startswith("mlx"):
+            int4 = o.weights == "int4"
+            weights = {"num_bits": 4 if int4 else 8, "type": "int" if int4 else "float", "symmetric": True,
+                       "actorder": None, "dynamic": False, "group_size": o.group or None,
+                       "strategy": {"int4": "group", "fp8-row": "channel", "fp8-all": "tensor"}[o.weights]}
+            inputs = None if int4 else {"num_bits": 8, "type": "float", "dynamic": True, "strategy": "token"}
             config["quantization_config"] = {
-                "quant_method": "compressed-tensors", "format": "pack-quantized", "ignore": ["lm_head"],
+                "quant_method": "compressed-tensors", "ignore": ["lm_head"],
+                "format": "pack-quantized" if int4 else "float-quantized",
                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
-                                              "input_activations": None, "output_activations": None}}}
+                                              "input_activations": inputs, "output_activations": None}}}
         elif o.weights:
             config["quantization"] = {"group_size": o.group, "bits": int(o.weights[-1])}
     else:  # a vocabulary: the smallest model that has it

@@ -171,6 +171,22 @@ packed("int4-zero-points", "zero_point", lambda h: h.__setitem__(Q + "_zero_poin
     "dtype": "I32", "shape": [0], "data_offsets": [0, 0]}))
 packed("int4-vector", "weight_scale", setting("shape", [3072], Q + "_packed"))
 packed("int4-words", "weight_shape", lambda h: h[Q + "_packed"].update(shape=[128, 24]))
+
+
+def fp8(name, says, dtype, shape, size):
+    """Query weights in FP8 with such scales."""
+    h, at = copy.deepcopy(HEADER), HEADER[Q]["data_offsets"][0]
+    h[Q].update(dtype="F8_E4M3", data_offsets=[at, at + 24576])
+    h[Q + "_scale"] = {"dtype": dtype, "shape": shape, "data_offsets": [at + 24576, at + 24576 + size]}
+    folder(name, says, **{"model.safetensors": shard(h)})
+
+
+fp8("fp8-half-of-the-rows", "_scale", "F32", [128, 1], 512)
+fp8("fp8-two-a-row", "_scale", "F32", [256, 2], 2048)
+fp8("fp8-two", "_scale", "F32", [2], 8)
+fp8("fp8-a-vector", "_scale", "BF16", [256], 512)
+fp8("fp8-integers", "_scale", "I32", [256, 1], 1024)
+fp8("fp8-none", "_scale", "F32", [0, 1], 0)
 folder("st-missing-file", "model.safetensors", **{"model.safetensors": None})
 
 # ---- model.safetensors.index.json
@@ -238,6 +254,8 @@ def compressed(weights=INT4, form="pack-quantized", **more):
 for what, q in (("format", compressed(form="nvfp4-pack-quantized")), ("bits", compressed({**INT4, "num_bits": 8})),
                 ("type", compressed({**INT4, "type": "float"})), ("zeros", compressed({**INT4, "symmetric": False})),
                 ("inputs", compressed(input_activations={"num_bits": 8})), ("none", {"quant_method": "compressed-tensors"}),
+                ("fp8-int", compressed({**INT4, "num_bits": 8}, "float-quantized")),
+                ("fp4", compressed({**INT4, "type": "float"}, "float-quantized")),
                 ("weights", compressed(7)), ("groups", {**compressed(), "config_groups": [1]})):
     config("config-compressed-" + what, "compressed-tensors", quantization_config=q)
 for method in ("gptq", "awq", "bitsandbytes"):

@@ -77,6 +77,10 @@ quantized() { # name source options...
 }
 quantized fp8 "$golden/logits/llama-tied.gguf" --weights fp8 --shards 2
 quantized fp8-bf16 "$golden/logits/llama-tied.gguf" --weights fp8 --scales bf16
+quantized fp8-row "$golden/logits/llama-tied.gguf" --weights fp8-row --shards 2
+quantized fp8-row-bf16 "$golden/logits/qwen3.gguf" --weights fp8-row --scales bf16
+quantized fp8-all "$golden/logits/llama-tied.gguf" --weights fp8-all
+quantized fp8-row-moe "$golden/logits/minimax-m2.gguf" --weights fp8-row --scales bf16
 quantized fp8-moe "$golden/logits/minimax-m2.gguf" --weights fp8
 q=$golden/quant-models
 quantized mlx4 "$q/q-llama-f16.gguf" --weights mlx4 --group 64

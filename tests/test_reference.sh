@@ -56,6 +56,9 @@ done
 
 # FP8, as DeepSeek ships it, through latent attention: the bits of F32 weights with the same values, for which
 # the reference is computed anew.
+make_folder deepseek2-v2.gguf fp8-row --weights fp8-row --scales bf16 --gguf worth-row.gguf
+run_eval worth-row.gguf worth.f32
+same_bits fp8-row worth.f32
 for scales in f32 bf16; do
     make_folder deepseek2-v2.gguf fp8-$scales --weights fp8 --scales $scales --gguf worth-$scales.gguf
     grep -qa 'kv_b_proj.weight_scale_inv' fp8-$scales/model.safetensors || fail "kv_b_proj is not FP8"

@@ -742,23 +742,30 @@ static enum status put_attention_scale(struct folder *f, struct err *err) {
     return ST_OK;
 }
 
-/* compressed-tensors has many forms; that of Kimi K2 Thinking and of most W4A16 models is known: signed codes of 4
- * bits in groups, without zero points and permutations. */
-static bool is_int4(const json_t *q) {
-    const json_t *groups = json_object_get(q, "config_groups");
-    const char *format = json_string_value(json_object_get(q, "format")), *name;
-    json_t *group;
-    if (!format || !str_eq(format, "pack-quantized") || json_object_size(groups) == 0)
+/* compressed-tensors has many forms; two are known: FP8 (activations, which others round too, are not),
+ * and signed codes of 4 bits in groups, without zero points and permutations. */
+static bool is_known_group(const json_t *q, const json_t *group) {
+    const json_t *w = json_object_get(group, "weights");
+    const char *type = json_string_value(json_object_get(w, "type"));
+    const char *format = json_string_value(json_object_get(group, "format"));
+    json_int_t bits = json_integer_value(json_object_get(w, "num_bits"));
+    if (!format)
+        format = json_string_value(json_object_get(q, "format"));
+    if (!format || !type || !json_is_true(json_object_get(w, "symmetric")))
         return false;
-    json_object_foreach((json_t *)groups, name, group) {
-        const json_t *w = json_object_get(group, "weights");
-        const char *type = json_string_value(json_object_get(w, "type"));
-        if (json_integer_value(json_object_get(w, "num_bits")) != 4 || !type ||
-            !str_eq(type, "int") || !json_is_true(json_object_get(w, "symmetric")) ||
-            folder_value(group, "input_activations"))
-            return false;
-    }
-    return true;
+    if (str_eq(format, "float-quantized"))
+        return bits == 8 && str_eq(type, "float");
+    return str_eq(format, "pack-quantized") && bits == 4 && str_eq(type, "int") &&
+           !folder_value(group, "input_activations");
+}
+
+static bool is_known_compressed(const json_t *q) {
+    const json_t *groups = json_object_get(q, "config_groups");
+    const char *name;
+    json_t *group;
+    json_object_foreach((json_t *)groups, name,
+                        group) if (!is_known_group(q, group)) return false;
+    return json_object_size(groups) != 0;
 }
 
 static enum status check_quantization(const struct folder *f, struct err *err) {
@@ -767,13 +774,13 @@ static enum status check_quantization(const struct folder *f, struct err *err) {
     if (!method || str_eq(method, "fp8") || str_eq(method, "mxfp4"))
         return ST_OK;
     bool packed = str_eq(method, "compressed-tensors");
-    if (packed && is_int4(q))
+    if (packed && is_known_compressed(q))
         return ST_OK;
     if (packed)
         return err_set(
             err, ST_UNSUPPORTED,
             "%s/config.json: weights quantized by compressed-tensors are supported only as "
-            "pack-quantized, with symmetric integers of 4 bits",
+            "float-quantized (FP8), or pack-quantized with symmetric integers of 4 bits",
             f->path);
     char shown[64];
     return err_set(err, ST_UNSUPPORTED,

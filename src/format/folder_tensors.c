@@ -100,7 +100,27 @@ static enum status plain_source(const struct folder *f, const struct safe_tensor
     return ST_OK;
 }
 
-/* NAME's scales are NAME_scale_inv, one for each block of 128 x 128 (or what config.json says). */
+/* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row, or all. */
+static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, uint64_t rows,
+                     uint64_t cols, struct tensor_rows *out) {
+    bool one = scales->size_bytes == safe_dtype_bytes(scales->dtype) && scales->n_dims < 2;
+    if (one) {
+        rows = s->n_rows;
+        cols = s->n_cols;
+    } else if (scales->n_dims == 2 && scales->dims[0] == s->n_rows && scales->dims[1] == 1) {
+        rows = 1;
+        cols = s->n_cols;
+    } else if (scales->n_dims != 2 || scales->dims[0] != div_up(s->n_rows, rows) ||
+               scales->dims[1] != div_up(s->n_cols, cols)) {
+        return false;
+    }
+    out->scale_rows = (uint32_t)rows;
+    out->scale_cols = (uint32_t)cols;
+    out->scale_row_bytes = div_up(s->n_cols, cols) * safe_dtype_bytes(scales->dtype);
+    return rows <= UINT32_MAX && cols <= UINT32_MAX;
+}
+
+/* NAME's scales are NAME_scale_inv (DeepSeek) or NAME_scale (compressed-tensors). */
 static enum status fp8_source(const struct folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
@@ -109,6 +129,10 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
                cols = json_integer_value(json_array_get(block, 1));
     snprintf(name, sizeof name, "%s_scale_inv", t->name);
     const struct folder_tensor *scales = take(f, name);
+    if (!scales) {
+        snprintf(name, sizeof name, "%s_scale", t->name);
+        scales = take(f, name);
+    }
     TRY(set_shape(f, t, t->n_dims, s, err));
     if (!block)
         rows = cols = 128;
@@ -116,21 +140,19 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
         return err_set(err, ST_UNSUPPORTED,
                        "%s/config.json: weight_block_size must be whole blocks of %d columns",
                        f->path, QK);
-    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
-        !plain_type(scales->t->dtype, &s->rows.scale_type) ||
-        scales->t->dims[0] != div_up(s->n_rows, (size_t)rows) ||
-        scales->t->dims[1] != div_up(s->n_cols, (size_t)cols))
-        return bad_shape(f, t->name,
-                         "FP8 weights need their NAME_scale_inv: a number for each block", err);
+    if (!scales || t->n_dims != 2 || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
+        !fp8_grid(s, scales->t, (uint64_t)rows, (uint64_t)cols, &s->rows))
+        return bad_shape(
+            f, t->name,
+            "FP8 weights need their NAME_scale_inv or NAME_scale: a number for each "
+            "block, for each row or for all",
+            err);
     if (s->n_cols % QK != 0)
         return bad_shape(f, t->name, "FP8 rows must be whole blocks of 32", err);
     s->type = QT_F8_E4M3;
     s->refused_form = true;
     s->rows.form = ROWS_FP8;
     s->rows.row_bytes = s->n_cols;
-    s->rows.scale_rows = (uint32_t)rows;
-    s->rows.scale_cols = (uint32_t)cols;
-    s->rows.scale_row_bytes = scales->t->dims[1] * safe_dtype_bytes(scales->t->dtype);
     s->first = (struct rows_part){t->data, scales->t->data, NULL};
     return ST_OK;
 }
