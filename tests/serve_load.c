@@ -446,10 +446,12 @@ static bool stream_round(struct conn *prompt) {
 
 /* The gaps since the last call, beside each stream's usual one, which is found first if asked for. */
 struct gaps {
-    double longest, slow_share; /* in usual gaps; of those longer than SLOW usual ones */
+    double median, most, longest; /* in usual gaps; most: all but one in a hundred are shorter */
+    double slow_share;            /* of those longer than SLOW usual ones */
 };
 
 static struct gaps take_gaps(double *usual, bool find_usual) {
+    static double all[N_STREAMS * GAPS_MAX];
     struct gaps g = {0};
     size_t n = 0, n_slow = 0;
     for (int i = 0; i < N_STREAMS; i++) {
@@ -457,12 +459,14 @@ static struct gaps take_gaps(double *usual, bool find_usual) {
         if (find_usual)
             usual[i] = at_share(s->gaps, s->n_gaps, 0.5);
         for (size_t k = 0; k < s->n_gaps; k++) {
-            g.longest = MAX(g.longest, s->gaps[k] / usual[i]);
+            all[n++] = s->gaps[k] / usual[i];
             n_slow += s->gaps[k] > SLOW * usual[i];
         }
-        n += s->n_gaps;
         s->n_gaps = 0;
     }
+    g.median = at_share(all, n, 0.5);
+    g.most = at_share(all, n, 0.99);
+    g.longest = at_share(all, n, 1);
     g.slow_share = n > 0 ? (double)n_slow / (double)n : 1;
     return g;
 }
@@ -531,11 +535,11 @@ static bool prompt_beside_streams(int n_tokens) {
     if (prompt.a.status != 200)
         wrong("the prompt: status %d: %s", prompt.a.status, prompt.a.tail);
     conn_close(&prompt);
-    printf(
-        "a prompt of %d tokens beside %d streams: %.2f s; usual gap %.2f ms; the longest %.1f "
-        "times that (before: %.1f), %.2f %% beyond 3 times (before: %.2f %%)\n",
-        n_tokens, N_STREAMS, took, usual[0] * 1e3, during.longest, before.longest,
-        during.slow_share * 1e2, before.slow_share * 1e2);
+    printf("a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms; gaps in usual "
+           "ones: %.2f (median), %.2f (99 %%), %.2f (longest), %.2f %% beyond 3; before: %.2f (99 %%), %.2f "
+           "(longest)\n",
+           n_tokens, N_STREAMS, took, n_tokens / took, usual[0] * 1e3, during.median, during.most,
+           during.longest, during.slow_share * 1e2, before.most, before.longest);
     for (int i = 0; i < N_STREAMS; i++)
         if (streams[i].c.a.n_body - had[i] < PIECES_MIN * EVENT_BYTES)
             wrong("stream %d had %zu bytes while the prompt was computed", i,
