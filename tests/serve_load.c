@@ -3,7 +3,8 @@
  *   serve_load storm PORT PID SECONDS   64 clients: streams in three dialects, whole answers, bad requests,
  *                                       clients that hang up or hardly read. Half of them are one
  *                                       greedy client (by key), the others one each.
- *   serve_load prompt PORT TOKENS       a prompt of so many tokens comes while four streams run
+ *   serve_load prompt PORT TOKENS [SEED]  a prompt of so many tokens comes while four streams run; with a seed
+ *                                       that a shorter one had, only the rest of it is computed
  *   serve_load speed PORT TOKENS        tokens/s of one stream
  *
  * It says what it found and ends with 0 if all was as it should be. PID is the server's, for its memory
@@ -510,7 +511,7 @@ static bool start_streams(void) {
  * something else for a moment makes long ones at any time, so they are for people to judge; what must
  * hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
  * something ended that should not. */
-static bool prompt_beside_streams(int n_tokens) {
+static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
     static char body[1 << 17];
     double usual[N_STREAMS];
     size_t had[N_STREAMS];
@@ -523,7 +524,7 @@ static bool prompt_beside_streams(int n_tokens) {
     struct gaps before = take_gaps(usual, true);
     for (int i = 0; i < N_STREAMS; i++)
         had[i] = streams[i].c.a.n_body;
-    write_long_prompt(body, sizeof body, n_tokens, (uint64_t)getpid());
+    write_long_prompt(body, sizeof body, n_tokens, seed);
     double began = clock_s();
     if (!conn_open(&prompt, 0) || !conn_post(&prompt, "/v1/completions", "p", body))
         return false;
@@ -547,10 +548,10 @@ static bool prompt_beside_streams(int n_tokens) {
     return true;
 }
 
-static int prompts(int n_tokens) {
+static int prompts(int n_tokens, uint64_t seed) {
     for (int i = 0; i < N_STREAMS; i++)
         streams[i].c.fd = -1;
-    if (!prompt_beside_streams(n_tokens))
+    if (!prompt_beside_streams(n_tokens, seed))
         wrong("a stream ended");
     for (int i = 0; i < N_STREAMS; i++)
         conn_close(&streams[i].c);
@@ -584,13 +585,14 @@ static int speed(int n_tokens) {
 
 int main(int argc, char **argv) {
     if (argc < 4) {
-        fprintf(stderr, "usage: serve_load storm PORT PID SECONDS | prompt PORT TOKENS | speed "
-                        "PORT TOKENS\n");
+        fprintf(stderr, "usage: serve_load storm PORT PID SECONDS | prompt PORT TOKENS [SEED] | "
+                        "speed PORT TOKENS\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
     port = atoi(argv[2]);
     if (str_eq(argv[1], "storm") && argc == 5)
         return storm(atoi(argv[3]), atof(argv[4]));
-    return str_eq(argv[1], "prompt") ? prompts(atoi(argv[3])) : speed(atoi(argv[3]));
+    uint64_t seed = argc > 4 ? strtoull(argv[4], NULL, 10) : (uint64_t)getpid();
+    return str_eq(argv[1], "prompt") ? prompts(atoi(argv[3]), seed) : speed(atoi(argv[3]));
 }

@@ -170,8 +170,8 @@ static void prompt_alone(struct pace *p, const struct machine *m) {
 static const struct machine machines[] = {
     {0.010, 0.00001}, {0.010, 0.0002}, {0.010, 0.003}, {0.001, 0.001}, {0.050, 0.014}, {0.0, 0.1}};
 
-/* Streams wait twice as long as usual from the first piece on, more only where a single token takes longer,
- * and prompts get their half of the machine. */
+/* Streams wait less than twice as long as usual from the first piece on, more only where a single token takes
+ * longer, and prompts get nearly half of the machine. */
 static void pieces_fit_what_streams_can_bear(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(machines); i++)
@@ -181,15 +181,15 @@ static void pieces_fit_what_streams_can_bear(void **state) {
             pace_init(&p, 0, 0, 0);
             prompt_alone(&p, m);
             stream_steps(&p, m, n_streams, 20);
-            double sum = 0;
+            double sum = 0, one = step_takes(m, n_streams, 1) / step_takes(m, n_streams, 0);
             size_t pos = 0;
             for (int step = 0; step < 200; step++) {
                 double ratio = piece_step(&p, m, n_streams, &pos, 1);
-                assert_true(ratio < 2.01);
+                assert_true(ratio < (one > 1.7 ? one : 1.7) + 0.01);
                 sum += step < 50 ? 0 : ratio;
             }
             double most = step_takes(m, n_streams, 256) / step_takes(m, n_streams, 0);
-            assert_true(sum / 150 > 0.75 * (most < 2 ? most : 2));
+            assert_true(sum / 150 > 0.85 * (most < 1.7 ? most : 1.7));
             assert_true(pos >= 180);
         }
 }
@@ -276,7 +276,7 @@ static void usual_follows_the_streams(void **state) {
         assert_true(piece_step(&p, &m, 1, &pos, 1) < 2.01);
     for (int step = 0; step < 100; step++)
         assert_true(piece_step(&p, &m, 16, &pos, 1) < 2.01);
-    assert_true(pace_room(&p, 16, 0) == 0 || pace_room(&p, 16, 0) > 14);
+    assert_true(pace_room(&p, 16, 0) == 0 || pace_room(&p, 16, 0) > 10);
     for (int step = 0; step < 100; step++)
         assert_true(piece_step(&p, &m, 1, &pos, 1) < 2.01);
     /* Streams that an embedding keeps waiting wait for a step of it and for their own. */

@@ -11,10 +11,11 @@
 /* A step that took longer than this many times what was expected counts as if it had not. */
 #define SURPRISE 2.0
 
-/* Beside a piece a stream may wait for this many usual steps more. Streams that get nothing from the step
- * wait for its fixed part as well, which is about a usual step. */
-#define MORE 1.0
-#define MORE_WAITING 0.75
+/* Beside a piece a stream may wait for this many usual steps more: with the hiccups of a busy machine, which
+ * double a step now and then, still no more than three in all. Streams that get nothing from the
+ * step wait for its fixed part as well, which is about a usual step. */
+#define MORE 0.7
+#define MORE_WAITING 0.5
 /* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
  * large. */
 #define FELT 0.25

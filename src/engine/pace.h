@@ -3,8 +3,8 @@
  *
  * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step, since the
  * weights are read once, and a part for each token. And how much of prompts a step may hold beside
- * streams (pace_room): so much that these wait about twice as long as usual, which also gives the
- * prompts about half of the machine.
+ * streams (pace_room): so much that these wait less than twice as long as usual, which gives the prompts
+ * nearly half of the machine.
  *
  * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a model of
  * the first few tokens' cost is off by more than the bound: `usual` is one of the quicker of the last steps
