@@ -1,6 +1,7 @@
 #include "base/pool.h"
 
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/futex.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -10,9 +11,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How long a thread burns its core before it sleeps. A phase of a decode step is 20 to 200 us,
- * a futex wake 5 to 50 us. */
+/* How long a waiting thread spins, how long it then polls and how often it offers its core meanwhile (base/core.h),
+ * before it sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
 #define SPIN_NS 20000
+#define POLL_NS 500000
+#define OFFER_NS 10000
 
 struct pool {
     int n_threads;
@@ -52,18 +55,24 @@ void pool_barrier(struct pool *pool) {
             futex_wake(&pool->generation, INT32_MAX, false);
         return;
     }
-    uint64_t spin_end = 0;
+    static _Thread_local struct core core;
+    uint64_t begin = 0, offer = 0;
     for (unsigned i = 0;; i++) {
         if (atomic_load_explicit(&pool->generation, memory_order_acquire) != gen)
             return;
         cpu_relax();
-        if (i % 64 == 63) {
-            uint64_t now = clock_ns();
-            if (spin_end == 0)
-                spin_end = now + SPIN_NS;
-            else if (now > spin_end)
-                break;
+        if (i % 64 != 63)
+            continue;
+        uint64_t now = clock_ns();
+        if (begin == 0) {
+            begin = now;
+            offer = now + SPIN_NS;
         }
+        if (now < offer)
+            continue;
+        if (core_is_shared(&core, now) || now - begin > POLL_NS)
+            break;
+        offer = core_offer(&core, now) + OFFER_NS;
     }
     atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
     while (atomic_load_explicit(&pool->generation, memory_order_seq_cst) == gen)

@@ -5,8 +5,9 @@
  * that is late (its core is shared with somebody) has its rows taken by the others. Which
  * thread computes a row never changes the row's bits.
  *
- * A barrier spins for spin_us on the caller's own core, then sleeps on a futex: a sleeping
- * thread frees its core for the one that it is waiting for. */
+ * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then sleeps on a futex: a
+ * sleeping thread frees its core for the one that it is waiting for.
+ */
 #ifndef LOCKSTEP_BASE_POOL_H
 #define LOCKSTEP_BASE_POOL_H
 

@@ -1,0 +1,26 @@
+/* core.h: what a thread that waits for others learns of its core by offering it.
+ *
+ * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core takes long to wake), and
+ * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a short wait
+ * polls, and offers its core now and then. Does anybody take it, the core is not its own: for a while the thread's
+ * waits sleep early, as the one who took it may be the thread that is waited for. */
+#ifndef LOCKSTEP_BASE_CORE_H
+#define LOCKSTEP_BASE_CORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of one thread; all zero at first. */
+struct core {
+    uint64_t shared_until_ns, pause_ns;
+};
+
+/* Did somebody take the core lately? now_ns: clock_ns(). */
+static inline bool core_is_shared(const struct core *core, uint64_t now_ns) {
+    return now_ns < core->shared_until_ns;
+}
+
+/* Lets another thread run here if one wants to, and notes it. Returns the time after that, in ns. */
+uint64_t core_offer(struct core *core, uint64_t now_ns);
+
+#endif
