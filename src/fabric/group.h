@@ -50,7 +50,7 @@ struct fabric {
     _Atomic bool aborted;
 
     /* The group's thread: until when its waits do not poll on, as others want its core. */
-    uint64_t shared_until_ns, shared_pause_ns;
+    uint64_t taken_ns, shared_until_ns, shared_pause_ns;
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */

@@ -141,11 +141,13 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
  *
  * Sleeping costs a wait 10 to 50 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a rank in a
- * call polls on, and offers its core now and then. Does anybody take it, the core is not its own: for a while waits
- * sleep at once, as the one who took it may be the rank that is waited for. */
+ * call polls on, and offers its core now and then. Does somebody take it and stay, the core is not its own: for a
+ * while waits sleep almost at once, as the one who took it may be the rank that is waited for. */
 
 #define OFFER_NS 10000u
-#define TAKEN_NS 100000u /* longer than a yield to nobody */
+#define TAKEN_NS 100000u   /* longer than a yield to nobody */
+#define TWICE_NS 10000000u /* ... and again within this: somebody who stays */
+#define SHARED_SPIN_US 5u
 #define PAUSE_MIN_NS 100000000ull
 #define PAUSE_MAX_NS 10000000000ull
 
@@ -168,6 +170,10 @@ static void offer_core(struct fabric *f, struct waiter *w, uint64_t now) {
     w->offer_ns = back + OFFER_NS;
     if (back - now < TAKEN_NS || times_switched() == before)
         return;
+    bool twice = back - f->taken_ns < TWICE_NS;
+    f->taken_ns = back;
+    if (!twice) /* anything may run for once */
+        return;
     bool again = now - f->shared_until_ns < f->shared_pause_ns;
     f->shared_pause_ns = again ? MIN(2 * f->shared_pause_ns, PAUSE_MAX_NS) : PAUSE_MIN_NS;
     f->shared_until_ns = back + f->shared_pause_ns;
@@ -184,7 +190,8 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     uint64_t now = clock_ns();
     if (w->begin_ns == 0) {
         w->begin_ns = now;
-        w->spin_end_ns = now < f->shared_until_ns ? now : now + (uint64_t)f->cfg.spin_us * 1000u;
+        uint64_t spin_us = (uint64_t)f->cfg.spin_us;
+        w->spin_end_ns = now + (now < f->shared_until_ns ? MIN(spin_us, SHARED_SPIN_US) : spin_us) * 1000u;
     }
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)

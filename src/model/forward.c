@@ -28,7 +28,7 @@ static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t 
     uint64_t ended = clock_ns();
     m->times.fabric_ns += ended - began;
     trace_note(&m->trace, kind, began, ended, size);
-    m->times.exchanges++;
+    m->times.exchanges += m->f != NULL;
     if (r->st == ST_OK)
         r->st = st;
 }
