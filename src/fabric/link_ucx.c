@@ -1,11 +1,11 @@
-/* ucx: OpenUCX's tagged messages: accelerated InfiniBand, several rails, cloud networks; on one host
+/* ucx: OpenUCX's active messages: accelerated InfiniBand, several rails, cloud networks; on one host
  * its own shared memory. Never chosen by itself: who wants it names it.
  *
- * A rank has one worker for all its peers; a peer's messages carry its rank as their tag. As in
- * link_verbs.c no more than UCX_CREDITS messages of a direction are under way, and for each a receive
- * is posted, so UCX never has to keep one; consumed counts travel in each message's head, and alone
- * when nothing goes back. All messages go eagerly: a rank that computes does not have to look after
- * what it has sent.
+ * A rank has one worker for all its peers; a message says which rank sent it. What arrives stays where UCX
+ * received it (on one host in the memory that both share) until the caller has read it. As in
+ * link_verbs.c no more than UCX_CREDITS messages of a direction are under way; consumed counts travel
+ * in each message's head, and alone when nothing goes back. All messages go eagerly: a rank that
+ * computes does not have to look after what it has sent.
  *
  * Failure: between hosts endpoints tell of a dead peer (UCP_ERR_HANDLING_MODE_PEER); UCX's shared
  * memory cannot, so on one host the side channel alone does. */
@@ -26,18 +26,21 @@
 #define UCX_CREDITS 8u /* messages under way per direction */
 #define UCX_N_SLOTS 12u /* and at most two that only return credits, and some to write into */
 #define UCX_CLOSE_MS 50
-#define UCX_TAG 0x6c6f636b00000000u /* "lock", and the sender's rank */
+#define UCX_AM_ID 1u
 
 /* In front of every message. */
 struct ucx_head {
     uint64_t taken;   /* messages that the sender has consumed */
     uint32_t n_bytes; /* of all that follows; 0: only returns credits */
-    uint32_t unused[5];
+    uint32_t rank;    /* of the sender */
+    uint32_t unused[4];
 };
 static_assert(sizeof(struct ucx_head) == 32, "messages stay aligned");
 
 #define UCX_STRIDE \
     ((sizeof(struct ucx_head) + sizeof(struct wire_msg) + LINK_SLOT_BYTES + 63) / 64 * 64)
+
+struct ucx_link;
 
 struct ucx_worker {
     struct ucx_worker *next;
@@ -48,26 +51,31 @@ struct ucx_worker {
     ucp_worker_h worker;
     int event_fd;    /* UCX's; becomes readable after arming */
     int readable[2]; /* a pipe that always is */
+    struct ucx_link *links[FABRIC_MAX_RANKS];
 };
 
 static pthread_mutex_t workers_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct ucx_worker *workers; /* guarded by workers_lock; what they hold by the group's thread */
 
+/* A message that has come. */
+struct ucx_box {
+    const struct ucx_head *head; /* NULL: not there */
+    bool kept;                   /* UCX's memory, to be given back; else a slot of `rx` */
+};
+
 struct ucx_link {
     struct link base;
     struct ucx_worker *w;
     ucp_ep_h ep;
-    ucp_tag_t tx_tag, rx_tag;
-    ucs_status_t failed; /* what the endpoint's error handler was told */
-    uint8_t *tx, *rx;    /* [UCX_N_SLOTS][UCX_STRIDE] */
-    void *tx_request[UCX_N_SLOTS], *rx_request[UCX_N_SLOTS];
-    uint32_t tx_begin, tx_end;      /* sends under way; they wrap */
-    /* Slots in the order in which receives were posted and so complete, and those that hold a
-     * message for the caller. Counts wrap. */
-    uint8_t posted[UCX_N_SLOTS], inbox[UCX_N_SLOTS];
-    uint32_t posted_begin, posted_end, inbox_begin, inbox_end;
-    uint64_t sent, taken_by_peer;   /* messages */
-    uint64_t received, told;        /* consumed here; last told to the peer */
+    int rank, peer;
+    const char *failed; /* why no message goes any more */
+    uint8_t *tx;        /* [UCX_N_SLOTS][UCX_STRIDE] */
+    uint8_t *rx;        /* [UCX_CREDITS][UCX_STRIDE], for what cannot stay where it arrived */
+    void *tx_request[UCX_N_SLOTS];
+    uint32_t tx_begin, tx_end;         /* sends under way; they wrap */
+    struct ucx_box inbox[UCX_CREDITS]; /* by sequence number */
+    uint64_t sent, taken_by_peer;      /* messages */
+    uint64_t received, told;           /* consumed here; last told to the peer */
 };
 
 static struct ucx_link *ucx_of(struct link *l) {
@@ -87,22 +95,27 @@ static void worker_free(struct ucx_worker *w) {
     mem_free(w);
 }
 
+static ucs_status_t on_message(void *worker, const void *header, size_t header_length, void *data,
+                               size_t length, const ucp_am_recv_param_t *param);
+
 static enum status worker_init(struct ucx_worker *w, struct err *err) {
     const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
-                                 .features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP};
-    const ucp_worker_params_t how = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-                                     .thread_mode = UCS_THREAD_MODE_SERIALIZED};
-    ucp_config_t *config;
-    ucs_status_t st = w->lib->ucp_config_read(NULL, NULL, &config);
-    if (st == UCS_OK) {
-        st = w->lib->ucp_config_modify(config, "RNDV_THRESH", "inf");
-        if (st == UCS_OK)
-            st = w->lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config,
-                                          &w->context);
-        w->lib->ucp_config_release(config);
-    }
+                                 .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
+    const ucp_worker_params_t how = {
+        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
+        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+        .am_alignment = 8};
+    const ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
+                                                          UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                          UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                            .id = UCX_AM_ID,
+                                            .cb = on_message,
+                                            .arg = w};
+    ucs_status_t st = w->lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL, &w->context);
     if (st == UCS_OK)
         st = w->lib->ucp_worker_create(w->context, &how, &w->worker);
+    if (st == UCS_OK)
+        st = w->lib->ucp_worker_set_am_recv_handler(w->worker, &handler);
     if (st == UCS_OK)
         st = w->lib->ucp_worker_get_efd(w->worker, &w->event_fd);
     if (st != UCS_OK)
@@ -159,29 +172,58 @@ static void worker_give(struct ucx_worker *w) {
     pthread_mutex_unlock(&workers_lock);
 }
 
-/* ---- receives ---------------------------------------------------------------------------------- */
-
-static struct ucx_head *ucx_rx(struct ucx_link *u, uint32_t slot) {
-    return (struct ucx_head *)(u->rx + slot * UCX_STRIDE);
-}
+/* ---- receiving --------------------------------------------------------------------------------- */
 
 static struct ucx_head *ucx_tx(struct ucx_link *u, uint32_t at) {
     return (struct ucx_head *)(u->tx + at % UCX_N_SLOTS * UCX_STRIDE);
 }
 
-static enum status ucx_failed(const struct ucx_link *u, ucs_status_t st, struct err *err) {
-    return err_set(err, ST_PEER_LOST, "UCX: %s", u->w->lib->ucs_status_string(st));
+/* The place of the message with that number; NULL where it cannot come now. */
+static struct ucx_box *box_of(struct ucx_link *u, uint32_t seq) {
+    struct ucx_box *box = &u->inbox[seq % UCX_CREDITS];
+    return seq - (uint32_t)u->received < UCX_CREDITS && box->head == NULL ? box : NULL;
 }
 
-static enum status post_receive(struct ucx_link *u, uint32_t slot, struct err *err) {
-    const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL};
-    void *request = u->w->lib->ucp_tag_recv_nbx(u->w->worker, ucx_rx(u, slot), UCX_STRIDE,
-                                                u->rx_tag, ~(ucp_tag_t)0, &how);
-    if (UCS_PTR_IS_ERR(request))
-        return ucx_failed(u, UCS_PTR_STATUS(request), err);
-    u->rx_request[slot] = request;
-    u->posted[u->posted_end++ % UCX_N_SLOTS] = (uint8_t)slot;
-    return ST_OK;
+/* Runs inside ucp_worker_progress(). What cannot be a message in its place is dropped: it is missed soon. */
+static ucs_status_t on_message(void *worker, const void *header, size_t header_length, void *data,
+                               size_t length, const ucp_am_recv_param_t *param) {
+    (void)header, (void)header_length;
+    struct ucx_worker *w = worker;
+    const struct ucx_head *h = data;
+    const struct wire_msg *m = (const struct wire_msg *)(h + 1);
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || length < sizeof *h || length > UCX_STRIDE ||
+        h->rank >= FABRIC_MAX_RANKS || w->links[h->rank] == NULL || h->n_bytes != length - sizeof *h)
+        return UCS_OK;
+    struct ucx_link *u = w->links[h->rank];
+    if (h->taken > u->taken_by_peer && h->taken <= u->sent)
+        u->taken_by_peer = h->taken;
+    if (h->n_bytes < sizeof *m || m->n_bytes > h->n_bytes - sizeof *m)
+        return UCS_OK; /* only credits */
+    struct ucx_box *box = box_of(u, m->seq);
+    if (box == NULL)
+        return UCS_OK;
+    box->kept = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA && (uintptr_t)data % 8 == 0;
+    box->head = h;
+    if (box->kept)
+        return UCS_INPROGRESS; /* until ucp_am_data_release() */
+    box->head = memcpy(u->rx + m->seq % UCX_CREDITS * UCX_STRIDE, data, length);
+    return UCS_OK;
+}
+
+static void empty_box(struct ucx_link *u, struct ucx_box *box) {
+    if (box->kept)
+        u->w->lib->ucp_am_data_release(u->w->worker, (void *)(uintptr_t)box->head);
+    *box = (struct ucx_box){0};
+}
+
+static enum status ucx_failed(const struct ucx_link *u, struct err *err) {
+    return err_set(err, ST_PEER_LOST, "UCX: %s", u->failed);
+}
+
+static enum status ucx_fails(struct ucx_link *u, ucs_status_t st, struct err *err) {
+    if (u->failed == NULL)
+        u->failed = u->w->lib->ucs_status_string(st);
+    return ucx_failed(u, err);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------- */
@@ -218,7 +260,7 @@ static enum status fill_blob(struct ucx_link *u, uint8_t *blob, struct err *err)
 static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *blob,
                              struct err *err) {
     struct ucx_link *u = mem_calloc(1, sizeof *u);
-    uint8_t *slots = mem_alloc(2 * UCX_N_SLOTS * UCX_STRIDE);
+    uint8_t *slots = mem_alloc((UCX_N_SLOTS + UCX_CREDITS) * UCX_STRIDE);
     if (u == NULL || slots == NULL) {
         mem_free(u);
         mem_free(slots);
@@ -227,24 +269,24 @@ static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *b
     *u = (struct ucx_link){.base = {.ops = &link_ucx, .slot_bytes = LINK_SLOT_BYTES},
                            .tx = slots,
                            .rx = slots + UCX_N_SLOTS * UCX_STRIDE,
-                           .tx_tag = UCX_TAG | (uint32_t)env->rank,
-                           .rx_tag = UCX_TAG | (uint32_t)env->peer};
+                           .rank = env->rank,
+                           .peer = env->peer};
     enum status st = worker_take(&u->w, env->cfg, err);
     if (st == ST_OK)
         st = fill_blob(u, blob, err);
-    for (uint32_t i = 0; st == ST_OK && i < UCX_N_SLOTS; i++)
-        st = post_receive(u, i, err);
     if (st != ST_OK) {
         link_close(&u->base);
-        return st == ST_PEER_LOST ? ST_UNSUPPORTED : st;
+        return st;
     }
+    u->w->links[u->peer] = u;
     *out = &u->base;
     return ST_OK;
 }
 
 static void on_failure(void *link, ucp_ep_h ep, ucs_status_t status) {
     (void)ep;
-    ((struct ucx_link *)link)->failed = status;
+    struct err unused;
+    ucx_fails(link, status, &unused);
 }
 
 static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_t *blob,
@@ -287,22 +329,22 @@ static enum status reap_sends(struct ucx_link *u, struct err *err) {
         lib->ucp_request_free(*request);
         *request = NULL;
         if (st != UCS_OK)
-            return ucx_failed(u, st, err);
+            return ucx_fails(u, st, err);
     }
     u->base.tx_pending = u->tx_begin != u->tx_end;
-    return u->failed == UCS_OK ? ST_OK : ucx_failed(u, u->failed, err);
+    return u->failed == NULL ? ST_OK : ucx_failed(u, err);
 }
 
 static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *err) {
-    static const ucp_request_param_t how = {0};
+    static const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+                                            .flags = UCP_AM_SEND_FLAG_EAGER};
     uint32_t at = u->tx_end % UCX_N_SLOTS;
     struct ucx_head *h = ucx_tx(u, at);
-    h->taken = u->received;
-    h->n_bytes = n_bytes;
+    *h = (struct ucx_head){.taken = u->received, .n_bytes = n_bytes, .rank = (uint32_t)u->rank};
     u->told = u->received;
-    void *request = u->w->lib->ucp_tag_send_nbx(u->ep, h, sizeof *h + n_bytes, u->tx_tag, &how);
+    void *request = u->w->lib->ucp_am_send_nbx(u->ep, UCX_AM_ID, NULL, 0, h, sizeof *h + n_bytes, &how);
     if (UCS_PTR_IS_ERR(request))
-        return ucx_failed(u, UCS_PTR_STATUS(request), err);
+        return ucx_fails(u, UCS_PTR_STATUS(request), err);
     u->tx_request[at] = request;
     u->tx_end++;
     TRY(reap_sends(u, err));
@@ -320,41 +362,6 @@ static enum status return_credit(struct ucx_link *u, struct err *err) {
     return u->tx_end - u->tx_begin < UCX_N_SLOTS ? send_slot(u, 0, err) : ST_OK; /* later */
 }
 
-/* One completed receive: its credits are taken, a message goes to the inbox. */
-static enum status arrived(struct ucx_link *u, uint32_t slot, size_t n_bytes, struct err *err) {
-    const struct ucx_head *h = ucx_rx(u, slot);
-    const struct wire_msg *m = (const struct wire_msg *)(h + 1);
-    if (n_bytes < sizeof *h || h->n_bytes != n_bytes - sizeof *h)
-        return err_set(err, ST_PEER_LOST, "UCX delivered half a message");
-    if (h->taken > u->taken_by_peer && h->taken <= u->sent)
-        u->taken_by_peer = h->taken;
-    if (h->n_bytes == 0)
-        return post_receive(u, slot, err);
-    if (h->n_bytes < sizeof *m || m->n_bytes > h->n_bytes - sizeof *m)
-        return err_set(err, ST_PEER_LOST, "a message longer than its slot");
-    u->inbox[u->inbox_end++ % UCX_N_SLOTS] = (uint8_t)slot;
-    return ST_OK;
-}
-
-/* All that has come by now, in order. */
-static enum status collect(struct ucx_link *u, struct err *err) {
-    const struct ucx_lib *lib = u->w->lib;
-    while (u->posted_begin != u->posted_end) {
-        uint32_t slot = u->posted[u->posted_begin % UCX_N_SLOTS];
-        ucp_tag_recv_info_t info;
-        ucs_status_t st = lib->ucp_tag_recv_request_test(u->rx_request[slot], &info);
-        if (st == UCS_INPROGRESS)
-            break;
-        lib->ucp_request_free(u->rx_request[slot]);
-        u->rx_request[slot] = NULL;
-        u->posted_begin++;
-        if (st != UCS_OK)
-            return ucx_failed(u, st, err);
-        TRY(arrived(u, slot, info.length, err));
-    }
-    return ST_OK;
-}
-
 static bool ucx_has_room(const struct ucx_link *u) {
     return u->sent - u->taken_by_peer < UCX_CREDITS && u->tx_end - u->tx_begin < UCX_N_SLOTS;
 }
@@ -365,8 +372,7 @@ static struct wire_msg *ucx_slot(struct link *l) {
     struct err ignored;
     if (!ucx_has_room(u)) {
         u->w->lib->ucp_worker_progress(u->w->worker);
-        bool works = reap_sends(u, &ignored) == ST_OK && collect(u, &ignored) == ST_OK;
-        if (works && !ucx_has_room(u))
+        if (reap_sends(u, &ignored) == ST_OK && !ucx_has_room(u))
             return NULL;
     }
     return (struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
@@ -375,8 +381,8 @@ static struct wire_msg *ucx_slot(struct link *l) {
 static enum status ucx_send(struct link *l, struct err *err) {
     struct ucx_link *u = ucx_of(l);
     const struct wire_msg *m = (const struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
-    if (u->failed != UCS_OK)
-        return ucx_failed(u, u->failed, err);
+    if (u->failed != NULL)
+        return ucx_failed(u, err);
     u->sent++;
     return send_slot(u, (uint32_t)sizeof *m + m->n_bytes, err);
 }
@@ -387,31 +393,25 @@ static enum status ucx_progress(struct link *l, struct err *err) {
     return reap_sends(u, err);
 }
 
-static bool first_in_inbox(struct ucx_link *u, const struct wire_msg **out) {
-    if (u->inbox_begin == u->inbox_end)
-        return false;
-    *out = (const struct wire_msg *)(ucx_rx(u, u->inbox[u->inbox_begin % UCX_N_SLOTS]) + 1);
-    return true;
-}
-
 /* What had come before the end still counts. */
 static enum status ucx_recv(struct link *l, const struct wire_msg **out, struct err *err) {
     struct ucx_link *u = ucx_of(l);
-    if (first_in_inbox(u, out))
+    const struct ucx_box *box = &u->inbox[u->received % UCX_CREDITS];
+    if (box->head == NULL)
+        u->w->lib->ucp_worker_progress(u->w->worker);
+    if (box->head != NULL) {
+        *out = (const struct wire_msg *)(box->head + 1);
         return ST_OK;
-    u->w->lib->ucp_worker_progress(u->w->worker);
-    TRY(collect(u, err));
-    if (first_in_inbox(u, out))
-        return ST_OK;
+    }
     TRY(return_credit(u, err));
-    return u->failed == UCS_OK ? ST_AGAIN : ucx_failed(u, u->failed, err);
+    return u->failed == NULL ? ST_AGAIN : ucx_failed(u, err);
 }
 
 static void ucx_done(struct link *l) {
     struct ucx_link *u = ucx_of(l);
     struct err ignored; /* a link that failed says so at the next call */
+    empty_box(u, &u->inbox[u->received % UCX_CREDITS]);
     u->received++;
-    (void)post_receive(u, u->inbox[u->inbox_begin++ % UCX_N_SLOTS], &ignored);
     (void)return_credit(u, &ignored);
 }
 
@@ -439,12 +439,9 @@ static void ucx_close(struct link *l) {
     struct ucx_worker *w = u->w;
     uint64_t deadline = clock_ns() + UCX_CLOSE_MS * 1000000ull;
     const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-                                     .flags = u->failed != UCS_OK ? UCP_EP_CLOSE_FLAG_FORCE : 0};
-    for (uint32_t i = 0; w != NULL && i < UCX_N_SLOTS; i++)
-        if (u->rx_request[i] != NULL) {
-            w->lib->ucp_request_cancel(w->worker, u->rx_request[i]);
-            finish(w, u->rx_request[i], deadline);
-        }
+                                     .flags = u->failed != NULL ? UCP_EP_CLOSE_FLAG_FORCE : 0};
+    for (uint32_t i = 0; w != NULL && i < UCX_CREDITS; i++)
+        empty_box(u, &u->inbox[i]);
     if (u->ep != NULL) {
         void *request = w->lib->ucp_ep_close_nbx(u->ep, &how);
         if (UCS_PTR_IS_PTR(request))
@@ -453,8 +450,10 @@ static void ucx_close(struct link *l) {
     for (uint32_t i = 0; w != NULL && i < UCX_N_SLOTS; i++)
         if (u->tx_request[i] != NULL)
             finish(w, u->tx_request[i], deadline);
-    if (w != NULL)
+    if (w != NULL) {
+        w->links[u->peer] = NULL;
         worker_give(w);
+    }
     mem_free(u->tx);
     mem_free(u);
 }
