@@ -167,15 +167,14 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const
 
 #define CLAIM_BYTES 65536
 
-/* The next tiles of n_tiles like w's. Whole pairs: the kernels multiply two tiles at a time, and a
- * single one costs a batch nearly as much. */
-static bool claim_tiles(struct pool *pool, const struct wmat *w, size_t n_tiles, size_t *begin,
-                        size_t *end) {
-    size_t least = MAX((size_t)1, CLAIM_BYTES / MAX(2 * w->tile_bytes, (size_t)1));
-    if (!pool_claim(pool, div_up(n_tiles, 2), least, begin, end))
+bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles, size_t tile_bytes,
+                         size_t *begin, size_t *end) {
+    size_t unit = r->step->n_tokens == 1 ? 4 : 2;
+    size_t least = MAX((size_t)1, CLAIM_BYTES / MAX(unit * tile_bytes, (size_t)1));
+    if (!pool_claim(pool, div_up(n_tiles, unit), least, begin, end))
         return false;
-    *begin *= 2;
-    *end = MIN(2 * *end, n_tiles);
+    *begin *= unit;
+    *end = MIN(unit * *end, n_tiles);
     return true;
 }
 
@@ -183,7 +182,7 @@ void forward_products(struct run *r, struct pool *pool, const struct product *li
     size_t total = 0, begin, end;
     for (size_t i = 0; i < n; i++)
         total += wmat_n_tiles(list[i].w);
-    while (claim_tiles(pool, list[0].w, total, &begin, &end)) {
+    while (forward_claim_tiles(r, pool, total, list[0].w->tile_bytes, &begin, &end)) {
         size_t first = 0;
         for (size_t i = 0; i < n && first < end; i++) {
             size_t tiles = wmat_n_tiles(list[i].w);
@@ -221,7 +220,7 @@ bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const
         if (thread == 0)
             memset(m->acc, 0, n_values * sizeof *m->acc);
     } else {
-        while (claim_tiles(pool, w, wmat_n_tiles(w), &begin, &end))
+        while (forward_claim_tiles(r, pool, wmat_n_tiles(w), w->tile_bytes, &begin, &end))
             m->k->matmul_fixed(w, forward_act_for(x, w), m->acc, m->ld_acc, segment,
                                (uint32_t)begin, (uint32_t)end);
     }

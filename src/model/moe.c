@@ -254,7 +254,10 @@ static void down(struct run *r, struct pool *pool, int thread, const struct moe_
     uint32_t at_once =
         (uint32_t)(m->moe.sums_stride / (TILE_ROWS * MAX(m->moe.rows_most, (size_t)1)));
     at_once = MIN(at_once, (uint32_t)MOE_TILES);
-    while (pool_claim(pool, n_tiles, 1, &begin, &end))
+    size_t tile_bytes = w->shared.down.tile_bytes; /* of all that are added up */
+    for (size_t i = 0; i < m->moe.n_active; i++)
+        tile_bytes += w->experts[m->moe.active[i]].down.tile_bytes;
+    while (forward_claim_tiles(r, pool, n_tiles, tile_bytes, &begin, &end))
         for (uint32_t t = (uint32_t)begin; t < end; t += at_once)
             down_tiles(r, thread, w, t, MIN(at_once, (uint32_t)end - t));
     pool_barrier(pool);
