@@ -189,24 +189,27 @@ static ucs_status_t on_message(void *worker, const void *header, size_t header_l
                                size_t length, const ucp_am_recv_param_t *param) {
     (void)header, (void)header_length;
     struct ucx_worker *w = worker;
-    const struct ucx_head *h = data;
-    const struct wire_msg *m = (const struct wire_msg *)(h + 1);
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || length < sizeof *h || length > UCX_STRIDE ||
-        h->rank >= FABRIC_MAX_RANKS || w->links[h->rank] == NULL || h->n_bytes != length - sizeof *h)
+    struct ucx_head h; /* short messages lie anywhere */
+    struct wire_msg m;
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || length < sizeof h || length > UCX_STRIDE)
         return UCS_OK;
-    struct ucx_link *u = w->links[h->rank];
-    if (h->taken > u->taken_by_peer && h->taken <= u->sent)
-        u->taken_by_peer = h->taken;
-    if (h->n_bytes < sizeof *m || m->n_bytes > h->n_bytes - sizeof *m)
+    memcpy(&h, data, sizeof h);
+    struct ucx_link *u = h.rank < FABRIC_MAX_RANKS ? w->links[h.rank] : NULL;
+    if (u == NULL || h.n_bytes != length - sizeof h)
+        return UCS_OK;
+    if (h.taken > u->taken_by_peer && h.taken <= u->sent)
+        u->taken_by_peer = h.taken;
+    if (h.n_bytes < sizeof m)
         return UCS_OK; /* only credits */
-    struct ucx_box *box = box_of(u, m->seq);
-    if (box == NULL)
+    memcpy(&m, (const char *)data + sizeof h, sizeof m);
+    struct ucx_box *box = box_of(u, m.seq);
+    if (box == NULL || m.n_bytes > h.n_bytes - sizeof m)
         return UCS_OK;
     box->kept = param->recv_attr & UCP_AM_RECV_ATTR_FLAG_DATA && (uintptr_t)data % 8 == 0;
-    box->head = h;
+    box->head = data;
     if (box->kept)
         return UCS_INPROGRESS; /* until ucp_am_data_release() */
-    box->head = memcpy(u->rx + m->seq % UCX_CREDITS * UCX_STRIDE, data, length);
+    box->head = memcpy(u->rx + m.seq % UCX_CREDITS * UCX_STRIDE, data, length);
     return UCS_OK;
 }
 
