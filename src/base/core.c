@@ -6,7 +6,9 @@
 #include <sched.h>
 #include <sys/resource.h>
 
-#define TAKEN_NS 100000u /* longer than a yield to nobody */
+#define OFFER_NS 10000u
+#define TAKEN_NS 100000u   /* longer than a yield to nobody */
+#define TWICE_NS 10000000u /* ... and again within this: somebody who stays */
 #define PAUSE_MIN_NS 100000000ull
 #define PAUSE_MAX_NS 10000000000ull
 
@@ -22,14 +24,20 @@ static long times_switched(void) {
     return ++unknown;
 }
 
-uint64_t core_offer(struct core *core, uint64_t now_ns) {
+void core_offer(struct core *core, uint64_t now_ns) {
+    if (now_ns < core->offer_ns)
+        return;
     long before = times_switched();
     sched_yield();
     uint64_t back = clock_ns();
+    core->offer_ns = back + OFFER_NS;
     if (back - now_ns < TAKEN_NS || times_switched() == before)
-        return back;
+        return;
+    bool twice = back - core->taken_ns < TWICE_NS;
+    core->taken_ns = back;
+    if (!twice) /* anything may run for once */
+        return;
     bool again = now_ns - core->shared_until_ns < core->pause_ns;
     core->pause_ns = again ? MIN(2 * core->pause_ns, PAUSE_MAX_NS) : PAUSE_MIN_NS;
     core->shared_until_ns = back + core->pause_ns;
-    return back;
 }

@@ -2,8 +2,8 @@
  *
  * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a short wait
- * polls, and offers its core now and then. Does anybody take it, the core is not its own: for a while the thread's
- * waits sleep early, as the one who took it may be the thread that is waited for. */
+ * polls, and offers its core now and then. Does somebody take it and stay, the core is not its own: for a while the
+ * thread's waits sleep early, as the one who took it may be the thread that is waited for. */
 #ifndef LOCKSTEP_BASE_CORE_H
 #define LOCKSTEP_BASE_CORE_H
 
@@ -12,7 +12,8 @@
 
 /* Of one thread; all zero at first. */
 struct core {
-    uint64_t shared_until_ns, pause_ns;
+    uint64_t offer_ns; /* the next time */
+    uint64_t taken_ns, shared_until_ns, pause_ns;
 };
 
 /* Did somebody take the core lately? now_ns: clock_ns(). */
@@ -20,7 +21,7 @@ static inline bool core_is_shared(const struct core *core, uint64_t now_ns) {
     return now_ns < core->shared_until_ns;
 }
 
-/* Lets another thread run here if one wants to, and notes it. Returns the time after that, in ns. */
-uint64_t core_offer(struct core *core, uint64_t now_ns);
+/* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
+void core_offer(struct core *core, uint64_t now_ns);
 
 #endif

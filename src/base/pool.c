@@ -11,11 +11,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How long a waiting thread spins, how long it then polls and how often it offers its core meanwhile (base/core.h),
- * before it sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
+/* How long a waiting thread spins, and how long after that it polls and offers its core (base/core.h), before it
+ * sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
 #define SPIN_NS 20000
 #define POLL_NS 500000
-#define OFFER_NS 10000
 
 struct pool {
     int n_threads;
@@ -56,7 +55,7 @@ void pool_barrier(struct pool *pool) {
         return;
     }
     static _Thread_local struct core core;
-    uint64_t begin = 0, offer = 0;
+    uint64_t spin_end = 0;
     for (unsigned i = 0;; i++) {
         if (atomic_load_explicit(&pool->generation, memory_order_acquire) != gen)
             return;
@@ -64,15 +63,13 @@ void pool_barrier(struct pool *pool) {
         if (i % 64 != 63)
             continue;
         uint64_t now = clock_ns();
-        if (begin == 0) {
-            begin = now;
-            offer = now + SPIN_NS;
-        }
-        if (now < offer)
+        if (spin_end == 0)
+            spin_end = now + SPIN_NS;
+        if (now < spin_end)
             continue;
-        if (core_is_shared(&core, now) || now - begin > POLL_NS)
+        if (core_is_shared(&core, now) || now > spin_end + POLL_NS)
             break;
-        offer = core_offer(&core, now) + OFFER_NS;
+        core_offer(&core, now);
     }
     atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
     while (atomic_load_explicit(&pool->generation, memory_order_seq_cst) == gen)

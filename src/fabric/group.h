@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_FABRIC_GROUP_H
 #define LOCKSTEP_FABRIC_GROUP_H
 
+#include "base/core.h"
 #include "fabric/fabric.h"
 #include "fabric/links.h"
 #include "fabric/wake.h"
@@ -49,8 +50,7 @@ struct fabric {
     char lost_text[400];
     _Atomic bool aborted;
 
-    /* The group's thread: until when its waits do not poll on, as others want its core. */
-    uint64_t taken_ns, shared_until_ns, shared_pause_ns;
+    struct core core; /* of the group's thread, where its waits poll */
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */

@@ -6,10 +6,8 @@
 #include "base/util.h"
 #include "fabric/check.h"
 
-#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 /* Asleep, a rank looks by itself this often: for lost messages and the compute limit. */
@@ -69,7 +67,7 @@ struct waiter {
     bool for_slot; /* for room to send, else for a message */
     bool idle;     /* between two requests: no compute limit */
     unsigned turns;
-    uint64_t begin_ns, spin_end_ns, offer_ns;
+    uint64_t begin_ns, spin_end_ns;
 };
 
 static enum status push_pending(struct fabric *f, struct err *err) {
@@ -137,50 +135,11 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
     return verdict_check(f, err);
 }
 
-/* ---- offering the core --------------------------------------------------------------------------
- *
- * Sleeping costs a wait 10 to 50 us more than polling (in a virtual machine a halted core takes long to wake), and
- * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a rank in a
- * call polls on, and offers its core now and then. Does somebody take it and stay, the core is not its own: for a
- * while waits sleep almost at once, as the one who took it may be the rank that is waited for. */
-
-#define OFFER_NS 10000u
-#define TAKEN_NS 100000u   /* longer than a yield to nobody */
-#define TWICE_NS 10000000u /* ... and again within this: somebody who stays */
+/* On a core that others want, a wait spins for so long before it sleeps. */
 #define SHARED_SPIN_US 5u
-#define PAUSE_MIN_NS 100000000ull
-#define PAUSE_MAX_NS 10000000000ull
 
-/* How often this thread has had to leave its core. Unlike the time away it does not count what a hypervisor
- * took. Where nobody counts: always another number. */
-static long times_switched(void) {
-#ifdef RUSAGE_THREAD
-    struct rusage u;
-    if (getrusage(RUSAGE_THREAD, &u) == 0)
-        return u.ru_nivcsw;
-#endif
-    static _Thread_local long unknown;
-    return ++unknown;
-}
-
-static void offer_core(struct fabric *f, struct waiter *w, uint64_t now) {
-    long before = times_switched();
-    sched_yield();
-    uint64_t back = clock_ns();
-    w->offer_ns = back + OFFER_NS;
-    if (back - now < TAKEN_NS || times_switched() == before)
-        return;
-    bool twice = back - f->taken_ns < TWICE_NS;
-    f->taken_ns = back;
-    if (!twice) /* anything may run for once */
-        return;
-    bool again = now - f->shared_until_ns < f->shared_pause_ns;
-    f->shared_pause_ns = again ? MIN(2 * f->shared_pause_ns, PAUSE_MAX_NS) : PAUSE_MIN_NS;
-    f->shared_until_ns = back + f->shared_pause_ns;
-}
-
-/* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us unless the wait is between requests or others
- * want the core, then sleeps up to timeout_us. */
+/* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us and offers the core (base/core.h), unless the
+ * wait is between requests or others want the core, then sleeps up to timeout_us. */
 static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
                              struct err *err) {
     cpu_relax();
@@ -191,15 +150,14 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     if (w->begin_ns == 0) {
         w->begin_ns = now;
         uint64_t spin_us = (uint64_t)f->cfg.spin_us;
-        w->spin_end_ns = now + (now < f->shared_until_ns ? MIN(spin_us, SHARED_SPIN_US) : spin_us) * 1000u;
+        w->spin_end_ns = now + (core_is_shared(&f->core, now) ? MIN(spin_us, SHARED_SPIN_US) : spin_us) * 1000u;
     }
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)
         return ST_OK;
-    if (!w->idle && now >= f->shared_until_ns &&
+    if (!w->idle && !core_is_shared(&f->core, now) &&
         now < w->spin_end_ns + (uint64_t)f->cfg.yield_us * 1000u) {
-        if (now >= w->offer_ns)
-            offer_core(f, w, now);
+        core_offer(&f->core, now);
         return ST_OK;
     }
     TRY(wait_judge(f, w, now, err));
