@@ -4,8 +4,7 @@
  * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
  * a cache line of each in turn: so memory gives most here, and prefetching would take away. maddubs
  * multiplies unsigned by signed bytes and adds pairs to 16 bits, where as many products are summed as fit
- * (sums_in_16_bits) before they go to 32: always exact.
- */
+ * (sums_in_16_bits) before they go to 32: always exact. */
 #include "kernels/matmul_avx2.h"
 
 #include "base/util.h"
