@@ -321,19 +321,25 @@ static void built_in_templates_by_special_tokens(void **state) {
     }
 }
 
+/* Each names a built-in template to a vocabulary that has it. */
+static const char *const specials[] = {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>",
+                                       "<｜User｜>",     "[INST]",              "<|assistant|>"};
+
+static struct chat *open_built_in(const char *special) {
+    struct tokenizer *t = vocabulary(&special, 1);
+    struct chat *c;
+    struct err err;
+    assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
+    tokenizer_close(t);
+    return c;
+}
+
 static void every_built_in_template_takes_a_tool_conversation(void **state) {
     (void)state;
-    static const char *const specials[] = {"<|im_start|>",    "<|start_header_id|>",
-                                           "<start_of_turn>", "<｜User｜>",
-                                           "[INST]",          "<|assistant|>"};
     json_t *all = load("chat-templates/conversations.json");
     const json_t *conversation = json_object_get(all, "tool-call-content-null");
     for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
-        struct tokenizer *t = vocabulary(&specials[i], 1);
-        struct chat *c;
-        struct err err;
-        assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
-        tokenizer_close(t);
+        struct chat *c = open_built_in(specials[i]);
         char *text = render(c, json_object_get(conversation, "messages"),
                             json_object_get(conversation, "tools"), NULL);
         assert_non_null(strstr(text, "sunny"));
@@ -346,17 +352,11 @@ static void every_built_in_template_takes_a_tool_conversation(void **state) {
 /* The prompt of everything before it, then the beginning, and nothing behind it. */
 static void an_answer_goes_on(void **state) {
     (void)state;
-    static const char *const specials[] = {"<|im_start|>",    "<|start_header_id|>",
-                                           "<start_of_turn>", "<｜User｜>",
-                                           "[INST]",          "<|assistant|>"};
     json_t *before = json_pack("[{s:s, s:s}]", "role", "user", "content", "U"), *after;
     for (size_t i = 0; i < ARRAY_LEN(specials); i++) {
-        struct tokenizer *t = vocabulary(&specials[i], 1);
-        struct chat *c;
-        struct err err;
-        assert_int_equal(chat_open(&c, t, NULL, 0, &err), ST_OK);
-        tokenizer_close(t);
+        struct chat *c = open_built_in(specials[i]);
         char *prompt = render(c, before, NULL, NULL), *text = NULL;
+        struct err err;
         size_t len;
         after = json_pack("[O, {s:s, s:s}]", json_array_get(before, 0), "role", "assistant", "content",
                           "It is |im_end");

@@ -6,14 +6,7 @@ set -u
 golden=$SHARED_DIR/golden
 [ -e "$golden/logits/llama.gguf" ] || { echo "skip: $golden is not there"; exit 77; }
 command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 make_folder() { # source folder [options of hf_folder.py]
     python3 "$SOURCE_DIR/tests/hf_folder.py" "$@" || fail "hf_folder.py $*"
 }

@@ -5,14 +5,7 @@ set -u
 golden=$SHARED_DIR/golden/logits/qwen3.gguf
 [ -e "$golden" ] || { echo "skip: $golden is not there"; exit 77; }
 command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 python3 "$SOURCE_DIR/tests/hf_folder.py" "$golden" qwen3 || exit 1
 mkdir bad
 python3 "$SOURCE_DIR/tests/hostile_folders.py" qwen3 bad >list || exit 1

@@ -3,14 +3,7 @@
 # flags) and ranks over ssh give the bits of one rank; what is wrong about them is said in one sentence.
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 eval_args=(eval "$model" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
 run() { timeout 60 env "$@"; }

@@ -4,14 +4,7 @@
 set -u
 golden=$SHARED_DIR/golden/logits
 command -v python3 >/dev/null || { echo "skip: python3, which computes the reference, is not here"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 reference() {
     python3 "$SOURCE_DIR/tests/reference.py" "$@" || fail "reference.py $*"
 }

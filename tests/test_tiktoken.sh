@@ -3,14 +3,7 @@
 # (tiktoken.py), and back; also through a GGUF that `lockstep quantize` makes.
 set -u
 command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 for kind in trained random; do
     python3 "$SOURCE_DIR/tests/tiktoken.py" $kind $kind || exit 1
     timeout 60 "$LOCKSTEP" quantize $kind $kind.gguf f32 >out 2>&1 || fail "quantize: $(cat out)"

@@ -6,8 +6,7 @@
  * thread computes a row never changes the row's bits.
  *
  * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then sleeps on a futex: a
- * sleeping thread frees its core for the one that it is waiting for.
- */
+ * sleeping thread frees its core for the one that it is waiting for. */
 #ifndef LOCKSTEP_BASE_POOL_H
 #define LOCKSTEP_BASE_POOL_H
 

@@ -1,0 +1,9 @@
+# scratch.sh, to be sourced: a folder that goes with the test, and failures that are counted.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+fail() {
+    echo "FAILED: $*"
+    failures=$((failures + 1))
+}
