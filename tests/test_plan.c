@@ -1,11 +1,16 @@
 /* The plan: every unit of every layer belongs to exactly one rank, whatever the weights; shares
- * follow the weights; what cannot be split is refused with a sentence. */
+ * follow the weights, those of stages by bytes; what cannot be split is refused with a sentence. */
 #include "base/util.h"
+#include "format/synth.h"
 #include "model/plan.h"
+#include "model/weights.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -107,9 +112,97 @@ static void shares_follow_the_weights(void **state) {
     assert_int_equal(plan_make(&p, &hp, g, 2, 1, (const double[]){3, 1}, 2, EXPERTS_SLICE, &err), ST_OK);
     assert_int_equal(p.shares[0].head_end, 24);
     assert_int_equal(p.shares[0].ff_end, 6144);
-    assert_int_equal(plan_make(&p, &hp, g, 1, 2, (const double[]){3, 1}, 2, EXPERTS_SLICE, &err), ST_OK);
-    assert_in_range(p.shares[0].layer_end, 11, 12);
     gguf_close(g);
+}
+
+/* What each stage of a cut has for a unit of its share: the most of it. */
+static double largest_load(const uint32_t *bounds, const uint64_t *bytes, uint64_t output,
+                           const double *shares, int n) {
+    double most = 0;
+    for (int s = 0; s < n; s++) {
+        double sum = s == n - 1 ? (double)output : 0;
+        for (uint32_t l = bounds[s]; l < bounds[s + 1]; l++)
+            sum += (double)bytes[l];
+        most = MAX(most, sum / shares[s]);
+    }
+    return most;
+}
+
+/* Tries every cut with a layer for each stage; stages from s on. */
+static double least_load(uint32_t *bounds, int s, const uint64_t *bytes, uint32_t n_layers,
+                         uint64_t output, const double *shares, int n) {
+    if (s == n)
+        return largest_load(bounds, bytes, output, shares, n);
+    double least = INFINITY;
+    uint32_t first = s == n - 1 ? n_layers : bounds[s] + 1;
+    for (bounds[s + 1] = first; bounds[s + 1] + (uint32_t)(n - 1 - s) <= n_layers; bounds[s + 1]++)
+        least = fmin(least, least_load(bounds, s + 1, bytes, n_layers, output, shares, n));
+    return least;
+}
+
+static void no_cut_of_layers_is_evener(void **state) {
+    (void)state;
+    enum { LAYERS = 10 };
+    const double shares[][4] = {{1, 1, 1, 1}, {512, 512, 256, 256.5}, {1, 7, 2, 1}};
+    const uint64_t outputs[] = {0, 1000000, 2500000, 90000000};
+    uint32_t found[5], tried[5] = {0};
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(shares) * ARRAY_LEN(outputs) * 4 * 4; i++) {
+        const double *share = shares[i % 3];
+        uint64_t bytes[LAYERS], output = outputs[i / 3 % 4];
+        int n = 1 + (int)(i / 12 % 4);
+        for (uint32_t l = 0; l < LAYERS; l++) /* alike, of two kinds, or anything */
+            bytes[l] = i / 48 < 2 ? 1000000 : i / 48 == 2 ? 1000000 * (l < 3 ? 1 : 9) : 1 + (l * 7919 + i) * 2654435761u % 5000000;
+        assert_int_equal(plan_cut_stages(found, bytes, LAYERS, output, share, n, &err), ST_OK);
+        assert_int_equal(found[0], 0);
+        assert_int_equal(found[n], LAYERS);
+        for (int s = 0; s < n; s++)
+            assert_true(found[s + 1] > found[s]);
+        /* Bytes count to 2^-20 of the sum, shares to 2^-16: the smallest share here is an eleventh. */
+        double least = least_load(tried, 0, bytes, LAYERS, output, share, n);
+        assert_true(largest_load(found, bytes, output, share, n) <= least * (1 + 1e-3));
+    }
+    /* The others are even too where one stage has more than its share in any case. */
+    const uint64_t same[] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5};
+    assert_int_equal(plan_cut_stages(found, same, LAYERS, 1000, shares[0], 4, &err), ST_OK);
+    assert_memory_equal(found, ((const uint32_t[]){0, 3, 6, 9, 10}), sizeof found);
+    /* Fewer layers than stages. */
+    assert_int_equal(plan_cut_stages(found, same, 2, 0, shares[0], 4, &err), ST_OK);
+    assert_int_equal(largest_load(found, same, 0, shares[0], 4), 5);
+}
+
+/* DeepSeek V3: three dense layers of a twentieth of the others' bytes, and a large output matrix. */
+static void stages_have_as_many_bytes_as_their_share(void **state) {
+    (void)state;
+    char path[] = "/tmp/lockstep-test-plan-XXXXXX";
+    close(mkstemp(path));
+    const struct synth_options opts = {
+        .shape = "deepseek-v3", .type = QT_Q4_K, .header_only = true, .n_threads = 1};
+    const struct gguf_options header = {.header_only = true};
+    struct gguf *g;
+    struct hparams hp;
+    struct plan p;
+    struct err err;
+    assert_int_equal(synth_write(path, &opts, &err), ST_OK);
+    assert_int_equal(gguf_open(&g, path, &header, &err), ST_OK);
+    assert_int_equal(hparams_read(&hp, g, &err), ST_OK);
+    const double weights[] = {512, 512, 256, 256};
+    for (int n_weights = 0; n_weights <= 4; n_weights += 4) {
+        double held[4], sum = 0, shares = 0, layer = 0;
+        assert_int_equal(plan_make(&p, &hp, g, 1, 4, weights, n_weights, EXPERTS_SLICE, &err), ST_OK);
+        for (int r = 0; r < 4; r++) {
+            struct weights w;
+            assert_int_equal(weights_describe(&w, g, &hp, &p.shares[r], &err), ST_OK);
+            sum += held[r] = (double)(w.packed_bytes + w.replicated_bytes);
+            shares += n_weights == 0 ? 1 : weights[r];
+            layer = fmax(layer, held[r] / w.n_layers);
+            weights_free(&w);
+        }
+        for (int r = 0; r < 4; r++)
+            assert_true(fabs(held[r] - sum * (n_weights == 0 ? 1 : weights[r]) / shares) < layer);
+    }
+    gguf_close(g);
+    unlink(path);
 }
 
 static void nonsense_is_refused(void **state) {
@@ -137,6 +230,8 @@ int main(void) {
         cmocka_unit_test(segments_depend_on_the_model_alone),
         cmocka_unit_test(every_unit_has_one_owner),
         cmocka_unit_test(shares_follow_the_weights),
+        cmocka_unit_test(no_cut_of_layers_is_evener),
+        cmocka_unit_test(stages_have_as_many_bytes_as_their_share),
         cmocka_unit_test(nonsense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ const struct cli_option session_options[] = {
              "their shares, as relative weights: 3,1 (default equal);\nof the stages or of a "
              "stage's ranks where --parallel\nhas them"),
     CLI_TEXT(0, "parallel", "HOW", &session_args.parallel,
-             "tensor: every rank has a part of every layer;\npipeline: some layers each; "
+             "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
              "tensor2xpipeline2: both;\nauto (default)"),
     CLI_TEXT(0, "link", "NAME", &session_args.link,
              "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),

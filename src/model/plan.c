@@ -1,7 +1,9 @@
 #include "model/plan.h"
 
+#include "base/mem.h"
 #include "base/util.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +137,26 @@ static enum status check_weights(const double *weights, int n_weights, int tp, i
     return ST_OK;
 }
 
+/* Bytes as in the file: packed ones differ by a few vectors and rows of padding. */
+static enum status cut_stages(uint32_t *bounds, const struct hparams *hp, const struct gguf *g,
+                              const double *weights, int pp, struct err *err) {
+    uint64_t *bytes = mem_calloc(hp->n_layers, sizeof *bytes);
+    if (bytes == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to plan %u layers", hp->n_layers);
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        unsigned long l = str_starts(t->name, "blk.") ? strtoul(t->name + 4, NULL, 10) : ULONG_MAX;
+        if (l < hp->n_layers)
+            bytes[l] += t->size_bytes;
+    }
+    const struct gguf_tensor *output =
+        gguf_tensor(g, hp->tied ? "token_embd.weight" : "output.weight");
+    enum status st = plan_cut_stages(bounds, bytes, hp->n_layers,
+                                     output != NULL ? output->size_bytes : 0, weights, pp, err);
+    mem_free(bytes);
+    return st;
+}
+
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err) {
@@ -159,9 +181,7 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
     uint32_t layers[PLAN_MAX_RANKS + 1], heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1],
         tiles[PLAN_MAX_RANKS + 1];
     struct experts_cut ex;
-    /* Every stage gets one layer if there are enough, the weights decide on the rest. */
-    uint32_t each = hp->n_layers >= (uint32_t)pp ? 1 : 0;
-    cut(hp->n_layers - each * (uint32_t)pp, w_stage, pp, layers);
+    TRY(cut_stages(layers, hp, g, w_stage, pp, err));
     for (int s = 0; s < pp; s++) {
         const double *ws = w + s * tp;
         cut((uint32_t)div_up(hp->n_heads, unit), ws, tp, heads);
@@ -177,8 +197,8 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
             sh->expert_end = experts == EXPERTS_WHOLE ? ex.units[m + 1] : hp->moe.n_experts;
             sh->expert_ff_begin = experts == EXPERTS_WHOLE ? 0 : ex.units[m];
             sh->expert_ff_end = experts == EXPERTS_WHOLE ? hp->moe.n_ff : ex.units[m + 1];
-            sh->layer_begin = layers[s] + each * (uint32_t)s;
-            sh->layer_end = layers[s + 1] + each * ((uint32_t)s + 1);
+            sh->layer_begin = layers[s];
+            sh->layer_end = layers[s + 1];
             sh->head_begin = MIN(heads[m] * unit, hp->n_heads);
             sh->head_end = MIN(heads[m + 1] * unit, hp->n_heads);
             sh->kv_begin = sh->head_begin / group;

@@ -3,9 +3,10 @@
  *
  * A group of n_ranks = tp * pp ranks is pp pipeline stages of tp ranks each; rank r is member
  * r % tp of stage r / tp. A stage holds a run of layers (none, if there are more
- * stages than layers: it passes on what it gets); its members split every layer by units
- * (docs/numerics.md): query heads (in whole attention segments), FFN segments, tiles of
- * vocabulary rows. The last stage holds the output matrix, the first the embedding. */
+ * stages than layers: it passes on what it gets), cut by the bytes of the weights; its members
+ * split every layer by units (docs/numerics.md): query heads (in whole attention segments), FFN
+ * segments, tiles of vocabulary rows. The last stage holds the output matrix; the embedding is
+ * nobody's, since its rows are read from the file. */
 #ifndef LOCKSTEP_MODEL_PLAN_H
 #define LOCKSTEP_MODEL_PLAN_H
 
@@ -50,6 +51,18 @@ enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err);
+/* The run of layers of each of n stages, [bounds[s], bounds[s + 1]): the largest load, bytes for a
+ * unit of the stage's share, is the least that whole layers allow. Every stage has a layer if
+ * there are enough; the last one has the output matrix too. A step of many tokens reads all
+ * these bytes, and a machine must hold them; for a single token the cut is neither better nor
+ * worse than another, since the stages wait for each other.
+ *
+ * layer_bytes  [n_layers], with output_bytes together below 2^64
+ * shares       [n] relative, > 0, finite
+ * bounds       [n + 1] out */
+enum status plan_cut_stages(uint32_t *bounds, const uint64_t *layer_bytes, uint32_t n_layers,
+                            uint64_t output_bytes, const double *shares, int n, struct err *err);
+
 /* "slice", "whole", "auto" (slice); NULL is auto. */
 enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err);
 
