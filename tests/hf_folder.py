@@ -9,7 +9,7 @@ the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
                     [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
-                    [--granite]
+                    [--granite] [--pieces]
 """
 import argparse
 import json
@@ -767,6 +767,36 @@ def tokenizer(keys):
             "post_processor": post, "decoder": None, "model": model}, settings
 
 
+# ---- tokenizer.model: a protocol buffer, sentencepiece_model.proto ------------------------------------
+
+def varint(n):
+    out = bytearray()
+    while n > 127:
+        out.append(n & 127 | 128)
+        n >>= 7
+    return bytes(out) + bytes([n])
+
+
+def field(number, value):
+    """An integer, a float of 32 bits, or bytes."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def piece(text, score, kind):
+    return field(1, field(1, text.encode("utf-8", "surrogateescape")) + field(2, float(score)) + field(3, kind))
+
+
+def pieces_file(pieces, kind=2, byte_fallback=1, suffix=0, chars=b"", prefix=1, trim=0, escape=1):
+    trainer = (field(1, b"text.txt") + field(3, kind) + field(4, len(pieces)) + field(10, 0.9995) + field(24, suffix) +
+               field(35, byte_fallback) + field(40, 0) + field(43, (1 << 64) - 1))
+    normalizer = field(1, b"identity") + field(2, chars) + field(3, prefix) + field(4, trim) + field(5, escape)
+    return b"".join(pieces) + field(2, trainer) + field(3, normalizer)
+
+
 def main():
     a = argparse.ArgumentParser()
     a.add_argument("gguf_in")
@@ -779,6 +809,8 @@ def main():
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
     a.add_argument("--nested", action="store_true", help="the language model of one that sees pictures")
     a.add_argument("--group", type=int, default=0)
+    a.add_argument("--pieces", action="store_true", help="of a vocabulary: tokenizer.model instead of tokenizer.json, and "
+                   "a token <|added|> behind the pieces")
     o = a.parse_args()
     g = Gguf(o.gguf_in)
     os.makedirs(o.folder, exist_ok=True)
@@ -810,13 +842,20 @@ def main():
         config = {"model_type": "llama", "max_position_embeddings": 64, "hidden_size": 1,
                   "num_hidden_layers": 1, "intermediate_size": 1, "num_attention_heads": 1,
                   "head_dim": 2, "tie_word_embeddings": True}
-        folder.put("model.embed_tokens.weight", *zeros(n, 1))
+        folder.put("model.embed_tokens.weight", *zeros(n + o.pieces, 1))
     with open(os.path.join(o.folder, "config.json"), "w") as f:
         json.dump(config, f)
     folder.write(o.folder, o.shards)
     text, settings = tokenizer(g.keys)
-    with open(os.path.join(o.folder, "tokenizer.json"), "w") as f:
-        json.dump(text, f)
+    if o.pieces:
+        k = [g.keys["tokenizer.ggml." + name] for name in ("tokens", "scores", "token_type")]
+        settings["added_tokens_decoder"] = {str(t.pop("id")): t for t in text["added_tokens"]}
+        settings["added_tokens_decoder"][str(n)] = {"content": "<|added|>", "special": True}
+        with open(os.path.join(o.folder, "tokenizer.model"), "wb") as f:
+            f.write(pieces_file([piece(*p) for p in zip(*k)]))
+    else:
+        with open(os.path.join(o.folder, "tokenizer.json"), "w") as f:
+            json.dump(text, f)
     with open(os.path.join(o.folder, "tokenizer_config.json"), "w") as f:
         json.dump(settings, f)
     if o.gguf:

@@ -9,6 +9,8 @@ import shutil
 import struct
 import sys
 
+from hf_folder import field, piece, pieces_file
+
 good, out = sys.argv[1:]
 raw = open(good + "/model.safetensors", "rb").read()
 n_header = struct.unpack("<Q", raw[:8])[0]
@@ -69,6 +71,17 @@ def tiktoken(name, says, lines=RANKS, **settings):
          "added_tokens_decoder": {"257": {"content": "[EOS]", "special": True}}, **settings}
     folder(name, says, **{"tokenizer.json": None, "tokenizer_config.json": json.dumps(s),
                           "tiktoken.model": b"\n".join(lines)})
+
+
+# The least that a tokenizer.model has.
+PIECES = [piece("<unk>", 0, 2), piece("<s>", 0, 3), piece("</s>", 0, 3)] + [piece("<0x%02X>" % b, 0, 6) for b in range(256)]
+
+
+def sentencepiece(name, says, data=None, **kinds):
+    """A folder with tokenizer.model instead of tokenizer.json."""
+    settings = kinds.pop("settings", "{}")
+    folder(name, says, **{"tokenizer.json": None, "tokenizer_config.json": settings,
+                          "tokenizer.model": pieces_file(PIECES, **kinds) if data is None else data})
 
 
 def setting(key, value, tensor=Q):
@@ -312,3 +325,39 @@ for key in ("7", "1000000", "-1", "18446744073709551873", "x", ""):
     tiktoken("tik-added-id-" + (key or "none"), "added_tokens_decoder", added_tokens_decoder={key: {"content": "[EOS]"}})
 tiktoken("tik-added-no-content", "added_tokens_decoder", added_tokens_decoder={"257": {}})
 tiktoken("tik-added-number", "added_tokens_decoder", added_tokens_decoder={"257": 7})
+
+# ---- tokenizer.model
+whole = pieces_file(PIECES)
+sentencepiece("sp-empty", "empty", b"")
+sentencepiece("sp-json", "SentencePiece", b'{"model": {}}')
+sentencepiece("sp-no-pieces", "no pieces", pieces_file([]))
+sentencepiece("sp-cut", "cut off", whole[:-3])
+sentencepiece("sp-cut-in-piece", "cut off", whole[:3000])
+sentencepiece("sp-length-2e63", "cut off", whole + b"\x0a" + b"\xff" * 8 + b"\x7f")
+sentencepiece("sp-varint-endless", "cut off", whole + b"\xff" * 1000)
+sentencepiece("sp-group", "broken", whole + b"\x0b")
+sentencepiece("sp-field-0", "broken", whole + b"\x02\x00")
+sentencepiece("sp-broken-piece", "broken", pieces_file(PIECES + [field(1, b"\x0a\x7fab")]))
+sentencepiece("sp-broken-trainer", "broken", whole + field(2, b"\x18"))
+sentencepiece("sp-broken-normalizer", "broken", whole + field(3, b"\x12\x05a"))
+sentencepiece("sp-no-text", "piece 259", pieces_file(PIECES + [field(1, b"")]))
+sentencepiece("sp-zero-byte", "piece 259", pieces_file(PIECES + [piece("a\0b", 0, 1)]))
+sentencepiece("sp-long", "piece 259", pieces_file(PIECES + [piece("a" * 5000, 0, 1)]))
+sentencepiece("sp-not-utf-8", "UTF-8", pieces_file(PIECES + [piece("a\udcff", 0, 1)]))
+sentencepiece("sp-twice", "already", pieces_file(PIECES + [piece("</s>", 0, 3)]))
+sentencepiece("sp-nan", "score", pieces_file(PIECES + [piece("ab", float("nan"), 1)]))
+sentencepiece("sp-type", "type", pieces_file(PIECES + [piece("ab", 0, 1 << 40)]))
+sentencepiece("sp-too-many", "rows", pieces_file(PIECES + [piece("t%d" % i, 0, 1) for i in range(5000)]))
+sentencepiece("sp-unigram", "unigram", kind=1)
+sentencepiece("sp-kind", "kind 99", kind=99)
+sentencepiece("sp-no-bytes", "byte_fallback", byte_fallback=0)
+sentencepiece("sp-nfkc", "precompiled_charsmap", chars=b"\x01\x02")
+sentencepiece("sp-trims", "remove_extra_whitespaces", trim=1)
+sentencepiece("sp-suffix", "treat_whitespace_as_suffix", suffix=1)
+sentencepiece("sp-escape", "escape_whitespaces", escape=0)
+for key in ("-1", "x", "", "99999999999999999999"):
+    sentencepiece("sp-added-id-" + (key or "none"), "added_tokens_decoder",
+                  settings=json.dumps({"added_tokens_decoder": {key: {"content": "[EOS]"}}}))
+sentencepiece("sp-added-row", "rows", settings=json.dumps({"added_tokens_decoder": {"100000": {"content": "[EOS]"}}}))
+sentencepiece("sp-added-number", "added_tokens_decoder", settings=json.dumps({"added_tokens_decoder": {"1": 7}}))
+sentencepiece("sp-added-no-content", "content", settings=json.dumps({"added_tokens_decoder": {"259": {}}}))

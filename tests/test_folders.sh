@@ -1,7 +1,7 @@
 #!/bin/bash
 # A Hugging Face folder and a GGUF with the same numbers: `lockstep eval` writes the same bytes, whatever the
 # number of shards and ranks, for every architecture; FP8, MXFP4 and MLX's groups against GGUFs that
-# hold what they are worth; tokenizer.json against the GGUF's vocabulary. hf_folder.py makes the folders.
+# hold what they are worth; tokenizer.json and tokenizer.model against the GGUF's vocabulary. hf_folder.py makes the folders.
 set -u
 golden=$SHARED_DIR/golden
 [ -e "$golden/logits/llama.gguf" ] || { echo "skip: $golden is not there"; exit 77; }
@@ -119,6 +119,17 @@ EOF
         "$LOCKSTEP" tokenize $model --jsonl <texts >"ids.$model" 2>err || fail "tokenize $name: $(cat err)"
     done
     cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
+    [ $name = llama-spm ] || continue
+    # Its pieces alone, and a token that was added to them, as newer folders and as older ones name it.
+    make_folder vocab.gguf pieces --pieces
+    "$LOCKSTEP" tokenize pieces --jsonl <texts >ids.pieces 2>err || fail "tokenize pieces: $(cat err)"
+    cmp ids.vocab.gguf ids.pieces || fail "$name: tokenizer.model gives other ids than the GGUF"
+    echo '"a<|added|>b"' >texts
+    want=$("$LOCKSTEP" tokenize pieces --jsonl <texts)
+    [[ $want = "[1,263,32000,"*"]" ]] || fail "a token that was added: $want"
+    mv pieces/tokenizer_config.json . && echo '{"<|added|>": 32000}' >pieces/added_tokens.json
+    got=$("$LOCKSTEP" tokenize pieces --jsonl <texts)
+    [ "$got" = "$want" ] || fail "a token of added_tokens.json: $got"
 done
-[ $failures = 0 ] && echo "$n architectures, 4 quantizations, 5 vocabularies: the same"
+[ $failures = 0 ] && echo "$n architectures, 4 quantizations, 6 vocabularies: the same"
 [ $failures = 0 ]

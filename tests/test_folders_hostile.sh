@@ -25,6 +25,6 @@ while IFS=$'\t' read -r name says; do
     timeout 10 "$LOCKSTEP" inspect "bad/$name" >out 2>err </dev/null
     [ $? -le 3 ] || fail "$name: inspect: $(head -c 600 err)"
 done <list
-[ $n -ge 120 ] || fail "only $n folders"
+[ $n -ge 150 ] || fail "only $n folders"
 [ $failures = 0 ] && echo "$n folders: each refused with one sentence"
 [ $failures = 0 ]

@@ -1,10 +1,10 @@
 /* folder_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys. Where it is
- * missing, folder_tiktoken.c makes one of tiktoken.model.
+ * missing, folder_tiktoken.c or folder_sentencepiece.c makes one of tiktoken.model or tokenizer.model.
  *
  * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns, to
  * the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not know.
- * SentencePiece's BPE (byte_fallback) gets scores: the rank of the merge that makes a token, which
- * puts the same merge first. */
+ * SentencePiece's BPE (byte_fallback) gets scores: its own from tokenizer.model; from tokenizer.json the rank
+ * of the merge that makes a token, which puts the same merge first. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/folder_impl.h"
@@ -22,11 +22,13 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 struct reading {
     struct folder *f;
     const char *file;  /* that has the tokens */
-    json_t *tokenizer; /* tokenizer.json, or what tiktoken.model says in its form */
+    json_t *tokenizer; /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
     json_t *settings;  /* tokenizer_config.json, or NULL */
     json_t *generation;
     const json_t *model; /* of tokenizer */
-    bool spm, ranks;
+    bool spm;
+    bool ranks;  /* no merges: ids are ranks */
+    bool scored; /* no merges: type and score came with the tokens */
     uint32_t n;           /* tokens */
     struct gguf_str *str; /* [n] */
     int32_t *type;        /* [n] */
@@ -82,7 +84,8 @@ static enum status read_vocab(struct reading *r, struct err *err) {
         return bad(r, "model.vocab is not an object of tokens", err);
     json_object_foreach((json_t *)vocab, text, id) {
         struct gguf_str s = {text, strlen(text)};
-        int32_t type = r->spm && unk && str_eq(text, unk) ? UNKNOWN
+        int32_t type = r->scored ? r->type[json_integer_value(id)]
+                       : r->spm && unk && str_eq(text, unk) ? UNKNOWN
                        : r->spm && is_byte_token(s)       ? BYTE
                                                           : NORMAL;
         if (!json_is_integer(id))
@@ -197,7 +200,6 @@ static enum status score_merges(struct reading *r, const json_t *merges, struct 
         if (json_is_integer(id) && n >= 0 && n < r->n && r->score[n] == -1e9f)
             r->score[n] = -(float)i;
     }
-    gguf_write_f32_array(r->f->w, "tokenizer.ggml.scores", r->score, r->n);
     return ST_OK;
 }
 
@@ -362,11 +364,11 @@ static void put_ends(struct reading *r) {
             gguf_write_u32(r->f->w, keys[k++], id);
 }
 
-/* Whether the post-processor begins a text with bos. */
+/* Whether the post-processor begins a text with bos; without a tokenizer.json the Python classes do. */
 static bool adds_bos(const struct reading *r) {
     const json_t *own = json_object_get(r->settings, "add_bos_token");
-    if (json_is_boolean(own))
-        return json_is_true(own);
+    if (json_is_boolean(own) || r->scored)
+        return !json_is_false(own);
     const json_t *template =
         find_step(json_object_get(r->tokenizer, "post_processor"), "TemplateProcessing");
     const json_t *first = json_array_get(json_object_get(template, "single"), 0);
@@ -424,7 +426,10 @@ static enum status read_model(struct reading *r, struct err *err) {
     gguf_write_i32_array(r->f->w, "tokenizer.ggml.token_type", r->type, r->n);
     if (r->spm) {
         gguf_write_bool(r->f->w, "tokenizer.ggml.add_space_prefix", has_space_prefix(r));
-        return score_merges(r, merges, err);
+        if (!r->scored)
+            TRY(score_merges(r, merges, err));
+        gguf_write_f32_array(r->f->w, "tokenizer.ggml.scores", r->score, r->n);
+        return ST_OK;
     }
     if (r->ranks) {
         gguf_write_bool(r->f->w, "tokenizer.lockstep.by_rank", true);
@@ -439,14 +444,17 @@ static enum status open_tokens(struct reading *r, struct err *err) {
     enum status st = folder_json(r->f, r->file, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
     if (st != ST_NOT_FOUND)
         return st;
-    st = folder_tiktoken(r->f, r->settings, r->n, &r->tokenizer, err);
-    if (st == ST_NOT_FOUND)
-        return err_set(err, ST_NOT_FOUND,
-                       "%s: neither tokenizer.json nor tiktoken.model is there (lockstep reads no "
-                       "tokenizer.model)",
-                       r->f->path);
     r->file = FOLDER_TIKTOKEN;
-    r->ranks = true;
+    st = folder_tiktoken(r->f, r->settings, r->n, &r->tokenizer, err);
+    r->ranks = st == ST_OK;
+    if (st != ST_NOT_FOUND)
+        return st;
+    r->file = FOLDER_PIECES;
+    st = folder_sentencepiece(r->f, r->settings, r->n, &r->tokenizer, r->type, r->score, err);
+    r->scored = st == ST_OK;
+    if (st == ST_NOT_FOUND)
+        return err_set(err, st, "%s: none of tokenizer.json, " FOLDER_TIKTOKEN " and " FOLDER_PIECES
+                       " is there", r->f->path);
     return st;
 }
 
