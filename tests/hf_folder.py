@@ -8,7 +8,7 @@ computed RoPE factors, quantized weights), --gguf writes a second GGUF with the 
 the folder does hold.
 
 usage: hf_folder.py IN.gguf FOLDER [--shards N] [--gguf OUT.gguf]
-                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
+                    [--weights fp8|fp8-row|fp8-all|mlx4|mlx8|mlx-mxfp4|int4] [--scales f32|f16|bf16] [--group N] [--v5] [--nested]
                     [--granite] [--pieces]
 """
 import argparse
@@ -172,6 +172,7 @@ class Folder:
     def __init__(self, options):
         self.options = options
         self.tensors = {}  # name -> (dtype, shape, bytes)
+        self.affine = {}  # MLX: module -> its quantization, where most are mxfp4
 
     def put(self, name, dtype, shape, data):
         assert name not in self.tensors
@@ -288,6 +289,34 @@ def put_mlx(folder, name, rows, cols, values, n=0):
     folder.put(module + ".scales", kind, lead + (cols // o.group,), scales.tobytes())
     folder.put(module + ".biases", kind, lead + (cols // o.group,), biases.tobytes())
     return (Q4_1 if bits == 4 else Q8_0), bytes(blocks)
+
+
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]  # of the OCP's MX specification; the fourth bit is the sign
+E2M1_MIDDLES = [(a + b) / 2 for a, b in zip(E2M1, E2M1[1:])]
+
+
+def put_mxfp4(folder, name, rows, cols, values, n=0):
+    """mlx.core.quantize, mode mxfp4: codes in words of 32 bits, the first one lowest; a power of two for 32 of
+    them, without biases. A GGUF's MXFP4 has the same numbers in another order."""
+    scales, blocks, words = bytearray(), bytearray(), bytearray()
+    for g in range(0, len(values), 32):
+        x = values[g:g + 32]
+        e = max(0, math.frexp(max(map(abs, x)))[1] - 1 - 2 + 127)  # the largest code is 1.5 * 2 ** 2
+        q = [bisect(E2M1_MIDDLES, abs(v) / 2.0 ** (e - 127)) | (8 if v < 0 else 0) for v in x]
+        put_mxfp4_block(e, q, scales, words)
+        blocks += bytes([e]) + bytes(q[i] | q[i + 16] << 4 for i in range(16))
+    put_mxfp4_parts(folder, name, (n, rows // n) if n else (rows,), cols, words, scales)
+    return MXFP4, bytes(blocks)
+
+
+def put_mxfp4_block(e, codes, scales, words):
+    scales.append(e)
+    words += bytes(codes[i] | codes[i + 1] << 4 for i in range(0, 32, 2))
+
+
+def put_mxfp4_parts(folder, name, lead, cols, words, scales):
+    folder.put(name, "U32", lead + (cols // 8,), words)
+    folder.put(name[:-len(".weight")] + ".scales", "U8", lead + (cols // 32,), scales)
 
 
 def put_int4(folder, name, rows, cols, values):
@@ -582,6 +611,10 @@ class Maker:
             return put_fp8(self.folder, t, name, rows, cols, values)
         if o.weights == "int4":
             return put_int4(self.folder, name, rows, cols, values)
+        if o.weights == "mlx-mxfp4" and (not o.group or "_exps" in gguf_name):
+            return put_mxfp4(self.folder, name, rows, cols, values, n)
+        if o.weights == "mlx-mxfp4":
+            self.folder.affine[name[:-len(".weight")]] = {"group_size": o.group, "bits": 8}
         return put_mlx(self.folder, name, rows, cols, values, n)
 
     def put_tensor(self, gguf_name, name):
@@ -656,6 +689,9 @@ class Maker:
         pick = lambda what: self.g.tensors[blk + "ffn_%s_exps." % what]
         gate, up, down = [self.g.tensors[blk + "ffn_%s_exps.weight" % p] for p in ("gate", "up", "down")]
         n = gate[0][2]
+        if (self.folder.options.weights or "").startswith("mlx"):
+            self.put_mlx_gpt_oss_experts(blk, out)
+            return
 
         def experts(t):
             rows = rows_of(*t)
@@ -683,6 +719,22 @@ class Maker:
             both.extend((a, b))
         self.folder.put(out + "gate_up_proj_bias", "F32", (n, 2 * gate[0][0]), both.tobytes())
         self.folder.put(out + "down_proj_bias", "F32", (n, down[0][0]), down[2])
+
+    def put_mlx_gpt_oss_experts(self, blk, out):
+        """As mlx-lm's gpt_oss.py splits them; MXFP4 stays what it is."""
+        for p in ("gate", "up", "down"):
+            weight, bias = [self.g.tensors[blk + "ffn_%s_exps.%s" % (p, kind)] for kind in ("weight", "bias")]
+            name, (dims, kind, data) = out + "%s_proj.weight" % p, weight
+            self.folder.put(out + "%s_proj.bias" % p, "F32", bias[0][::-1], bias[2])
+            if kind == MXFP4:
+                scales, words = bytearray(), bytearray()
+                for b in range(0, len(data), 17):
+                    q = data[b + 1:b + 17]
+                    put_mxfp4_block(data[b], [c & 15 for c in q] + [c >> 4 for c in q], scales, words)
+                put_mxfp4_parts(self.folder, name, dims[:0:-1], dims[0], words, scales)
+                continue
+            weight[1:] = self.put_matrix(blk + "ffn_%s_exps.weight" % p, name, dims[1] * dims[2], dims[0], kind, data,
+                                         dims[2]) or (kind, data)
 
     def all_tensors(self, n_layers):
         for name in list(self.g.tensors):
@@ -803,7 +855,7 @@ def main():
     a.add_argument("folder")
     a.add_argument("--shards", type=int, default=1)
     a.add_argument("--gguf")
-    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "int4"))
+    a.add_argument("--weights", choices=("fp8", "fp8-row", "fp8-all", "mlx4", "mlx8", "mlx-mxfp4", "int4"))
     a.add_argument("--scales", choices=("f32", "f16", "bf16"), default="f32")
     a.add_argument("--v5", action="store_true", help="config.json as transformers 5 writes it")
     a.add_argument("--granite", action="store_true", help="a llama with Granite's factors")
@@ -834,7 +886,11 @@ def main():
                 "config_groups": {"group_0": {"targets": ["Linear"], "weights": weights,
                                               "input_activations": inputs, "output_activations": None}}}
         elif o.weights:
+            # As mlx-lm writes it, twice; a module's own entry without a mode is affine.
             config["quantization"] = {"group_size": o.group, "bits": int(o.weights[-1])}
+            if o.weights == "mlx-mxfp4":
+                config["quantization"] = {"group_size": 32, "bits": 4, "mode": "mxfp4", **folder.affine}
+            config["quantization_config"] = config["quantization"]
     else:  # a vocabulary: the smallest model that has it
         n = len(g.keys["tokenizer.ggml.tokens"])
         folder = Folder(o)

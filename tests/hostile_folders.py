@@ -4,6 +4,7 @@ Prints one line each: its name, and what the refusal must mention."""
 import base64
 import copy
 import json
+import math
 import os
 import shutil
 import struct
@@ -152,6 +153,31 @@ header("st-unknown-tensor", "o_proj.bias", lambda h: h.__setitem__(
 header("st-fp8-without-scales", "scale_inv", lambda h: h[Q].update(
     dtype="F8_E4M3", shape=[4 * HEADER[Q]["shape"][0], HEADER[Q]["shape"][1]]))
 header("st-mlx-without-scales", "scales", setting("dtype", "U32"))
+
+
+def mlx(name, says, quantization, scales=None, dtype="U8"):
+    """The query matrix as packed words, and scales of this shape behind all data."""
+    h, data = copy.deepcopy(HEADER), DATA
+    h[Q]["dtype"] = "U32"
+    if scales:
+        size = math.prod(scales) * {"U8": 1, "F32": 4}[dtype]
+        h[Q[:-len("weight")] + "scales"] = {"dtype": dtype, "shape": scales, "data_offsets": [len(data), len(data) + size]}
+        data += b"\x7f" * size
+    folder(name, says, **{"model.safetensors": shard(h, data),
+                          "config.json": json.dumps({**CONFIG, "quantization": quantization})})
+
+
+rows, words = HEADER[Q]["shape"]
+MX = {"group_size": 32, "bits": 4, "mode": "mxfp4"}
+mlx("st-mlx-mode", "mxfp8", {**MX, "mode": "mxfp8"})
+mlx("st-mlx-mode-own", "nvfp4", {**MX, Q[:-len(".weight")]: {**MX, "mode": "nvfp4"}})
+mlx("st-mxfp4-no-scales", "scales alone", MX)
+mlx("st-mxfp4-rows", "scales alone", MX, [rows // 2, words // 4])
+mlx("st-mxfp4-vector", "scales alone", MX, [rows])
+mlx("st-mxfp4-short", "are mxfp4", MX, [rows, 1])
+mlx("st-mxfp4-group", "are mxfp4", {**MX, "group_size": 64}, [rows, words // 8])
+mlx("st-mxfp4-floats", "are mxfp4", MX, [rows, words // 4], "F32")
+mlx("st-mxfp4-shape", "expected", MX, [rows, words // 4])  # eight times as many values as there should be
 for form, parts in (("gptq", ("qweight", "qzeros", "scales", "g_idx")), ("awq", ("qweight", "qzeros", "scales"))):
     # config.json does not say it.
     header("st-" + form, "GPTQ or AWQ", lambda h: [h.pop(Q)] and [h.__setitem__(

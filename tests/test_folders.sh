@@ -83,6 +83,9 @@ quantized mlx8-f16 "$q/q-llama-f16.gguf" --weights mlx8 --group 64 --scales f16
 quantized int4 "$q/q-llama-f16.gguf" --weights int4 --group 32 --scales bf16
 quantized int4-f16 "$q/q-llama-f16.gguf" --weights int4 --group 128 --scales f16 --shards 2
 quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
+quantized mxfp4 "$q/q-llama-f16.gguf" --weights mlx-mxfp4 --shards 2
+quantized mxfp4-moe "$golden/logits/qwen3moe.gguf" --weights mlx-mxfp4
+quantized mxfp4-q8 "$golden/logits/gpt-oss-mxfp4.gguf" --weights mlx-mxfp4 --group 64 # all but the experts affine
 
 # The other commands take a folder where they take a file.
 make_folder "$golden/logits/qwen3moe.gguf" folder

@@ -286,6 +286,12 @@ static const struct folder_name gpt_oss_names[] = {
     {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias", VALUES_EVEN},
     {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", VALUES_ODD},
     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_proj.weight", TAKE}, /* MLX's */
+    {"ffn_up_exps.weight", "mlp.experts.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj.weight", TAKE},
+    {"ffn_gate_exps.bias", "mlp.experts.gate_proj.bias", TAKE},
+    {"ffn_up_exps.bias", "mlp.experts.up_proj.bias", TAKE},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj.bias", TAKE},
     NAMES_END};
 
 static const struct folder_name gemma3_names[] = {

@@ -185,56 +185,94 @@ static enum status mxfp4_source(const struct folder *f, const struct safe_tensor
     return ST_OK;
 }
 
-/* MLX's group size for a module: config.json's own, or of all. */
-static uint32_t mlx_group(const struct folder *f, const char *module) {
-    const json_t *q = json_object_get(f->config, "quantization");
-    const json_t *own = json_object_get(q, module);
-    json_int_t group =
-        json_integer_value(json_object_get(json_is_object(own) ? own : q, "group_size"));
-    return group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
+/* What config.json says of a module's weights: its own entry, or that of all. */
+struct mlx_quantization {
+    uint32_t group; /* 0: none that is known */
+    bool mxfp4;     /* or else affine, which a module's own entry may leave out */
+};
+
+static enum status mlx_quantization(const struct folder *f, const char *module,
+                                    struct mlx_quantization *out, struct err *err) {
+    const json_t *all = json_object_get(f->config, "quantization");
+    const json_t *own = json_object_get(all, module), *q = json_is_object(own) ? own : all;
+    const json_t *mode = json_object_get(q, "mode");
+    const char *text = json_is_string(mode) ? json_string_value(mode) : "affine";
+    json_int_t group = json_integer_value(json_object_get(q, "group_size"));
+    char shown[64];
+    if (!str_eq(text, "affine") && !str_eq(text, "mxfp4"))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s/config.json: MLX's mode %s is not supported, only affine and mxfp4",
+                       f->path,
+                       gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown));
+    out->mxfp4 = str_eq(text, "mxfp4");
+    out->group = group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
+    return ST_OK;
 }
 
-/* NAME.weight [rows, words], NAME.scales and NAME.biases [rows, groups]; perhaps of n matrices. */
+/* Type and form of packed rows by their words and scales; false: no such form. */
+static bool mlx_form(const struct mlx_quantization *q, enum safe_dtype scales, uint64_t n_words,
+                     struct source *s) {
+    bool four = n_words * 8 == s->n_cols, f16 = scales == SAFE_F16;
+    if (q->mxfp4) {
+        s->type = QT_MXFP4;
+        s->rows.form = ROWS_MXFP4;
+        return four && scales == SAFE_U8 && q->group == QK;
+    }
+    s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
+    s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
+    return (four || n_words * 4 == s->n_cols) && (f16 || scales == SAFE_BF16);
+}
+
+/* Scales (and biases) have the shape of the words, but for the groups of a row. */
+static bool same_rows(const struct safe_tensor *t, const struct safe_tensor *scales) {
+    return scales->n_dims == t->n_dims &&
+           memcmp(scales->dims, t->dims, (t->n_dims - 1) * sizeof *t->dims) == 0;
+}
+
+static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) {
+    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, sizeof a->dims) == 0;
+}
+
+/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups]; perhaps of n
+ * matrices. */
 static enum status mlx_source(const struct folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
+    struct mlx_quantization q = {0};
     snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")),
              t->name);
+    TRY(mlx_quantization(f, module, &q, err));
     snprintf(name, sizeof name, "%s.scales", module);
     const struct folder_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%s.biases", module);
-    const struct folder_tensor *biases = take(f, name);
-    uint32_t group = mlx_group(f, module);
+    const struct folder_tensor *biases = q.mxfp4 ? NULL : take(f, name);
     TRY(set_shape(f, t, t->n_dims, s, err));
-    if (!scales || !biases || group == 0 || s->vector || scales->t->n_dims != t->n_dims ||
-        biases->t->n_dims != t->n_dims || scales->t->dtype != biases->t->dtype ||
-        memcmp(scales->t->dims, biases->t->dims, sizeof t->dims) != 0 ||
-        memcmp(scales->t->dims, t->dims, (t->n_dims - 1) * sizeof *t->dims) != 0)
+    if (!scales || q.group == 0 || s->vector || !same_rows(t, scales->t) ||
+        (!q.mxfp4 && (!biases || !same_kind(scales->t, biases->t))))
         return bad_shape(
             f, t->name,
-            "packed weights need scales and biases of their groups of 32, 64 or 128 "
-            "(config.json: quantization)",
+            "packed weights need scales and biases of their groups of 32, 64 or 128, or of mode mxfp4 "
+            "scales alone (config.json: quantization)",
             err);
     uint64_t n_groups = scales->t->dims[t->n_dims - 1], n_words = s->n_cols;
-    bool f16 = scales->t->dtype == SAFE_F16, four;
     if (n_groups > UINT32_MAX || n_words > UINT32_MAX)
         return bad_shape(f, t->name, "its rows are too long", err);
-    s->n_cols = n_groups * group;
-    four = n_words * 8 == s->n_cols;
-    if ((!four && n_words * 4 != s->n_cols) || (!f16 && scales->t->dtype != SAFE_BF16))
+    s->n_cols = n_groups * q.group;
+    if (!mlx_form(&q, scales->t->dtype, n_words, s))
         return bad_shape(f, t->name,
-                         "only codes of 4 or 8 bits with scales of F16 or BF16 are supported",
+                         q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
+                                 : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
+                                   "supported",
                          err);
-    s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
     s->refused_form = true;
-    s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
     s->rows.row_bytes = n_words * 4;
     s->rows.scale_rows = 1;
-    s->rows.scale_cols = group;
-    s->rows.scale_row_bytes = n_groups * 2;
+    s->rows.scale_cols = q.group;
+    s->rows.scale_row_bytes = n_groups * safe_dtype_bytes(scales->t->dtype);
     s->values_bytes = s->n_rows * s->rows.row_bytes;
     s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
-    s->first = (struct rows_part){t->data, scales->t->data, biases->t->data};
+    s->first = (struct rows_part){t->data, scales->t->data, biases ? biases->t->data : NULL};
     return ST_OK;
 }
 

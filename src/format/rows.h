@@ -14,7 +14,7 @@ enum rows_form {
     ROWS_PLAIN,    /* f32, f16, bf16 */
     ROWS_PLUS_ONE, /* the same, as f32, plus 1 */
     ROWS_FP8,      /* e4m3 bytes, a scale for scale_rows x scale_cols of them -> QT_F8_E4M3 */
-    ROWS_MXFP4,    /* gpt-oss: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
+    ROWS_MXFP4,    /* gpt-oss, MLX: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
     ROWS_MLX8,     /* -> QT_MLX8, QT_MLX8_F16 */
     ROWS_INT4,     /* compressed-tensors: MLX4's codes, (code - 8) * scale -> QT_Q4_0, QT_MLX4 */
