@@ -16,7 +16,7 @@ import json, sys
 print(sum(r["weight_bytes"] for r in json.load(sys.stdin)["ranks"]))'
 }
 
-for shape in qwen3-235b-a22b qwen3-coder-480b deepseek-v3 kimi-k2 gpt-oss-120b; do
+for shape in qwen2-57b-a14b qwen3-235b-a22b qwen3-coder-480b deepseek-v2 deepseek-v3 kimi-k2 gpt-oss-120b; do
     file=$dir/$shape.gguf
     "$LOCKSTEP" synth --shape $shape --type q4_K --header-only "$file" >/dev/null 2>&1 ||
         fail "synth --header-only $shape"

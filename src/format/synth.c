@@ -159,8 +159,10 @@ static void add_expert_ffn(struct plan *p, int layer) {
         add_expert_bias(p, layer, "ffn_up_exps.bias", e->n_ff);
         add_expert_bias(p, layer, "ffn_down_exps.bias", s->n_embd);
     }
-    if (e->n_shared) {
-        uint64_t n_ff = (uint64_t)e->n_shared * e->n_ff;
+    uint64_t n_ff = e->n_ff_shared ? e->n_ff_shared : (uint64_t)e->n_shared * e->n_ff;
+    if (e->n_ff_shared)
+        add_tensor(p, layer, "ffn_gate_inp_shexp.weight", ROLE_WEIGHT, QT_F32, s->n_embd, 0, 0);
+    if (n_ff) {
         add_matrix(p, layer, "ffn_gate_shexp.weight", s->n_embd, n_ff);
         add_matrix(p, layer, "ffn_up_shexp.weight", s->n_embd, n_ff);
         add_matrix(p, layer, "ffn_down_shexp.weight", n_ff, s->n_embd);
@@ -247,6 +249,8 @@ static void put_expert_keys(const struct keys *k, const struct synth_experts *e)
     put_u32(k, "expert_feed_forward_length", e->n_ff);
     if (e->n_shared)
         put_u32(k, "expert_shared_count", e->n_shared);
+    if (e->n_ff_shared)
+        put_u32(k, "expert_shared_feed_forward_length", e->n_ff_shared);
     if (e->n_dense)
         put_u32(k, "leading_dense_block_count", e->n_dense);
     if (e->n_groups) {

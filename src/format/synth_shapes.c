@@ -12,6 +12,9 @@
 #define QWEN3_MOE                                                                      \
     .arch = "qwen3moe", .vocab = &synth_vocab_qwen, .rms_eps = 1e-6f, .qk_norm = true, \
     .head_dim = 128
+#define QWEN2_MOE                                                                         \
+    .arch = "qwen2moe", .vocab = &synth_vocab_qwen, .rope_base = 1e6f, .rms_eps = 1e-6f, \
+    .qkv_bias = true, .head_dim = 128
 #define GPT_OSS                                                                        \
     .arch = "gpt-oss", .vocab = &synth_vocab_gpt_oss, .n_ctx = 131072, .n_embd = 2880, \
     .n_ff = 2880, .n_heads = 64, .n_kv_heads = 8, .head_dim = 64, .rope_base = 150000, \
@@ -38,6 +41,12 @@ static const struct synth_shape shapes[] = {
      .n_ff = 12288, .n_heads = 32},
     {QWEN3, .name = "qwen3-32b", .title = "Qwen3 32B", .n_layers = 64, .n_embd = 5120,
      .n_ff = 25600, .n_heads = 64},
+    {QWEN2_MOE, .name = "qwen1.5-moe-a2.7b", .title = "Qwen1.5 MoE A2.7B", .n_layers = 24,
+     .n_ctx = 8192, .n_embd = 2048, .n_ff = 5632, .n_heads = 16, .n_kv_heads = 16,
+     .experts = {.n = 60, .n_used = 4, .n_ff = 1408, .n_ff_shared = 5632}},
+    {QWEN2_MOE, .name = "qwen2-57b-a14b", .title = "Qwen2 57B A14B", .n_layers = 28,
+     .n_ctx = 131072, .n_embd = 3584, .n_ff = 18944, .n_heads = 28, .n_kv_heads = 4,
+     .experts = {.n = 64, .n_used = 8, .n_ff = 2560, .n_ff_shared = 20480}},
     {QWEN3_MOE, .name = "qwen3-30b-a3b", .title = "Qwen3 30B A3B", .n_layers = 48,
      .n_ctx = 40960, .n_embd = 2048, .n_ff = 6144, .n_heads = 32, .n_kv_heads = 4,
      .rope_base = 1e6f, .experts = {.n = 128, .n_used = 8, .n_ff = 768}},
@@ -67,6 +76,29 @@ static const struct synth_shape shapes[] = {
                  .n_shared = 2,
                  .n_dense = 1,
                  .weights_scale = 1,
+                 .gating = GATING_SOFTMAX}},
+    {.name = "deepseek-v2",
+     .title = "DeepSeek V2",
+     .arch = "deepseek2",
+     .vocab = &synth_vocab_deepseek2,
+     .n_layers = 60,
+     .n_ctx = 163840,
+     .n_embd = 5120,
+     .n_ff = 12288,
+     .n_heads = 128,
+     .head_dim = 192,
+     .rope_base = 10000,
+     .rms_eps = 1e-6f,
+     .yarn = {40, 4096, 0.0707f},
+     .mla = {.q_rank = 1536, .kv_rank = 512, .rope_dim = 64, .v_dim = 128},
+     .experts = {.n = 160,
+                 .n_used = 6,
+                 .n_ff = 1536,
+                 .n_shared = 2,
+                 .n_dense = 1,
+                 .n_groups = 8,
+                 .n_groups_used = 3,
+                 .weights_scale = 16,
                  .gating = GATING_SOFTMAX}},
     {.name = "deepseek-v3",
      .title = "DeepSeek V3",
