@@ -11,9 +11,9 @@ enum synth_gating { GATING_SOFTMAX = 1, GATING_SIGMOID = 2 }; /* as in expert_ga
 
 struct synth_experts {
     uint32_t n, n_used, n_ff;
-    uint32_t n_shared; /* experts that every token uses, beside the n */
+    uint32_t n_shared;    /* experts that every token uses, beside the n */
     uint32_t n_ff_shared; /* qwen2moe: or one of this width, with a gate; 0: none */
-    uint32_t n_dense;  /* leading layers with an ordinary FFN */
+    uint32_t n_dense;     /* leading layers with an ordinary FFN */
     uint32_t n_groups, n_groups_used;
     float weights_scale; /* 0: the file does not say */
     bool weights_norm, bias;
