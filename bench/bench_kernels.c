@@ -61,7 +61,7 @@ static struct act act_alloc(enum qtype type, uint32_t n_tokens, uint32_t n_cols)
     a.f = mem_huge_alloc(n * sizeof(float));
     a.q = mem_huge_alloc(n);
     a.d = mem_huge_alloc(n_blocks * sizeof(float));
-    a.sum = mem_huge_alloc(n_blocks * sizeof(int32_t));
+    a.sums = mem_huge_alloc(n_blocks * sizeof(struct act_sums));
     a.s = mem_huge_alloc(n_blocks * sizeof(float));
     return a;
 }
@@ -71,7 +71,7 @@ static void act_free(const struct act *a) {
     mem_huge_free(a->f, n * sizeof(float));
     mem_huge_free(a->q, n);
     mem_huge_free(a->d, n_blocks * sizeof(float));
-    mem_huge_free(a->sum, n_blocks * sizeof(int32_t));
+    mem_huge_free(a->sums, n_blocks * sizeof(struct act_sums));
     mem_huge_free(a->s, n_blocks * sizeof(float));
 }
 

@@ -42,7 +42,9 @@
  *   8 bits     8 vectors: vector v
  *   4 bits     4 vectors: vector v % 4, the low nibble for v < 4
  *   2 bits     2 vectors: vector v / 4, bits 2*(v % 4) and the next
- *   and high bits of the codes, after these: 2 as above (q6_K), or 1: bit v of a single vector
+ *   6 bits     6 vectors: vector v - v / 4, the low six bits, for v % 4 < 3; the other two bits of
+ *              three such bytes, the first one's lowest, for v % 4 = 3
+ *   and a high bit of the codes, after these: bit v of a single vector
  *
  *   type                     code  weight               scales
  *   q8_0                     8     code - 128           d
@@ -59,7 +61,7 @@
  *   q3_K                     2+1   code - 4             halves
  *   q4_K                     4     code                 scale, min
  *   q5_K                     4+1   code                 scale, min
- *   q6_K                     4+2   code - 32            halves
+ *   q6_K                     6     code - 32            halves
  *   iq4_xs                   4     by table             scale
  *   iq3_s, iq3_xxs           4     sign and magnitude   scale (2k + 1; iq3_xxs: d / 4)
  *   iq2_s, iq2_xs            2+1   sign and magnitude   halves (2k + 1; d / 8)
@@ -74,13 +76,14 @@
  *   d; d, m        per block: d [16] f16 (and m [16] f16; mlx4, mlx8: bf16), then its codes
  *   d0, d1         per block: d0 [16] f16, d1 [16] f16 of its halves, then its codes
  *   e              per block: e [16] u8, then its codes
- *   others         per part, the 1 to 8 blocks of one superblock that this share holds: d [16]
- *                  f16, dmin [16] f16 (or 32 bytes of padding), then for its n blocks
- *                    scale       scale [n][16] i8
- *                    scale, min  scale [n][16] u8, min [n][16] u8
- *                    halves      scale [n][2][16] i8
- *                    and mins    scale [n][2][16] u8, min [n][2][16] u8
- *                  padded to a multiple of 64 bytes, then the codes of its blocks
+ *   others         at the tile's beginning, per superblock of which this share holds anything: d [16]
+ *                  f16, dmin [16] f16 (or 32 bytes of padding); then per block, before its codes,
+ *                    scale       scale [16] i8
+ *                    scale, min  scale [16] u8, min [16] u8
+ *                    halves      scale [2][16] i8
+ *                    and mins    scale [2][16] u8, min [2][16] u8
+ *                  so that every block lies at the same distance from the one before, which is what
+ *                  hardware that fetches ahead understands
  * Rows beyond n_rows are zero: their results are computed and written (y has room for whole tiles).
  */
 struct wmat {
@@ -123,17 +126,20 @@ enum act_kind act_kind_for(enum qtype weight_type);
  *   ACT_F32  f   [group][col][gs]
  *   ACT_Q8   q   [group][block][gs][32] int8, -127..127
  *            d   [group][block][gs] f32, the scale
- *            sum [group][block][gs] int32, sum of the block's q
- *            s   [group][block][gs] f32, d * (float)sum
- * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sum, s at
+ *            sums [group][block][gs] int16[2], sums of the q of the block's halves
+ *            s   [group][block][gs] f32, d * (float)(sums[0] + sums[1])
+ * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sums, s at
  * g * ACT_GROUP * (n_cols / 32). Buffers: caller's, 64-byte aligned. */
+struct act_sums {
+    int16_t half[2];
+};
 struct act {
     enum act_kind kind;
     uint32_t n_tokens, n_cols;
     float *f;
     int8_t *q;
     float *d;
-    int32_t *sum;
+    struct act_sums *sums;
     float *s;
 };
 static inline uint32_t act_n_groups(uint32_t n_tokens) {

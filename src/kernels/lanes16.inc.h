@@ -41,7 +41,8 @@ static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n, u
             f[col * n + t] = x[t * ldx + col];
 }
 
-static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum, float *s) {
+static void quantize_block(const float *x, int8_t *q, float *d, struct act_sums *sums,
+                           float *s) {
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
     /* v16_max takes its second operand where the first is NaN: NaN is passed over. */
     v16 largest = v16_max(v16_abs(x1), v16_max(v16_abs(x0), v16_zero()));
@@ -49,7 +50,7 @@ static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum, fl
     if (!(amax >= 1e-30f)) {
         memset(q, 0, ACT_BLOCK);
         *d = *s = 0.0f;
-        *sum = 0;
+        *sums = (struct act_sums){0};
         return;
     }
     v16 inverse = v16_set(127.0f / amax), limit = v16_set(127.0f), least = v16_set(-127.0f);
@@ -59,8 +60,9 @@ static void quantize_block(const float *x, int8_t *q, float *d, int32_t *sum, fl
     v16i_store_8(q, q0);
     v16i_store_8(q + 16, q1);
     *d = amax / 127.0f;
-    *sum = v16i_sum(v16i_add(q0, q1));
-    *s = *d * (float)*sum;
+    int32_t sum0 = v16i_sum(q0), sum1 = v16i_sum(q1);
+    *sums = (struct act_sums){{(int16_t)sum0, (int16_t)sum1}};
+    *s = *d * (float)(sum0 + sum1);
 }
 
 static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
@@ -79,7 +81,7 @@ static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t g
             for (size_t b = block_begin; b < block_end; b++) {
                 size_t at = first * n_blocks + b * n + t;
                 quantize_block(xg + t * ldx + b * ACT_BLOCK, a->q + at * ACT_BLOCK, a->d + at,
-                               a->sum + at, a->s + at);
+                               a->sums + at, a->s + at);
             }
     }
 }

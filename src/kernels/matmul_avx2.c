@@ -4,7 +4,8 @@
  * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
  * a cache line of each in turn: so memory gives most here, and prefetching would take away. maddubs
  * multiplies unsigned by signed bytes and adds pairs to 16 bits, where as many products are summed as fit
- * (sums_in_16_bits) before they go to 32: always exact. */
+ * (sums_in_16_bits) before they go to 32, there times an integer scale if halves of a block have one:
+ * always exact. */
 #include "kernels/matmul_avx2.h"
 
 #include "base/util.h"
@@ -233,12 +234,26 @@ INLINE __m256i shift_right(__m256i v, int bits) {
     return bits >= 0 ? _mm256_srli_epi16(v, bits) : _mm256_slli_epi16(v, -bits);
 }
 
+/* Code k of the four that lie in three vectors (kernels.h). */
+INLINE __m256i six_bits(const uint8_t *p, int k) {
+    if (k < 3)
+        return _mm256_and_si256(load(p + TILE_VECTOR * k), _mm256_set1_epi8(63));
+    __m256i w = _mm256_and_si256(shift_right(load(p), 6), _mm256_set1_epi8(3));
+    UNROLL
+    for (int i = 1; i < 3; i++)
+        w = _mm256_or_si256(w, _mm256_and_si256(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
+                                                _mm256_set1_epi8((char)(3 << 2 * i))));
+    return w;
+}
+
 /* Vector j of 8 (columns 4j to 4j+3) of one half's codes. p: the block's vectors from this
  * half's bytes on. */
 INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
     const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
     if (low == 8)
         return load(p + TILE_VECTOR * j);
+    if (low == 6)
+        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
     __m256i w = low == 4 ? shift_right(load(p + TILE_VECTOR * (j % 4)), j / 4 * 4)
                          : shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
     w = _mm256_and_si256(w, _mm256_set1_epi8((char)((1 << low) - 1)));
@@ -246,10 +261,6 @@ INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
     if (high == 1) {
         __m256i bit = shift_right(load(p), j - low);
         w = _mm256_or_si256(w, _mm256_and_si256(bit, _mm256_set1_epi8((char)(1 << low))));
-    }
-    if (high == 2) {
-        __m256i bits = shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2 - low);
-        w = _mm256_or_si256(w, _mm256_and_si256(bits, _mm256_set1_epi8((char)(3 << low))));
     }
     return w;
 }
@@ -273,13 +284,12 @@ INLINE __m256i multiply_pairs(enum qtype type, __m256i w, __m256i x) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-/* dot[h][t] = exact integer sums over vectors [begin, end) of 8, of what unpack() gives. Codes of 4 bits
- * are taken in the order in which they lie: the two nibbles of a byte, then the next.
- * vectors: of the block, in each tile. */
-INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
-                        const uint8_t *const *vectors, const int8_t *q,
-                        __m256i (*dot)[MM_MAX_TOKENS]) {
-    const __m256i ones = _mm256_set1_epi16(1);
+/* dot[h][t] (+=, if more) exact integer sums over vectors [begin, end) of 8, of what unpack() gives
+ * times scale[h]: 16-bit integers, those of a row twice. Codes of 4 bits are taken in the order in which
+ * they lie: the two nibbles of a byte, then the next. vectors: of the block, in each tile. */
+INLINE void dot_scaled(enum qtype type, int begin, int end, int m, int n,
+                       const uint8_t *const *vectors, const int8_t *q, const __m256i *scale,
+                       bool more, __m256i (*dot)[MM_MAX_TOKENS]) {
     const int room = sums_in_16_bits(type), count = end - begin;
     const bool by_nibbles = tile_formats[type].low_bits == 4 && count == 8;
     __m256i words[MAX_HALVES][MM_MAX_TOKENS];
@@ -301,22 +311,45 @@ INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
                 IN_ORDER(words[h][t]);
                 if (!last)
                     continue;
-                __m256i sums = _mm256_madd_epi16(words[h][t], ones);
-                dot[h][t] = k < room ? sums : _mm256_add_epi32(dot[h][t], sums);
+                __m256i sums = _mm256_madd_epi16(words[h][t], scale[h]);
+                dot[h][t] = k < room && !more ? sums : _mm256_add_epi32(dot[h][t], sums);
                 IN_ORDER(dot[h][t]);
             }
         }
     }
 }
 
-/* dot[h][t] -= bias of the codes */
-INLINE void remove_bias(enum qtype type, int m, int n, const int32_t *sum,
+/* dot[h][t] = the same without scales. */
+INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
+                        const uint8_t *const *vectors, const int8_t *q,
                         __m256i (*dot)[MM_MAX_TOKENS]) {
-    if (is_signed(type) || bias_log2(type) < 0)
+    __m256i ones[MAX_HALVES];
+    UNROLL
+    for (int h = 0; h < 2 * m; h++)
+        ones[h] = _mm256_set1_epi16(1);
+    dot_scaled(type, begin, end, m, n, vectors, q, ones, false, dot);
+}
+
+/* The sums of a block's halves: 16-bit pairs, the same for each row. */
+INLINE __m256i broadcast_sums(const struct act_sums *sums) {
+    int32_t x;
+    memcpy(&x, sums, sizeof x);
+    return _mm256_set1_epi32(x);
+}
+
+INLINE bool is_biased(enum qtype type) {
+    return !is_signed(type) && bias_log2(type) >= 0;
+}
+
+/* dot[h][t] -= bias of the codes */
+INLINE void remove_bias(enum qtype type, int m, int n, const struct act_sums *sums,
+                        __m256i (*dot)[MM_MAX_TOKENS]) {
+    if (!is_biased(type))
         return;
     UNROLL
     for (int t = 0; t < n; t++) {
-        __m256i bias = _mm256_slli_epi32(_mm256_set1_epi32(sum[t]), bias_log2(type));
+        __m256i bias = _mm256_madd_epi16(broadcast_sums(sums + t),
+                                         _mm256_set1_epi16(tile_formats[type].bias));
         UNROLL
         for (int h = 0; h < 2 * m; h++)
             dot[h][t] = _mm256_sub_epi32(dot[h][t], bias);
@@ -379,7 +412,7 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
                 continue;
             }
             dot_vectors(type, 0, 8, m, n, vectors, c->q + b * c->gs * ACT_BLOCK, dot);
-            remove_bias(type, m, n, c->sum + b * c->gs, dot);
+            remove_bias(type, m, n, c->sums + b * c->gs, dot);
             UNROLL
             for (int h = 0; h < 2 * m; h++) {
                 __m256 d = scales_of(type) == TILE_E8M0
@@ -404,42 +437,37 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 }
 
-/* ---- types with superblocks, in parts ---------------------------------------------------- */
+/* ---- types with superblocks -------------------------------------------------------------- */
 
-/* Block k of a part of n, in each tile, and its activations. */
+/* A block in each tile, and its activations. */
 struct super_block {
-    const __m256 *d, *dmin; /* of each half */
+    const __m256 *d, *dmin; /* of its superblock, for each half */
     const uint8_t *scales[MM_MAX_TILES], *vectors[MM_MAX_TILES];
-    uint32_t k, n;
     const int8_t *q;
     const float *dx, *sx;
-    const int32_t *sum;
+    const struct act_sums *sums;
 };
 
 INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, int m,
-                                         const struct part *part, uint32_t b,
-                                         const __m256 *d, const __m256 *dmin) {
+                                         size_t b, const __m256 *d, const __m256 *dmin) {
     struct super_block s = {
         .d = d,
         .dmin = dmin,
-        .k = b - part->first,
-        .n = part->n,
-        .q = c->q + (size_t)b * c->gs * ACT_BLOCK,
-        .dx = c->d + (size_t)b * c->gs,
-        .sx = c->s + (size_t)b * c->gs,
-        .sum = c->sum + (size_t)b * c->gs,
+        .q = c->q + b * c->gs * ACT_BLOCK,
+        .dx = c->d + b * c->gs,
+        .sx = c->s + b * c->gs,
+        .sums = c->sums + b * c->gs,
     };
     UNROLL
     for (int i = 0; i < m; i++) {
-        const uint8_t *head = c->w[i] + part->at;
-        s.scales[i] = head + TILE_VECTOR;
-        s.vectors[i] = head + tile_part_header(type, part->n) + s.k * tile_block_bytes(type);
+        s.scales[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+        s.vectors[i] = s.scales[i] + tile_codes_at(type);
     }
     return s;
 }
 
 /* Half h's row number `row` of the integer scales. */
-INLINE const uint8_t *scale_row(const struct super_block *s, int h, uint32_t row) {
+INLINE const uint8_t *scale_row(const struct super_block *s, int h, int row) {
     return half_at(s->scales, h, HALF_ROWS) + row * TILE_ROWS;
 }
 
@@ -448,10 +476,10 @@ INLINE void add_scaled(enum qtype type, int m, int n, const struct super_block *
                        __m256 (*acc)[MM_MAX_TOKENS]) {
     __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
     dot_vectors(type, 0, 8, m, n, s->vectors, s->q, dot);
-    remove_bias(type, m, n, s->sum, dot);
+    remove_bias(type, m, n, s->sums, dot);
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
-        __m256 scale = _mm256_mul_ps(s->d[h], load_i8(scale_row(s, h, s->k)));
+        __m256 scale = _mm256_mul_ps(s->d[h], load_i8(scale_row(s, h, 0)));
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] =
@@ -459,76 +487,78 @@ INLINE void add_scaled(enum qtype type, int m, int n, const struct super_block *
                                 _mm256_mul_ps(scale, _mm256_set1_ps(s->dx[t])), acc[h][t]);
         if (scales_of(type) != TILE_SCALE_MIN)
             continue;
-        __m256 min = _mm256_mul_ps(s->dmin[h], load_u8(scale_row(s, h, s->n + s->k)));
+        __m256 min = _mm256_mul_ps(s->dmin[h], load_u8(scale_row(s, h, 1)));
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] = _mm256_fnmadd_ps(min, _mm256_set1_ps(s->sx[t]), acc[h][t]);
     }
 }
 
-/* The sum of 16 activations. */
-INLINE __m256i sum_16(const int8_t *q) {
-    __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128((const __m128i *)q));
-    __m128i s = _mm_madd_epi16(pairs, _mm_set1_epi16(1));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
-    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1));
-    return _mm256_broadcastd_epi32(s);
+/* Eight scales as 16-bit integers, each twice. */
+INLINE __m256i load_i8_twice(const uint8_t *p) {
+    const __m256i twice = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, 1, 0, 1, 4, 5, 4, 5, 8, 9, 8, 9, 12, 13, 12, 13));
+    __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    return _mm256_shuffle_epi8(x, twice);
 }
 
-/* A scale, and perhaps a minimum, for each half of a block. The scaled halves and their sum are
- * integers below 2^24 in magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2): f32 holds them
- * exactly. */
+/* Eight pairs of 16-bit integers: of the unsigned bytes at p and at q. */
+INLINE __m256i load_u8_pairs(const uint8_t *p, const uint8_t *q) {
+    __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i y = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)q));
+    return _mm256_or_si256(x, _mm256_slli_epi32(y, 16));
+}
+
+/* A scale, and perhaps a minimum, for each half of a block. The scaled halves' sum is below 2^24 in
+ * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2), so f32 holds it exactly; with the bias in, it is
+ * below 2^25. */
 INLINE void add_halves(enum qtype type, int m, int n, const struct super_block *s,
                        __m256 (*acc)[MM_MAX_TOKENS]) {
-    __m256 f[MAX_HALVES][MM_MAX_TOKENS], below[MAX_HALVES][MM_MAX_TOKENS];
-    const bool has_min = scales_of(type) == TILE_HALVES_MIN;
-    const bool biased = !is_signed(type) && bias_log2(type) >= 0;
-    acc_zero(m, n, f);
-    acc_zero(m, n, below);
+    __m256i dot[MAX_HALVES][MM_MAX_TOKENS], scale[2][MAX_HALVES];
     UNROLL
-    for (uint32_t part_16 = 0; part_16 < 2; part_16++) {
-        __m256i dot[MAX_HALVES][MM_MAX_TOKENS];
-        uint32_t row = 2 * s->k + part_16;
-        dot_vectors(type, 4 * (int)part_16, 4 * (int)part_16 + 4, m, n, s->vectors, s->q, dot);
+    for (int part_16 = 0; part_16 < 2; part_16++) {
         UNROLL
-        for (int t = 0; t < n; t++) {
-            __m256i sum = _mm256_setzero_si256();
-            if (has_min || biased)
-                sum = sum_16(s->q + t * ACT_BLOCK + 16 * part_16);
-            UNROLL
-            for (int h = 0; h < 2 * m; h++) {
-                if (biased)
-                    dot[h][t] =
-                        _mm256_sub_epi32(dot[h][t], _mm256_slli_epi32(sum, bias_log2(type)));
-                f[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
-                                          load_i8(scale_row(s, h, row)), f[h][t]);
-                if (has_min)
-                    below[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sum),
-                                                  load_u8(scale_row(s, h, 2 * s->n + row)),
-                                                  below[h][t]);
-            }
-        }
+        for (int h = 0; h < 2 * m; h++)
+            scale[part_16][h] = load_i8_twice(scale_row(s, h, part_16));
+        dot_scaled(type, 4 * part_16, 4 * part_16 + 4, m, n, s->vectors, s->q, scale[part_16],
+                   part_16 > 0, dot);
     }
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
+        if (is_biased(type)) {
+            __m256i pairs = _mm256_blend_epi16(scale[0][h], scale[1][h], 0xaa);
+            UNROLL
+            for (int t = 0; t < n; t++) {
+                __m256i sum = _mm256_madd_epi16(pairs, broadcast_sums(s->sums + t));
+                dot[h][t] =
+                    _mm256_sub_epi32(dot[h][t], _mm256_slli_epi32(sum, bias_log2(type)));
+            }
+        }
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[h][t] =
+                _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
+                                _mm256_mul_ps(s->d[h], _mm256_set1_ps(s->dx[t])), acc[h][t]);
+        if (scales_of(type) != TILE_HALVES_MIN)
+            continue;
+        __m256i mins = load_u8_pairs(scale_row(s, h, 2), scale_row(s, h, 3));
         UNROLL
         for (int t = 0; t < n; t++) {
-            __m256 dx = _mm256_set1_ps(s->dx[t]);
-            acc[h][t] = _mm256_fmadd_ps(f[h][t], _mm256_mul_ps(s->d[h], dx), acc[h][t]);
-            if (has_min)
-                acc[h][t] = _mm256_fnmadd_ps(below[h][t], _mm256_mul_ps(s->dmin[h], dx),
-                                             acc[h][t]);
+            __m256i below = _mm256_madd_epi16(mins, broadcast_sums(s->sums + t));
+            acc[h][t] = _mm256_fnmadd_ps(
+                _mm256_cvtepi32_ps(below),
+                _mm256_mul_ps(s->dmin[h], _mm256_set1_ps(s->dx[t])), acc[h][t]);
         }
     }
 }
 
 /* The scale of a superblock and of its minima, of each half: d times the type's factor. */
-INLINE void load_super(const struct mm_call *c, enum qtype type, int m, const struct part *part,
-                       __m256 *d, __m256 *dmin) {
+INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t super, __m256 *d,
+                       __m256 *dmin) {
     float factor = tile_formats[type].d_factor;
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
-        const uint8_t *p = half_at(c->w, h, 2 * HALF_ROWS) + part->at;
+        const uint8_t *p = half_at(c->w, h, 2 * HALF_ROWS) + super * TILE_VECTOR;
         d[h] = load_f16(p);
         if (factor != 0)
             d[h] = _mm256_mul_ps(d[h], _mm256_set1_ps(factor));
@@ -536,18 +566,18 @@ INLINE void load_super(const struct mm_call *c, enum qtype type, int m, const st
     }
 }
 
-INLINE void mm_parts(const struct mm_call *c, enum qtype type, int m, int n) {
+INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
     uint32_t b = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(m, n, acc);
         while (b < end / ACT_BLOCK) {
-            struct part part = part_of(c, type, b);
-            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            uint32_t super = tile_super_of(c->col_phase, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
             __m256 d[MAX_HALVES], dmin[MAX_HALVES];
-            load_super(c, type, m, &part, d, dmin);
+            load_super(c, type, m, super, d, dmin);
             for (; b < stop; b++) {
-                struct super_block s = super_block_at(c, type, m, &part, b, d, dmin);
+                struct super_block s = super_block_at(c, type, m, b, d, dmin);
                 if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
                     add_scaled(type, m, n, &s, acc);
                 else
@@ -596,12 +626,12 @@ INLINE void mm_parts(const struct mm_call *c, enum qtype type, int m, int n) {
     };
 
 #define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
-#define PARTS_TYPE(type) BLOCK_INSTANCES(mm_parts, type)
+#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
 TILE_PAIR_TYPES(BLOCK_TYPE)
-TILE_SUPER_TYPES(PARTS_TYPE)
-TILE_HALVES_TYPES(PARTS_TYPE)
+TILE_SUPER_TYPES(SUPER_TYPE)
+TILE_HALVES_TYPES(SUPER_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
 static const struct mm_kernels *const kernels_of[QT_N] = {

@@ -197,11 +197,25 @@ INLINE __m512i shift_right(__m512i v, int bits) {
                      : _mm512_slli_epi16(v, (unsigned)-bits);
 }
 
+/* Code k of the four that lie in three vectors (kernels.h). */
+INLINE __m512i six_bits(const uint8_t *p, int k) {
+    if (k < 3)
+        return _mm512_and_si512(load(p + TILE_VECTOR * k), _mm512_set1_epi8(63));
+    __m512i w = _mm512_and_si512(shift_right(load(p), 6), _mm512_set1_epi8(3));
+    UNROLL
+    for (int i = 1; i < 3; i++)
+        w = _mm512_or_si512(w, _mm512_and_si512(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
+                                                _mm512_set1_epi8((char)(3 << 2 * i))));
+    return w;
+}
+
 /* Vector j of 8 (columns 4j to 4j+3) of a block's codes. p: the block's vectors. */
 INLINE __m512i codes(enum qtype type, const uint8_t *p, int j) {
     const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
     if (low == 8)
         return load(p + TILE_VECTOR * j);
+    if (low == 6)
+        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
     __m512i w = low == 4 ? shift_right(load(p + TILE_VECTOR * (j % 4)), j / 4 * 4)
                          : shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
     w = _mm512_and_si512(w, _mm512_set1_epi8((char)((1 << low) - 1)));
@@ -209,10 +223,6 @@ INLINE __m512i codes(enum qtype type, const uint8_t *p, int j) {
     if (high == 1) {
         __m512i bit = shift_right(load(p), j - low);
         w = _mm512_or_si512(w, _mm512_and_si512(bit, _mm512_set1_epi8((char)(1 << low))));
-    }
-    if (high == 2) {
-        __m512i bits = shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2 - low);
-        w = _mm512_or_si512(w, _mm512_and_si512(bits, _mm512_set1_epi8((char)(3 << low))));
     }
     return w;
 }
@@ -237,16 +247,19 @@ INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
 #define BIAS_BLOCKS 8
 #define BIAS_ROOM (BIAS_BLOCKS * ACT_GROUP + 16)
 
-/* start[i] = -bias * sum[i], n of them: where the integer sums of blocks begin. */
-INLINE void fill_starts(enum qtype type, const int32_t *sum, size_t n, int32_t *start) {
+/* Sums of up to n more blocks' halves, 16 at most. */
+INLINE __m512i load_sums(const struct act_sums *sums, size_t n) {
+    return _mm512_maskz_loadu_epi32((__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1), sums);
+}
+
+/* start[i] = -bias * the sum of block i, n of them: where the integer sums of blocks begin. */
+INLINE void fill_starts(enum qtype type, const struct act_sums *sums, size_t n, int32_t *start) {
     if (operand_bias_log2(type) < 0)
         return;
-    for (size_t i = 0; i < n; i += 16) {
-        __mmask16 mask = (__mmask16)(n - i >= 16 ? 0xffff : (1u << (n - i)) - 1);
-        __m512i v = _mm512_maskz_loadu_epi32(mask, sum + i);
-        v = _mm512_slli_epi32(v, (unsigned)operand_bias_log2(type));
-        _mm512_store_si512(start + i, _mm512_sub_epi32(_mm512_setzero_si512(), v));
-    }
+    const __m512i minus_bias = _mm512_set1_epi16((short)-(1 << operand_bias_log2(type)));
+    for (size_t i = 0; i < n; i += 16)
+        _mm512_store_si512(start + i,
+                           _mm512_madd_epi16(load_sums(sums + i, n - i), minus_bias));
 }
 
 /* dot[i][t] = the block's exact integer sums, from starts[t] where the operands have a bias. A
@@ -339,7 +352,7 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
     const size_t block_bytes = tile_block_bytes(type), gs = c->gs;
     const int8_t *q = c->q;
     const float *d = c->d, *s = c->s;
-    const int32_t *sum = c->sum;
+    const struct act_sums *sums = c->sums;
     _Alignas(64) int32_t starts[BIAS_ROOM];
     size_t at = 0, n_blocks = c->seg_cols / ACT_BLOCK;
     uint32_t left = c->turn;
@@ -347,7 +360,7 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
         acc_zero(m, n, acc);
         for (size_t b = 0; b < n_blocks; b++) {
             if (b % BIAS_BLOCKS == 0)
-                fill_starts(type, sum, (MIN(n_blocks - b, BIAS_BLOCKS) - 1) * gs + (size_t)n,
+                fill_starts(type, sums, (MIN(n_blocks - b, BIAS_BLOCKS) - 1) * gs + (size_t)n,
                             starts);
             __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
             const uint8_t *vectors[MM_MAX_TILES];
@@ -379,26 +392,19 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
             q += gs * ACT_BLOCK;
             d += gs;
             s += gs;
-            sum += gs;
+            sums += gs;
         }
         acc_store(c, m, n, end, acc);
     }
 }
 
-/* ---- types with superblocks, in parts --------------------------------------------------- */
+/* ---- types with superblocks ------------------------------------------------------------- */
 
-/* d of a part, times the type's factor. */
-INLINE __m512 load_super_d(enum qtype type, const uint8_t *part) {
+/* d of a superblock, times the type's factor. */
+INLINE __m512 load_super_d(enum qtype type, const uint8_t *super) {
     float factor = tile_formats[type].d_factor;
-    __m512 d = load_f16(part);
+    __m512 d = load_f16(super);
     return factor != 0 ? _mm512_mul_ps(d, _mm512_set1_ps(factor)) : d;
-}
-
-/* Asks for the scales of a part to come. */
-INLINE void prefetch_header(const struct mm_call *c, int n, enum qtype type,
-                            const uint8_t *part) {
-    if (n == 1 || c->turn == 0)
-        prefetch_run(c, n, part, tile_part_header(type, QK_K / ACT_BLOCK));
 }
 
 /* A scale, and perhaps a minimum, for a block: integers times the superblock's d and dmin. */
@@ -409,40 +415,36 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(m, n, acc);
         while (b < end / ACT_BLOCK) {
-            struct part part = part_of(c, type, b);
-            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            uint32_t super = tile_super_of(c->col_phase, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
             __m512 d[MM_MAX_TILES], dmin[MM_MAX_TILES];
             UNROLL
             for (int i = 0; i < m; i++) {
-                d[i] = load_super_d(type, c->w[i] + part.at);
-                dmin[i] = load_f16(c->w[i] + part.at + 2 * TILE_ROWS);
-                prefetch_header(c, n, type, c->w[i] + part.at);
+                d[i] = load_super_d(type, c->w[i] + super * TILE_VECTOR);
+                dmin[i] = load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS);
             }
             for (; b < stop; b++) {
                 __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
-                const uint8_t *vectors[MM_MAX_TILES];
-                uint32_t k = b - part.first;
+                const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
                 bool ask = its_turn(c, n, &left);
                 const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
                 const float *dx = c->d + (size_t)b * c->gs, *sx = c->s + (size_t)b * c->gs;
                 UNROLL
                 for (int i = 0; i < m; i++) {
-                    vectors[i] = c->w[i] + part.at + tile_part_header(type, part.n) +
-                                 k * tile_block_bytes(type);
+                    block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+                    vectors[i] = block[i] + tile_codes_at(type);
                     if (ask)
-                        prefetch_run(c, n, vectors[i], tile_block_bytes(type));
+                        prefetch_run(c, n, block[i], tile_block_bytes(type));
                 }
                 _Alignas(64) int32_t starts[16];
-                fill_starts(type, c->sum + (size_t)b * c->gs, (size_t)n, starts);
+                fill_starts(type, c->sums + (size_t)b * c->gs, (size_t)n, starts);
                 dot_block(type, m, n, vectors, q, starts, dot);
                 __m512 scale[MM_MAX_TILES], min[MM_MAX_TILES];
                 UNROLL
                 for (int i = 0; i < m; i++) {
-                    const uint8_t *scales = c->w[i] + part.at + TILE_VECTOR;
-                    scale[i] = _mm512_mul_ps(d[i], load_i8(scales + k * TILE_ROWS));
+                    scale[i] = _mm512_mul_ps(d[i], load_i8(block[i]));
                     if (has_min)
-                        min[i] =
-                            _mm512_mul_ps(dmin[i], load_u8(scales + (part.n + k) * TILE_ROWS));
+                        min[i] = _mm512_mul_ps(dmin[i], load_u8(block[i] + TILE_ROWS));
                 }
                 add_dots(m, n, dot, scale, dx, acc);
                 if (has_min)
@@ -459,34 +461,31 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 }
 
-/* For each half of n tokens' blocks, out[(2 * t + half) * 4]: what the half's integer sum starts at,
- * -bias times the sum of its activations; where there is no bias, the sum itself. */
-INLINE void half_sums(enum qtype type, const int8_t *q, int n, int32_t *out) {
-    const __m512i ones = _mm512_set1_epi8(1);
+/* out[half][t], of n tokens: what the half's integer sum starts at, -bias times the sum of its
+ * activations; where there is no bias, the sum itself. */
+INLINE void half_sums(enum qtype type, const struct act_sums *sums, int n, int32_t (*out)[16]) {
+    __m512i pairs = load_sums(sums, (size_t)n), half[2];
+    half[0] = _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16);
+    half[1] = _mm512_srai_epi32(pairs, 16);
     UNROLL
-    for (int t = 0; t < n; t += 2) {
-        const int8_t *p = q + t * ACT_BLOCK;
-        __m512i x = t + 1 < n ? _mm512_loadu_si512(p)
-                              : _mm512_zextsi256_si512(_mm256_loadu_si256((const __m256i *)p));
-        __m512i s = _mm512_dpbusd_epi32(_mm512_setzero_si512(), ones, x);
-        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_BADC));
-        s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, _MM_PERM_CDAB));
+    for (int i = 0; i < 2; i++) {
         if (operand_bias_log2(type) >= 0)
-            s = _mm512_sub_epi32(_mm512_setzero_si512(),
-                                 _mm512_slli_epi32(s, (unsigned)operand_bias_log2(type)));
-        _mm512_store_si512(out + t * 8, s);
+            half[i] = _mm512_sub_epi32(
+                _mm512_setzero_si512(),
+                _mm512_slli_epi32(half[i], (unsigned)operand_bias_log2(type)));
+        _mm512_store_si512(out[i], half[i]);
     }
 }
 
 /* dot[i][t] = the exact integer sums of one half of a block. */
 INLINE void dot_half_block(enum qtype type, int half, int m, int n,
-                           const uint8_t *const *vectors, const int8_t *q, const int32_t *sums,
-                           __m512i (*dot)[MM_MAX_TOKENS]) {
+                           const uint8_t *const *vectors, const int8_t *q,
+                           int32_t (*sums)[16], __m512i (*dot)[MM_MAX_TOKENS]) {
     UNROLL
     for (int t = 0; t < n; t++)
         UNROLL
     for (int i = 0; i < m; i++)
-        dot[i][t] = operand_bias_log2(type) >= 0 ? _mm512_set1_epi32(sums[(2 * t + half) * 4])
+        dot[i][t] = operand_bias_log2(type) >= 0 ? _mm512_set1_epi32(sums[half][t])
                                                  : _mm512_setzero_si512();
     UNROLL
     for (int v = 0; v < 4; v++) {
@@ -507,7 +506,7 @@ INLINE void dot_half_block(enum qtype type, int half, int m, int n,
 /* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below 2^24 in
  * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
 INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *const *vectors,
-                     const int8_t *q, const int32_t *sums, const __m512 *scale,
+                     const int8_t *q, int32_t (*sums)[16], const __m512 *scale,
                      __m512 (*f)[MM_MAX_TOKENS]) {
     __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
     dot_half_block(type, half, m, n, vectors, q, sums, dot);
@@ -527,11 +526,11 @@ INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
         acc_zero(m, n, acc);
         for (; b < end / ACT_BLOCK; b++) {
             const uint8_t *vectors[MM_MAX_TILES];
-            _Alignas(64) int32_t sums[8 * (MM_MAX_TOKENS + 1)];
+            _Alignas(64) int32_t sums[2][16];
             bool ask = its_turn(c, n, &left);
             const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
             float dx[MM_MAX_TOKENS];
-            half_sums(type, q, n, sums);
+            half_sums(type, c->sums + (size_t)b * c->gs, n, sums);
             UNROLL
             for (int t = 0; t < n; t++)
                 dx[t] = c->d[(size_t)b * c->gs + (size_t)t] * c->scale;
@@ -557,13 +556,13 @@ INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
 }
 
 /* acc[t] -= (min0 * sum0 + min1 * sum1) * (dmin * dx), for one tile of a type without bias. */
-INLINE void subtract_mins(int n, const uint8_t *mins, const int32_t *sums, __m512 dmin,
+INLINE void subtract_mins(int n, const uint8_t *mins, int32_t (*sums)[16], __m512 dmin,
                           const float *dx, __m512 *acc) {
     __m512 min0 = load_u8(mins), min1 = load_u8(mins + TILE_ROWS);
     UNROLL
     for (int t = 0; t < n; t++) {
-        __m512 sum0 = _mm512_set1_ps((float)sums[8 * t]);
-        __m512 sum1 = _mm512_set1_ps((float)sums[8 * t + 4]);
+        __m512 sum0 = _mm512_set1_ps((float)sums[0][t]);
+        __m512 sum1 = _mm512_set1_ps((float)sums[1][t]);
         __m512 below = _mm512_fmadd_ps(min1, sum1, _mm512_mul_ps(min0, sum0)); /* exact */
         acc[t] = _mm512_fnmadd_ps(below, _mm512_mul_ps(dmin, _mm512_set1_ps(dx[t])), acc[t]);
     }
@@ -576,33 +575,29 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(m, n, acc);
         while (b < end / ACT_BLOCK) {
-            struct part part = part_of(c, type, b);
-            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
+            uint32_t super = tile_super_of(c->col_phase, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
             __m512 d[MM_MAX_TILES];
             UNROLL
-            for (int i = 0; i < m; i++) {
-                d[i] = load_super_d(type, c->w[i] + part.at);
-                prefetch_header(c, n, type, c->w[i] + part.at);
-            }
+            for (int i = 0; i < m; i++)
+                d[i] = load_super_d(type, c->w[i] + super * TILE_VECTOR);
             for (; b < stop; b++) {
-                const uint8_t *vectors[MM_MAX_TILES];
+                const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
                 __m512 scale0[MM_MAX_TILES], scale1[MM_MAX_TILES];
                 __m512 f[MM_MAX_TILES][MM_MAX_TOKENS];
-                _Alignas(64) int32_t sums[8 * (MM_MAX_TOKENS + 1)];
-                uint32_t k = b - part.first;
+                _Alignas(64) int32_t sums[2][16];
                 bool ask = its_turn(c, n, &left);
                 const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
                 const float *dx = c->d + (size_t)b * c->gs;
-                half_sums(type, q, n, sums);
+                half_sums(type, c->sums + (size_t)b * c->gs, n, sums);
                 UNROLL
                 for (int i = 0; i < m; i++) {
-                    const uint8_t *scales = c->w[i] + part.at + TILE_VECTOR + 2 * k * TILE_ROWS;
-                    scale0[i] = load_i8(scales);
-                    scale1[i] = load_i8(scales + TILE_ROWS);
-                    vectors[i] = c->w[i] + part.at + tile_part_header(type, part.n) +
-                                 k * tile_block_bytes(type);
+                    block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+                    scale0[i] = load_i8(block[i]);
+                    scale1[i] = load_i8(block[i] + TILE_ROWS);
+                    vectors[i] = block[i] + tile_codes_at(type);
                     if (ask)
-                        prefetch_run(c, n, vectors[i], tile_block_bytes(type));
+                        prefetch_run(c, n, block[i], tile_block_bytes(type));
                 }
                 acc_zero(m, n, f);
                 dot_half(type, 0, m, n, vectors, q, sums, scale0, f);
@@ -617,11 +612,10 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                 }
                 if (scales_of(type) == TILE_HALVES_MIN)
                     UNROLL
-                for (int i = 0; i < m; i++) {
-                    const uint8_t *head = c->w[i] + part.at;
-                    subtract_mins(n, head + TILE_VECTOR + 2 * (part.n + k) * TILE_ROWS, sums,
-                                  load_f16(head + 2 * TILE_ROWS), dx, acc[i]);
-                }
+                for (int i = 0; i < m; i++)
+                    subtract_mins(n, block[i] + 2 * TILE_ROWS, sums,
+                                  load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS), dx,
+                                  acc[i]);
             }
         }
         acc_store(c, m, n, end, acc);

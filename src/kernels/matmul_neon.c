@@ -140,12 +140,23 @@ INLINE uint8x16_t shift_right(uint8x16_t v, int bits) {
     return vshlq_u8(v, vdupq_n_s8((int8_t)-bits));
 }
 
+/* Code k of the four that lie in three vectors (kernels.h). */
+INLINE uint8x16_t six_bits(const uint8_t *p, int k) {
+    if (k < 3)
+        return vandq_u8(vld1q_u8(p + TILE_VECTOR * k), vdupq_n_u8(63));
+    uint8x16_t w = vshrq_n_u8(vld1q_u8(p), 6);
+    w = vorrq_u8(w, vshlq_n_u8(vshrq_n_u8(vld1q_u8(p + TILE_VECTOR), 6), 2));
+    return vorrq_u8(w, vshlq_n_u8(vshrq_n_u8(vld1q_u8(p + 2 * TILE_VECTOR), 6), 4));
+}
+
 /* Vector j of 8 (columns 4j to 4j+3) of one quarter's codes. p: the block's vectors from this
  * quarter's bytes on. */
 INLINE uint8x16_t codes(enum qtype type, const uint8_t *p, int j) {
     const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
     if (low == 8)
         return vld1q_u8(p + TILE_VECTOR * j);
+    if (low == 6)
+        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
     uint8x16_t w;
     if (low == 4)
         w = shift_right(vld1q_u8(p + TILE_VECTOR * (j % 4)), j / 4 * 4);
@@ -156,10 +167,6 @@ INLINE uint8x16_t codes(enum qtype type, const uint8_t *p, int j) {
     if (high == 1) {
         uint8x16_t bit = shift_right(vld1q_u8(p), j - low);
         w = vorrq_u8(w, vandq_u8(bit, vdupq_n_u8((uint8_t)(1 << low))));
-    }
-    if (high == 2) {
-        uint8x16_t bits = shift_right(vld1q_u8(p + TILE_VECTOR * (j / 4)), j % 4 * 2 - low);
-        w = vorrq_u8(w, vandq_u8(bits, vdupq_n_u8((uint8_t)(3 << low))));
     }
     return w;
 }
@@ -300,29 +307,26 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
     }
 }
 
-/* ---- types with superblocks, in parts ------------------------------------------------------ */
+/* ---- types with superblocks ---------------------------------------------------------------- */
 
-/* Block k of a part of n, and its activations. */
+/* A block and its activations. */
 struct super_block {
-    const uint8_t *d, *scales, *vectors;
-    uint32_t k, n;
+    const uint8_t *d, *scales, *vectors; /* d: of its superblock */
     const int8_t *q;
     const float *dx, *sx;
+    const struct act_sums *sums;
 };
 
-INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type,
-                                         const struct part *part, uint32_t b) {
-    const uint8_t *head = c->w[0] + part->at;
-    uint32_t k = b - part->first;
+INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, size_t b) {
+    const uint8_t *block = c->w[0] + c->blocks_at + b * tile_block_bytes(type);
     return (struct super_block){
-        .d = head,
-        .scales = head + TILE_VECTOR,
-        .vectors = head + tile_part_header(type, part->n) + k * tile_block_bytes(type),
-        .k = k,
-        .n = part->n,
-        .q = c->q + (size_t)b * c->gs * ACT_BLOCK,
-        .dx = c->d + (size_t)b * c->gs,
-        .sx = c->s + (size_t)b * c->gs,
+        .d = c->w[0] + tile_super_of(c->col_phase, (uint32_t)b) * TILE_VECTOR,
+        .scales = block,
+        .vectors = block + tile_codes_at(type),
+        .q = c->q + b * c->gs * ACT_BLOCK,
+        .dx = c->d + b * c->gs,
+        .sx = c->s + b * c->gs,
+        .sums = c->sums + b * c->gs,
     };
 }
 
@@ -342,7 +346,7 @@ INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
     for (int r = 0; r < QUARTERS; r++) {
         const uint8_t *rows = s->scales + QUARTER_ROWS * r;
         float32x4_t scale = vmulq_f32(load_super_d(type, s, r),
-                                      vcvtq_f32_s32(load_i8(rows + s->k * TILE_ROWS)));
+                                      vcvtq_f32_s32(load_i8(rows)));
         float32x4_t dot[MM_MAX_TOKENS];
         dot_block(type, n, s->vectors + 16 * r, x, dot);
         UNROLL
@@ -351,7 +355,7 @@ INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
         if (scales_of(type) != TILE_SCALE_MIN)
             continue;
         float32x4_t min = vmulq_f32(load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r),
-                                    vcvtq_f32_s32(load_u8(rows + (s->n + s->k) * TILE_ROWS)));
+                                    vcvtq_f32_s32(load_u8(rows + TILE_ROWS)));
         UNROLL
         for (int t = 0; t < n; t++)
             acc[r][t] = vfmsq_f32(acc[r][t], min, vdupq_n_f32(s->sx[t]));
@@ -365,7 +369,7 @@ INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
     load_x(n, s->q, x);
     UNROLL
     for (int r = 0; r < QUARTERS; r++) {
-        const uint8_t *rows = s->scales + 2 * s->k * TILE_ROWS + QUARTER_ROWS * r;
+        const uint8_t *rows = s->scales + QUARTER_ROWS * r;
         int32x4_t sc0 = load_i8(rows), sc1 = load_i8(rows + TILE_ROWS);
         float32x4_t d = load_super_d(type, s, r);
         int32x4_t dot[2][MM_MAX_TOKENS];
@@ -378,34 +382,29 @@ INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
         }
         if (scales_of(type) != TILE_HALVES_MIN)
             continue;
-        const uint8_t *mins = rows + 2 * s->n * TILE_ROWS;
-        int32x4_t min0 = load_u8(mins), min1 = load_u8(mins + TILE_ROWS);
+        int32x4_t min0 = load_u8(rows + 2 * TILE_ROWS), min1 = load_u8(rows + 3 * TILE_ROWS);
         float32x4_t dmin = load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
         UNROLL
         for (int t = 0; t < n; t++) {
-            int32x4_t below = vmulq_n_s32(min0, vaddlvq_s8(x[0][t]));
-            below = vmlaq_n_s32(below, min1, vaddlvq_s8(x[1][t]));
+            int32x4_t below = vmulq_n_s32(min0, s->sums[t].half[0]);
+            below = vmlaq_n_s32(below, min1, s->sums[t].half[1]);
             acc[r][t] =
                 vfmsq_f32(acc[r][t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, s->dx[t]));
         }
     }
 }
 
-INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
+INLINE void mm_super(const struct mm_call *c, enum qtype type, int n) {
     float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
     uint32_t b = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(n, acc);
-        while (b < end / ACT_BLOCK) {
-            struct part part = part_of(c, type, b);
-            uint32_t stop = MIN(end / ACT_BLOCK, part.first + part.n);
-            for (; b < stop; b++) {
-                struct super_block s = super_block_at(c, type, &part, b);
-                if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
-                    add_scaled(type, n, &s, acc);
-                else
-                    add_halves(type, n, &s, acc);
-            }
+        for (; b < end / ACT_BLOCK; b++) {
+            struct super_block s = super_block_at(c, type, b);
+            if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
+                add_scaled(type, n, &s, acc);
+            else
+                add_halves(type, n, &s, acc);
         }
         acc_store(c, n, end, acc);
     }
@@ -450,12 +449,12 @@ INLINE void mm_parts(const struct mm_call *c, enum qtype type, int n) {
     };
 
 #define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
-#define PARTS_TYPE(type) BLOCK_INSTANCES(mm_parts, type)
+#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
 TILE_PAIR_TYPES(BLOCK_TYPE)
-TILE_SUPER_TYPES(PARTS_TYPE)
-TILE_HALVES_TYPES(PARTS_TYPE)
+TILE_SUPER_TYPES(SUPER_TYPE)
+TILE_HALVES_TYPES(SUPER_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
 static const struct mm_kernels *const kernels_of[QT_N] = {

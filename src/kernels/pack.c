@@ -23,15 +23,8 @@ static size_t tile_bytes(const struct wmat *w) {
         return div_up(w->n_cols, ACT_BLOCK) * TILE_F8_BLOCK;
     if (act_kind_for(w->type) == ACT_F32)
         return (size_t)w->n_cols * tile_col_bytes(w->type);
-    if (!tile_in_parts(w->type))
-        return (size_t)(w->n_cols / ACT_BLOCK) * tile_block_bytes(w->type);
-    size_t bytes = 0;
-    for (uint32_t col = 0; col < w->n_cols;) {
-        uint32_t n = tile_part_blocks(w, col);
-        bytes += tile_part_bytes(w->type, n);
-        col += n * ACT_BLOCK;
-    }
-    return bytes;
+    return tile_blocks_at(w->type, w->n_cols, w->col_phase) +
+           (size_t)(w->n_cols / ACT_BLOCK) * tile_block_bytes(w->type);
 }
 
 struct wmat wmat_shape(enum qtype type, uint32_t n_rows, uint32_t n_cols, uint32_t col_phase) {
@@ -435,12 +428,12 @@ INLINE void put_u16(uint8_t *dst, uint32_t lane, uint16_t v) {
     memcpy(dst + 2 * lane, &v, sizeof v);
 }
 
-/* Two bits of w's bytes, above `shift`: word v of 8 into bits 2 * (v % 4) of vector v / 4. */
-INLINE void put_pairs(uint8_t *dst, uint32_t lane, const uint32_t *w, uint32_t shift) {
+/* Two bits of w's bytes: word v of 8 into bits 2 * (v % 4) of vector v / 4. */
+INLINE void put_pairs(uint8_t *dst, uint32_t lane, const uint32_t *w) {
     for (uint32_t h = 0; h < 2; h++) {
         uint32_t bits = 0;
         for (uint32_t k = 0; k < 4; k++)
-            bits |= (w[4 * h + k] >> shift & 3 * ONES) << 2 * k;
+            bits |= (w[4 * h + k] & 3 * ONES) << 2 * k;
         put_word(dst + h * TILE_VECTOR, lane, bits);
     }
 }
@@ -455,11 +448,13 @@ INLINE void put_codes(enum qtype type, uint8_t *dst, uint32_t lane, const uint32
         for (uint32_t v = 0; v < 4; v++)
             put_word(dst + v * TILE_VECTOR, lane,
                      (w[v] & 15 * ONES) | (w[v + 4] & 15 * ONES) << 4);
+    else if (low == 6)
+        for (uint32_t v = 0; v < 6; v++)
+            put_word(dst + v * TILE_VECTOR, lane,
+                     w[v + v / 3] | (w[v / 3 * 4 + 3] >> v % 3 * 2 & 3 * ONES) << 6);
     else
-        put_pairs(dst, lane, w, 0);
+        put_pairs(dst, lane, w);
     dst += low * TILE_VECTOR;
-    if (high == 2)
-        put_pairs(dst, lane, w, low);
     if (high == 1) {
         for (uint32_t v = 0; v < 8; v++)
             bits |= (w[v] >> low & ONES) << v;
@@ -467,35 +462,33 @@ INLINE void put_codes(enum qtype type, uint8_t *dst, uint32_t lane, const uint32
     }
 }
 
-/* The scales of a part: n blocks of its superblock, from sb on. */
-INLINE void put_scales(enum qtype type, uint8_t *part, uint32_t n, uint32_t sb, uint32_t lane,
+/* The scales of the superblock's block sb into that block. */
+INLINE void put_scales(enum qtype type, uint8_t *block, uint32_t sb, uint32_t lane,
                        const struct super_scales *s) {
     const enum tile_scales kind = tile_formats[type].scales;
-    const uint32_t per_block = kind == TILE_SCALE || kind == TILE_SCALE_MIN ? 1 : 2;
+    const uint32_t n = kind == TILE_SCALE || kind == TILE_SCALE_MIN ? 1 : 2;
     const bool has_min = kind == TILE_SCALE_MIN || kind == TILE_HALVES_MIN;
-    uint8_t *scale = part + TILE_VECTOR + lane,
-            *min = scale + (size_t)n * per_block * TILE_ROWS;
-    put_u16(part, lane, s->d);
-    if (has_min)
-        put_u16(part + 2 * TILE_ROWS, lane, s->dmin);
-    for (uint32_t i = 0; i < n * per_block; i++) {
-        scale[i * TILE_ROWS] = s->scale[sb * per_block + i];
+    for (uint32_t i = 0; i < n; i++) {
+        block[i * TILE_ROWS + lane] = s->scale[sb * n + i];
         if (has_min)
-            min[i * TILE_ROWS] = s->min[sb * per_block + i];
+            block[(n + i) * TILE_ROWS + lane] = s->min[sb * n + i];
     }
 }
 
-/* One row's share of a part of n blocks, from block sb of its superblock on. */
-INLINE void pack_part(enum qtype type, uint8_t *part, uint32_t n, const uint8_t *super,
-                      uint32_t sb, uint32_t lane) {
-    uint8_t *blocks = part + tile_part_header(type, n);
+/* One row's share of blocks [begin, end) of a superblock, at `blocks`; its d and dmin go to `super`. */
+INLINE void pack_super(enum qtype type, uint8_t *super, uint8_t *blocks, const uint8_t *src,
+                       uint32_t begin, uint32_t end, uint32_t lane) {
+    const enum tile_scales kind = tile_formats[type].scales;
     struct super_scales s;
-    file_scales(type, super, &s);
-    put_scales(type, part, n, sb, lane, &s);
-    for (uint32_t b = 0; b < n; b++) {
+    file_scales(type, src, &s);
+    put_u16(super, lane, s.d);
+    if (kind == TILE_SCALE_MIN || kind == TILE_HALVES_MIN)
+        put_u16(super + 2 * TILE_ROWS, lane, s.dmin);
+    for (uint32_t sb = begin; sb < end; sb++, blocks += tile_block_bytes(type)) {
         uint32_t codes[8];
-        file_codes(type, super, sb + b, codes);
-        put_codes(type, blocks + b * tile_block_bytes(type), lane, codes);
+        file_codes(type, src, sb, codes);
+        put_scales(type, blocks, sb, lane, &s);
+        put_codes(type, blocks + tile_codes_at(type), lane, codes);
     }
 }
 
@@ -535,16 +528,17 @@ struct tile_source {
     uint32_t col_begin; /* where the share begins in them */
 };
 
-INLINE void pack_parts(enum qtype type, const struct wmat *w, uint8_t *tile,
-                       const struct tile_source *src) {
-    const size_t super_bytes = qtype_info(type)->block_bytes;
-    for (uint32_t col = 0; col < w->n_cols;) {
-        uint32_t n = tile_part_blocks(w, col), from = src->col_begin + col;
+INLINE void pack_supers(enum qtype type, const struct wmat *w, uint8_t *tile,
+                        const struct tile_source *src) {
+    const size_t file_bytes = qtype_info(type)->block_bytes;
+    uint8_t *blocks = tile + tile_blocks_at(type, w->n_cols, w->col_phase);
+    for (uint32_t b = 0, end; b < w->n_cols / ACT_BLOCK; b = end) {
+        uint32_t super = tile_super_of(w->col_phase, b), from = src->col_begin / ACT_BLOCK + b;
+        end = MIN(tile_super_end(w->col_phase, super), w->n_cols / ACT_BLOCK);
         for (uint32_t r = 0; r < src->n_rows; r++)
-            pack_part(type, tile, n, src->rows[r] + from / QK_K * super_bytes,
-                      from % QK_K / ACT_BLOCK, r);
-        tile += tile_part_bytes(type, n);
-        col += n * ACT_BLOCK;
+            pack_super(type, tile + super * TILE_VECTOR, blocks + b * tile_block_bytes(type),
+                       src->rows[r] + from / SUPER_BLOCKS * file_bytes, from % SUPER_BLOCKS,
+                       from % SUPER_BLOCKS + end - b, r);
     }
 }
 
@@ -604,12 +598,12 @@ INLINE void pack_floats(enum qtype type, const struct wmat *w, uint8_t *tile,
     }
 #define PACK_FLOATS(type) PACK_TILE(pack_floats, type)
 #define PACK_BLOCKS(type) PACK_TILE(pack_blocks, type)
-#define PACK_PARTS(type) PACK_TILE(pack_parts, type)
+#define PACK_SUPERS(type) PACK_TILE(pack_supers, type)
 TILE_FLOAT_TYPES(PACK_FLOATS)
 TILE_BLOCK_TYPES(PACK_BLOCKS)
 TILE_PAIR_TYPES(PACK_BLOCKS)
-TILE_SUPER_TYPES(PACK_PARTS)
-TILE_HALVES_TYPES(PACK_PARTS)
+TILE_SUPER_TYPES(PACK_SUPERS)
+TILE_HALVES_TYPES(PACK_SUPERS)
 
 typedef void (*pack_fn)(const struct wmat *w, uint8_t *tile, const struct tile_source *src);
 #define ENTRY(type) [QT_##type] = pack_##type,
@@ -620,7 +614,7 @@ static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin) {
-    BUG_ON(tile_in_parts(w->type) && col_begin % QK_K != w->col_phase);
+    BUG_ON(tile_has_supers(w->type) && col_begin % QK_K != w->col_phase);
     BUG_ON(w->type == QT_F8_E4M3 && col_begin % QK != 0);
     for (uint32_t t = tile_begin; t < tile_end; t++) {
         uint8_t *tile = tiles + t * w->tile_bytes;

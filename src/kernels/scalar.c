@@ -31,15 +31,15 @@ static void pack_block(const struct act *a, const float *x, uint32_t group, uint
         amax = fabsf(x[i]) > amax ? fabsf(x[i]) : amax;
     bool some = amax >= 1e-30f;
     float d = some ? amax / 127.0f : 0.0f, inverse = some ? 127.0f / amax : 0.0f;
-    int32_t sum = 0;
+    struct act_sums sums = {0};
     for (uint32_t i = 0; i < ACT_BLOCK; i++) {
         int8_t q = some ? quantize(x[i], inverse) : 0;
         a->q[at * ACT_BLOCK + i] = q;
-        sum += q;
+        sums.half[i / 16] = (int16_t)(sums.half[i / 16] + q);
     }
     a->d[at] = d;
-    a->sum[at] = sum;
-    a->s[at] = d * (float)sum;
+    a->sums[at] = sums;
+    a->s[at] = d * (float)(sums.half[0] + sums.half[1]);
 }
 
 static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
@@ -68,7 +68,7 @@ struct token {
     const struct act *a;
     uint32_t gs;
     size_t value0; /* of column 0 in f: columns lie gs apart */
-    size_t block0; /* of block 0 in d, sum, s and (times 32) q: blocks lie gs apart */
+    size_t block0; /* of block 0 in d, sums, s and (times 32) q: blocks lie gs apart */
 };
 
 static struct token token_of(const struct act *a, uint32_t t) {
@@ -111,6 +111,13 @@ static float dot_floats(const struct wmat *w, const uint8_t *tile, uint32_t lane
     return acc;
 }
 
+/* Code v of the four that lie in three bytes, a vector apart. */
+static uint32_t six_bits(const uint8_t *p, uint32_t v) {
+    if (v < 3)
+        return p[v * TILE_VECTOR] & 63;
+    return p[0] >> 6 | p[TILE_VECTOR] >> 6 << 2 | p[2 * TILE_VECTOR] >> 6 << 4;
+}
+
 /* The code of column i (0..31) of a block whose vectors begin at p (kernels.h: packed weights). */
 static uint32_t block_code(const struct tile_format *f, const uint8_t *p, uint32_t lane,
                            uint32_t i) {
@@ -119,12 +126,12 @@ static uint32_t block_code(const struct tile_format *f, const uint8_t *p, uint32
         code = p[v * TILE_VECTOR + byte];
     else if (f->low_bits == 4)
         code = p[v % 4 * TILE_VECTOR + byte] >> (v < 4 ? 0 : 4) & 15;
+    else if (f->low_bits == 6)
+        code = six_bits(p + v / 4 * 3 * TILE_VECTOR + byte, v % 4);
     else
         code = p[v / 4 * TILE_VECTOR + byte] >> 2 * (v % 4) & 3;
     p += f->low_bits * TILE_VECTOR;
-    if (f->high_bits == 2)
-        code |= (p[v / 4 * TILE_VECTOR + byte] >> 2 * (v % 4) & 3u) << f->low_bits;
-    else if (f->high_bits == 1)
+    if (f->high_bits == 1)
         code |= (p[byte] >> v & 1u) << f->low_bits;
     return code;
 }
@@ -141,13 +148,6 @@ static int32_t block_dot(enum qtype type, const uint8_t *p, uint32_t lane, const
     int32_t sum = 0;
     for (uint32_t i = i_begin; i < i_end; i++)
         sum += block_weight(&tile_formats[type], p, lane, i) * q[i];
-    return sum;
-}
-
-static int32_t half_sum(const int8_t *q) {
-    int32_t sum = 0;
-    for (uint32_t i = 0; i < ACT_BLOCK / 2; i++)
-        sum += q[i];
     return sum;
 }
 
@@ -198,53 +198,44 @@ static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32
     return acc;
 }
 
-/* One block of a part of n: adds to acc. */
-static float part_block(enum qtype type, const uint8_t *part, uint32_t n, uint32_t b,
-                        uint32_t lane, const struct act *a, size_t at, float acc) {
+/* A block whose scales are multiplied by those of its superblock: adds to acc. */
+static float super_block(enum qtype type, const uint8_t *super, const uint8_t *block,
+                         uint32_t lane, const struct act *a, size_t at, float acc) {
     const struct tile_format *f = &tile_formats[type];
-    const uint8_t *scales = part + TILE_VECTOR + lane; /* [..][16] */
-    const uint8_t *codes = part + tile_part_header(type, n) + b * tile_block_bytes(type);
+    const uint8_t *scales = block + lane; /* [..][16] */
+    const uint8_t *codes = block + tile_codes_at(type);
     const int8_t *q = a->q + at * ACT_BLOCK;
-    float d = f16_to_f32(get_u16(part + 2 * lane)) * (f->d_factor != 0 ? f->d_factor : 1.0f);
-    float dmin = f16_to_f32(get_u16(part + 2 * TILE_ROWS + 2 * lane));
+    float d = f16_to_f32(get_u16(super + 2 * lane)) * (f->d_factor != 0 ? f->d_factor : 1.0f);
+    float dmin = f16_to_f32(get_u16(super + 2 * TILE_ROWS + 2 * lane));
     if (f->scales == TILE_SCALE || f->scales == TILE_SCALE_MIN) {
         /* i8 or u8: six bits, the same either way for the latter. */
-        float scale = (float)(int8_t)scales[b * TILE_ROWS];
+        float scale = (float)(int8_t)scales[0];
         int32_t dot = block_dot(type, codes, lane, q, 0, ACT_BLOCK);
         acc = fmaf((float)dot, (d * scale) * a->d[at], acc);
         if (f->scales == TILE_SCALE_MIN)
-            acc = fmaf(-(dmin * (float)scales[(n + b) * TILE_ROWS]), a->s[at], acc);
+            acc = fmaf(-(dmin * (float)scales[TILE_ROWS]), a->s[at], acc);
         return acc;
     }
-    int32_t sc0 = (int8_t)scales[2 * b * TILE_ROWS],
-            sc1 = (int8_t)scales[(2 * b + 1) * TILE_ROWS];
+    int32_t sc0 = (int8_t)scales[0], sc1 = (int8_t)scales[TILE_ROWS];
     int32_t sum = sc0 * block_dot(type, codes, lane, q, 0, 16) +
                   sc1 * block_dot(type, codes, lane, q, 16, 32);
     acc = fmaf((float)sum, d * a->d[at], acc);
     if (f->scales == TILE_HALVES_MIN) {
-        const uint8_t *mins = scales + 2 * n * TILE_ROWS;
-        int32_t below = mins[2 * b * TILE_ROWS] * half_sum(q) +
-                        mins[(2 * b + 1) * TILE_ROWS] * half_sum(q + 16);
+        int32_t below = scales[2 * TILE_ROWS] * a->sums[at].half[0] +
+                        scales[3 * TILE_ROWS] * a->sums[at].half[1];
         acc = fmaf(-(float)below, dmin * a->d[at], acc);
     }
     return acc;
 }
 
-static float dot_parts(const struct wmat *w, const uint8_t *tile, uint32_t lane,
-                       const struct token *x, uint32_t col_begin, uint32_t col_end) {
+static float dot_super_blocks(const struct wmat *w, const uint8_t *tile, uint32_t lane,
+                              const struct token *x, uint32_t col_begin, uint32_t col_end) {
+    const uint8_t *blocks = tile + tile_blocks_at(w->type, w->n_cols, w->col_phase);
     float acc = 0.0f;
-    const uint8_t *part = tile;
-    for (uint32_t col = 0; col < col_end;) {
-        uint32_t n = tile_part_blocks(w, col);
-        for (uint32_t b = 0; b < n; b++) {
-            uint32_t c = col + b * ACT_BLOCK;
-            if (c >= col_begin && c < col_end)
-                acc = part_block(w->type, part, n, b, lane, x->a,
-                                 x->block0 + (size_t)(c / ACT_BLOCK) * x->gs, acc);
-        }
-        part += tile_part_bytes(w->type, n);
-        col += n * ACT_BLOCK;
-    }
+    for (uint32_t b = col_begin / ACT_BLOCK; b < col_end / ACT_BLOCK; b++)
+        acc = super_block(w->type, tile + tile_super_of(w->col_phase, b) * TILE_VECTOR,
+                          blocks + b * tile_block_bytes(w->type), lane, x->a,
+                          x->block0 + (size_t)b * x->gs, acc);
     return acc;
 }
 
@@ -254,8 +245,8 @@ static float dot_row(const struct wmat *w, uint32_t row, const struct token *x,
     uint32_t lane = row % TILE_ROWS;
     if (act_kind_for(w->type) == ACT_F32)
         return dot_floats(w, tile, lane, x, col_begin, col_end);
-    if (tile_in_parts(w->type))
-        return dot_parts(w, tile, lane, x, col_begin, col_end);
+    if (tile_has_supers(w->type))
+        return dot_super_blocks(w, tile, lane, x, col_begin, col_end);
     return dot_simple_blocks(w, tile, lane, x, col_begin, col_end);
 }
 

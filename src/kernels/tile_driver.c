@@ -1,6 +1,7 @@
 #include "kernels/tile_driver.h"
 
 #include "base/util.h"
+#include "kernels/tiles.h"
 
 /* A call's operands for tokens [token, token + n) of group g and tiles [tile, ...). */
 static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t group,
@@ -15,7 +16,7 @@ static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t gro
     size_t block = at * (x->n_cols / ACT_BLOCK);
     c->q = x->q + at * x->n_cols + (size_t)token * ACT_BLOCK;
     c->d = x->d + block + token;
-    c->sum = x->sum + block + token;
+    c->sums = x->sums + block + token;
     c->s = x->s + block + token;
 }
 
@@ -79,7 +80,8 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
     struct mm_call c = {
-        .n_cols = w->n_cols, .col_phase = w->col_phase, .seg_cols = seg_cols,
+        .n_cols = w->n_cols, .col_phase = w->col_phase,
+        .blocks_at = tile_blocks_at(w->type, w->n_cols, w->col_phase), .seg_cols = seg_cols,
         .scale = w->scale, .ldy = ldy};
     uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
     c.next = (size_t)k->many_tiles * w->tile_bytes;

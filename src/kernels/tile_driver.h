@@ -17,6 +17,7 @@ struct mm_call {
     uint32_t n_tiles;               /* whose results are wanted; the others are not written */
     uint32_t n_cols;                /* of the whole tile */
     uint32_t col_phase;             /* as in struct wmat */
+    size_t blocks_at;               /* where a tile's blocks begin */
     uint32_t seg_cols;              /* columns to a sum, from +0; divides n_cols */
     float scale;                    /* as in struct wmat */
     /* Several tokens: while a call computes, the next tiles (`next` bytes further on) are asked for, so
@@ -30,7 +31,7 @@ struct mm_call {
     const float *f;
     const int8_t *q;
     const float *d;
-    const int32_t *sum;
+    const struct act_sums *sums;
     const float *s;
     /* [n tokens][ldy]: y gets the one sum of all columns; or, where it is not NULL, fixed gets the segments'
      * sums in fixed point. */

@@ -58,7 +58,7 @@ static const struct tile_format tile_formats[QT_N] = {
     [QT_Q3_K] = {TILE_HALVES, 2, 1, 4, NULL, 0},
     [QT_Q4_K] = {TILE_SCALE_MIN, 4, 0, 0, NULL, 0},
     [QT_Q5_K] = {TILE_SCALE_MIN, 4, 1, 0, NULL, 0},
-    [QT_Q6_K] = {TILE_HALVES, 4, 2, 32, NULL, 0},
+    [QT_Q6_K] = {TILE_HALVES, 6, 0, 32, NULL, 0},
     [QT_IQ4_XS] = {TILE_SCALE, 4, 0, 0, tile_iq4_values, 0},
     [QT_IQ3_S] = {TILE_SCALE, 4, 0, 0, tile_iq3_s_values, 0},
     [QT_IQ3_XXS] = {TILE_SCALE, 4, 0, 0, tile_iq3_xxs_values, 0.25f},
@@ -83,8 +83,8 @@ static const struct tile_format tile_formats[QT_N] = {
     X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(IQ1_S) X(TQ1_0) X(TQ2_0)
 #define TILE_HALVES_TYPES(X) X(Q2_K) X(Q3_K) X(Q6_K) X(IQ2_S) X(IQ2_XS) X(IQ1_M)
 
-/* Types whose scales belong to superblocks of QK_K columns, kept in parts (kernels.h). */
-static inline bool tile_in_parts(enum qtype type) {
+/* Types whose scales are multiplied by those of superblocks of QK_K columns. */
+static inline bool tile_has_supers(enum qtype type) {
     return tile_formats[type].scales >= TILE_SCALE;
 }
 
@@ -113,54 +113,45 @@ static inline bool tile_has_m(enum qtype type) {
     return tile_formats[type].scales == TILE_D_M || tile_formats[type].scales == TILE_D_M_BF16;
 }
 
-/* Where a block's codes begin, counted from the block (simple types) or from the part's blocks. */
+/* Where a block's codes begin: after its scales. */
 static inline size_t tile_codes_at(enum qtype type) {
     switch (tile_formats[type].scales) {
+    case TILE_E8M0:
+    case TILE_SCALE:
+        return TILE_ROWS;
     case TILE_D:
+    case TILE_SCALE_MIN:
+    case TILE_HALVES:
         return 2 * TILE_ROWS;
     case TILE_D_M:
     case TILE_D_D:
     case TILE_D_M_BF16:
+    case TILE_HALVES_MIN:
         return 4 * TILE_ROWS;
-    case TILE_E8M0:
-        return TILE_ROWS;
     default:
         return 0;
     }
 }
 
-/* Bytes of one block of 32 columns, the scales of a part left out. */
+/* Bytes of one block of 32 columns. */
 static inline size_t tile_block_bytes(enum qtype type) {
     size_t bits = (size_t)tile_formats[type].low_bits + tile_formats[type].high_bits;
     return tile_codes_at(type) + bits * TILE_VECTOR;
 }
 
-/* Bytes of a block's scales in its part. */
-static inline size_t tile_scale_bytes(enum qtype type) {
-    switch (tile_formats[type].scales) {
-    case TILE_SCALE:
-        return TILE_ROWS;
-    case TILE_HALVES_MIN:
-        return 4 * TILE_ROWS;
-    default:
-        return 2 * TILE_ROWS;
-    }
+/* The superblock of block b: counted from the one that column 0 is in. */
+static inline uint32_t tile_super_of(uint32_t col_phase, uint32_t b) {
+    return (col_phase / ACT_BLOCK + b) / (QK_K / ACT_BLOCK);
 }
 
-/* Bytes of a part's scales, for n_blocks of its superblock: d and dmin (or padding), then those of
- * the blocks. */
-static inline size_t tile_part_header(enum qtype type, uint32_t n_blocks) {
-    return TILE_VECTOR + round_up(tile_scale_bytes(type) * n_blocks, TILE_VECTOR);
+/* The first block beyond that of superblock `super`. */
+static inline uint32_t tile_super_end(uint32_t col_phase, uint32_t super) {
+    return (super + 1) * (QK_K / ACT_BLOCK) - col_phase / ACT_BLOCK;
 }
 
-static inline size_t tile_part_bytes(enum qtype type, uint32_t n_blocks) {
-    return tile_part_header(type, n_blocks) + n_blocks * tile_block_bytes(type);
-}
-
-/* Blocks of the part that begins at column col (of the share): up to the superblock's end. */
-static inline uint32_t tile_part_blocks(const struct wmat *w, uint32_t col) {
-    uint32_t in = (w->col_phase + col) % QK_K;
-    return MIN(QK_K - in, w->n_cols - col) / ACT_BLOCK;
+/* Where a tile's blocks begin: after the scales of its superblocks, a vector each. */
+static inline size_t tile_blocks_at(enum qtype type, uint32_t n_cols, uint32_t col_phase) {
+    return tile_has_supers(type) ? div_up(col_phase + n_cols, QK_K) * TILE_VECTOR : 0;
 }
 
 #endif

@@ -76,7 +76,7 @@ static struct acts acts_part(const struct acts *a, uint32_t first, uint32_t n) {
     if (p.q8.q != NULL) {
         p.q8.q += values;
         p.q8.d += blocks;
-        p.q8.sum += blocks;
+        p.q8.sums += blocks;
         p.q8.s += blocks;
     }
     return p;
@@ -121,7 +121,7 @@ static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
             size_t at = to + b * n + j, old = from + b * gs;
             memcpy(dst->q + at * ACT_BLOCK, src->q + old * ACT_BLOCK, ACT_BLOCK);
             dst->d[at] = src->d[old];
-            dst->sum[at] = src->sum[old];
+            dst->sums[at] = src->sums[old];
             dst->s[at] = src->s[old];
         }
     }

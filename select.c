@@ -1,0 +1,74 @@
+/* select.c: which kernels this binary has and this machine runs. */
+#include "base/util.h"
+#include "kernels/kernels.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#if defined(__linux__) && defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernels_neon;
+static const char *const names[ISA_N] = {"scalar", "avx2", "avx512", "neon"};
+
+#if defined(__x86_64__)
+/* F16C needs no question: it is older than AVX2. */
+static bool has_avx2(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi2");
+}
+
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+#elif defined(__aarch64__)
+/* Dot product. Every arm64 Mac has it. */
+static bool has_neon(void) {
+#if defined(__linux__)
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+    return true;
+#endif
+}
+#endif
+
+const struct kernels *kernels_get(enum isa isa) {
+    switch (isa) {
+    case ISA_SCALAR:
+        return &kernels_scalar;
+#if defined(__x86_64__)
+    case ISA_AVX2:
+        return has_avx2() ? &kernels_avx2 : NULL;
+    case ISA_AVX512:
+        return has_avx2() ? &kernels_avx512 : NULL;
+#elif defined(__aarch64__)
+    case ISA_NEON:
+        return has_neon() ? &kernels_neon : NULL;
+#endif
+    default:
+        return NULL;
+    }
+}
+
+enum status kernels_select(const struct kernels **out, struct err *err) {
+    const char *wanted = getenv("LOCKSTEP_ISA");
+    char usable[128] = "";
+    for (int i = 0; i < ISA_N; i++) {
+        const struct kernels *k = kernels_get((enum isa)i);
+        if (k == NULL)
+            continue;
+        size_t n = strlen(usable);
+        snprintf(usable + n, sizeof usable - n, "%s%s", n ? ", " : "", names[i]);
+        if (wanted == NULL || *wanted == '\0' || str_eq(wanted, names[i]))
+            *out = k; /* the last is the best */
+        if (wanted != NULL && str_eq(wanted, names[i]))
+            return ST_OK;
+    }
+    if (wanted != NULL && *wanted != '\0')
+        return err_set(err, ST_BAD_INPUT, "LOCKSTEP_ISA is %s: this machine runs %s", wanted,
+                       usable);
+    return ST_OK;
+}
