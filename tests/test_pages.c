@@ -1,9 +1,10 @@
-/* Pages: every page is in exactly one state; equal beginnings share pages and different ones never
+/* Pages and the cache that they number: every page is in exactly one state; equal beginnings share pages and different ones never
  * do, though their hashes or their later tokens agree; least recently used go first. A model in
  * plain arrays (each sequence's tokens) says what must be found. */
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/pages.h"
+#include "model/kv_ahead.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -379,6 +380,64 @@ static void random_windows_never_mix(void **state) {
     pages_close(p);
 }
 
+/* ---- the cache ------------------------------------------------------------------------------ */
+
+#define N_LAYERS 5
+
+static const enum kv_kind kinds[N_LAYERS] = {KV_WINDOW, KV_WHOLE, KV_WINDOW, KV_WINDOW, KV_WHOLE};
+static const uint32_t n_pages_of[KV_KINDS] = {[KV_WHOLE] = 40, [KV_WINDOW] = 7};
+
+static void open_cache(struct kv_cache *kv) {
+    const struct kv_shape shape = {.type = KV_F16, .n_kv_heads = 2, .k_dim = 64, .v_dim = 32};
+    struct err err;
+    assert_int_equal(kv_open(kv, &shape, kinds, N_LAYERS, n_pages_of, &err), ST_OK);
+}
+
+/* Writes a number of its own all over each part, or looks whether it is still there. */
+static void each_part(const struct kv_cache *kv, bool look) {
+    size_t bytes = kv_page_bytes(&kv->shape);
+    uint32_t number = 0;
+    for (uint32_t layer = 0; layer < N_LAYERS; layer++)
+        for (uint32_t page = 0; page < n_pages_of[kinds[layer]]; page++, number++) {
+            uint8_t *part = kv_page(kv, layer, page);
+            assert_true(part >= kv->data && part + bytes <= kv->data + kv->data_bytes);
+            for (size_t i = 0; i + sizeof number <= bytes; i += sizeof number)
+                if (look)
+                    assert_memory_equal(part + i, &number, sizeof number);
+                else
+                    memcpy(part + i, &number, sizeof number);
+        }
+}
+
+static void every_part_of_every_page_has_its_own_place(void **state) {
+    (void)state;
+    struct kv_cache kv;
+    open_cache(&kv);
+    assert_int_equal(kv.data_bytes, kv_page_bytes(&kv.shape) * (2 * 40 + 3 * 7));
+    each_part(&kv, false);
+    each_part(&kv, true);
+    kv_close(&kv);
+}
+
+/* What makes pages resident reads along with the steps that write: nothing may change. */
+static void making_pages_ready_changes_nothing(void **state) {
+    (void)state;
+    struct kv_cache kv;
+    open_cache(&kv);
+    struct kv_ahead *a = kv_ahead_open(&kv);
+    each_part(&kv, false);
+    for (uint32_t page = 0; page < n_pages_of[KV_WHOLE]; page++) {
+        kv_ahead_note(a, KV_WHOLE, page);
+        kv_ahead_note(a, KV_WINDOW, page % n_pages_of[KV_WINDOW]);
+    }
+    each_part(&kv, true);
+    kv_ahead_close(a);
+    each_part(&kv, true);
+    kv_ahead_note(NULL, KV_WHOLE, 3);
+    kv_ahead_close(NULL);
+    kv_close(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(taken_once_each_and_then_no_more),
@@ -390,6 +449,8 @@ int main(void) {
         cmocka_unit_test(a_window_page_is_found_beside_its_page_until_the_room_is_needed),
         cmocka_unit_test(equal_window_pages_become_one),
         cmocka_unit_test(random_windows_never_mix),
+        cmocka_unit_test(every_part_of_every_page_has_its_own_place),
+        cmocka_unit_test(making_pages_ready_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 static _Thread_local int forbidden;
 
@@ -44,6 +45,18 @@ void *mem_huge_alloc(size_t size_bytes) {
 void mem_huge_free(void *p, size_t size_bytes) {
     if (p != NULL)
         munmap(p, round_up(MAX(size_bytes, (size_t)1), 4096));
+}
+
+bool mem_populate(void *p, size_t size_bytes) {
+#ifdef MADV_POPULATE_WRITE
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), before = (uintptr_t)p % page;
+    return madvise((char *)p - before, round_up(size_bytes + before, page),
+                   MADV_POPULATE_WRITE) == 0;
+#else
+    (void)p;
+    (void)size_bytes;
+    return false;
+#endif
 }
 
 void *mem_alloc(size_t size_bytes) {

@@ -7,11 +7,15 @@
 #ifndef LOCKSTEP_BASE_MEM_H
 #define LOCKSTEP_BASE_MEM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Zeroed, page-aligned; NULL if the system says no. Free with mem_huge_free(p, the same size). */
 void *mem_huge_alloc(size_t size_bytes);
 void mem_huge_free(void *p, size_t size_bytes);
+/* Makes a part of such a block resident, as writing to it would, but changes nothing in it; others may use
+ * it meanwhile. False: the system cannot. */
+bool mem_populate(void *p, size_t size_bytes);
 
 /* malloc/calloc/realloc/strdup, counted. n * size is checked. NULL when there is no memory. */
 void *mem_alloc(size_t size_bytes);

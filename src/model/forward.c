@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "model/activation.h"
+#include "model/kv_ahead.h"
 #include "model/rope_table.h"
 
 #include <math.h>
@@ -467,6 +468,20 @@ enum status model_check_step(const struct model *m, const struct step *step, str
     return ST_OK;
 }
 
+/* The pages that the step writes to. */
+static void note_pages(struct model *m, const struct step *step) {
+    for (uint32_t i = 0; i < step->n_runs; i++) {
+        const struct step_run *seq = &step->runs[i];
+        uint32_t first = kv_window_first(m->hp->window, seq->pos), end = seq->pos + seq->n_tokens;
+        for (uint32_t page = seq->pos / KV_PAGE; page * KV_PAGE < end; page++) {
+            kv_ahead_note(m->kv_ahead, KV_WHOLE, step->pages[seq->page_begin + page]);
+            if (m->hp->window != 0)
+                kv_ahead_note(m->kv_ahead, KV_WINDOW,
+                              step->window_pages[seq->window_begin + page - first]);
+        }
+    }
+}
+
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err) {
     TRY(model_check_step(m, step, err));
@@ -475,6 +490,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
                     .sink = sink,
                     .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
+    note_pages(m, step);
     struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act, &m->mla.q_low_act};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
         forward_acts_set_tokens(all[i], step->n_tokens);

@@ -8,16 +8,29 @@ static enum status too_large(struct err *err) {
 
 static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
                                struct err *err) {
-    kv->page_bytes = kv_page_bytes(&kv->shape);
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         size_t bytes;
-        if (!mul_size(kv->n_pages[kinds[i]], kv->page_bytes, &bytes) ||
+        if (!mul_size(kv->n_pages[kinds[i]], kv_page_bytes(&kv->shape), &bytes) ||
             kv->data_bytes + bytes < bytes)
             return too_large(err);
         kv->kind_bytes[kinds[i]] += bytes;
         kv->data_bytes += bytes;
     }
     return ST_OK;
+}
+
+static void lay_out(struct kv_cache *kv, const enum kv_kind *kinds) {
+    size_t bytes = kv_page_bytes(&kv->shape);
+    for (uint32_t i = 0; i < kv->n_layers; i++)
+        kv->strides[kinds[i]] += bytes;
+    uint8_t *at[KV_KINDS];
+    for (int k = 0; k < KV_KINDS; k++)
+        at[k] = kv->kinds[k] = k == 0 ? kv->data : kv->kinds[k - 1] + kv->kind_bytes[k - 1];
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        kv->layers[i] =
+            (struct kv_layer){.first = at[kinds[i]], .stride = kv->strides[kinds[i]]};
+        at[kinds[i]] += bytes;
+    }
 }
 
 enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
@@ -36,11 +49,7 @@ enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
             "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
             (double)bytes * 1e-9);
     }
-    uint8_t *at = out.data;
-    for (uint32_t i = 0; i < n_layers; i++) {
-        out.layers[i] = at;
-        at += out.n_pages[kinds[i]] * out.page_bytes;
-    }
+    lay_out(&out, kinds);
     *kv = out;
     return ST_OK;
 }

@@ -1,6 +1,8 @@
 /* kv.h: one rank's KV cache: pages of KV_PAGE positions, for the layers of its stage and the kv heads
  * of its share. A page id means the same on every rank; who owns which page is rank 0's business
- * (engine). The memory is reserved at once and becomes resident as pages are used.
+ * (engine). The memory is reserved at once and becomes resident as pages are used, a little ahead of the
+ * steps (kv_ahead.h). A page's parts of all layers lie side by side: were a layer's pages side by side, a
+ * step would now and then meet a fresh huge page in every layer, and wait for 60 MB to be cleared.
  *
  * Layers are of two kinds, and each kind has pages of its own: those that see everything, and
  * those with a window, whose pages are free again when the sequence has passed by. So a long context
@@ -17,12 +19,18 @@
 
 enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS };
 
+struct kv_layer {
+    uint8_t *first; /* its part of page 0 */
+    size_t stride;  /* bytes from page to page */
+};
+
 struct kv_cache {
     struct kv_shape shape;
     uint32_t n_layers, n_pages[KV_KINDS];
-    size_t page_bytes; /* of one layer */
-    uint8_t *data;     /* owned: of each layer in turn, its kind's pages */
-    uint8_t **layers;  /* owned: [n_layers] into data */
+    uint8_t *data; /* owned: the kinds in turn */
+    uint8_t *kinds[KV_KINDS]; /* into data: the first page of each kind */
+    size_t strides[KV_KINDS]; /* bytes of a page, all its layers; 0: no layer is of this kind */
+    struct kv_layer *layers;  /* owned: [n_layers] */
     size_t data_bytes, kind_bytes[KV_KINDS];
 };
 
@@ -35,7 +43,7 @@ void kv_close(struct kv_cache *kv);
 enum status kv_parse_type(const char *text, enum kv_type *out, struct err *err);
 
 static inline uint8_t *kv_page(const struct kv_cache *kv, uint32_t layer, uint32_t page) {
-    return kv->layers[layer] + page * kv->page_bytes;
+    return kv->layers[layer].first + page * kv->layers[layer].stride;
 }
 
 /* The first page that the token at pos sees through a window of so many positions. */

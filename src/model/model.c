@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
+#include "model/kv_ahead.h"
 #include "model/rope_table.h"
 
 #include <stdio.h>
@@ -275,6 +276,8 @@ static enum status open_cache(struct model *m, struct err *err) {
         kinds[i] = kind_of(m->hp, m->share->layer_begin + i);
     enum status st = kv_open(&m->kv, &shape, kinds, m->w.n_layers, m->cfg.n_pages, err);
     mem_free(kinds);
+    if (st == ST_OK)
+        m->kv_ahead = kv_ahead_open(&m->kv);
     return st;
 }
 
@@ -336,6 +339,7 @@ void model_close(struct model *m) {
         mem_huge_free(m->block, m->block_bytes);
     mem_free(m->mla.nope_act);
     mem_free(m->mla.result_act);
+    kv_ahead_close(m->kv_ahead);
     kv_close(&m->kv);
     weights_free(&m->w);
     mem_free(m);

@@ -80,6 +80,7 @@ struct model {
     int rank;
     struct weights w;
     struct kv_cache kv;
+    struct kv_ahead *kv_ahead; /* NULL: none */
     struct model_config cfg;
     struct pool *pool;
     const struct kernels *k;
