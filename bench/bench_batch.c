@@ -129,6 +129,11 @@ static struct rate measure(struct engine *e, const struct options *o, int n, uin
     while (run.n_left > 0)
         pthread_cond_wait(&run.over, &run.lock);
     pthread_mutex_unlock(&run.lock);
+    if (run.n_counted == 0) {
+        fprintf(stderr, "bench_batch: %d streams never decoded together: --predict more, or --prompt less\n",
+                n);
+        exit(1);
+    }
     return (struct rate){(double)run.n_counted / (run.end_s - run.begun_s),
                          (double)run.n_counted / (run.end_cpu_s - run.begun_cpu_s)};
 }
