@@ -12,6 +12,7 @@
  * runs into a loop, so its answers are half and half). --gap N: streams decode while a prompt of N
  * tokens arrives: the usual time between two tokens, and the largest while the prompt is computed. */
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/engine.h"
@@ -136,16 +137,6 @@ static struct rate measure(struct engine *e, const struct options *o, int n, uin
     }
     return (struct rate){(double)run.n_counted / (run.end_s - run.begun_s),
                          (double)run.n_counted / (run.end_cpu_s - run.begun_cpu_s)};
-}
-
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static double median(double *v, int n) {
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return v[n / 2];
 }
 
 static struct engine *open_or_exit(const struct engine_config *cfg) {

@@ -6,6 +6,7 @@
  * several of the former in a row, so that 512 MB come from memory. All measurements of a round follow each other, and the medians of the
  * rounds are shown: a slow moment of the machine hits the roofs too. */
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -133,16 +134,6 @@ static void one_round(struct bench *b, struct measured *m, int r) {
     m->peak_gops[r] = floats ? roof_f32_gops(b->pool) : roof_int8_gops(b->pool);
     m->prefill_gops[r] = ops / seconds(b, prefill_on_thread) * 1e-9;
     m->fixed_gops[r] = ops / seconds(b, prefill_fixed_on_thread) * 1e-9;
-}
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, compare_doubles);
-    return x[n / 2];
 }
 
 static void bench_type(const struct kernels *k, enum qtype type, struct pool *pool,

@@ -1,4 +1,5 @@
-/* base: the pool's claims and barriers, the counter-based random numbers. */
+/* base: the pool's claims and barriers, the counter-based random numbers, medians. */
+#include "base/median.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -69,11 +70,22 @@ static void philox_known_answer(void **state) {
     assert_true(rng_u64(1, 2) != rng_u64(2, 1));
 }
 
+static void medians(void **state) {
+    (void)state;
+    double x[] = {3, -1, 7, 2, 100};
+    assert_true(median(x, 0) == 0);
+    assert_true(median(x, 1) == 3);
+    assert_true(median(x, 4) == 2.5);
+    assert_true(x[0] == -1 && x[3] == 7 && x[4] == 100);
+    assert_true(median(x, 5) == 3);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
         cmocka_unit_test(bad_thread_counts_are_refused),
         cmocka_unit_test(philox_known_answer),
+        cmocka_unit_test(medians),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,3 +41,21 @@ void core_offer(struct core *core, uint64_t now_ns) {
     core->pause_ns = again ? MIN(2 * core->pause_ns, PAUSE_MAX_NS) : PAUSE_MIN_NS;
     core->shared_until_ns = back + core->pause_ns;
 }
+
+void core_pin(int nth) {
+#ifdef __linux__
+    cpu_set_t all, one;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    int skip = nth % CPU_COUNT(&all);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET(cpu, &all) && skip-- == 0) {
+            CPU_ZERO(&one);
+            CPU_SET(cpu, &one);
+            sched_setaffinity(0, sizeof one, &one);
+            return;
+        }
+#else
+    (void)nth;
+#endif
+}

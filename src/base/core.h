@@ -1,4 +1,4 @@
-/* core.h: what a thread that waits for others learns of its core by offering it.
+/* core.h: a thread and its core: staying on it, and what a wait for others learns by offering it.
  *
  * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a short wait
@@ -20,6 +20,10 @@ struct core {
 static inline bool core_is_shared(const struct core *core, uint64_t now_ns) {
     return now_ns < core->shared_until_ns;
 }
+
+/* Keeps the calling thread on one of the cores that it may use: the nth, counting round; where the system
+ * has no such thing it stays free. */
+void core_pin(int nth);
 
 /* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
 void core_offer(struct core *core, uint64_t now_ns);

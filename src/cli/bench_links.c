@@ -2,6 +2,7 @@
  * drifts treats them alike; a rank that waits for its turn sleeps. */
 #include "cli/bench_links.h"
 
+#include "base/median.h"
 #include "base/util.h"
 #include "cli/session.h"
 
@@ -146,16 +147,16 @@ static void say_bound(const struct bench_case *c, double token_s, double speedup
 }
 
 static int print_table(struct table *t) {
-    double bus = session_median(t->read_all, t->n_runs) / session_median(t->read_one, t->n_runs);
-    double base = session_median(t->cases[0].generate, t->n_runs);
+    double bus = median(t->read_all, t->n_runs) / median(t->read_one, t->n_runs);
+    double base = median(t->cases[0].generate, t->n_runs);
     json_t *list = json_array();
     if (!session_args.json)
         printf("%-10s %-8s %10s %10s %9s %14s %12s\n", "split", "latency", "prompt t/s",
                "answer t/s", "against 1", "exchanges/tok", "time waiting");
     for (int i = 0; i < t->n; i++) {
         struct bench_case *c = &t->cases[i];
-        double gen = session_median(c->generate, t->n_runs), prompt = session_median(c->prompt, t->n_runs);
-        double fabric = session_median(c->fabric, t->n_runs);
+        double gen = median(c->generate, t->n_runs), prompt = median(c->prompt, t->n_runs);
+        double fabric = median(c->fabric, t->n_runs);
         if (session_args.json)
             json_array_append_new(
                 list,
@@ -174,8 +175,8 @@ static int print_table(struct table *t) {
     json_decref(list);
     for (int i = 0; i < t->n; i++) {
         struct bench_case *c = &t->cases[i];
-        double gen = session_median(c->generate, t->n_runs);
-        say_bound(c, 1 / gen, gen / base, session_median(c->fabric, t->n_runs), bus);
+        double gen = median(c->generate, t->n_runs);
+        say_bound(c, 1 / gen, gen / base, median(c->fabric, t->n_runs), bus);
     }
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;

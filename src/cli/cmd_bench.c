@@ -1,5 +1,6 @@
 /* cmd_bench.c: lockstep bench: prompt and generation speed beside this machine's own roofs, measured in
  * the same run with the same number of threads. docs/bench.md explains the numbers. */
+#include "base/median.h"
 #include "base/util.h"
 #include "cli/bench_links.h"
 #include "cli/session.h"
@@ -57,8 +58,8 @@ static void series_add(struct series *s, double v) {
     s->value[s->n++] = v;
 }
 
-static double median(const struct series *s) {
-    return session_median(s->value, s->n);
+static double series_median(struct series s) {
+    return median(s.value, s.n);
 }
 
 static json_t *series_json(const struct series *s) {
@@ -169,7 +170,7 @@ static double fraction(const struct series *rate, double unit, const struct seri
         const double *around = roof->value + 2 * i + first;
         series_add(&x, session_rate(rate->value[i] * unit, (around[0] + around[1]) / 2));
     }
-    return median(&x);
+    return series_median(x);
 }
 
 static struct summary summarize(const struct bench *b) {
@@ -177,11 +178,11 @@ static struct summary summarize(const struct bench *b) {
     double output_macs = (double)m->n_vocab * m->n_embd;
     double prompt_macs = ((double)m->token_macs - output_macs) * n_prompt + output_macs;
     struct summary s = {
-        .prompt = median(&b->prompt),
-        .generate = median(&b->generate),
-        .read_roof = median(&b->read_roof),
-        .peak = median(&b->peak),
-        .fabric = median(&b->fabric),
+        .prompt = series_median(b->prompt),
+        .generate = series_median(b->generate),
+        .read_roof = series_median(b->read_roof),
+        .peak = series_median(b->peak),
+        .fabric = series_median(b->fabric),
     };
     double token_gb = (double)m->token_weight_bytes * 1e-9, token_gop = 2e-9 * prompt_macs / n_prompt;
     s.gen_read = s.generate * token_gb;

@@ -327,18 +327,6 @@ json_t *session_json(struct lockstep *ls) {
         "held", ranks);
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-double session_median(const double *values, int n) {
-    double sorted[SESSION_RUNS_MAX];
-    memcpy(sorted, values, (size_t)n * sizeof *sorted);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare);
-    return (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
-}
-
 double session_rate(double n, double seconds) {
     return seconds > 0 ? n / seconds : 0;
 }

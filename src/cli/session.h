@@ -49,8 +49,6 @@ int session_say(struct lockstep *ls);
 json_t *session_json(struct lockstep *ls);
 
 #define SESSION_RUNS_MAX 101
-/* Of n values, 1 to SESSION_RUNS_MAX. */
-double session_median(const double *values, int n);
 /* n per second, 0 if no time passed. */
 double session_rate(double n, double seconds);
 /* The tokens that result.generate_s was spent on: all but the first. */

@@ -2,13 +2,13 @@
 #include "fabric/meter.h"
 
 #include "base/clock.h"
+#include "base/core.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "fabric/links.h"
 #include "fabric/net.h"
 #include "fabric/raw.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -130,24 +130,6 @@ static enum status measure_size(struct meter *m, size_t k, struct err *err) {
 
 /* ---- a rank -------------------------------------------------------------------------------------- */
 
-static void pin_to_core(int rank) {
-#ifdef __linux__
-    cpu_set_t all, one;
-    if (sched_getaffinity(0, sizeof all, &all) != 0)
-        return;
-    int skip = rank % CPU_COUNT(&all);
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &all) && skip-- == 0) {
-            CPU_ZERO(&one);
-            CPU_SET(cpu, &one);
-            sched_setaffinity(0, sizeof one, &one);
-            return;
-        }
-#else
-    (void)rank;
-#endif
-}
-
 static enum status rank_measures(struct meter *m, const struct fabric_config *fc,
                                  struct err *err) {
     int ranks[FABRIC_MAX_RANKS];
@@ -162,7 +144,7 @@ static enum status rank_measures(struct meter *m, const struct fabric_config *fc
 }
 
 static _Noreturn void rank_main(struct meter *m, struct fabric_config *fc, const char *at) {
-    pin_to_core(m->rank);
+    core_pin(m->rank);
     fc->rank = m->rank;
     fc->rendezvous = at;
     if (m->rank != 0) {

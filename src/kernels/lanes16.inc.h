@@ -610,3 +610,21 @@ static void attention(const struct attn_args *a) {
         attend_block(&b);
     }
 }
+
+/* The table of the instruction set whose lanes these are and whose matmul_ISA.h is included. */
+#define LANES16_KERNELS(isa)                 \
+    const struct kernels kernels_##isa = {   \
+        .name = #isa,                        \
+        .act_pack = act_pack,                \
+        .matmul = matmul_##isa,              \
+        .matmul_fixed = matmul_fixed_##isa,  \
+        .fixed_add = fixed_add,              \
+        .fixed_get = fixed_get,              \
+        .rmsnorm = rmsnorm,                  \
+        .rope = rope,                        \
+        .swiglu = swiglu,                    \
+        .add = add,                          \
+        .exp = exp_lanes,                    \
+        .kv_store = kv_store,                \
+        .attention = attention,              \
+    }

@@ -2,12 +2,12 @@
 #include "kernels/roof.h"
 
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "kernels/roof_loops.h"
 
 #include <stdatomic.h>
-#include <stdlib.h>
 
 /* The loops of the instruction set that the kernels use here. */
 static const struct roof_loops *roof_loops(void) {
@@ -31,16 +31,6 @@ static const struct roof_loops *roof_loops(void) {
 #define CHUNK_BYTES (1 << 20)
 #define PEAK_SECONDS 0.02
 #define PEAK_TRIES 5
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double *x, int n) {
-    qsort(x, (size_t)n, sizeof *x, compare_doubles);
-    return x[n / 2];
-}
 
 struct read_job {
     const uint8_t *buf;

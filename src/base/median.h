@@ -1,0 +1,10 @@
+/* median.h: what a repeated measurement gives. */
+#ifndef LOCKSTEP_BASE_MEDIAN_H
+#define LOCKSTEP_BASE_MEDIAN_H
+
+#include <stddef.h>
+
+/* Sorts x [n] and returns its middle: of an even number the mean of the two there; 0 of none. */
+double median(double *x, size_t n);
+
+#endif
