@@ -1,4 +1,5 @@
-/* base: the pool's claims and barriers, the counter-based random numbers, medians. */
+/* base: the pool's claims and barriers, errands, the counter-based random numbers, medians. */
+#include "base/errand.h"
 #include "base/median.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -61,6 +62,29 @@ static void bad_thread_counts_are_refused(void **state) {
     assert_null(pool);
 }
 
+static void add_one(void *n) {
+    ++*(int *)n;
+}
+
+/* Not atomic: what either thread wrote must be visible to the other (ThreadSanitizer looks on). */
+static void errands_are_run_one_after_the_other(void **state) {
+    (void)state;
+    struct errand *e;
+    struct err err;
+    int n = 0;
+    assert_int_equal(errand_open(&e, &err), ST_OK);
+    for (int i = 0; i < 1000; i++) {
+        n++;
+        errand_start(e, add_one, &n);
+        errand_wait(e);
+        assert_int_equal(n, 2 * i + 2);
+    }
+    errand_close(e);
+    assert_int_equal(errand_open(&e, &err), ST_OK);
+    errand_close(e);
+    errand_close(NULL);
+}
+
 /* Known answer of Philox4x32-10 for zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8
  * (Random123's kat_vectors). We return the first two words. */
 static void philox_known_answer(void **state) {
@@ -84,6 +108,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
         cmocka_unit_test(bad_thread_counts_are_refused),
+        cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
     };
