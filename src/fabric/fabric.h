@@ -5,7 +5,7 @@
  * token, and opens a link to every rank (shm inside a host, tcp anywhere; more in the table of
  * links.h). A team is an ordered subset of the ranks (a pipeline stage's tensor group; or all).
  *
- * Threads: one thread at a time per fabric (rank's thread 0), except fabric_abort().
+ * Threads: one thread at a time per fabric (rank's thread 0, or who runs a sum for it), except fabric_abort().
  *
  * Order: what two ranks say to each other is matched by order. All calls that two ranks share must
  * come in the same order on both (a mismatch is detected and ends the group).
@@ -107,6 +107,9 @@ const char *team_algorithm(const struct team *t, size_t n);
  * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire
  * an element is an int32 where its block of 64 fits, else an int64. */
 enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err);
+/* The same for a thread beside those that compute: its waits sleep at once, so that they have the cores. Slower for
+ * itself where they do not want them. */
+enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *err);
 
 /* Copies root's buf to all. `root` is a member's index in the team, here and below. */
 enum status fabric_broadcast(struct team *t, int root, void *buf, size_t n_bytes,

@@ -213,16 +213,18 @@ static void sleep_ns(uint64_t ns) {
     nanosleep(&ts, NULL);
 }
 
-/* A system's sleep is tens of us late: the last of the way to an arrival is spun. */
+/* A system's sleep is tens of us late: the last of the way to an arrival is spun, unless others want the core. */
 #define LATE_NS 80000u
 
 static void emulated_sleep(struct link *l, bool for_slot, int timeout_us) {
     struct emulated_link *m = emulated_of(l);
     uint64_t now = clock_ns(), due = m->due[m->head % QUEUE];
     if (m->head != m->tail && !for_slot) {
-        if (due > now + LATE_NS)
-            sleep_ns(MIN(due - now - LATE_NS, (uint64_t)timeout_us * 1000u));
+        uint64_t spun = l->patient ? 0 : LATE_NS;
+        if (due > now + spun)
+            sleep_ns(MIN(due - now - spun, (uint64_t)timeout_us * 1000u));
     } else if (m->inner->ops->sleep != NULL) {
+        m->inner->patient = l->patient;
         m->inner->ops->sleep(m->inner, for_slot, timeout_us);
     } else { /* kick() does not reach this poll: look often */
         struct pollfd p = m->inner->ops->poll_fd(m->inner, for_slot);

@@ -30,6 +30,8 @@ struct link {
     bool tx_pending;   /* sent slots that progress() must still push out */
     bool hold;         /* set by the caller: another message follows at once, so send() may leave
                           this one to progress() (tx_pending) and save a system call */
+    bool patient;      /* set by the caller: its core is wanted by others, so sleep() may rather end
+                          late than spin */
 };
 
 /* What one end tells the other to open a link. */

@@ -107,6 +107,7 @@ static void sleep_on_sockets(struct fabric *f, struct waiter *w, int timeout_us)
 
 static void wait_asleep(struct fabric *f, struct waiter *w, int timeout_us) {
     struct link *l = w->peer->link;
+    l->patient = f->patient;
     if (l->ops->poll_fd != NULL)
         sleep_on_sockets(f, w, timeout_us);
     else /* sockets that still send are not in this sleep: look after them often */
@@ -138,6 +139,11 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
 /* On a core that others want, a wait spins for so long before it sleeps. */
 #define SHARED_SPIN_US 5u
 
+static uint64_t spin_ns(const struct fabric *f, uint64_t now) {
+    uint64_t us = f->patient ? 0 : (uint64_t)f->cfg.spin_us;
+    return (core_is_shared(&f->core, now) ? MIN(us, SHARED_SPIN_US) : us) * 1000u;
+}
+
 /* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us and offers the core (base/core.h), unless the
  * wait is between requests or others want the core, then sleeps up to timeout_us. */
 static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
@@ -149,13 +155,12 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     uint64_t now = clock_ns();
     if (w->begin_ns == 0) {
         w->begin_ns = now;
-        uint64_t spin_us = (uint64_t)f->cfg.spin_us;
-        w->spin_end_ns = now + (core_is_shared(&f->core, now) ? MIN(spin_us, SHARED_SPIN_US) : spin_us) * 1000u;
+        w->spin_end_ns = now + spin_ns(f, now);
     }
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)
         return ST_OK;
-    if (!w->idle && !core_is_shared(&f->core, now) &&
+    if (!w->idle && !f->patient && !core_is_shared(&f->core, now) &&
         now < w->spin_end_ns + (uint64_t)f->cfg.yield_us * 1000u) {
         core_offer(&f->core, now);
         return ST_OK;
