@@ -172,8 +172,9 @@ for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scal
     done
     [ -z "$qemu" ] || job "$name" "$name" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
 done
-# Over more than a step: windows whose pages are given back between steps, and a latent cache.
-for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite; do
+# Over more than a step: windows whose pages are given back between steps, a latent cache; and steps whose sums are
+# under way while the other half of their tokens is computed (model/wave.h), which a slow wire makes sure of.
+for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite qwen3moe minimax-m2; do
     file=$golden/logits/$name.gguf
     [ -e "$file" ] || file=$golden/quant-models/q-llama-${name#q-}.gguf
     [ -e "$file" ] || continue
@@ -182,6 +183,10 @@ for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite; do
         job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 2 --chunk 512 --split 2,1
         job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 2 --chunk 100
         job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 600 --threads 1 --chunk 7 --ranks 2
+        slow=(--emulate-link "bandwidth=1Gbit")
+        job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 2 --ranks 3 "${slow[@]}"
+        job "$name-long" "$file" "$LOCKSTEP" "$isa" --ids @long.ids --ctx 640 --threads 3 --chunk 121 --link tcp \
+            --parallel tensor2xpipeline2 "${slow[@]}"
     done
 done
 

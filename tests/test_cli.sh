@@ -59,6 +59,24 @@ for rank in 0, 1:
     seen[rank] = (len(steps), len([e for e in mine if e["name"] == "sum"]))
 assert seen[0] == seen[1] and seen[0][1] % seen[0][0] == 0, seen
 EOF
+# A long prompt: sums go on while the other half of the tokens is computed.
+accept bench "$model" -q -p 400 -n 1 -r 1 -t 2 --ranks 2 --emulate-link bandwidth=300Mbit --trace "$work/trace.json"
+python3 - "$work/trace.json" <<'EOF' || fail "bench --trace: no sums beside compute"
+import json, sys
+events = [e for e in json.load(open(sys.argv[1])) if e["ph"] == "X"]
+end = lambda e: e["ts"] + e["dur"]
+for rank in 0, 1:
+    mine = [e for e in events if e["pid"] == rank]
+    step = next(e for e in mine if e["name"] == "step" and e["args"]["tokens"] == 400)
+    inside = [e for e in mine if e is not step and step["ts"] - 0.01 <= e["ts"] and end(e) <= end(step) + 0.01]
+    sums = [e for e in inside if e["cat"] == "beside"]
+    compute = [e for e in inside if e["cat"] == "compute"]
+    waits = [e for e in inside if e["name"] == "wait for sum"]
+    assert len(sums) > 0 and len(sums) == len(waits) and not [e for e in inside if e["name"] == "sum" and e["tid"] == 0]
+    both = sum(max(0, min(end(s), end(c)) - max(s["ts"], c["ts"])) for s in sums for c in compute)
+    assert both > 0, (rank, both)
+    assert abs(sum(e["dur"] for e in inside if e["tid"] == 0) - step["dur"]) < 0.01 * step["dur"]
+EOF
 
 # ---- bad usage ----------------------------------------------------------------------------------
 timeout 5 "$LOCKSTEP" >"$work/out" 2>&1

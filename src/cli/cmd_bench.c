@@ -21,7 +21,7 @@ static const struct cli_option options[] = {
              "instead: a table of one rank, pipeline and tensor over\nlinks emulated with these "
              "latencies, as 300us,3us (docs/links.md)"),
     CLI_TEXT(0, "trace", "FILE", &trace,
-             "also writes when each rank computes and waits in the\nlast generation, for "
+             "also writes when each rank computes and waits in the\nlast round, for "
              "chrome://tracing or ui.perfetto.dev"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing on stderr"),
@@ -112,9 +112,15 @@ static enum lockstep_status measure_roofs(struct bench *b, struct lockstep_error
     return st;
 }
 
+static bool is_traced(const struct bench *b) {
+    return trace != NULL && b->generate.n + 1 == n_runs; /* the last round */
+}
+
 static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_error *err) {
     struct lockstep_result r;
-    enum lockstep_status st = run(b, n_prompt, 1, &r, err);
+    enum lockstep_status st = is_traced(b) ? lockstep_trace_begin(b->ls, err) : LOCKSTEP_OK;
+    if (st == LOCKSTEP_OK)
+        st = run(b, n_prompt, 1, &r, err);
     if (st == LOCKSTEP_OK)
         series_add(&b->prompt, session_rate(n_prompt, r.prompt_s));
     return st;
@@ -123,12 +129,10 @@ static enum lockstep_status measure_prompt(struct bench *b, struct lockstep_erro
 static enum lockstep_status measure_generation(struct bench *b, struct lockstep_error *err) {
     struct lockstep_result r;
     struct lockstep_times times;
-    bool traced = trace != NULL && b->generate.n + 1 == n_runs;
-    enum lockstep_status st = traced ? lockstep_trace_begin(b->ls, err) : LOCKSTEP_OK;
+    bool traced = is_traced(b);
     lockstep_times(b->ls, &times, true);
     /* One token more, since the first one's time belongs to the prompt. */
-    if (st == LOCKSTEP_OK)
-        st = run(b, 1, n_generate + 1, &r, err);
+    enum lockstep_status st = run(b, 1, n_generate + 1, &r, err);
     if (st != LOCKSTEP_OK)
         return st;
     lockstep_times(b->ls, &times, true);

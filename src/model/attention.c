@@ -51,8 +51,8 @@ static bool row_norms(struct run *r, struct pool *pool, int thread,
             for (uint32_t h = 0; h < n_kv_of(m); h++)
                 if ((m->share->kv_begin + h) * group >= m->share->head_begin)
                     k += forward_fixed(head_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
-            m->acc[2 * t] = q;
-            m->acc[2 * t + 1] = k;
+            r->acc[2 * t] = q;
+            r->acc[2 * t + 1] = k;
         }
     pool_barrier(pool);
     if (!forward_team_sum(r, pool, thread, (size_t)n * 2))
@@ -60,7 +60,7 @@ static bool row_norms(struct run *r, struct pool *pool, int thread,
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             float sums[2];
-            m->k->fixed_get(sums, m->acc + 2 * t, 2);
+            m->k->fixed_get(sums, r->acc + 2 * t, 2);
             float rq = 1.0f / sqrtf(sums[0] / (float)(hp->n_heads * hd) + hp->rms_eps);
             float rk = 1.0f / sqrtf(sums[1] / (float)(hp->n_kv_heads * hd) + hp->rms_eps);
             for (uint32_t i = 0; i < n_heads_of(m) * hd; i++)
@@ -98,7 +98,8 @@ static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
     const struct rope_angles *angles = angles_of(m, lw);
-    const float *cos = angles->cos + (size_t)t * n_pairs, *sin = angles->sin + (size_t)t * n_pairs;
+    size_t at = (size_t)(r->first + t) * n_pairs;
+    const float *cos = angles->cos + at, *sin = angles->sin + at;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
         head_norms(m, q, n_heads_of(m), lw->q_norm);
         head_norms(m, k, n_kv_of(m), lw->k_norm);
@@ -165,8 +166,8 @@ static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint
     uint32_t key = hp->mla.nope + rope->n_rot;
     const struct step_run *seq = forward_run_of(r->step, t, &first);
     uint32_t pos = seq->pos + t - first;
-    const float *cos = m->rope[0].cos + (size_t)t * n_pairs,
-                *sin = m->rope[0].sin + (size_t)t * n_pairs;
+    size_t at = (size_t)(r->first + t) * n_pairs;
+    const float *cos = m->rope[0].cos + at, *sin = m->rope[0].sin + at;
     float *kv = m->k_new + (size_t)t * m->ldk;
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
     m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);

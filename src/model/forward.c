@@ -6,10 +6,15 @@
  * changes a bit. Errors come from the network only, on thread 0, are written before a
  * barrier and read by all after it, so that all threads leave together.
  *
- * A layer, for all tokens of the step (decode: one; prefill: hundreds):
- *   norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention -> pack ->
- *   output product in fixed point -> sum over the team -> residual, norm + pack ->
- *   gate, up -> SwiGLU + pack -> down product in fixed point -> sum -> residual. */
+ * A layer has two halves, each of which ends with a product in fixed point and its sum over the team:
+ *   residual, norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention -> pack ->
+ *   output product -> sum;
+ *   residual, norm + pack -> gate, up -> SwiGLU + pack -> down product -> sum.
+ *
+ * The tokens of a long step on a team go through each half in two waves (wave.h), one after the other: while one wave's
+ * sum is under way (m->errand does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before
+ * it asks the network for anything else, so calls never overlap, and their order, like the waves, follows from what
+ * all ranks know alike. The second wave finds the first one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
 
 #include "base/clock.h"
@@ -34,14 +39,49 @@ static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t 
         r->st = st;
 }
 
+static void sum_beside(void *r_) {
+    struct run *r = r_;
+    struct sum *sum = &r->sum;
+    mem_forbid_begin();
+    sum->began_ns = clock_ns();
+    sum->st = fabric_sum_beside(r->m->team, sum->acc, sum->n_values, &sum->err);
+    sum->ended_ns = clock_ns();
+    mem_forbid_end();
+}
+
+/* Thread 0: begins the sum of the wave's acc beside the step. */
+static void sum_start(struct run *r) {
+    r->sum = (struct sum){.under_way = true,
+                          .acc = r->acc,
+                          .n_values = r->step->n_tokens * r->m->ld_acc};
+    errand_start(r->m->errand, sum_beside, r);
+}
+
+/* Thread 0: the end of the sum that is under way beside the step, if one is. */
+static void sum_wait(struct run *r) {
+    struct model *m = r->m;
+    struct sum *sum = &r->sum;
+    if (!sum->under_way)
+        return;
+    uint64_t began = clock_ns();
+    errand_wait(m->errand);
+    sum->under_way = false;
+    if (sum->st != ST_OK)
+        r->err = sum->err;
+    trace_note(&m->trace, TRACE_SUM_BESIDE, sum->began_ns, sum->ended_ns, sum->n_values);
+    net_done(r, TRACE_WAIT, sum->n_values, began, sum->st);
+}
+
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values) {
     struct model *m = r->m;
     if (m->team == NULL)
         return true;
-    if (thread == 0) {
+    if (thread == 0)
+        sum_wait(r);
+    if (thread == 0 && r->st == ST_OK) {
         uint64_t began = clock_ns();
         net_done(r, TRACE_SUM, n_values, began,
-                 fabric_sum(m->team, m->acc, n_values, &r->err));
+                 fabric_sum(m->team, r->acc, n_values, &r->err));
     }
     pool_barrier(pool);
     return r->st == ST_OK;
@@ -51,7 +91,7 @@ static bool stage_receive(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float);
+        size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
         net_done(r, TRACE_RECEIVE, size, began,
                  fabric_recv(m->f, m->rank - m->plan.tp, m->x, size, &r->err));
     }
@@ -63,7 +103,7 @@ static bool stage_send(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)r->step->n_tokens * m->hp->n_embd * sizeof(float);
+        size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
         net_done(r, TRACE_SEND, size, began,
                  fabric_send(m->f, m->rank + m->plan.tp, m->x, size, &r->err));
     }
@@ -128,10 +168,11 @@ static void scale(float *x, uint32_t n, float by) {
 }
 
 /* What the summed acc does to the residual stream of token t. */
-static void add_result(const struct model *m, uint32_t t, const float *post_norm) {
+static void add_result(const struct run *r, uint32_t t, const float *post_norm) {
+    const struct model *m = r->m;
     uint32_t e = m->hp->n_embd;
-    float *x = m->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
-    const int64_t *acc = m->acc + (size_t)t * m->ld_acc;
+    float *x = r->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
+    const int64_t *acc = r->acc + (size_t)t * m->ld_acc;
     if (post_norm == NULL && m->hp->residual_scale == 1.0f) {
         m->k->fixed_add(x, acc, e);
         return;
@@ -153,9 +194,9 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             if (add)
-                add_result(m, (uint32_t)t, post_norm);
+                add_result(r, (uint32_t)t, post_norm);
             if (w != NULL)
-                m->k->rmsnorm(m->normed + t * e, m->x + t * e, w, e, m->hp->rms_eps);
+                m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
             if (w != NULL && n == 1) /* not worth a barrier */
                 forward_pack_group(m, &m->x_act, m->normed, e, 0);
         }
@@ -209,31 +250,30 @@ static void add_bias(struct run *r, struct pool *pool, const float *bias) {
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             for (uint32_t i = 0; i < m->hp->n_embd; i++)
-                m->acc[t * m->ld_acc + i] += forward_fixed(bias[i]);
+                r->acc[t * m->ld_acc + i] += forward_fixed(bias[i]);
     pool_barrier(pool);
 }
 
-bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const struct wmat *w,
-                             uint32_t segment, const struct acts *x, const float *bias) {
+void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
+                           uint32_t segment, const struct acts *x, const float *bias) {
     struct model *m = r->m;
-    size_t n_values = (size_t)r->step->n_tokens * m->ld_acc, begin, end;
+    size_t begin, end;
     if (w->n_cols == 0) {
         if (thread == 0)
-            memset(m->acc, 0, n_values * sizeof *m->acc);
+            memset(r->acc, 0, r->step->n_tokens * m->ld_acc * sizeof *r->acc);
     } else {
         while (forward_claim_tiles(r, pool, wmat_n_tiles(w), w->tile_bytes, &begin, &end))
-            m->k->matmul_fixed(w, forward_act_for(x, w), m->acc, m->ld_acc, segment,
+            m->k->matmul_fixed(w, forward_act_for(x, w), r->acc, m->ld_acc, segment,
                                (uint32_t)begin, (uint32_t)end);
     }
     pool_barrier(pool);
     if (bias != NULL)
         add_bias(r, pool, bias);
-    return forward_team_sum(r, pool, thread, n_values);
 }
 
 /* ---- FFN ------------------------------------------------------------------------------------ */
 
-static bool ffn_forward(struct run *r, struct pool *pool, int thread,
+static void ffn_forward(struct run *r, struct pool *pool, int thread,
                         const struct layer_weights *lw) {
     struct model *m = r->m;
     uint32_t n = r->step->n_tokens, ff = m->share->ff_end - m->share->ff_begin;
@@ -251,29 +291,97 @@ static bool ffn_forward(struct run *r, struct pool *pool, int thread,
             pack_part(m, &m->ff_act, m->gate, m->ld_ff, p.group, p.begin, p.end);
         }
     pool_barrier(pool);
-    return forward_product_and_sum(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act,
-                                   NULL);
+    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act, NULL);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+/* Thread 0, before a barrier. */
+static void turn_to(struct run *r, uint32_t i) {
+    struct model *m = r->m;
+    const struct wave *w = &r->waves[i];
+    r->step = &w->step;
+    r->first = w->first;
+    r->x = m->x + (size_t)w->first * m->hp->n_embd;
+    r->acc = m->acc + (size_t)w->first * m->ld_acc;
+    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act, &m->mla.q_low_act};
+    for (size_t k = 0; k < ARRAY_LEN(all); k++)
+        forward_acts_set_tokens(all[k], w->step.n_tokens);
+    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank; h++) {
+        forward_acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
+        forward_acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
+    }
+}
+
+/* The end of wave i's half of a layer, whose products lie in acc: they are summed over the team, beside the next
+ * wave's half if there are several, and that wave's own last sum is there. */
+static bool sum_and_turn(struct run *r, struct pool *pool, int thread, uint32_t i) {
+    if (r->n_waves == 1)
+        return forward_team_sum(r, pool, thread, r->step->n_tokens * r->m->ld_acc);
+    if (thread == 0) {
+        sum_wait(r);
+        if (r->st == ST_OK)
+            sum_start(r);
+        turn_to(r, (i + 1) % r->n_waves);
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
     struct model *m = r->m;
     const struct layer_weights *lw = &m->w.layers[layer];
     /* What the layer before left in acc is added when this one begins. */
     residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
                        lw->attn_norm);
-    if (!attention_forward(r, pool, thread, lw, layer) ||
-        !forward_product_and_sum(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias))
+    if (!attention_forward(r, pool, thread, lw, layer))
         return false;
+    forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias);
+    return true;
+}
+
+static void ffn_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+    const struct layer_weights *lw = &r->m->w.layers[layer];
     residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
-    return lw->moe != NULL ? moe_forward(r, pool, thread, lw) : ffn_forward(r, pool, thread, lw);
+    if (lw->moe != NULL)
+        moe_forward(r, pool, thread, lw);
+    else
+        ffn_forward(r, pool, thread, lw);
+}
+
+static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+    for (uint32_t i = 0; i < r->n_waves; i++)
+        if (!attention_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
+            return false;
+    for (uint32_t i = 0; i < r->n_waves; i++) {
+        ffn_half(r, pool, thread, layer);
+        if (!sum_and_turn(r, pool, thread, i))
+            return false;
+    }
+    return true;
+}
+
+/* What the last layer left in acc, wave by wave. */
+static bool last_residual(struct run *r, struct pool *pool, int thread) {
+    const struct layer_weights *last = &r->m->w.layers[r->m->w.n_layers - 1];
+    for (uint32_t i = 0; i < r->n_waves; i++) {
+        if (i > 0 && thread == 0) {
+            sum_wait(r);
+            turn_to(r, i);
+        }
+        if (i > 0)
+            pool_barrier(pool);
+        if (r->st != ST_OK)
+            return false;
+        residual_norm_pack(r, pool, true, last->ffn_post_norm, NULL);
+    }
+    return true;
 }
 
 /* Embeddings (first stage) and the angles of every token. */
 static void begin_tokens(struct run *r, struct pool *pool) {
     struct model *m = r->m;
-    const struct step *step = r->step;
+    const struct step *step = r->whole;
     uint32_t n_pairs = m->hp->rope.n_rot / 2, e = m->hp->n_embd, first;
     size_t begin, end;
     while (pool_claim(pool, step->n_tokens, 1, &begin, &end))
@@ -352,7 +460,7 @@ static void hand_on(struct run *r, struct pool *pool, int thread, uint32_t first
         return;
     if (thread == 0 && r->rows_wanted)
         r->rows_wanted = sink->rows(sink->user, first, n, r->rows);
-    size_t width = r->step->hidden ? r->m->hp->n_embd : r->m->hp->n_vocab, begin, end;
+    size_t width = r->whole->hidden ? r->m->hp->n_embd : r->m->hp->n_vocab, begin, end;
     while (sink->row != NULL && pool_claim(pool, n, 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             sink->row(sink->user, thread, first + (uint32_t)i, r->rows + i * width);
@@ -370,23 +478,25 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
         while (pool_claim(pool, n, 1, &begin, &end))
             for (size_t i = begin; i < end; i++) {
                 float *row = m->out_rows + i * e;
-                m->k->rmsnorm(row, m->x + (size_t)r->step->outputs[first + i] * e,
+                m->k->rmsnorm(row, m->x + (size_t)r->whole->outputs[first + i] * e,
                               m->w.output_norm, e, m->hp->rms_eps);
-                if (!r->step->hidden)
+                if (!r->whole->hidden)
                     scale(row, e, m->hp->logit_scale);
             }
         pool_barrier(pool);
-        if (!r->step->hidden)
+        if (!r->whole->hidden)
             forward_pack(r, pool, &m->x_act, m->out_rows, e);
         const struct product out = {&m->w.output, &m->x_act, m->logits, m->ld_vocab};
-        if (!r->step->hidden)
+        if (!r->whole->hidden)
             forward_products(r, pool, &out, 1);
+    } else {
+        pool_barrier(pool); /* all have read st, which the gather may change */
     }
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)n * (r->step->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
+        size_t size = (size_t)n * (r->whole->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
         net_done(r, TRACE_GATHER, size, began,
-                 r->step->hidden ? give_hidden(r, n) : give_logits(r, n));
+                 r->whole->hidden ? give_hidden(r, n) : give_logits(r, n));
     }
     pool_barrier(pool);
     if (r->st != ST_OK)
@@ -404,13 +514,13 @@ static void step_forward(struct run *r, struct pool *pool, int thread) {
     for (uint32_t layer = 0; layer < m->w.n_layers; layer++)
         if (!layer_forward(r, pool, thread, layer))
             return;
-    if (m->w.n_layers != 0)
-        residual_norm_pack(r, pool, true, m->w.layers[m->w.n_layers - 1].ffn_post_norm, NULL);
+    if (m->w.n_layers != 0 && !last_residual(r, pool, thread))
+        return;
     if (m->share->stage + 1 < plan->pp && !stage_send(r, pool, thread))
         return;
-    for (uint32_t first = 0; first < r->step->n_outputs; first += LOGIT_ROWS)
+    for (uint32_t first = 0; first < r->whole->n_outputs; first += LOGIT_ROWS)
         if (!output_rows(r, pool, thread, first,
-                         MIN(r->step->n_outputs - first, (uint32_t)LOGIT_ROWS)))
+                         MIN(r->whole->n_outputs - first, (uint32_t)LOGIT_ROWS)))
             return;
 }
 
@@ -486,18 +596,14 @@ enum status model_step(struct model *m, const struct step *step, const struct st
                        struct err *err) {
     TRY(model_check_step(m, step, err));
     struct run r = {.m = m,
-                    .step = step,
+                    .whole = step,
+                    .n_waves = step->n_tokens >= m->waves_from ? WAVES_MAX : 1,
                     .sink = sink,
                     .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
     note_pages(m, step);
-    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act, &m->mla.q_low_act};
-    for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        forward_acts_set_tokens(all[i], step->n_tokens);
-    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank; h++) {
-        forward_acts_set_tokens(&m->mla.nope_act[h], step->n_tokens);
-        forward_acts_set_tokens(&m->mla.result_act[h], step->n_tokens);
-    }
+    wave_cut(r.waves, r.n_waves, step, m->hp->window, m->wave_runs);
+    turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);
     uint64_t ended = clock_ns();
     m->times.step_ns += ended - began;

@@ -6,10 +6,30 @@
 
 #include "base/util.h"
 #include "model/model_internal.h"
+#include "model/wave.h"
+
+/* A sum that m->errand does while the threads compute. Thread 0's but for what the errand writes. */
+struct sum {
+    bool under_way;
+    int64_t *acc;
+    size_t n_values;
+    uint64_t began_ns, ended_ns; /* from here on the errand's until errand_wait() */
+    enum status st;
+    struct err err;
+};
 
 struct run {
     struct model *m;
+    const struct step *whole;
+    struct wave waves[WAVES_MAX];
+    uint32_t n_waves;
+    /* The wave that the phases work on: its tokens and its part of m->x, m->acc and the angles. Thread 0 writes
+     * before a barrier. */
     const struct step *step;
+    float *x;
+    int64_t *acc;
+    uint32_t first;
+    struct sum sum;
     const struct step_sink *sink; /* NULL but on rank 0 */
     bool rows_wanted;             /* by sink->rows, thread 0's */
     const float *rows;            /* thread 0 writes before a barrier, all read after it */
@@ -35,10 +55,10 @@ bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
 void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n);
 
 /* acc = w x in fixed point over this rank's columns (none: zero), plus the bias (NULL: none) on the
- * rank that holds it, then the exact sum over the team. False if the group was lost. */
-bool forward_product_and_sum(struct run *r, struct pool *pool, int thread, const struct wmat *w,
-                             uint32_t segment, const struct acts *x, const float *bias);
-/* The sum alone, of the first n_values of acc. */
+ * rank that holds it. */
+void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
+                           uint32_t segment, const struct acts *x, const float *bias);
+/* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
 
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
@@ -58,8 +78,8 @@ int64_t forward_fixed(float x);
 /* attention.c: from the packed, normed x_act to att_act; then the caller's output product. */
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
-/* moe.c: from x_act (and normed) to the summed acc. */
-bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
+/* moe.c: from x_act (and normed) to acc. */
+void moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
 
 /* The position of token t of the step. */
 static inline const struct step_run *forward_run_of(const struct step *step, uint32_t t,

@@ -2,6 +2,7 @@
  * allocates nothing. */
 #include "model/model.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
@@ -190,6 +191,7 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
     want(lay, &m->att, n * heads * hparams_out_dim(hp), sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
+    want(lay, &m->wave_runs, m->cfg.n_runs_max + WAVES_MAX - 1, sizeof *m->wave_runs);
     want(lay, &m->attn_scratch, m->scratch_floats * threads, sizeof(float));
 }
 
@@ -293,6 +295,26 @@ static enum status open_teams(struct model *m, struct err *err) {
     return ST_OK;
 }
 
+/* Which steps take two waves (wave.h). The members of a team must agree: they go by the means of what each has to
+ * read and of how long a sum takes each, the best of some. */
+static enum status measure_waves(struct model *m, struct err *err) {
+    m->waves_from = UINT32_MAX;
+    if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST)
+        return ST_OK;
+    uint64_t sum_ns = UINT64_MAX;
+    for (int i = 0; i < 3; i++) {
+        uint64_t began = clock_ns();
+        TRY(fabric_sum(m->team, m->acc, WAVE_LEAST * m->ld_acc, err));
+        sum_ns = MIN(sum_ns, clock_ns() - began);
+    }
+    int64_t both[] = {(int64_t)(m->w.packed_bytes - wmat_bytes(&m->w.output)), (int64_t)sum_ns};
+    TRY(fabric_sum(m->team, both, ARRAY_LEN(both), err));
+    uint64_t size = (uint64_t)m->plan.tp;
+    m->waves_from =
+        wave_worth((uint64_t)both[0] / size, m->w.n_layers, (uint64_t)both[1] / size);
+    return m->waves_from <= m->cfg.n_tokens_max ? errand_open(&m->errand, err) : ST_OK;
+}
+
 enum status model_open(struct model **out, const struct gguf *g, const struct hparams *hp,
                        const struct plan *plan, int rank, const struct model_config *cfg,
                        struct pool *pool, const struct kernels *kernels, struct fabric *f,
@@ -316,6 +338,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
         st = alloc_buffers(m, err);
     if (st == ST_OK)
         st = open_teams(m, err);
+    if (st == ST_OK)
+        st = measure_waves(m, err);
     if (st != ST_OK) {
         model_close(m);
         return st;
@@ -335,6 +359,7 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
 void model_close(struct model *m) {
     if (m == NULL)
         return;
+    errand_close(m->errand);
     if (m->block != NULL)
         mem_huge_free(m->block, m->block_bytes);
     mem_free(m->mla.nope_act);

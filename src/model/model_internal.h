@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_MODEL_MODEL_INTERNAL_H
 #define LOCKSTEP_MODEL_MODEL_INTERNAL_H
 
+#include "base/errand.h"
 #include "model/model.h"
 #include "model/router.h"
 
@@ -87,6 +88,8 @@ struct model {
     struct fabric *f;  /* NULL: alone */
     struct team *team; /* of the stage; NULL if tp == 1 */
     struct team *all;  /* NULL if alone */
+    uint32_t waves_from;   /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
+    struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
 
     struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
 
@@ -116,6 +119,7 @@ struct model {
     float *logits_all;       /* rank 0: [LOGIT_ROWS, n_vocab] */
     const uint8_t **page_ptrs; /* [n_pages_max] of the running layer */
     size_t n_pages_max;
+    struct step_run *wave_runs; /* [n_runs_max + WAVES_MAX - 1] */
     float *attn_scratch;     /* [n_threads, scratch_floats] */
     size_t scratch_floats;
     size_t *part_bytes;      /* [n_ranks] for the gather */

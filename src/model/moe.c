@@ -222,10 +222,10 @@ static void down_tiles(struct run *r, int thread, const struct moe_weights *w, u
     int64_t *sums = b->sums + (size_t)thread * b->sums_stride;
     if (w->shared.down.n_cols != 0)
         m->k->matmul_fixed(&w->shared.down, forward_act_for(&m->shared_act, &w->shared.down),
-                           m->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared), tile,
+                           r->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared), tile,
                            tile + n_tiles);
     for (uint32_t t = 0; t < n && w->shared.down.n_cols == 0; t++)
-        memset(m->acc + t * m->ld_acc + tile * TILE_ROWS, 0, width * sizeof *m->acc);
+        memset(r->acc + t * m->ld_acc + tile * TILE_ROWS, 0, width * sizeof *r->acc);
     for (uint32_t i = 0; i < b->n_active; i++) {
         uint32_t e = b->active[i], first = b->first[e], rows = b->first[e + 1] - first;
         const struct wmat *down = &w->experts[e].down;
@@ -233,7 +233,7 @@ static void down_tiles(struct run *r, int thread, const struct moe_weights *w, u
         m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), sums - tile * TILE_ROWS, width,
                            plan_expert_segment(m->hp->moe.n_ff), tile, tile + n_tiles);
         for (uint32_t j = 0; j < rows; j++) {
-            int64_t *acc = m->acc + b->rows[first + j].token * m->ld_acc + tile * TILE_ROWS;
+            int64_t *acc = r->acc + b->rows[first + j].token * m->ld_acc + tile * TILE_ROWS;
             for (uint32_t c = 0; c < width; c++)
                 acc[c] += sums[(size_t)j * width + c];
             if (w->down_bias == NULL)
@@ -263,7 +263,7 @@ static void down(struct run *r, struct pool *pool, int thread, const struct moe_
     pool_barrier(pool);
 }
 
-bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
+void moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct product first[] = {
         {&lw->moe->router, &m->x_act, m->moe.logits, m->moe.ld_logits},
@@ -286,5 +286,4 @@ bool moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
         forward_products(r, pool, m->moe.products, m->moe.n_products);
     activate(r, pool, lw->moe);
     down(r, pool, thread, lw->moe);
-    return forward_team_sum(r, pool, thread, (size_t)r->step->n_tokens * m->ld_acc);
 }

@@ -1,4 +1,5 @@
-/* trace.h: when this rank's thread 0 was in a step, and when between ranks. Written without allocation or
+/* trace.h: when this rank's thread 0 was in a step, and when between ranks or waiting for a sum beside its step; and when
+ * that sum was under way. Written without allocation or
  * locks while it runs; engine/trace.h makes a file of all ranks' traces. */
 #ifndef LOCKSTEP_MODEL_TRACE_H
 #define LOCKSTEP_MODEL_TRACE_H
@@ -6,13 +7,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum trace_kind { TRACE_STEP, TRACE_SUM, TRACE_RECEIVE, TRACE_SEND, TRACE_GATHER, TRACE_N_KINDS };
+enum trace_kind {
+    TRACE_STEP,
+    TRACE_SUM,
+    TRACE_SUM_BESIDE,
+    TRACE_WAIT,
+    TRACE_RECEIVE,
+    TRACE_SEND,
+    TRACE_GATHER,
+    TRACE_N_KINDS
+};
 
 /* Goes over the wire between ranks of the same build. */
 struct trace_event {
     uint64_t begin_ns, end_ns; /* clock_ns() of this rank's machine */
     uint32_t kind;
-    uint32_t size; /* a step: tokens; a sum: elements; else bytes */
+    uint32_t size; /* a step: tokens; sums, waits: elements; else bytes */
 };
 
 struct trace {
