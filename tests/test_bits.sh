@@ -6,9 +6,7 @@
 # build-arm64 is there. LOCKSTEP_BITS=all runs the full product (half an hour).
 set -u
 golden=$SHARED_DIR/golden
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
+. "$SOURCE_DIR/tests/scratch.sh"
 
 # name, cache, file
 models=(

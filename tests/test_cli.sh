@@ -3,13 +3,7 @@
 # rank that dies, a full disk, Ctrl-C, JSON.
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 
 # refuse STATUS PATTERN arguments...: ends with STATUS and one sentence that matches PATTERN.
 refuse() {

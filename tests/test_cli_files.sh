@@ -2,24 +2,21 @@
 # lockstep inspect, quantize, synth: what they print, what they write, what they refuse.
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() { echo "FAIL: $*"; failures=$((failures + 1)); }
+. "$SOURCE_DIR/tests/scratch.sh"
 
 refused() { # refused STATUS WORD COMMAND...: the exit status, and a sentence that has the word
     local status=$1 word=$2
     shift 2
-    "$LOCKSTEP" "$@" >"$dir/out" 2>"$dir/err"
+    "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err"
     local got=$?
     [ $got = "$status" ] || fail "$*: exit status $got, expected $status"
-    grep -q -- "$word" "$dir/err" || fail "$*: no '$word' in: $(cat "$dir/err")"
+    grep -q -- "$word" "$work/err" || fail "$*: no '$word' in: $(cat "$work/err")"
 }
 
 fact() { # fact FILE EXPRESSION EXPECTED: of inspect's JSON
-    "$LOCKSTEP" inspect --json "$1" >"$dir/json" || fail "inspect $1: exit status $?"
+    "$LOCKSTEP" inspect --json "$1" >"$work/json" || fail "inspect $1: exit status $?"
     local got
-    got=$(python3 -c "import json,sys; o=json.load(open(sys.argv[1])); print($2)" "$dir/json")
+    got=$(python3 -c "import json,sys; o=json.load(open(sys.argv[1])); print($2)" "$work/json")
     [ "$got" = "$3" ] || fail "$1: $2 is $got, expected $3"
 }
 
@@ -30,51 +27,51 @@ fact "$model" 'sum(t["parameters"] for t in o["types"]) == o["parameters"]' True
 "$LOCKSTEP" inspect "$model" | grep -q '^layers  *4, width 256' || fail "inspect: no line of layers"
 [ "$("$LOCKSTEP" inspect --tensors "$model" | grep -c '^blk\.')" = 44 ] || fail "inspect --tensors"
 "$LOCKSTEP" inspect --keys "$model" | grep -q '^qwen3.block_count  *4$' || fail "inspect --keys"
-refused 2 "No such file" inspect "$dir/absent.gguf"
-head -c 100000 "$model" >"$dir/short.gguf"
-refused 2 truncated inspect "$dir/short.gguf"
+refused 2 "No such file" inspect "$work/absent.gguf"
+head -c 100000 "$model" >"$work/short.gguf"
+refused 2 truncated inspect "$work/short.gguf"
 
 # quantize
 for type in q8_0 Q4_K f32; do
-    "$LOCKSTEP" quantize "$model" "$dir/$type.gguf" $type --threads 2 >"$dir/out" ||
+    "$LOCKSTEP" quantize "$model" "$work/$type.gguf" $type --threads 2 >"$work/out" ||
         fail "quantize $type: exit status $?"
-    grep -q 'bits per weight' "$dir/out" || fail "quantize $type: does not say the bits per weight"
+    grep -q 'bits per weight' "$work/out" || fail "quantize $type: does not say the bits per weight"
 done
-fact "$dir/q8_0.gguf" '[t["type"] for t in o["types"]], o["tokenizer"]["tokens"]' "['f32', 'q8_0'] 2048"
-fact "$dir/Q4_K.gguf" '4.5 < o["bits_per_weight"] < 4.6' True
-refused 2 "cannot write type" quantize "$model" "$dir/x.gguf" iq2_xs
-refused 2 "cannot write type" quantize "$model" "$dir/x.gguf" nonesuch
-refused 1 "No such file" quantize "$model" "$dir/no/such/x.gguf" q8_0
-refused 2 truncated quantize "$dir/short.gguf" "$dir/x.gguf" q8_0
+fact "$work/q8_0.gguf" '[t["type"] for t in o["types"]], o["tokenizer"]["tokens"]' "['f32', 'q8_0'] 2048"
+fact "$work/Q4_K.gguf" '4.5 < o["bits_per_weight"] < 4.6' True
+refused 2 "cannot write type" quantize "$model" "$work/x.gguf" iq2_xs
+refused 2 "cannot write type" quantize "$model" "$work/x.gguf" nonesuch
+refused 1 "No such file" quantize "$model" "$work/no/such/x.gguf" q8_0
+refused 2 truncated quantize "$work/short.gguf" "$work/x.gguf" q8_0
 
 # synth
 "$LOCKSTEP" synth --list | grep -q '^llama-3.2-1b  *1.24 billion' || fail "synth --list"
-"$LOCKSTEP" synth --shape deepseek-v3 --type q4_K --header-only "$dir/v3.gguf" >/dev/null ||
+"$LOCKSTEP" synth --shape deepseek-v3 --type q4_K --header-only "$work/v3.gguf" >/dev/null ||
     fail "synth --header-only: exit status $?"
-fact "$dir/v3.gguf" 'o["has_weights"], o["layers"], o["experts"]["count"], o["kv_lora_rank"]' "False 61 256 512"
+fact "$work/v3.gguf" 'o["has_weights"], o["layers"], o["experts"]["count"], o["kv_lora_rank"]' "False 61 256 512"
 # What a token is multiplied with, in billions, as the model cards have it.
 for active in "deepseek-v3 37" "kimi-k2 32" "qwen3-235b-a22b 22" "qwen3-coder-480b 35" "gpt-oss-120b 5"; do
-    "$LOCKSTEP" synth --shape "${active% *}" --type q4_K --header-only "$dir/shape.gguf" >/dev/null || fail "synth $active"
-    fact "$dir/shape.gguf" 'round(o["active_parameters"] / 1e9)' "${active#* }"
+    "$LOCKSTEP" synth --shape "${active% *}" --type q4_K --header-only "$work/shape.gguf" >/dev/null || fail "synth $active"
+    fact "$work/shape.gguf" 'round(o["active_parameters"] / 1e9)' "${active#* }"
 done
-refused 2 "holds no weights\|truncated" quantize "$dir/v3.gguf" "$dir/x.gguf" q8_0
-refused 2 "no shape is called" synth --shape nonesuch "$dir/x.gguf"
-refused 2 "shape is missing" synth "$dir/x.gguf"
-refused 2 "no weight type" synth --shape qwen3-0.6b --type nonesuch "$dir/x.gguf"
+refused 2 "holds no weights\|truncated" quantize "$work/v3.gguf" "$work/x.gguf" q8_0
+refused 2 "no shape is called" synth --shape nonesuch "$work/x.gguf"
+refused 2 "shape is missing" synth "$work/x.gguf"
+refused 2 "no weight type" synth --shape qwen3-0.6b --type nonesuch "$work/x.gguf"
 
 # Ctrl-C leaves nothing behind.
-"$LOCKSTEP" synth --shape llama-3.3-70b --type f16 "$dir/huge.gguf" >/dev/null 2>&1 &
+"$LOCKSTEP" synth --shape llama-3.3-70b --type f16 "$work/huge.gguf" >/dev/null 2>&1 &
 pid=$!
 for _ in $(seq 100); do
-    [ "$(stat -c %s "$dir/huge.gguf.part" 2>/dev/null || echo 0)" -gt 16000000 ] && break
+    [ "$(stat -c %s "$work/huge.gguf.part" 2>/dev/null || echo 0)" -gt 16000000 ] && break
     sleep 0.05
 done
 kill -INT $pid
 wait $pid
 status=$?
 [ $status = 130 ] || fail "interrupted synth: exit status $status, expected 130"
-[ -z "$(ls "$dir" | grep huge)" ] || fail "interrupted synth left $(ls "$dir" | grep huge)"
-[ ! -e "$dir/x.gguf" ] && [ ! -e "$dir/x.gguf.part" ] || fail "a refused command left a file"
+[ -z "$(ls "$work" | grep huge)" ] || fail "interrupted synth left $(ls "$work" | grep huge)"
+[ ! -e "$work/x.gguf" ] && [ ! -e "$work/x.gguf.part" ] || fail "a refused command left a file"
 
 [ $failures = 0 ] && echo "all as expected"
 exit $((failures > 0))

@@ -2,13 +2,7 @@
 # lockstep plan on header-only files of the true shapes of large models: the bytes of the ranks add up, shares
 # follow the memory, and what does not fit is refused with a sentence.
 set -uo pipefail
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failed=0
-fail() {
-    echo "FAIL: $*"
-    failed=1
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 
 sum() { # the ranks' weights together: sum FILE OPTIONS
     "$LOCKSTEP" plan "$@" --json | python3 -c '
@@ -17,7 +11,7 @@ print(sum(r["weight_bytes"] for r in json.load(sys.stdin)["ranks"]))'
 }
 
 for shape in qwen2-57b-a14b qwen3-235b-a22b qwen3-coder-480b deepseek-v2 deepseek-v3 kimi-k2 gpt-oss-120b; do
-    file=$dir/$shape.gguf
+    file=$work/$shape.gguf
     "$LOCKSTEP" synth --shape $shape --type q4_K --header-only "$file" >/dev/null 2>&1 ||
         fail "synth --header-only $shape"
     one=$(sum "$file" --ranks 1)
@@ -44,7 +38,7 @@ done
 
 # KV bytes of a whole context by kind of layer, from the models' cards: f16, pages of 64 positions.
 kv() { # kv SHAPE CTX: all bytes, and those of windows
-    "$LOCKSTEP" plan "$dir/$1.gguf" --ctx "$2" --json | python3 -c '
+    "$LOCKSTEP" plan "$work/$1.gguf" --ctx "$2" --json | python3 -c '
 import json, sys
 r = json.load(sys.stdin)["ranks"][0]
 print(r["kv_bytes"], r["kv_window_bytes"])'
@@ -64,10 +58,10 @@ for file in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$SHARED_DIR"/golden/logits/
     for layout in "--ranks 1" "--split 2,1 --chunk 33" "--ranks 3 --parallel pipeline --kv q8_0" \
         "--ranks 2 --experts whole --ctx 200"; do
         # shellcheck disable=SC2086
-        "$LOCKSTEP" plan "$file" $layout -t 2 --json >"$dir/plan" || fail "plan $file $layout"
+        "$LOCKSTEP" plan "$file" $layout -t 2 --json >"$work/plan" || fail "plan $file $layout"
         # shellcheck disable=SC2086
-        timeout 60 "$LOCKSTEP" eval "$file" --ids 1,2,3 $layout -t 2 --json >"$dir/run" 2>"$dir/err" ||
-            fail "eval $file $layout: $(cat "$dir/err")"
+        timeout 60 "$LOCKSTEP" eval "$file" --ids 1,2,3 $layout -t 2 --json >"$work/run" 2>"$work/err" ||
+            fail "eval $file $layout: $(cat "$work/err")"
         python3 -c '
 import json, sys
 plan, run = (json.load(open(p)) for p in sys.argv[1:])
@@ -77,7 +71,7 @@ for a, b in zip(plan["ranks"], held):
     for key in ("weight_bytes", "kv_bytes", "buffer_bytes", "layers", "heads", "vocabulary"):
         assert a[key] == b[key], (key, a, b)
     for key in ("ffn", "experts", "expert_ffn"):  # a plan leaves out what there is not
-        assert a.get(key, [0, 0]) == b.get(key, [0, 0]), (key, a, b)' "$dir/plan" "$dir/run" || fail "$file $layout: not as planned"
+        assert a.get(key, [0, 0]) == b.get(key, [0, 0]), (key, a, b)' "$work/plan" "$work/run" || fail "$file $layout: not as planned"
     done
 done
-exit $failed
+[ $failures = 0 ]

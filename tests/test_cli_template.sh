@@ -4,12 +4,9 @@
 set -u
 golden=$SHARED_DIR/golden/chat-templates
 [ -r "$golden/conversations.json" ] || { echo "skip: $golden is not there"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() { echo "FAIL: $*"; failures=$((failures + 1)); }
+. "$SOURCE_DIR/tests/scratch.sh"
 
-python3 - "$golden" "$dir" "$LOCKSTEP" <<'PY' || fail "golden cases"
+python3 - "$golden" "$work" "$LOCKSTEP" <<'PY' || fail "golden cases"
 import glob, json, subprocess, sys
 golden, tmp, lockstep = sys.argv[1:]
 conversations = json.load(open(golden + "/conversations.json"))
@@ -38,19 +35,19 @@ print(n, "cases,", wrong, "wrong")
 sys.exit(wrong > 0 or n < 100)
 PY
 
-cat >"$dir/case.json" <<'J'
+cat >"$work/case.json" <<'J'
 {"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true}
 J
 # A vocabulary-only file without a template gets one by its special tokens.
-gzip -dc "$SHARED_DIR/golden/tokenizers/qwen3.gguf.gz" >"$dir/qwen3.gguf"
-got=$("$LOCKSTEP" template "$dir/qwen3.gguf" "$dir/case.json") || fail "qwen3: exit status $?"
+gzip -dc "$SHARED_DIR/golden/tokenizers/qwen3.gguf.gz" >"$work/qwen3.gguf"
+got=$("$LOCKSTEP" template "$work/qwen3.gguf" "$work/case.json") || fail "qwen3: exit status $?"
 case $got in *"<|im_start|>user
 Hi<|im_end|>
 <|im_start|>assistant"*) ;; *) fail "qwen3: got '$got'" ;; esac
-"$LOCKSTEP" template "$dir/qwen3.gguf" --source >"$dir/source" || fail "--source: exit status $?"
-"$LOCKSTEP" template --template-file "$dir/source" "$dir/case.json" >"$dir/again" ||
+"$LOCKSTEP" template "$work/qwen3.gguf" --source >"$work/source" || fail "--source: exit status $?"
+"$LOCKSTEP" template --template-file "$work/source" "$work/case.json" >"$work/again" ||
     fail "the source does not render"
-[ "$(cat "$dir/again")" = "$got" ] || fail "the source renders differently"
+[ "$(cat "$work/again")" = "$got" ] || fail "the source renders differently"
 
 refuses() { # refuses WHAT ARGS...
     local what=$1 out status
@@ -60,15 +57,15 @@ refuses() { # refuses WHAT ARGS...
     [ $status -eq 2 ] || fail "$what: exit status $status ($out)"
     case $out in *"$what"*) ;; *) fail "'$what' is not in '$out'" ;; esac
 }
-printf 'a\n{%% if %%}' >"$dir/bad.jinja"
-printf '{"messages": [}' >"$dir/bad.json"
-printf '{"now": "yesterday"}' >"$dir/now.json"
-refuses "bad.jinja: template line 2" --template-file "$dir/bad.jinja" "$dir/case.json"
-refuses "bad.json:1" --template-file "$dir/source" "$dir/bad.json"
-refuses "now must be like" --template-file "$dir/source" "$dir/now.json"
-refuses "no-such-file" --template-file "$dir/no-such-file" "$dir/case.json"
-refuses "no-such-case" --template-file "$dir/source" "$dir/no-such-case"
-refuses "expected MODEL CASE" "$dir/qwen3.gguf"
+printf 'a\n{%% if %%}' >"$work/bad.jinja"
+printf '{"messages": [}' >"$work/bad.json"
+printf '{"now": "yesterday"}' >"$work/now.json"
+refuses "bad.jinja: template line 2" --template-file "$work/bad.jinja" "$work/case.json"
+refuses "bad.json:1" --template-file "$work/source" "$work/bad.json"
+refuses "now must be like" --template-file "$work/source" "$work/now.json"
+refuses "no-such-file" --template-file "$work/no-such-file" "$work/case.json"
+refuses "no-such-case" --template-file "$work/source" "$work/no-such-case"
+refuses "expected MODEL CASE" "$work/qwen3.gguf"
 
 [ $failures -eq 0 ] && echo "template: all as expected"
 exit $((failures > 0))

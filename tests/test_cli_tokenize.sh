@@ -3,15 +3,12 @@
 set -u
 golden=$SHARED_DIR/golden/tokenizers
 [ -r "$golden/gpt-2.json" ] || { echo "skip: $golden is not there"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-failures=0
-fail() { echo "FAIL: $*"; failures=$((failures + 1)); }
+. "$SOURCE_DIR/tests/scratch.sh"
 
 # The golden cases that all implementations agree on.
 for name in gpt-2 llama-3 llama-spm qwen3 deepseek-v3; do
-    gzip -dc "$golden/$name.gguf.gz" >"$dir/$name.gguf"
-    python3 - "$golden/$name.json" "$dir/$name" <<'PY'
+    gzip -dc "$golden/$name.gguf.gz" >"$work/$name.gguf"
+    python3 - "$golden/$name.json" "$work/$name" <<'PY'
 import json, sys
 cases = json.load(open(sys.argv[1]))["cases"]
 cases = [c for c in cases if "disagree" not in c]
@@ -20,15 +17,15 @@ with open(sys.argv[2] + ".text", "w") as text, open(sys.argv[2] + ".ids", "w") a
         text.write(json.dumps(bytes.fromhex(c["hex"]).decode()) + "\n")
         ids.write(json.dumps(c["ids"], separators=(",", ":")) + "\n")
 PY
-    "$LOCKSTEP" tokenize "$dir/$name.gguf" --no-bos --jsonl <"$dir/$name.text" >"$dir/$name.got" ||
+    "$LOCKSTEP" tokenize "$work/$name.gguf" --no-bos --jsonl <"$work/$name.text" >"$work/$name.got" ||
         fail "$name: exit status $?"
-    cmp -s "$dir/$name.got" "$dir/$name.ids" || fail "$name: ids differ from the golden ones"
+    cmp -s "$work/$name.got" "$work/$name.ids" || fail "$name: ids differ from the golden ones"
 done
 
 # Back again, for a vocabulary that loses nothing.
-"$LOCKSTEP" tokenize "$dir/llama-3.gguf" --no-bos --jsonl --decode <"$dir/llama-3.ids" >"$dir/back" ||
+"$LOCKSTEP" tokenize "$work/llama-3.gguf" --no-bos --jsonl --decode <"$work/llama-3.ids" >"$work/back" ||
     fail "decode: exit status $?"
-python3 - "$dir/back" "$dir/llama-3.text" <<'PY' || fail "decoding does not give the texts back"
+python3 - "$work/back" "$work/llama-3.text" <<'PY' || fail "decoding does not give the texts back"
 import json, sys
 sys.exit([json.loads(l) for l in open(sys.argv[1])] != [json.loads(l) for l in open(sys.argv[2])])
 PY
@@ -42,15 +39,15 @@ run() { # run TEXT ARGS...
     printf "$text" | "$LOCKSTEP" tokenize "$@" 2>&1
 }
 # llama-3's and Llama 2's ids of "Hello world" stand in golden/tokenizers (with_specials).
-same plain "128000 9906 1917" "$(run 'Hello world' "$dir/llama-3.gguf")"
-same no-bos "9906 1917" "$(run 'Hello world' "$dir/llama-3.gguf" --no-bos)"
-same spm "1 15043 3186" "$(run 'Hello world' "$dir/llama-spm.gguf")"
-same special "128009" "$(run '<|eot_id|>' "$dir/llama-3.gguf" --no-bos)"
-same no-special "27 91 68 354 851 91 29" "$(run '<|eot_id|>' "$dir/llama-3.gguf" --no-bos --no-special)"
-same decode "Hello world" "$(run '128000 9906 1917\n' "$dir/llama-3.gguf" --decode)"
-same decode-bos "<|begin_of_text|>Hello world" "$(run '128000, 9906,1917' "$dir/llama-3.gguf" --decode --no-bos)"
-same decode-no-special "Hello world" "$(run '128000 9906 128009 1917' "$dir/llama-3.gguf" --decode --no-special)"
-same empty "" "$(run '' "$dir/llama-3.gguf" --no-bos)"
+same plain "128000 9906 1917" "$(run 'Hello world' "$work/llama-3.gguf")"
+same no-bos "9906 1917" "$(run 'Hello world' "$work/llama-3.gguf" --no-bos)"
+same spm "1 15043 3186" "$(run 'Hello world' "$work/llama-spm.gguf")"
+same special "128009" "$(run '<|eot_id|>' "$work/llama-3.gguf" --no-bos)"
+same no-special "27 91 68 354 851 91 29" "$(run '<|eot_id|>' "$work/llama-3.gguf" --no-bos --no-special)"
+same decode "Hello world" "$(run '128000 9906 1917\n' "$work/llama-3.gguf" --decode)"
+same decode-bos "<|begin_of_text|>Hello world" "$(run '128000, 9906,1917' "$work/llama-3.gguf" --decode --no-bos)"
+same decode-no-special "Hello world" "$(run '128000 9906 128009 1917' "$work/llama-3.gguf" --decode --no-special)"
+same empty "" "$(run '' "$work/llama-3.gguf" --no-bos)"
 same model-file "39 68 75 75 78" "$(run 'Hello' "$SHARED_DIR/golden/logits/llama.gguf" --no-bos)"
 
 refuses() { # refuses WHAT TEXT ARGS...
@@ -61,13 +58,13 @@ refuses() { # refuses WHAT TEXT ARGS...
     [ $status -eq 2 ] || fail "$what: exit status $status ($out)"
     case $out in *"$what"*) ;; *) fail "'$what' is not in '$out'" ;; esac
 }
-refuses "token 128256 does not exist" '5 128256' "$dir/llama-3.gguf" --decode
-refuses "byte 2 of the input is no number" '5 x' "$dir/llama-3.gguf" --decode
-refuses "token" '99999999999999999999' "$dir/llama-3.gguf" --decode
-refuses "line 2: must be a JSON string" '"a"\n5\n' "$dir/llama-3.gguf" --jsonl
-refuses "line 1: " 'nonsense\n' "$dir/llama-3.gguf" --jsonl
-refuses "line 1: element 1 is no integer" '[1,"a"]\n' "$dir/llama-3.gguf" --jsonl --decode
-refuses "no-such-file" '' "$dir/no-such-file.gguf"
+refuses "token 128256 does not exist" '5 128256' "$work/llama-3.gguf" --decode
+refuses "byte 2 of the input is no number" '5 x' "$work/llama-3.gguf" --decode
+refuses "token" '99999999999999999999' "$work/llama-3.gguf" --decode
+refuses "line 2: must be a JSON string" '"a"\n5\n' "$work/llama-3.gguf" --jsonl
+refuses "line 1: " 'nonsense\n' "$work/llama-3.gguf" --jsonl
+refuses "line 1: element 1 is no integer" '[1,"a"]\n' "$work/llama-3.gguf" --jsonl --decode
+refuses "no-such-file" '' "$work/no-such-file.gguf"
 for file in tokens-empty tokens-wrong-type token-types-short merges-missing; do
     refuses "tokenizer.ggml" 'a' "$SHARED_DIR/golden/hostile/$file.gguf"
 done

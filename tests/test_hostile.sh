@@ -6,13 +6,7 @@ set -u
 hostile=$SHARED_DIR/golden/hostile
 [ -e "$hostile/list.json" ] || { echo "skip: $hostile is not there"; exit 77; }
 command -v python3 >/dev/null || { echo "skip: python3, which reads list.json, is not here"; exit 77; }
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
+. "$SOURCE_DIR/tests/scratch.sh"
 
 try() { # expectation file arguments of lockstep...
     local expect=$1 file=$2 status

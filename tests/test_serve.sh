@@ -6,7 +6,7 @@ set -u
 command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
-work=$(mktemp -d)
+. "$SOURCE_DIR/tests/scratch.sh"
 server=
 stop() {
     [ -n "$server" ] && kill "$1" "$server" 2>/dev/null && wait "$server"
@@ -15,11 +15,6 @@ stop() {
     return $status
 }
 trap 'stop -KILL; rm -rf "$work"' EXIT
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
 
 # start options...: sets $url.
 start() {

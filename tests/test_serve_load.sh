@@ -4,15 +4,10 @@
 # streams, which must go on meanwhile.
 set -u
 command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
-work=$(mktemp -d)
+. "$SOURCE_DIR/tests/scratch.sh"
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
 python3 "$SOURCE_DIR/tests/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 16384 || exit 1
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
-}
 start() {
     rm -f "$work/out"
     "$LOCKSTEP" serve "$work/jargon.gguf" -q --port 0 "$@" >"$work/out" 2>"$work/err" &

@@ -4,7 +4,7 @@
 set -u
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
-work=$(mktemp -d)
+. "$SOURCE_DIR/tests/scratch.sh"
 server=
 trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
 start() {
@@ -18,11 +18,6 @@ start() {
     done
     url=$(sed -n 's/^lockstep listens on //p' "$work/out")
     [ -n "$url" ] || { echo "FAILED: serve $*: $(cat "$work/err")"; exit 1; }
-}
-failures=0
-fail() {
-    echo "FAILED: $*"
-    failures=$((failures + 1))
 }
 
 start
