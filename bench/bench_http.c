@@ -8,8 +8,8 @@
  *
  * All three hold the same weights, begin with the same prompts, get as many tokens and see the same context, in
  * rounds that go through them in turn, so that what disturbs the machine disturbs all. A stream's rate is
- * that after its first token; several are added up. Shown are the medians of the rate, of the time between
- * two steps, in which the model rests, and of each round's ratio to the way before it, with the quartiles.
+ * that after its first token; several are added up. Shown are the medians of the rate, of the time outside
+ * of steps (for each step; a request's arrival and end included), and of each round's ratio to the way before it, with the quartiles.
  * The client has a process of its own and runs on the same cores. Guesses (prompt lookup) are off, since
  * lockstep_generate() makes none, unless --guess is given. */
 #include "base/clock.h"
@@ -266,11 +266,11 @@ static double at_share(const double *v, int n, double share) {
 
 struct result {
     double rate[ROUNDS_MAX];    /* tokens/s */
-    double between[ROUNDS_MAX]; /* seconds between two steps */
+    double outside[ROUNDS_MAX]; /* seconds outside of steps, for each */
 };
 
-static double seconds_between(double wall_s, double steps_s, uint64_t n_steps) {
-    return n_steps > 1 ? (wall_s - steps_s) / (double)(n_steps - 1) : 0;
+static double seconds_outside(double wall_s, double steps_s, uint64_t n_steps) {
+    return n_steps > 0 ? (wall_s - steps_s) / (double)n_steps : 0;
 }
 
 static void measure_generate(struct result *r, int at, struct lockstep *ls,
@@ -281,7 +281,7 @@ static void measure_generate(struct result *r, int at, struct lockstep *ls,
     r->rate[at] = by_generate(ls, o);
     double wall = clock_s() - began;
     lockstep_times(ls, &t, true);
-    r->between[at] = seconds_between(wall, t.compute_s + t.fabric_s, t.steps);
+    r->outside[at] = seconds_outside(wall, t.compute_s + t.fabric_s, t.steps);
 }
 
 /* client: NULL for the engine's own callbacks. */
@@ -295,18 +295,18 @@ static void measure_server(struct result *r, int at, struct server *s,
     do /* the engine shows a step's figures when it looks for the next one */
         service_stats(server_service(s), &after);
     while (after.running > 0);
-    r->between[at] = seconds_between(
+    r->outside[at] = seconds_outside(
         wall, after.compute_s + after.fabric_s - before.compute_s - before.fabric_s,
         after.steps - before.steps);
 }
 
 static void show(const struct result *results, int first_way, int n) {
-    printf("way       tokens/s  between two steps  times the way before (quartiles)\n");
+    printf("way       tokens/s  outside of a step  times the way before (quartiles)\n");
     for (int way = first_way; way < N_WAYS; way++) {
         const struct result *r = &results[way];
         double ratios[ROUNDS_MAX];
         printf("%-8s  %8.2f  %14.1f us", way_names[way], at_share(r->rate, n, 0.5),
-               at_share(r->between, n, 0.5) * 1e6);
+               at_share(r->outside, n, 0.5) * 1e6);
         for (int i = 0; i < n && way > first_way; i++)
             ratios[i] = r->rate[i] / r[-1].rate[i];
         if (way > first_way)
