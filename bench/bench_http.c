@@ -6,12 +6,13 @@
  *   engine    the server's own engine, asked in its process
  *   http      the same engine, asked over HTTP by another process: /v1/completions, streamed
  *
- * All three hold the same weights, begin with the same prompts, get as many tokens and see the same context, in
- * rounds that go through them in turn, so that what disturbs the machine disturbs all. A stream's rate is
- * that after its first token; several are added up. Shown are the medians of the rate, of the time outside
- * of steps (for each step; a request's arrival and end included), and of each round's ratio to the way before it, with the quartiles.
- * The client has a process of its own and runs on the same cores. Guesses (prompt lookup) are off, since
- * lockstep_generate() makes none, unless --guess is given. */
+ * All three hold the same weights, begin with the same prompts, get as many tokens and see the same
+ * context, in rounds that go through them in turn, each from another one on, so that what disturbs the machine
+ * disturbs all. A stream's rate is that after its first token; several are added up. Shown are the medians
+ * of the rate, of the time outside of steps (for each step; a request's arrival and end included), and of each
+ * round's ratio to the way before it in this list, with the quartiles. The client has a process of its own
+ * and runs on the same cores. Guesses (prompt lookup) are off, since lockstep_generate() makes none, unless
+ * --guess is given. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "lockstep/lockstep.h"
@@ -316,15 +317,19 @@ static void show(const struct result *results, int first_way, int n) {
     }
 }
 
+/* ls: NULL: several streams. */
 static void bench(const struct client *client, struct lockstep *ls, struct server *s,
                   const struct options *o) {
     static struct result results[N_WAYS];
     for (int round = -1; round < o->rounds; round++) {
         int at = MAX(round, 0); /* the first round warms up */
-        if (ls != NULL)
-            measure_generate(&results[WAY_GENERATE], at, ls, o);
-        measure_server(&results[WAY_ENGINE], at, s, NULL, o);
-        measure_server(&results[WAY_HTTP], at, s, client, o);
+        for (int i = 0; i < N_WAYS; i++) {
+            enum way way = (enum way)((at + i) % N_WAYS);
+            if (way != WAY_GENERATE)
+                measure_server(&results[way], at, s, way == WAY_HTTP ? client : NULL, o);
+            else if (ls != NULL)
+                measure_generate(&results[way], at, ls, o);
+        }
     }
     show(results, ls != NULL ? WAY_GENERATE : WAY_ENGINE, o->rounds);
 }
@@ -368,11 +373,11 @@ int main(int argc, char **argv) {
     struct lockstep_error ls_err;
     struct server *s;
     struct lockstep *ls = NULL;
-    if (server_open(&s, &o.server, &err) != ST_OK)
-        die(err.text);
     if (o.n_streams == 1 &&
         lockstep_open(&ls, &o.server.service.engine.model, &ls_err) != LOCKSTEP_OK)
         die(ls_err.text);
+    if (server_open(&s, &o.server, &err) != ST_OK)
+        die(err.text);
     bench(&client, ls, s, &o);
     if (ls != NULL)
         lockstep_close(ls);
