@@ -112,7 +112,7 @@ static void describe(const struct rank_of_cell *r, struct lockstep_options *opt)
     opt->rendezvous = r->rendezvous;
     opt->secret = "matrix";
     opt->link = c->link->name;
-    opt->n_threads = 1;
+    opt->n_threads = c->phase == PREFILL ? 2 : 1; /* sums beside compute, which all threads leave together */
     opt->n_ctx = 512;
     opt->silence_ms = SILENCE_MS;
     /* The first message is the job that rank 0 tells; 300 messages later the model has long run. */
