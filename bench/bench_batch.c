@@ -90,7 +90,8 @@ static void on_done(void *user, const struct engine_done *d) {
     pthread_mutex_unlock(&run->lock);
 }
 
-static void fill_prompt(const struct engine *e, int32_t *ids, int n, uint64_t seed, int period) {
+static void fill_prompt(const struct engine *e, int32_t *ids, int n, uint64_t seed,
+                        int period) {
     uint64_t n_vocab = (uint64_t)engine_model_info(e)->n_vocab;
     for (int i = 0; i < n; i++)
         ids[i] = (int32_t)(rng_u64(seed, (uint64_t)(i % period)) % n_vocab);
@@ -101,7 +102,8 @@ struct rate {
     double wall, cpu;
 };
 
-static struct rate measure(struct engine *e, const struct options *o, int n, uint64_t seed, int period) {
+static struct rate measure(struct engine *e, const struct options *o, int n, uint64_t seed,
+                           int period) {
     static int32_t ids[1 << 16];
     struct user users[STREAMS_MAX];
     struct run run = {.n_left = n};
@@ -131,8 +133,10 @@ static struct rate measure(struct engine *e, const struct options *o, int n, uin
         pthread_cond_wait(&run.over, &run.lock);
     pthread_mutex_unlock(&run.lock);
     if (run.n_counted == 0) {
-        fprintf(stderr, "bench_batch: %d streams never decoded together: --predict more, or --prompt less\n",
-                n);
+        fprintf(
+            stderr,
+            "bench_batch: %d streams never decoded together: --predict more, or --prompt less\n",
+            n);
         exit(1);
     }
     return (struct rate){(double)run.n_counted / (run.end_s - run.begun_s),
@@ -163,7 +167,8 @@ static void bench_streams(struct options *o) {
     printf("streams  tokens/s  times the first  tokens/s of CPU time  times the first\n");
     for (int i = 0; i < o->n_sets; i++) {
         double w = median(wall[i], o->rounds), c = median(cpu[i], o->rounds);
-        printf("%7d  %8.2f  %15.2f  %20.2f  %15.2f\n", o->streams[i], w, w / one, c, c / one_cpu);
+        printf("%7d  %8.2f  %15.2f  %20.2f  %15.2f\n", o->streams[i], w, w / one, c,
+               c / one_cpu);
     }
     engine_close(e);
 }
@@ -181,10 +186,11 @@ static void bench_guesses(struct options *o) {
                     measure(e, o, 1, (uint64_t)round * 1000, periods[text]).cpu;
         struct engine_stats s;
         engine_stats(e, &s);
-        printf("guesses %s: random prompt %.2f tokens/s of CPU time, repeating prompt %.2f; %llu of "
-               "%llu right\n",
-               on ? "on" : "off", median(rates[on][0], o->rounds), median(rates[on][1], o->rounds),
-               (unsigned long long)s.accepted, (unsigned long long)s.speculated);
+        printf(
+            "guesses %s: random prompt %.2f tokens/s of CPU time, repeating prompt %.2f; %llu of "
+            "%llu right\n",
+            on ? "on" : "off", median(rates[on][0], o->rounds), median(rates[on][1], o->rounds),
+            (unsigned long long)s.accepted, (unsigned long long)s.speculated);
         engine_close(e);
     }
 }
@@ -284,9 +290,10 @@ static void bench_gaps(struct options *o) {
         double usual = median(gaps[i].alone, gaps[i].n_alone);
         double middle = median(gaps[i].beside, gaps[i].n_beside);
         double largest = gaps[i].beside[MAX(gaps[i].n_beside - 1, 0)];
-        printf("stream %d: usual gap %.2f ms; beside the prompt %.2f ms (%.2f times), largest %.2f "
-               "(%.2f times)\n", i, usual * 1e3, middle * 1e3, middle / usual, largest * 1e3,
-               largest / usual);
+        printf(
+            "stream %d: usual gap %.2f ms; beside the prompt %.2f ms (%.2f times), largest %.2f "
+            "(%.2f times)\n",
+            i, usual * 1e3, middle * 1e3, middle / usual, largest * 1e3, largest / usual);
     }
     printf("prompt of %d tokens: %.2f s\n", o->gap, took);
 }
@@ -333,12 +340,17 @@ int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return lockstep_worker_main(argc, argv);
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_batch MODEL [--threads N] [--ranks N] [--streams 1,8,16] "
-                        "[--predict N] [--prompt N] [--temp T] [--rounds N] [--guess | --gap N]\n");
+        fprintf(stderr,
+                "usage: bench_batch MODEL [--threads N] [--ranks N] [--streams 1,8,16] "
+                "[--predict N] [--prompt N] [--temp T] [--rounds N] [--guess | --gap N]\n");
         return 2;
     }
-    struct options o = {.streams = {1, 2, 4, 8, 16}, .n_sets = 5, .n_predict = 32, .n_prompt = 64,
-                        .rounds = 3, .temperature = 0.8f};
+    struct options o = {.streams = {1, 2, 4, 8, 16},
+                        .n_sets = 5,
+                        .n_predict = 32,
+                        .n_prompt = 64,
+                        .rounds = 3,
+                        .temperature = 0.8f};
     engine_config_init(&o.cfg);
     o.cfg.model.worker_path = "/proc/self/exe";
     parse(&o, argc, argv);

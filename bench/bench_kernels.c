@@ -138,7 +138,9 @@ static void one_round(struct bench *b, struct measured *m, int r) {
 
 static void bench_type(const struct kernels *k, enum qtype type, struct pool *pool,
                        const struct options *o) {
-    struct bench b = {.k = k, .pool = pool, .w = wmat_shape(type, N_ROWS, N_COLS, 0),
+    struct bench b = {.k = k,
+                      .pool = pool,
+                      .w = wmat_shape(type, N_ROWS, N_COLS, 0),
                       .down = wmat_shape(type, N_COLS, N_ROWS, 0)};
     b.n_matrices = (uint32_t)div_up(DECODE_BYTES, wmat_bytes(&b.w));
     size_t bytes = wmat_bytes(&b.w) * b.n_matrices;

@@ -96,9 +96,8 @@ static void fuzz_launch(const uint8_t *data, size_t n) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
-    static void (*const targets[])(const uint8_t *, size_t) = {fuzz_handshake, fuzz_tcp,
-                                                               fuzz_pack, fuzz_emulation,
-                                                               fuzz_launch};
+    static void (*const targets[])(const uint8_t *, size_t) = {
+        fuzz_handshake, fuzz_tcp, fuzz_pack, fuzz_emulation, fuzz_launch};
     if (n == 0 || sodium_init() < 0)
         return 0;
     targets[data[0] % ARRAY_LEN(targets)](data + 1, n - 1);

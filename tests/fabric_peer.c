@@ -56,8 +56,8 @@ static enum status run(const struct fabric_config *cfg, int rounds, uint64_t *be
         st = one_round(f, t, k, err);
     }
     if (st == ST_OK)
-        printf("rank %d: %s over %s\n", cfg->rank, rounds == 0 ? "the whole suite" : "all rounds",
-               fabric_link_name(f, !cfg->rank));
+        printf("rank %d: %s over %s\n", cfg->rank,
+               rounds == 0 ? "the whole suite" : "all rounds", fabric_link_name(f, !cfg->rank));
     fabric_close(f);
     return st;
 }

@@ -57,14 +57,14 @@ struct ranks {
     } while (0)
 
 /* Something came too late, or a rank that lives was thought dead because it did not get to run. */
-#define EXPECT_SOON(cond, ...)                                                           \
-    do {                                                                                 \
-        if (!(cond)) {                                                                   \
-            fprintf(stderr, "%s:%d: late: not %s: ", __FILE__, __LINE__, #cond);         \
-            fprintf(stderr, __VA_ARGS__);                                                \
-            fprintf(stderr, "\n");                                                       \
-            _exit(EXIT_LATE);                                                            \
-        }                                                                                \
+#define EXPECT_SOON(cond, ...)                                                   \
+    do {                                                                         \
+        if (!(cond)) {                                                           \
+            fprintf(stderr, "%s:%d: late: not %s: ", __FILE__, __LINE__, #cond); \
+            fprintf(stderr, __VA_ARGS__);                                        \
+            fprintf(stderr, "\n");                                               \
+            _exit(EXIT_LATE);                                                    \
+        }                                                                        \
     } while (0)
 
 static inline int count_entries(const char *dir) {

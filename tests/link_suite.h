@@ -49,7 +49,7 @@ static inline int64_t term(uint64_t seed, int rank, size_t i) {
 }
 
 static inline void sum_once(struct fabric *f, struct team *t, const int *ranks, int n_ranks,
-                     uint64_t seed, size_t n) {
+                            uint64_t seed, size_t n) {
     static int64_t x[100001];
     x[n] = 0x1234567;
     for (size_t i = 0; i < n; i++)
@@ -95,7 +95,8 @@ static inline void run_broadcasts(struct ranks *r, struct fabric *f) {
         }
 }
 
-static inline void gather_once(struct fabric *f, struct team *t, int n, int root, bool in_place) {
+static inline void gather_once(struct fabric *f, struct team *t, int n, int root,
+                               bool in_place) {
     static uint8_t all[1u << 20], part[1u << 18];
     size_t bytes[MAX_TEST_RANKS], at[MAX_TEST_RANKS + 1] = {0};
     int me = fabric_rank(f);
@@ -209,8 +210,9 @@ struct idleness {
 static inline struct idleness idleness_now(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (struct idleness){u.ru_nvcsw, (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
-                                             (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3};
+    return (struct idleness){u.ru_nvcsw,
+                             (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 +
+                                 (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3};
 }
 
 /* A worker between requests: no time limit but its own, and hardly any CPU. The least of some windows: what
@@ -238,7 +240,8 @@ static inline void run_idle(struct ranks *r, struct fabric *f) {
     TRY_CALL(fabric_wait(f, 0, -1, e));
     TRY_CALL(fabric_broadcast(t, 0, &c, 1, e));
     EXPECT(least.wakes <= IDLE_WAKES, "idle for %d ms it woke %ld times", IDLE_MS, least.wakes);
-    EXPECT(least.cpu_ms < IDLE_MS / 4, "idle for %d ms it spun for %.1f ms", IDLE_MS, least.cpu_ms);
+    EXPECT(least.cpu_ms < IDLE_MS / 4, "idle for %d ms it spun for %.1f ms", IDLE_MS,
+           least.cpu_ms);
 }
 
 #endif

@@ -186,7 +186,8 @@ struct client {
     bool busy;
     double asked_s, first_s, until_s, next_read_s;
     size_t hang_up_after;
-    double waits_s[WAITS_MAX]; /* for the first token of answers that were read normally; the last ones */
+    double waits_s
+        [WAITS_MAX]; /* for the first token of answers that were read normally; the last ones */
     size_t n_waited;
 };
 
@@ -363,9 +364,10 @@ static void judge_fairness(void) {
     }
     double middle = at_share(each, n, 0.5), most = at_share(each, n, 1);
     double of_greedy = at_share(greedy, n_greedy, 0.5);
-    printf("waiting for the first token: %.0f ms (the middle of 32 clients), %.0f ms (the last of "
-           "them), %.0f ms (the greedy one)\n",
-           middle * 1e3, most * 1e3, of_greedy * 1e3);
+    printf(
+        "waiting for the first token: %.0f ms (the middle of 32 clients), %.0f ms (the last of "
+        "them), %.0f ms (the greedy one)\n",
+        middle * 1e3, most * 1e3, of_greedy * 1e3);
     if (most > 3 * middle)
         wrong("one client waits %.1f times as long as others", most / middle);
     if (of_greedy < middle)
@@ -452,8 +454,9 @@ static bool stream_round(struct conn *prompt) {
 
 /* The gaps since the last call, beside each stream's usual one, which is found first if asked for. */
 struct gaps {
-    double median, most, longest; /* in usual gaps; most: all but one in a hundred are shorter */
-    double slow_share;            /* of those longer than SLOW usual ones */
+    double median, most,
+        longest;       /* in usual gaps; most: all but one in a hundred are shorter */
+    double slow_share; /* of those longer than SLOW usual ones */
 };
 
 static struct gaps take_gaps(double *usual, bool find_usual) {
@@ -545,15 +548,17 @@ static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
         if (streams[i].c.a.n_body - had[i] < PIECES_MIN * EVENT_BYTES)
             wrong("stream %d had %zu bytes while the prompt was computed", i,
                   streams[i].c.a.n_body - had[i]);
-    if (!stream_gaps(30)) /* the streams' own contexts have grown, and the machine may have changed */
+    if (!stream_gaps(
+            30)) /* the streams' own contexts have grown, and the machine may have changed */
         return false;
     take_gaps(after, true);
-    printf("a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms before "
-           "and %.2f ms after; gaps in usual ones before: %.2f (median), %.2f (99 %%), %.2f "
-           "(longest), %.2f %% beyond 3; without a prompt %.2f (99 %%), %.2f (longest)\n",
-           n_tokens, N_STREAMS, took, n_tokens / took, usual[0] * 1e3, after[0] * 1e3,
-           during.median, during.most, during.longest, during.slow_share * 1e2, before.most,
-           before.longest);
+    printf(
+        "a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms before "
+        "and %.2f ms after; gaps in usual ones before: %.2f (median), %.2f (99 %%), %.2f "
+        "(longest), %.2f %% beyond 3; without a prompt %.2f (99 %%), %.2f (longest)\n",
+        n_tokens, N_STREAMS, took, n_tokens / took, usual[0] * 1e3, after[0] * 1e3,
+        during.median, during.most, during.longest, during.slow_share * 1e2, before.most,
+        before.longest);
     return true;
 }
 
@@ -594,8 +599,9 @@ static int speed(int n_tokens) {
 
 int main(int argc, char **argv) {
     if (argc < 4) {
-        fprintf(stderr, "usage: serve_load storm PORT PID SECONDS | prompt PORT TOKENS [SEED] | "
-                        "speed PORT TOKENS\n");
+        fprintf(stderr,
+                "usage: serve_load storm PORT PID SECONDS | prompt PORT TOKENS [SEED] | "
+                "speed PORT TOKENS\n");
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);

@@ -42,7 +42,7 @@ struct slot {
 /* What one queue pair receives. One sender, one receiver. */
 struct queue {
     _Atomic uint32_t used, posted, head, tail; /* counts since the start */
-    _Atomic uint32_t armed;                    /* the next arrival raises an event at the door */
+    _Atomic uint32_t armed; /* the next arrival raises an event at the door */
     char door[64];
     struct slot ring[RING];
 };
@@ -120,10 +120,12 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
         errno = ENOSYS;
         return NULL;
     }
-    snprintf(e->door, sizeof e->door, "standin-%lu-%d-%d", (unsigned long)wires.st_ino, (int)getpid(), n++);
+    snprintf(e->door, sizeof e->door, "standin-%lu-%d-%d", (unsigned long)wires.st_ino,
+             (int)getpid(), n++);
     e->channel.context = c;
     e->channel.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (e->channel.fd < 0 || bind(e->channel.fd, (struct sockaddr *)&a, at_door(&a, e->door)) != 0)
+    if (e->channel.fd < 0 ||
+        bind(e->channel.fd, (struct sockaddr *)&a, at_door(&a, e->door)) != 0)
         abort();
     return &e->channel;
 }
@@ -136,7 +138,8 @@ EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel) {
     return 0;
 }
 
-EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context) {
+EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+                            void **cq_context) {
     struct events *e = (struct events *)channel;
     char c;
     if (recv(channel->fd, &c, 1, 0) != 1)
@@ -313,7 +316,8 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
     s->qp.context = pd->context;
     s->cq = (struct scq *)init->recv_cq;
     atomic_store(&s->mine->armed, 0);
-    snprintf(s->mine->door, sizeof s->mine->door, "%s", s->cq->events != NULL ? s->cq->events->door : "");
+    snprintf(s->mine->door, sizeof s->mine->door, "%s",
+             s->cq->events != NULL ? s->cq->events->door : "");
     for (int i = 0; i < MAX_QPS; i++)
         if (s->cq->qps[i] == NULL) {
             s->cq->qps[i] = s;
@@ -382,7 +386,8 @@ static int standin_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
     return 0;
 }
 
-static void carry(const struct events *from, struct queue *to, const void *data, uint32_t n_bytes) {
+static void carry(const struct events *from, struct queue *to, const void *data,
+                  uint32_t n_bytes) {
     uint32_t tail = atomic_load(&to->tail);
     if (!atomic_load(&to->used) || atomic_load(&to->posted) == tail)
         return; /* nobody there, or no receive posted: UC drops it */
@@ -404,7 +409,8 @@ static int standin_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
     in_region(wr->sg_list);
     sent++;
     if (sent != number("STANDIN_LOSE"))
-        carry(s->cq->events, s->theirs, (void *)(uintptr_t)wr->sg_list->addr, wr->sg_list->length);
+        carry(s->cq->events, s->theirs, (void *)(uintptr_t)wr->sg_list->addr,
+              wr->sg_list->length);
     s->cq->done[s->cq->tail++ % (2 * RING)] = (struct ibv_wc){
         .wr_id = wr->wr_id,
         .status = sent == number("STANDIN_FAIL") ? IBV_WC_RETRY_EXC_ERR : IBV_WC_SUCCESS,

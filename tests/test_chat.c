@@ -322,8 +322,9 @@ static void built_in_templates_by_special_tokens(void **state) {
 }
 
 /* Each names a built-in template to a vocabulary that has it. */
-static const char *const specials[] = {"<|im_start|>", "<|start_header_id|>", "<start_of_turn>",
-                                       "<｜User｜>",     "[INST]",              "<|assistant|>"};
+static const char *const specials[] = {"<|im_start|>",    "<|start_header_id|>",
+                                       "<start_of_turn>", "<｜User｜>",
+                                       "[INST]",          "<|assistant|>"};
 
 static struct chat *open_built_in(const char *special) {
     struct tokenizer *t = vocabulary(&special, 1);
@@ -358,8 +359,8 @@ static void an_answer_goes_on(void **state) {
         char *prompt = render(c, before, NULL, NULL), *text = NULL;
         struct err err;
         size_t len;
-        after = json_pack("[O, {s:s, s:s}]", json_array_get(before, 0), "role", "assistant", "content",
-                          "It is |im_end");
+        after = json_pack("[O, {s:s, s:s}]", json_array_get(before, 0), "role", "assistant",
+                          "content", "It is |im_end");
         const struct chat_request r = {
             .messages = after, .add_generation_prompt = true, .continue_last = true};
         assert_int_equal(chat_render(c, &r, &text, &len, &err), ST_OK);

@@ -200,7 +200,8 @@ static void make_calls(void) {
                                                150, 200, 200, 257, 300, 320, 100, 90};
     for (int i = 0; i < N_REQUESTS; i++) {
         for (size_t j = 0; j < lengths[i]; j++)
-            prompts[i][j] = (int32_t)(rng_u64(i % 2 == 0 && j < 140 ? 99 : (uint64_t)i, j) % 256);
+            prompts[i][j] =
+                (int32_t)(rng_u64(i % 2 == 0 && j < 140 ? 99 : (uint64_t)i, j) % 256);
         memset(&calls[i], 0, sizeof calls[i]);
         struct engine_request *r = &calls[i].req;
         engine_request_init(r);
@@ -353,7 +354,8 @@ static void with_guesses(void **state) {
     struct engine *e = open_engine(&cfg);
     struct engine_stats s = {0};
     run_together(e);
-    for (int i = 0; i < 20 * N_REQUESTS && (s.accepted == 0 || s.accepted == s.speculated); i++) {
+    for (int i = 0; i < 20 * N_REQUESTS && (s.accepted == 0 || s.accepted == s.speculated);
+         i++) {
         struct call *c = &calls[i % N_REQUESTS];
         call_run(e, c);
         assert_same(&c->out[0], &expected[i % N_REQUESTS]);
@@ -377,7 +379,8 @@ static void put_back_for_want_of_pages(void **state) {
         engine_close(e);
         /* 8 contexts of 8 pages by default. */
         assert_int_equal(total, 64);
-        cfg.kv_memory_bytes = 8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2; /* 2 layers, 2 kv heads of 32,
+        cfg.kv_memory_bytes =
+            8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2; /* 2 layers, 2 kv heads of 32,
                                                                         K and V, f16 */
         e = open_engine(&cfg);
         assert_int_equal(stats_of(e).pages_total, 8);
@@ -459,10 +462,17 @@ static void on_several_ranks(void **state) {
 static void of_every_kind_of_model(void **state) {
     (void)state;
     static const char *const names[] = {
-        "logits/qwen3.gguf",        "logits/llama-moe.gguf",       "logits/qwen3moe.gguf",
-        "logits/gpt-oss-f32.gguf",  "logits/deepseek2-lite.gguf",  "logits/gemma3.gguf",
-        "logits/glm4moe.gguf",      "logits/phi3.gguf",            "quant-models/q-llama-q8_0.gguf",
-        "quant-models/q-llama-Q4_K_M.gguf", "quant-models/q-qwen3moe-q4_0.gguf",
+        "logits/qwen3.gguf",
+        "logits/llama-moe.gguf",
+        "logits/qwen3moe.gguf",
+        "logits/gpt-oss-f32.gguf",
+        "logits/deepseek2-lite.gguf",
+        "logits/gemma3.gguf",
+        "logits/glm4moe.gguf",
+        "logits/phi3.gguf",
+        "quant-models/q-llama-q8_0.gguf",
+        "quant-models/q-llama-Q4_K_M.gguf",
+        "quant-models/q-qwen3moe-q4_0.gguf",
     };
     static struct call some[6];
     static struct output want[6];
@@ -1036,8 +1046,8 @@ static void constraints_are_obeyed_and_freed(void **state) {
     const struct sevens first = {.left = 20};
     c = calls[9];
     c.req.n_choices = 3;
-    c.req.constraint = (struct engine_constraint){sevens_clone(&first), sevens_mask, sevens_accept,
-                                                  sevens_clone, sevens_free};
+    c.req.constraint = (struct engine_constraint){sevens_clone(&first), sevens_mask,
+                                                  sevens_accept, sevens_clone, sevens_free};
     call_run(e, &c);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(c.out[i].n_ids, 20);

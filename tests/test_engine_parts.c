@@ -167,8 +167,8 @@ static void prompt_alone(struct pace *p, const struct machine *m) {
                     .n_tokens = 64, .work = work, .seconds = step_takes(m, 0, work)});
 }
 
-static const struct machine machines[] = {
-    {0.010, 0.00001}, {0.010, 0.0002}, {0.010, 0.003}, {0.001, 0.001}, {0.050, 0.014}, {0.0, 0.1}};
+static const struct machine machines[] = {{0.010, 0.00001}, {0.010, 0.0002}, {0.010, 0.003},
+                                          {0.001, 0.001},   {0.050, 0.014},  {0.0, 0.1}};
 
 /* Streams wait less than twice as long as usual from the first piece on, more only where a single token takes
  * longer, and prompts get nearly half of the machine. */
@@ -219,7 +219,8 @@ static void a_hiccup_changes_nothing(void **state) {
         prompt_alone(&p, &m);
         stream_steps(&p, &m, 4, 20);
         for (int step = 0; step < 300; step++)
-            assert_true(piece_step(&p, &m, 4, &got[noisy], noisy && step % 7 == 3 ? 10 : 1) < 2.05);
+            assert_true(piece_step(&p, &m, 4, &got[noisy], noisy && step % 7 == 3 ? 10 : 1) <
+                        2.05);
     }
     assert_true((double)got[1] > 0.7 * (double)got[0]);
 }

@@ -277,9 +277,10 @@ static void expect_lost(struct ranks *r, struct fabric *f, struct team *t, enum 
     char who[32];
     snprintf(who, sizeof who, "(pid %d)", (int)r->notes->pids[VICTIM]);
     EXPECT(st == ST_PEER_LOST, "%s: %s: %s", d->op->name, status_name(st), err->text);
-    EXPECT_SOON(!starved(err) || (d->signal == SIGSTOP && fabric_lost_rank(f) == VICTIM), "%s", err->text);
-    EXPECT(strstr(err->text, "rank 1") && strstr(err->text, who), "%s: expected rank 1 %s, got: %s",
-           d->op->name, who, err->text);
+    EXPECT_SOON(!starved(err) || (d->signal == SIGSTOP && fabric_lost_rank(f) == VICTIM), "%s",
+                err->text);
+    EXPECT(strstr(err->text, "rank 1") && strstr(err->text, who),
+           "%s: expected rank 1 %s, got: %s", d->op->name, who, err->text);
     /* A link sees the end too, and waits for the better words only a moment (link_failed). */
     EXPECT_SOON(strstr(err->text, d->words), "%s: %s: %s", d->op->name, d->words, err->text);
     EXPECT(fabric_lost_rank(f) == VICTIM, "lost rank %d", fabric_lost_rank(f));
@@ -327,7 +328,8 @@ static void die(const struct link_ops *link, const struct op *op, int signal, in
             r.exits[0] = WIFEXITED(first) ? WEXITSTATUS(first) : -WTERMSIG(first);
         again = ranks_forgive(&r, &tries);
         assert_int_equal(r.exits[0], 0);
-        if (!again || r.exits[VICTIM] != 0) /* 0: late itself, as it was thought dead before it was */
+        if (!again ||
+            r.exits[VICTIM] != 0) /* 0: late itself, as it was thought dead before it was */
             assert_int_equal(r.exits[VICTIM], -SIGKILL);
         assert_int_equal(r.exits[2], 0);
     } while (again);

@@ -81,7 +81,8 @@ static void ask(struct group *groups) {
             EXPECT(c == (char)k, "answer");
             late += clock_ns() - begin > 100000000u;
         }
-    EXPECT_SOON(late <= N_QUESTIONS * N_GROUPS / 50, "%d of %d answers", late, N_QUESTIONS * N_GROUPS);
+    EXPECT_SOON(late <= N_QUESTIONS * N_GROUPS / 50, "%d of %d answers", late,
+                N_QUESTIONS * N_GROUPS);
 }
 
 static void in_threads(struct group *groups, void *(*use)(void *)) {

@@ -27,7 +27,8 @@
 
 enum fault { KILLED, STOPPED, CUT, CORRUPTED, LOST, N_FAULTS };
 enum phase { DECODE, PREFILL, BOOTSTRAP, N_PHASES };
-static const char *const fault_names[] = {"killed", "stopped", "interface down", "corrupted slot", "lost slot"};
+static const char *const fault_names[] = {"killed", "stopped", "interface down",
+                                          "corrupted slot", "lost slot"};
 static const char *const phase_names[] = {"decode", "prefill", "bootstrap"};
 
 struct cell {
@@ -73,7 +74,8 @@ static bool on_token(void *notes, int32_t id, const char *text, size_t len) {
     return true;
 }
 
-static enum lockstep_status decode(struct lockstep *ls, struct notes *n, struct lockstep_error *err) {
+static enum lockstep_status decode(struct lockstep *ls, struct notes *n,
+                                   struct lockstep_error *err) {
     static const int32_t ids[] = {1, 2, 3};
     struct lockstep_request req;
     struct lockstep_result result;
@@ -89,7 +91,8 @@ static enum lockstep_status decode(struct lockstep *ls, struct notes *n, struct 
     return st;
 }
 
-static enum lockstep_status prefill(struct lockstep *ls, struct notes *n, struct lockstep_error *err) {
+static enum lockstep_status prefill(struct lockstep *ls, struct notes *n,
+                                    struct lockstep_error *err) {
     static int32_t ids[400];
     enum lockstep_status st = LOCKSTEP_OK;
     for (size_t i = 0; i < ARRAY_LEN(ids); i++)
@@ -112,7 +115,8 @@ static void describe(const struct rank_of_cell *r, struct lockstep_options *opt)
     opt->rendezvous = r->rendezvous;
     opt->secret = "matrix";
     opt->link = c->link->name;
-    opt->n_threads = c->phase == PREFILL ? 2 : 1; /* sums beside compute, which all threads leave together */
+    opt->n_threads =
+        c->phase == PREFILL ? 2 : 1; /* sums beside compute, which all threads leave together */
     opt->n_ctx = 512;
     opt->silence_ms = SILENCE_MS;
     /* The first message is the job that rank 0 tells; 300 messages later the model has long run. */
@@ -122,7 +126,8 @@ static void describe(const struct rank_of_cell *r, struct lockstep_options *opt)
         opt->emulate_link = forming ? "lose=1" : "lose=300";
 }
 
-static enum lockstep_status lead(const struct rank_of_cell *r, const struct lockstep_options *opt,
+static enum lockstep_status lead(const struct rank_of_cell *r,
+                                 const struct lockstep_options *opt,
                                  struct lockstep_error *err) {
     struct lockstep *ls = NULL;
     enum lockstep_status st = lockstep_open(&ls, opt, err);
@@ -309,7 +314,8 @@ static int run_cell(const struct cell *c, bool isolated) {
     ranks_init(&net, n, c->link->id);
     close(net.listen_fd); /* rank 0 listens there itself */
     struct rank_of_cell r = {.cell = c, .n_ranks = n, .rendezvous = net.rendezvous};
-    r.notes = mmap(NULL, sizeof *r.notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    r.notes =
+        mmap(NULL, sizeof *r.notes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     int files = count_entries("/dev/shm"), segments = sysv_segments();
     if (strikes_a_rank(c->fault)) {
         strike(c, &r, pids);
@@ -351,7 +357,8 @@ static void fill(bool isolated, const char *part) {
             struct cell *c = &cells[n_cells];
             if (fault == CUT && !isolated)
                 continue;
-            *c = (struct cell){.fault = (enum fault)fault, .link = *ops, .phase = (enum phase)phase};
+            *c = (struct cell){
+                .fault = (enum fault)fault, .link = *ops, .phase = (enum phase)phase};
             snprintf(c->name, sizeof c->name, "%s, %s, %s", (*ops)->name, phase_names[phase],
                      fault_names[fault]);
             n_cells += strstr(c->name, part) != NULL;

@@ -179,10 +179,10 @@ static float granite_factor(const char *name, float head_dim) {
 static void copy_keys(struct gguf_writer *w, const struct gguf *g, const char *from,
                       const char *to) {
     static const char *const numbers[] = {
-        "block_count", "embedding_length", "feed_forward_length", "context_length",
-        "attention.head_count", "attention.head_count_kv", "attention.key_length",
-        "attention.value_length", "rope.dimension_count", "expert_count", "expert_used_count",
-        "expert_feed_forward_length"};
+        "block_count",          "embedding_length",       "feed_forward_length",
+        "context_length",       "attention.head_count",   "attention.head_count_kv",
+        "attention.key_length", "attention.value_length", "rope.dimension_count",
+        "expert_count",         "expert_used_count",      "expert_feed_forward_length"};
     static const char *const reals[] = {"attention.layer_norm_rms_epsilon", "rope.freq_base"};
     char old[96], new[96];
     gguf_write_keys_of(w, g);
@@ -370,7 +370,8 @@ static void gpt_oss_with_mxfp4_experts_stays_near(void **state) {
 #define NVFP4_SCALE 0.0078f
 
 static size_t nearest_fp4(float x) {
-    static const float values[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, 0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+    static const float values[16] = {0, 0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                     0, -0.5f, -1, -1.5f, -2, -3, -4, -6};
     size_t best = 0;
     for (size_t i = 1; i < ARRAY_LEN(values); i++)
         if (fabsf(values[i] - x) < fabsf(values[best] - x))
@@ -444,7 +445,8 @@ static void make_nvfp4(bool f32) {
             snprintf(name, sizeof name, "%.*sscale", (int)(strlen(t->name) - strlen("weight")),
                      t->name);
             if (pass == 0) {
-                gguf_write_tensor_info(w, t->name, nvfp4 ? QT_NVFP4 : QT_F32, t->n_dims, t->dims);
+                gguf_write_tensor_info(w, t->name, nvfp4 ? QT_NVFP4 : QT_F32, t->n_dims,
+                                       t->dims);
                 if (nvfp4)
                     gguf_write_tensor_info(w, name, QT_F32, 1, &one);
                 continue;
@@ -452,7 +454,8 @@ static void make_nvfp4(bool f32) {
             struct block_nvfp4 *b = nvfp4 ? malloc(n / QK_NVFP4 * sizeof *b) : NULL;
             float *v = rounded(t, b);
             assert_int_equal(gguf_write_data(w, nvfp4 ? (void *)b : (void *)v,
-                                             nvfp4 ? n / QK_NVFP4 * sizeof *b : n * sizeof *v, &err),
+                                             nvfp4 ? n / QK_NVFP4 * sizeof *b : n * sizeof *v,
+                                             &err),
                              ST_OK);
             if (nvfp4)
                 assert_int_equal(gguf_write_data(w, &scale, sizeof scale, &err), ST_OK);
@@ -475,15 +478,17 @@ static void nvfp4_is_near_its_numbers_in_f32(void **state) {
     append_ids(ids, n, json_object_get(j, "forced_ids_after_prompt"), N_POS - N_PROMPT);
     size_t n_vocab = (size_t)json_integer_value(json_object_get(j, "n_vocab"));
     double bound = 0, top1;
-    json_array_foreach(json_object_get(j, "files"), i, file)
-        if (strstr(json_string_value(json_object_get(file, "gguf")), "mxfp4") != NULL)
-            bound = 3 * reference(file, "kl_median");
+    json_array_foreach(
+        json_object_get(j, "files"), i,
+        file) if (strstr(json_string_value(json_object_get(file, "gguf")), "mxfp4") != NULL)
+        bound = 3 * reference(file, "kl_median");
     make_nvfp4(true);
     float *expected = run_model(made_path, ids, 0);
     make_nvfp4(false);
     float *got = run_model(made_path, ids, 0);
     double median = compare_distributions(expected, got, n_vocab, &top1);
-    print_message("%-24s median KL %.2e (bound %.2e), top-1 %.3f\n", "nvfp4", median, bound, top1);
+    print_message("%-24s median KL %.2e (bound %.2e), top-1 %.3f\n", "nvfp4", median, bound,
+                  top1);
     assert_true(bound > 0 && median <= bound);
     assert_true(top1 >= 0.9);
     free(expected);

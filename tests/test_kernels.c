@@ -350,7 +350,8 @@ static void check_against_double(struct random *r, enum qtype type, uint32_t n_c
         info->dequantize(matrix_row(&m, row), (float *)w.p, m.n_cols / info->block_values);
         double sum = 0, magnitude = 0;
         for (uint32_t c = 0; c < n_cols; c++) {
-            double wc = (double)((float *)w.p)[c] * (double)t.w.scale, xc = packed_value(&a.act, c);
+            double wc = (double)((float *)w.p)[c] * (double)t.w.scale,
+                   xc = packed_value(&a.act, c);
             sum += wc * xc;
             magnitude +=
                 fabs(xc) *

@@ -372,8 +372,8 @@ static void check_attention(const struct kernels *k, uint64_t seed) {
     char what[128];
     snprintf(what, sizeof what,
              "attention, %s%s, k %u, v %u, %u positions, %u queries, softcap %g",
-             kv_names[c.shape.type], c.shape.latent ? ", latent" : "", c.shape.k_dim, c.shape.v_dim, c.n_pos, c.n_queries,
-             (double)c.softcap);
+             kv_names[c.shape.type], c.shape.latent ? ", latent" : "", c.shape.k_dim,
+             c.shape.v_dim, c.n_pos, c.n_queries, (double)c.softcap);
     check_floats((float *)c.out.p, (float *)want.p, want.n / 4, k->name, what, seed);
     cache_free(&c);
     free(first);

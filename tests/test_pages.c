@@ -304,7 +304,8 @@ static size_t window_first(size_t n) {
     return n > WINDOW ? n - WINDOW : 0;
 }
 
-static void begin_windowed(struct pages *p, struct windowed *w, const int *of, size_t *n_found) {
+static void begin_windowed(struct pages *p, struct windowed *w, const int *of,
+                           size_t *n_found) {
     int32_t ids[KV_PAGE];
     uint32_t before = PAGE_NONE;
     size_t n_known = 0, n = 0;
@@ -384,7 +385,8 @@ static void random_windows_never_mix(void **state) {
 
 #define N_LAYERS 5
 
-static const enum kv_kind kinds[N_LAYERS] = {KV_WINDOW, KV_WHOLE, KV_WINDOW, KV_WINDOW, KV_WHOLE};
+static const enum kv_kind kinds[N_LAYERS] = {KV_WINDOW, KV_WHOLE, KV_WINDOW, KV_WINDOW,
+                                             KV_WHOLE};
 static const uint32_t n_pages_of[KV_KINDS] = {[KV_WHOLE] = 40, [KV_WINDOW] = 7};
 
 static void open_cache(struct kv_cache *kv) {

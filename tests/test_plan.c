@@ -95,7 +95,8 @@ static void every_unit_has_one_owner(void **state) {
                     continue;
                 struct plan p;
                 struct err err;
-                assert_int_equal(plan_make(&p, &hp, g, tp, pp, weights, n, EXPERTS_SLICE, &err), ST_OK);
+                assert_int_equal(plan_make(&p, &hp, g, tp, pp, weights, n, EXPERTS_SLICE, &err),
+                                 ST_OK);
                 check_cover(&p, &hp);
             }
     gguf_close(g);
@@ -109,7 +110,8 @@ static void shares_follow_the_weights(void **state) {
     struct hparams hp = shape_1b();
     struct plan p;
     struct err err;
-    assert_int_equal(plan_make(&p, &hp, g, 2, 1, (const double[]){3, 1}, 2, EXPERTS_SLICE, &err), ST_OK);
+    assert_int_equal(
+        plan_make(&p, &hp, g, 2, 1, (const double[]){3, 1}, 2, EXPERTS_SLICE, &err), ST_OK);
     assert_int_equal(p.shares[0].head_end, 24);
     assert_int_equal(p.shares[0].ff_end, 6144);
     gguf_close(g);
@@ -135,7 +137,8 @@ static double least_load(uint32_t *bounds, int s, const uint64_t *bytes, uint32_
         return largest_load(bounds, bytes, output, shares, n);
     double least = INFINITY;
     uint32_t first = s == n - 1 ? n_layers : bounds[s] + 1;
-    for (bounds[s + 1] = first; bounds[s + 1] + (uint32_t)(n - 1 - s) <= n_layers; bounds[s + 1]++)
+    for (bounds[s + 1] = first; bounds[s + 1] + (uint32_t)(n - 1 - s) <= n_layers;
+         bounds[s + 1]++)
         least = fmin(least, least_load(bounds, s + 1, bytes, n_layers, output, shares, n));
     return least;
 }
@@ -152,7 +155,9 @@ static void no_cut_of_layers_is_evener(void **state) {
         uint64_t bytes[LAYERS], output = outputs[i / 3 % 4];
         int n = 1 + (int)(i / 12 % 4);
         for (uint32_t l = 0; l < LAYERS; l++) /* alike, of two kinds, or anything */
-            bytes[l] = i / 48 < 2 ? 1000000 : i / 48 == 2 ? 1000000 * (l < 3 ? 1 : 9) : 1 + (l * 7919 + i) * 2654435761u % 5000000;
+            bytes[l] = i / 48 < 2    ? 1000000
+                       : i / 48 == 2 ? 1000000 * (l < 3 ? 1 : 9)
+                                     : 1 + (l * 7919 + i) * 2654435761u % 5000000;
         assert_int_equal(plan_cut_stages(found, bytes, LAYERS, output, share, n, &err), ST_OK);
         assert_int_equal(found[0], 0);
         assert_int_equal(found[n], LAYERS);
@@ -189,7 +194,8 @@ static void stages_have_as_many_bytes_as_their_share(void **state) {
     const double weights[] = {512, 512, 256, 256};
     for (int n_weights = 0; n_weights <= 4; n_weights += 4) {
         double held[4], sum = 0, shares = 0, layer = 0;
-        assert_int_equal(plan_make(&p, &hp, g, 1, 4, weights, n_weights, EXPERTS_SLICE, &err), ST_OK);
+        assert_int_equal(plan_make(&p, &hp, g, 1, 4, weights, n_weights, EXPERTS_SLICE, &err),
+                         ST_OK);
         for (int r = 0; r < 4; r++) {
             struct weights w;
             assert_int_equal(weights_describe(&w, g, &hp, &p.shares[r], &err), ST_OK);
@@ -199,7 +205,8 @@ static void stages_have_as_many_bytes_as_their_share(void **state) {
             weights_free(&w);
         }
         for (int r = 0; r < 4; r++)
-            assert_true(fabs(held[r] - sum * (n_weights == 0 ? 1 : weights[r]) / shares) < layer);
+            assert_true(fabs(held[r] - sum * (n_weights == 0 ? 1 : weights[r]) / shares) <
+                        layer);
     }
     gguf_close(g);
     unlink(path);
@@ -214,10 +221,15 @@ static void nonsense_is_refused(void **state) {
     struct plan p;
     struct err err;
     int tp, pp;
-    assert_int_equal(plan_make(&p, &hp, g, 3, 1, (const double[]){1, 1}, 2, EXPERTS_SLICE, &err), ST_BAD_INPUT);
-    assert_int_equal(plan_make(&p, &hp, g, 2, 1, (const double[]){1, 0}, 2, EXPERTS_SLICE, &err), ST_BAD_INPUT);
+    assert_int_equal(
+        plan_make(&p, &hp, g, 3, 1, (const double[]){1, 1}, 2, EXPERTS_SLICE, &err),
+        ST_BAD_INPUT);
+    assert_int_equal(
+        plan_make(&p, &hp, g, 2, 1, (const double[]){1, 0}, 2, EXPERTS_SLICE, &err),
+        ST_BAD_INPUT);
     assert_int_equal(plan_parse_parallel("tensor2xpipeline2", 3, &tp, &pp, &err), ST_BAD_INPUT);
-    assert_int_equal(plan_parse_parallel("tensor2xpipeline2x", 4, &tp, &pp, &err), ST_BAD_INPUT);
+    assert_int_equal(plan_parse_parallel("tensor2xpipeline2x", 4, &tp, &pp, &err),
+                     ST_BAD_INPUT);
     assert_int_equal(plan_parse_parallel("rings", 4, &tp, &pp, &err), ST_BAD_INPUT);
     assert_int_equal(plan_parse_parallel("auto", 65, &tp, &pp, &err), ST_BAD_INPUT);
     assert_int_equal(plan_parse_parallel("tensor2xpipeline3", 6, &tp, &pp, &err), ST_OK);

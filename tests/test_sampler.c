@@ -40,7 +40,8 @@ static struct sampler open_sampler(enum isa isa) {
 
 static void fill(uint64_t seed) {
     for (int i = 0; i < N; i++)
-        logits[i] = (float)(8 * (rng_uniform(seed, (uint64_t)i) - rng_uniform(seed + 1, (uint64_t)i)));
+        logits[i] =
+            (float)(8 * (rng_uniform(seed, (uint64_t)i) - rng_uniform(seed + 1, (uint64_t)i)));
     for (int i = 0; i < 64; i++)
         history[i] = (int32_t)(rng_u64(seed + 2, (uint64_t)i) % 40);
 }
@@ -236,7 +237,8 @@ static void one_token_left_is_taken(void **state) {
             uint64_t mask[N / 64 + 1] = {0};
             mask[only / 64] = 1ull << (only % 64);
             fill((uint64_t)only);
-            const struct sampler_input in = {.logits = logits, .mask = mask, .history = history};
+            const struct sampler_input in = {
+                .logits = logits, .mask = mask, .history = history};
             assert_int_equal(sampler_next(&sm, &list[i], &in), only);
         }
     sampler_deinit(&sm);
@@ -293,7 +295,10 @@ static void padding_never_comes(void **state) {
         for (int i = TEXT; i < N; i++)
             logits[i] = 100;
         history[3] = N - 1; /* a prompt may name it */
-        struct sampler_input in = {.logits = logits, .history = history, .n_history = 64, .n_prompt = 60,
+        struct sampler_input in = {.logits = logits,
+                                   .history = history,
+                                   .n_history = 64,
+                                   .n_prompt = 60,
                                    .seed = seed};
         for (size_t k = 0; k < ARRAY_LEN(s); k++) {
             history[3] = N - 1;

@@ -21,10 +21,10 @@ static const struct {
     const char *name;
     double billions;
 } published[] = {
-    {"llama-3.2-1b", 1.24},      {"llama-3.2-3b", 3.21},      {"llama-3.1-8b", 8.03},
-    {"llama-3.3-70b", 70.55},    {"qwen3-0.6b", 0.60},        {"qwen3-8b", 8.19},
-    {"qwen3-30b-a3b", 30.53},    {"qwen3-235b-a22b", 235.09}, {"qwen3-coder-480b", 480.15},
-    {"deepseek-v2-lite", 15.71}, {"deepseek-v3", 671.03},     {"kimi-k2", 1026.41},
+    {"llama-3.2-1b", 1.24},      {"llama-3.2-3b", 3.21},       {"llama-3.1-8b", 8.03},
+    {"llama-3.3-70b", 70.55},    {"qwen3-0.6b", 0.60},         {"qwen3-8b", 8.19},
+    {"qwen3-30b-a3b", 30.53},    {"qwen3-235b-a22b", 235.09},  {"qwen3-coder-480b", 480.15},
+    {"deepseek-v2-lite", 15.71}, {"deepseek-v3", 671.03},      {"kimi-k2", 1026.41},
     {"deepseek-v2", 235.74},     {"qwen1.5-moe-a2.7b", 14.32}, {"qwen2-57b-a14b", 57.41},
     {"gpt-oss-20b", 20.91},      {"gpt-oss-120b", 116.83},
 };

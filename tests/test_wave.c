@@ -23,10 +23,10 @@ static uint32_t places_of(const struct step *s, struct place *out) {
         const struct step_run *run = &s->runs[i];
         for (uint32_t k = 0; k < run->n_tokens; k++, n++) {
             uint32_t pos = run->pos + k;
-            out[n] = (struct place){
-                s->tokens[n], pos, s->pages[run->page_begin + pos / KV_PAGE],
-                s->window_pages[run->window_begin + pos / KV_PAGE -
-                                kv_window_first(WINDOW, run->pos)]};
+            out[n] =
+                (struct place){s->tokens[n], pos, s->pages[run->page_begin + pos / KV_PAGE],
+                               s->window_pages[run->window_begin + pos / KV_PAGE -
+                                               kv_window_first(WINDOW, run->pos)]};
         }
     }
     return n;
@@ -68,7 +68,8 @@ static void the_waves_are_the_step(void **state) {
             static int32_t tokens[N_MAX];
             uint32_t pages[64], window_pages[64];
             struct step_run list[8], cut[8 + WAVES_MAX - 1];
-            struct step s = make_step(steps[i].runs, steps[i].n, list, tokens, pages, window_pages);
+            struct step s =
+                make_step(steps[i].runs, steps[i].n, list, tokens, pages, window_pages);
             struct wave w[WAVES_MAX];
             wave_cut(w, n_waves, &s, WINDOW, cut);
             assert_int_equal(places_of(&s, whole), s.n_tokens);

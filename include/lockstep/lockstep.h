@@ -73,15 +73,15 @@ struct lockstep_options {
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
      * chosen), "whole" (some experts each), "auto". NULL: auto. Never changes the bits. */
     const char *experts;
-    int n_threads;    /* per rank; 0: the cores of this machine divided by n_ranks */
-    int n_ctx;        /* 0: the model's own, at most 4096 */
-    int n_chunk;      /* prompt tokens computed at once; 0: 512. Never changes the bits */
+    int n_threads; /* per rank; 0: the cores of this machine divided by n_ranks */
+    int n_ctx;     /* 0: the model's own, at most 4096 */
+    int n_chunk;   /* prompt tokens computed at once; 0: 512. Never changes the bits */
     /* How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
     const char *kv;
     /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also jitter,
      * loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as they are. */
     const char *emulate_link;
-    int silence_ms;   /* a rank silent for this long is lost; 0: 3000 */
+    int silence_ms; /* a rank silent for this long is lost; 0: 3000 */
 
     /* ---- several machines; all NULL and 0: every rank is started on this one ----------------
      *
@@ -137,21 +137,21 @@ const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls)
 
 struct lockstep_rank_info {
     int pid;
-    int layer_begin, layer_end; /* of its pipeline stage */
-    int head_begin, head_end;   /* query heads */
-    int ffn_begin, ffn_end;     /* FFN columns; 0, 0 if all layers have experts */
+    int layer_begin, layer_end;           /* of its pipeline stage */
+    int head_begin, head_end;             /* query heads */
+    int ffn_begin, ffn_end;               /* FFN columns; 0, 0 if all layers have experts */
     int expert_begin, expert_end;         /* experts that it has a part of */
     int expert_ffn_begin, expert_ffn_end; /* and their columns that it has */
-    int vocab_begin, vocab_end; /* rows of the output matrix */
-    uint64_t weight_bytes;      /* what it holds, packed */
-    uint64_t replicated_bytes;  /* of these, what other ranks hold too (norms, biases) */
-    uint64_t kv_bytes;          /* its part of the KV cache, for n_ctx */
-    uint64_t kv_window_bytes;   /* of these, of layers with a sliding window */
-    uint64_t buffer_bytes;      /* step buffers */
-    uint64_t resident_bytes;    /* what the kernel says: the process's memory, mapped files left
+    int vocab_begin, vocab_end;           /* rows of the output matrix */
+    uint64_t weight_bytes;                /* what it holds, packed */
+    uint64_t replicated_bytes; /* of these, what other ranks hold too (norms, biases) */
+    uint64_t kv_bytes;         /* its part of the KV cache, for n_ctx */
+    uint64_t kv_window_bytes;  /* of these, of layers with a sliding window */
+    uint64_t buffer_bytes;     /* step buffers */
+    uint64_t resident_bytes;   /* what the kernel says: the process's memory, mapped files left
                                    out */
-    char link[24];              /* to rank 0: "self", "shm", "emulated tcp" */
-    char text[320];             /* the above for people */
+    char link[24];             /* to rank 0: "self", "shm", "emulated tcp" */
+    char text[320];            /* the above for people */
 };
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
                                         struct lockstep_rank_info *out,
@@ -251,8 +251,8 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
 /* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
  * read memory, and multiply, as fast as the best loop can. For `lockstep bench`. */
 struct lockstep_roofs {
-    double read_gbs;  /* GB/s */
-    double peak_gops; /* 10^9 operations (2 per multiply-add) per second, of the kind that
+    double read_gbs;       /* GB/s */
+    double peak_gops;      /* 10^9 operations (2 per multiply-add) per second, of the kind that
                          the model's main weight type computes with: int8 or f32 */
     const char *peak_kind; /* "int8", "f32" */
 };

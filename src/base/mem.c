@@ -25,7 +25,8 @@ void *mem_huge_alloc(size_t size_bytes) {
     /* Over-map by one huge page and trim, so that the block starts on a huge-page boundary:
      * otherwise its first and last 2 MiB stay in small pages. */
     size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
-    char *p = mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    char *p =
+        mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     if (slack != 0) {

@@ -50,18 +50,18 @@ int status_exit_code(enum status st);
 
 _Noreturn void bug_at(const char *file, int line, const char *what);
 
-#define BUG_ON(cond)                                                                           \
-    do {                                                                                       \
-        if (__builtin_expect(!!(cond), 0))                                                     \
-            bug_at(__FILE__, __LINE__, #cond);                                                 \
+#define BUG_ON(cond)                           \
+    do {                                       \
+        if (__builtin_expect(!!(cond), 0))     \
+            bug_at(__FILE__, __LINE__, #cond); \
     } while (0)
 
 /* Passes an error on: the sentence is already in err. */
-#define TRY(call)                                                                              \
-    do {                                                                                       \
-        enum status try_st_ = (call);                                                          \
-        if (try_st_ != ST_OK)                                                                  \
-            return try_st_;                                                                    \
+#define TRY(call)                     \
+    do {                              \
+        enum status try_st_ = (call); \
+        if (try_st_ != ST_OK)         \
+            return try_st_;           \
     } while (0)
 
 #endif

@@ -126,24 +126,29 @@ static int measure(struct table *t, int n_prompt, int n_generate) {
 static double latency_s(const char *text) {
     char *unit;
     double v = strtod(text, &unit);
-    return v * (str_eq(unit, "s") ? 1 : str_eq(unit, "ms") ? 1e-3 : str_eq(unit, "us") ? 1e-6 : 1e-9);
+    return v * (str_eq(unit, "s")    ? 1
+                : str_eq(unit, "ms") ? 1e-3
+                : str_eq(unit, "us") ? 1e-6
+                                     : 1e-9);
 }
 
 /* What the table says of one way at one latency, in words. `fabric`: the share of the time between ranks. */
-static void say_bound(const struct bench_case *c, double token_s, double speedup, double fabric, double bus) {
+static void say_bound(const struct bench_case *c, double token_s, double speedup, double fabric,
+                      double bus) {
     if (c->latency[0] == '\0' || !str_eq(c->label, "tensor"))
         return;
     double wire_s = (double)c->exchanges * latency_s(c->latency);
     double slower_s = MAX(fabric * token_s - wire_s, 0);
-    printf("At %s tensor parallel %s: %.2f times as fast as one rank. Of a token's %.1f ms the latency of %llu "
-           "exchanges is %.2f, waiting for the slower rank %.2f; ",
-           c->latency, speedup < 1 ? "loses" : "wins", speedup, token_s * 1e3,
-           (unsigned long long)c->exchanges, wire_s * 1e3, slower_s * 1e3);
+    printf(
+        "At %s tensor parallel %s: %.2f times as fast as one rank. Of a token's %.1f ms the latency of %llu "
+        "exchanges is %.2f, waiting for the slower rank %.2f; ",
+        c->latency, speedup < 1 ? "loses" : "wins", speedup, token_s * 1e3,
+        (unsigned long long)c->exchanges, wire_s * 1e3, slower_s * 1e3);
     printf("%d ranks read memory %.2f times as fast as one. The bound that it meets is %s.\n",
            lockstep_model_info(c->ls)->n_ranks, bus,
-           speedup > 0.85 * bus  ? "the memory bus"
-           : wire_s > slower_s ? "the wire"
-                               : "the slower rank");
+           speedup > 0.85 * bus ? "the memory bus"
+           : wire_s > slower_s  ? "the wire"
+                                : "the slower rank");
 }
 
 static int print_table(struct table *t) {

@@ -17,9 +17,10 @@ static const struct cli_option options[] = {
             "tokens to generate, from an empty context (default 128)"),
     CLI_INT('r', "runs", "R", &n_runs, 1, SESSION_RUNS_MAX,
             "rounds, of which the median is given (default 5)"),
-    CLI_TEXT(0, "compare-links", "L1,L2,..", &compare_links,
-             "instead: a table of one rank, pipeline and tensor over\nlinks emulated with these "
-             "latencies, as 300us,3us (docs/links.md)"),
+    CLI_TEXT(
+        0, "compare-links", "L1,L2,..", &compare_links,
+        "instead: a table of one rank, pipeline and tensor over\nlinks emulated with these "
+        "latencies, as 300us,3us (docs/links.md)"),
     CLI_TEXT(0, "trace", "FILE", &trace,
              "also writes when each rank computes and waits in the\nlast round, for "
              "chrome://tracing or ui.perfetto.dev"),
@@ -73,7 +74,7 @@ static json_t *series_json(const struct series *s) {
 
 struct bench {
     struct lockstep *ls;
-    int32_t *ids; /* [n_prompt] */
+    int32_t *ids;                           /* [n_prompt] */
     struct series prompt, generate, fabric; /* n_runs */
     struct series read_roof, peak;          /* 2 n_runs + 1: before, between and after these */
     const char *peak_kind;
@@ -168,7 +169,8 @@ struct summary {
 };
 
 /* The median over the rounds of a rate beside the mean of the roofs around it; first: the first roof. */
-static double fraction(const struct series *rate, double unit, const struct series *roof, int first) {
+static double fraction(const struct series *rate, double unit, const struct series *roof,
+                       int first) {
     struct series x = {.n = 0};
     for (int i = 0; i < rate->n; i++) {
         const double *around = roof->value + 2 * i + first;
@@ -188,7 +190,8 @@ static struct summary summarize(const struct bench *b) {
         .peak = series_median(b->peak),
         .fabric = series_median(b->fabric),
     };
-    double token_gb = (double)m->token_weight_bytes * 1e-9, token_gop = 2e-9 * prompt_macs / n_prompt;
+    double token_gb = (double)m->token_weight_bytes * 1e-9,
+           token_gop = 2e-9 * prompt_macs / n_prompt;
     s.gen_read = s.generate * token_gb;
     s.gen_fraction = fraction(&b->generate, token_gb, &b->read_roof, 1);
     s.prompt_gops = s.prompt * token_gop;
@@ -203,11 +206,12 @@ static int print_json(const struct bench *b, const struct summary *s) {
         "prompt_tokens", n_prompt, "generated_tokens", n_generate, "runs", n_runs,
         "prompt_tokens_per_s", s->prompt, "gen_tokens_per_s", s->generate, "read_roof_gbs",
         s->read_roof, "token_weight_bytes",
-        (json_int_t)lockstep_model_info(b->ls)->token_weight_bytes, "gen_read_gbs", s->gen_read, "gen_roof_fraction", s->gen_fraction,
-        "peak_gops", s->peak, "peak_kind", b->peak_kind, "prompt_gops", s->prompt_gops,
-        "prompt_peak_fraction", s->prompt_fraction, "gen_fabric_fraction", s->fabric,
-        "prompt_runs", series_json(&b->prompt), "gen_runs", series_json(&b->generate),
-        "read_roof_runs", series_json(&b->read_roof), "peak_runs", series_json(&b->peak));
+        (json_int_t)lockstep_model_info(b->ls)->token_weight_bytes, "gen_read_gbs", s->gen_read,
+        "gen_roof_fraction", s->gen_fraction, "peak_gops", s->peak, "peak_kind", b->peak_kind,
+        "prompt_gops", s->prompt_gops, "prompt_peak_fraction", s->prompt_fraction,
+        "gen_fabric_fraction", s->fabric, "prompt_runs", series_json(&b->prompt), "gen_runs",
+        series_json(&b->generate), "read_roof_runs", series_json(&b->read_roof), "peak_runs",
+        series_json(&b->peak));
     json_object_update(o, mine);
     json_decref(mine);
     return cli_print_json(o);

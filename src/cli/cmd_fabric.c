@@ -153,7 +153,8 @@ static int fabric_bench(int argc, char **argv) {
     const char *links = "shm,tcp", *svg = NULL;
     bool json = false;
     const struct cli_option table[] = {
-        CLI_TEXT(0, "links", "LIST", &links, "links to measure: shm, tcp, verbs, ucx (default shm,tcp)"),
+        CLI_TEXT(0, "links", "LIST", &links,
+                 "links to measure: shm, tcp, verbs, ucx (default shm,tcp)"),
         CLI_INT(0, "ranks", "N", &cfg.n_ranks, 2, FABRIC_MAX_RANKS,
                 "ranks on this host (default 2)"),
         CLI_INT(0, "rounds", "N", &cfg.n_rounds, 1, 1000,

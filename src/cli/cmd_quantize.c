@@ -43,8 +43,10 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     cli_progress_begin(&progress, "converting");
-    const struct quantize_options opts = {
-        .type = type, .n_threads = n_threads, .imatrix = imatrix, .progress = &progress.progress};
+    const struct quantize_options opts = {.type = type,
+                                          .n_threads = n_threads,
+                                          .imatrix = imatrix,
+                                          .progress = &progress.progress};
     st = quantize_file(g, out, &opts, &report, &err);
     double seconds = cli_progress_end(&progress);
     gguf_close(g);
@@ -62,12 +64,15 @@ int cmd_quantize(int argc, char **argv) {
     char types[256];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {
-        CLI_ARG("IN", &in,
-                "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
-        CLI_ARG("OUT", &out, "the file to write"), CLI_ARG("TYPE", &type_name, types),
-        CLI_TEXT(0, "imatrix", "FILE", &imatrix_path,
-                 "an importance matrix of llama.cpp's (GGUF or .dat):\nthe error of columns that matter "
-                 "more counts more"),
+        CLI_ARG(
+            "IN", &in,
+            "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+        CLI_ARG("OUT", &out, "the file to write"),
+        CLI_ARG("TYPE", &type_name, types),
+        CLI_TEXT(
+            0, "imatrix", "FILE", &imatrix_path,
+            "an importance matrix of llama.cpp's (GGUF or .dat):\nthe error of columns that matter "
+            "more counts more"),
         CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
         CLI_END};
     const struct cli_command cmd = {

@@ -24,13 +24,13 @@ static const struct cli_option options[] = {
     CLI_HEADING("network"),
     CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
     CLI_INT(0, "port", "P", &port, 0, 65535, "0: any free one (default 8080)"),
-    CLI_TEXT(0, "api-key", "KEY", &api_key,
-             "asks for this key; others see it in the list of processes:\nbetter --api-key-file"),
+    CLI_TEXT(
+        0, "api-key", "KEY", &api_key,
+        "asks for this key; others see it in the list of processes:\nbetter --api-key-file"),
     CLI_TEXT(0, "api-key-file", "F", &api_key_file, "asks for one of these keys, one a line"),
     CLI_TEXT(0, "tls-cert", "F", &tls_cert, "HTTPS: the certificate (PEM)"),
     CLI_TEXT(0, "tls-key", "F", &tls_key, "and its key (PEM)"),
-    CLI_TEXT(0, "cors", "ORIGIN", &cors,
-             "lets web pages of this origin in (\"*\": of any)"),
+    CLI_TEXT(0, "cors", "ORIGIN", &cors, "lets web pages of this origin in (\"*\": of any)"),
     CLI_FLAG(0, "insecure", &insecure, "a public address without a key"),
     CLI_HEADING("requests"),
     CLI_SIZE(0, "kv-memory", "SIZE", &kv_memory,
@@ -105,7 +105,8 @@ static enum status collect_keys(struct keys *keys, struct err *err) {
 }
 
 static bool is_local(const char *address) {
-    return str_starts(address, "127.") || str_eq(address, "::1") || str_eq(address, "localhost");
+    return str_starts(address, "127.") || str_eq(address, "::1") ||
+           str_eq(address, "localhost");
 }
 
 /* ---- serving ---------------------------------------------------------------------------------------- */
@@ -147,7 +148,8 @@ static int fill(struct server_config *cfg, const struct keys *keys) {
 
 static void say_model(const struct service_facts *f) {
     if (!session_args.quiet)
-        fprintf(stderr, "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
+        fprintf(stderr,
+                "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
                 f->name, f->architecture, f->type, (double)f->n_params * 1e-6, f->n_ctx,
                 f->n_ranks, f->n_ranks == 1 ? "" : "s", f->chat_format);
 }

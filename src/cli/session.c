@@ -12,16 +12,19 @@
 struct session_args session_args = {.rank = -1};
 
 const struct cli_option session_options[] = {
-    CLI_ARG("MODEL", &session_args.model, "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+    CLI_ARG(
+        "MODEL", &session_args.model,
+        "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
     CLI_HEADING("ranks"),
     CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
             "processes that share the work (default 1,\nor as many as --split names)"),
     CLI_LIST(0, "split", "A,B,..", &session_args.split,
              "their shares, as relative weights: 3,1 (default equal);\nof the stages or of a "
              "stage's ranks where --parallel\nhas them"),
-    CLI_TEXT(0, "parallel", "HOW", &session_args.parallel,
-             "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
-             "tensor2xpipeline2: both;\nauto (default)"),
+    CLI_TEXT(
+        0, "parallel", "HOW", &session_args.parallel,
+        "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
+        "tensor2xpipeline2: both;\nauto (default)"),
     CLI_TEXT(0, "link", "NAME", &session_args.link,
              "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
@@ -34,12 +37,14 @@ const struct cli_option session_options[] = {
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, 1024,
             "threads per rank (default: the cores, shared out)"),
     CLI_HEADING("several machines"),
-    CLI_TEXT(0, "hosts", "A,B,..", &session_args.hosts,
-             "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
-             "@FILE: one host per line"),
-    CLI_TEXT(0, "join", "env|HOST:PORT", &session_args.join,
-             "somebody else starts the ranks, and rank 0 listens\nthere. env: torchrun, srun or "
-             "mpirun say where, how many\nand which one this is"),
+    CLI_TEXT(
+        0, "hosts", "A,B,..", &session_args.hosts,
+        "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
+        "@FILE: one host per line"),
+    CLI_TEXT(
+        0, "join", "env|HOST:PORT", &session_args.join,
+        "somebody else starts the ranks, and rank 0 listens\nthere. env: torchrun, srun or "
+        "mpirun say where, how many\nand which one this is"),
     CLI_INT(0, "rank", "R", &session_args.rank, 0, LOCKSTEP_MAX_RANKS - 1,
             "which rank this is, with --join, or with --hosts\nwhen somebody else starts the "
             "ranks"),
@@ -53,8 +58,9 @@ const struct cli_option session_options[] = {
             "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
     CLI_INT(0, "chunk", "C", &session_args.n_chunk, 1, 1 << 20,
             "prompt tokens computed at once (default 512);\nnever changes the bits"),
-    CLI_CHOICE(0, "kv", "f16|f32|q8_0", &session_args.kv,
-               "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
+    CLI_CHOICE(
+        0, "kv", "f16|f32|q8_0", &session_args.kv,
+        "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
     CLI_END};
 
 struct lockstep_sampling sampling_args;
@@ -168,8 +174,9 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
         place->rank = a->rank;
         place->n_ranks = a->n_ranks;
     } else if (place->by == NULL) {
-        return err_set(err, ST_BAD_INPUT,
-                       "--join: no launcher has said which rank this is; --rank and --ranks do");
+        return err_set(
+            err, ST_BAD_INPUT,
+            "--join: no launcher has said which rank this is; --rank and --ranks do");
     }
     if (!str_eq(a->join, "env"))
         snprintf(place->rendezvous, sizeof place->rendezvous, "%s", a->join);
@@ -263,13 +270,14 @@ int session_say(struct lockstep *ls) {
     char weights[32];
     if (session_args.quiet)
         return CLI_GO_ON;
-    fprintf(stderr,
-            "%s%s%s: %.3g M parameters, %s, %s; %s, %d thread%s%s, %s, sums: %s; loaded in %.2f "
-            "s\n",
-            m->architecture, m->name[0] != '\0' ? " " : "", m->name, (double)m->n_params * 1e-6,
-            m->type, cli_bytes(m->weight_bytes, weights), m->parallel, m->n_threads,
-            m->n_threads == 1 ? "" : "s", m->n_ranks > 1 ? " each" : "", m->isa, m->sums,
-            m->load_s);
+    fprintf(
+        stderr,
+        "%s%s%s: %.3g M parameters, %s, %s; %s, %d thread%s%s, %s, sums: %s; loaded in %.2f "
+        "s\n",
+        m->architecture, m->name[0] != '\0' ? " " : "", m->name, (double)m->n_params * 1e-6,
+        m->type, cli_bytes(m->weight_bytes, weights), m->parallel, m->n_threads,
+        m->n_threads == 1 ? "" : "s", m->n_ranks > 1 ? " each" : "", m->isa, m->sums,
+        m->load_s);
     for (int rank = 0; rank < m->n_ranks; rank++) {
         struct lockstep_rank_info info;
         struct lockstep_error err;
@@ -319,12 +327,12 @@ json_t *session_json(struct lockstep *ls) {
     json_t *ranks = json_array();
     link_names(ls, link, sizeof link, ranks);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}", "model",
-        session_args.model, "name", m->name, "architecture", m->architecture, "type", m->type,
-        "parameters", (json_int_t)m->n_params, "weight_bytes", (json_int_t)m->weight_bytes,
-        "vocabulary", m->n_vocab, "context", m->n_ctx, "parallel", m->parallel, "link", link,
-        "isa", m->isa, "sums", m->sums, "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s,
-        "held", ranks);
+        "{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}",
+        "model", session_args.model, "name", m->name, "architecture", m->architecture, "type",
+        m->type, "parameters", (json_int_t)m->n_params, "weight_bytes",
+        (json_int_t)m->weight_bytes, "vocabulary", m->n_vocab, "context", m->n_ctx, "parallel",
+        m->parallel, "link", link, "isa", m->isa, "sums", m->sums, "ranks", m->n_ranks,
+        "threads", m->n_threads, "load_s", m->load_s, "held", ranks);
 }
 
 double session_rate(double n, double seconds) {

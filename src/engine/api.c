@@ -26,11 +26,11 @@ struct lockstep {
     /* The sequence: what the cache holds. */
     int32_t *ids; /* [n_ctx] */
     size_t n_ids;
-    uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
+    uint32_t *pages;        /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
     uint32_t *window_pages; /* [as many]: what a step sees of these */
     uint32_t window_low;    /* pages before this one were overwritten */
-    uint32_t *outputs; /* [n_chunk] */
-    atomic_bool cancelled; /* set anywhere, relaxed; taken back when a call begins */
+    uint32_t *outputs;      /* [n_chunk] */
+    atomic_bool cancelled;  /* set anywhere, relaxed; taken back when a call begins */
 };
 
 static enum lockstep_status done(enum status st) {
@@ -203,8 +203,8 @@ enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids
 static json_t *messages_json(const struct lockstep_message *messages, size_t n) {
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++) {
-        json_t *m = json_pack("{s:s, s:s}", "role", messages[i].role, "content",
-                              messages[i].content);
+        json_t *m =
+            json_pack("{s:s, s:s}", "role", messages[i].role, "content", messages[i].content);
         if (m == NULL || json_array_append_new(list, m) != 0) {
             json_decref(list);
             return NULL;
@@ -317,13 +317,13 @@ void lockstep_reset(struct lockstep *ls) {
     rewind_to(ls, 0);
 }
 
-static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n, struct row_sink *sink,
-                        struct err *err) {
+static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n,
+                        struct row_sink *sink, struct err *err) {
     TRY(check_ids(ls, ids, n, err));
     if (n > (size_t)ls->in.info.n_ctx - ls->n_ids)
         return err_set(err, ST_BAD_INPUT,
-                       "%zu tokens after %zu do not fit the context of %d (--ctx)", n, ls->n_ids,
-                       ls->in.info.n_ctx);
+                       "%zu tokens after %zu do not fit the context of %d (--ctx)", n,
+                       ls->n_ids, ls->in.info.n_ctx);
     for (size_t at = 0; at < n && !sink->stopped;) {
         if (is_cancelled(ls))
             return err_set(err, ST_CANCELLED, "cancelled");
@@ -447,10 +447,11 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     if (req->n_ids == 0)
         return done(err_set(err, ST_BAD_INPUT, "the prompt is empty"));
     if (req->n_ids >= (size_t)ls->in.info.n_ctx)
-        return done(err_set(err, ST_BAD_INPUT,
-                            "the prompt has %zu tokens, but the context holds %d (--ctx) and an "
-                            "answer needs room too",
-                            req->n_ids, ls->in.info.n_ctx));
+        return done(
+            err_set(err, ST_BAD_INPUT,
+                    "the prompt has %zu tokens, but the context holds %d (--ctx) and an "
+                    "answer needs room too",
+                    req->n_ids, ls->in.info.n_ctx));
     enum status st = check_ids(ls, req->ids, req->n_ids, err);
     struct generation gen = {.ls = ls, .req = req};
     gen.result.n_prompt = req->n_ids;

@@ -18,7 +18,8 @@
 #define ASK_RANKS_S 1.0
 
 void engine_config_init(struct engine_config *cfg) {
-    *cfg = (struct engine_config){.n_running_max = 64, .n_queue_max = 256, .n_step_tokens = 256};
+    *cfg =
+        (struct engine_config){.n_running_max = 64, .n_queue_max = 256, .n_step_tokens = 256};
     lockstep_options_init(&cfg->model);
 }
 
@@ -257,8 +258,8 @@ static void open_pace(struct engine *e) {
     uint32_t n_window = 0;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         n_window += hparams_layer_window(hp, i) != 0;
-    pace_init(&e->pace, ATTN_PRICE * one * (hp->n_layers - n_window), ATTN_PRICE * one * n_window,
-              hp->window);
+    pace_init(&e->pace, ATTN_PRICE * one * (hp->n_layers - n_window),
+              ATTN_PRICE * one * n_window, hp->window);
 }
 
 static bool alloc_slot(const struct engine *e, struct slot *slot) {
@@ -342,7 +343,8 @@ static enum status open_all(struct engine *e, struct err *err) {
     TRY(size_cache(e, err));
     TRY(instance_start(&e->in, &e->cfg.model, err));
     const uint32_t *n_pages = e->in.rank.job.n_pages;
-    TRY(pages_open(&e->pages, n_pages[KV_WHOLE], n_pages[KV_WINDOW], !e->cfg.no_prefix_cache, err));
+    TRY(pages_open(&e->pages, n_pages[KV_WHOLE], n_pages[KV_WINDOW], !e->cfg.no_prefix_cache,
+                   err));
     if (!alloc_slots(e) || !alloc_step(e))
         return err_set(err, ST_NO_MEMORY, "no memory for %d running requests",
                        e->cfg.n_running_max);
@@ -443,8 +445,10 @@ static enum status check_prompt(const struct engine *e, const struct engine_requ
         return err_set(err, ST_BAD_INPUT, "the prompt is empty");
     if (r->n_ids > n_ctx || (r->n_ids == n_ctx && !r->embed))
         return err_set(err, ST_BAD_INPUT,
-                       ENGINE_TOO_LONG ": it has %zu tokens, and this model's maximum context length "
-                       "is %zu tokens%s", r->n_ids, n_ctx, r->embed ? "" : ", the answer included");
+                       ENGINE_TOO_LONG
+                       ": it has %zu tokens, and this model's maximum context length "
+                       "is %zu tokens%s",
+                       r->n_ids, n_ctx, r->embed ? "" : ", the answer included");
     for (size_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= engine_n_vocab(e))
             return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",
@@ -477,7 +481,8 @@ static enum status check_request(const struct engine *e, const struct engine_req
                            STOP_BYTES_MAX);
     }
     if (r->constraint.mask != NULL && r->n_choices > 1 && r->constraint.clone == NULL)
-        return err_set(err, ST_BAD_INPUT, "a constraint of several choices must know how to be "
+        return err_set(err, ST_BAD_INPUT,
+                       "a constraint of several choices must know how to be "
                        "cloned");
     return ST_OK;
 }

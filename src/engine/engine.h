@@ -86,7 +86,8 @@ struct engine_token {
     float logprob;                /* if asked for: of the unmodified distribution */
     const struct engine_top *top; /* [n_top], best first */
     int n_top;
-    size_t n_prompt, n_cached, n_generated; /* of this choice, as in engine_done; this one included */
+    size_t n_prompt, n_cached,
+        n_generated; /* of this choice, as in engine_done; this one included */
 };
 
 enum engine_stop {

@@ -52,9 +52,9 @@ struct slot {
     int32_t *ids;    /* [n_ctx + 1 + GUESSES_MAX] prompt and what came; guesses behind them */
     uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] */
     uint32_t *window_pages; /* likewise, of layers with a window; NULL: there are none */
-    uint64_t *mask;  /* [div_up(n_vocab, 64)] */
-    char *held;      /* [held_cap] text not let out yet: a stop string may have begun */
-    double *sum;     /* [n_embd] of hidden states */
+    uint64_t *mask;         /* [div_up(n_vocab, 64)] */
+    char *held;             /* [held_cap] text not let out yet: a stop string may have begun */
+    double *sum;            /* [n_embd] of hidden states */
     struct slot *next_free;
 };
 
@@ -80,12 +80,12 @@ struct seq {
 
 struct engine_request_handle {
     struct engine_request r; /* pointers are to copies */
-    struct stop *stops; /* [r.n_stops] */
-    struct seq *seqs; /* [n_choices] */
-    int n_left;       /* sequences that have not ended */
-    bool started;     /* a sequence was admitted */
+    struct stop *stops;      /* [r.n_stops] */
+    struct seq *seqs;        /* [n_choices] */
+    int n_left;              /* sequences that have not ended */
+    bool started;            /* a sequence was admitted */
     double submitted_s;
-    atomic_bool cancelled; /* relaxed; `lock` orders what follows */
+    atomic_bool cancelled;              /* relaxed; `lock` orders what follows */
     struct engine_request_handle *next; /* in the inbox or the list of all */
 };
 
@@ -123,17 +123,17 @@ struct engine {
     size_t n_slots, held_cap;
     struct seq **running; /* [n_slots] by age, the oldest first */
     size_t n_running;
-    bool hidden_last; /* the last step made hidden states */
+    bool hidden_last;           /* the last step made hidden states */
     struct pace_step pace_step; /* what the step being made holds */
 
     /* The step; see struct step. */
     struct step step;
-    int32_t *tokens;       /* [n_chunk] */
-    struct step_run *runs; /* [n_slots] */
-    uint32_t *page_table;  /* [n_slots * div_up(n_ctx, KV_PAGE)] */
-    uint32_t *window_table; /* likewise */
-    uint32_t *outputs;     /* [n_chunk] */
-    struct out_row *rows;  /* [n_chunk] of outputs */
+    int32_t *tokens;          /* [n_chunk] */
+    struct step_run *runs;    /* [n_slots] */
+    uint32_t *page_table;     /* [n_slots * div_up(n_ctx, KV_PAGE)] */
+    uint32_t *window_table;   /* likewise */
+    uint32_t *outputs;        /* [n_chunk] */
+    struct out_row *rows;     /* [n_chunk] of outputs */
     struct sampler *samplers; /* [n_threads] */
     float *embedding;         /* [n_embd] */
 };

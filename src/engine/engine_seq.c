@@ -68,7 +68,8 @@ static struct verdict judge(struct engine *e, struct seq *s, int32_t id) {
     char *held = s->slot->held;
     bool end = tokenizer_is_end(e->in.tokenizer, id);
     if (!end)
-        s->n_held += token_stream_put(&s->stream, id, held + s->n_held, e->held_cap - s->n_held);
+        s->n_held +=
+            token_stream_put(&s->stream, id, held + s->n_held, e->held_cap - s->n_held);
     int which;
     v.n_out = stops_scan(s->req->stops, r->n_stops, held, s->n_held, &which);
     if (end && !r->ignore_end) {

@@ -47,7 +47,8 @@ static struct budget make_budget(struct engine *e, bool hidden) {
     b.piece = n_streams > 0 ? MIN(most, room) : room;
     if (b.n_prompts > 0)
         b.work = pace_room(&e->pace, b.n_decode, n_streams - b.n_decode);
-    e->pace_step = (struct pace_step){.n_streams = b.n_decode, .n_waiting = n_streams - b.n_decode};
+    e->pace_step =
+        (struct pace_step){.n_streams = b.n_decode, .n_waiting = n_streams - b.n_decode};
     b.guesses = b.n_prompts > 0 ? 0 : room;
     double step_s = pace_step_s(&e->pace, b.n_decode);
     if (step_s > 0)
@@ -290,7 +291,8 @@ void step_once(struct engine *e) {
         const struct step_sink logits = {.row = sample_row, .user = e};
         const struct step_sink hidden = {.rows = add_hidden, .user = e};
         double began = clock_s();
-        e->lost = rank_lead_step(&e->in.rank, &e->step, e->step.hidden ? &hidden : &logits, &err);
+        e->lost =
+            rank_lead_step(&e->in.rank, &e->step, e->step.hidden ? &hidden : &logits, &err);
         if (e->lost == ST_OK) {
             count_step(e, clock_s() - began);
             take_all(e);

@@ -37,7 +37,8 @@ static enum status count_ranks(struct job *job, const struct lockstep_options *o
     return set_token(job->token, opt->secret, err);
 }
 
-static enum status make_job(struct job *out, const struct lockstep_options *opt, struct err *err) {
+static enum status make_job(struct job *out, const struct lockstep_options *opt,
+                            struct err *err) {
     struct job job = {.rank = 0};
     if (opt->model_path == NULL)
         return err_set(err, ST_BAD_INPUT, "no model was named");
@@ -46,7 +47,8 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
                        opt->rank);
     if (opt->n_split < 0 || opt->n_split > LOCKSTEP_MAX_RANKS || opt->n_threads < 0 ||
         opt->n_ctx < 0 || opt->n_chunk < 0 || opt->silence_ms < 0)
-        return err_set(err, ST_BAD_INPUT, "an option of lockstep_open is negative or too large");
+        return err_set(err, ST_BAD_INPUT,
+                       "an option of lockstep_open is negative or too large");
     TRY(count_ranks(&job, opt, err));
     TRY(plan_parse_parallel(opt->parallel, job.n_ranks, &job.tp, &job.pp, err));
     TRY(job_parse_link(opt->link, &job.link, err));
@@ -175,7 +177,8 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
                       .n_ranks = opt->n_ranks,
                       .n_local = MAX(opt->n_local, 1),
                       .n_threads = opt->n_threads,
-                      .silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS};
+                      .silence_ms =
+                          opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS};
     char real[PATH_MAX];
     if (opt->rendezvous == NULL || opt->rank < 1 || opt->rank >= opt->n_ranks)
         return err_set(err, ST_BAD_INPUT, "rank %d of %d does not follow a rank 0 elsewhere",

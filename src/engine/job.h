@@ -20,7 +20,7 @@ struct job {
     int n_weights;
     double weights[PLAN_MAX_RANKS];
     enum fabric_link link;
-    int n_threads; /* 0: this machine's cores shared by n_local (job_set_threads) */
+    int n_threads;           /* 0: this machine's cores shared by n_local (job_set_threads) */
     uint32_t n_ctx, n_chunk; /* final numbers */
     uint32_t n_runs;         /* sequences in a step */
     uint32_t n_pages[KV_KINDS]; /* of the KV cache; windows: 0 if no layer has one */

@@ -28,7 +28,7 @@ struct child {
     int rank, fd;
     bool ready, reaped;
     int status;
-    const char *host; /* where ssh runs it; NULL: here */
+    const char *host;        /* where ssh runs it; NULL: here */
     char report[REPORT_MAX]; /* what it has said so far: "ready\n" or "error: ...\n" */
     size_t n_report;
 };
@@ -87,8 +87,7 @@ static enum status send_all(int fd, const char *text, struct err *err) {
 
 /* The words for the other machine's shell. */
 static enum status quote_path(const char *path, char *buf, size_t size, struct err *err) {
-    if (strchr(path, '\'') != NULL ||
-        snprintf(buf, size, "'%s'", path) >= (int)size)
+    if (strchr(path, '\'') != NULL || snprintf(buf, size, "'%s'", path) >= (int)size)
         return err_set(err, ST_BAD_INPUT, "%s cannot be named in a command for ssh", path);
     return ST_OK;
 }
@@ -97,7 +96,8 @@ static enum status spawn_child(struct child *c, const char *program, struct err 
     char quoted[4096], name[] = "lockstep", verb[] = "worker", stdio[] = "--stdio";
     char *given = getenv("LOCKSTEP_SSH"), ssh[] = "ssh";
     char *here[] = {name, verb, NULL};
-    char *there[] = {given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
+    char *there[] = {
+        given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
     char **argv = c->host != NULL ? there : here;
     if (c->host != NULL)
         TRY(quote_path(program, quoted, sizeof quoted, err));
@@ -106,7 +106,8 @@ static enum status spawn_child(struct child *c, const char *program, struct err 
         return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    if (pair[1] == WORKER_FD && c->host == NULL) /* dup2 onto itself would leave it close-on-exec */
+    if (pair[1] == WORKER_FD &&
+        c->host == NULL) /* dup2 onto itself would leave it close-on-exec */
         fcntl(pair[1], F_SETFD, 0);
     if (c->host != NULL) {
         posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
@@ -114,7 +115,8 @@ static enum status spawn_child(struct child *c, const char *program, struct err 
     } else {
         posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
     }
-    int rc = posix_spawnp(&c->pid, c->host != NULL ? argv[0] : program, &files, NULL, argv, environ);
+    int rc =
+        posix_spawnp(&c->pid, c->host != NULL ? argv[0] : program, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     close(pair[1]);
     if (rc != 0) {

@@ -70,8 +70,8 @@ static double usual_s(const struct pace *p, size_t n_streams) {
     double v[PACE_USUAL];
     size_t n = MIN(p->n_usual, (size_t)PACE_USUAL);
     for (size_t i = 0; i < n; i++)
-        v[i] = p->usual[i].seconds *
-               MIN(1.0, (double)n_streams / (double)p->usual[i].n_streams);
+        v[i] =
+            p->usual[i].seconds * MIN(1.0, (double)n_streams / (double)p->usual[i].n_streams);
     return n > 0 ? at_share(v, n, 0.25) : 0;
 }
 

@@ -21,7 +21,8 @@
 #define PACE_PIECES 15 /* and pieces */
 
 struct pace {
-    double w, n, nn, t, nt; /* weighted sums over steps: 1, n_tokens, n^2, seconds, n * seconds */
+    double w, n, nn, t,
+        nt; /* weighted sums over steps: 1, n_tokens, n^2, seconds, n * seconds */
 
     double attn_whole, attn_window; /* of a token's work: for each position that it sees */
     size_t window;                  /* positions that attn_window is for at most */

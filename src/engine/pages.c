@@ -151,7 +151,8 @@ static int32_t *ids_of(const struct pages *p, uint32_t id) {
     return p->ids + (size_t)id * KV_PAGE;
 }
 
-static uint32_t lookup(const struct pages *p, uint32_t before, uint64_t hash, const int32_t *ids) {
+static uint32_t lookup(const struct pages *p, uint32_t before, uint64_t hash,
+                       const int32_t *ids) {
     uint32_t id = p->buckets[hash & (p->n_buckets - 1)];
     for (; id != PAGE_NONE; id = p->whole.list[id].chain)
         if (p->whole.list[id].hash == hash && p->whole.list[id].before == before &&
@@ -207,7 +208,8 @@ uint32_t pages_publish(struct pages *p, uint32_t page, uint32_t before, const in
         return page;
     struct page *pg = &p->whole.list[page];
     BUG_ON(pg->n_holders != 1 || pg->known);
-    BUG_ON(before != PAGE_NONE && (p->whole.list[before].n_holders == 0 || !p->whole.list[before].known));
+    BUG_ON(before != PAGE_NONE &&
+           (p->whole.list[before].n_holders == 0 || !p->whole.list[before].known));
     uint64_t hash = hash_of(p, before, ids);
     uint32_t same = lookup(p, before, hash, ids);
     if (same != PAGE_NONE) {

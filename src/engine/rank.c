@@ -234,9 +234,8 @@ static enum status hear(struct rank *r, struct err *err) {
 
 static void put_step(uint32_t *words, const struct step *s) {
     const uint32_t op = s->hidden ? OP_HIDDEN : OP_STEP;
-    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op,         s->n_tokens,
-                                       s->n_runs,     s->n_pages, s->n_window_pages,
-                                       s->n_outputs};
+    const uint32_t h[HEADER_FIELDS] = {
+        MESSAGE_MAGIC, op, s->n_tokens, s->n_runs, s->n_pages, s->n_window_pages, s->n_outputs};
     memcpy(words, h, sizeof h);
     uint32_t *at = words + HEADER_FIELDS;
     memcpy(at, s->tokens, s->n_tokens * sizeof *at);
@@ -271,8 +270,8 @@ static struct step get_step(const uint32_t *words) {
     return s;
 }
 
-enum status rank_lead_step(struct rank *r, const struct step *step, const struct step_sink *sink,
-                           struct err *err) {
+enum status rank_lead_step(struct rank *r, const struct step *step,
+                           const struct step_sink *sink, struct err *err) {
     TRY(model_check_step(r->model, step, err));
     if (r->all != NULL) {
         put_step(r->words, step);
@@ -286,7 +285,8 @@ static void put_op(struct rank *r, uint32_t op) {
     memcpy(r->words, h, sizeof h);
 }
 
-static enum status gather_reports(struct rank *r, struct rank_report *reports, struct err *err) {
+static enum status gather_reports(struct rank *r, struct rank_report *reports,
+                                  struct err *err) {
     struct rank_report mine = rank_report(r);
     if (r->all == NULL) {
         reports[0] = mine;

@@ -26,8 +26,8 @@ struct rank {
     struct plan plan;
     struct pool *pool;
     const struct kernels *kernels;
-    struct fabric *f;  /* NULL: alone */
-    struct team *all;  /* of all ranks; NULL: alone */
+    struct fabric *f; /* NULL: alone */
+    struct team *all; /* of all ranks; NULL: alone */
     struct model *model;
     /* Message buffers, sized for the largest step. */
     uint32_t *words;
@@ -60,8 +60,8 @@ struct rank_report rank_report(const struct rank *r);
 /* ---- rank 0 leads ---------------------------------------------------------------------------- */
 
 /* One step on all ranks. */
-enum status rank_lead_step(struct rank *r, const struct step *step, const struct step_sink *sink,
-                           struct err *err);
+enum status rank_lead_step(struct rank *r, const struct step *step,
+                           const struct step_sink *sink, struct err *err);
 /* Everybody's report: reports [n_ranks]. */
 enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struct err *err);
 /* All ranks note from here on what they do (model/trace.h), RANK_TRACE_EVENTS each at most. */

@@ -25,7 +25,8 @@ static enum status check_base(const struct lockstep_sampling *s, struct err *err
     if (!(s->min_p >= 0 && s->min_p <= 1))
         return err_set(err, ST_BAD_INPUT, "min-p %g: expected 0 to 1", (double)s->min_p);
     if (!(s->repeat_penalty > 0 && s->repeat_penalty <= 100))
-        return err_set(err, ST_BAD_INPUT, "repeat penalty %g: expected more than 0, at most 100",
+        return err_set(err, ST_BAD_INPUT,
+                       "repeat penalty %g: expected more than 0, at most 100",
                        (double)s->repeat_penalty);
     if (s->repeat_last_n < 0)
         return err_set(err, ST_BAD_INPUT, "repeat-last-n %d: expected 0 or more",
@@ -49,8 +50,10 @@ enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, st
                        n_vocab);
     for (size_t i = 0; i < s->n_biases; i++) {
         if (s->biases[i].id < 0 || (uint32_t)s->biases[i].id >= n_vocab)
-            return err_set(err, ST_BAD_INPUT, "a bias for token %d, which is not in the "
-                           "vocabulary of %u", s->biases[i].id, n_vocab);
+            return err_set(err, ST_BAD_INPUT,
+                           "a bias for token %d, which is not in the "
+                           "vocabulary of %u",
+                           s->biases[i].id, n_vocab);
         if (!(s->biases[i].bias >= -1e6f && s->biases[i].bias <= 1e6f))
             return err_set(err, ST_BAD_INPUT, "a bias of %g for token %d: expected -1e6 to 1e6",
                            (double)s->biases[i].bias, s->biases[i].id);
@@ -60,7 +63,8 @@ enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, st
 
 enum status sampler_init(struct sampler *sm, const struct kernels *kernels, uint32_t n_vocab,
                          uint32_t n_text, struct err *err) {
-    struct sampler out = {.kernels = kernels, .n_vocab = n_vocab, .n_text = MIN(n_text, n_vocab)};
+    struct sampler out = {
+        .kernels = kernels, .n_vocab = n_vocab, .n_text = MIN(n_text, n_vocab)};
     out.candidates = mem_calloc(n_vocab, sizeof *out.candidates);
     out.logits = mem_calloc(n_vocab, sizeof *out.logits);
     out.p = mem_calloc(n_vocab, sizeof *out.p);
@@ -305,8 +309,8 @@ static size_t cut_typical(struct candidate *c, size_t n, float typical_p) {
 
 /* How many of the n first ranked candidates, of all or of more, are kept. *sure: no candidate
  * after them could be. */
-static size_t cut(const struct candidate *c, size_t n, const struct lockstep_sampling *s, double sum,
-                  bool *sure) {
+static size_t cut(const struct candidate *c, size_t n, const struct lockstep_sampling *s,
+                  double sum, bool *sure) {
     double upto = 0;
     for (size_t i = 0; i < n; i++) {
         *sure = true;
@@ -321,9 +325,11 @@ static size_t cut(const struct candidate *c, size_t n, const struct lockstep_sam
 }
 
 /* Without top-k: ranks only as many candidates as the cuts can keep. */
-static size_t kept_of_all(struct sampler *sm, const float *logits, const struct lockstep_sampling *s) {
+static size_t kept_of_all(struct sampler *sm, const float *logits,
+                          const struct lockstep_sampling *s) {
     double sum = weigh_all(sm, logits, 1.0f);
-    for (size_t k = MIN((size_t)128, (size_t)sm->n_text);; k = MIN(k * 16, (size_t)sm->n_text)) {
+    for (size_t k = MIN((size_t)128, (size_t)sm->n_text);;
+         k = MIN(k * 16, (size_t)sm->n_text)) {
         size_t n = take_best(sm, logits, k);
         weigh(sm->candidates, n, 1.0f);
         bool sure;
@@ -363,8 +369,8 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
     return draw(sm->candidates, n, u * weigh(sm->candidates, n, b->temperature));
 }
 
-float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id, struct engine_top *top,
-                       int n_top) {
+float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id,
+                       struct engine_top *top, int n_top) {
     double log_sum = exact_log64(weigh_all(sm, logits, 1.0f));
     float best = logits[argmax(logits, sm->n_text)];
     size_t n = n_top > 0 ? take_best(sm, logits, MIN((size_t)n_top, (size_t)sm->n_text)) : 0;

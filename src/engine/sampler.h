@@ -41,9 +41,10 @@ void sampler_deinit(struct sampler *sm);
 enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, struct err *err);
 
 struct sampler_input {
-    const float *logits;    /* [n_vocab], untouched */
-    const uint64_t *mask;   /* a bit for each token that may come, at least one; NULL: all */
-    const int32_t *history; /* all tokens so far, the newest last; the new one's index follows */
+    const float *logits;  /* [n_vocab], untouched */
+    const uint64_t *mask; /* a bit for each token that may come, at least one; NULL: all */
+    const int32_t
+        *history; /* all tokens so far, the newest last; the new one's index follows */
     size_t n_history, n_prompt;
     uint64_t seed; /* instead of that in the settings */
 };
@@ -53,7 +54,7 @@ int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
                      const struct sampler_input *in);
 
 /* log softmax(logits)[id]; top [n_top] gets the most probable tokens, the best first. */
-float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id, struct engine_top *top,
-                       int n_top);
+float sampler_logprobs(struct sampler *sm, const float *logits, int32_t id,
+                       struct engine_top *top, int n_top);
 
 #endif

@@ -7,7 +7,8 @@ size_t stops_scan(const struct stop *stops, size_t n_stops, const char *held, si
     *which = -1;
     for (size_t at = 0; at < len; at++)
         for (size_t i = 0; i < n_stops; i++)
-            if (stops[i].len <= len - at && memcmp(held + at, stops[i].text, stops[i].len) == 0) {
+            if (stops[i].len <= len - at &&
+                memcmp(held + at, stops[i].text, stops[i].len) == 0) {
                 *which = (int)i;
                 return at;
             }

@@ -26,8 +26,8 @@ static void slice(FILE *f, int rank, enum track track, const char *name, const c
     fprintf(f,
             ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,"
             "\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"%s\":%" PRIu64 "}}",
-            name, category, rank, (int)track, (double)begin_ns * 1e-3, (double)(end_ns - begin_ns) * 1e-3, unit,
-            size);
+            name, category, rank, (int)track, (double)begin_ns * 1e-3,
+            (double)(end_ns - begin_ns) * 1e-3, unit, size);
 }
 
 static const char *unit_of(uint32_t kind) {
@@ -64,8 +64,10 @@ static void write_rank(FILE *f, int rank, const struct trace_event *e, size_t n)
 }
 
 static void name_rows(FILE *f, int rank) {
-    fprintf(f, "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
-            rank == 0 ? "[" : ",\n", rank, rank);
+    fprintf(
+        f,
+        "%s{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}",
+        rank == 0 ? "[" : ",\n", rank, rank);
     for (size_t i = 0; i < ARRAY_LEN(track_names); i++)
         fprintf(f,
                 ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%zu,"

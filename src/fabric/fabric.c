@@ -33,8 +33,8 @@ static enum status check_config(const struct fabric_config *cfg, struct err *err
                        FABRIC_MAX_RANKS);
     if (cfg->rank < 0 || cfg->rank >= cfg->n_ranks)
         return err_set(err, ST_BAD_INPUT, "rank %d of %d ranks", cfg->rank, cfg->n_ranks);
-    if (cfg->silence_ms < 10 || cfg->bootstrap_ms < 1 || cfg->spin_us < 0 || cfg->yield_us < 0 ||
-        cfg->compute_ms < 1)
+    if (cfg->silence_ms < 10 || cfg->bootstrap_ms < 1 || cfg->spin_us < 0 ||
+        cfg->yield_us < 0 || cfg->compute_ms < 1)
         return err_set(err, ST_BAD_INPUT,
                        "time limits: expected silence_ms >= 10, bootstrap_ms >= 1, "
                        "compute_ms >= 1, spin_us >= 0, yield_us >= 0");
@@ -103,8 +103,7 @@ static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t dead
             p->host++;
         p->same_host = memcmp(self->host_id, mesh->who[r].host_id, sizeof self->host_id) == 0;
         uint64_t limit = clock_ns() + forming_limit_ns(&f->cfg);
-        enum status st =
-            link_open(&p->link, &env, mesh->side[r], MIN(deadline_ns, limit), err);
+        enum status st = link_open(&p->link, &env, mesh->side[r], MIN(deadline_ns, limit), err);
         mesh->data[r] = env.data_fd;
         if (st != ST_OK)
             return forming_failed(st, r, p->pid, err);

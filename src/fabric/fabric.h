@@ -32,7 +32,13 @@ struct team;
 #define FABRIC_MAX_RANKS 64
 #define FABRIC_TOKEN_BYTES 32
 
-enum fabric_link { FABRIC_LINK_AUTO, FABRIC_LINK_SHM, FABRIC_LINK_TCP, FABRIC_LINK_VERBS, FABRIC_LINK_UCX };
+enum fabric_link {
+    FABRIC_LINK_AUTO,
+    FABRIC_LINK_SHM,
+    FABRIC_LINK_TCP,
+    FABRIC_LINK_VERBS,
+    FABRIC_LINK_UCX
+};
 
 struct fabric_config {
     int rank, n_ranks;
@@ -48,7 +54,7 @@ struct fabric_config {
     int compute_ms;                    /* longest that a living rank may keep the others waiting
                                           in a call; default 600000 */
     int spin_us;                       /* a wait spins for so long, default 50 */
-    int yield_us;                      /* inside a call it then polls for so long and offers its core
+    int yield_us; /* inside a call it then polls for so long and offers its core
                                           to others, before it sleeps; default 2000 */
     /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a cable);
      * the same on all ranks, symmetric. Collectives only use wires, neighbours forward; send
@@ -61,7 +67,7 @@ struct fabric_config {
     /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first with an
      * active port. */
     const char *const *rdma_devices;
-    bool rdma_reliable;       /* RC queue pairs instead of UC; the same on all ranks */
+    bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
     /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
      * ST_PEER_LOST (a rank that was started has ended already). */
     bool (*hopeless)(void *user);

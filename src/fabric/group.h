@@ -51,7 +51,7 @@ struct fabric {
     _Atomic bool aborted;
 
     struct core core; /* of the group's thread, where its waits poll */
-    bool patient;     /* the running call is beside compute: its waits do not poll, they sleep */
+    bool patient; /* the running call is beside compute: its waits do not poll, they sleep */
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */

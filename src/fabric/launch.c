@@ -51,8 +51,8 @@ static enum status first_slurm_host(struct launch_place *l, const char *list, in
     return join(l, prefix + digits, host, port, err);
 }
 
-static enum status find_first_host(struct launch_place *l, const char *(*get)(const char *), int port,
-                                   struct err *err) {
+static enum status find_first_host(struct launch_place *l, const char *(*get)(const char *),
+                                   int port, struct err *err) {
     const char *host = get("MASTER_ADDR"), *at = get("MASTER_PORT");
     const char *list = get("SLURM_STEP_NODELIST");
     if (str_eq(l->by, "torchrun") && host != NULL) {
@@ -66,8 +66,8 @@ static enum status find_first_host(struct launch_place *l, const char *(*get)(co
     return list != NULL ? first_slurm_host(l, list, port, err) : ST_OK;
 }
 
-enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name), int port,
-                            struct err *err) {
+enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name),
+                            int port, struct err *err) {
     struct launch_place l = {.n_ranks = 1, .n_local = 1};
     for (size_t i = 0; l.by == NULL && i < ARRAY_LEN(launchers); i++) {
         const struct launcher *by = &launchers[i];

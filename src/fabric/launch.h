@@ -17,8 +17,8 @@ struct launch_place {
 
 /* `get` is getenv or a test's. ST_OK with by == NULL: nobody launched us. ST_BAD_INPUT: a
  * launcher's variables that make no sense. `port` serves where the launcher names none. */
-enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name), int port,
-                            struct err *err);
+enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name),
+                            int port, struct err *err);
 
 /* One host per rank, in the order of the ranks. */
 struct launch_hosts {

@@ -23,7 +23,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define UCX_CREDITS 8u /* messages under way per direction */
+#define UCX_CREDITS 8u  /* messages under way per direction */
 #define UCX_N_SLOTS 12u /* and at most two that only return credits, and some to write into */
 #define UCX_CLOSE_MS 50
 #define UCX_AM_ID 1u
@@ -55,7 +55,8 @@ struct ucx_worker {
 };
 
 static pthread_mutex_t workers_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct ucx_worker *workers; /* guarded by workers_lock; what they hold by the group's thread */
+static struct ucx_worker
+    *workers; /* guarded by workers_lock; what they hold by the group's thread */
 
 /* A message that has come. */
 struct ucx_box {
@@ -95,23 +96,24 @@ static void worker_free(struct ucx_worker *w) {
     mem_free(w);
 }
 
-static ucs_status_t on_message(void *worker, const void *header, size_t header_length, void *data,
-                               size_t length, const ucp_am_recv_param_t *param);
+static ucs_status_t on_message(void *worker, const void *header, size_t header_length,
+                               void *data, size_t length, const ucp_am_recv_param_t *param);
 
 static enum status worker_init(struct ucx_worker *w, struct err *err) {
     const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES,
                                  .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP};
-    const ucp_worker_params_t how = {
-        .field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
-        .thread_mode = UCS_THREAD_MODE_SERIALIZED,
-        .am_alignment = 8};
+    const ucp_worker_params_t how = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE |
+                                                   UCP_WORKER_PARAM_FIELD_AM_ALIGNMENT,
+                                     .thread_mode = UCS_THREAD_MODE_SERIALIZED,
+                                     .am_alignment = 8};
     const ucp_am_handler_param_t handler = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
                                                           UCP_AM_HANDLER_PARAM_FIELD_CB |
                                                           UCP_AM_HANDLER_PARAM_FIELD_ARG,
                                             .id = UCX_AM_ID,
                                             .cb = on_message,
                                             .arg = w};
-    ucs_status_t st = w->lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL, &w->context);
+    ucs_status_t st =
+        w->lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL, &w->context);
     if (st == UCS_OK)
         st = w->lib->ucp_worker_create(w->context, &how, &w->worker);
     if (st == UCS_OK)
@@ -185,13 +187,14 @@ static struct ucx_box *box_of(struct ucx_link *u, uint32_t seq) {
 }
 
 /* Runs inside ucp_worker_progress(). What cannot be a message in its place is dropped: it is missed soon. */
-static ucs_status_t on_message(void *worker, const void *header, size_t header_length, void *data,
-                               size_t length, const ucp_am_recv_param_t *param) {
+static ucs_status_t on_message(void *worker, const void *header, size_t header_length,
+                               void *data, size_t length, const ucp_am_recv_param_t *param) {
     (void)header, (void)header_length;
     struct ucx_worker *w = worker;
     struct ucx_head h; /* short messages lie anywhere */
     struct wire_msg m;
-    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || length < sizeof h || length > UCX_STRIDE)
+    if (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV || length < sizeof h ||
+        length > UCX_STRIDE)
         return UCS_OK;
     memcpy(&h, data, sizeof h);
     struct ucx_link *u = h.rank < FABRIC_MAX_RANKS ? w->links[h.rank] : NULL;
@@ -252,10 +255,11 @@ static enum status fill_blob(struct ucx_link *u, uint8_t *blob, struct err *err)
     memcpy(b.address, address, MIN(n, sizeof b.address));
     lib->ucp_worker_release_address(u->w->worker, address);
     if (!fits)
-        return err_set(err, ST_UNSUPPORTED,
-                       "UCX's address takes %zu bytes, of %zu: fewer devices in UCX_NET_DEVICES "
-                       "make it shorter",
-                       n, sizeof b.address);
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "UCX's address takes %zu bytes, of %zu: fewer devices in UCX_NET_DEVICES "
+            "make it shorter",
+            n, sizeof b.address);
     memcpy(blob, &b, sizeof b);
     return ST_OK;
 }
@@ -301,8 +305,8 @@ static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_
         return err_set(err, ST_UNSUPPORTED, "its UCX address makes no sense");
     /* UCX's shared memory is not there for who wants errors. Somebody's own choice of transports
      * may fail: then errors must come as such, not as the end of this process. */
-    bool same_host = memcmp(env->self->host_id, env->other->host_id,
-                            sizeof env->self->host_id) == 0;
+    bool same_host =
+        memcmp(env->self->host_id, env->other->host_id, sizeof env->self->host_id) == 0;
     const ucp_ep_params_t how = {
         .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
                       UCP_EP_PARAM_FIELD_ERR_HANDLER,
@@ -345,13 +349,15 @@ static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *e
     struct ucx_head *h = ucx_tx(u, at);
     *h = (struct ucx_head){.taken = u->received, .n_bytes = n_bytes, .rank = (uint32_t)u->rank};
     u->told = u->received;
-    void *request = u->w->lib->ucp_am_send_nbx(u->ep, UCX_AM_ID, NULL, 0, h, sizeof *h + n_bytes, &how);
+    void *request =
+        u->w->lib->ucp_am_send_nbx(u->ep, UCX_AM_ID, NULL, 0, h, sizeof *h + n_bytes, &how);
     if (UCS_PTR_IS_ERR(request))
         return ucx_fails(u, UCS_PTR_STATUS(request), err);
     u->tx_request[at] = request;
     u->tx_end++;
     TRY(reap_sends(u, err));
-    if (u->tx_begin == u->tx_end) /* the first slot again: it is still in the first-level cache */
+    if (u->tx_begin ==
+        u->tx_end) /* the first slot again: it is still in the first-level cache */
         u->tx_begin = u->tx_end = 0;
     return ST_OK;
 }

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-const struct link_ops *const link_table[] = {&link_shm, &link_verbs, &link_tcp, &link_ucx, NULL};
+const struct link_ops *const link_table[] = {&link_shm, &link_verbs, &link_tcp, &link_ucx,
+                                             NULL};
 
 static bool same_host(const struct link_env *env) {
     return memcmp(env->self->host_id, env->other->host_id, sizeof env->self->host_id) == 0;

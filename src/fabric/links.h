@@ -28,9 +28,9 @@ struct link {
     const char *name;  /* for sentences: ops->name, or what it wraps */
     size_t slot_bytes; /* largest payload */
     bool tx_pending;   /* sent slots that progress() must still push out */
-    bool hold;         /* set by the caller: another message follows at once, so send() may leave
+    bool hold;    /* set by the caller: another message follows at once, so send() may leave
                           this one to progress() (tx_pending) and save a system call */
-    bool patient;      /* set by the caller: its core is wanted by others, so sleep() may rather end
+    bool patient; /* set by the caller: its core is wanted by others, so sleep() may rather end
                           late than spin */
 };
 

@@ -36,13 +36,14 @@ static void load(void) {
     const char *given = getenv("LOCKSTEP_UCP");
     set_defaults();
     void *handle = dlopen(given != NULL ? given : "libucp.so.0", RTLD_NOW | RTLD_LOCAL);
-    loaded = handle != NULL ? ST_OK
-                            : err_set(&problem, ST_UNSUPPORTED, "no UCX library: %s", dlerror());
+    loaded = handle != NULL
+                 ? ST_OK
+                 : err_set(&problem, ST_UNSUPPORTED, "no UCX library: %s", dlerror());
     for (size_t i = 0; loaded == ST_OK && i < ARRAY_LEN(symbols); i++) {
         *symbols[i].to = dlsym(handle, symbols[i].name);
         if (*symbols[i].to == NULL)
-            loaded = err_set(&problem, ST_UNSUPPORTED, "the UCX library has no %s",
-                             symbols[i].name);
+            loaded =
+                err_set(&problem, ST_UNSUPPORTED, "the UCX library has no %s", symbols[i].name);
     }
 }
 

@@ -34,8 +34,9 @@ struct symbol {
 };
 
 static void load_events(void *handle) {
-    static const struct symbol symbols[] = {SYMBOL(create_comp_channel), SYMBOL(destroy_comp_channel),
-                                            SYMBOL(get_cq_event), SYMBOL(ack_cq_events)};
+    static const struct symbol symbols[] = {SYMBOL(create_comp_channel),
+                                            SYMBOL(destroy_comp_channel), SYMBOL(get_cq_event),
+                                            SYMBOL(ack_cq_events)};
     bool all = true;
     for (size_t i = 0; i < ARRAY_LEN(symbols); i++)
         all &= (*symbols[i].to = dlsym(handle, symbols[i].name)) != NULL;

@@ -32,7 +32,8 @@ struct verbs_lib {
     /* Completions as events; all NULL where the library lacks one of them. */
     struct ibv_comp_channel *(*create_comp_channel)(struct ibv_context *context);
     int (*destroy_comp_channel)(struct ibv_comp_channel *channel);
-    int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq, void **cq_context);
+    int (*get_cq_event)(struct ibv_comp_channel *channel, struct ibv_cq **cq,
+                        void **cq_context);
     void (*ack_cq_events)(struct ibv_cq *cq, unsigned n);
 };
 

@@ -57,7 +57,7 @@ struct verbs_pair {
     uint32_t sending[VERBS_N_CLASSES];
     struct verbs_channel *channels[VERBS_MAX_CHANNELS]; /* by id - 1 */
     int n_asleep;
-    char broken[160];                                   /* why no channel works any more */
+    char broken[160]; /* why no channel works any more */
 };
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;

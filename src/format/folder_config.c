@@ -789,11 +789,11 @@ static enum status check_quantization(const struct folder *f, struct err *err) {
             "float-quantized (FP8), or pack-quantized with symmetric integers of 4 bits",
             f->path);
     char shown[64];
-    return err_set(err, ST_UNSUPPORTED,
-                   "%s/config.json: weights quantized by %s are not supported; take the original "
-                   "folder, or one in fp8, mxfp4 or MLX's groups",
-                   f->path,
-                   gguf_escape((struct gguf_str){method, strlen(method)}, shown, sizeof shown));
+    return err_set(
+        err, ST_UNSUPPORTED,
+        "%s/config.json: weights quantized by %s are not supported; take the original "
+        "folder, or one in fp8, mxfp4 or MLX's groups",
+        f->path, gguf_escape((struct gguf_str){method, strlen(method)}, shown, sizeof shown));
 }
 
 static void put_names(struct folder *f) {

@@ -118,8 +118,9 @@ enum status folder_tiktoken(const struct folder *f, const json_t *settings, uint
  * merges, and their types and scores [n_vocab]. settings: tokenizer_config.json, or NULL. The caller owns *out.
  * ST_NOT_FOUND: there is no such file. */
 #define FOLDER_PIECES "tokenizer.model"
-enum status folder_sentencepiece(const struct folder *f, const json_t *settings, uint32_t n_vocab,
-                                 json_t **out, int32_t *type, float *score, struct err *err);
+enum status folder_sentencepiece(const struct folder *f, const json_t *settings,
+                                 uint32_t n_vocab, json_t **out, int32_t *type, float *score,
+                                 struct err *err);
 
 /* folder_tensors.c */
 enum status folder_read_tensors(struct folder *f, struct err *err);

@@ -260,11 +260,12 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
         return bad_shape(f, t->name, "its rows are too long", err);
     s->n_cols = n_groups * q.group;
     if (!mlx_form(&q, scales->t->dtype, n_words, s))
-        return bad_shape(f, t->name,
-                         q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
-                                 : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
-                                   "supported",
-                         err);
+        return bad_shape(
+            f, t->name,
+            q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
+                    : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
+                      "supported",
+            err);
     s->refused_form = true;
     s->rows.row_bytes = n_words * 4;
     s->rows.scale_rows = 1;
@@ -604,13 +605,14 @@ static enum status refuse(const struct folder *f, const char *name, struct err *
     char shown[200];
     gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);
     if (ends_with(name, ".qweight") || ends_with(name, ".qzeros") || ends_with(name, ".g_idx"))
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: has the tensor %s: weights quantized by GPTQ or AWQ are not supported; take "
-                       "the original folder, or one in fp8, mxfp4 or MLX's groups",
-                       f->path, shown);
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "%s: has the tensor %s: weights quantized by GPTQ or AWQ are not supported; take "
+            "the original folder, or one in fp8, mxfp4 or MLX's groups",
+            f->path, shown);
     return err_set(err, ST_UNSUPPORTED,
-                   "%s: has the tensor %s, which lockstep does not know for model_type %s", f->path,
-                   shown, f->arch->model_type);
+                   "%s: has the tensor %s, which lockstep does not know for model_type %s",
+                   f->path, shown, f->arch->model_type);
 }
 
 static enum status check_unused(const struct folder *f, const char *prefix, struct err *err) {

@@ -21,14 +21,15 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 
 struct reading {
     struct folder *f;
-    const char *file;  /* that has the tokens */
-    json_t *tokenizer; /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
-    json_t *settings;  /* tokenizer_config.json, or NULL */
+    const char *file; /* that has the tokens */
+    json_t *
+        tokenizer; /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
+    json_t *settings; /* tokenizer_config.json, or NULL */
     json_t *generation;
     const json_t *model; /* of tokenizer */
     bool spm;
-    bool ranks;  /* no merges: ids are ranks */
-    bool scored; /* no merges: type and score came with the tokens */
+    bool ranks;           /* no merges: ids are ranks */
+    bool scored;          /* no merges: type and score came with the tokens */
     uint32_t n;           /* tokens */
     struct gguf_str *str; /* [n] */
     int32_t *type;        /* [n] */
@@ -84,10 +85,10 @@ static enum status read_vocab(struct reading *r, struct err *err) {
         return bad(r, "model.vocab is not an object of tokens", err);
     json_object_foreach((json_t *)vocab, text, id) {
         struct gguf_str s = {text, strlen(text)};
-        int32_t type = r->scored ? r->type[json_integer_value(id)]
+        int32_t type = r->scored                            ? r->type[json_integer_value(id)]
                        : r->spm && unk && str_eq(text, unk) ? UNKNOWN
-                       : r->spm && is_byte_token(s)       ? BYTE
-                                                          : NORMAL;
+                       : r->spm && is_byte_token(s)         ? BYTE
+                                                            : NORMAL;
         if (!json_is_integer(id))
             return bad(r, "model.vocab: an id is not an integer", err);
         if (json_integer_value(id) >= 0 && json_integer_value(id) < r->n &&
@@ -453,8 +454,10 @@ static enum status open_tokens(struct reading *r, struct err *err) {
     st = folder_sentencepiece(r->f, r->settings, r->n, &r->tokenizer, r->type, r->score, err);
     r->scored = st == ST_OK;
     if (st == ST_NOT_FOUND)
-        return err_set(err, st, "%s: none of tokenizer.json, " FOLDER_TIKTOKEN " and " FOLDER_PIECES
-                       " is there", r->f->path);
+        return err_set(err, st,
+                       "%s: none of tokenizer.json, " FOLDER_TIKTOKEN " and " FOLDER_PIECES
+                       " is there",
+                       r->f->path);
     return st;
 }
 

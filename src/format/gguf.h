@@ -62,8 +62,8 @@ struct gguf_tensor {
     const uint8_t *data; /* in the map, aligned to 8 bytes at least; NULL in a file that has
                             only a header (options), and where there are rows */
     const struct tensor_rows *rows; /* of a folder: rows.h reads either kind */
-    uint32_t part;       /* which file of a split model */
-    uint64_t offset;     /* of data in that file: for pread() */
+    uint32_t part;                  /* which file of a split model */
+    uint64_t offset;                /* of data in that file: for pread() */
 };
 
 struct gguf_options {
@@ -80,7 +80,7 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
 uint32_t gguf_n_parts(const struct gguf *g);
-uint32_t gguf_version(const struct gguf *g); /* 0: a folder */
+uint32_t gguf_version(const struct gguf *g);    /* 0: a folder */
 uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */
 
 size_t gguf_n_tensors(const struct gguf *g);

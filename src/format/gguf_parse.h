@@ -51,10 +51,10 @@ const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
 
 /* What folder.c makes of a folder. All of it is owned. */
 struct gguf_made {
-    char *folder;            /* its path */
-    struct file_map *parts;  /* [n_parts] */
+    char *folder;           /* its path */
+    struct file_map *parts; /* [n_parts] */
     uint32_t n_parts;
-    uint8_t *header;         /* a GGUF without data; in owned as well */
+    uint8_t *header; /* a GGUF without data; in owned as well */
     size_t header_len;
     struct tensor_rows *rows; /* of the header's tensors, in order; in owned as well */
     void **owned;             /* [n_owned] */

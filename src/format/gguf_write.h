@@ -11,7 +11,8 @@ struct gguf_writer;
 /* Writes to path + ".part" and renames in gguf_writer_finish(): nobody sees half a file. */
 enum status gguf_writer_open(struct gguf_writer **out, const char *path, struct err *err);
 /* No file: the header alone, for gguf_writer_header(). */
-enum status gguf_writer_open_header(struct gguf_writer **out, const char *name, struct err *err);
+enum status gguf_writer_open_header(struct gguf_writer **out, const char *name,
+                                    struct err *err);
 /* Closes; without a successful finish the temporary file is removed. NULL is fine. */
 void gguf_writer_close(struct gguf_writer *w);
 

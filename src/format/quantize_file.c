@@ -52,8 +52,8 @@ static void convert_rows(void *arg, struct pool *pool, int thread) {
     while (pool_claim(pool, c->n_rows, 1, &begin, &end)) {
         for (size_t r = begin; r < end; r++) {
             tensor_row_f32(c->src, c->first_row + r, 0, c->n_cols, row);
-            c->to->quantize(row, importance_of_row(c, c->first_row + r), c->dst + r * c->dst_row_bytes,
-                            c->n_cols / c->to->block_values);
+            c->to->quantize(row, importance_of_row(c, c->first_row + r),
+                            c->dst + r * c->dst_row_bytes, c->n_cols / c->to->block_values);
         }
     }
 }

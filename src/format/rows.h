@@ -17,7 +17,7 @@ enum rows_form {
     ROWS_MXFP4,    /* gpt-oss, MLX: 16 bytes of neighbouring pairs, a u8 exponent -> QT_MXFP4 */
     ROWS_MLX4,     /* MLX: codes in words, 16-bit scales and biases -> QT_Q4_1, QT_MLX4 */
     ROWS_MLX8,     /* -> QT_MLX8, QT_MLX8_F16 */
-    ROWS_INT4,     /* compressed-tensors: MLX4's codes, (code - 8) * scale -> QT_Q4_0, QT_MLX4 */
+    ROWS_INT4, /* compressed-tensors: MLX4's codes, (code - 8) * scale -> QT_Q4_0, QT_MLX4 */
 };
 
 /* Of one matrix. Borrowed from the maps, or from the folder's own memory. */

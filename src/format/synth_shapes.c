@@ -12,7 +12,7 @@
 #define QWEN3_MOE                                                                      \
     .arch = "qwen3moe", .vocab = &synth_vocab_qwen, .rms_eps = 1e-6f, .qk_norm = true, \
     .head_dim = 128
-#define QWEN2_MOE                                                                         \
+#define QWEN2_MOE                                                                        \
     .arch = "qwen2moe", .vocab = &synth_vocab_qwen, .rope_base = 1e6f, .rms_eps = 1e-6f, \
     .qkv_bias = true, .head_dim = 128
 #define GPT_OSS                                                                        \

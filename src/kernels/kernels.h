@@ -24,7 +24,7 @@
 #define TILE_ROWS 16
 #define ACT_BLOCK 32
 #define ACT_GROUP 12
-#define KV_PAGE 64   /* positions in a page of the KV cache */
+#define KV_PAGE 64    /* positions in a page of the KV cache */
 #define ATTN_SPAN 512 /* positions per softmax partial; a multiple of KV_PAGE */
 
 /* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^31. */
@@ -186,7 +186,7 @@ struct attn_query {
     const float *q; /* [k_dim], after RoPE */
     float *out;     /* [v_dim] */
     uint32_t begin, end;
-    float sink;     /* a logit that takes part in the softmax without a value; -INFINITY: none */
+    float sink; /* a logit that takes part in the softmax without a value; -INFINITY: none */
 };
 
 struct attn_args {
@@ -195,8 +195,8 @@ struct attn_args {
     const uint8_t *const *pages; /* [div_up(largest end, KV_PAGE)] of this sequence and layer */
     uint32_t n_queries;          /* any number, all reading this kv head of this sequence */
     const struct attn_query *queries;
-    float scale;   /* of the logits, before softcap */
-    float softcap; /* 0: none; otherwise cap * tanh(logit / cap) */
+    float scale;    /* of the logits, before softcap */
+    float softcap;  /* 0: none; otherwise cap * tanh(logit / cap) */
     float *scratch; /* attn_scratch_floats(shape) floats, 64-byte aligned */
 };
 size_t attn_scratch_floats(const struct kv_shape *s);
@@ -260,8 +260,8 @@ struct kernels {
 
     /* In place on n_heads heads of head_dim, the first n_rot dimensions of each (even). cos, sin
      * [n_rot/2]. y0 = fma(x0, c, -(x1 * s)); y1 = fma(x0, s, x1 * c). */
-    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *cos,
-                 const float *sin, enum rope_mode mode);
+    void (*rope)(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
+                 const float *cos, const float *sin, enum rope_mode mode);
 
     /* y[i] = silu(gate[i]) * up[i]; silu(v) = v / (1 + exp(-v)). y may be gate or up. */
     void (*swiglu)(float *y, const float *gate, const float *up, size_t n);

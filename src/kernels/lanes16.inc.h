@@ -34,8 +34,8 @@ INLINE v16 v16_tanh(v16 x) {
 /* ---- activations ---------------------------------------------------------------------- */
 
 /* [n, ldx] -> [col][n] */
-static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n, uint32_t col_begin,
-                             uint32_t col_end) {
+static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n,
+                             uint32_t col_begin, uint32_t col_end) {
     for (size_t col = col_begin; col < col_end; col++)
         for (size_t t = 0; t < n; t++)
             f[col * n + t] = x[t * ldx + col];
@@ -153,8 +153,8 @@ static void rope_neox_head(float *x, uint32_t n_rot, const float *cos, const flo
     }
 }
 
-static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot, const float *cos,
-                 const float *sin, enum rope_mode mode) {
+static void rope(float *x, uint32_t n_heads, uint32_t head_dim, uint32_t n_rot,
+                 const float *cos, const float *sin, enum rope_mode mode) {
     for (size_t h = 0; h < n_heads; h++) {
         if (mode == ROPE_NORM)
             rope_norm_head(x + h * head_dim, n_rot, cos, sin);
@@ -260,9 +260,9 @@ struct attn_block {
     const struct attn_args *a;
     size_t head_at; /* this kv head in a page, in bytes */
     struct kv_layout lay;
-    size_t pad;     /* v_dim rounded up to 16 */
+    size_t pad;      /* v_dim rounded up to 16 */
     uint8_t *turned; /* latent: [ATTN_TILES] of [k_dim rounded up to 16][16], f16 or f32 */
-    uint32_t n;     /* queries */
+    uint32_t n;      /* queries */
     const struct attn_query *queries; /* [n] */
     float *p;                         /* [n][ATTN_SPAN] logits, then probabilities */
     float *o;                         /* [n][pad] of the running span */
@@ -344,8 +344,8 @@ INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
 
 /* q.K of nq queries and nt tiles of 16 positions, from the tile of `pos`. A tile at or beyond
  * `end` is not read: the last one before it is computed again. */
-INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_type type, int nq,
-               int nt) {
+INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_type type,
+               int nq, int nt) {
     v16 acc[ATTN_BLOCK][ATTN_TILES], scale[ATTN_TILES];
     const uint8_t *k[ATTN_TILES], *scales[ATTN_TILES];
     uint32_t at[ATTN_TILES];
@@ -380,10 +380,11 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_t
         }
     }
     UNROLL
-    for (int i = 0; i < nq; i++)
+    for (int i = 0; i < nq; i++) {
         UNROLL
         for (int j = 0; j < nt; j++)
             v16_store(b->p + i * ATTN_SPAN + at[j], acc[i][j]);
+    }
 }
 
 /* o += p V over positions r, nv vectors of 16 dimensions from vector v0, of nq queries. */
@@ -391,10 +392,11 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
                const float *const *p, enum kv_type type, int nq, int nv) {
     v16 acc[ATTN_BLOCK][ATTN_VECTORS];
     UNROLL
-    for (int i = 0; i < nq; i++)
+    for (int i = 0; i < nq; i++) {
         UNROLL
         for (int j = 0; j < nv; j++)
             acc[i][j] = v16_load(o[i] + (v0 + (size_t)j) * 16);
+    }
     size_t row_bytes = v_stride(b->a->shape) * kv_value_bytes(type);
     size_t scale_bytes = div_up(v_stride(b->a->shape), KV_BLOCK) * 2;
     for (uint32_t pos = r.begin; pos < r.end;) {
@@ -418,10 +420,11 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
         }
     }
     UNROLL
-    for (int i = 0; i < nq; i++)
+    for (int i = 0; i < nq; i++) {
         UNROLL
         for (int j = 0; j < nv; j++)
             v16_store(o[i] + (v0 + (size_t)j) * 16, acc[i][j]);
+    }
 }
 
 INLINE void qk_range(const struct attn_block *b, struct range r, enum kv_type type, int nq,
@@ -443,20 +446,20 @@ typedef void (*qk_fn)(const struct attn_block *b, struct range r);
 typedef void (*pv_fn)(const struct attn_block *b, struct range r, float *const *o,
                       const float *const *p);
 
-#define ATTN_INSTANCE(name, type, nq)                                                          \
-    static void qk_##name##_##nq(const struct attn_block *b, struct range r) {                 \
-        qk_range(b, r, type, nq, ATTN_TILES_FOR(nq));                                          \
-    }                                                                                          \
-    static void pv_##name##_##nq(const struct attn_block *b, struct range r, float *const *o,  \
-                                 const float *const *p) {                                      \
-        pv_range(b, r, o, p, type, nq, ATTN_VECTORS_FOR(nq));                                  \
+#define ATTN_INSTANCE(name, type, nq)                                                         \
+    static void qk_##name##_##nq(const struct attn_block *b, struct range r) {                \
+        qk_range(b, r, type, nq, ATTN_TILES_FOR(nq));                                         \
+    }                                                                                         \
+    static void pv_##name##_##nq(const struct attn_block *b, struct range r, float *const *o, \
+                                 const float *const *p) {                                     \
+        pv_range(b, r, o, p, type, nq, ATTN_VECTORS_FOR(nq));                                 \
     }
-#define ATTN_INSTANCES(name, type)                                                             \
-    ATTN_INSTANCE(name, type, 1)                                                               \
-    ATTN_INSTANCE(name, type, 2)                                                               \
-    ATTN_INSTANCE(name, type, 3)                                                               \
-    ATTN_INSTANCE(name, type, 4)                                                               \
-    ATTN_INSTANCE(name, type, 5)                                                               \
+#define ATTN_INSTANCES(name, type) \
+    ATTN_INSTANCE(name, type, 1)   \
+    ATTN_INSTANCE(name, type, 2)   \
+    ATTN_INSTANCE(name, type, 3)   \
+    ATTN_INSTANCE(name, type, 4)   \
+    ATTN_INSTANCE(name, type, 5)   \
     ATTN_INSTANCE(name, type, 6)
 ATTN_INSTANCES(f16, KV_F16)
 ATTN_INSTANCES(f32, KV_F32)
@@ -612,19 +615,19 @@ static void attention(const struct attn_args *a) {
 }
 
 /* The table of the instruction set whose lanes these are and whose matmul_ISA.h is included. */
-#define LANES16_KERNELS(isa)                 \
-    const struct kernels kernels_##isa = {   \
-        .name = #isa,                        \
-        .act_pack = act_pack,                \
-        .matmul = matmul_##isa,              \
-        .matmul_fixed = matmul_fixed_##isa,  \
-        .fixed_add = fixed_add,              \
-        .fixed_get = fixed_get,              \
-        .rmsnorm = rmsnorm,                  \
-        .rope = rope,                        \
-        .swiglu = swiglu,                    \
-        .add = add,                          \
-        .exp = exp_lanes,                    \
-        .kv_store = kv_store,                \
-        .attention = attention,              \
+#define LANES16_KERNELS(isa)                \
+    const struct kernels kernels_##isa = {  \
+        .name = #isa,                       \
+        .act_pack = act_pack,               \
+        .matmul = matmul_##isa,             \
+        .matmul_fixed = matmul_fixed_##isa, \
+        .fixed_add = fixed_add,             \
+        .fixed_get = fixed_get,             \
+        .rmsnorm = rmsnorm,                 \
+        .rope = rope,                       \
+        .swiglu = swiglu,                   \
+        .add = add,                         \
+        .exp = exp_lanes,                   \
+        .kv_store = kv_store,               \
+        .attention = attention,             \
     }

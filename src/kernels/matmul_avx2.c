@@ -53,10 +53,11 @@ INLINE __m256i broadcast_4(const int8_t *p) {
 /* acc[half][token]: the sums of a call. */
 INLINE void acc_zero(int m, int n, __m256 (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int h = 0; h < 2 * m; h++)
+    for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++)
             acc[h][t] = _mm256_setzero_ps();
+    }
 }
 
 /* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
@@ -112,27 +113,30 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
     const int n_halves = MIN(2 * m, 2 * (int)c->n_tiles);
     if (c->fixed == NULL) {
         UNROLL
-        for (int h = 0; h < 2 * m; h++)
+        for (int h = 0; h < 2 * m; h++) {
             UNROLL
             for (int t = 0; t < n; t++)
                 if (h < n_halves)
                     _mm256_storeu_ps(c->y + result_at(c, h, t), acc[h][t]);
+        }
         return;
     }
     if (end == c->seg_cols)
         fixed_begin(c, n_halves, n);
-    __m256i largest = _mm256_setzero_si256(); /* magnitude; as integers, NaN is the largest of all */
+    __m256i largest =
+        _mm256_setzero_si256(); /* magnitude; as integers, NaN is the largest of all */
     UNROLL
-    for (int h = 0; h < 2 * m; h++)
+    for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++) {
             __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), acc[h][t]);
             largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
         }
+    }
     __m256i limit = _mm256_castps_si256(_mm256_set1_ps(FIXED_FAST));
     bool fast = _mm256_movemask_epi8(_mm256_cmpgt_epi32(limit, largest)) == -1;
     UNROLL
-    for (int h = 0; h < 2 * m; h++)
+    for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++) {
             int64_t *sum = c->fixed + result_at(c, h, t);
@@ -145,6 +149,7 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
                 fixed_add_slowly(sum, acc[h][t]);
             }
         }
+    }
 }
 
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
@@ -241,8 +246,9 @@ INLINE __m256i six_bits(const uint8_t *p, int k) {
     __m256i w = _mm256_and_si256(shift_right(load(p), 6), _mm256_set1_epi8(3));
     UNROLL
     for (int i = 1; i < 3; i++)
-        w = _mm256_or_si256(w, _mm256_and_si256(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
-                                                _mm256_set1_epi8((char)(3 << 2 * i))));
+        w = _mm256_or_si256(w,
+                            _mm256_and_si256(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
+                                             _mm256_set1_epi8((char)(3 << 2 * i))));
     return w;
 }
 
@@ -380,9 +386,9 @@ INLINE void add_half_blocks(enum qtype type, int m, int n, const uint8_t *const 
             __m256 d = load_f16(half_at(block, h, 2 * HALF_ROWS) + 2 * TILE_ROWS * part_16);
             UNROLL
             for (int t = 0; t < n; t++)
-                acc[h][t] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
-                                            _mm256_mul_ps(d, _mm256_set1_ps(dx[t] * scale)),
-                                            acc[h][t]);
+                acc[h][t] =
+                    _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][t]),
+                                    _mm256_mul_ps(d, _mm256_set1_ps(dx[t] * scale)), acc[h][t]);
         }
     }
 }
@@ -545,16 +551,16 @@ INLINE void add_halves(enum qtype type, int m, int n, const struct super_block *
         UNROLL
         for (int t = 0; t < n; t++) {
             __m256i below = _mm256_madd_epi16(mins, broadcast_sums(s->sums + t));
-            acc[h][t] = _mm256_fnmadd_ps(
-                _mm256_cvtepi32_ps(below),
-                _mm256_mul_ps(s->dmin[h], _mm256_set1_ps(s->dx[t])), acc[h][t]);
+            acc[h][t] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(below),
+                                         _mm256_mul_ps(s->dmin[h], _mm256_set1_ps(s->dx[t])),
+                                         acc[h][t]);
         }
     }
 }
 
 /* The scale of a superblock and of its minima, of each half: d times the type's factor. */
-INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t super, __m256 *d,
-                       __m256 *dmin) {
+INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t super,
+                       __m256 *d, __m256 *dmin) {
     float factor = tile_formats[type].d_factor;
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
@@ -595,18 +601,18 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
         family(c, QT_##type, m, n);                                    \
     }
 
-#define BLOCK_INSTANCES(family, type)                                                  \
-    INSTANCE(family, type, 4, 1)                                                       \
-    INSTANCE(family, type, 1, 2)                                                       \
-    INSTANCE(family, type, 1, 3)                                                       \
-    INSTANCE(family, type, 1, 4)                                                       \
-    static const struct mm_kernels type##_kernels = {                                  \
-        .one = family##_##type##_4x1,                                                  \
-        .one_tiles = 4,                                                                \
-        .many = {NULL, NULL, family##_##type##_1x2, family##_##type##_1x3,             \
-                 family##_##type##_1x4},                                               \
-        .many_tiles = 1,                                                               \
-        .max_tokens = 4,                                                               \
+#define BLOCK_INSTANCES(family, type)                                      \
+    INSTANCE(family, type, 4, 1)                                           \
+    INSTANCE(family, type, 1, 2)                                           \
+    INSTANCE(family, type, 1, 3)                                           \
+    INSTANCE(family, type, 1, 4)                                           \
+    static const struct mm_kernels type##_kernels = {                      \
+        .one = family##_##type##_4x1,                                      \
+        .one_tiles = 4,                                                    \
+        .many = {NULL, NULL, family##_##type##_1x2, family##_##type##_1x3, \
+                 family##_##type##_1x4},                                   \
+        .many_tiles = 1,                                                   \
+        .max_tokens = 4,                                                   \
     };
 
 #define FLOAT_INSTANCES(type)                                                          \

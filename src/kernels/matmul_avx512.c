@@ -58,10 +58,11 @@ INLINE bool its_turn(const struct mm_call *c, int n, uint32_t *left) {
 
 INLINE void acc_zero(int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int i = 0; i < m; i++)
+    for (int i = 0; i < m; i++) {
         UNROLL
-    for (int t = 0; t < n; t++)
-        acc[i][t] = _mm512_setzero_ps();
+        for (int t = 0; t < n; t++)
+            acc[i][t] = _mm512_setzero_ps();
+    }
 }
 
 /* sum[0..15] = (or +=, unless first) x in fixed point. docs/numerics.md: to the nearest multiple of
@@ -178,14 +179,16 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(M, 1, acc);
-        for (; col + RUN <= end; col += RUN)
+        for (; col + RUN <= end; col += RUN) {
             UNROLL
-        for (int i = 0; i < M; i++)
-            acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, RUN, acc[i][0]);
-        for (; col < end; col++)
+            for (int i = 0; i < M; i++)
+                acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, RUN, acc[i][0]);
+        }
+        for (; col < end; col++) {
             UNROLL
-        for (int i = 0; i < M; i++)
-            acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, 1, acc[i][0]);
+            for (int i = 0; i < M; i++)
+                acc[i][0] = add_columns(type, c->w[i], col, c->f, gs, 1, acc[i][0]);
+        }
         acc_store(c, M, 1, end, acc);
     }
 }
@@ -204,8 +207,9 @@ INLINE __m512i six_bits(const uint8_t *p, int k) {
     __m512i w = _mm512_and_si512(shift_right(load(p), 6), _mm512_set1_epi8(3));
     UNROLL
     for (int i = 1; i < 3; i++)
-        w = _mm512_or_si512(w, _mm512_and_si512(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
-                                                _mm512_set1_epi8((char)(3 << 2 * i))));
+        w = _mm512_or_si512(w,
+                            _mm512_and_si512(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
+                                             _mm512_set1_epi8((char)(3 << 2 * i))));
     return w;
 }
 
@@ -253,7 +257,8 @@ INLINE __m512i load_sums(const struct act_sums *sums, size_t n) {
 }
 
 /* start[i] = -bias * the sum of block i, n of them: where the integer sums of blocks begin. */
-INLINE void fill_starts(enum qtype type, const struct act_sums *sums, size_t n, int32_t *start) {
+INLINE void fill_starts(enum qtype type, const struct act_sums *sums, size_t n,
+                        int32_t *start) {
     if (operand_bias_log2(type) < 0)
         return;
     const __m512i minus_bias = _mm512_set1_epi16((short)-(1 << operand_bias_log2(type)));
@@ -306,10 +311,11 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
             }
         }
     }
-    if (n == 1)
+    if (n == 1) {
         UNROLL
-    for (int i = 0; i < m; i++)
-        dot[i][0] = _mm512_add_epi32(dot[i][0], odd[i]);
+        for (int i = 0; i < m; i++)
+            dot[i][0] = _mm512_add_epi32(dot[i][0], odd[i]);
+    }
 }
 
 INLINE __m512 load_u8(const uint8_t *p) {
@@ -378,15 +384,17 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
                 dw[i] = scales_of(type) == TILE_E8M0 ? load_e8m0(c->w[i] + at)
                                                      : load_scale(type, c->w[i] + at);
             add_dots(m, n, dot, dw, d, acc);
-            if (tile_has_m(type))
+            if (tile_has_m(type)) {
                 UNROLL
-            for (int i = 0; i < m; i++) {
-                __m512 mw = load_scale(type, c->w[i] + at + 2 * TILE_ROWS);
-                if (tile_formats[type].bias != 0)
-                    mw = _mm512_fmadd_ps(_mm512_set1_ps(tile_formats[type].bias), dw[i], mw);
-                UNROLL
-                for (int t = 0; t < n; t++)
-                    acc[i][t] = _mm512_fmadd_ps(mw, _mm512_set1_ps(s[t]), acc[i][t]);
+                for (int i = 0; i < m; i++) {
+                    __m512 mw = load_scale(type, c->w[i] + at + 2 * TILE_ROWS);
+                    if (tile_formats[type].bias != 0)
+                        mw =
+                            _mm512_fmadd_ps(_mm512_set1_ps(tile_formats[type].bias), dw[i], mw);
+                    UNROLL
+                    for (int t = 0; t < n; t++)
+                        acc[i][t] = _mm512_fmadd_ps(mw, _mm512_set1_ps(s[t]), acc[i][t]);
+                }
             }
             at += block_bytes;
             q += gs * ACT_BLOCK;
@@ -447,13 +455,14 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
                         min[i] = _mm512_mul_ps(dmin[i], load_u8(block[i] + TILE_ROWS));
                 }
                 add_dots(m, n, dot, scale, dx, acc);
-                if (has_min)
+                if (has_min) {
                     UNROLL
-                for (int t = 0; t < n; t++) {
-                    __m512 st = _mm512_set1_ps(sx[t]);
-                    UNROLL
-                    for (int i = 0; i < m; i++)
-                        acc[i][t] = _mm512_fnmadd_ps(min[i], st, acc[i][t]);
+                    for (int t = 0; t < n; t++) {
+                        __m512 st = _mm512_set1_ps(sx[t]);
+                        UNROLL
+                        for (int i = 0; i < m; i++)
+                            acc[i][t] = _mm512_fnmadd_ps(min[i], st, acc[i][t]);
+                    }
                 }
             }
         }
@@ -470,23 +479,24 @@ INLINE void half_sums(enum qtype type, const struct act_sums *sums, int n, int32
     UNROLL
     for (int i = 0; i < 2; i++) {
         if (operand_bias_log2(type) >= 0)
-            half[i] = _mm512_sub_epi32(
-                _mm512_setzero_si512(),
-                _mm512_slli_epi32(half[i], (unsigned)operand_bias_log2(type)));
+            half[i] =
+                _mm512_sub_epi32(_mm512_setzero_si512(),
+                                 _mm512_slli_epi32(half[i], (unsigned)operand_bias_log2(type)));
         _mm512_store_si512(out[i], half[i]);
     }
 }
 
 /* dot[i][t] = the exact integer sums of one half of a block. */
 INLINE void dot_half_block(enum qtype type, int half, int m, int n,
-                           const uint8_t *const *vectors, const int8_t *q,
-                           int32_t (*sums)[16], __m512i (*dot)[MM_MAX_TOKENS]) {
+                           const uint8_t *const *vectors, const int8_t *q, int32_t (*sums)[16],
+                           __m512i (*dot)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int t = 0; t < n; t++)
+    for (int t = 0; t < n; t++) {
         UNROLL
-    for (int i = 0; i < m; i++)
-        dot[i][t] = operand_bias_log2(type) >= 0 ? _mm512_set1_epi32(sums[half][t])
-                                                 : _mm512_setzero_si512();
+        for (int i = 0; i < m; i++)
+            dot[i][t] = operand_bias_log2(type) >= 0 ? _mm512_set1_epi32(sums[half][t])
+                                                     : _mm512_setzero_si512();
+    }
     UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i w[MM_MAX_TILES];
@@ -511,10 +521,11 @@ INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *con
     __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
     dot_half_block(type, half, m, n, vectors, q, sums, dot);
     UNROLL
-    for (int t = 0; t < n; t++)
+    for (int t = 0; t < n; t++) {
         UNROLL
-    for (int i = 0; i < m; i++)
-        f[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), scale[i], f[i][t]);
+        for (int i = 0; i < m; i++)
+            f[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), scale[i], f[i][t]);
+    }
 }
 
 /* Types whose blocks have a d for each half, before the vectors. */
@@ -610,12 +621,13 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                         acc[i][t] =
                             _mm512_fmadd_ps(f[i][t], _mm512_mul_ps(d[i], dt), acc[i][t]);
                 }
-                if (scales_of(type) == TILE_HALVES_MIN)
+                if (scales_of(type) == TILE_HALVES_MIN) {
                     UNROLL
-                for (int i = 0; i < m; i++)
-                    subtract_mins(n, block[i] + 2 * TILE_ROWS, sums,
-                                  load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS), dx,
-                                  acc[i]);
+                    for (int i = 0; i < m; i++)
+                        subtract_mins(n, block[i] + 2 * TILE_ROWS, sums,
+                                      load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS),
+                                      dx, acc[i]);
+                }
             }
         }
         acc_store(c, m, n, end, acc);
@@ -682,8 +694,9 @@ TILE_SUPER_TYPES(SUPER_TYPE)
 TILE_HALVES_TYPES(HALVES_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
-static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(
-    ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+static const struct mm_kernels *const kernels_of[QT_N] = {
+    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)
+        TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end) {

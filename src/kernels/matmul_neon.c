@@ -17,10 +17,11 @@
 /* acc[quarter][token]: the sums of a call. */
 INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int r = 0; r < QUARTERS; r++)
+    for (int r = 0; r < QUARTERS; r++) {
         UNROLL
-    for (int t = 0; t < n; t++)
-        acc[r][t] = vdupq_n_f32(0);
+        for (int t = 0; t < n; t++)
+            acc[r][t] = vdupq_n_f32(0);
+    }
 }
 
 /* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
@@ -47,10 +48,11 @@ INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t
 INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int r = 0; r < QUARTERS; r++)
+    for (int r = 0; r < QUARTERS; r++) {
         UNROLL
         for (int t = 0; t < n; t++)
             store_quarter(c, 0, r, t, end, acc[r][t]);
+    }
 }
 
 /* ---- f32, f16, bf16: one FMA per column ------------------------------------------------- */
@@ -112,10 +114,11 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
     size_t col = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         UNROLL
-        for (int i = 0; i < M; i++)
+        for (int i = 0; i < M; i++) {
             UNROLL
             for (int r = 0; r < QUARTERS; r++)
                 acc[i][r] = vdupq_n_f32(0);
+        }
         for (; col < end; col++) {
             float x = c->f[col * c->gs];
             UNROLL
@@ -127,10 +130,11 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
         }
         UNROLL
         for (int i = 0; i < M; i++)
-            if ((uint32_t)i < c->n_tiles)
+            if ((uint32_t)i < c->n_tiles) {
                 UNROLL
                 for (int r = 0; r < QUARTERS; r++)
                     store_quarter(c, i, r, 0, end, acc[i][r]);
+            }
     }
 }
 
@@ -345,8 +349,7 @@ INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
     UNROLL
     for (int r = 0; r < QUARTERS; r++) {
         const uint8_t *rows = s->scales + QUARTER_ROWS * r;
-        float32x4_t scale = vmulq_f32(load_super_d(type, s, r),
-                                      vcvtq_f32_s32(load_i8(rows)));
+        float32x4_t scale = vmulq_f32(load_super_d(type, s, r), vcvtq_f32_s32(load_i8(rows)));
         float32x4_t dot[MM_MAX_TOKENS];
         dot_block(type, n, s->vectors + 16 * r, x, dot);
         UNROLL
@@ -388,8 +391,7 @@ INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
         for (int t = 0; t < n; t++) {
             int32x4_t below = vmulq_n_s32(min0, s->sums[t].half[0]);
             below = vmlaq_n_s32(below, min1, s->sums[t].half[1]);
-            acc[r][t] =
-                vfmsq_f32(acc[r][t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, s->dx[t]));
+            acc[r][t] = vfmsq_f32(acc[r][t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, s->dx[t]));
         }
     }
 }

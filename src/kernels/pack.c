@@ -174,8 +174,8 @@ INLINE void iq1_codes(uint32_t place, bool down, uint32_t *w) {
 
 INLINE void iq1_s_codes(const struct block_iq1_s *b, uint32_t sb, uint32_t *w) {
     for (uint32_t k = 0; k < 4; k++)
-        iq1_codes(b->qs[4 * sb + k] | (uint32_t)(b->qh[sb] >> 3 * k & 7) << 8,
-                  b->qh[sb] >> 15, w + 2 * k);
+        iq1_codes(b->qs[4 * sb + k] | (uint32_t)(b->qh[sb] >> 3 * k & 7) << 8, b->qh[sb] >> 15,
+                  w + 2 * k);
 }
 
 INLINE void iq1_m_codes(const struct block_iq1_m *b, uint32_t sb, uint32_t *w) {
@@ -607,9 +607,8 @@ TILE_HALVES_TYPES(PACK_SUPERS)
 
 typedef void (*pack_fn)(const struct wmat *w, uint8_t *tile, const struct tile_source *src);
 #define ENTRY(type) [QT_##type] = pack_##type,
-static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY)
-                                            TILE_PAIR_TYPES(ENTRY)
-                                            TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(
+    ENTRY) TILE_PAIR_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
 
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,

@@ -51,13 +51,14 @@ static uint64_t int8_rounds(uint64_t rounds) {
     UNROLL
     for (int i = 0; i < CHAINS; i++)
         acc[i] = _mm256_set1_epi32(i);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++) {
             OPAQUE(w);
             __m256i pairs = _mm256_maddubs_epi16(w, x);
             acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(pairs, ones));
         }
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = _mm256_xor_si256(acc[0], acc[i]);
@@ -71,10 +72,11 @@ static uint64_t f32_rounds(uint64_t rounds) {
         acc[i] = _mm256_set1_ps((float)i);
     OPAQUE(w);
     OPAQUE(x);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = _mm256_fmadd_ps(w, x, acc[i]);
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = _mm256_add_ps(acc[0], acc[i]);

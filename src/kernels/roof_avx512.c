@@ -51,10 +51,11 @@ static uint64_t int8_rounds(uint64_t rounds) {
         acc[i] = _mm512_set1_epi32(i);
     OPAQUE(w);
     OPAQUE(x);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = _mm512_dpbusd_epi32(acc[i], w, x);
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = _mm512_xor_si512(acc[0], acc[i]);
@@ -68,10 +69,11 @@ static uint64_t f32_rounds(uint64_t rounds) {
         acc[i] = _mm512_set1_ps((float)i);
     OPAQUE(w);
     OPAQUE(x);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = _mm512_fmadd_ps(w, x, acc[i]);
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = _mm512_add_ps(acc[0], acc[i]);

@@ -46,10 +46,11 @@ static uint64_t int8_rounds(uint64_t rounds) {
         acc[i] = vdupq_n_s32(i);
     OPAQUE(w);
     OPAQUE(x);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = vdotq_s32(acc[i], w, x);
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = veorq_s32(acc[0], acc[i]);
@@ -63,10 +64,11 @@ static uint64_t f32_rounds(uint64_t rounds) {
         acc[i] = vdupq_n_f32((float)i);
     OPAQUE(w);
     OPAQUE(x);
-    for (uint64_t r = 0; r < rounds; r++)
+    for (uint64_t r = 0; r < rounds; r++) {
         UNROLL
         for (int i = 0; i < CHAINS; i++)
             acc[i] = vfmaq_f32(acc[i], w, x);
+    }
     UNROLL
     for (int i = 1; i < CHAINS; i++)
         acc[0] = vaddq_f32(acc[0], acc[i]);

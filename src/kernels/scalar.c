@@ -183,8 +183,8 @@ static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32
             acc = half_blocks(w, block, lane, x->a, at, acc);
             continue;
         }
-        float dw = scales == TILE_E8M0 ? power_of_two(block[lane])
-                                       : half_of(scales, block + 2 * lane);
+        float dw =
+            scales == TILE_E8M0 ? power_of_two(block[lane]) : half_of(scales, block + 2 * lane);
         int32_t dot = block_dot(w->type, block + tile_codes_at(w->type), lane,
                                 x->a->q + at * ACT_BLOCK, 0, ACT_BLOCK);
         acc = fmaf((float)dot, dw * x->a->d[at], acc);
@@ -393,8 +393,8 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
     }
 }
 
-static float cache_get(enum kv_type type, const uint8_t *values, size_t i, const uint8_t *scales,
-                       size_t scale) {
+static float cache_get(enum kv_type type, const uint8_t *values, size_t i,
+                       const uint8_t *scales, size_t scale) {
     float v;
     if (type == KV_F16)
         return f16_to_f32(get_u16(values + 2 * i));
@@ -414,8 +414,10 @@ static float logit(const struct attn_args *a, const struct attn_query *q, uint32
     uint32_t slot = pos % KV_PAGE;
     float dot = 0.0f;
     for (uint32_t d = 0; d < s->k_dim; d++)
-        dot = fmaf(q->q[d], cache_get(s->type, base, key_at(s, slot, d), scales,
-                                      key_scale_at(s, slot, d)), dot);
+        dot =
+            fmaf(q->q[d],
+                 cache_get(s->type, base, key_at(s, slot, d), scales, key_scale_at(s, slot, d)),
+                 dot);
     float x = dot * a->scale;
     return a->softcap != 0.0f ? a->softcap * exact_tanh(x / a->softcap) : x;
 }

@@ -21,8 +21,8 @@ static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t gro
 }
 
 /* Tiles first, first + apart... (n of them) for a micro-kernel that takes `width`: the last is repeated. */
-static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t first, uint32_t apart,
-                           uint32_t n, uint32_t width) {
+static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t first,
+                           uint32_t apart, uint32_t n, uint32_t width) {
     c->n_tiles = n;
     for (uint32_t i = 0; i < width; i++) {
         size_t tile = first + (size_t)MIN(i, n - 1) * apart;
@@ -79,10 +79,12 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
-    struct mm_call c = {
-        .n_cols = w->n_cols, .col_phase = w->col_phase,
-        .blocks_at = tile_blocks_at(w->type, w->n_cols, w->col_phase), .seg_cols = seg_cols,
-        .scale = w->scale, .ldy = ldy};
+    struct mm_call c = {.n_cols = w->n_cols,
+                        .col_phase = w->col_phase,
+                        .blocks_at = tile_blocks_at(w->type, w->n_cols, w->col_phase),
+                        .seg_cols = seg_cols,
+                        .scale = w->scale,
+                        .ldy = ldy};
     uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
     c.next = (size_t)k->many_tiles * w->tile_bytes;
     c.n_turns = calls_for(k, x->n_tokens);

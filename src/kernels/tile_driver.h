@@ -42,7 +42,7 @@ struct mm_call {
 typedef void (*mm_fn)(const struct mm_call *c);
 
 struct mm_kernels {
-    mm_fn one;              /* one token, one_tiles tiles: bound by memory */
+    mm_fn one; /* one token, one_tiles tiles: bound by memory */
     uint32_t one_tiles;
     mm_fn many[MM_MAX_TOKENS + 1]; /* by number of tokens, 2 to max_tokens; many_tiles tiles */
     uint32_t many_tiles;

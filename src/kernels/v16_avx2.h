@@ -23,17 +23,17 @@ typedef struct {
 #define ATTN_TILES_FOR(queries) ((queries) == 1 ? 4 : (queries) == 2 ? 2 : 1)
 #define ATTN_VECTORS_FOR(queries) ((queries) == 1 ? 4 : (queries) == 2 ? 2 : 1)
 
-#define V16_UNARY(name, op)                                                                    \
-    INLINE v16 name(v16 v) {                                                                   \
-        return (v16){op(v.a), op(v.b)};                                                        \
+#define V16_UNARY(name, op)             \
+    INLINE v16 name(v16 v) {            \
+        return (v16){op(v.a), op(v.b)}; \
     }
-#define V16_BINARY(name, op)                                                                   \
-    INLINE v16 name(v16 x, v16 y) {                                                            \
-        return (v16){op(x.a, y.a), op(x.b, y.b)};                                              \
+#define V16_BINARY(name, op)                      \
+    INLINE v16 name(v16 x, v16 y) {               \
+        return (v16){op(x.a, y.a), op(x.b, y.b)}; \
     }
-#define V16_TERNARY(name, op)                                                                  \
-    INLINE v16 name(v16 x, v16 y, v16 z) {                                                     \
-        return (v16){op(x.a, y.a, z.a), op(x.b, y.b, z.b)};                                    \
+#define V16_TERNARY(name, op)                               \
+    INLINE v16 name(v16 x, v16 y, v16 z) {                  \
+        return (v16){op(x.a, y.a, z.a), op(x.b, y.b, z.b)}; \
     }
 
 /* All ones in the first n lanes (n may exceed 16 or be negative). */

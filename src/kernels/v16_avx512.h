@@ -16,7 +16,8 @@ typedef __m512i v16i;
  * registers have room for. */
 #define ATTN_TILES 8
 #define ATTN_VECTORS 4
-#define ATTN_TILES_FOR(queries) ((queries) == 1 ? 8 : (queries) == 2 ? 4 : (queries) == 3 ? 3 : 2)
+#define ATTN_TILES_FOR(queries) \
+    ((queries) == 1 ? 8 : (queries) == 2 ? 4 : (queries) == 3 ? 3 : 2)
 #define ATTN_VECTORS_FOR(queries) 4
 
 INLINE __mmask16 v16_first(size_t n) {
@@ -119,8 +120,8 @@ INLINE v16 v16_set_f16(const uint8_t *p) {
 }
 /* to nearest even */
 INLINE void v16_store_f16(uint16_t *p, v16 v) {
-    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT |
-                                                             _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i *)p,
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 /* The tree of docs/numerics.md: lanes 8 apart, then 4, 2, 1. */

@@ -11,11 +11,12 @@ static enum status read_factors(struct hparams *hp, const struct gguf *g, struct
     TRY(hparam_f32(hp, g, "logit_scale", 1.0f, &divisor, err));
     if (!(hp->embed_scale > 0) || !(hp->residual_scale > 0) || !(divisor > 0) ||
         !(hp->attn_scale > 0))
-        return err_set(err, ST_BAD_INPUT,
-                       "%s: a factor of a Granite model is not more than 0: %g on embeddings, %g on "
-                       "residuals, %g on attention, 1/%g on logits",
-                       gguf_path(g), (double)hp->embed_scale, (double)hp->residual_scale,
-                       (double)hp->attn_scale, (double)divisor);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "%s: a factor of a Granite model is not more than 0: %g on embeddings, %g on "
+            "residuals, %g on attention, 1/%g on logits",
+            gguf_path(g), (double)hp->embed_scale, (double)hp->residual_scale,
+            (double)hp->attn_scale, (double)divisor);
     hp->logit_scale = 1.0f / divisor;
     return ST_OK;
 }

@@ -50,7 +50,8 @@ static bool row_norms(struct run *r, struct pool *pool, int thread,
                 q += forward_fixed(head_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
             for (uint32_t h = 0; h < n_kv_of(m); h++)
                 if ((m->share->kv_begin + h) * group >= m->share->head_begin)
-                    k += forward_fixed(head_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
+                    k +=
+                        forward_fixed(head_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
             r->acc[2 * t] = q;
             r->acc[2 * t + 1] = k;
         }
@@ -83,7 +84,8 @@ static uint8_t *cache_page(const struct run *r, uint32_t layer, const struct ste
     return kv_page(&r->m->kv, layer, id);
 }
 
-static const struct rope_angles *angles_of(const struct model *m, const struct layer_weights *lw) {
+static const struct rope_angles *angles_of(const struct model *m,
+                                           const struct layer_weights *lw) {
     return &m->rope[lw->window != 0 && m->rope[1].cos != NULL];
 }
 
@@ -178,8 +180,8 @@ static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint
 }
 
 /* Every (head, group) as one list of claims: packs columns [0, width) of each head. */
-static void pack_heads(struct run *r, struct pool *pool, const struct acts *acts, const float *x,
-                       size_t ldx, size_t head_stride) {
+static void pack_heads(struct run *r, struct pool *pool, const struct acts *acts,
+                       const float *x, size_t ldx, size_t head_stride) {
     struct model *m = r->m;
     size_t groups = act_n_groups(r->step->n_tokens), begin, end;
     while (pool_claim(pool, groups * n_heads_of(m), 1, &begin, &end))
@@ -280,11 +282,14 @@ struct attn_io {
 static struct attn_io attn_io_of(const struct model *m) {
     const struct hparams *hp = m->hp;
     if (hp->mla.kv_rank != 0)
-        return (struct attn_io){m->mla.q_latent, m->mla.ld_latent, m->mla.latent_stride,
-                                m->mla.result,   (size_t)n_heads_of(m) * hp->v_dim,
+        return (struct attn_io){m->mla.q_latent,
+                                m->mla.ld_latent,
+                                m->mla.latent_stride,
+                                m->mla.result,
+                                (size_t)n_heads_of(m) * hp->v_dim,
                                 hp->v_dim};
-    return (struct attn_io){m->q,   m->ldq, hp->head_dim, m->att, (size_t)n_heads_of(m) * hp->v_dim,
-                            hp->v_dim};
+    return (struct attn_io){
+        m->q, m->ldq, hp->head_dim, m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
 }
 
 static void attn_task_run(struct run *r, int thread, const struct layer_weights *lw,
@@ -337,8 +342,8 @@ static struct attn_cut attn_cut_of(const struct run *r) {
     const struct model *m = r->m;
     uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;
     struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_QUERIES));
-    while (c.head_block > ATTN_LEAST &&
-           attn_n_tasks(r, &c) * MIN(n_heads_of(m), group) < group * (size_t)pool_n_threads(m->pool))
+    while (c.head_block > ATTN_LEAST && attn_n_tasks(r, &c) * MIN(n_heads_of(m), group) <
+                                            group * (size_t)pool_n_threads(m->pool))
         c = attn_cut_by(group, (uint32_t)div_up(c.head_block, 2));
     return c;
 }
@@ -395,8 +400,7 @@ static void point_at_pages(struct run *r, uint32_t layer) {
         const struct step_run *seq = &r->step->runs[s];
         uint32_t page = window != 0 ? kv_window_first(window, seq->pos) : 0;
         for (; page * KV_PAGE < seq->pos + seq->n_tokens; page++)
-            m->page_ptrs[seq->page_begin + page] =
-                cache_page(r, layer, seq, page * KV_PAGE);
+            m->page_ptrs[seq->page_begin + page] = cache_page(r, layer, seq, page * KV_PAGE);
     }
 }
 

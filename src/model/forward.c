@@ -51,9 +51,8 @@ static void sum_beside(void *r_) {
 
 /* Thread 0: begins the sum of the wave's acc beside the step. */
 static void sum_start(struct run *r) {
-    r->sum = (struct sum){.under_way = true,
-                          .acc = r->acc,
-                          .n_values = r->step->n_tokens * r->m->ld_acc};
+    r->sum = (struct sum){
+        .under_way = true, .acc = r->acc, .n_values = r->step->n_tokens * r->m->ld_acc};
     errand_start(r->m->errand, sum_beside, r);
 }
 
@@ -80,8 +79,7 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
         sum_wait(r);
     if (thread == 0 && r->st == ST_OK) {
         uint64_t began = clock_ns();
-        net_done(r, TRACE_SUM, n_values, began,
-                 fabric_sum(m->team, r->acc, n_values, &r->err));
+        net_done(r, TRACE_SUM, n_values, began, fabric_sum(m->team, r->acc, n_values, &r->err));
     }
     pool_barrier(pool);
     return r->st == ST_OK;
@@ -186,8 +184,8 @@ static void add_result(const struct run *r, uint32_t t, const float *post_norm) 
 
 /* x += the result in acc (if add; through post_norm if there is one), then normed = rmsnorm(x) * w,
  * packed for the next products (if w). */
-static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const float *post_norm,
-                               const float *w) {
+static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
+                               const float *post_norm, const float *w) {
     struct model *m = r->m;
     uint32_t n = r->step->n_tokens, e = m->hp->n_embd;
     size_t begin, end;
@@ -209,8 +207,8 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add, const
 
 #define CLAIM_BYTES 65536
 
-bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles, size_t tile_bytes,
-                         size_t *begin, size_t *end) {
+bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
+                         size_t tile_bytes, size_t *begin, size_t *end) {
     size_t unit = r->step->n_tokens == 1 ? 4 : 2;
     size_t least = MAX((size_t)1, CLAIM_BYTES / MAX(unit * tile_bytes, (size_t)1));
     if (!pool_claim(pool, div_up(n_tiles, unit), least, begin, end))
@@ -284,7 +282,8 @@ static void ffn_forward(struct run *r, struct pool *pool, int thread,
     while (ff != 0 && pool_claim(pool, n_parts(&m->ff_act), 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             struct part p = part_at(&m->ff_act, i);
-            size_t at = (size_t)p.begin * ACT_BLOCK, to = MIN((size_t)p.end * ACT_BLOCK, (size_t)ff);
+            size_t at = (size_t)p.begin * ACT_BLOCK,
+                   to = MIN((size_t)p.end * ACT_BLOCK, (size_t)ff);
             for (size_t t = p.group * ACT_GROUP; t < MIN((p.group + 1) * ACT_GROUP, n); t++)
                 ffn_activate(m->k, m->hp->ffn_act, m->gate + t * m->ld_ff + at,
                              m->up + t * m->ld_ff + at, to - at);
@@ -304,10 +303,12 @@ static void turn_to(struct run *r, uint32_t i) {
     r->first = w->first;
     r->x = m->x + (size_t)w->first * m->hp->n_embd;
     r->acc = m->acc + (size_t)w->first * m->ld_acc;
-    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act, &m->mla.q_low_act};
+    struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act,
+                          &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         forward_acts_set_tokens(all[k], w->step.n_tokens);
-    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank; h++) {
+    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank;
+         h++) {
         forward_acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
         forward_acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
     }
@@ -494,7 +495,8 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     }
     if (thread == 0) {
         uint64_t began = clock_ns();
-        size_t size = (size_t)n * (r->whole->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
+        size_t size =
+            (size_t)n * (r->whole->hidden ? m->hp->n_embd : m->hp->n_vocab) * sizeof(float);
         net_done(r, TRACE_GATHER, size, began,
                  r->whole->hidden ? give_hidden(r, n) : give_logits(r, n));
     }
@@ -542,12 +544,12 @@ static enum status check_pages(const uint32_t *pages, uint32_t n, uint32_t n_cac
 enum status model_check_step(const struct model *m, const struct step *step, struct err *err) {
     if (step->n_tokens == 0 || step->n_tokens > m->cfg.n_tokens_max ||
         step->n_pages > m->n_pages_max || step->n_window_pages > m->n_pages_max ||
-        step->n_outputs > step->n_tokens ||
-        step->n_runs > m->cfg.n_runs_max)
-        return err_set(err, ST_BAD_INPUT, "a step of %u tokens, %u runs, %u pages and %u outputs: expected "
-                       "at most %u tokens, %u runs and %zu pages", step->n_tokens, step->n_runs,
-                       step->n_pages, step->n_outputs, m->cfg.n_tokens_max, m->cfg.n_runs_max,
-                       m->n_pages_max);
+        step->n_outputs > step->n_tokens || step->n_runs > m->cfg.n_runs_max)
+        return err_set(err, ST_BAD_INPUT,
+                       "a step of %u tokens, %u runs, %u pages and %u outputs: expected "
+                       "at most %u tokens, %u runs and %zu pages",
+                       step->n_tokens, step->n_runs, step->n_pages, step->n_outputs,
+                       m->cfg.n_tokens_max, m->cfg.n_runs_max, m->n_pages_max);
     for (uint32_t i = 0; i < step->n_tokens; i++)
         if (step->tokens[i] < 0 || (uint32_t)step->tokens[i] >= m->hp->n_vocab)
             return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",
@@ -582,7 +584,8 @@ enum status model_check_step(const struct model *m, const struct step *step, str
 static void note_pages(struct model *m, const struct step *step) {
     for (uint32_t i = 0; i < step->n_runs; i++) {
         const struct step_run *seq = &step->runs[i];
-        uint32_t first = kv_window_first(m->hp->window, seq->pos), end = seq->pos + seq->n_tokens;
+        uint32_t first = kv_window_first(m->hp->window, seq->pos),
+                 end = seq->pos + seq->n_tokens;
         for (uint32_t page = seq->pos / KV_PAGE; page * KV_PAGE < end; page++) {
             kv_ahead_note(m->kv_ahead, KV_WHOLE, step->pages[seq->page_begin + page]);
             if (m->hp->window != 0)

@@ -48,8 +48,8 @@ struct product {
 
 /* This thread's next tiles of a loop over n_tiles, of tile_bytes each (pool_claim). The kernels multiply one token with
  * up to four tiles side by side, several with two, and fewer cost them nearly as much: so whole fours or pairs. */
-bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles, size_t tile_bytes,
-                         size_t *begin, size_t *end);
+bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
+                         size_t tile_bytes, size_t *begin, size_t *end);
 
 /* All products of the list, claimed as one row of tiles. */
 void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n);

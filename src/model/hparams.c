@@ -51,8 +51,8 @@ enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, cons
     if (st != ST_OK)
         return st;
     if (v < min || v > max)
-        return err_set(err, ST_BAD_INPUT, "%s: %s is %u, expected %u to %u", gguf_path(g), key, v,
-                       min, max);
+        return err_set(err, ST_BAD_INPUT, "%s: %s is %u, expected %u to %u", gguf_path(g), key,
+                       v, min, max);
     *out = v;
     return ST_OK;
 }
@@ -168,7 +168,8 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
         r->scaling = ROPE_SCALING_YARN;
         r->yarn_scales = true;
     } else if (type.len == 8 && memcmp(type.ptr, "longrope", 8) == 0) {
-        r->scaling = ROPE_SCALING_NONE; /* its factors are a tensor: the architecture's business */
+        r->scaling =
+            ROPE_SCALING_NONE; /* its factors are a tensor: the architecture's business */
         r->factor = 1.0f;
     } else {
         char text[64];
@@ -177,10 +178,11 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
                        gguf_path(g), text);
     }
     if (!(r->factor > 0.0f))
-        return err_set(err, ST_BAD_INPUT, "%s: %s.rope.scaling.factor is %g, expected more than 0",
-                       gguf_path(g), hp->arch->name, (double)r->factor);
-    TRY(hparam_u32(hp, g, "rope.scaling.original_context_length", hp->n_ctx_train, &r->n_ctx_orig,
-                   err));
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: %s.rope.scaling.factor is %g, expected more than 0", gguf_path(g),
+                       hp->arch->name, (double)r->factor);
+    TRY(hparam_u32(hp, g, "rope.scaling.original_context_length", hp->n_ctx_train,
+                   &r->n_ctx_orig, err));
     TRY(hparam_f32(hp, g, "rope.scaling.attn_factor", 1.0f, &r->attn_factor, err));
     TRY(hparam_f32(hp, g, "rope.scaling.yarn_beta_fast", 32.0f, &r->beta_fast, err));
     return hparam_f32(hp, g, "rope.scaling.yarn_beta_slow", 1.0f, &r->beta_slow, err);
@@ -191,16 +193,17 @@ static enum status read_attention(struct hparams *hp, const struct gguf *g, stru
     TRY(hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err));
     if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads != 0)
         return err_set(err, ST_BAD_INPUT,
-                       "%s: %u query heads cannot share %u key-value heads equally", gguf_path(g),
-                       hp->n_heads, hp->n_kv_heads);
-    TRY(hparam_u32(hp, g, "attention.key_length", hp->n_embd / hp->n_heads, &hp->head_dim, err));
+                       "%s: %u query heads cannot share %u key-value heads equally",
+                       gguf_path(g), hp->n_heads, hp->n_kv_heads);
+    TRY(hparam_u32(hp, g, "attention.key_length", hp->n_embd / hp->n_heads, &hp->head_dim,
+                   err));
     TRY(hparam_u32(hp, g, "attention.value_length", hp->head_dim, &hp->v_dim, err));
     if (hp->head_dim == 0 || hp->head_dim > MAX_HEAD_DIM || hp->v_dim == 0 ||
         hp->v_dim > MAX_HEAD_DIM)
         return err_set(err, ST_BAD_INPUT, "%s: heads of %u and %u dimensions: expected 1 to %d",
                        gguf_path(g), hp->head_dim, hp->v_dim, MAX_HEAD_DIM);
-    return hparam_f32(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim), &hp->attn_scale,
-                      err);
+    return hparam_f32(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim),
+                      &hp->attn_scale, err);
 }
 
 static enum status read_gating(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -225,13 +228,15 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     if (m->n_experts > MAX_EXPERTS)
         return err_set(err, ST_BAD_INPUT, "%s: %s.expert_count is %u, expected at most %d",
                        gguf_path(g), hp->arch->name, m->n_experts, MAX_EXPERTS);
-    TRY(hparam_need_u32(hp, g, "expert_used_count", 1, MIN(m->n_experts, (uint32_t)MAX_USED), &m->n_used, err));
+    TRY(hparam_need_u32(hp, g, "expert_used_count", 1, MIN(m->n_experts, (uint32_t)MAX_USED),
+                        &m->n_used, err));
     TRY(hparam_u32(hp, g, "expert_feed_forward_length", hp->n_ff, &m->n_ff, err));
     TRY(hparam_u32(hp, g, "expert_shared_count", 0, &n_shared, err));
     TRY(hparam_u32(hp, g, "expert_shared_feed_forward_length", 0, &m->n_ff_shared, err));
     if (m->n_ff == 0 || m->n_ff > MAX_FF || n_shared > 1024 || m->n_ff_shared > MAX_FF)
-        return err_set(err, ST_BAD_INPUT, "%s: the experts' widths (%u, %u shared) make no sense",
-                       gguf_path(g), m->n_ff, n_shared);
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: the experts' widths (%u, %u shared) make no sense", gguf_path(g),
+                       m->n_ff, n_shared);
     if (m->n_ff_shared == 0)
         m->n_ff_shared = n_shared * m->n_ff;
     TRY(hparam_u32(hp, g, "leading_dense_block_count", 0, &m->n_dense, err));

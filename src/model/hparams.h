@@ -53,13 +53,15 @@ struct moe_params {
     uint32_t n_ff;        /* of one expert */
     uint32_t n_ff_shared; /* of the shared experts together; 0: none */
     uint32_t n_dense;     /* the first layers are dense */
-    uint32_t n_groups, n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
-    bool groups_by_best; /* a group counts by its best expert, instead of by the sum of its best two */
+    uint32_t n_groups,
+        n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
+    bool
+        groups_by_best; /* a group counts by its best expert, instead of by the sum of its best two */
     enum gating gating;
-    bool normalize; /* the chosen weights are divided by their sum */
-    float scale;    /* and multiplied with this */
-    bool bias;      /* exp_probs_b: added to the probabilities for choosing only */
-    bool biases;    /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
+    bool normalize;     /* the chosen weights are divided by their sum */
+    float scale;        /* and multiplied with this */
+    bool bias;          /* exp_probs_b: added to the probabilities for choosing only */
+    bool biases;        /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
     bool shared_router; /* ffn_gate_inp_shexp: its sigmoid is the shared experts' weight */
 };
 
@@ -84,19 +86,19 @@ struct hparams {
     struct mla_params mla;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
-    bool qkv_bias;     /* attn_{q,k,v}.bias exist */
-    bool o_bias;       /* attn_output.bias exists */
-    bool sinks;        /* attn_sinks: one logit per query head */
-    bool fused;        /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
-    bool post_norms;   /* post_attention_norm, post_ffw_norm: of a block's result before it is
+    bool qkv_bias;   /* attn_{q,k,v}.bias exist */
+    bool o_bias;     /* attn_output.bias exists */
+    bool sinks;      /* attn_sinks: one logit per query head */
+    bool fused;      /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
+    bool post_norms; /* post_attention_norm, post_ffw_norm: of a block's result before it is
                           added to the residual stream */
     bool norm_after_attn; /* the FFN's norm is called post_attention_norm */
-    bool tied;         /* no output.weight: the token embedding is the output matrix */
-    float embed_scale; /* multiplies embeddings; 1: none */
+    bool tied;            /* no output.weight: the token embedding is the output matrix */
+    float embed_scale;    /* multiplies embeddings; 1: none */
     float residual_scale; /* what a block adds to the residual stream; 1: none */
     float logit_scale;    /* the normed hidden state before the output matrix; 1: none */
-    uint32_t window;   /* positions that a windowed layer sees, itself included; 0: no windows */
-    uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
+    uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
+    uint32_t window_period;   /* layer l has a window unless l % period == period - 1 */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
 };
 

@@ -27,7 +27,7 @@ struct kv_layer {
 struct kv_cache {
     struct kv_shape shape;
     uint32_t n_layers, n_pages[KV_KINDS];
-    uint8_t *data; /* owned: the kinds in turn */
+    uint8_t *data;            /* owned: the kinds in turn */
     uint8_t *kinds[KV_KINDS]; /* into data: the first page of each kind */
     size_t strides[KV_KINDS]; /* bytes of a page, all its layers; 0: no layer is of this kind */
     struct kv_layer *layers;  /* owned: [n_layers] */
@@ -35,8 +35,9 @@ struct kv_cache {
 };
 
 /* kinds [n_layers] */
-enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape, const enum kv_kind *kinds,
-                    uint32_t n_layers, const uint32_t n_pages[KV_KINDS], struct err *err);
+enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
+                    const enum kv_kind *kinds, uint32_t n_layers,
+                    const uint32_t n_pages[KV_KINDS], struct err *err);
 void kv_close(struct kv_cache *kv);
 
 /* "f16" (also NULL), "f32", "q8_0". */

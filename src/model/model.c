@@ -79,8 +79,8 @@ struct all_needs {
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
                        uint32_t n_experts) {
-    const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->mla.q_a, &lw->mla.kv_a, &lw->ffn.gate,
-                                   &lw->ffn.up};
+    const struct wmat *from_x[] = {&lw->k,        &lw->v,        &lw->mla.q_a,
+                                   &lw->mla.kv_a, &lw->ffn.gate, &lw->ffn.up};
     for (size_t i = 0; i < ARRAY_LEN(from_x); i++)
         need(&n->x, from_x[i]);
     need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
@@ -330,8 +330,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     m->pool = pool;
     m->k = kernels;
     m->f = f;
-    enum status st = weights_load(&m->w, g, hp, m->share, pool, cfg->progress, cfg->progress_user,
-                                  err);
+    enum status st =
+        weights_load(&m->w, g, hp, m->share, pool, cfg->progress, cfg->progress_user, err);
     if (st == ST_OK)
         st = open_cache(m, err);
     if (st == ST_OK)

@@ -16,8 +16,8 @@
 #include "model/hparams.h"
 #include "model/kv.h"
 #include "model/plan.h"
-#include "model/weights.h"
 #include "model/trace.h"
+#include "model/weights.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,9 +25,9 @@
 
 /* Consecutive tokens of one sequence. */
 struct step_run {
-    uint32_t pos;        /* of its first token; earlier positions are in the cache */
+    uint32_t pos; /* of its first token; earlier positions are in the cache */
     uint32_t n_tokens;
-    uint32_t page_begin; /* its page table: step.pages[page_begin...], one id per KV_PAGE
+    uint32_t page_begin;   /* its page table: step.pages[page_begin...], one id per KV_PAGE
                             positions, up to that of its last token */
     uint32_t window_begin; /* likewise step.window_pages, for the layers with a window: from
                               kv_window_first() of its first token on */
@@ -36,11 +36,11 @@ struct step_run {
 struct step {
     bool hidden; /* the outputs are hidden states, not logits */
     uint32_t n_tokens, n_runs, n_pages, n_window_pages, n_outputs;
-    const int32_t *tokens;       /* [n_tokens], run after run */
-    const struct step_run *runs; /* [n_runs] */
-    const uint32_t *pages;       /* [n_pages] */
+    const int32_t *tokens;        /* [n_tokens], run after run */
+    const struct step_run *runs;  /* [n_runs] */
+    const uint32_t *pages;        /* [n_pages] */
     const uint32_t *window_pages; /* [n_window_pages]; none if no layer has a window */
-    const uint32_t *outputs;     /* [n_outputs] ascending token indices that are wanted */
+    const uint32_t *outputs;      /* [n_outputs] ascending token indices that are wanted */
 };
 
 /* Rank 0 gets the step's outputs, valid during the call: [n_vocab] f32 logits, or the [n_embd] f32

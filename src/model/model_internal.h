@@ -64,7 +64,7 @@ struct moe_buffers {
     struct moe_row *rows;
     struct moe_group *groups; /* every group of ACT_GROUP rows of every active expert */
     size_t n_active, n_groups, n_products;
-    size_t rows_most; /* of one active expert */
+    size_t rows_most;            /* of one active expert */
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct product *products;    /* [2 * n_experts + 2] */
@@ -88,7 +88,8 @@ struct model {
     struct fabric *f;  /* NULL: alone */
     struct team *team; /* of the stage; NULL if tp == 1 */
     struct team *all;  /* NULL if alone */
-    uint32_t waves_from;   /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
+    uint32_t
+        waves_from; /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
     struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
 
     struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
@@ -96,14 +97,14 @@ struct model {
     /* Step buffers, in one block; n = n_tokens_max, all leading dimensions in elements. */
     uint8_t *block;
     size_t block_bytes;
-    float *x;                /* [n, n_embd] residual stream */
-    float *normed;           /* [n, n_embd] */
+    float *x;                 /* [n, n_embd] residual stream */
+    float *normed;            /* [n, n_embd] */
     float *q, *k_new, *v_new; /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
     size_t ldq, ldk, ldv;
-    float *att;              /* [n, heads * v_dim] */
-    int64_t *acc;            /* [n, ld_acc] fixed point */
+    float *att;   /* [n, heads * v_dim] */
+    int64_t *acc; /* [n, ld_acc] fixed point */
     size_t ld_acc;
-    float *gate, *up;        /* [n, ld_ff] */
+    float *gate, *up; /* [n, ld_ff] */
     size_t ld_ff;
     struct acts x_act, att_act, ff_act;
     float *shared_gate, *shared_up; /* [n, ld_shared] of the shared experts */
@@ -112,17 +113,17 @@ struct model {
     struct acts shared_act;
     struct mla_buffers mla;
     struct moe_buffers moe;
-    float *out_rows;         /* [LOGIT_ROWS, n_embd] */
-    float *logits;           /* [LOGIT_ROWS, ld_vocab] of this share */
+    float *out_rows; /* [LOGIT_ROWS, n_embd] */
+    float *logits;   /* [LOGIT_ROWS, ld_vocab] of this share */
     size_t ld_vocab;
-    float *gathered;         /* rank 0: [LOGIT_ROWS, n_vocab], part after part */
-    float *logits_all;       /* rank 0: [LOGIT_ROWS, n_vocab] */
+    float *gathered;           /* rank 0: [LOGIT_ROWS, n_vocab], part after part */
+    float *logits_all;         /* rank 0: [LOGIT_ROWS, n_vocab] */
     const uint8_t **page_ptrs; /* [n_pages_max] of the running layer */
     size_t n_pages_max;
     struct step_run *wave_runs; /* [n_runs_max + WAVES_MAX - 1] */
-    float *attn_scratch;     /* [n_threads, scratch_floats] */
+    float *attn_scratch;        /* [n_threads, scratch_floats] */
     size_t scratch_floats;
-    size_t *part_bytes;      /* [n_ranks] for the gather */
+    size_t *part_bytes; /* [n_ranks] for the gather */
 
     struct model_times times;
     struct trace trace; /* thread 0 */

@@ -19,7 +19,8 @@ static void route_token(struct run *r, int thread, const struct moe_weights *w, 
     if (w->router_bias != NULL)
         m->k->add(logits, w->router_bias, p->n_experts);
     router_choose(m->k, p, logits, w->choice_bias,
-                  b->router_scratch + (size_t)thread * p->n_experts, b->choices + t * p->n_used);
+                  b->router_scratch + (size_t)thread * p->n_experts,
+                  b->choices + t * p->n_used);
 }
 
 static void route_tokens(struct run *r, struct pool *pool, int thread,
@@ -69,7 +70,8 @@ static void group_by_expert(struct run *r) {
 /* The part of a buffer of packed activations that belongs to rows [first, first + n). */
 static struct acts acts_part(const struct acts *a, uint32_t first, uint32_t n) {
     struct acts p = *a;
-    size_t values = (size_t)first * a->f32.n_cols, blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
+    size_t values = (size_t)first * a->f32.n_cols,
+           blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
     forward_acts_set_tokens(&p, n);
     if (p.f32.f != NULL)
         p.f32.f += values;
@@ -93,8 +95,8 @@ static void plan_experts(struct run *r, const struct moe_weights *w) {
         b->in[i] = r->step->n_tokens == 1 ? m->x_act : acts_part(&b->in_act, first, n);
         b->mid[i] = acts_part(&b->mid_act, first, n);
         b->slot[e] = i;
-        b->products[b->n_products++] = (struct product){
-            &w->experts[e].gate, &b->in[i], b->gate + first * b->ld_ff, b->ld_ff};
+        b->products[b->n_products++] = (struct product){&w->experts[e].gate, &b->in[i],
+                                                        b->gate + first * b->ld_ff, b->ld_ff};
         b->products[b->n_products++] =
             (struct product){&w->experts[e].up, &b->in[i], b->up + first * b->ld_ff, b->ld_ff};
     }
@@ -230,8 +232,8 @@ static void down_tiles(struct run *r, int thread, const struct moe_weights *w, u
         uint32_t e = b->active[i], first = b->first[e], rows = b->first[e + 1] - first;
         const struct wmat *down = &w->experts[e].down;
         /* The sums' column 0 is the first tile's row 0. */
-        m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), sums - tile * TILE_ROWS, width,
-                           plan_expert_segment(m->hp->moe.n_ff), tile, tile + n_tiles);
+        m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), sums - tile * TILE_ROWS,
+                           width, plan_expert_segment(m->hp->moe.n_ff), tile, tile + n_tiles);
         for (uint32_t j = 0; j < rows; j++) {
             int64_t *acc = r->acc + b->rows[first + j].token * m->ld_acc + tile * TILE_ROWS;
             for (uint32_t c = 0; c < width; c++)

@@ -11,7 +11,8 @@
 enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
                                 struct err *err) {
     if (n_ranks < 1 || n_ranks > PLAN_MAX_RANKS)
-        return err_set(err, ST_BAD_INPUT, "%d ranks: expected 1 to %d", n_ranks, PLAN_MAX_RANKS);
+        return err_set(err, ST_BAD_INPUT, "%d ranks: expected 1 to %d", n_ranks,
+                       PLAN_MAX_RANKS);
     int t = n_ranks, p = 1, end = 0;
     if (text == NULL || str_eq(text, "auto") || str_eq(text, "tensor")) {
         /* as initialised */
@@ -22,13 +23,14 @@ enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
                (size_t)end == strlen(text) && t >= 1 && p >= 1 && t <= PLAN_MAX_RANKS &&
                p <= PLAN_MAX_RANKS) {
         if (t * p != n_ranks)
-            return err_set(err, ST_BAD_INPUT, "%s needs %d ranks, but there are %d", text, t * p,
-                           n_ranks);
+            return err_set(err, ST_BAD_INPUT, "%s needs %d ranks, but there are %d", text,
+                           t * p, n_ranks);
     } else {
-        return err_set(err, ST_BAD_INPUT,
-                       "unknown parallelism %s: expected auto, tensor, pipeline or something like "
-                       "tensor2xpipeline2",
-                       text);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "unknown parallelism %s: expected auto, tensor, pipeline or something like "
+            "tensor2xpipeline2",
+            text);
     }
     *tp = t;
     *pp = p;
@@ -41,15 +43,18 @@ enum status plan_parse_experts(const char *text, enum experts_mode *out, struct 
     else if (str_eq(text, "whole"))
         *out = EXPERTS_WHOLE;
     else
-        return err_set(err, ST_BAD_INPUT, "unknown way to split experts %s: expected auto, slice or "
-                       "whole", text);
+        return err_set(err, ST_BAD_INPUT,
+                       "unknown way to split experts %s: expected auto, slice or "
+                       "whole",
+                       text);
     return ST_OK;
 }
 
 /* The fewest heads whose columns are whole blocks of the type (superblocks may be cut). */
 static uint32_t heads_in_blocks(const struct hparams *hp, enum qtype type) {
     uint32_t n = 1;
-    while (qtype_info(type)->block_values > 1 && (uint64_t)n * hparams_out_dim(hp) % ACT_BLOCK != 0)
+    while (qtype_info(type)->block_values > 1 &&
+           (uint64_t)n * hparams_out_dim(hp) % ACT_BLOCK != 0)
         n++;
     return n;
 }
@@ -66,7 +71,8 @@ uint32_t plan_ffn_segment(uint32_t n_ff) {
 }
 
 uint32_t plan_expert_segment(uint32_t n_ff) {
-    return MIN(plan_ffn_segment(n_ff), 64u); /* experts are narrow: finer, so that many ranks share */
+    return MIN(plan_ffn_segment(n_ff),
+               64u); /* experts are narrow: finer, so that many ranks share */
 }
 
 /* Heads that must stay together: the most that any layer's blocks join, since one plan
@@ -102,8 +108,8 @@ struct experts_cut {
     uint32_t shared[PLAN_MAX_RANKS + 1], units[PLAN_MAX_RANKS + 1];
 };
 
-static void cut_experts(struct experts_cut *c, const struct moe_params *moe, const double *weights,
-                        int tp, enum experts_mode mode) {
+static void cut_experts(struct experts_cut *c, const struct moe_params *moe,
+                        const double *weights, int tp, enum experts_mode mode) {
     memset(c, 0, sizeof *c);
     if (moe->n_experts == 0)
         return;
@@ -123,17 +129,20 @@ static enum status check_weights(const double *weights, int n_weights, int tp, i
                                  struct err *err) {
     if (n_weights != 0 && n_weights != tp && n_weights != pp && n_weights != tp * pp) {
         if (tp == 1 || pp == 1)
-            return err_set(err, ST_BAD_INPUT, "the split has %d weights, but there are %d ranks",
-                           n_weights, tp * pp);
-        return err_set(err, ST_BAD_INPUT,
-                       "the split has %d weights: expected %d (members of a stage), %d (stages) or "
-                       "%d (ranks)",
-                       n_weights, tp, pp, tp * pp);
+            return err_set(err, ST_BAD_INPUT,
+                           "the split has %d weights, but there are %d ranks", n_weights,
+                           tp * pp);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "the split has %d weights: expected %d (members of a stage), %d (stages) or "
+            "%d (ranks)",
+            n_weights, tp, pp, tp * pp);
     }
     for (int i = 0; i < n_weights; i++)
         if (!(weights[i] > 0) || !isfinite(weights[i]))
-            return err_set(err, ST_BAD_INPUT, "weight %d of the split is %g: expected more than 0",
-                           i + 1, weights[i]);
+            return err_set(err, ST_BAD_INPUT,
+                           "weight %d of the split is %g: expected more than 0", i + 1,
+                           weights[i]);
     return ST_OK;
 }
 
@@ -145,7 +154,8 @@ static enum status cut_stages(uint32_t *bounds, const struct hparams *hp, const 
         return err_set(err, ST_NO_MEMORY, "no memory to plan %u layers", hp->n_layers);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        unsigned long l = str_starts(t->name, "blk.") ? strtoul(t->name + 4, NULL, 10) : ULONG_MAX;
+        unsigned long l =
+            str_starts(t->name, "blk.") ? strtoul(t->name + 4, NULL, 10) : ULONG_MAX;
         if (l < hp->n_layers)
             bytes[l] += t->size_bytes;
     }
@@ -202,9 +212,8 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
             sh->head_begin = MIN(heads[m] * unit, hp->n_heads);
             sh->head_end = MIN(heads[m + 1] * unit, hp->n_heads);
             sh->kv_begin = sh->head_begin / group;
-            sh->kv_end = sh->head_begin == sh->head_end
-                             ? sh->kv_begin
-                             : (uint32_t)div_up(sh->head_end, group);
+            sh->kv_end = sh->head_begin == sh->head_end ? sh->kv_begin
+                                                        : (uint32_t)div_up(sh->head_end, group);
             sh->ff_begin = ffs[m] * seg;
             sh->ff_end = ffs[m + 1] * seg;
             if (s == pp - 1) {

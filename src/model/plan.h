@@ -26,12 +26,13 @@ struct share {
     bool last_stage; /* holds the output matrix */
     uint32_t layer_begin, layer_end;
     uint32_t head_begin, head_end; /* query heads */
-    uint32_t kv_begin, kv_end;     /* the kv heads that these need; may overlap the neighbours' */
-    uint32_t ff_begin, ff_end;     /* FFN columns of dense layers */
+    uint32_t kv_begin, kv_end; /* the kv heads that these need; may overlap the neighbours' */
+    uint32_t ff_begin, ff_end; /* FFN columns of dense layers */
     uint32_t shared_begin, shared_end;       /* columns of the shared experts */
     uint32_t expert_begin, expert_end;       /* experts held */
     uint32_t expert_ff_begin, expert_ff_end; /* and the columns held of each */
-    uint32_t vocab_begin, vocab_end; /* rows of the output matrix; empty but on the last stage */
+    uint32_t vocab_begin,
+        vocab_end; /* rows of the output matrix; empty but on the last stage */
 };
 
 /* How experts are split: a slice of each (balanced whoever is chosen), or whole ones. */
@@ -44,7 +45,8 @@ struct plan {
 
 /* "auto", "tensor", "pipeline", "tensor2xpipeline3" with n_ranks -> tp, pp. A NULL is "auto", which
  * is tensor. */
-enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp, struct err *err);
+enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
+                                struct err *err);
 
 /* weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
  * (stages), or n_ranks. Where tp == pp, they are the members'. */
@@ -61,7 +63,8 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
  * shares       [n] relative, > 0, finite
  * bounds       [n + 1] out */
 enum status plan_cut_stages(uint32_t *bounds, const uint64_t *layer_bytes, uint32_t n_layers,
-                            uint64_t output_bytes, const double *shares, int n, struct err *err);
+                            uint64_t output_bytes, const double *shares, int n,
+                            struct err *err);
 
 /* "slice", "whole", "auto" (slice); NULL is auto. */
 enum status plan_parse_experts(const char *text, enum experts_mode *out, struct err *err);

@@ -6,7 +6,8 @@
 
 uint32_t wave_worth(uint64_t weight_bytes, uint32_t n_layers, uint64_t sum_ns) {
     uint64_t hidden_ns = 2 * (uint64_t)n_layers * sum_ns; /* of WAVE_LEAST tokens */
-    double n = (double)weight_bytes / READ_RATE * WAVE_LEAST / (double)MAX(hidden_ns, (uint64_t)1);
+    double n =
+        (double)weight_bytes / READ_RATE * WAVE_LEAST / (double)MAX(hidden_ns, (uint64_t)1);
     return (uint32_t)MIN(MAX(n, (double)(WAVES_MAX * WAVE_LEAST)), (double)UINT32_MAX);
 }
 
@@ -17,7 +18,8 @@ static struct step_run part_of(const struct step_run *run, uint32_t begin, uint3
     part.pos += begin;
     part.n_tokens = end - begin;
     if (window != 0) /* its first token may see fewer pages */
-        part.window_begin += kv_window_first(window, part.pos) - kv_window_first(window, run->pos);
+        part.window_begin +=
+            kv_window_first(window, part.pos) - kv_window_first(window, run->pos);
     return part;
 }
 

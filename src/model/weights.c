@@ -16,16 +16,16 @@ struct slice {
     struct wmat *dst;
     const struct gguf_tensor *t;
     uint32_t row_begin, col_begin; /* rows count through all matrices of a 3-D tensor */
-    bool transposed;   /* dst's rows are the file's columns, as f32 */
-    size_t offset;     /* in the block */
-    size_t first_tile; /* in the numbering over all slices */
-    _Atomic uint32_t tiles_left; /* acq_rel: who packs the last one drops the file's pages */
+    bool transposed;               /* dst's rows are the file's columns, as f32 */
+    size_t offset;                 /* in the block */
+    size_t first_tile;             /* in the numbering over all slices */
+    _Atomic uint32_t tiles_left;   /* acq_rel: who packs the last one drops the file's pages */
 };
 
 struct vec {
     const float **dst;
     const struct gguf_tensor *t;
-    uint64_t begin; /* of a row's values */
+    uint64_t begin;     /* of a row's values */
     uint32_t n, n_rows; /* n values from each of n_rows rows, */
     size_t dst_stride;  /* which lie this far apart in the block */
     size_t offset;
@@ -42,8 +42,8 @@ struct loader {
     size_t n_vecs, cap_vecs;
     size_t block_bytes, n_tiles;
     uint8_t *block;
-    size_t row_buf_bytes; /* of the longest row that must be made (rows.h) */
-    uint8_t *row_bufs;    /* [n_threads][16][row_buf_bytes] */
+    size_t row_buf_bytes;      /* of the longest row that must be made (rows.h) */
+    uint8_t *row_bufs;         /* [n_threads][16][row_buf_bytes] */
     _Atomic size_t tiles_done; /* relaxed: for progress only */
     void (*progress)(void *, double);
     void *user;
@@ -106,11 +106,12 @@ static enum status read_scale(const struct loader *ld, const struct part *p,
     }
     if (s == NULL)
         return ST_OK;
-    if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 || s->dims[0] != MAX(p->n, 1u) ||
-        s->size_bytes != s->dims[0] * sizeof(float))
-        return err_set(err, ST_UNSUPPORTED,
-                       "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
-                       gguf_path(ld->g), s->name);
+    if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 ||
+        s->dims[0] != MAX(p->n, 1u) || s->size_bytes != s->dims[0] * sizeof(float))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
+            gguf_path(ld->g), s->name);
     if (s->data != NULL) /* a header has none */
         memcpy(&dst->scale, (const uint8_t *)s->data + p->nth * sizeof(float), sizeof(float));
     return ST_OK;
@@ -185,8 +186,9 @@ static enum status want_rows(struct loader *ld, const float **dst, int layer, co
 
 /* Values [begin, end) of a vector of n. Rows of a tile beyond the share's are computed too: there is
  * room for them. */
-static enum status want_vector(struct loader *ld, const float **dst, int layer, const char *name,
-                               uint32_t n, uint32_t begin, uint32_t end, struct err *err) {
+static enum status want_vector(struct loader *ld, const float **dst, int layer,
+                               const char *name, uint32_t n, uint32_t begin, uint32_t end,
+                               struct err *err) {
     return want_rows(ld, dst, layer, name, n, 1, begin, end, round_up(end - begin, TILE_ROWS),
                      err);
 }
@@ -249,12 +251,27 @@ static enum status collect_mla_heads(struct loader *ld, struct mla_weights *mla,
         return no_memory(ld, err);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t h = sh->head_begin + i, row = h * (nope + vd);
-        struct part k = {.layer = l, .name = "attn_k_b.weight", .cols = nope, .rows = rank,
-                         .n = hp->n_heads, .nth = h, .row_end = rank, .col_end = nope};
-        struct part v = {.layer = l, .name = "attn_v_b.weight", .cols = rank, .rows = vd,
-                         .n = hp->n_heads, .nth = h, .row_end = vd, .col_end = rank};
-        struct part whole = {.layer = l, .name = "attn_kv_b.weight", .cols = rank,
-                             .rows = hp->n_heads * (nope + vd), .col_end = rank};
+        struct part k = {.layer = l,
+                         .name = "attn_k_b.weight",
+                         .cols = nope,
+                         .rows = rank,
+                         .n = hp->n_heads,
+                         .nth = h,
+                         .row_end = rank,
+                         .col_end = nope};
+        struct part v = {.layer = l,
+                         .name = "attn_v_b.weight",
+                         .cols = rank,
+                         .rows = vd,
+                         .n = hp->n_heads,
+                         .nth = h,
+                         .row_end = vd,
+                         .col_end = rank};
+        struct part whole = {.layer = l,
+                             .name = "attn_kv_b.weight",
+                             .cols = rank,
+                             .rows = hp->n_heads * (nope + vd),
+                             .col_end = rank};
         if (!split) {
             k = v = whole;
             k.transposed = true;
@@ -276,20 +293,31 @@ static enum status collect_mla(struct loader *ld, struct layer_weights *lw, int 
     uint32_t q_cols = hp->mla.q_rank != 0 ? hp->mla.q_rank : e, kv = hp->head_dim;
     if (hp->mla.q_rank != 0) {
         TRY(want_matrix(ld, &mla->q_a,
-                        (struct part){.layer = l, .name = "attn_q_a.weight", .cols = e,
-                                      .rows = q_cols, .row_end = q_cols, .col_end = e},
+                        (struct part){.layer = l,
+                                      .name = "attn_q_a.weight",
+                                      .cols = e,
+                                      .rows = q_cols,
+                                      .row_end = q_cols,
+                                      .col_end = e},
                         err));
         TRY(want_vector(ld, &mla->q_a_norm, l, "attn_q_a_norm.weight", q_cols, 0, q_cols, err));
     }
     TRY(want_matrix(ld, &lw->q,
                     (struct part){.layer = l,
                                   .name = hp->mla.q_rank ? "attn_q_b.weight" : "attn_q.weight",
-                                  .cols = q_cols, .rows = nq, .row_begin = sh->head_begin * key,
-                                  .row_end = sh->head_end * key, .col_end = q_cols},
+                                  .cols = q_cols,
+                                  .rows = nq,
+                                  .row_begin = sh->head_begin * key,
+                                  .row_end = sh->head_end * key,
+                                  .col_end = q_cols},
                     err));
     TRY(want_matrix(ld, &mla->kv_a,
-                    (struct part){.layer = l, .name = "attn_kv_a_mqa.weight", .cols = e,
-                                  .rows = kv, .row_end = kv, .col_end = e},
+                    (struct part){.layer = l,
+                                  .name = "attn_kv_a_mqa.weight",
+                                  .cols = e,
+                                  .rows = kv,
+                                  .row_end = kv,
+                                  .col_end = e},
                     err));
     TRY(want_vector(ld, &mla->kv_a_norm, l, "attn_kv_a_norm.weight", hp->mla.kv_rank, 0,
                     hp->mla.kv_rank, err));
@@ -308,16 +336,21 @@ static enum status collect_attention(struct loader *ld, struct layer_weights *lw
         TRY(want_vector(ld, &lw->sinks, l, "attn_sinks.weight", hp->n_heads, sh->head_begin,
                         sh->head_end, err));
     TRY(want_matrix(ld, &lw->o,
-                    (struct part){.layer = l, .name = "attn_output.weight",
-                                  .cols = hp->n_heads * od, .rows = e, .row_end = e,
-                                  .col_begin = sh->head_begin * od, .col_end = sh->head_end * od},
+                    (struct part){.layer = l,
+                                  .name = "attn_output.weight",
+                                  .cols = hp->n_heads * od,
+                                  .rows = e,
+                                  .row_end = e,
+                                  .col_begin = sh->head_begin * od,
+                                  .col_end = sh->head_end * od},
                     err));
     lw->o_segment = plan_attn_segment(hp, lw->o.type);
     if (hp->o_bias)
         TRY(want_vector(ld, &lw->o_bias, l, "attn_output.bias", e, 0, sh->member == 0 ? e : 0,
                         err));
     if (hp->post_norms)
-        TRY(want_vector(ld, &lw->attn_post_norm, l, "post_attention_norm.weight", e, 0, e, err));
+        TRY(want_vector(ld, &lw->attn_post_norm, l, "post_attention_norm.weight", e, 0, e,
+                        err));
     return ST_OK;
 }
 
@@ -331,10 +364,25 @@ static enum status collect_ffn(struct loader *ld, struct ffn_weights *ffn, int l
     snprintf(gate, sizeof gate, "ffn_gate%s.weight", suffix);
     snprintf(up, sizeof up, "ffn_up%s.weight", suffix);
     snprintf(down, sizeof down, "ffn_down%s.weight", suffix);
-    struct part p = {.layer = l, .name = gate, .cols = e, .rows = width, .n = n, .nth = nth,
-                     .row_begin = f0, .row_end = f1, .col_end = e, .used = used};
-    struct part q = p, d = {.layer = l, .name = down, .cols = width, .rows = e, .n = n,
-                            .nth = nth, .row_end = e, .col_begin = f0, .col_end = f1,
+    struct part p = {.layer = l,
+                     .name = gate,
+                     .cols = e,
+                     .rows = width,
+                     .n = n,
+                     .nth = nth,
+                     .row_begin = f0,
+                     .row_end = f1,
+                     .col_end = e,
+                     .used = used};
+    struct part q = p, d = {.layer = l,
+                            .name = down,
+                            .cols = width,
+                            .rows = e,
+                            .n = n,
+                            .nth = nth,
+                            .row_end = e,
+                            .col_begin = f0,
+                            .col_end = f1,
                             .used = used};
     q.name = up;
     if (ld->hp->fused) {
@@ -360,7 +408,8 @@ static enum status collect_expert_biases(struct loader *ld, struct moe_weights *
                   sh->expert_ff_end, moe->bias_stride, err));
     /* Added once per expert: by whoever holds its first column. */
     bool first = sh->expert_ff_begin == 0 && sh->expert_ff_end > 0;
-    return want_rows(ld, &moe->down_bias, l, "ffn_down_exps.bias", e, n, 0, first ? e : 0, e, err);
+    return want_rows(ld, &moe->down_bias, l, "ffn_down_exps.bias", e, n, 0, first ? e : 0, e,
+                     err);
 }
 
 static enum status collect_moe(struct loader *ld, struct layer_weights *lw, int l,
@@ -374,8 +423,12 @@ static enum status collect_moe(struct loader *ld, struct layer_weights *lw, int 
     if (moe == NULL || moe->experts == NULL)
         return no_memory(ld, err);
     TRY(want_matrix(ld, &moe->router,
-                    (struct part){.layer = l, .name = "ffn_gate_inp.weight", .cols = e, .rows = n,
-                                  .row_end = n, .col_end = e},
+                    (struct part){.layer = l,
+                                  .name = "ffn_gate_inp.weight",
+                                  .cols = e,
+                                  .rows = n,
+                                  .row_end = n,
+                                  .col_end = e},
                     err));
     if (hp->moe.bias)
         TRY(want_vector(ld, &moe->choice_bias, l, "exp_probs_b.bias", n, 0, n, err));
@@ -383,18 +436,23 @@ static enum status collect_moe(struct loader *ld, struct layer_weights *lw, int 
     for (uint32_t i = 0; i < n; i++) {
         bool held = i >= sh->expert_begin && i < sh->expert_end;
         TRY(collect_ffn(ld, &moe->experts[i], l, "_exps", hp->moe.n_ff, n, i,
-                        held ? sh->expert_ff_begin : 0, held ? sh->expert_ff_end : 0, used, err));
+                        held ? sh->expert_ff_begin : 0, held ? sh->expert_ff_end : 0, used,
+                        err));
     }
     if (hp->moe.biases)
         TRY(collect_expert_biases(ld, moe, l, err));
     if (hp->moe.shared_router)
         TRY(want_matrix(ld, &moe->shared_router,
-                        (struct part){.layer = l, .name = "ffn_gate_inp_shexp.weight", .cols = e,
-                                      .rows = 1, .row_end = 1, .col_end = e},
+                        (struct part){.layer = l,
+                                      .name = "ffn_gate_inp_shexp.weight",
+                                      .cols = e,
+                                      .rows = 1,
+                                      .row_end = 1,
+                                      .col_end = e},
                         err));
     if (hp->moe.n_ff_shared != 0)
-        TRY(collect_ffn(ld, &moe->shared, l, "_shexp", hp->moe.n_ff_shared, 1, 0, sh->shared_begin,
-                        sh->shared_end, 1.0, err));
+        TRY(collect_ffn(ld, &moe->shared, l, "_shexp", hp->moe.n_ff_shared, 1, 0,
+                        sh->shared_begin, sh->shared_end, 1.0, err));
     return ST_OK;
 }
 
@@ -404,8 +462,8 @@ static enum status collect_layer(struct loader *ld, struct layer_weights *lw, in
     uint32_t e = hp->n_embd;
     TRY(collect_attention(ld, lw, l, err));
     TRY(want_vector(ld, &lw->ffn_norm, l,
-                    hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight", e, 0,
-                    e, err));
+                    hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight", e,
+                    0, e, err));
     if (hp->post_norms)
         TRY(want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e, err));
     lw->ffn_segment = plan_ffn_segment(hp->n_ff);
@@ -419,12 +477,15 @@ static enum status collect(struct loader *ld, struct err *err) {
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
     struct weights *w = ld->w;
-    TRY(hparam_tensor(ld->g, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
+    TRY(hparam_tensor(ld->g, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd,
+                      err));
     if (gguf_tensor(ld->g, "token_embd.scale") != NULL)
-        return err_set(err, ST_UNSUPPORTED, "%s: token_embd.scale: embeddings with a scale are not supported",
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: token_embd.scale: embeddings with a scale are not supported",
                        gguf_path(ld->g));
     if (qtype_info(w->embd->type)->dequantize == NULL)
-        return err_set(err, ST_UNSUPPORTED, "%s: token_embd.weight has type %s, which is no weight",
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: token_embd.weight has type %s, which is no weight",
                        gguf_path(ld->g), qtype_info(w->embd->type)->name);
     if (hp->rope_factors != NULL)
         TRY(want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2, 0,
@@ -432,13 +493,15 @@ static enum status collect(struct loader *ld, struct err *err) {
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
     if (sh->last_stage) {
-        TRY(want_vector(ld, &w->output_norm, -1, "output_norm.weight", hp->n_embd, 0, hp->n_embd,
-                        err));
+        TRY(want_vector(ld, &w->output_norm, -1, "output_norm.weight", hp->n_embd, 0,
+                        hp->n_embd, err));
         TRY(want_matrix(ld, &w->output,
                         (struct part){.layer = -1,
                                       .name = hp->tied ? "token_embd.weight" : "output.weight",
-                                      .cols = hp->n_embd, .rows = hp->n_vocab,
-                                      .row_begin = sh->vocab_begin, .row_end = sh->vocab_end,
+                                      .cols = hp->n_embd,
+                                      .rows = hp->n_vocab,
+                                      .row_begin = sh->vocab_begin,
+                                      .row_end = sh->vocab_end,
                                       .col_end = hp->n_embd},
                         err));
     }
@@ -474,7 +537,8 @@ static const uint8_t *turned_row(const void *ctx, uint32_t r) {
 /* The file's columns as rows of f32: of attn_kv_b only, which is small. */
 static void pack_transposed(struct loader *ld, struct slice *s) {
     uint32_t cols = s->dst->n_rows, n = s->dst->n_cols; /* of the file's part */
-    float *row = mem_alloc(cols * sizeof(float)), *all = mem_alloc((size_t)cols * n * sizeof(float));
+    float *row = mem_alloc(cols * sizeof(float)),
+          *all = mem_alloc((size_t)cols * n * sizeof(float));
     BUG_ON(row == NULL || all == NULL);
     for (uint32_t r = 0; r < n; r++) {
         tensor_row_f32(s->t, s->row_begin + r, 0, cols, row);
@@ -531,8 +595,8 @@ static void pack_thread(void *arg, struct pool *pool, int thread) {
                 pack_tiles(ld, s, (uint32_t)in, (uint32_t)(in + n), bufs);
                 at += n;
             }
-            size_t done = atomic_fetch_add_explicit(&ld->tiles_done, PACK_CLAIM,
-                                                    memory_order_relaxed);
+            size_t done =
+                atomic_fetch_add_explicit(&ld->tiles_done, PACK_CLAIM, memory_order_relaxed);
             if (thread == 0 && ld->progress != NULL && clock_ns() - told > 50000000) {
                 told = clock_ns();
                 ld->progress(ld->user, (double)done / (double)ld->n_tiles);

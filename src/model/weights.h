@@ -24,51 +24,51 @@ struct ffn_weights {
 };
 
 struct moe_weights {
-    struct wmat router;       /* [n_experts, n_embd]: whole on every rank */
-    const float *router_bias; /* [n_experts]; NULL: none */
-    const float *choice_bias; /* [n_experts]; NULL: none */
-    struct ffn_weights *experts; /* [n_experts]; those that are not held have no rows */
+    struct wmat router;               /* [n_experts, n_embd]: whole on every rank */
+    const float *router_bias;         /* [n_experts]; NULL: none */
+    const float *choice_bias;         /* [n_experts]; NULL: none */
+    struct ffn_weights *experts;      /* [n_experts]; those that are not held have no rows */
     const float *gate_bias, *up_bias; /* [n_experts, bias_stride] of the columns held */
-    const float *down_bias;           /* [n_experts, n_embd]: on the stage's first member only */
+    const float *down_bias; /* [n_experts, n_embd]: on the stage's first member only */
     size_t bias_stride;
     struct ffn_weights shared;
     struct wmat shared_router; /* [1, n_embd]: whole on every rank; no rows: none */
 };
 
 struct mla_weights {
-    struct wmat q_a;         /* [q_rank, n_embd]: whole; no rows: queries come from layer.q */
-    const float *q_a_norm;   /* [q_rank] */
-    struct wmat kv_a;        /* [kv_rank + n_rot, n_embd]: whole */
-    const float *kv_a_norm;  /* [kv_rank] */
-    struct wmat *k_b;        /* [heads] of [kv_rank, nope] */
-    struct wmat *v_b;        /* [heads] of [v_dim, kv_rank] */
+    struct wmat q_a;        /* [q_rank, n_embd]: whole; no rows: queries come from layer.q */
+    const float *q_a_norm;  /* [q_rank] */
+    struct wmat kv_a;       /* [kv_rank + n_rot, n_embd]: whole */
+    const float *kv_a_norm; /* [kv_rank] */
+    struct wmat *k_b;       /* [heads] of [kv_rank, nope] */
+    struct wmat *v_b;       /* [heads] of [v_dim, kv_rank] */
 };
 
 struct layer_weights {
-    const float *attn_norm;      /* [n_embd] */
-    struct wmat q, k, v;         /* [heads * head_dim, n_embd], [kv_heads * ...] */
+    const float *attn_norm;                /* [n_embd] */
+    struct wmat q, k, v;                   /* [heads * head_dim, n_embd], [kv_heads * ...] */
     const float *q_bias, *k_bias, *v_bias; /* as the rows above; NULL: none */
     const float *q_norm, *k_norm; /* [head_dim], or as the rows (QK_NORM_ROW); NULL: none */
-    const float *sinks;          /* [heads]; NULL: none */
-    struct wmat o;               /* [n_embd, heads * out_dim]: row-parallel */
-    const float *o_bias;         /* [n_embd]: on the stage's first member only */
+    const float *sinks;           /* [heads]; NULL: none */
+    struct wmat o;                /* [n_embd, heads * out_dim]: row-parallel */
+    const float *o_bias;          /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
     struct mla_weights mla;
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
-    const float *ffn_norm;       /* [n_embd] */
-    struct ffn_weights ffn;      /* dense layers */
+    const float *ffn_norm;                       /* [n_embd] */
+    struct ffn_weights ffn;                      /* dense layers */
     uint32_t ffn_segment;
-    struct moe_weights *moe;     /* NULL: dense */
-    uint32_t window;             /* 0: none */
+    struct moe_weights *moe; /* NULL: dense */
+    uint32_t window;         /* 0: none */
 };
 
 struct weights {
     uint32_t n_layers; /* of the stage */
     struct layer_weights *layers;
-    const float *output_norm;          /* [n_embd]; last stage only */
-    struct wmat output;                /* [vocab rows, n_embd]; last stage only */
-    const struct gguf_tensor *embd;    /* token_embd.weight */
-    const float *rope_factors;         /* [n_rot/2] divides the frequencies; NULL: none */
+    const float *output_norm;       /* [n_embd]; last stage only */
+    struct wmat output;             /* [vocab rows, n_embd]; last stage only */
+    const struct gguf_tensor *embd; /* token_embd.weight */
+    const float *rope_factors;      /* [n_rot/2] divides the frequencies; NULL: none */
 
     void **owned; /* the arrays above */
     size_t n_owned, cap_owned;
@@ -76,7 +76,7 @@ struct weights {
     size_t block_bytes;
     size_t packed_bytes;     /* matrices */
     size_t replicated_bytes; /* norms, biases, factors */
-    double token_bytes;      /* of the matrices, read for one token: of the experts, those used */
+    double token_bytes; /* of the matrices, read for one token: of the experts, those used */
     double token_macs;
 };
 

@@ -8,12 +8,18 @@
 
 static const char *error_type(int http_status) {
     switch (http_status) {
-    case 401: return "authentication_error";
-    case 404: return "not_found_error";
-    case 413: return "request_too_large";
-    case 500: return "api_error";
-    case 503: return "overloaded_error";
-    default: return "invalid_request_error";
+    case 401:
+        return "authentication_error";
+    case 404:
+        return "not_found_error";
+    case 413:
+        return "request_too_large";
+    case 500:
+        return "api_error";
+    case 503:
+        return "overloaded_error";
+    default:
+        return "invalid_request_error";
     }
 }
 
@@ -53,13 +59,15 @@ static json_t *message_frame(const struct reply *r, json_t *content, const char 
                              const char *stop_sequence) {
     return json_pack("{s:o, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id",
                      json_sprintf("msg_%s", r->id), "type", "message", "role", "assistant",
-                     "model", service_facts(r->service)->name, "content", content, "stop_reason",
-                     reason, "stop_sequence", stop_sequence, "usage", usage_json(r));
+                     "model", service_facts(r->service)->name, "content", content,
+                     "stop_reason", reason, "stop_sequence", stop_sequence, "usage",
+                     usage_json(r));
 }
 
 static void message_begin(struct reply *r) {
-    reply_sse(r, "message_start", json_pack("{s:s, s:o}", "type", "message_start", "message",
-                                            message_frame(r, json_array(), NULL, NULL)));
+    reply_sse(r, "message_start",
+              json_pack("{s:s, s:o}", "type", "message_start", "message",
+                        message_frame(r, json_array(), NULL, NULL)));
     reply_sse(r, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
@@ -92,15 +100,16 @@ static void put_text(struct reply *r, const struct service_event *ev) {
     const struct message_state *s = r->state;
     if (s->open != BLOCK_TEXT)
         open_block(r, BLOCK_TEXT, json_pack("{s:s, s:s}", "type", "text", "text", ""));
-    delta(r, json_pack("{s:s, s:o}", "type", "text_delta", "text",
-                       bytes_json(ev->text, ev->len)));
+    delta(r,
+          json_pack("{s:s, s:o}", "type", "text_delta", "text", bytes_json(ev->text, ev->len)));
 }
 
 static void put_thinking(struct reply *r, const struct service_event *ev) {
     const struct message_state *s = r->state;
     if (s->open != BLOCK_THINKING)
-        open_block(r, BLOCK_THINKING, json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking",
-                                                "", "signature", ""));
+        open_block(
+            r, BLOCK_THINKING,
+            json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
     delta(r, json_pack("{s:s, s:o}", "type", "thinking_delta", "thinking",
                        bytes_json(ev->text, ev->len)));
 }
@@ -110,19 +119,26 @@ static void message_event(struct reply *r, int choice, const struct service_even
     if (!r->stream)
         return;
     switch (ev->kind) {
-    case EVENT_CONTENT: put_text(r, ev); break;
-    case EVENT_REASONING: put_thinking(r, ev); break;
+    case EVENT_CONTENT:
+        put_text(r, ev);
+        break;
+    case EVENT_REASONING:
+        put_thinking(r, ev);
+        break;
     case EVENT_CALL_BEGIN:
-        open_block(r, BLOCK_CALL, json_pack("{s:s, s:s, s:o, s:{}}", "type", "tool_use", "id",
-                                            ev->id, "name", bytes_json(ev->text, ev->len),
-                                            "input"));
+        open_block(r, BLOCK_CALL,
+                   json_pack("{s:s, s:s, s:o, s:{}}", "type", "tool_use", "id", ev->id, "name",
+                             bytes_json(ev->text, ev->len), "input"));
         break;
     case EVENT_ARGUMENTS:
         delta(r, json_pack("{s:s, s:o}", "type", "input_json_delta", "partial_json",
                            bytes_json(ev->text, ev->len)));
         break;
-    case EVENT_CALL_END: close_block(r); break;
-    default: break;
+    case EVENT_CALL_END:
+        close_block(r);
+        break;
+    default:
+        break;
     }
 }
 
@@ -153,15 +169,15 @@ static json_t *message_whole(struct reply *r) {
     const struct reply_choice *c = &r->choices[0];
     json_t *content = json_array();
     if (c->reasoning.len > 0)
-        json_array_append_new(content, json_pack("{s:s, s:o, s:s}", "type", "thinking",
-                                                 "thinking", buf_json(&c->reasoning), "signature",
-                                                 ""));
+        json_array_append_new(content,
+                              json_pack("{s:s, s:o, s:s}", "type", "thinking", "thinking",
+                                        buf_json(&c->reasoning), "signature", ""));
     if (c->content.len > 0 || c->n_calls == 0)
-        json_array_append_new(content, json_pack("{s:s, s:o}", "type", "text", "text",
-                                                 buf_json(&c->content)));
+        json_array_append_new(
+            content, json_pack("{s:s, s:o}", "type", "text", "text", buf_json(&c->content)));
     for (size_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(content, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use", "id",
-                                                 c->calls[i].id, "name", c->calls[i].name,
+        json_array_append_new(content, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use",
+                                                 "id", c->calls[i].id, "name", c->calls[i].name,
                                                  "input", arguments_json(&c->calls[i])));
     return message_frame(r, content, stop_reason(c), c->done.stop_string);
 }
@@ -213,7 +229,8 @@ static json_t *thinking_of(struct params *p) {
     const json_t *thinking = NULL;
     param_object(p, "thinking", &thinking);
     const char *type = json_string_value(json_object_get(thinking, "type"));
-    return type != NULL ? json_pack("{s:b}", "enable_thinking", !str_eq(type, "disabled")) : NULL;
+    return type != NULL ? json_pack("{s:b}", "enable_thinking", !str_eq(type, "disabled"))
+                        : NULL;
 }
 
 static void read_conversation(struct params *p, const struct service *s,
@@ -250,8 +267,8 @@ static void messages(struct service *s, struct http_request *http) {
     if (p.st != ST_OK) {
         refuse(http, &p);
     } else {
-        struct reply *reply = reply_open(s, http, &anthropic_dialect, 1, 1, stream,
-                                         sizeof(struct message_state));
+        struct reply *reply =
+            reply_open(s, http, &anthropic_dialect, 1, 1, stream, sizeof(struct message_state));
         if (reply != NULL)
             reply_submit(reply, &r);
     }

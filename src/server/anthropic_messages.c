@@ -34,7 +34,7 @@ static bool read_texts(const json_t *content, struct buf *out) {
         add_text(out, json_string_value(content));
         return true;
     }
-    json_array_foreach ((json_t *)content, i, block) {
+    json_array_foreach((json_t *)content, i, block) {
         if (!str_eq(text_of(block, "type"), "text"))
             return false;
         add_text(out, text_of(block, "text"));
@@ -46,8 +46,8 @@ static json_t *call_of(const json_t *block) {
     const json_t *input = json_object_get(block, "input");
     char *arguments = json_dumps(input != NULL ? input : json_null(), JSON_COMPACT);
     json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", text_of(block, "id"), "type",
-                             "function", "function", "name", text_of(block, "name"), "arguments",
-                             arguments != NULL ? arguments : "{}");
+                             "function", "function", "name", text_of(block, "name"),
+                             "arguments", arguments != NULL ? arguments : "{}");
     free(arguments);
     return call;
 }
@@ -78,12 +78,14 @@ static bool read_block(struct params *p, size_t i, const json_t *block, struct p
     else if (str_eq(type, "tool_result"))
         return read_result(p, block, parts);
     else if (!str_eq(type, "redacted_thinking"))
-        return params_fail(p, "messages", "messages[%zu]: blocks of type \"%.40s\" are not supported",
-                           i, type);
+        return params_fail(p, "messages",
+                           "messages[%zu]: blocks of type \"%.40s\" are not supported", i,
+                           type);
     return true;
 }
 
-static bool read_content(struct params *p, size_t i, const json_t *content, struct parts *parts) {
+static bool read_content(struct params *p, size_t i, const json_t *content,
+                         struct parts *parts) {
     size_t k;
     json_t *block;
     if (json_is_string(content)) {
@@ -91,11 +93,12 @@ static bool read_content(struct params *p, size_t i, const json_t *content, stru
         return true;
     }
     if (!json_is_array(content))
-        return params_fail(p, "messages", "messages[%zu].content must be a string or an array, "
-                           "not %s", i, json_kind(content));
-    json_array_foreach ((json_t *)content, k, block)
-        if (!read_block(p, i, block, parts))
-            return false;
+        return params_fail(p, "messages",
+                           "messages[%zu].content must be a string or an array, "
+                           "not %s",
+                           i, json_kind(content));
+    json_array_foreach((json_t *)content, k,
+                       block) if (!read_block(p, i, block, parts)) return false;
     return true;
 }
 
@@ -115,8 +118,8 @@ static void write_parts(const char *role, struct parts *parts, json_t *out) {
 static bool read_message(struct params *p, size_t i, const json_t *message, json_t *out) {
     const char *role = text_of(message, "role");
     if (!str_eq(role, "user") && !str_eq(role, "assistant"))
-        return params_fail(p, "messages", "messages[%zu].role must be \"user\" or \"assistant\"",
-                           i);
+        return params_fail(p, "messages",
+                           "messages[%zu].role must be \"user\" or \"assistant\"", i);
     struct parts parts = {.calls = json_array(), .results = json_array()};
     bool good = read_content(p, i, json_object_get(message, "content"), &parts);
     if (good)
@@ -134,8 +137,8 @@ static void read_system(struct params *p, json_t *out) {
     if (system == NULL || json_is_null(system))
         return;
     if (read_texts(system, &text))
-        json_array_append_new(out, json_pack("{s:s, s:o}", "role", "system", "content",
-                                             buf_json(&text)));
+        json_array_append_new(
+            out, json_pack("{s:s, s:o}", "role", "system", "content", buf_json(&text)));
     else
         params_fail(p, "system", "system must be a string or an array of text blocks");
     mem_free(text.bytes);
@@ -149,9 +152,8 @@ json_t *anthropic_messages_of(struct params *p) {
     if (p->st == ST_OK && json_array_size(messages) == 0)
         params_fail(p, "messages", "messages must be an array of at least one message");
     read_system(p, out);
-    json_array_foreach ((json_t *)messages, i, message)
-        if (p->st != ST_OK || !read_message(p, i, message, out))
-            break;
+    json_array_foreach((json_t *)messages, i,
+                       message) if (p->st != ST_OK || !read_message(p, i, message, out)) break;
     return out;
 }
 
@@ -160,17 +162,17 @@ json_t *anthropic_tools_of(struct params *p) {
     json_t *out = json_array(), *tool;
     size_t i;
     param_array(p, "tools", &tools);
-    json_array_foreach ((json_t *)tools, i, tool) {
+    json_array_foreach((json_t *)tools, i, tool) {
         const json_t *schema = json_object_get(tool, "input_schema");
         if (!json_is_string(json_object_get(tool, "name")) || !json_is_object(schema)) {
             params_fail(p, "tools", "tools[%zu] must have a name and an input_schema", i);
             break;
         }
-        json_t *function = json_pack("{s:s, s:s, s:O}", "name", text_of(tool, "name"),
-                                     "description", text_of(tool, "description"), "parameters",
-                                     schema);
-        json_array_append_new(out, json_pack("{s:s, s:o}", "type", "function", "function",
-                                             function));
+        json_t *function =
+            json_pack("{s:s, s:s, s:O}", "name", text_of(tool, "name"), "description",
+                      text_of(tool, "description"), "parameters", schema);
+        json_array_append_new(
+            out, json_pack("{s:s, s:o}", "type", "function", "function", function));
     }
     return out;
 }

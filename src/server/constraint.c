@@ -25,8 +25,8 @@ struct shared_grammar {
 struct constraint {
     struct shared_grammar *shared;
     struct grammar_matcher *matcher;
-    bool waiting; /* for the trigger */
-    bool broken;  /* what followed the trigger does not fit */
+    bool waiting;           /* for the trigger */
+    bool broken;            /* what followed the trigger does not fit */
     char tail[TRIGGER_MAX]; /* the end of the text while waiting */
     size_t n_tail;
 };
@@ -165,7 +165,7 @@ static enum status calls_schema(const json_t *tools, const char *only, const cha
                                 json_t **out, struct err *err) {
     json_t *any = json_array(), *tool;
     size_t i;
-    json_array_foreach ((json_t *)tools, i, tool) {
+    json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
         if (name != NULL && (only == NULL || str_eq(name, only)))
@@ -187,8 +187,8 @@ struct wrapping {
 };
 
 static const struct wrapping *wrapping_of(enum chat_format format) {
-    static const struct wrapping hermes = {
-        "arguments", "root ::= wrapped-call\n", "root ::= wrapped-call (\"\\n\" wrapped-call)*\n"};
+    static const struct wrapping hermes = {"arguments", "root ::= wrapped-call\n",
+                                           "root ::= wrapped-call (\"\\n\" wrapped-call)*\n"};
     static const struct wrapping llama = {"parameters", "root ::= r0\n", "root ::= r0\n"};
     return format == CHAT_HERMES ? &hermes : format == CHAT_LLAMA3 ? &llama : NULL;
 }

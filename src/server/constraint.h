@@ -17,7 +17,8 @@
 /* *out is for one engine_request; free it with out->free(out->state) if the engine does not take
  * it. trigger: NULL or "" for none; copied. trie must outlive it. */
 enum status constraint_open(struct engine_constraint *out, const char *gbnf,
-                            const struct token_trie *trie, const char *trigger, struct err *err);
+                            const struct token_trie *trie, const char *trigger,
+                            struct err *err);
 
 /* The grammar of one or more calls of tools (OpenAI's array), only of the one named `only` if not
  * NULL. ST_UNSUPPORTED: calls of this format are made of control tokens, or are no JSON. The

@@ -71,8 +71,9 @@ struct http_request {
 
 struct http_server {
     struct http_config cfg;
-    char *host, *cors_origin, *tls_cert, *tls_key; /* owned; the latter two are the files' texts */
-    unsigned char (*keys)[KEY_HASH_BYTES];         /* hashes of the API keys */
+    char *host, *cors_origin, *tls_cert,
+        *tls_key;                          /* owned; the latter two are the files' texts */
+    unsigned char (*keys)[KEY_HASH_BYTES]; /* hashes of the API keys */
     size_t n_keys;
     struct MHD_Daemon *daemon;
     int port;
@@ -314,7 +315,8 @@ void http_stream_begin(struct http_request *r, int status, const char *content_t
 enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
     pthread_mutex_lock(&r->lock);
     size_t unread = r->out_len - r->out_begin;
-    if (!r->gone && (unread + len > r->server->cfg.max_unread_bytes || !out_append(r, data, len)))
+    if (!r->gone &&
+        (unread + len > r->server->cfg.max_unread_bytes || !out_append(r, data, len)))
         r->gone = true; /* reads too slowly: cut off */
     wake(r);
     enum status st = r->gone ? ST_CANCELLED : ST_OK;
@@ -338,7 +340,8 @@ static void add_headers(const struct http_request *r, struct MHD_Response *respo
     if (origin == NULL)
         return;
     MHD_add_response_header(response, "Access-Control-Allow-Origin", origin);
-    MHD_add_response_header(response, "Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
+    MHD_add_response_header(response, "Access-Control-Allow-Methods",
+                            "GET, POST, DELETE, OPTIONS");
     MHD_add_response_header(response, "Access-Control-Allow-Headers", "*, Authorization");
 }
 
@@ -382,8 +385,7 @@ static enum MHD_Result respond(struct http_request *r) {
         return MHD_NO;
     add_headers(r, response);
     r->queued = true;
-    enum MHD_Result result =
-        MHD_queue_response(r->connection, (unsigned)r->status, response);
+    enum MHD_Result result = MHD_queue_response(r->connection, (unsigned)r->status, response);
     MHD_destroy_response(response);
     return result;
 }
@@ -581,7 +583,8 @@ static enum status hash_keys(struct http_server *s, struct err *err) {
         return err_set(err, ST_NO_MEMORY, "no memory for API keys");
     s->n_keys = s->cfg.n_api_keys;
     for (size_t i = 0; i < s->n_keys; i++)
-        crypto_generichash(s->keys[i], KEY_HASH_BYTES, (const unsigned char *)s->cfg.api_keys[i],
+        crypto_generichash(s->keys[i], KEY_HASH_BYTES,
+                           (const unsigned char *)s->cfg.api_keys[i],
                            strlen(s->cfg.api_keys[i]), NULL, 0);
     return ST_OK;
 }
@@ -595,11 +598,11 @@ static enum status start_daemon(struct http_server *s, int fd, struct err *err) 
         tls[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert};
         flags |= MHD_USE_TLS;
     }
-    s->daemon = MHD_start_daemon(
-        flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)s->cfg.idle_s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
-        MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET,
+                                 fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
+                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->cfg.idle_s,
+                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
+                                 MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
     if (s->daemon != NULL)
         return ST_OK;
     close(fd);
@@ -631,7 +634,8 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     return ST_OK;
 }
 
-enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err) {
+enum status http_open(struct http_server **out, const struct http_config *cfg,
+                      struct err *err) {
     if (sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
     struct http_server *s = mem_calloc(1, sizeof *s);

@@ -21,17 +21,17 @@ struct http_server;
 struct http_request;
 
 struct http_config {
-    const char *host; /* address or name; default 127.0.0.1 */
-    int port;         /* 0: any free one */
+    const char *host;                         /* address or name; default 127.0.0.1 */
+    int port;                                 /* 0: any free one */
     const char *tls_cert_path, *tls_key_path; /* PEM files; both or none */
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
-    const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
-    size_t max_body_bytes;   /* default 32 MiB */
-    size_t max_unread_bytes; /* default 1 MiB */
-    int max_connections;     /* default 512 */
-    int idle_s;              /* default 60 */
+    const char *cors_origin;             /* "*" or an origin; NULL: no CORS headers */
+    size_t max_body_bytes;               /* default 32 MiB */
+    size_t max_unread_bytes;             /* default 1 MiB */
+    int max_connections;                 /* default 512 */
+    int idle_s;                          /* default 60 */
 
     void (*handle)(void *user, struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by

@@ -1,9 +1,9 @@
 /* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are lines of JSON, and are the default. */
+#include "server/ollama.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/dialects.h"
-#include "server/ollama.h"
 #include "server/prompts.h"
 #include "server/request_params.h"
 
@@ -165,7 +165,8 @@ void ollama_param_model(struct params *p, struct service *s) {
 }
 
 /* The fields of `options` are read as if they were the request's own. */
-static void param_options(struct params *p, struct service_request *r, struct request_memory *m) {
+static void param_options(struct params *p, struct service_request *r,
+                          struct request_memory *m) {
     const json_t *options = NULL;
     param_object(p, "options", &options);
     if (options != NULL)
@@ -207,7 +208,7 @@ static void param_think(struct params *p, struct service_request *r) {
 static void complete_calls(json_t *message) {
     json_t *calls = json_object_get(message, "tool_calls"), *call;
     size_t i;
-    json_array_foreach (calls, i, call) {
+    json_array_foreach(calls, i, call) {
         char id[32];
         snprintf(id, sizeof id, "call_%zu", i);
         if (json_object_get(call, "type") == NULL)
@@ -221,7 +222,7 @@ static void param_messages(struct params *p, struct service_request *r) {
     size_t i;
     json_t *m;
     param_array(p, "messages", &r->messages);
-    json_array_foreach ((json_t *)r->messages, i, m) {
+    json_array_foreach((json_t *)r->messages, i, m) {
         if (json_array_size(json_object_get(m, "images")) > 0)
             params_fail(p, "messages", "messages[%zu]: images are not supported", i);
         complete_calls(m);
@@ -237,7 +238,8 @@ static void param_prompt(struct params *p, struct service_request *r) {
     bool raw = false;
     param_text(p, "suffix", &suffix);
     if (*suffix != '\0')
-        params_fail(p, "suffix", "suffix is not supported: this server does not fill in the middle");
+        params_fail(p, "suffix",
+                    "suffix is not supported: this server does not fill in the middle");
     param_text(p, "prompt", &prompt);
     param_text(p, "system", &system);
     param_bool(p, "raw", &raw);
@@ -247,8 +249,8 @@ static void param_prompt(struct params *p, struct service_request *r) {
         return;
     json_t *messages = json_array();
     if (system != NULL)
-        json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "system", "content",
-                                                  system));
+        json_array_append_new(messages,
+                              json_pack("{s:s, s:s}", "role", "system", "content", system));
     json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt));
     json_object_set_new(p->body, "messages", messages);
     r->messages = messages;

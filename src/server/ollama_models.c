@@ -20,7 +20,8 @@ static json_t *details(const struct service_facts *f) {
 static json_t *digest(const struct service_facts *f) {
     unsigned char hash[32];
     char text[512], hex[2 * sizeof hash + 1];
-    int n = snprintf(text, sizeof text, "%s %llu", f->name, (unsigned long long)f->weight_bytes);
+    int n =
+        snprintf(text, sizeof text, "%s %llu", f->name, (unsigned long long)f->weight_bytes);
     crypto_generichash(hash, sizeof hash, (const unsigned char *)text,
                        (size_t)MIN(n, (int)sizeof text - 1), NULL, 0);
     return json_string(sodium_bin2hex(hex, sizeof hex, hash, sizeof hash));

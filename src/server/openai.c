@@ -19,8 +19,8 @@ static const char *error_type(int http_status) {
 }
 
 json_t *openai_error(int http_status, const char *sentence, const char *field) {
-    const char *code = http_status == 401                             ? "invalid_api_key"
-                       : str_starts(sentence, ENGINE_TOO_LONG)        ? "context_length_exceeded"
+    const char *code = http_status == 401                      ? "invalid_api_key"
+                       : str_starts(sentence, ENGINE_TOO_LONG) ? "context_length_exceeded"
                        : http_status == 404 && str_eq(field, "model") ? "model_not_found"
                        : str_eq(field, "previous_response_id") ? "previous_response_not_found"
                                                                : NULL;

@@ -157,8 +157,9 @@ static void param_messages(struct params *p, struct service_request *r) {
     rename_developer((json_t *)r->messages);
     param_bool(p, "continue_final_message", &r->continue_last); /* vLLM's name */
     if (r->continue_last && !ends_with_answer(r->messages))
-        params_fail(p, "continue_final_message",
-                    "continue_final_message needs a last message of the assistant with a content");
+        params_fail(
+            p, "continue_final_message",
+            "continue_final_message needs a last message of the assistant with a content");
 }
 
 static void param_logprobs(struct params *p, struct service_request *r) {

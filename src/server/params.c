@@ -9,14 +9,20 @@ const char *json_kind(const json_t *v) {
     if (v == NULL)
         return "nothing";
     switch (json_typeof(v)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
     case JSON_INTEGER:
-    case JSON_REAL: return "a number";
+    case JSON_REAL:
+        return "a number";
     case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    default: return "null";
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
     }
 }
 
@@ -64,8 +70,8 @@ void param_int(struct params *p, const char *field, int min, int max, int *out) 
     if (!json_is_number(v))
         params_fail(p, field, "%s must be a whole number, not %s", field, json_kind(v));
     else if (x < min || x > max || x != (double)(int)x)
-        params_fail(p, field, "%s must be a whole number from %d to %d, not %g", field, min, max,
-                    x);
+        params_fail(p, field, "%s must be a whole number from %d to %d, not %g", field, min,
+                    max, x);
     else
         *out = (int)x;
 }

@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 struct params {
-    json_t *body;     /* an object, owned */
-    enum status st;   /* ST_OK until the first defect */
-    struct err err;   /* its sentence */
-    char field[64];   /* and its field, "" if it is the whole */
+    json_t *body;   /* an object, owned */
+    enum status st; /* ST_OK until the first defect */
+    struct err err; /* its sentence */
+    char field[64]; /* and its field, "" if it is the whole */
 };
 
 /* Parses a body. False: p->st and p->err say why. params_deinit() is due either way. */

@@ -59,8 +59,7 @@ static json_t *message_as_text(const json_t *m) {
     put(&text, content != NULL ? content : "");
     if (result)
         put(&text, "\n</tool_response>");
-    json_array_foreach ((json_t *)calls, i, call)
-        put_call(&text, call);
+    json_array_foreach((json_t *)calls, i, call) put_call(&text, call);
     json_t *out = json_pack("{s:s, s:o}", "role", result ? "user" : "assistant", "content",
                             buf_json(&text));
     mem_free(text.bytes);
@@ -71,10 +70,10 @@ json_t *messages_with_tools(const json_t *messages, const json_t *tools) {
     struct buf text = {0};
     json_t *plain = json_array(), *m;
     size_t i;
-    json_array_foreach ((json_t *)messages, i, m)
+    json_array_foreach((json_t *)messages, i, m)
         json_array_append_new(plain, message_as_text(m));
     put(&text, "You may call these functions, given as JSON:\n<tools>\n");
-    json_array_foreach ((json_t *)tools, i, m) {
+    json_array_foreach((json_t *)tools, i, m) {
         put_json(&text, m);
         put(&text, "\n");
     }

@@ -13,7 +13,7 @@ struct prompts {
         size_t len;
         int32_t *ids; /* owned */
         size_t n_ids;
-    } *list; /* [n] */
+    } * list; /* [n] */
 };
 
 void param_prompts(struct params *p, const char *field, size_t max, struct prompts *out);

@@ -49,14 +49,18 @@ json_t *buf_json(const struct buf *t) {
 int http_status_of(enum status st) {
     switch (st) {
     case ST_BAD_INPUT:
-    case ST_UNSUPPORTED: return 400;
-    case ST_NOT_FOUND: return 404;
+    case ST_UNSUPPORTED:
+        return 400;
+    case ST_NOT_FOUND:
+        return 404;
     case ST_AGAIN:
     case ST_PEER_LOST:
     case ST_TIMEOUT:
     case ST_REFUSED:
-    case ST_CANCELLED: return 503;
-    default: return 500;
+    case ST_CANCELLED:
+        return 503;
+    default:
+        return 500;
     }
 }
 
@@ -134,8 +138,8 @@ static void keep_call(struct reply_choice *c, const struct service_event *ev) {
     if (grown == NULL)
         return;
     c->calls = grown;
-    grown[c->n_calls++] = (struct reply_call){.name = mem_strndup(ev->text, ev->len),
-                                              .id = mem_strdup(ev->id)};
+    grown[c->n_calls++] =
+        (struct reply_call){.name = mem_strndup(ev->text, ev->len), .id = mem_strdup(ev->id)};
 }
 
 static json_t *unit_vector(const float *v, size_t n) {
@@ -156,18 +160,24 @@ static void keep(struct reply_choice *c, const struct service_event *ev) {
         c->done.n_generated = ev->token->n_generated;
     }
     switch (ev->kind) {
-    case EVENT_CONTENT: buf_add(&c->content, ev->text, ev->len); break;
+    case EVENT_CONTENT:
+        buf_add(&c->content, ev->text, ev->len);
+        break;
     case EVENT_REASONING:
         buf_add(&c->reasoning, ev->text, ev->len);
         if (ev->token != NULL)
             c->n_reasoning = ev->token->n_generated;
         break;
-    case EVENT_CALL_BEGIN: keep_call(c, ev); break;
+    case EVENT_CALL_BEGIN:
+        keep_call(c, ev);
+        break;
     case EVENT_ARGUMENTS:
         if (c->n_calls > 0)
             buf_add(&c->calls[c->n_calls - 1].arguments, ev->text, ev->len);
         break;
-    case EVENT_EMBEDDING: c->vector = unit_vector(ev->vector, ev->n_embd); break;
+    case EVENT_EMBEDDING:
+        c->vector = unit_vector(ev->vector, ev->n_embd);
+        break;
     case EVENT_DONE:
         c->finish = ev->finish;
         c->done = *ev->done;
@@ -175,7 +185,8 @@ static void keep(struct reply_choice *c, const struct service_event *ev) {
             ev->done->stop_string != NULL ? mem_strdup(ev->done->stop_string) : NULL;
         c->ended = true;
         break;
-    default: break;
+    default:
+        break;
     }
 }
 

@@ -34,8 +34,8 @@ struct reply_choice {
     struct reply_call *calls;
     size_t n_calls;
     size_t n_reasoning; /* tokens up to the last of the reasoning */
-    json_t *logprobs; /* the dialect's */
-    json_t *vector;   /* of an embedding, an array */
+    json_t *logprobs;   /* the dialect's */
+    json_t *vector;     /* of an embedding, an array */
     enum service_finish finish;
     struct engine_done done; /* stop_string: a copy, owned */
     bool ended;
@@ -66,8 +66,8 @@ struct reply {
     bool stream;
     char id[40]; /* random hex */
     int64_t created;
-    double begun_s; /* clock */
-    void *state;    /* the dialect's, mem_free'd with the reply; NULL if it needs none */
+    double begun_s;      /* clock */
+    void *state;         /* the dialect's, mem_free'd with the reply; NULL if it needs none */
     int n_parts, n_each; /* prompts, and choices of each */
     struct reply_choice *choices; /* [n_parts * n_each] */
     struct reply_part *parts;     /* reply.c's */

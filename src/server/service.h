@@ -28,7 +28,8 @@ struct service_config {
     bool restart;
 };
 
-enum status service_open(struct service **out, const struct service_config *cfg, struct err *err);
+enum status service_open(struct service **out, const struct service_config *cfg,
+                         struct err *err);
 /* Ends what runs (ENGINE_STOP_CANCELLED) and refuses the new; the rest still works. */
 void service_stop(struct service *s);
 void service_close(struct service *s); /* NULL is fine */
@@ -50,7 +51,8 @@ bool service_is_model(const struct service *s, const char *name);
 
 void service_stats(struct service *s, struct engine_stats *out);
 /* Of each rank, out [service_facts()->n_ranks]; ST_PEER_LOST while there are none. */
-enum status service_rank_stats(struct service *s, struct engine_rank_stats *out, struct err *err);
+enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
+                               struct err *err);
 
 /* What dialects keep between requests. */
 struct memo *service_memo(struct service *s);
@@ -94,17 +96,23 @@ struct service_request {
 void service_request_init(struct service_request *r);
 
 enum service_event_kind {
-    EVENT_CONTENT,   /* text */
-    EVENT_REASONING, /* text */
+    EVENT_CONTENT,    /* text */
+    EVENT_REASONING,  /* text */
     EVENT_CALL_BEGIN, /* text: the function's name; id */
     EVENT_ARGUMENTS,  /* text: a piece of JSON */
     EVENT_CALL_END,
-    EVENT_TOKEN,     /* token: if logprobs were asked for; before the text it completes. Never an end token */
+    EVENT_TOKEN, /* token: if logprobs were asked for; before the text it completes. Never an end token */
     EVENT_EMBEDDING, /* vector */
     EVENT_DONE,      /* of this choice */
 };
 
-enum service_finish { FINISH_STOP, FINISH_LENGTH, FINISH_CALLS, FINISH_CANCELLED, FINISH_ERROR };
+enum service_finish {
+    FINISH_STOP,
+    FINISH_LENGTH,
+    FINISH_CALLS,
+    FINISH_CANCELLED,
+    FINISH_ERROR
+};
 
 /* Borrowed during the callback. */
 struct service_event {
@@ -112,8 +120,8 @@ struct service_event {
     int choice;
     const char *text; /* len bytes, not NUL-terminated */
     size_t len;
-    size_t call;    /* the number of the call, from 0 */
-    const char *id; /* EVENT_CALL_BEGIN */
+    size_t call;                      /* the number of the call, from 0 */
+    const char *id;                   /* EVENT_CALL_BEGIN */
     const struct engine_token *token; /* with whose text this came; NULL: at the end */
     const struct generation *generation;
     const float *vector; /* [n_embd] */

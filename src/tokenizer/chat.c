@@ -275,8 +275,10 @@ static enum status adapt_messages(const struct chat *c, json_t *messages, struct
 static enum status mark_end(json_t *messages, struct err *err) {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const json_t *content = json_object_get(last, "content");
-    json_t *text = json_is_array(content) ? join_parts(content) : json_incref((json_t *)content);
-    json_t *marked = json_is_string(text) ? json_sprintf("%s" NEEDLE, json_string_value(text)) : NULL;
+    json_t *text =
+        json_is_array(content) ? join_parts(content) : json_incref((json_t *)content);
+    json_t *marked =
+        json_is_string(text) ? json_sprintf("%s" NEEDLE, json_string_value(text)) : NULL;
     json_decref(text);
     if (marked == NULL)
         return err_set(err, ST_BAD_INPUT, "a message that is to go on must have a text");
@@ -317,9 +319,9 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
             json_object_set(vars, "tools", (json_t *)request->tools);
         else
             json_object_set_new(vars, "tools", json_null());
-        json_object_set_new(vars, "add_generation_prompt",
-                            json_boolean(request->add_generation_prompt &&
-                                         !request->continue_last));
+        json_object_set_new(
+            vars, "add_generation_prompt",
+            json_boolean(request->add_generation_prompt && !request->continue_last));
         st = template_render(c->template, vars, request->now, text, len, err);
     }
     if (st == ST_OK && request->continue_last && (st = cut_at_mark(*text, len, err)) != ST_OK) {

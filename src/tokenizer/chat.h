@@ -43,7 +43,8 @@ struct chat_request {
     const json_t *tools;    /* an array, or NULL */
     const json_t *extra;    /* an object of further variables (enable_thinking ...), or NULL */
     bool add_generation_prompt;
-    bool continue_last; /* instead: the last message is an answer that is to go on, so the text ends
+    bool
+        continue_last; /* instead: the last message is an answer that is to go on, so the text ends
                          * where its content does. ST_UNSUPPORTED: the template has no place for that */
     const struct template_clock *now; /* NULL: the real time */
 };

@@ -73,17 +73,18 @@ static enum status open_patterns(struct tokenizer *t, const struct gguf *g,
                                  const struct gguf_array *patterns, struct err *err) {
     TRY(optional_bool(g, "tokenizer.lockstep.ignore_merges", &t->ignore_merges, err));
     const struct pretokenizer_spec *spec =
-        patterns->strs == NULL ? NULL
-                               : pretokenizer_find_patterns(patterns->strs, patterns->n,
-                                                            t->ignore_merges);
+        patterns->strs == NULL
+            ? NULL
+            : pretokenizer_find_patterns(patterns->strs, patterns->n, t->ignore_merges);
     if (spec == NULL) {
         char shown[100] = "";
         if (patterns->strs != NULL && patterns->n > 0)
             gguf_escape(patterns->strs[0], shown, sizeof shown);
-        return err_set(err, ST_UNSUPPORTED,
-                       "tokenizer.json: lockstep does not know this pre_tokenizer (%zu patterns, "
-                       "the first is %s)",
-                       patterns->n, shown);
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "tokenizer.json: lockstep does not know this pre_tokenizer (%zu patterns, "
+            "the first is %s)",
+            patterns->n, shown);
     }
     return pretokenizer_open(&t->pre, spec, err);
 }
@@ -124,7 +125,8 @@ static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, str
     t->facts.add_bos = true;
     t->add_space_prefix = true;
     t->special_strips_right = named_phi3(g);
-    TRY(optional_bool(g, "tokenizer.lockstep.special_strips_right", &t->special_strips_right, err));
+    TRY(optional_bool(g, "tokenizer.lockstep.special_strips_right", &t->special_strips_right,
+                      err));
     return optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err);
 }
 

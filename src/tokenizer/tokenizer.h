@@ -28,7 +28,7 @@ struct tokenizer_facts {
     const char *model; /* "gpt2", "llama" */
     const char *pre;   /* the pre-tokenizer's name in the file, "" if none */
     int32_t n_tokens;
-    int32_t n_text; /* tokens from here on are padding: unused, all of them */
+    int32_t n_text;                  /* tokens from here on are padding: unused, all of them */
     int32_t bos, eos, eot, pad, unk; /* TOKEN_NONE if the file names none */
     bool add_bos, add_eos;
     const char *chat_template; /* the Jinja text, NULL if the file has none */
