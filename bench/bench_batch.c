@@ -339,7 +339,7 @@ static void parse(struct options *o, int argc, char **argv) {
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return lockstep_worker_main(argc, argv);
-    if (argc < 2) {
+    if (argc < 2 || argv[1][0] == '-') {
         fprintf(stderr,
                 "usage: bench_batch MODEL [--threads N] [--ranks N] [--streams 1,8,16] "
                 "[--predict N] [--prompt N] [--temp T] [--rounds N] [--guess | --gap N]\n");

@@ -179,7 +179,8 @@ static void run_fault(struct ranks *r, struct fabric *f) {
             x[i] = (int64_t)i - k;
         st = fabric_sum(t, x, ARRAY_LEN(x), &err);
         for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(x); i++)
-            EXPECT(x[i] == 2 * ((int64_t)i - k), "a wrong sum");
+            EXPECT(x[i] == 2 * ((int64_t)i - k), "%s: x[%zu] of sum %d is %lld",
+                   fault->variable, i, k, (long long)x[i]);
     }
     EXPECT(st == ST_PEER_LOST, "%s: %s", fault->variable, status_name(st));
     EXPECT_SOON(strstr(err.text, "has been silent for") == NULL, "%s", err.text);

@@ -73,7 +73,7 @@ void team_free(struct team *t);
 
 /* ---- verdict: message.c ------------------------------------------------------------------------ */
 
-/* The first caller's words become the end of the group. Any thread. */
+/* The first caller's words become the end of the group. Any thread. After it verdict_check() fails. */
 __attribute__((format(printf, 3, 4))) void verdict_set(struct fabric *f, int lost_rank,
                                                        const char *fmt, ...);
 /* ST_OK while the group is whole and nobody called fabric_abort(). */

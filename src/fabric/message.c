@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "fabric/check.h"
 
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -26,8 +27,13 @@ void group_kick(struct fabric *f) {
 
 void verdict_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     int whole = 0;
-    if (!atomic_compare_exchange_strong(&f->verdict, &whole, 1))
+    if (!atomic_compare_exchange_strong(&f->verdict, &whole, 1)) {
+        /* Another thread was first, and may still be writing. Whoever has found a reason of its own must not find
+         * the group whole after it: it would go on with what it has just called damaged. */
+        while (atomic_load_explicit(&f->verdict, memory_order_acquire) != 2)
+            sched_yield();
         return;
+    }
     f->lost_rank = lost_rank;
     va_list ap;
     va_start(ap, fmt);
@@ -55,8 +61,6 @@ static enum status link_failed(struct fabric *f, struct peer *p, const struct er
     if (atomic_load(&p->left))
         verdict_set(f, p->rank, "rank %d has left", p->rank);
     verdict_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
-    while (atomic_load(&f->verdict) != 2)
-        poll(NULL, 0, 1);
     return verdict_check(f, err);
 }
 
