@@ -7,7 +7,8 @@ lockstep=build/lockstep
 model=models/jargon-3m-f16.gguf
 question=${1:-What is a bit bucket?}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+server=
+trap 'if [ -n "$server" ]; then kill "$server" 2>/dev/null || true; fi; rm -rf "$work"' EXIT
 
 bold= dim= plain=
 if [ -t 1 ]; then bold=$'\e[1m' dim=$'\e[2m' plain=$'\e[0m'; fi
@@ -48,8 +49,33 @@ cmp "$work/three.f32" "$work/one.f32"
 size=$(wc -c <"$work/one.f32")
 echo "Yes: $((size / 4)) numbers ($size bytes), not one bit differs."
 
+step "5. Two ranks serve it to the programs that you use (OpenAI's API; Anthropic's and Ollama's are there too)."
+show serve $model --ranks 2 --port 0
+"$lockstep" serve $model --ranks 2 --port 0 >"$work/served" 2>&1 &
+server=$!
+for _ in $(seq 100); do
+    url=$(sed -n 's/.*listens on \(http[^ ]*\).*/\1/p' "$work/served")
+    if [ -n "$url" ] || ! kill -0 "$server" 2>/dev/null; then break; fi
+    sleep 0.1
+done
+body='{"messages": [{"role": "user", "content": "What is a bit bucket?"}], "temperature": 0, "max_tokens": 24}'
+if [ -z "$url" ]; then
+    cat "$work/served"
+    exit 1
+elif command -v curl >/dev/null; then
+    echo "$dim\$ curl $url/v1/chat/completions -d '$body'$plain"
+    curl -sS -m 30 "$url/v1/chat/completions" -d "$body"
+    echo
+else
+    echo "It listens on $url (no curl here to ask it)."
+fi
+kill "$server"
+wait "$server" || true
+server=
+
 step "Your turn:"
 cat <<END
+  build/lockstep serve $model --ranks 2                     (docs/clients.md: what to type where)
   build/lockstep chat $model --ranks 2
   build/lockstep run YOUR-MODEL.gguf -p "..." --ranks 2          (llama, qwen2, qwen3 files)
 END
