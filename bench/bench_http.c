@@ -14,6 +14,7 @@
  * and runs on the same cores. Guesses (prompt lookup) are off, since lockstep_generate() makes none, unless
  * --guess is given. */
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/util.h"
 #include "lockstep/lockstep.h"
 #include "server/server.h"
@@ -253,15 +254,10 @@ static double by_http(const struct client *c, struct server *s) {
 
 /* ---- rounds ------------------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double at_share(const double *v, int n, double share) {
     double sorted[ROUNDS_MAX];
     memcpy(sorted, v, (size_t)n * sizeof *v);
-    qsort(sorted, (size_t)n, sizeof *sorted, by_value);
+    sort_values(sorted, (size_t)n);
     return sorted[(int)(share * (n - 1) + 0.5)];
 }
 

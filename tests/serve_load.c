@@ -10,6 +10,7 @@
  * It says what it found and ends with 0 if all was as it should be. PID is the server's, for its memory
  * and threads. */
 #include "base/clock.h"
+#include "base/median.h"
 #include "base/rng.h"
 #include "base/util.h"
 
@@ -186,8 +187,8 @@ struct client {
     bool busy;
     double asked_s, first_s, until_s, next_read_s;
     size_t hang_up_after;
-    double waits_s
-        [WAITS_MAX]; /* for the first token of answers that were read normally; the last ones */
+    /* For the first token of answers that were read normally; the last ones. */
+    double waits_s[WAITS_MAX];
     size_t n_waited;
 };
 
@@ -328,13 +329,8 @@ static long status_of(int pid, const char *field) {
     return value;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double at_share(double *v, size_t n, double share) {
-    qsort(v, n, sizeof *v, compare);
+    sort_values(v, n);
     return n > 0 ? v[MIN((size_t)(share * (double)n), n - 1)] : 0;
 }
 

@@ -2,6 +2,7 @@
  * values are a float64 forward pass written elsewhere (golden/README.md), through the public API
  * on one rank. The cache is f32, so that only our own rounding is left; tests/test_bits.sh shows
  * that every other way to run gives the same bits as this one. */
+#include "base/median.h"
 #include "base/util.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
@@ -285,11 +286,6 @@ static double kl(const float *p, const float *q, size_t n) {
     return sum;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double reference(const json_t *file, const char *key) {
     return json_number_value(
         json_object_get(json_object_get(file, "reference_quantized_vs_true"), key));
@@ -305,7 +301,7 @@ static double compare_distributions(const float *expected, const float *got, siz
         if (argmax(p, n_vocab) == argmax(q, n_vocab))
             agree += 1;
     }
-    qsort(divergence, N_POS, sizeof *divergence, compare_doubles);
+    sort_values(divergence, N_POS);
     *top1 = agree / N_POS;
     return divergence[N_POS / 2];
 }

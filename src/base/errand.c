@@ -2,10 +2,9 @@
 
 #include "base/futex.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 struct errand {
@@ -59,13 +58,7 @@ enum status errand_open(struct errand **out, struct err *err) {
     struct errand *e = mem_calloc(1, sizeof *e);
     if (e == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread");
-    /* Signals are the main thread's business. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&e->thread, NULL, errand_main, e);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (failed) {
+    if (thread_start(&e->thread, errand_main, e) != 0) {
         mem_free(e);
         return err_set(err, ST_NO_MEMORY, "cannot start a thread: the system gave none");
     }

@@ -7,9 +7,13 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+void sort_values(double *x, size_t n) {
+    qsort(x, n, sizeof *x, by_value);
+}
+
 double median(double *x, size_t n) {
     if (n == 0)
         return 0;
-    qsort(x, n, sizeof *x, by_value);
+    sort_values(x, n);
     return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }

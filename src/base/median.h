@@ -4,6 +4,9 @@
 
 #include <stddef.h>
 
+/* Ascending. */
+void sort_values(double *x, size_t n);
+
 /* Sorts x [n] and returns its middle: of an even number the mean of the two there; 0 of none. */
 double median(double *x, size_t n);
 

@@ -4,10 +4,9 @@
 #include "base/core.h"
 #include "base/futex.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -132,10 +131,6 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     pool->n_threads = 1;
     pool->handles = mem_calloc((size_t)n_threads, sizeof *pool->handles);
 
-    /* Signals are the main thread's business. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     /* The threads wait at the gate (generation 0) until their final number is known. */
     int created = 0;
     for (; pool->handles != NULL && created < n_threads - 1; created++) {
@@ -143,12 +138,11 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
         if (start == NULL)
             break;
         *start = (struct thread_start){.pool = pool, .index = created + 1};
-        if (pthread_create(&pool->handles[created], NULL, thread_main, start) != 0) {
+        if (thread_start(&pool->handles[created], thread_main, start) != 0) {
             mem_free(start);
             break;
         }
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pool->n_threads = created + 1;
     atomic_store_explicit(&pool->generation, 1, memory_order_release);
     futex_wake(&pool->generation, INT32_MAX, false);

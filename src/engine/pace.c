@@ -1,8 +1,7 @@
 #include "engine/pace.h"
 
+#include "base/median.h"
 #include "base/util.h"
-
-#include <stdlib.h>
 
 /* A step weighs half after about 30 more. */
 #define KEEP 0.977
@@ -53,14 +52,9 @@ size_t pace_fit(const struct pace *p, size_t pos, double work, size_t n_max) {
 
 /* ---- what is usual ----------------------------------------------------------------------------------- */
 
-static int by_value(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The value that so large a share of the others is below. */
 static double at_share(double *v, size_t n, double share) {
-    qsort(v, n, sizeof *v, by_value);
+    sort_values(v, n);
     return v[(size_t)(share * (double)(n - 1))];
 }
 

@@ -10,10 +10,10 @@
 #include "fabric/group.h"
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -179,11 +179,7 @@ enum status side_start(struct fabric *f, struct err *err) {
     uint64_t now = clock_ns();
     for (int r = 0; r < f->cfg.n_ranks; r++)
         f->peers[r].heard_ns = now;
-    sigset_t all, before; /* signals are the main thread's business */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&f->side_thread, NULL, side_main, f);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int rc = thread_start(&f->side_thread, side_main, f);
     if (rc != 0)
         return err_set(err, ST_NO_MEMORY, "cannot start the fabric's side thread: %s",
                        strerror(rc));

@@ -123,8 +123,8 @@ static enum status shot_send(struct team *t, bool leaders_only, bool more, int64
         return send_one(t, !t->index, x + r.begin, r.end - r.begin, r.begin, err);
     }
     struct packed p = stage(t, x + r.begin, r.end - r.begin);
-    for (int k = 1; k < t->size;
-         k++) { /* starting behind oneself: nobody is everyone's first */
+    /* Starting behind oneself: nobody is everyone's first. */
+    for (int k = 1; k < t->size; k++) {
         int to = (t->index + k) % t->size;
         if (takes_part(t, to, leaders_only))
             TRY(send_staged(t, to, p, r.begin, err));

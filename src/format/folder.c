@@ -29,16 +29,21 @@ static enum status path_of(const struct folder *f, const char *file, char *buf, 
     return ST_OK;
 }
 
-enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
-                        json_t **out, struct err *err) {
+enum status folder_map(const struct folder *f, const char *file, size_t max_bytes,
+                       struct file_map *out, struct err *err) {
     char path[PATH_MAX];
     TRY(path_of(f, file, path, sizeof path, err));
+    TRY(file_map_open(out, path, err));
+    if (out->size <= max_bytes)
+        return ST_OK;
+    file_map_close(out);
+    return err_set(err, ST_BAD_INPUT, "%s: more than %zu MiB", path, max_bytes >> 20);
+}
+
+enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
+                        json_t **out, struct err *err) {
     struct file_map m;
-    TRY(file_map_open(&m, path, err));
-    if (m.size > max_bytes) {
-        file_map_close(&m);
-        return err_set(err, ST_BAD_INPUT, "%s: more than %zu MiB", path, max_bytes >> 20);
-    }
+    TRY(folder_map(f, file, max_bytes, &m, err));
     json_error_t why;
     json_t *o = json_loadb((const char *)m.bytes, m.size, JSON_REJECT_DUPLICATES, &why);
     file_map_close(&m);
@@ -46,8 +51,8 @@ enum status folder_json(const struct folder *f, const char *file, size_t max_byt
         char text[100];
         gguf_escape((struct gguf_str){why.text, strlen(why.text)}, text, sizeof text);
         json_decref(o);
-        return err_set(err, ST_BAD_INPUT, "%s: not a JSON object%s%s", path, o ? "" : ": ",
-                       o ? "" : text);
+        return err_set(err, ST_BAD_INPUT, "%s/%s: not a JSON object%s%s", f->path, file,
+                       o ? "" : ": ", o ? "" : text);
     }
     *out = o;
     return ST_OK;

@@ -4,6 +4,7 @@
 
 #include "format/gguf_parse.h"
 #include "format/gguf_write.h"
+#include "format/map.h"
 #include "format/rows.h"
 #include "format/safetensors.h"
 
@@ -87,12 +88,14 @@ struct folder_arch {
 extern const struct folder_arch folder_archs[];
 extern const size_t n_folder_archs;
 
-/* folder.c */
+/* folder.c. A file of the folder, of max_bytes at most; ST_NOT_FOUND: there is none. */
+enum status folder_map(const struct folder *f, const char *file, size_t max_bytes,
+                       struct file_map *out, struct err *err);
 enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
-                        json_t **out, struct err *err); /* ST_NOT_FOUND: no such file */
+                        json_t **out, struct err *err);
 struct folder_tensor *folder_find(const struct folder *f, const char *name);
-void *folder_own(struct folder *f,
-                 void *p); /* NULL if p is, or there is no memory (p is freed) */
+/* NULL if p is, or there is no memory (p is freed). */
+void *folder_own(struct folder *f, void *p);
 enum status folder_no_memory(const struct folder *f, struct err *err);
 
 /* folder_config.c. A value by its path ("a.b"); NULL if it is not there or null. */

@@ -5,7 +5,6 @@
 #include "format/folder_impl.h"
 #include "format/sentencepiece.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -96,8 +95,6 @@ static enum status read_all(const struct folder *f, const struct file_map *map,
                             const json_t *settings, uint32_t n_vocab, json_t *out,
                             int32_t *type, float *score, struct err *err) {
     struct sp_model m;
-    if (map->size > MAX_BYTES)
-        return err_set(err, ST_BAD_INPUT, "%s: more than %zu MiB", map->path, MAX_BYTES >> 20);
     enum status st = sp_parse(&m, map->bytes, map->size, err);
     if (st != ST_OK)
         return err_prefix(err, st, "%s: ", map->path);
@@ -117,12 +114,8 @@ static enum status read_all(const struct folder *f, const struct file_map *map,
 enum status folder_sentencepiece(const struct folder *f, const json_t *settings,
                                  uint32_t n_vocab, json_t **out, int32_t *type, float *score,
                                  struct err *err) {
-    char path[PATH_MAX];
     struct file_map map;
-    int n = snprintf(path, sizeof path, "%s/" FOLDER_PIECES, f->path);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return err_set(err, ST_BAD_INPUT, "%s: the path is too long", f->path);
-    TRY(file_map_open(&map, path, err));
+    TRY(folder_map(f, FOLDER_PIECES, MAX_BYTES, &map, err));
     json_t *o = json_pack("{s:{s:s, s:b, s:{}, s:[]}, s:[]}", "model", "type", "BPE",
                           "byte_fallback", 1, "vocab", "merges", "added_tokens");
     enum status st = o ? read_all(f, &map, settings, n_vocab, o, type, score, err)

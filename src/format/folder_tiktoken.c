@@ -7,7 +7,6 @@
 #include "base/util.h"
 #include "format/folder_impl.h"
 
-#include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,16 +166,10 @@ static enum status check_class(const struct folder *f, const json_t *settings,
 
 enum status folder_tiktoken(const struct folder *f, const json_t *settings, uint32_t n_vocab,
                             json_t **out, struct err *err) {
-    char path[PATH_MAX];
     struct file_map m;
-    int n = snprintf(path, sizeof path, "%s/" FOLDER_TIKTOKEN, f->path);
-    if (n < 0 || (size_t)n >= sizeof path)
-        return err_set(err, ST_BAD_INPUT, "%s: the path is too long", f->path);
-    TRY(file_map_open(&m, path, err));
+    TRY(folder_map(f, FOLDER_TIKTOKEN, MAX_BYTES, &m, err));
     json_t *vocab = json_object(), *list = json_array();
     enum status st = check_class(f, settings, err);
-    if (st == ST_OK && m.size > MAX_BYTES)
-        st = err_set(err, ST_BAD_INPUT, "%s: more than %zu MiB", path, MAX_BYTES >> 20);
     if (st == ST_OK)
         st = read_ranks(f, &m, vocab, err);
     if (st == ST_OK)

@@ -22,8 +22,8 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 struct reading {
     struct folder *f;
     const char *file; /* that has the tokens */
-    json_t *
-        tokenizer; /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
+    /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
+    json_t *tokenizer;
     json_t *settings; /* tokenizer_config.json, or NULL */
     json_t *generation;
     const json_t *model; /* of tokenizer */

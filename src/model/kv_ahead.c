@@ -2,9 +2,8 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -79,12 +78,7 @@ struct kv_ahead *kv_ahead_open(const struct kv_cache *kv) {
     a->kv = kv;
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
-    sigset_t all, before; /* signals are the main thread's business */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&a->thread, NULL, ahead_main, a);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc == 0)
+    if (thread_start(&a->thread, ahead_main, a) == 0)
         return a;
     pthread_cond_destroy(&a->wake);
     pthread_mutex_destroy(&a->lock);

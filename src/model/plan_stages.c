@@ -20,8 +20,8 @@ struct stages {
     uint32_t n_layers, at_least; /* layers that each stage has */
     int n;
     uint64_t share[PLAN_MAX_RANKS];
-    uint64_t *
-        best; /* [n + 1][n_layers + 1] of the first stages that hold the first layers; none: UINT64_MAX */
+    /* [n + 1][n_layers + 1] of the first stages that hold the first layers; none: UINT64_MAX */
+    uint64_t *best;
     uint32_t *from; /* the same: where the last one of these begins */
 };
 

@@ -17,8 +17,7 @@ enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
 
 struct response_state {
     json_t *response; /* owned: the object as it is told; output and status grow */
-    json_t *
-        items; /* owned: the conversation before the answer; NULL: nothing is to be remembered */
+    json_t *items; /* owned: the conversation before the answer; NULL: nothing is remembered */
     int n_events;
     enum item_kind open;
     json_t *item;     /* owned: the open one, as it was begun */
