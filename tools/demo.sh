@@ -1,6 +1,6 @@
 #!/bin/bash
 # make demo: the same question to three ranks with unequal shares and to one rank; then proof that
-# not only the words but all logits agree in every bit.
+# not only the words but all logits agree in every bit; then to two ranks, over HTTP.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 lockstep=build/lockstep
@@ -58,7 +58,8 @@ for _ in $(seq 100); do
     if [ -n "$url" ] || ! kill -0 "$server" 2>/dev/null; then break; fi
     sleep 0.1
 done
-body='{"messages": [{"role": "user", "content": "What is a bit bucket?"}], "temperature": 0, "max_tokens": 24}'
+quoted=${question//\\/\\\\}
+body='{"messages": [{"role": "user", "content": "'${quoted//\"/\\\"}'"}], "temperature": 0, "max_tokens": 24}'
 if [ -z "$url" ]; then
     cat "$work/served"
     exit 1
