@@ -90,6 +90,16 @@ refuse 2 "kv f64: expected one of f16\|f32" run "$model" --kv f64
 refuse 2 "split 1,,2: expected" run "$model" --split 1,,2
 refuse 2 "seed -1: expected a whole number" run "$model" --seed -1
 refuse 2 "exclude each other" run "$model" -p a -f b
+refuse 2 "raw and --chat exclude each other" run "$model" -p a --raw --chat
+refuse 2 "raw and --system exclude each other" run "$model" -p a --raw --system s
+refuse 2 "MODEL is empty" run "" -p a
+refuse 2 "emulated link: \"foo\"" run "$model" -p a --ranks 2 --emulate-link foo
+refuse 2 "emulated link: \"latency=1e30s\"" run "$model" -p a --emulate-link latency=1e30s
+refuse 2 "RDMA matrix: line 1" run "$model" -p a --ranks 2 --rdma-matrix "$SOURCE_DIR/README.md"
+refuse 2 "expected env or HOST:PORT" run "$model" -p a --ranks 2 --rank 0 --join 127.0.0.1:0
+refuse 2 "compare-links and --trace exclude" bench "$model" --compare-links 3us --trace "$work/trace.json"
+refuse 2 "unknown option --hosts" plan "$model" --hosts a,b
+refuse 2 'no link is called ""' fabric bench --links ""
 refuse 2 "unknown parallelism sideways" run "$model" -p a --ranks 2 --parallel sideways
 
 # ---- bad input ----------------------------------------------------------------------------------
@@ -101,6 +111,8 @@ refuse 2 "No such file" run "$model" -f "$work/missing.txt"
 refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a
 refuse 2 "truncated.gguf" run "$work/truncated.gguf" -p a --ranks 2
 refuse 2 "stub.gguf" run "$work/stub.gguf" -p a
+mkfifo "$work/pipe.gguf"
+refuse 2 "pipe.gguf: not a regular file" run "$work/pipe.gguf" -p a
 refuse 2 "prompt has [0-9]+ tokens, but the context holds 16" run "$model" -q -p "$(printf 'word %.0s' {1..40})" --ctx 16
 refuse 2 "context of 100000 is more than the model's 512" run "$model" -p a --ctx 100000
 refuse 2 "split has 2 weights, but there are 3 ranks" run "$model" -p a --ranks 3 --split 1,1
@@ -118,6 +130,7 @@ if [ -w /dev/full ]; then
     timeout 20 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "greedy ids to a full device: $(cat "$work/err")"
 fi
+refuse 1 "Is a directory" eval "$model" -q --ids "@$work"
 refuse 1 "cannot write $work/no/such/dir" eval "$model" -q --ids 1 --logits "$work/no/such/dir.f32"
 in_small_disk() { # a file system of 64 kB, in a mount namespace of its own
     unshare -rm bash -c 'mount -t tmpfs -o size=64k none "$0" && cd "$0" && "$@"' "$@"

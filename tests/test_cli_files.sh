@@ -42,6 +42,18 @@ fact "$work/Q4_K.gguf" '4.5 < o["bits_per_weight"] < 4.6' True
 refused 2 "cannot write type" quantize "$model" "$work/x.gguf" iq2_xs
 refused 2 "cannot write type" quantize "$model" "$work/x.gguf" nonesuch
 refused 1 "No such file" quantize "$model" "$work/no/such/x.gguf" q8_0
+cp "$model" "$work/copy.gguf"
+ln -s copy.gguf "$work/link.gguf"
+refused 2 "is the model that is read" quantize "$work/copy.gguf" "$work/link.gguf" q8_0
+cmp -s "$model" "$work/copy.gguf" || fail "quantize onto its own input changed it"
+# A pipe (as a device) is written, not replaced by a file.
+mkfifo "$work/pipe"
+wc -c <"$work/pipe" >"$work/count" &
+reader=$!
+timeout 20 "$LOCKSTEP" quantize "$model" "$work/pipe" q8_0 >/dev/null || fail "quantize to a pipe: exit status $?"
+wait $reader
+[ -p "$work/pipe" ] && [ "$(cat "$work/count")" = "$(stat -c %s "$work/q8_0.gguf")" ] ||
+    fail "quantize to a pipe: $(cat "$work/count") bytes came"
 refused 2 truncated quantize "$work/short.gguf" "$work/x.gguf" q8_0
 
 # synth

@@ -1,10 +1,12 @@
 #include "base/file.h"
 
 #include "base/mem.h"
+#include "base/util.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
                            struct err *err) {
@@ -30,4 +32,61 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
     if (n_bytes != NULL)
         *n_bytes = n;
     return ST_OK;
+}
+
+/* ---- new files ----------------------------------------------------------------------------- */
+
+static bool in_place(const struct file_new *n) {
+    return strcmp(n->part, n->path) == 0;
+}
+
+enum status file_new_open(struct file_new *out, const char *path, struct err *err) {
+    struct file_new n = {.path = mem_strdup(path),
+                         .part = mem_alloc(strlen(path) + sizeof ".part")};
+    struct stat there;
+    enum status st = ST_OK;
+    if (n.path == NULL || n.part == NULL) {
+        st = err_set(err, ST_NO_MEMORY, "no memory to write %s", path);
+    } else {
+        bool regular = stat(path, &there) != 0 || S_ISREG(there.st_mode);
+        sprintf(n.part, "%s%s", path, regular ? ".part" : "");
+        n.f = fopen(n.part, "wb");
+        if (n.f == NULL)
+            st = file_new_failed(&n, errno, err);
+    }
+    if (st != ST_OK) {
+        mem_free(n.path);
+        mem_free(n.part);
+        return st;
+    }
+    *out = n;
+    return ST_OK;
+}
+
+enum status file_new_failed(const struct file_new *n, int error, struct err *err) {
+    return err_set(err, ST_IO, "cannot write %s: %s", n->part, strerror(error));
+}
+
+void file_new_drop(struct file_new *n) {
+    if (n->f != NULL) {
+        fclose(n->f);
+        if (!in_place(n))
+            unlink(n->part);
+    }
+    mem_free(n->path);
+    mem_free(n->part);
+    *n = (struct file_new){0};
+}
+
+enum status file_new_finish(struct file_new *n, bool sync, struct err *err) {
+    bool ok = fflush(n->f) == 0 && !ferror(n->f) &&
+              (!sync || in_place(n) || fsync(fileno(n->f)) == 0) &&
+              (in_place(n) || rename(n->part, n->path) == 0);
+    enum status st = ok ? ST_OK : file_new_failed(n, errno, err);
+    if (ok) {
+        fclose(n->f);
+        n->f = NULL;
+    }
+    file_new_drop(n);
+    return st;
 }

@@ -1,15 +1,34 @@
-/* file.h: small text files, whole. */
+/* file.h: small text files, whole; and new files, of which nobody sees a half. */
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 
 /* Reads a file of max_bytes at most: *out gets its bytes and a 0 behind them, freed with mem_free(); *n_bytes,
  * unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND: it cannot be opened; ST_BAD_INPUT:
  * it is larger; ST_IO, ST_NO_MEMORY. */
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
                            struct err *err);
+
+/* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
+ * (/dev/null, a pipe, /dev/stdout) is written in place: renaming would put a file where the device was. */
+struct file_new {
+    FILE *f; /* to be written to; NULL: not open */
+    char *path;
+    char *part; /* what f writes; path itself where it is written in place */
+};
+
+/* ST_IO: it cannot be made; ST_NO_MEMORY. */
+enum status file_new_open(struct file_new *out, const char *path, struct err *err);
+/* The sentence for a write to f that failed with this errno: ST_IO. */
+enum status file_new_failed(const struct file_new *n, int error, struct err *err);
+/* Flushes, renames, closes. sync: first waits until the bytes are on the disk. ST_IO: nothing is left of it. */
+enum status file_new_finish(struct file_new *n, bool sync, struct err *err);
+/* Closes and removes what was not finished; nothing to do for one that was, or is zero. */
+void file_new_drop(struct file_new *n);
 
 #endif

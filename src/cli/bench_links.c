@@ -51,7 +51,7 @@ static int open_cases(struct table *t, const char *latencies, int n_ctx) {
     int n_ranks = session_lockstep_options(n_ctx).n_ranks;
     n_ranks = n_ranks > 1 ? n_ranks : 2;
     int status = open_case(t, "tensor", 1, "", n_ctx);
-    for (const char *at = latencies; *at != '\0' && status == CLI_GO_ON;) {
+    for (const char *at = latencies; at != NULL && status == CLI_GO_ON;) {
         size_t len = strcspn(at, ",");
         char latency[32];
         if (len == 0 || len >= sizeof latency || t->n + 2 > CASES_MAX)
@@ -63,7 +63,7 @@ static int open_cases(struct table *t, const char *latencies, int n_ctx) {
         status = open_case(t, "pipeline", n_ranks, latency, n_ctx);
         if (status == CLI_GO_ON)
             status = open_case(t, "tensor", n_ranks, latency, n_ctx);
-        at += len + (at[len] == ',');
+        at = at[len] == ',' ? at + len + 1 : NULL;
     }
     return status;
 }
@@ -187,7 +187,20 @@ static int print_table(struct table *t) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
+/* Options that the table sets itself, or that mean one split alone. */
+static const char *out_of_place(void) {
+    const struct session_args *a = &session_args;
+    return a->parallel != NULL  ? "--parallel"
+           : a->emulate != NULL ? "--emulate-link"
+           : a->hosts != NULL   ? "--hosts"
+           : a->join != NULL    ? "--join"
+                                : NULL;
+}
+
 int bench_links(const char *latencies, int n_prompt, int n_generate, int n_runs) {
+    const char *other = out_of_place();
+    if (other != NULL)
+        return cli_fail(ST_BAD_INPUT, "--compare-links and %s exclude each other", other);
     struct table *t = calloc(1, sizeof *t);
     if (t == NULL)
         return cli_fail(ST_NO_MEMORY, "not enough memory for a table");

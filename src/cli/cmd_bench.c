@@ -253,6 +253,8 @@ static int bench(struct lockstep *ls) {
 int cmd_bench(int argc, char **argv) {
     struct lockstep *ls = NULL;
     int status = cli_parse(&command, argc, argv);
+    if (status == CLI_GO_ON && compare_links != NULL && trace != NULL)
+        return cli_fail(ST_BAD_INPUT, "--compare-links and --trace exclude each other");
     if (status == CLI_GO_ON && compare_links != NULL)
         return bench_links(compare_links, n_prompt, n_generate, n_runs);
     if (status == CLI_GO_ON)

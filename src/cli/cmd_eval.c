@@ -1,5 +1,6 @@
 /* cmd_eval.c: lockstep eval: feeds given tokens, writes the logits of every position: the tool by
  * which bits, and other engines, are compared. */
+#include "base/file.h"
 #include "base/util.h"
 #include "cli/session.h"
 
@@ -7,8 +8,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "rows are written as they lie in memory");
@@ -88,7 +87,10 @@ static int read_ids(struct ids *ids) {
     int got;
     while ((got = next_id(f, &id)) > 0 && ids_push(ids, id))
         ;
+    int error = ferror(f) ? errno : 0;
     fclose(f);
+    if (error != 0)
+        return cli_fail(ST_IO, "--ids %s: %s", ids_arg, strerror(error));
     if (got < 0)
         return cli_fail(ST_BAD_INPUT, "--ids: number %zu is no token id", ids->n + 1);
     if (got > 0)
@@ -100,63 +102,24 @@ static int read_ids(struct ids *ids) {
 
 /* ---- the file of logits ------------------------------------------------------------------ */
 
-struct logits_file {
-    FILE *f; /* NULL: not wanted */
-    char path[4096];
-    bool rename; /* path ends in .part and becomes --logits when complete */
-};
-
-static int logits_open(struct logits_file *out) {
-    struct stat st;
-    if (logits_arg == NULL)
-        return CLI_GO_ON;
-    /* A device or a pipe is written in place. */
-    out->rename = stat(logits_arg, &st) != 0 || S_ISREG(st.st_mode);
-    int n =
-        snprintf(out->path, sizeof out->path, "%s%s", logits_arg, out->rename ? ".part" : "");
-    if (n >= (int)sizeof out->path)
-        return cli_fail(ST_BAD_INPUT, "--logits: the path is too long");
-    out->f = fopen(out->path, "wb");
-    if (out->f == NULL)
-        return cli_fail(ST_IO, "cannot write %s: %s", out->path, strerror(errno));
-    return CLI_GO_ON;
+/* All of it is zero where none is wanted. */
+static int logits_open(struct file_new *out) {
+    struct err err;
+    enum status st = logits_arg != NULL ? file_new_open(out, logits_arg, &err) : ST_OK;
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
 }
 
-static void logits_drop(struct logits_file *out) {
-    if (out->f != NULL)
-        fclose(out->f);
-    if (out->f != NULL && out->rename)
-        unlink(out->path);
-    out->f = NULL;
-}
-
-static int logits_fail(struct logits_file *out, int error) {
-    int status = cli_fail(ST_IO, "cannot write %s: %s", out->path, strerror(error));
-    logits_drop(out);
-    return status;
-}
-
-static int logits_finish(struct logits_file *out) {
-    if (out->f == NULL)
-        return CLI_GO_ON;
-    if (fflush(out->f) != 0)
-        return logits_fail(out, errno);
-    int closed = fclose(out->f);
-    out->f = NULL;
-    if (closed != 0 || (out->rename && rename(out->path, logits_arg) != 0)) {
-        int status = cli_fail(ST_IO, "cannot write %s: %s", logits_arg, strerror(errno));
-        if (out->rename)
-            unlink(out->path);
-        return status;
-    }
-    return CLI_GO_ON;
+static int logits_finish(struct file_new *out) {
+    struct err err;
+    enum status st = out->f != NULL ? file_new_finish(out, false, &err) : ST_OK;
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
 }
 
 /* ---- feeding ----------------------------------------------------------------------------- */
 
 struct eval {
     struct lockstep *ls;
-    struct logits_file out;
+    struct file_new out;
     size_t n_vocab, n_rows;
     int32_t best;    /* the likeliest token after the last position */
     int write_errno; /* 0: nothing failed */
@@ -186,8 +149,10 @@ static bool on_rows(void *user, size_t first_pos, size_t n, const float *logits)
 static int feed(struct eval *e, const int32_t *ids, size_t n) {
     struct lockstep_error err;
     enum lockstep_status st = lockstep_eval(e->ls, ids, n, on_rows, e, &err);
-    if (e->write_errno != 0)
-        return logits_fail(&e->out, e->write_errno);
+    if (e->write_errno != 0) {
+        struct err why;
+        return cli_fail(file_new_failed(&e->out, e->write_errno, &why), "%s", why.text);
+    }
     if (st == LOCKSTEP_CANCELLED && cli_interrupted())
         return 130;
     return st == LOCKSTEP_OK ? CLI_GO_ON : session_fail(st, &err);
@@ -236,7 +201,7 @@ static int evaluate(struct lockstep *ls, const struct ids *ids) {
         status = feed_all(&e, ids, &greedy);
     if (status == CLI_GO_ON)
         status = logits_finish(&e.out);
-    logits_drop(&e.out);
+    file_new_drop(&e.out);
     if (status == CLI_GO_ON)
         status = session_args.json ? print_json(&e, &greedy) : print_ids(&greedy);
     free(greedy.id);

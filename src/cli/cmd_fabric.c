@@ -1,6 +1,7 @@
 /* lockstep fabric bench: how fast the links are. lockstep fabric doctor: what they stand on. */
 #include "cli/cli.h"
 
+#include "base/file.h"
 #include "base/util.h"
 #include "fabric/doctor.h"
 #include "fabric/links.h"
@@ -96,9 +97,9 @@ static size_t run_length(const struct meter_row *rows, size_t n) {
 
 static enum status write_plot(const char *path, const struct meter_row *rows, size_t n,
                               struct err *err) {
-    FILE *out = fopen(path, "w");
-    if (out == NULL)
-        return err_set(err, ST_IO, "cannot write %s", path);
+    struct file_new file;
+    TRY(file_new_open(&file, path, err));
+    FILE *out = file.f;
     fprintf(out,
             "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%.0f' "
             "font-family='sans-serif' font-size='12'>\n<rect width='100%%' height='100%%' "
@@ -113,7 +114,7 @@ static enum status write_plot(const char *path, const struct meter_row *rows, si
         plot_line(out, rows + i, k, false, line++);
     }
     fprintf(out, "</svg>\n");
-    return fclose(out) == 0 ? ST_OK : err_set(err, ST_IO, "cannot write %s", path);
+    return file_new_finish(&file, false, err);
 }
 
 static enum status find_link(const char *name, size_t n, enum fabric_link *id,
@@ -133,7 +134,7 @@ static enum status find_link(const char *name, size_t n, enum fabric_link *id,
 
 static enum status bench_links(const char *links, struct meter_config *cfg,
                                struct meter_row *rows, size_t max, size_t *n, struct err *err) {
-    for (const char *at = links; *at != '\0';) {
+    for (const char *at = links;; at++) {
         size_t len = strcspn(at, ","), k;
         if (*n + METER_MAX_ROWS > max)
             return err_set(err, ST_BAD_INPUT, "too many links in \"%s\"", links);
@@ -142,9 +143,10 @@ static enum status bench_links(const char *links, struct meter_config *cfg,
         if (st != ST_OK)
             return err_prefix(err, st, "%.*s: ", (int)len, at);
         *n += k;
-        at += len + (at[len] == ',');
+        at += len;
+        if (*at == '\0')
+            return ST_OK;
     }
-    return ST_OK;
 }
 
 static int fabric_bench(int argc, char **argv) {

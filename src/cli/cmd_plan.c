@@ -17,7 +17,10 @@ static const struct cli_option options[] = {
         0, "memory", "A,B,..", &memory_text,
         "memory of each rank's machine, as 512G,512G,256G: shares\nfollow it unless --split "
         "says otherwise, and what does not\nfit is refused"),
-    CLI_FLAG(0, "json", &session_args.json, "one JSON object"), CLI_INCLUDE(session_options),
+    CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
+    CLI_INCLUDE(session_model_options),
+    CLI_INCLUDE(session_split_options),
+    CLI_INCLUDE(session_context_options),
     CLI_END};
 
 static const struct cli_command command = {

@@ -105,6 +105,9 @@ static char *read_all(FILE *f, const char *name, size_t *len) {
 static int read_prompt(char **text, size_t *len) {
     if (prompt_arg != NULL && file_arg != NULL)
         return cli_fail(ST_BAD_INPUT, "-p and -f exclude each other");
+    if (raw && (chat || system_arg != NULL))
+        return cli_fail(ST_BAD_INPUT, "--raw and --%s exclude each other",
+                        chat ? "chat" : "system");
     if (prompt_arg != NULL) {
         *text = strdup(prompt_arg);
         *len = strlen(prompt_arg);
@@ -128,6 +131,11 @@ static int read_prompt(char **text, size_t *len) {
 static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t len,
                                    int32_t **ids, size_t *n_ids, struct lockstep_error *err) {
     bool as_chat = chat || (lockstep_model_info(ls)->has_chat_template && !raw);
+    if (!as_chat && system_arg != NULL) {
+        snprintf(err->text, sizeof err->text,
+                 "--system: the model has no chat template (--chat takes ChatML)");
+        return LOCKSTEP_BAD_INPUT;
+    }
     if (!as_chat)
         return lockstep_tokenize(ls, text, len, true, true, ids, n_ids, err);
     const struct lockstep_message messages[] = {{"system", system_arg}, {"user", text}};

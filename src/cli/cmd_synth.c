@@ -6,6 +6,7 @@
 #include "format/synth.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int list_shapes(void) {
@@ -29,7 +30,11 @@ static int write_model(const char *path, struct synth_options *opts) {
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     struct gguf *g;
+    struct stat file;
     const struct gguf_options any = {.header_only = true};
+    if (stat(path, &file) == 0 &&
+        !S_ISREG(file.st_mode)) /* /dev/null, a pipe: nothing to look at */
+        return 0;
     st = gguf_open(&g, path, &any, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);

@@ -9,13 +9,17 @@
 #include <string.h>
 
 #define MAX_TEMPLATE_BYTES ((size_t)16 << 20)
+#define MAX_CASE_BYTES ((size_t)64 << 20)
 
 static enum status load_case(const char *path, json_t **out, struct err *err) {
     json_error_t e;
-    json_t *vars = json_load_file(path, JSON_ALLOW_NUL, &e);
+    char *text;
+    size_t len;
+    TRY(file_read_text(&text, &len, path, MAX_CASE_BYTES, err));
+    json_t *vars = json_loadb(text, len, JSON_ALLOW_NUL, &e);
+    mem_free(text);
     if (vars == NULL)
-        return err_set(err, e.line < 0 ? ST_NOT_FOUND : ST_BAD_INPUT, "%s:%d: %s", path, e.line,
-                       e.text);
+        return err_set(err, ST_BAD_INPUT, "%s:%d: %s", path, e.line, e.text);
     if (!json_is_object(vars)) {
         json_decref(vars);
         return err_set(err, ST_BAD_INPUT, "%s: must be a JSON object", path);

@@ -137,13 +137,38 @@ static void list_commands(const char *format) {
             printf(format, subcommands[i].name, subcommands[i].summary);
 }
 
+static const struct {
+    const char *name, *what;
+} environment[] = {
+    {"LOCKSTEP_ISA", "scalar, avx2, avx512 or neon: the instruction set to use, instead\n"
+                     "of the best one; never changes the bits"},
+    {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
+    {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},
+    {"LOCKSTEP_SSH", "what starts ranks on other machines (--hosts), instead of ssh"},
+    {"LOCKSTEP_WORKER", "the program that is started for ranks above 0"},
+    {"LOCKSTEP_IBVERBS", "the library of --link verbs, instead of the system's libibverbs"},
+    {"LOCKSTEP_UCP", "the library of --link ucx, instead of the system's libucp"},
+};
+
+static void list_environment(void) {
+    for (size_t i = 0; i < ARRAY_LEN(environment); i++) {
+        const char *line = environment[i].what, *rest = strchr(line, '\n');
+        printf("  %-18s%.*s\n", environment[i].name,
+               (int)(rest != NULL ? rest - line : (ptrdiff_t)strlen(line)), line);
+        if (rest != NULL)
+            printf("  %-18s%s\n", "", rest + 1);
+    }
+}
+
 static void help(void) {
     printf("lockstep " LOCKSTEP_VERSION
            ": one language model on several ranks, the same bits on any number\n\n"
            "usage: lockstep COMMAND [arguments] [options]\n\n");
     list_commands("  %-10s %s\n");
     printf("\nlockstep COMMAND --help says more. For example:\n\n"
-           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n");
+           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n\n"
+           "environment:\n\n");
+    list_environment();
 }
 
 static void man_page(void) {
@@ -154,11 +179,9 @@ static void man_page(void) {
            "Runs one large language model split over several ranks, and gives the same bits on "
            "any number of them, however the work is split.\n.SH COMMANDS\n");
     list_commands(".TP\n.BR lockstep\\-%s (1)\n%s\n");
-    printf(".SH ENVIRONMENT\n"
-           ".TP\n.B LOCKSTEP_ISA\nscalar, avx2, avx512 or neon: the instruction set to use, "
-           "instead of the best one. The bits are the same.\n"
-           ".TP\n.B LOCKSTEP_LOG\nerror, warn, info or debug: what is said on stderr.\n"
-           ".TP\n.B LOCKSTEP_WORKER\nthe program that is started for ranks above 0.\n");
+    printf(".SH ENVIRONMENT\n");
+    for (size_t i = 0; i < ARRAY_LEN(environment); i++)
+        printf(".TP\n.B %s\n%s\n", environment[i].name, environment[i].what);
 }
 
 static int unknown_command(const char *name) {

@@ -220,8 +220,8 @@ static int bad_value(const struct cli_option *o, const char *shown, const char *
     case CLI_KIND_CHOICE:
         return cli_fail(ST_BAD_INPUT, "%s %s: expected one of %s", shown, value, o->choices);
     default:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number of 0 or more", shown,
-                        value);
+        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from 0 to %llu", shown,
+                        value, (unsigned long long)UINT64_MAX);
     }
 }
 
@@ -330,7 +330,9 @@ static void usage_line(const struct cli_command *cmd) {
 static void help_text(const struct cli_command *cmd) {
     printf("usage: ");
     usage_line(cmd);
-    printf("\n%s\n\n", cmd->summary);
+    printf("\n%s\n", cmd->summary);
+    if (nth_arg(cmd->options, 0) != NULL)
+        putchar('\n');
     help_positionals(cmd->options, false);
     if (cmd->options[0].kind != CLI_KIND_HEADING)
         printf("\noptions:\n");
@@ -431,6 +433,9 @@ static int parse_positional(const struct cli_command *cmd, const char *arg, int 
     const struct cli_option *o = nth_arg(cmd->options, index);
     if (o == NULL)
         return cli_fail(ST_BAD_INPUT, "unexpected argument '%s'; see lockstep %s --help", arg,
+                        cmd->name);
+    if (*arg == '\0')
+        return cli_fail(ST_BAD_INPUT, "%s is empty; see lockstep %s --help", o->name,
                         cmd->name);
     *(const char **)o->out = arg;
     return CLI_GO_ON;

@@ -11,10 +11,13 @@
 
 struct session_args session_args = {.rank = -1};
 
-const struct cli_option session_options[] = {
+const struct cli_option session_model_options[] = {
     CLI_ARG(
         "MODEL", &session_args.model,
         "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+    CLI_END};
+
+const struct cli_option session_split_options[] = {
     CLI_HEADING("ranks"),
     CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
             "processes that share the work (default 1,\nor as many as --split names)"),
@@ -25,17 +28,33 @@ const struct cli_option session_options[] = {
         0, "parallel", "HOW", &session_args.parallel,
         "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
         "tensor2xpipeline2: both;\nauto (default)"),
-    CLI_TEXT(0, "link", "NAME", &session_args.link,
-             "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
                "how a mixture of experts is split: a part of each expert,\nor some whole ones "
                "(default auto: slice); never changes\nthe bits"),
+    CLI_INT('t', "threads", "T", &session_args.n_threads, 1, 1024,
+            "threads per rank (default: the cores, shared out)"),
+    CLI_END};
+
+const struct cli_option session_context_options[] = {
+    CLI_HEADING("context"),
+    CLI_INT(0, "ctx", "N", &session_args.n_ctx, 1, 1 << 24,
+            "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
+    CLI_INT(0, "chunk", "C", &session_args.n_chunk, 1, 1 << 20,
+            "prompt tokens computed at once (default 512);\nnever changes the bits"),
+    CLI_CHOICE(
+        0, "kv", "f16|f32|q8_0", &session_args.kv,
+        "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
+    CLI_END};
+
+const struct cli_option session_options[] = {
+    CLI_INCLUDE(session_model_options),
+    CLI_INCLUDE(session_split_options),
+    CLI_TEXT(0, "link", "NAME", &session_args.link,
+             "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),
     CLI_TEXT(0, "emulate-link", "HOW", &session_args.emulate,
              "make every link worse, to see what a wire does:\nlatency=300us,bandwidth=10Gbit"),
     CLI_INT(0, "silence", "MS", &session_args.silence_ms, 50, 3600000,
             "a rank that is silent for so long is lost (default 3000)"),
-    CLI_INT('t', "threads", "T", &session_args.n_threads, 1, 1024,
-            "threads per rank (default: the cores, shared out)"),
     CLI_HEADING("several machines"),
     CLI_TEXT(
         0, "hosts", "A,B,..", &session_args.hosts,
@@ -53,14 +72,7 @@ const struct cli_option session_options[] = {
              "$LOCKSTEP_SECRET)"),
     CLI_TEXT(0, "rdma-matrix", "FILE", &session_args.rdma_matrix,
              "MLX's JSON matrix of RDMA devices between ranks"),
-    CLI_HEADING("context"),
-    CLI_INT(0, "ctx", "N", &session_args.n_ctx, 1, 1 << 24,
-            "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
-    CLI_INT(0, "chunk", "C", &session_args.n_chunk, 1, 1 << 20,
-            "prompt tokens computed at once (default 512);\nnever changes the bits"),
-    CLI_CHOICE(
-        0, "kv", "f16|f32|q8_0", &session_args.kv,
-        "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
+    CLI_INCLUDE(session_context_options),
     CLI_END};
 
 struct lockstep_sampling sampling_args;
@@ -164,6 +176,15 @@ static const char *environment(const char *name) {
 
 #define DEFAULT_PORT 7341
 
+/* Rank 0 may leave the host out (then it listens everywhere), nobody the port: it must be the same for all. */
+static enum status check_rendezvous(const char *text, struct err *err) {
+    const char *colon = strrchr(text, ':');
+    int port;
+    if (colon != NULL && cli_parse_int(colon + 1, 1, 65535, &port))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "--join %s: expected env or HOST:PORT, as a:7341", text);
+}
+
 /* Rank, number and rendezvous, wherever they come from. */
 static enum status find_place(struct launch_place *place, const char *hosts, struct err *err) {
     const struct session_args *a = &session_args;
@@ -178,6 +199,8 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
             err, ST_BAD_INPUT,
             "--join: no launcher has said which rank this is; --rank and --ranks do");
     }
+    if (!str_eq(a->join, "env"))
+        TRY(check_rendezvous(a->join, err));
     if (!str_eq(a->join, "env"))
         snprintf(place->rendezvous, sizeof place->rendezvous, "%s", a->join);
     if (place->rendezvous[0] == '\0')

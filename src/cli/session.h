@@ -19,7 +19,9 @@ struct session_args {
 };
 extern struct session_args session_args;
 
-/* MODEL and the options of ranks, links, threads, context. */
+/* MODEL and the options of ranks, links, threads, context; the first three are parts of it. */
+extern const struct cli_option session_model_options[], session_split_options[],
+    session_context_options[];
 extern const struct cli_option session_options[];
 
 /* What sampling options wrote; sampling_defaults() first. */

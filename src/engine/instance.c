@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 
+#include "fabric/links.h"
 #include "fabric/net.h"
 
 #include <errno.h>
@@ -37,6 +38,18 @@ static enum status count_ranks(struct job *job, const struct lockstep_options *o
     return set_token(job->token, opt->secret, err);
 }
 
+/* Before any other rank is started, which would find the same fault and say it once more. */
+static enum status check_links(const struct lockstep_options *opt, int n_ranks,
+                               struct err *err) {
+    uint64_t wires[FABRIC_MAX_RANKS];
+    bool complete;
+    if (opt->emulate_link != NULL)
+        TRY(link_emulate_check(opt->emulate_link, err));
+    return opt->rdma_matrix != NULL
+               ? launch_rdma_wires(wires, &complete, opt->rdma_matrix, n_ranks, err)
+               : ST_OK;
+}
+
 static enum status make_job(struct job *out, const struct lockstep_options *opt,
                             struct err *err) {
     struct job job = {.rank = 0};
@@ -54,6 +67,7 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(plan_parse_experts(opt->experts, &job.experts, err));
+    TRY(check_links(opt, job.n_ranks, err));
     job.n_weights = opt->n_split;
     for (int i = 0; i < opt->n_split; i++)
         job.weights[i] = opt->split[i];

@@ -1,5 +1,6 @@
 #include "engine/trace.h"
 
+#include "base/file.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -86,17 +87,12 @@ static bool write_all(FILE *f, const struct trace_event *events, const size_t *n
 
 enum status trace_write(const char *path, const struct trace_event *events, const size_t *n,
                         int n_ranks, struct err *err) {
-    char part[4096];
-    if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
-        return err_set(err, ST_BAD_INPUT, "a path of %zu characters", strlen(path));
-    FILE *f = fopen(part, "w");
-    if (f == NULL)
-        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    bool ok = write_all(f, events, n, n_ranks);
-    ok = fclose(f) == 0 && ok;
-    if (ok && rename(part, path) == 0)
-        return ST_OK;
-    enum status st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    remove(part);
-    return st;
+    struct file_new file;
+    TRY(file_new_open(&file, path, err));
+    if (!write_all(file.f, events, n, n_ranks)) {
+        enum status st = file_new_failed(&file, errno, err);
+        file_new_drop(&file);
+        return st;
+    }
+    return file_new_finish(&file, false, err);
 }

@@ -51,13 +51,13 @@ struct unit {
     double factor;
 };
 
-/* A number with one of the units, at the start of *at, which moves behind it. */
-static bool parse_quantity(const char **at, const struct unit *units, double *out) {
+/* A number with one of the units, at most max, at the start of *at, which moves behind it. */
+static bool parse_quantity(const char **at, const struct unit *units, double max, double *out) {
     char *end;
     double v = strtod(*at, &end);
     size_t n = strcspn(end, ",");
     for (; units->name != NULL; units++)
-        if (end != *at && v >= 0 && strlen(units->name) == n &&
+        if (end != *at && v >= 0 && v * units->factor <= max && strlen(units->name) == n &&
             strncmp(end, units->name, n) == 0) {
             *out = v * units->factor;
             *at = end + n;
@@ -77,19 +77,21 @@ static enum status parse_emulation(struct emulation *e, const char *text, struct
     const struct {
         const char *name;
         const struct unit *units;
+        double max;
         double *out;
-    } keys[] = {{"latency=", times, &e->latency_ns}, {"jitter=", times, &e->jitter_ns},
-                {"bandwidth=", speeds, &bandwidth},  {"loss=", shares, &e->loss},
-                {"reorder=", shares, &e->reorder},   {"corrupt=", shares, &e->corrupt},
-                {"stall=", counts, &e->stall},       {"dead=", counts, &e->dead},
-                {"lose=", counts, &e->lose_nth},     {"flip=", counts, &e->flip_nth}};
+    } keys[] = {
+        {"latency=", times, 3600e9, &e->latency_ns}, {"jitter=", times, 3600e9, &e->jitter_ns},
+        {"bandwidth=", speeds, 1e15, &bandwidth},    {"loss=", shares, 1, &e->loss},
+        {"reorder=", shares, 1, &e->reorder},        {"corrupt=", shares, 1, &e->corrupt},
+        {"stall=", counts, 1e15, &e->stall},         {"dead=", counts, 1e15, &e->dead},
+        {"lose=", counts, 1e15, &e->lose_nth},       {"flip=", counts, 1e15, &e->flip_nth}};
     *e = (struct emulation){0};
     for (const char *at = text; *at != '\0'; at += *at == ',') {
         size_t k = 0;
         while (k < ARRAY_LEN(keys) && !str_starts(at, keys[k].name))
             k++;
         const char *value = k < ARRAY_LEN(keys) ? at + strlen(keys[k].name) : NULL;
-        if (value == NULL || !parse_quantity(&value, keys[k].units, keys[k].out))
+        if (value == NULL || !parse_quantity(&value, keys[k].units, keys[k].max, keys[k].out))
             return err_set(err, ST_BAD_INPUT,
                            "emulated link: \"%s\": expected latency=300us, jitter=20us, "
                            "bandwidth=10Gbit, loss=1%%, reorder=1%%, corrupt=1%%, stall=100, "

@@ -3,6 +3,7 @@
  * padded to the alignment between tensors. */
 #include "format/gguf_write.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf_parse.h"
@@ -35,8 +36,8 @@ struct info {
 };
 
 struct gguf_writer {
-    char *path, *part_path;
-    FILE *f;
+    char *path;          /* as the caller named it, for sentences */
+    struct file_new out; /* all zero: there is none, only the header is made */
     struct key *keys;
     size_t n_keys, keys_capacity;
     struct info *infos;
@@ -83,29 +84,18 @@ static bool append_str(struct bytes *b, struct gguf_str s) {
 
 /* ---- open, close ------------------------------------------------------------------- */
 
-static enum status open_part(struct gguf_writer *w, const char *path, struct err *err) {
-    size_t size = strlen(path) + sizeof ".part";
-    w->path = mem_strdup(path);
-    w->part_path = mem_alloc(size);
-    if (!w->path || !w->part_path)
-        return err_set(err, ST_NO_MEMORY, "%s: no memory", path);
-    snprintf(w->part_path, size, "%s.part", path);
-    w->f = fopen(w->part_path, "wb");
-    if (!w->f)
-        return err_set(err, ST_IO, "%s: cannot be written: %s", w->part_path, strerror(errno));
-    setvbuf(w->f, NULL, _IOFBF, FILE_BUFFER_BYTES);
-    return ST_OK;
-}
-
 enum status gguf_writer_open(struct gguf_writer **out, const char *path, struct err *err) {
     struct gguf_writer *w = mem_calloc(1, sizeof *w);
     if (!w)
         return err_set(err, ST_NO_MEMORY, "%s: no memory", path);
-    enum status st = open_part(w, path, err);
+    w->path = mem_strdup(path);
+    enum status st = w->path ? file_new_open(&w->out, path, err)
+                             : err_set(err, ST_NO_MEMORY, "%s: no memory", path);
     if (st != ST_OK) {
         gguf_writer_close(w);
         return st;
     }
+    setvbuf(w->out.f, NULL, _IOFBF, FILE_BUFFER_BYTES);
     *out = w;
     return ST_OK;
 }
@@ -124,11 +114,7 @@ enum status gguf_writer_open_header(struct gguf_writer **out, const char *name,
 void gguf_writer_close(struct gguf_writer *w) {
     if (!w)
         return;
-    if (w->f) {
-        fclose(w->f);
-        if (!w->finished)
-            unlink(w->part_path);
-    }
+    file_new_drop(&w->out);
     for (size_t i = 0; i < w->n_keys; i++) {
         mem_free(w->keys[i].name);
         mem_free(w->keys[i].value.p);
@@ -136,7 +122,6 @@ void gguf_writer_close(struct gguf_writer *w) {
     mem_free(w->keys);
     mem_free(w->infos);
     mem_free(w->path);
-    mem_free(w->part_path);
     mem_free(w);
 }
 
@@ -339,9 +324,7 @@ static bool build_header(const struct gguf_writer *w, struct bytes *b) {
 
 static enum status write_all(struct gguf_writer *w, const void *data, size_t len,
                              struct err *err) {
-    if (fwrite(data, 1, len, w->f) != len)
-        return err_set(err, ST_IO, "%s: cannot be written: %s", w->part_path, strerror(errno));
-    return ST_OK;
+    return fwrite(data, 1, len, w->out.f) == len ? ST_OK : file_new_failed(&w->out, errno, err);
 }
 
 enum status gguf_writer_header(struct gguf_writer *w, uint8_t **bytes, size_t *len,
@@ -405,10 +388,7 @@ enum status gguf_writer_finish(struct gguf_writer *w, struct err *err) {
     if (w->current != w->n_infos)
         return err_set(err, ST_BAD_INPUT, "%s: the data of tensor %s is not complete", w->path,
                        w->infos[w->current].name);
-    if (fflush(w->f) != 0 || fsync(fileno(w->f)) != 0)
-        return err_set(err, ST_IO, "%s: cannot be written: %s", w->part_path, strerror(errno));
-    if (rename(w->part_path, w->path) != 0)
-        return err_set(err, ST_IO, "%s: cannot be renamed: %s", w->part_path, strerror(errno));
+    TRY(file_new_finish(&w->out, true, err));
     w->finished = true;
     return ST_OK;
 }

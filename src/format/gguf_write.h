@@ -8,7 +8,7 @@
 
 struct gguf_writer;
 
-/* Writes to path + ".part" and renames in gguf_writer_finish(): nobody sees half a file. */
+/* The file is there, and complete, after gguf_writer_finish() (base/file.h). */
 enum status gguf_writer_open(struct gguf_writer **out, const char *path, struct err *err);
 /* No file: the header alone, for gguf_writer_header(). */
 enum status gguf_writer_open_header(struct gguf_writer **out, const char *name,

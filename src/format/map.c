@@ -26,7 +26,7 @@ static enum status map_fd(int fd, const char *path, struct file_map *out, struct
 }
 
 enum status file_map_open(struct file_map *out, const char *path, struct err *err) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for a writer */
     if (fd < 0)
         return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
                        strerror(errno));

@@ -9,6 +9,7 @@
 #include "format/rows.h"
 
 #include <stdio.h>
+#include <sys/stat.h>
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of output, at least a row */
 
@@ -176,8 +177,23 @@ static enum status write_all(struct job *job, struct err *err) {
     return gguf_writer_finish(job->w, err);
 }
 
-static enum status check_input(const struct gguf *in, const struct quantize_options *opts,
-                               struct err *err) {
+/* Renaming over the file that is read would work, and what its owner had would be gone. */
+static bool is_part_of(const struct gguf *in, const char *out_path) {
+    struct stat out, part;
+    if (stat(out_path, &out) != 0)
+        return false;
+    for (uint32_t i = 0; i < gguf_n_parts(in); i++)
+        if (stat(gguf_part_path(in, i), &part) == 0 && part.st_dev == out.st_dev &&
+            part.st_ino == out.st_ino)
+            return true;
+    return false;
+}
+
+static enum status check_input(const struct gguf *in, const char *out_path,
+                               const struct quantize_options *opts, struct err *err) {
+    if (is_part_of(in, out_path))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s is the model that is read; name another file to write", out_path);
     if (!qtype_info(opts->type)->quantize)
         return err_set(err, ST_UNSUPPORTED, "type %s cannot be written",
                        qtype_info(opts->type)->name);
@@ -191,7 +207,7 @@ enum status quantize_file(const struct gguf *in, const char *out_path,
                           struct err *err) {
     struct quantize_report sums = {0};
     struct job job = {.in = in, .opts = opts, .report = &sums};
-    TRY(check_input(in, opts, err));
+    TRY(check_input(in, out_path, opts, err));
     TRY(pool_open(&job.pool, opts->n_threads, err));
     enum status st = gguf_writer_open(&job.w, out_path, err);
     if (st == ST_OK)
