@@ -2,7 +2,7 @@
 # The promise: `lockstep eval` writes the same bytes however the work is done. For each model, a
 # reference (one rank, one thread, the whole prompt at once, scalar kernels) is compared with cmp
 # against every layout of ranks x every instruction set of this machine; threads, chunks and links
-# go round so that every value of each meets every layout. NEON runs under qemu-user where
+# go round so that every value of each meets every layout. NEON and I8MM run under qemu-user where
 # build-arm64 is there. LOCKSTEP_BITS=all runs the full product (half an hour).
 set -u
 golden=$SHARED_DIR/golden
@@ -58,6 +58,8 @@ isas=(scalar)
 grep -q avx2 /proc/cpuinfo 2>/dev/null && isas+=(avx2)
 grep -q avx512_vnni /proc/cpuinfo 2>/dev/null && isas+=(avx512)
 [ "$(uname -m)" = aarch64 ] && isas+=(neon)
+grep -qw i8mm /proc/cpuinfo 2>/dev/null && isas+=(i8mm)
+arms=(neon i8mm)
 qemu=
 if [ -x "$SOURCE_DIR/build-arm64/lockstep" ] && command -v qemu-aarch64 >/dev/null; then
     qemu="$SOURCE_DIR/tools/arm64-run.sh"
@@ -123,6 +125,7 @@ for model in "${models[@]}"; do
     done
     if [ -n "$qemu" ]; then
         job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 2 --chunk 7
+        job "$name" "$file" "$qemu" i8mm "${feed[@]}" --ranks 1 --threads 2 --chunk 19
         job "$name" "$file" "$qemu" scalar "${feed[@]}" --split 2,1 --threads 1 --link ${links[n % 2]}
     fi
 done
@@ -149,7 +152,8 @@ for file in "${others[@]}"; do
             --chunk ${chunks[n / 3 % 3]} --link ${links[n % 2]}
         n=$((n + 1))
     done
-    [ -z "$qemu" ] || job "$name" "$file" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+    [ -z "$qemu" ] || job "$name" "$file" "$qemu" "${arms[n % 2]}" "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+    n=$((n + 1))
 done
 # The weight types that only folders have.
 for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scales f16"; do
@@ -168,7 +172,9 @@ for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scal
             n=$((n + 1))
         done
     done
-    [ -z "$qemu" ] || job "$name" "$name" "$qemu" neon "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+    for isa in "${arms[@]}"; do
+        [ -z "$qemu" ] || job "$name" "$name" "$qemu" "$isa" "${feed[@]}" --ranks 1 --threads 1 --chunk 7
+    done
 done
 # Over more than a step: windows whose pages are given back between steps, a latent cache; and steps whose sums are
 # under way while the other half of their tokens is computed (model/wave.h), which a slow wire makes sure of.
@@ -194,5 +200,5 @@ done
 wait
 same=$(cat result.? | grep -c '^same$')
 grep -hv '^same$' result.?
-echo "$same of $jobs runs gave the same bits (${isas[*]}${qemu:+, NEON under qemu})"
+echo "$same of $jobs runs gave the same bits (${isas[*]}${qemu:+, NEON and I8MM under qemu})"
 [ "$same" = "$jobs" ]

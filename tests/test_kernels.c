@@ -215,7 +215,8 @@ struct product_case {
 static struct product_case random_case(struct random *r, enum qtype type) {
     static const uint32_t rows[] = {1, 15, 16, 17, 33, 64, 160};
     static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 19};
-    static const uint32_t tokens[] = {1, 1, 1, 2, 3, 4, 5, 11, 12, 13, 23, 24, 25, 37};
+    static const uint32_t tokens[] = {1, 1,  1,  2,  3,  4,  5,  6,  7, 8,
+                                      9, 10, 11, 12, 13, 23, 24, 25, 37};
     static const uint32_t odd_cols[] = {1, 2, 31, 33, 47, 64, 100};
     struct product_case c = {.n_rows = PICK(r, rows), .n_tokens = PICK(r, tokens)};
     uint32_t n_blocks = PICK(r, blocks);

@@ -140,7 +140,7 @@ static void list_commands(const char *format) {
 static const struct {
     const char *name, *what;
 } environment[] = {
-    {"LOCKSTEP_ISA", "scalar, avx2, avx512 or neon: the instruction set to use, instead\n"
+    {"LOCKSTEP_ISA", "scalar, avx2, avx512, neon or i8mm: the instruction set to use, instead\n"
                      "of the best one; never changes the bits"},
     {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
     {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},

@@ -614,7 +614,7 @@ static void attention(const struct attn_args *a) {
     }
 }
 
-/* The table of the instruction set whose lanes these are and whose matmul_ISA.h is included. */
+/* The table of an instruction set that has these lanes and whose matmul_ISA.h is included. */
 #define LANES16_KERNELS(isa)                \
     const struct kernels kernels_##isa = {  \
         .name = #isa,                       \

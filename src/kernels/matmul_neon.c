@@ -3,16 +3,7 @@
  * token. Weights become signed bytes before they are multiplied, so that no bias remains. */
 #include "kernels/matmul_neon.h"
 
-#include "base/util.h"
-#include "kernels/simd.h"
-#include "kernels/tile_driver.h"
-#include "kernels/tile_walk.h"
-
-#include <arm_neon.h>
-#include <math.h>
-
-#define QUARTERS 4
-#define QUARTER_ROWS 4
+#include "kernels/tile_neon.h"
 
 /* acc[quarter][token]: the sums of a call. */
 INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
@@ -22,27 +13,6 @@ INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
         for (int t = 0; t < n; t++)
             acc[r][t] = vdupq_n_f32(0);
     }
-}
-
-/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
-static int64_t fixed_of(float x) {
-    x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
-    x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
-    return llrintf(x * (1 << FIXED_BITS));
-}
-
-/* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
-INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t end,
-                          float32x4_t acc) {
-    size_t at = (size_t)t * c->ldy + c->row[i] + (size_t)(r * QUARTER_ROWS);
-    if (c->fixed == NULL) {
-        vst1q_f32(c->y + at, acc);
-        return;
-    }
-    float v[QUARTER_ROWS];
-    vst1q_f32(v, acc);
-    for (int k = 0; k < QUARTER_ROWS; k++)
-        c->fixed[at + k] = (end == c->seg_cols ? 0 : c->fixed[at + k]) + fixed_of(v[k]);
 }
 
 INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
@@ -56,14 +26,6 @@ INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
 }
 
 /* ---- f32, f16, bf16: one FMA per column ------------------------------------------------- */
-
-INLINE float32x4_t load_f16(const uint8_t *p) {
-    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
-}
-
-INLINE float32x4_t load_bf16(const uint8_t *p) {
-    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(p)), 16));
-}
 
 /* e4m3 at an f16's places is 2^8 too small. */
 INLINE float32x4_t load_f8(const uint8_t *p) {
@@ -140,46 +102,11 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
 
 /* ---- integer dot products --------------------------------------------------------------- */
 
-INLINE uint8x16_t shift_right(uint8x16_t v, int bits) {
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-bits));
-}
-
-/* Code k of the four that lie in three vectors (kernels.h). */
-INLINE uint8x16_t six_bits(const uint8_t *p, int k) {
-    if (k < 3)
-        return vandq_u8(vld1q_u8(p + TILE_VECTOR * k), vdupq_n_u8(63));
-    uint8x16_t w = vshrq_n_u8(vld1q_u8(p), 6);
-    w = vorrq_u8(w, vshlq_n_u8(vshrq_n_u8(vld1q_u8(p + TILE_VECTOR), 6), 2));
-    return vorrq_u8(w, vshlq_n_u8(vshrq_n_u8(vld1q_u8(p + 2 * TILE_VECTOR), 6), 4));
-}
-
-/* Vector j of 8 (columns 4j to 4j+3) of one quarter's codes. p: the block's vectors from this
- * quarter's bytes on. */
-INLINE uint8x16_t codes(enum qtype type, const uint8_t *p, int j) {
-    const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
-    if (low == 8)
-        return vld1q_u8(p + TILE_VECTOR * j);
-    if (low == 6)
-        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
-    uint8x16_t w;
-    if (low == 4)
-        w = shift_right(vld1q_u8(p + TILE_VECTOR * (j % 4)), j / 4 * 4);
-    else
-        w = shift_right(vld1q_u8(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
-    w = vandq_u8(w, vdupq_n_u8((uint8_t)((1 << low) - 1)));
-    p += TILE_VECTOR * low;
-    if (high == 1) {
-        uint8x16_t bit = shift_right(vld1q_u8(p), j - low);
-        w = vorrq_u8(w, vandq_u8(bit, vdupq_n_u8((uint8_t)(1 << low))));
-    }
-    return w;
-}
-
-/* The weights that these codes stand for. */
+/* The weights that vector j of a quarter's codes stands for. */
 INLINE int8x16_t unpack(enum qtype type, const uint8_t *p, int j) {
     uint8x16_t w = codes(type, p, j);
     if (has_table(type))
-        return vqtbl1q_s8(vld1q_s8(tile_formats[type].values), w);
+        return look_up(type, w);
     return vreinterpretq_s8_u8(vsubq_u8(w, vdupq_n_u8(tile_formats[type].bias)));
 }
 
@@ -197,216 +124,115 @@ INLINE int32x4_t dot_lane(int32x4_t sum, int8x16_t w, int8x16_t x, int lane) {
     }
 }
 
-/* dot[t] = exact sums of one quarter over the 16 columns of half a block. x[t]: these columns'
- * activations. */
+/* A block's activations, of n tokens; x[half][t]: its codes. */
+struct block_x {
+    int8x16_t x[2][MM_MAX_TOKENS];
+    const float *d, *s;
+    const struct act_sums *sums;
+};
+
+INLINE struct block_x load_block_x(const struct mm_call *c, int n, size_t b) {
+    struct block_x x = {
+        .d = c->d + b * c->gs, .s = c->s + b * c->gs, .sums = c->sums + b * c->gs};
+    const int8_t *q = c->q + b * c->gs * ACT_BLOCK;
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        x.x[0][t] = vld1q_s8(q + t * ACT_BLOCK);
+        x.x[1][t] = vld1q_s8(q + t * ACT_BLOCK + 16);
+    }
+    return x;
+}
+
+/* dot[t] = exact sums of one quarter over the 16 columns of half a block. vectors: the block's, from
+ * this quarter's bytes on. */
 INLINE void dot_half(enum qtype type, int half, int n, const uint8_t *vectors,
-                     const int8x16_t *x, int32x4_t *dot) {
+                     const struct block_x *x, int32x4_t *dot) {
     UNROLL
     for (int lane = 0; lane < 4; lane++) {
         int8x16_t w = unpack(type, vectors, 4 * half + lane);
         UNROLL
         for (int t = 0; t < n; t++)
-            dot[t] = dot_lane(lane == 0 ? vdupq_n_s32(0) : dot[t], w, x[t], lane);
+            dot[t] = dot_lane(lane == 0 ? vdupq_n_s32(0) : dot[t], w, x->x[half][t], lane);
     }
 }
 
-/* x[half][t]: a block's activations. */
-INLINE void load_x(int n, const int8_t *q, int8x16_t (*x)[MM_MAX_TOKENS]) {
+/* acc[t] += what quarter r of a block gives, for n tokens. */
+INLINE void add_block(enum qtype type, int n, const struct coded_block *b, int r,
+                      const struct block_x *x, float32x4_t *acc) {
+    float32x4_t d = load_d(type, b, r, 0);
+    int32x4_t dot[2][MM_MAX_TOKENS];
+    dot_half(type, 0, n, b->vectors + 16 * r, x, dot[0]);
+    dot_half(type, 1, n, b->vectors + 16 * r, x, dot[1]);
     UNROLL
     for (int t = 0; t < n; t++) {
-        x[0][t] = vld1q_s8(q + t * ACT_BLOCK);
-        x[1][t] = vld1q_s8(q + t * ACT_BLOCK + 16);
+        float32x4_t sum = vcvtq_f32_s32(vaddq_s32(dot[0][t], dot[1][t]));
+        acc[t] = vfmaq_f32(acc[t], sum, vmulq_n_f32(d, x->d[t]));
     }
-}
-
-/* The dot products of a whole block, in f32. */
-INLINE void dot_block(enum qtype type, int n, const uint8_t *vectors,
-                      int8x16_t (*x)[MM_MAX_TOKENS], float32x4_t *dot) {
-    int32x4_t half[2][MM_MAX_TOKENS];
-    dot_half(type, 0, n, vectors, x[0], half[0]);
-    dot_half(type, 1, n, vectors, x[1], half[1]);
+    if (!has_offset(type))
+        return;
+    float32x4_t offset = load_offset(type, b, r, d);
     UNROLL
     for (int t = 0; t < n; t++)
-        dot[t] = vcvtq_f32_s32(vaddq_s32(half[0][t], half[1][t]));
+        acc[t] = vfmaq_n_f32(acc[t], offset, x->s[t]);
 }
 
-/* ---- types whose blocks have scales of their own ------------------------------------------ */
-
-INLINE int32x4_t load_u8(const uint8_t *p) {
-    uint32_t word;
-    memcpy(&word, p, sizeof word);
-    uint16x8_t wide = vmovl_u8(vcreate_u8(word));
-    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(wide)));
-}
-
-INLINE int32x4_t load_i8(const uint8_t *p) {
-    uint32_t word;
-    memcpy(&word, p, sizeof word);
-    int16x8_t wide = vmovl_s8(vcreate_s8(word));
-    return vmovl_s16(vget_low_s16(wide));
-}
-
-/* 2^(e - 128) */
-INLINE float32x4_t load_e8m0(const uint8_t *p) {
-    int32x4_t e = load_u8(p);
-    int32x4_t normal = vshlq_n_s32(vsubq_s32(e, vdupq_n_s32(1)), 23);
-    int32x4_t subnormal = vshlq_s32(vdupq_n_s32(0x00200000), e);
-    return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), subnormal, normal));
-}
-
-/* Quarter r of a block whose halves have a d each. */
-INLINE void add_half_blocks(enum qtype type, int n, const uint8_t *w, int r,
-                            int8x16_t (*x)[MM_MAX_TOKENS], const float *dx, float scale,
-                            float32x4_t *acc) {
+/* The same where the halves of a block have a d each; scale: the matrix's. */
+INLINE void add_half_blocks(enum qtype type, int n, const struct coded_block *b, int r,
+                            const struct block_x *x, float scale, float32x4_t *acc) {
     UNROLL
     for (int half = 0; half < 2; half++) {
         int32x4_t dot[MM_MAX_TOKENS];
-        float32x4_t d = load_f16(w + 2 * TILE_ROWS * half + 2 * QUARTER_ROWS * r);
-        dot_half(type, half, n, w + tile_codes_at(type) + 16 * r, x[half], dot);
+        float32x4_t d = load_d(type, b, r, half);
+        dot_half(type, half, n, b->vectors + 16 * r, x, dot);
         UNROLL
         for (int t = 0; t < n; t++)
-            acc[t] = vfmaq_f32(acc[t], vcvtq_f32_s32(dot[t]), vmulq_n_f32(d, dx[t] * scale));
+            acc[t] = vfmaq_f32(acc[t], vcvtq_f32_s32(dot[t]), vmulq_n_f32(d, x->d[t] * scale));
     }
 }
 
-INLINE float32x4_t load_scale(enum qtype type, const uint8_t *p) {
-    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
-}
-
-INLINE void mm_block(const struct mm_call *c, enum qtype type, int n) {
-    float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
-    size_t b = 0;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(n, acc);
-        for (; b < end / ACT_BLOCK; b++) {
-            const uint8_t *w = c->w[0] + b * tile_block_bytes(type);
-            const float *dx = c->d + b * c->gs, *sx = c->s + b * c->gs;
-            int8x16_t x[2][MM_MAX_TOKENS];
-            load_x(n, c->q + b * c->gs * ACT_BLOCK, x);
-            UNROLL
-            for (int r = 0; r < QUARTERS; r++) {
-                float32x4_t dot[MM_MAX_TOKENS];
-                if (scales_of(type) == TILE_D_D) {
-                    add_half_blocks(type, n, w, r, x, dx, c->scale, acc[r]);
-                    continue;
-                }
-                float32x4_t d = scales_of(type) == TILE_E8M0
-                                    ? load_e8m0(w + QUARTER_ROWS * r)
-                                    : load_scale(type, w + 2 * QUARTER_ROWS * r);
-                dot_block(type, n, w + tile_codes_at(type) + 16 * r, x, dot);
-                UNROLL
-                for (int t = 0; t < n; t++)
-                    acc[r][t] = vfmaq_f32(acc[r][t], dot[t], vmulq_n_f32(d, dx[t]));
-                if (!tile_has_m(type))
-                    continue;
-                float32x4_t m = load_scale(type, w + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
-                if (tile_formats[type].bias != 0)
-                    m = vfmaq_n_f32(m, d, tile_formats[type].bias);
-                UNROLL
-                for (int t = 0; t < n; t++)
-                    acc[r][t] = vfmaq_n_f32(acc[r][t], m, sx[t]);
-            }
-        }
-        acc_store(c, n, end, acc);
-    }
-}
-
-/* ---- types with superblocks ---------------------------------------------------------------- */
-
-/* A block and its activations. */
-struct super_block {
-    const uint8_t *d, *scales, *vectors; /* d: of its superblock */
-    const int8_t *q;
-    const float *dx, *sx;
-    const struct act_sums *sums;
-};
-
-INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, size_t b) {
-    const uint8_t *block = c->w[0] + c->blocks_at + b * tile_block_bytes(type);
-    return (struct super_block){
-        .d = c->w[0] + tile_super_of(c->col_phase, (uint32_t)b) * TILE_VECTOR,
-        .scales = block,
-        .vectors = block + tile_codes_at(type),
-        .q = c->q + b * c->gs * ACT_BLOCK,
-        .dx = c->d + b * c->gs,
-        .sx = c->s + b * c->gs,
-        .sums = c->sums + b * c->gs,
-    };
-}
-
-/* d of quarter r, times the type's factor. */
-INLINE float32x4_t load_super_d(enum qtype type, const struct super_block *s, int r) {
-    float32x4_t d = load_f16(s->d + 2 * QUARTER_ROWS * r);
-    float factor = tile_formats[type].d_factor;
-    return factor != 0 ? vmulq_n_f32(d, factor) : d;
-}
-
-/* A scale, and perhaps a minimum, for a block. */
-INLINE void add_scaled(enum qtype type, int n, const struct super_block *s,
-                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
-    int8x16_t x[2][MM_MAX_TOKENS];
-    load_x(n, s->q, x);
+/* The same where the halves of a block have a scale, and perhaps a minimum, each. */
+INLINE void add_halves(enum qtype type, int n, const struct coded_block *b, int r,
+                       const struct block_x *x, float32x4_t *acc) {
+    const uint8_t *rows = b->scales + QUARTER_ROWS * r;
+    int32x4_t sc0 = load_i8(rows), sc1 = load_i8(rows + TILE_ROWS);
+    float32x4_t d = load_d(type, b, r, 0);
+    int32x4_t dot[2][MM_MAX_TOKENS];
+    dot_half(type, 0, n, b->vectors + 16 * r, x, dot[0]);
+    dot_half(type, 1, n, b->vectors + 16 * r, x, dot[1]);
     UNROLL
-    for (int r = 0; r < QUARTERS; r++) {
-        const uint8_t *rows = s->scales + QUARTER_ROWS * r;
-        float32x4_t scale = vmulq_f32(load_super_d(type, s, r), vcvtq_f32_s32(load_i8(rows)));
-        float32x4_t dot[MM_MAX_TOKENS];
-        dot_block(type, n, s->vectors + 16 * r, x, dot);
-        UNROLL
-        for (int t = 0; t < n; t++)
-            acc[r][t] = vfmaq_f32(acc[r][t], dot[t], vmulq_n_f32(scale, s->dx[t]));
-        if (scales_of(type) != TILE_SCALE_MIN)
-            continue;
-        float32x4_t min = vmulq_f32(load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r),
-                                    vcvtq_f32_s32(load_u8(rows + TILE_ROWS)));
-        UNROLL
-        for (int t = 0; t < n; t++)
-            acc[r][t] = vfmsq_f32(acc[r][t], min, vdupq_n_f32(s->sx[t]));
+    for (int t = 0; t < n; t++) {
+        int32x4_t sum = vmlaq_s32(vmulq_s32(sc0, dot[0][t]), sc1, dot[1][t]);
+        acc[t] = vfmaq_f32(acc[t], vcvtq_f32_s32(sum), vmulq_n_f32(d, x->d[t]));
     }
-}
-
-/* A scale, and perhaps a minimum, for each half of a block. */
-INLINE void add_halves(enum qtype type, int n, const struct super_block *s,
-                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
-    int8x16_t x[2][MM_MAX_TOKENS];
-    load_x(n, s->q, x);
+    if (scales_of(type) != TILE_HALVES_MIN)
+        return;
+    int32x4_t min0 = load_u8(rows + 2 * TILE_ROWS), min1 = load_u8(rows + 3 * TILE_ROWS);
+    float32x4_t dmin = load_super_dmin(b, r);
     UNROLL
-    for (int r = 0; r < QUARTERS; r++) {
-        const uint8_t *rows = s->scales + QUARTER_ROWS * r;
-        int32x4_t sc0 = load_i8(rows), sc1 = load_i8(rows + TILE_ROWS);
-        float32x4_t d = load_super_d(type, s, r);
-        int32x4_t dot[2][MM_MAX_TOKENS];
-        dot_half(type, 0, n, s->vectors + 16 * r, x[0], dot[0]);
-        dot_half(type, 1, n, s->vectors + 16 * r, x[1], dot[1]);
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            int32x4_t sum = vmlaq_s32(vmulq_s32(sc0, dot[0][t]), sc1, dot[1][t]);
-            acc[r][t] = vfmaq_f32(acc[r][t], vcvtq_f32_s32(sum), vmulq_n_f32(d, s->dx[t]));
-        }
-        if (scales_of(type) != TILE_HALVES_MIN)
-            continue;
-        int32x4_t min0 = load_u8(rows + 2 * TILE_ROWS), min1 = load_u8(rows + 3 * TILE_ROWS);
-        float32x4_t dmin = load_f16(s->d + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            int32x4_t below = vmulq_n_s32(min0, s->sums[t].half[0]);
-            below = vmlaq_n_s32(below, min1, s->sums[t].half[1]);
-            acc[r][t] = vfmsq_f32(acc[r][t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, s->dx[t]));
-        }
+    for (int t = 0; t < n; t++) {
+        int32x4_t below = vmulq_n_s32(min0, x->sums[t].half[0]);
+        below = vmlaq_n_s32(below, min1, x->sums[t].half[1]);
+        acc[t] = vfmsq_f32(acc[t], vcvtq_f32_s32(below), vmulq_n_f32(dmin, x->d[t]));
     }
 }
 
-INLINE void mm_super(const struct mm_call *c, enum qtype type, int n) {
+INLINE void mm_coded(const struct mm_call *c, enum qtype type, int n) {
     float32x4_t acc[QUARTERS][MM_MAX_TOKENS];
     uint32_t b = 0;
     for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
         acc_zero(n, acc);
         for (; b < end / ACT_BLOCK; b++) {
-            struct super_block s = super_block_at(c, type, b);
-            if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
-                add_scaled(type, n, &s, acc);
-            else
-                add_halves(type, n, &s, acc);
+            struct coded_block block = coded_block_at(c, type, 0, b);
+            struct block_x x = load_block_x(c, n, b);
+            UNROLL
+            for (int r = 0; r < QUARTERS; r++) {
+                if (scales_of(type) == TILE_D_D)
+                    add_half_blocks(type, n, &block, r, &x, c->scale, acc[r]);
+                else if (has_halves(type))
+                    add_halves(type, n, &block, r, &x, acc[r]);
+                else
+                    add_block(type, n, &block, r, &x, acc[r]);
+            }
         }
         acc_store(c, n, end, acc);
     }
@@ -419,15 +245,15 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int n) {
         family(c, QT_##type, n);                                 \
     }
 
-#define BLOCK_INSTANCES(family, type)                                                        \
-    INSTANCE(family, type, 1)                                                                \
-    INSTANCE(family, type, 2)                                                                \
-    INSTANCE(family, type, 3)                                                                \
-    INSTANCE(family, type, 4)                                                                \
+#define CODED_INSTANCES(type)                                                                \
+    INSTANCE(mm_coded, type, 1)                                                              \
+    INSTANCE(mm_coded, type, 2)                                                              \
+    INSTANCE(mm_coded, type, 3)                                                              \
+    INSTANCE(mm_coded, type, 4)                                                              \
     static const struct mm_kernels type##_kernels = {                                        \
-        .one = family##_##type##_1,                                                          \
+        .one = mm_coded_##type##_1,                                                          \
         .one_tiles = 1,                                                                      \
-        .many = {NULL, NULL, family##_##type##_2, family##_##type##_3, family##_##type##_4}, \
+        .many = {NULL, NULL, mm_coded_##type##_2, mm_coded_##type##_3, mm_coded_##type##_4}, \
         .many_tiles = 1,                                                                     \
         .max_tokens = 4,                                                                     \
     };
@@ -450,18 +276,16 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int n) {
         .max_tokens = 6,                                                                    \
     };
 
-#define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
-#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
 TILE_FLOAT_TYPES(FLOAT_INSTANCES)
-TILE_BLOCK_TYPES(BLOCK_TYPE)
-TILE_PAIR_TYPES(BLOCK_TYPE)
-TILE_SUPER_TYPES(SUPER_TYPE)
-TILE_HALVES_TYPES(SUPER_TYPE)
+TILE_CODED_TYPES(CODED_INSTANCES)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
-static const struct mm_kernels *const kernels_of[QT_N] = {
-    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)
-        TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(ENTRY)
+                                                              TILE_CODED_TYPES(ENTRY)};
+
+const struct mm_kernels *mm_kernels_neon(enum qtype type) {
+    return kernels_of[type];
+}
 
 void matmul_neon(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                  uint32_t tile_begin, uint32_t tile_end) {

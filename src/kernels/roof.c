@@ -16,6 +16,7 @@ static const struct roof_loops *roof_loops(void) {
         &roof_loops_avx512,
         &roof_loops_avx2,
 #elif defined(__aarch64__)
+        &roof_loops_i8mm,
         &roof_loops_neon,
 #endif
     };

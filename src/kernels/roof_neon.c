@@ -83,3 +83,12 @@ const struct roof_loops roof_loops_neon = {
     .int8_macs = 16 * CHAINS,
     .f32_macs = 4 * CHAINS,
 };
+
+const struct roof_loops roof_loops_i8mm = {
+    .name = "i8mm",
+    .read = {read_1, read_2, read_4, read_8},
+    .int8 = roof_i8mm_int8,
+    .f32 = f32_rounds,
+    .int8_macs = ROOF_I8MM_MACS,
+    .f32_macs = 4 * CHAINS,
+};

@@ -7,10 +7,13 @@
 #if defined(__linux__) && defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
-extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernels_neon;
-static const char *const names[ISA_N] = {"scalar", "avx2", "avx512", "neon"};
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernels_neon,
+    kernels_i8mm;
+static const char *const names[ISA_N] = {"scalar", "avx2", "avx512", "neon", "i8mm"};
 
 #if defined(__x86_64__)
 /* F16C needs no question: it is older than AVX2. */
@@ -33,6 +36,17 @@ static bool has_neon(void) {
     return true;
 #endif
 }
+
+/* int8 matrix products. */
+static bool has_i8mm(void) {
+#if defined(__linux__)
+    return has_neon() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+#else
+    int has = 0;
+    size_t size = sizeof has;
+    return sysctlbyname("hw.optional.arm.FEAT_I8MM", &has, &size, NULL, 0) == 0 && has != 0;
+#endif
+}
 #endif
 
 const struct kernels *kernels_get(enum isa isa) {
@@ -47,6 +61,8 @@ const struct kernels *kernels_get(enum isa isa) {
 #elif defined(__aarch64__)
     case ISA_NEON:
         return has_neon() ? &kernels_neon : NULL;
+    case ISA_I8MM:
+        return has_i8mm() ? &kernels_i8mm : NULL;
 #endif
     default:
         return NULL;

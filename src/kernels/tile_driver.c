@@ -96,6 +96,7 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
             n = tokens_at_once(k, MIN(x->n_tokens - group * ACT_GROUP, ACT_GROUP) - in_group);
             point_at_tokens(&c, x, group, in_group);
             point_at_results(&c, to, t);
+            c.n_tokens = n;
             if (n == 1) {
                 drive_one(k, &c, w, tile, tile + n_tiles);
                 continue;

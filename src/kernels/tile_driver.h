@@ -15,6 +15,7 @@ struct mm_call {
     const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
     size_t row[MM_MAX_TILES];       /* where in y and fixed each tile's 16 values belong */
     uint32_t n_tiles;               /* whose results are wanted; the others are not written */
+    uint32_t n_tokens;
     uint32_t n_cols;                /* of the whole tile */
     uint32_t col_phase;             /* as in struct wmat */
     size_t blocks_at;               /* where a tile's blocks begin */

@@ -82,6 +82,8 @@ static const struct tile_format tile_formats[QT_N] = {
 #define TILE_SUPER_TYPES(X) \
     X(Q4_K) X(Q5_K) X(IQ4_XS) X(IQ3_S) X(IQ3_XXS) X(IQ2_XXS) X(IQ1_S) X(TQ1_0) X(TQ2_0)
 #define TILE_HALVES_TYPES(X) X(Q2_K) X(Q3_K) X(Q6_K) X(IQ2_S) X(IQ2_XS) X(IQ1_M)
+#define TILE_CODED_TYPES(X) \
+    TILE_BLOCK_TYPES(X) TILE_PAIR_TYPES(X) TILE_SUPER_TYPES(X) TILE_HALVES_TYPES(X)
 
 /* Types whose scales are multiplied by those of superblocks of QK_K columns. */
 static inline bool tile_has_supers(enum qtype type) {
