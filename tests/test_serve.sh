@@ -56,6 +56,8 @@ start
 ask 200 /health && holds 'v["status"] == "ok"'
 ask 200 /v1/models && holds 'v["data"][0]["id"] == "jargon-3m-f16"'
 ask 200 /v1/models/jargon-3m-f16
+ask 200 /v1/models -H 'anthropic-version: 2023-06-01' && holds 'v["data"][0]["type"] == "model" and v["first_id"] == "jargon-3m-f16"'
+ask 404 /v1/models/other -H 'anthropic-version: 2023-06-01' && holds 'v["error"]["type"] == "not_found_error"'
 ask 404 /v1/models/other && holds 'v["error"]["code"] == "model_not_found"'
 # The engine's text over HTTP is the text that `lockstep run` prints.
 ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24}"
@@ -71,7 +73,8 @@ sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
 text, usage = "", None
 for line in sys.stdin:
     v = json.loads(line)
-    usage = v.get("usage") or usage
+    assert "usage" in v and v["system_fingerprint"].startswith("fp_")
+    usage = v["usage"] or usage
     for c in v["choices"]:
         text += c["delta"].get("content") or ""
 assert usage["completion_tokens"] == 24, usage
@@ -110,6 +113,8 @@ events=$(sed -n 's/^event: //p' "$work/body" | uniq | tr '\n' ' ')
 [ "$events" = "message_start ping content_block_start content_block_delta content_block_stop message_delta message_stop " ] ||
     fail "Anthropic's events: $events"
 ask 200 /v1/messages/count_tokens -d "{$asked}" && holds "v['input_tokens'] > 5"
+ask 200 /v1/messages -d "{$asked,\"max_tokens\":200,\"output_config\":{\"format\":{\"type\":\"json_schema\",\"schema\":{\"enum\":[\"x\",\"y\"]}}}}"
+holds "json.loads(v['content'][0]['text']) in ['x', 'y']"
 # An answer that was begun goes on, in the same turn.
 begun='"messages":[{"role":"user","content":"What is a bit bucket?"},{"role":"assistant","content":"The universal"}]'
 ask 200 /v1/completions -d '{"prompt":"<|im_start|>user\nWhat is a bit bucket?<|im_end|>\n<|im_start|>assistant\nThe universal","max_tokens":12,"temperature":0}'
@@ -153,7 +158,12 @@ refuse 400 "tools\[0\].function must be" "{$question,\"tools\":[{\"type\":\"func
 refuse 400 "no tools" "{$question,\"tool_choice\":\"required\"}"
 refuse 404 "model_not_found" "{$question,\"model\":\"gpt-4o\"}"
 ask 404 /nothing
-ask 405 /v1/models -X DELETE
+ask 405 /v1/models -X DELETE -D "$work/head"
+grep -qi '^allow: GET, HEAD' "$work/head" || fail "a wrong method: $(cat "$work/head")"
+refuse 400 "use tools" "{$question,\"functions\":[{\"name\":\"look\"}]}"
+refuse 400 "only .*text" "{$question,\"modalities\":[\"text\",\"audio\"]}"
+ask 400 /api/generate -d '{"prompt":"a","images":["AAAA"]}'
+ask 200 /api/generate -d '{"prompt":"a","stream":false,"options":{"num_predict":2,"repeat_last_n":-1,"top_k":-1}}'
 
 # ---- a client that hangs up --------------------------------------------------------------------
 # What it asked for, half a minute's work, is no longer computed.
@@ -183,9 +193,27 @@ ask 401 /v1/models -H "Authorization: Bearer nonsense"
 ask 200 /v1/models -H "Authorization: Bearer secret-2"
 ask 200 /v1/models -H "x-api-key: secret-1"
 stop -TERM
+for wrong in --host= --alias= --cors=page.example; do
+    timeout 20 "$LOCKSTEP" serve "$model" --port 0 "$wrong" >"$work/out" 2>"$work/err"
+    [ $? = 2 ] && [ "$(grep -c '^lockstep serve: ' "$work/err")" = 1 ] || fail "$wrong: $(cat "$work/err")"
+done
 timeout 20 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
 [ $? = 2 ] || fail "a public address without a key is served"
 grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"
+
+# ---- while the model loads ---------------------------------------------------------------------------
+# Rank 0 of two, whose rank 1 never comes: it answers that it is loading, and that a port is taken is known at once.
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+LOCKSTEP_SECRET=x "$LOCKSTEP" serve "$model" --port "$port" --ranks 2 --rank 0 --join "127.0.0.1:$((port > 60000 ? port - 1 : port + 1))" \
+    >"$work/out" 2>"$work/err" &
+server=$! url=http://127.0.0.1:$port
+for _ in $(seq 100); do curl -s -m 1 -o /dev/null "$url/health" && break; sleep 0.05; done
+ask 503 /health && holds 'v["status"] == "loading"'
+ask 503 /v1/messages -d "{$asked}" -D "$work/head" && holds 'v["error"]["type"] == "overloaded_error"'
+grep -qi '^retry-after: ' "$work/head" || fail "loading: no Retry-After"
+timeout 20 "$LOCKSTEP" serve "$work/absent.gguf" --port "$port" >"$work/out" 2>"$work/err"
+[ $? = 1 ] && grep -q 'in use' "$work/err" || fail "a port that is taken: $(cat "$work/err")"
+stop -TERM
 
 # ---- HTTPS, and pages of another origin ---------------------------------------------------------------
 if command -v openssl >/dev/null; then

@@ -109,6 +109,19 @@ static bool is_local(const char *address) {
            str_eq(address, "localhost");
 }
 
+static enum status check_names(struct err *err) {
+    if (*host == '\0')
+        return err_set(err, ST_BAD_INPUT, "--host is empty: 0.0.0.0 is every address");
+    if (alias != NULL && *alias == '\0')
+        return err_set(err, ST_BAD_INPUT, "--alias is empty: the model needs a name");
+    if (cors != NULL && !str_eq(cors, "*") && !str_eq(cors, "null") &&
+        strstr(cors, "://") == NULL)
+        return err_set(err, ST_BAD_INPUT,
+                       "--cors %s: expected an origin, as http://localhost:3000, or \"*\"",
+                       cors);
+    return ST_OK;
+}
+
 /* ---- serving ---------------------------------------------------------------------------------------- */
 
 static int interrupted[2]; /* a pipe: the signal handler writes, serve() reads */
@@ -168,7 +181,9 @@ static int serve(const struct keys *keys) {
     int status = fill(&cfg, keys);
     if (status != CLI_GO_ON)
         return status;
+    session_progress_begin(&cfg.service.engine.model);
     enum status st = server_open(&s, &cfg, &err);
+    session_progress_end();
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     cli_on_interrupt(interrupt, NULL);
@@ -191,7 +206,9 @@ int cmd_serve(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    enum status st = collect_keys(&keys, &err);
+    enum status st = check_names(&err);
+    if (st == ST_OK)
+        st = collect_keys(&keys, &err);
     if (st == ST_OK && keys.n == 0 && !insecure && !is_local(host))
         st = err_set(&err, ST_BAD_INPUT,
                      "%s is a public address: give --api-key-file, or --insecure if everybody "

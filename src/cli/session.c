@@ -112,12 +112,26 @@ static int ranks_wanted(void) {
     return session_args.split.n > 0 ? (int)session_args.split.n : 1;
 }
 
+static int percent_shown; /* what stands on the terminal's line; 0 or 100: nothing */
+
 static void show_progress(void *user, double fraction) {
-    int *shown = user, percent = (int)(fraction * 100);
-    if (percent == *shown)
+    int percent = (int)(fraction * 100);
+    (void)user;
+    if (percent == percent_shown)
         return;
-    *shown = percent;
+    percent_shown = percent;
     fprintf(stderr, percent < 100 ? "\rloading %d%%" : "\r\033[K", percent);
+}
+
+void session_progress_begin(struct lockstep_options *opt) {
+    percent_shown = 0;
+    if (isatty(STDERR_FILENO) && !session_args.quiet)
+        opt->progress = show_progress;
+}
+
+void session_progress_end(void) {
+    if (percent_shown > 0 && percent_shown < 100)
+        fprintf(stderr, "\r\033[K");
 }
 
 static void cancel(void *ls) {
@@ -199,10 +213,10 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
             err, ST_BAD_INPUT,
             "--join: no launcher has said which rank this is; --rank and --ranks do");
     }
-    if (!str_eq(a->join, "env"))
+    if (!str_eq(a->join, "env")) {
         TRY(check_rendezvous(a->join, err));
-    if (!str_eq(a->join, "env"))
         snprintf(place->rendezvous, sizeof place->rendezvous, "%s", a->join);
+    }
     if (place->rendezvous[0] == '\0')
         return err_set(err, ST_BAD_INPUT, "%s does not tell where rank 0 is: --join HOST:PORT",
                        place->by);
@@ -255,21 +269,15 @@ int session_place(struct lockstep_options *opt) {
 }
 
 int session_open(struct lockstep **out, int n_ctx_default) {
-    const struct session_args *a = &session_args;
     struct lockstep_options opt = session_lockstep_options(n_ctx_default);
     struct lockstep_error err;
-    int percent = 0;
     int status = session_place(&opt);
     if (status != CLI_GO_ON)
         return status;
-    if (isatty(STDERR_FILENO) && !a->quiet) {
-        opt.progress = show_progress;
-        opt.progress_user = &percent;
-    }
+    session_progress_begin(&opt);
     struct lockstep *ls;
     enum lockstep_status st = lockstep_open(&ls, &opt, &err);
-    if (percent > 0 && percent < 100)
-        fprintf(stderr, "\r\033[K");
+    session_progress_end();
     if (st != LOCKSTEP_OK)
         return session_fail(st, &err);
     cli_on_interrupt(cancel, ls);

@@ -37,6 +37,10 @@ struct lockstep_options session_lockstep_options(int n_ctx_default);
  * rank that somebody else leads, whose whole life this call is. */
 int session_place(struct lockstep_options *opt);
 
+/* While a model is opened with *opt: how far it is, on stderr where that is a terminal and nobody wants quiet. */
+void session_progress_begin(struct lockstep_options *opt);
+void session_progress_end(void);
+
 /* session_place(), then opens session_args.model with progress on a terminal. n_ctx_default stands for an absent --ctx
  * (0: the library's choice). CLI_GO_ON, or the exit status (the sentence is said). From here on
  * Ctrl-C cancels what runs. */

@@ -183,12 +183,27 @@ static json_t *message_whole(struct reply *r) {
 }
 
 const struct dialect anthropic_dialect = {.stream_type = "text/event-stream",
+                                          .id_header = "request-id",
                                           .begin = message_begin,
                                           .event = message_event,
                                           .end = message_end,
                                           .stream_error = message_error,
                                           .whole = message_whole,
                                           .error = anthropic_error};
+
+/* ---- models ----------------------------------------------------------------------------------------------- */
+
+json_t *anthropic_model(const struct service *s) {
+    const struct service_facts *f = service_facts(s);
+    return json_pack("{s:s, s:s, s:s, s:o}", "type", "model", "id", f->name, "display_name",
+                     f->name, "created_at", time_json(f->file_modified));
+}
+
+json_t *anthropic_models(const struct service *s) {
+    const char *name = service_facts(s)->name;
+    return json_pack("{s:[o], s:b, s:s, s:s}", "data", anthropic_model(s), "has_more", 0,
+                     "first_id", name, "last_id", name);
+}
 
 /* ---- the request --------------------------------------------------------------------------------------------- */
 
@@ -233,6 +248,18 @@ static json_t *thinking_of(struct params *p) {
                         : NULL;
 }
 
+/* A schema for the answer: output_config.format, at first called output_format. */
+static void param_output(struct params *p, struct service_request *r) {
+    const json_t *config = NULL, *format = NULL;
+    param_object(p, "output_config", &config);
+    param_object(p, "output_format", &format);
+    const json_t *newer = json_object_get(config, "format");
+    if (newer != NULL && !json_is_null(newer))
+        form_read(p, "output_config.format", newer, r);
+    else if (format != NULL)
+        form_read(p, "output_format", format, r);
+}
+
 static void read_conversation(struct params *p, const struct service *s,
                               struct service_request *r, struct owned *o) {
     service_request_init(r);
@@ -262,6 +289,7 @@ static void messages(struct service *s, struct http_request *http) {
             params_fail(&p, "max_tokens", "max_tokens is missing");
         param_sampling(&p, &r, &o.memory);
         param_stops(&p, "stop_sequences", &r, &o.memory);
+        param_output(&p, &r);
         param_bool(&p, "stream", &stream);
     }
     if (p.st != ST_OK) {

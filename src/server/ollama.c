@@ -22,15 +22,6 @@ json_t *ollama_error(int http_status, const char *sentence, const char *field) {
     return json_pack("{s:s}", "error", sentence);
 }
 
-json_t *ollama_time(int64_t unix_s) {
-    char text[40];
-    struct tm tm;
-    time_t t = (time_t)unix_s;
-    gmtime_r(&t, &tm);
-    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
-    return json_string(text);
-}
-
 /* ---- one line, or the whole ------------------------------------------------------------------------------ */
 
 static bool is_generate(const struct reply *r) {
@@ -39,7 +30,7 @@ static bool is_generate(const struct reply *r) {
 
 static json_t *frame(const struct reply *r, bool done) {
     return json_pack("{s:s, s:o, s:b}", "model", service_facts(r->service)->name, "created_at",
-                     ollama_time((int64_t)time(NULL)), "done", done);
+                     time_json((int64_t)time(NULL)), "done", done);
 }
 
 static json_t *message_of(json_t *content, json_t *thinking, json_t *calls) {
@@ -63,11 +54,13 @@ static void add_message(const struct reply *r, json_t *line, json_t *content, js
     json_decref(calls);
 }
 
-static json_t *call_json(const struct reply_call *call) {
+static json_t *call_json(const struct reply_choice *c, size_t index) {
+    const struct reply_call *call = &c->calls[index];
     json_t *arguments = call->arguments.len > 0
                             ? json_loadb(call->arguments.bytes, call->arguments.len, 0, NULL)
                             : NULL;
-    return json_pack("{s:{s:s, s:o}}", "function", "name", call->name, "arguments",
+    return json_pack("{s:s, s:{s:I, s:s, s:o}}", "id", call->id, "function", "index",
+                     (json_int_t)index, "name", call->name, "arguments",
                      arguments != NULL ? arguments : json_object());
 }
 
@@ -100,7 +93,7 @@ static void line_event(struct reply *r, int choice, const struct service_event *
         add_message(r, line, json_string(""), bytes_json(ev->text, ev->len), NULL);
     else
         add_message(r, line, json_string(""), NULL,
-                    json_pack("[o]", call_json(&c->calls[c->n_calls - 1])));
+                    json_pack("[o]", call_json(c, c->n_calls - 1)));
     reply_ndjson(r, line);
 }
 
@@ -119,7 +112,7 @@ static json_t *whole(struct reply *r) {
     const struct reply_choice *c = &r->choices[0];
     json_t *v = frame(r, true), *calls = c->n_calls > 0 ? json_array() : NULL;
     for (size_t i = 0; i < c->n_calls; i++)
-        json_array_append_new(calls, call_json(&c->calls[i]));
+        json_array_append_new(calls, call_json(c, i));
     add_message(r, v, buf_json(&c->content),
                 c->reasoning.len > 0 ? buf_json(&c->reasoning) : NULL, calls);
     add_figures(r, v);
@@ -240,6 +233,8 @@ static void param_prompt(struct params *p, struct service_request *r) {
     if (*suffix != '\0')
         params_fail(p, "suffix",
                     "suffix is not supported: this server does not fill in the middle");
+    if (json_array_size(json_object_get(p->body, "images")) > 0)
+        params_fail(p, "images", "images are not supported");
     param_text(p, "prompt", &prompt);
     param_text(p, "system", &system);
     param_bool(p, "raw", &raw);
@@ -259,7 +254,7 @@ static void param_prompt(struct params *p, struct service_request *r) {
 /* Asked for nothing, Ollama loads the model; ours is loaded. */
 static void say_loaded(struct service *s, struct http_request *http, bool generate) {
     json_t *v = json_pack("{s:s, s:o, s:b, s:s}", "model", service_facts(s)->name, "created_at",
-                          ollama_time((int64_t)time(NULL)), "done", 1, "done_reason", "load");
+                          time_json((int64_t)time(NULL)), "done", 1, "done_reason", "load");
     if (generate)
         json_object_set_new(v, "response", json_string(""));
     else

@@ -7,8 +7,6 @@
 
 extern const struct dialect ollama_dialect;
 
-json_t *ollama_time(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
-
 /* The model by its name, which older clients call `name`. */
 void ollama_param_model(struct params *p, struct service *s);
 

@@ -35,7 +35,7 @@ static json_t *model_json(const struct service_facts *f) {
 static void tags(struct service *s, struct http_request *http) {
     const struct service_facts *f = service_facts(s);
     json_t *m = model_json(f);
-    json_object_set_new(m, "modified_at", ollama_time(f->file_modified));
+    json_object_set_new(m, "modified_at", time_json(f->file_modified));
     reply_json(http, 200, json_pack("{s:[o]}", "models", m));
 }
 
@@ -62,9 +62,11 @@ static void set_info(json_t *info, const struct service_facts *f, const char *ke
 static json_t *model_info(const struct service_facts *f) {
     json_t *info = json_pack("{s:s, s:I}", "general.architecture", f->architecture,
                              "general.parameter_count", (json_int_t)f->n_params);
-    set_info(info, f, "context_length", json_integer(f->n_ctx));
+    set_info(info, f, "context_length",
+             json_integer(f->n_ctx)); /* clients size their prompts by it */
     set_info(info, f, "embedding_length", json_integer(f->n_embd));
     set_info(info, f, "block_count", json_integer(f->n_layers));
+    set_info(info, f, "vocab_size", json_integer(f->n_vocab));
     return info;
 }
 
@@ -77,7 +79,7 @@ static json_t *show_json(const struct service_facts *f) {
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "",
                      "template", f->template_source, "details", details(f), "model_info",
                      model_info(f), "capabilities", capabilities, "modified_at",
-                     ollama_time(f->file_modified));
+                     time_json(f->file_modified));
 }
 
 static void show(struct service *s, struct http_request *http) {

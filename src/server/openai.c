@@ -2,6 +2,9 @@
 #include "server/openai.h"
 
 #include "base/util.h"
+#include "server/anthropic.h"
+
+#include <stdio.h>
 
 static const char *error_type(int http_status) {
     switch (http_status) {
@@ -86,9 +89,15 @@ void openai_param_extra(struct params *p, const char *effort, struct service_req
 
 json_t *openai_frame(const struct reply *r, const char *id_prefix, const char *object,
                      json_t *choices) {
-    return json_pack("{s:o, s:s, s:I, s:s, s:o}", "id", json_sprintf("%s-%s", id_prefix, r->id),
-                     "object", object, "created", (json_int_t)r->created, "model",
-                     service_facts(r->service)->name, "choices", choices);
+    const struct service_facts *f = service_facts(r->service);
+    const struct openai_stream *stream = r->state;
+    json_t *v = json_pack("{s:o, s:s, s:I, s:s, s:s, s:o}", "id",
+                          json_sprintf("%s-%s", id_prefix, r->id), "object", object, "created",
+                          (json_int_t)r->created, "model", f->name, "system_fingerprint",
+                          f->fingerprint, "choices", choices);
+    if (r->stream && stream->include_usage) /* it comes with the last one */
+        json_object_set_new(v, "usage", json_null());
+    return v;
 }
 
 json_t *openai_usage(const struct reply *r) {
@@ -149,17 +158,32 @@ static json_t *model_json(const struct service *s) {
                      (json_int_t)f->n_params, "type", f->type);
 }
 
+/* Anthropic's clients list models at the same path, and say who they are. */
+static bool asks_as_anthropic(const struct http_request *r) {
+    return http_header(r, "anthropic-version") != NULL;
+}
+
 static void list_models(struct service *s, struct http_request *r) {
+    if (asks_as_anthropic(r)) {
+        reply_json(r, 200, anthropic_models(s));
+        return;
+    }
     reply_json(r, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
 }
 
 static void show_model(struct service *s, struct http_request *r) {
     const char *name = http_path(r) + strlen("/v1/models/");
-    if (service_is_model(s, name))
-        reply_json(r, 200, model_json(s));
-    else
-        reply_error(r, &openai_chat_dialect, ST_NOT_FOUND, "no such model is served here",
-                    "model");
+    bool anthropic = asks_as_anthropic(r);
+    char sentence[400];
+    if (service_is_model(s, name)) {
+        reply_json(r, 200, anthropic ? anthropic_model(s) : model_json(s));
+        return;
+    }
+    snprintf(sentence, sizeof sentence,
+             "the model \"%.100s\" does not exist here; this server has \"%.200s\"", name,
+             service_facts(s)->name);
+    reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, ST_NOT_FOUND,
+                sentence, "model");
 }
 
 const struct route openai_routes[] = {{"POST", "/v1/chat/completions", openai_chat},

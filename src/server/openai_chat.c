@@ -169,6 +169,23 @@ static void param_logprobs(struct params *p, struct service_request *r) {
         params_fail(p, "top_logprobs", "top_logprobs needs logprobs: true");
 }
 
+/* What would be missed if it were ignored. */
+static void refuse_the_rest(struct params *p) {
+    const json_t *modalities = NULL, *functions = NULL, *search = NULL, *what;
+    size_t i;
+    param_array(p, "functions", &functions);
+    param_array(p, "modalities", &modalities);
+    param_object(p, "web_search_options", &search);
+    if (json_array_size(functions) > 0)
+        params_fail(p, "functions", "functions is not supported; use tools, which followed it");
+    json_array_foreach((json_t *)modalities, i,
+                       what) if (!json_is_string(what) ||
+                                 !str_eq(json_string_value(what), "text"))
+        params_fail(p, "modalities", "modalities: only \"text\" comes out of this model");
+    if (search != NULL)
+        params_fail(p, "web_search_options", "web_search_options is not supported");
+}
+
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          struct request_memory *m) {
     const char *effort = NULL;
@@ -185,6 +202,7 @@ static void read_request(struct params *p, const struct service *s, struct servi
     param_form(p, r);
     param_text(p, "reasoning_effort", &effort);
     openai_param_extra(p, effort, r);
+    refuse_the_rest(p);
 }
 
 static void chat(struct service *s, struct http_request *http, struct params *p) {

@@ -10,6 +10,7 @@
 #include "server/openai.h"
 #include "server/openai_items.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -429,15 +430,20 @@ static void echo(json_t *response, const struct params *p, const char *key, json
     }
 }
 
-static json_t *response_json(const struct reply *r, const struct params *p, bool store) {
+/* The float as it was meant: 0.8 rather than 0.800000012. */
+static json_t *short_real(float v) {
+    return json_real(round((double)v * 1e6) / 1e6);
+}
+
+static json_t *response_json(const struct reply *r, const struct params *p,
+                             const struct service_request *request, bool store) {
     json_t *v = json_pack("{s:o, s:s, s:I, s:s, s:b, s:n, s:n, s:s, s:[], s:n}", "id",
                           json_sprintf("resp_%s", r->id), "object", "response", "created_at",
                           (json_int_t)r->created, "status", "in_progress", "background", 0,
                           "error", "incomplete_details", "model",
                           service_facts(r->service)->name, "output", "usage");
-    static const char *const nullable[] = {"instructions",         "max_output_tokens",
-                                           "temperature",          "top_p",
-                                           "previous_response_id", "user"};
+    static const char *const nullable[] = {"instructions", "max_output_tokens",
+                                           "max_tool_calls", "previous_response_id", "user"};
     for (size_t i = 0; i < ARRAY_LEN(nullable); i++)
         echo(v, p, nullable[i], json_null());
     echo(v, p, "tools", json_array());
@@ -446,7 +452,9 @@ static json_t *response_json(const struct reply *r, const struct params *p, bool
     echo(v, p, "text", json_pack("{s:{s:s}}", "format", "type", "text"));
     echo(v, p, "reasoning", json_pack("{s:n, s:n}", "effort", "summary"));
     echo(v, p, "metadata", json_object());
-    echo(v, p, "truncation", json_string("disabled"));
+    json_object_set_new(v, "truncation", json_string("disabled")); /* whatever was asked */
+    echo(v, p, "temperature", short_real(request->sampling.base.temperature));
+    echo(v, p, "top_p", short_real(request->sampling.base.top_p));
     echo(v, p, "top_logprobs", json_integer(0));
     json_object_set_new(v, "store", json_boolean(store));
     return v;
@@ -459,7 +467,7 @@ static void answer(struct service *s, struct http_request *http, const struct pa
     if (reply == NULL)
         return;
     struct response_state *state = reply->state;
-    state->response = response_json(reply, p, c->store);
+    state->response = response_json(reply, p, r, c->store);
     state->items = c->store ? json_incref(c->items) : NULL;
     reply_submit(reply, r);
 }

@@ -44,6 +44,15 @@ json_t *buf_json(const struct buf *t) {
     return bytes_json(t->bytes, t->len);
 }
 
+json_t *time_json(int64_t unix_s) {
+    char text[40];
+    struct tm tm;
+    time_t t = (time_t)unix_s;
+    gmtime_r(&t, &tm);
+    strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    return json_string(text);
+}
+
 /* ---- whole replies ---------------------------------------------------------------------------------- */
 
 int http_status_of(enum status st) {
@@ -331,6 +340,9 @@ struct reply *reply_open(struct service *s, struct http_request *http, const str
     }
     randombytes_buf(random, sizeof random);
     sodium_bin2hex(r->id, sizeof r->id, random, sizeof random);
+    char id[48];
+    snprintf(id, sizeof id, "req_%s", r->id);
+    http_set_header(http, d->id_header != NULL ? d->id_header : "x-request-id", id);
     http_set_release(http, reply_free, r);
     return r;
 }

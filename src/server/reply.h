@@ -22,6 +22,7 @@ struct buf {
 void buf_add(struct buf *t, const void *bytes, size_t len);
 /* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. */
 json_t *buf_json(const struct buf *t);
+json_t *time_json(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
 json_t *bytes_json(const char *bytes, size_t len);
 
 struct reply_call {
@@ -45,6 +46,7 @@ struct reply;
 
 struct dialect {
     const char *stream_type; /* "text/event-stream", "application/x-ndjson" */
+    const char *id_header;   /* which header names the request; NULL: x-request-id */
     /* Each event, streamed or not (choice counts through all prompts); NULL: none matters. */
     void (*event)(struct reply *r, int choice, const struct service_event *ev);
     /* Streams: before the first event; at the end, or when it failed. */

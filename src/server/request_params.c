@@ -6,6 +6,8 @@
 #include <sodium.h>
 #include <stdlib.h>
 
+#define REPEAT_ALL (1 << 20)
+
 void request_memory_deinit(struct request_memory *m) {
     mem_free(m->biases);
 }
@@ -58,12 +60,15 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     struct lockstep_sampling *s = &r->sampling.base;
     param_float(p, "temperature", 0, 2, &s->temperature);
     param_float(p, "top_p", 0, 1, &s->top_p);
-    param_int(p, "top_k", 0, 1 << 30, &s->top_k);
+    param_int(p, "top_k", -1, 1 << 30, &s->top_k); /* -1 is off, too, to vLLM's clients */
+    s->top_k = MAX(s->top_k, 0);
     param_float(p, "min_p", 0, 1, &s->min_p);
     param_float(p, "typical_p", 0, 1, &r->sampling.typical_p);
     param_float(p, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
     param_float(p, "repetition_penalty", 0.01, 100, &s->repeat_penalty);
-    param_int(p, "repeat_last_n", 0, 1 << 20, &s->repeat_last_n);
+    param_int(p, "repeat_last_n", -1, REPEAT_ALL, &s->repeat_last_n);
+    if (s->repeat_last_n < 0) /* Ollama's name for the whole context */
+        s->repeat_last_n = REPEAT_ALL;
     param_float(p, "presence_penalty", -2, 2, &r->sampling.presence_penalty);
     param_float(p, "frequency_penalty", -2, 2, &r->sampling.frequency_penalty);
     param_bool(p, "ignore_eos", &r->ignore_end);

@@ -5,10 +5,14 @@
 #include "base/util.h"
 #include "server/dialects.h"
 
+#include <stdatomic.h>
+#include <stdio.h>
+
 #define CUT_MS 3000 /* for what was cut to end */
 
 struct server {
-    struct service *service;
+    _Atomic(struct service *)
+        service; /* NULL: not open yet; release, and acquire in handle() */
     struct http_server *http;
 };
 
@@ -39,6 +43,17 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, error_of(http_path(r), status, sentence, ""));
 }
 
+/* While the model is not open yet. */
+static void say_loading(struct server *s, struct http_request *r) {
+    if (!str_eq(http_path(r), "/health")) {
+        fail(s, r, 503, "the model is loading");
+        return;
+    }
+    http_set_header(r, "Retry-After", "2");
+    reply_json(r, 503,
+               json_pack("{s:s, s:s}", "status", "loading", "why", "the model is loading"));
+}
+
 static bool is_at(const struct route *route, const char *path) {
     size_t n = strlen(route->path);
     if (n > 1 && route->path[n - 1] == '/')
@@ -51,23 +66,36 @@ static bool method_is(const char *method, const struct route *route) {
            (str_eq(method, "HEAD") && str_eq(route->method, "GET"));
 }
 
+static void add_method(char *list, size_t size, const char *method) {
+    size_t n = strlen(list);
+    bool get = str_eq(method, "GET");
+    snprintf(list + n, size - n, "%s%s%s", n != 0 ? ", " : "", method, get ? ", HEAD" : "");
+}
+
 static void handle(void *user, struct http_request *r) {
     struct server *s = user;
-    bool path_known = false;
+    struct service *service = atomic_load_explicit(&s->service, memory_order_acquire);
+    char methods[64] = ""; /* of this path */
+    if (service == NULL) {
+        say_loading(s, r);
+        return;
+    }
     for (size_t t = 0; t < ARRAY_LEN(tables); t++)
         for (const struct route *route = tables[t]; route->method != NULL; route++) {
             if (!is_at(route, http_path(r)))
                 continue;
-            path_known = true;
             if (method_is(http_method(r), route)) {
-                route->handle(s->service, r);
+                route->handle(service, r);
                 return;
             }
+            add_method(methods, sizeof methods, route->method);
         }
-    if (path_known)
-        fail(s, r, 405, "this path does not know that method");
-    else
+    if (methods[0] == '\0') {
         fail(s, r, 404, "there is nothing at this path");
+        return;
+    }
+    http_set_header(r, "Allow", methods);
+    fail(s, r, 405, "this path does not know that method");
 }
 
 /* Who watches over the server needs no key. */
@@ -84,14 +112,17 @@ enum status server_open(struct server **out, const struct server_config *cfg, st
     http.fail = fail;
     http.needs_key = needs_key;
     http.user = s;
-    enum status st = service_open(&s->service, &cfg->service, err);
+    /* HTTP first: whether the port is free and the certificate good is known at once, a model may take minutes. */
+    struct service *service = NULL;
+    enum status st = http_open(&s->http, &http, err);
     if (st == ST_OK)
-        st = http_open(&s->http, &http, err);
+        st = service_open(&service, &cfg->service, err);
     if (st != ST_OK) {
-        service_close(s->service);
+        http_close(s->http);
         mem_free(s);
         return st;
     }
+    atomic_store_explicit(&s->service, service, memory_order_release);
     *out = s;
     return ST_OK;
 }

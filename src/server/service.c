@@ -11,6 +11,7 @@
 #include "base/util.h"
 #include "server/service_internal.h"
 
+#include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -25,6 +26,7 @@
 struct service {
     struct service_config cfg;
     struct service_facts facts;
+    char fingerprint[16];
     char *name, *path, *template_source, *architecture, *type;
     struct memo *memo;
     pthread_rwlock_t lock;
@@ -154,6 +156,19 @@ static char *name_of_file(const char *path) {
     return mem_strndup(base, n);
 }
 
+static void make_fingerprint(struct service *s, const struct lockstep_model_info *info) {
+    unsigned char hash[crypto_generichash_BYTES_MIN];
+    char text[1024], hex[2 * sizeof hash + 1];
+    const char *kv = s->cfg.engine.model.kv;
+    int n =
+        snprintf(text, sizeof text, "%s %s %s %llu %s", LOCKSTEP_VERSION, s->name, info->type,
+                 (unsigned long long)info->weight_bytes, kv != NULL ? kv : "f16");
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)text,
+                       (size_t)MIN(n, (int)sizeof text - 1), NULL, 0);
+    snprintf(s->fingerprint, sizeof s->fingerprint, "fp_%.12s",
+             sodium_bin2hex(hex, sizeof hex, hash, sizeof hash));
+}
+
 static enum status describe(struct service *s, struct err *err) {
     const struct model *m = s->open;
     const struct lockstep_model_info *info = engine_model_info(m->engine);
@@ -168,7 +183,9 @@ static enum status describe(struct service *s, struct err *err) {
     if (s->path == NULL || s->name == NULL || s->template_source == NULL ||
         s->architecture == NULL || s->type == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a service");
+    make_fingerprint(s, info);
     s->facts = (struct service_facts){.name = s->name,
+                                      .fingerprint = s->fingerprint,
                                       .path = s->path,
                                       .architecture = s->architecture,
                                       .type = s->type,

@@ -40,6 +40,9 @@ struct service_facts {
     int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
     uint64_t n_params, weight_bytes;
     bool thinks, has_tools;
+    /* Of what decides the bits of an answer: the model's name and size, the KV type, the version. Not of
+     * ranks, splits, links or instruction sets, which decide nothing. */
+    const char *fingerprint;
     int64_t created;       /* Unix time of the opening */
     int64_t file_modified; /* Unix time */
 };
