@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
+#include "vnni_on_avx2.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -18,15 +19,25 @@
 
 /* ---- tables --------------------------------------------------------------------------- */
 
+/* kernels_get(), and where the machine has AVX2 but not AVX-VNNI, the latter's kernels all the same. */
+static inline const struct kernels *table_of(enum isa isa) {
+    const struct kernels *k = kernels_get(isa);
+#if defined(__x86_64__)
+    if (k == NULL && isa == ISA_AVXVNNI)
+        k = vnni_on_avx2();
+#endif
+    return k;
+}
+
 /* Every table that runs here, but the definition itself. */
 #define FOR_EACH_ISA(k)                                   \
     for (int isa_ = ISA_SCALAR + 1; isa_ < ISA_N; isa_++) \
-        for (const struct kernels *k = kernels_get((enum isa)isa_); k != NULL; k = NULL)
+        for (const struct kernels *k = table_of((enum isa)isa_); k != NULL; k = NULL)
 
 /* The definition too. */
 #define FOR_EACH_TABLE(k)                    \
     for (int isa_ = 0; isa_ < ISA_N; isa_++) \
-        for (const struct kernels *k = kernels_get((enum isa)isa_); k != NULL; k = NULL)
+        for (const struct kernels *k = table_of((enum isa)isa_); k != NULL; k = NULL)
 
 static inline const struct kernels *definition(void) {
     return kernels_get(ISA_SCALAR);

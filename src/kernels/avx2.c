@@ -1,7 +1,9 @@
-/* avx2.c: the table for AVX2 with FMA and F16C. */
+/* avx2.c: the tables for AVX2 with FMA and F16C, and for AVX-VNNI, which differs in the products. */
 #include "kernels/v16_avx2.h"
 
 #include "kernels/lanes16.inc.h"
 #include "kernels/matmul_avx2.h"
+#include "kernels/matmul_avxvnni.h"
 
 LANES16_KERNELS(avx2);
+LANES16_KERNELS(avxvnni);

@@ -4,22 +4,30 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#if defined(__linux__) && defined(__aarch64__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__linux__) && defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 #elif defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
 
-extern const struct kernels kernels_scalar, kernels_avx2, kernels_avx512, kernels_neon,
-    kernels_i8mm;
-static const char *const names[ISA_N] = {"scalar", "avx2", "avx512", "neon", "i8mm"};
+extern const struct kernels kernels_scalar, kernels_avx2, kernels_avxvnni, kernels_avx512,
+    kernels_neon, kernels_i8mm;
+static const char *const names[ISA_N] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm"};
 
 #if defined(__x86_64__)
 /* F16C needs no question: it is older than AVX2. */
 static bool has_avx2(void) {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __builtin_cpu_supports("bmi2");
+}
+
+/* CPUID leaf 7, subleaf 1: gcc 12's __builtin_cpu_supports() does not know the name. */
+static bool has_avxvnni(void) {
+    unsigned eax, ebx, ecx, edx;
+    return has_avx2() && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> 4 & 1);
 }
 
 static bool has_avx512(void) {
@@ -56,6 +64,8 @@ const struct kernels *kernels_get(enum isa isa) {
 #if defined(__x86_64__)
     case ISA_AVX2:
         return has_avx2() ? &kernels_avx2 : NULL;
+    case ISA_AVXVNNI:
+        return has_avxvnni() ? &kernels_avxvnni : NULL;
     case ISA_AVX512:
         return has_avx512() ? &kernels_avx512 : NULL;
 #elif defined(__aarch64__)

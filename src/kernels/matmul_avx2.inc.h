@@ -1,0 +1,528 @@
+/* matmul_avx2.inc.h: micro-kernels of 256-bit registers, for AVX2 and AVX-VNNI. A tile's 16 rows are two
+ * registers; those of m tiles are halves h = 0 to 2m - 1.
+ *
+ * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
+ * a cache line of each in turn: so memory gives most here, and prefetching would take away. What the
+ * instruction sets differ in is the dot product: an ISA file includes this, defines the two functions under
+ * "integer dot products", and ends with MATMUL_KERNELS(). */
+#include "base/util.h"
+#include "kernels/simd.h"
+#include "kernels/tile_driver.h"
+#include "kernels/tile_walk.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+#define HALF_ROWS 8
+#define MAX_HALVES (2 * MM_MAX_TILES)
+
+/* Where half h's values begin among those of the tiles at tile[], `bytes` for each half. */
+INLINE const uint8_t *half_at(const uint8_t *const *tile, int h, size_t bytes) {
+    return tile[h / 2] + (size_t)(h % 2) * bytes;
+}
+
+INLINE __m256i load(const uint8_t *p) {
+    return _mm256_loadu_si256((const __m256i *)p);
+}
+
+INLINE __m256 load_f16(const uint8_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 load_u8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256 load_i8(const uint8_t *p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+
+INLINE __m256i broadcast_4(const int8_t *p) {
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return _mm256_set1_epi32(x);
+}
+
+/* acc[half][token]: the sums of a call. */
+INLINE void acc_zero(int m, int n, __m256 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[h][t] = _mm256_setzero_ps();
+    }
+}
+
+/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
+static int64_t fixed_of(float x) {
+    if (!(x < FIXED_LIMIT))
+        x = FIXED_LIMIT;
+    if (x < -FIXED_LIMIT)
+        x = -FIXED_LIMIT;
+    return llrintf(x * (1 << FIXED_BITS));
+}
+
+/* Where the results of half h and token t belong, in y or fixed. */
+INLINE size_t result_at(const struct mm_call *c, int h, int t) {
+    return (size_t)t * c->ldy + c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
+}
+
+/* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5 * 2^52 come
+ * into a sum with each of its segments: it starts with as many of them taken off. */
+#define FIXED_FAST 0x1p26f
+#define FIXED_SHIFT 0x1.8p52
+#define FIXED_SHIFT_BITS 0x4338000000000000u
+
+INLINE void fixed_begin(const struct mm_call *c, int n_halves, int n) {
+    uint64_t n_segments = c->n_cols / c->seg_cols;
+    __m256i start = _mm256_set1_epi64x((int64_t)(0 - n_segments * FIXED_SHIFT_BITS));
+    for (int h = 0; h < n_halves; h++)
+        for (int t = 0; t < n; t++) {
+            __m256i *sum = (__m256i *)(c->fixed + result_at(c, h, t));
+            _mm256_storeu_si256(sum, start);
+            _mm256_storeu_si256(sum + 1, start);
+        }
+}
+
+/* sum[0..3] += x in fixed point + FIXED_SHIFT_BITS */
+INLINE void fixed_add_4(int64_t *sum, __m128 x) {
+    __m256d rounded = _mm256_fmadd_pd(_mm256_cvtps_pd(x), _mm256_set1_pd(1 << FIXED_BITS),
+                                      _mm256_set1_pd(FIXED_SHIFT));
+    __m256i before = _mm256_loadu_si256((const __m256i *)sum);
+    _mm256_storeu_si256((__m256i *)sum, _mm256_add_epi64(before, _mm256_castpd_si256(rounded)));
+}
+
+/* The same for any x. */
+static void fixed_add_slowly(int64_t *sum, __m256 x) {
+    float v[HALF_ROWS];
+    _mm256_storeu_ps(v, x);
+    for (int i = 0; i < HALF_ROWS; i++)
+        sum[i] = (int64_t)((uint64_t)sum[i] + FIXED_SHIFT_BITS + (uint64_t)fixed_of(v[i]));
+}
+
+/* The sums of the segment that ends at column `end` are complete. */
+INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
+                      __m256 (*acc)[MM_MAX_TOKENS]) {
+    const int n_halves = MIN(2 * m, 2 * (int)c->n_tiles);
+    if (c->fixed == NULL) {
+        UNROLL
+        for (int h = 0; h < 2 * m; h++) {
+            UNROLL
+            for (int t = 0; t < n; t++)
+                if (h < n_halves)
+                    _mm256_storeu_ps(c->y + result_at(c, h, t), acc[h][t]);
+        }
+        return;
+    }
+    if (end == c->seg_cols)
+        fixed_begin(c, n_halves, n);
+    __m256i largest =
+        _mm256_setzero_si256(); /* magnitude; as integers, NaN is the largest of all */
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), acc[h][t]);
+            largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
+        }
+    }
+    __m256i limit = _mm256_castps_si256(_mm256_set1_ps(FIXED_FAST));
+    bool fast = _mm256_movemask_epi8(_mm256_cmpgt_epi32(limit, largest)) == -1;
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            int64_t *sum = c->fixed + result_at(c, h, t);
+            if (h >= n_halves)
+                continue;
+            if (fast) {
+                fixed_add_4(sum, _mm256_castps256_ps128(acc[h][t]));
+                fixed_add_4(sum + 4, _mm256_extractf128_ps(acc[h][t], 1));
+            } else {
+                fixed_add_slowly(sum, acc[h][t]);
+            }
+        }
+    }
+}
+
+/* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
+
+INLINE __m256 load_bf16(const uint8_t *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+
+/* e4m3 at an f16's places is 2^8 too small. */
+INLINE __m256 load_f8(const uint8_t *p) {
+    __m128i w = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i size = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x7f)), 7);
+    __m128i sign = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x80)), 8);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(size, sign)), _mm256_set1_ps(256.0f));
+}
+
+/* Half h of a column of the tiles at tile[]. */
+INLINE __m256 load_floats(enum qtype type, const uint8_t *const *tile, size_t col, int h) {
+    const uint8_t *p = half_at(tile, h, tile_col_bytes(type) / 2) + tile_col_at(type, col);
+    if (type == QT_F32)
+        return _mm256_loadu_ps((const float *)p);
+    if (type == QT_F16)
+        return load_f16(p);
+    if (type == QT_BF16)
+        return load_bf16(p);
+    const uint8_t *scale = half_at(tile, h, HALF_ROWS * sizeof(float)) + tile_f8_scales_at(col);
+    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps((const float *)scale));
+}
+
+/* Many rows side by side, since the FMAs of one wait for each other. */
+INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
+    const float *x = c->f;
+    size_t col = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (; col < end; col++, x += c->gs) {
+            __m256 w[MAX_HALVES];
+            UNROLL
+            for (int h = 0; h < 2 * m; h++)
+                w[h] = load_floats(type, c->w, col, h);
+            UNROLL
+            for (int t = 0; t < n; t++) {
+                __m256 xt = _mm256_set1_ps(x[t]);
+                UNROLL
+                for (int h = 0; h < 2 * m; h++)
+                    acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- integer dot products ------------------------------------------------------------- */
+
+/* The sums of a block's halves: 16-bit pairs, the same for each row. */
+INLINE __m256i broadcast_sums(const struct act_sums *sums) {
+    int32_t x;
+    memcpy(&x, sums, sizeof x);
+    return _mm256_set1_epi32(x);
+}
+
+/* factor times the sum of the activations of vectors [begin, end) of 8. */
+INLINE __m256i times_sums(int begin, int end, int factor, const struct act_sums *sums) {
+    short low = (short)(begin < 4 ? factor : 0), high = (short)(end > 4 ? factor : 0);
+    __m256i pairs = _mm256_set1_epi32((int)((unsigned)(uint16_t)high << 16 | (uint16_t)low));
+    return _mm256_madd_epi16(broadcast_sums(sums), pairs);
+}
+
+/* What the ISA file defines. dot[h][t] = the exact sum over vectors [begin, end) of 8 (a block or one of its
+ * halves) of weights times activations, which f32 holds.
+ *
+ * vectors  of the block, in each tile
+ * q, sums  of the block's activations of the first token, those of the others after them */
+INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
+                        const uint8_t *const *vectors, const int8_t *q,
+                        const struct act_sums *sums, __m256 (*dot)[MM_MAX_TOKENS]);
+
+/* A block in each tile, and its activations. */
+struct super_block {
+    const __m256 *d, *dmin; /* of its superblock, for each half */
+    const uint8_t *scales[MM_MAX_TILES], *vectors[MM_MAX_TILES];
+    const int8_t *q;
+    const float *dx, *sx;
+    const struct act_sums *sums;
+};
+
+/* Half h's row number `row` of the integer scales. */
+INLINE const uint8_t *scale_row(const struct super_block *s, int h, int row) {
+    return half_at(s->scales, h, HALF_ROWS) + row * TILE_ROWS;
+}
+
+/* dot[h][t] = the first half's sum times its integer scale + the second's times its own. In magnitude it is
+ * below 2^24 (the most: q6_K, 16 * 32 * 127 * 128 * 2), so f32 holds it exactly. */
+INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *s,
+                       __m256 (*dot)[MM_MAX_TOKENS]);
+
+INLINE __m256i shift_right(__m256i v, int bits) {
+    return bits >= 0 ? _mm256_srli_epi16(v, bits) : _mm256_slli_epi16(v, -bits);
+}
+
+/* Code k of the four that lie in three vectors (kernels.h). */
+INLINE __m256i six_bits(const uint8_t *p, int k) {
+    if (k < 3)
+        return _mm256_and_si256(load(p + TILE_VECTOR * k), _mm256_set1_epi8(63));
+    __m256i w = _mm256_and_si256(shift_right(load(p), 6), _mm256_set1_epi8(3));
+    UNROLL
+    for (int i = 1; i < 3; i++)
+        w = _mm256_or_si256(w,
+                            _mm256_and_si256(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
+                                             _mm256_set1_epi8((char)(3 << 2 * i))));
+    return w;
+}
+
+/* Vector j of 8 (columns 4j to 4j+3) of one half's codes. p: the block's vectors from this
+ * half's bytes on. */
+INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
+    const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
+    if (low == 8)
+        return load(p + TILE_VECTOR * j);
+    if (low == 6)
+        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
+    __m256i w = low == 4 ? shift_right(load(p + TILE_VECTOR * (j % 4)), j / 4 * 4)
+                         : shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
+    w = _mm256_and_si256(w, _mm256_set1_epi8((char)((1 << low) - 1)));
+    p += TILE_VECTOR * low;
+    if (high == 1) {
+        __m256i bit = shift_right(load(p), j - low);
+        w = _mm256_or_si256(w, _mm256_and_si256(bit, _mm256_set1_epi8((char)(1 << low))));
+    }
+    return w;
+}
+
+/* ---- types whose blocks have scales of their own ---------------------------------------- */
+
+/* 2^(e - 128) */
+INLINE __m256 load_e8m0(const uint8_t *p) {
+    __m256i e = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    __m256i subnormal = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    __m256i small = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
+}
+
+/* A block whose halves have a d each. */
+INLINE void add_half_blocks(enum qtype type, int m, int n, const uint8_t *const *block,
+                            const uint8_t *const *vectors, const int8_t *q,
+                            const struct act_sums *sums, const float *dx, float scale,
+                            __m256 (*acc)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int part_16 = 0; part_16 < 2; part_16++) {
+        __m256 dot[MAX_HALVES][MM_MAX_TOKENS];
+        dot_vectors(type, 4 * part_16, 4 * part_16 + 4, m, n, vectors, q, sums, dot);
+        UNROLL
+        for (int h = 0; h < 2 * m; h++) {
+            __m256 d = load_f16(half_at(block, h, 2 * HALF_ROWS) + 2 * TILE_ROWS * part_16);
+            UNROLL
+            for (int t = 0; t < n; t++)
+                acc[h][t] = _mm256_fmadd_ps(
+                    dot[h][t], _mm256_mul_ps(d, _mm256_set1_ps(dx[t] * scale)), acc[h][t]);
+        }
+    }
+}
+
+INLINE __m256 load_scale(enum qtype type, const uint8_t *p) {
+    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
+}
+
+INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
+    const size_t block_bytes = tile_block_bytes(type);
+    size_t b = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (; b < end / ACT_BLOCK; b++) {
+            __m256 dot[MAX_HALVES][MM_MAX_TOKENS];
+            const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
+            const int8_t *q = c->q + b * c->gs * ACT_BLOCK;
+            const struct act_sums *sums = c->sums + b * c->gs;
+            const float *dx = c->d + b * c->gs, *sx = c->s + b * c->gs;
+            UNROLL
+            for (int i = 0; i < m; i++) {
+                block[i] = c->w[i] + b * block_bytes;
+                vectors[i] = block[i] + tile_codes_at(type);
+            }
+            if (scales_of(type) == TILE_D_D) {
+                add_half_blocks(type, m, n, block, vectors, q, sums, dx, c->scale, acc);
+                continue;
+            }
+            dot_vectors(type, 0, 8, m, n, vectors, q, sums, dot);
+            UNROLL
+            for (int h = 0; h < 2 * m; h++) {
+                __m256 d = scales_of(type) == TILE_E8M0
+                               ? load_e8m0(half_at(block, h, HALF_ROWS))
+                               : load_scale(type, half_at(block, h, 2 * HALF_ROWS));
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[h][t] = _mm256_fmadd_ps(
+                        dot[h][t], _mm256_mul_ps(d, _mm256_set1_ps(dx[t])), acc[h][t]);
+                if (!tile_has_m(type))
+                    continue;
+                __m256 min = load_scale(type, half_at(block, h, 2 * HALF_ROWS) + 2 * TILE_ROWS);
+                if (tile_formats[type].bias != 0)
+                    min = _mm256_fmadd_ps(_mm256_set1_ps(tile_formats[type].bias), d, min);
+                UNROLL
+                for (int t = 0; t < n; t++)
+                    acc[h][t] = _mm256_fmadd_ps(min, _mm256_set1_ps(sx[t]), acc[h][t]);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- types with superblocks -------------------------------------------------------------- */
+
+INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, int m,
+                                         size_t b, const __m256 *d, const __m256 *dmin) {
+    struct super_block s = {
+        .d = d,
+        .dmin = dmin,
+        .q = c->q + b * c->gs * ACT_BLOCK,
+        .dx = c->d + b * c->gs,
+        .sx = c->s + b * c->gs,
+        .sums = c->sums + b * c->gs,
+    };
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        s.scales[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+        s.vectors[i] = s.scales[i] + tile_codes_at(type);
+    }
+    return s;
+}
+
+/* A scale, and perhaps a minimum, for a block. */
+INLINE void add_scaled(enum qtype type, int m, int n, const struct super_block *s,
+                       __m256 (*acc)[MM_MAX_TOKENS]) {
+    __m256 dot[MAX_HALVES][MM_MAX_TOKENS];
+    dot_vectors(type, 0, 8, m, n, s->vectors, s->q, s->sums, dot);
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        __m256 scale = _mm256_mul_ps(s->d[h], load_i8(scale_row(s, h, 0)));
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[h][t] = _mm256_fmadd_ps(
+                dot[h][t], _mm256_mul_ps(scale, _mm256_set1_ps(s->dx[t])), acc[h][t]);
+        if (scales_of(type) != TILE_SCALE_MIN)
+            continue;
+        __m256 min = _mm256_mul_ps(s->dmin[h], load_u8(scale_row(s, h, 1)));
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[h][t] = _mm256_fnmadd_ps(min, _mm256_set1_ps(s->sx[t]), acc[h][t]);
+    }
+}
+
+/* Eight pairs of 16-bit integers: of the unsigned bytes at p and at q. */
+INLINE __m256i load_u8_pairs(const uint8_t *p, const uint8_t *q) {
+    __m256i x = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p));
+    __m256i y = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)q));
+    return _mm256_or_si256(x, _mm256_slli_epi32(y, 16));
+}
+
+/* A scale, and perhaps a minimum, for each half of a block. */
+INLINE void add_halves(enum qtype type, int m, int n, const struct super_block *s,
+                       __m256 (*acc)[MM_MAX_TOKENS]) {
+    __m256 dot[MAX_HALVES][MM_MAX_TOKENS];
+    dot_halves(type, m, n, s, dot);
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[h][t] = _mm256_fmadd_ps(
+                dot[h][t], _mm256_mul_ps(s->d[h], _mm256_set1_ps(s->dx[t])), acc[h][t]);
+        if (scales_of(type) != TILE_HALVES_MIN)
+            continue;
+        __m256i mins = load_u8_pairs(scale_row(s, h, 2), scale_row(s, h, 3));
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m256i below = _mm256_madd_epi16(mins, broadcast_sums(s->sums + t));
+            acc[h][t] = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(below),
+                                         _mm256_mul_ps(s->dmin[h], _mm256_set1_ps(s->dx[t])),
+                                         acc[h][t]);
+        }
+    }
+}
+
+/* The scale of a superblock and of its minima, of each half: d times the type's factor. */
+INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t super,
+                       __m256 *d, __m256 *dmin) {
+    float factor = tile_formats[type].d_factor;
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        const uint8_t *p = half_at(c->w, h, 2 * HALF_ROWS) + super * TILE_VECTOR;
+        d[h] = load_f16(p);
+        if (factor != 0)
+            d[h] = _mm256_mul_ps(d[h], _mm256_set1_ps(factor));
+        dmin[h] = load_f16(p + 2 * TILE_ROWS);
+    }
+}
+
+INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
+    uint32_t b = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        while (b < end / ACT_BLOCK) {
+            uint32_t super = tile_super_of(c->col_phase, b);
+            uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
+            __m256 d[MAX_HALVES], dmin[MAX_HALVES];
+            load_super(c, type, m, super, d, dmin);
+            for (; b < stop; b++) {
+                struct super_block s = super_block_at(c, type, m, b, d, dmin);
+                if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
+                    add_scaled(type, m, n, &s, acc);
+                else
+                    add_halves(type, m, n, &s, acc);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------ */
+
+#define INSTANCE(family, type, m, n)                                   \
+    static void family##_##type##_##m##x##n(const struct mm_call *c) { \
+        family(c, QT_##type, m, n);                                    \
+    }
+
+/* What products of a type are made of: one token with four tiles, or up to 4 or 6 tokens with one. */
+#define INSTANCES_4(family, type)                                          \
+    INSTANCE(family, type, 4, 1)                                           \
+    INSTANCE(family, type, 1, 2)                                           \
+    INSTANCE(family, type, 1, 3)                                           \
+    INSTANCE(family, type, 1, 4)                                           \
+    static const struct mm_kernels type##_kernels = {                      \
+        .one = family##_##type##_4x1,                                      \
+        .one_tiles = 4,                                                    \
+        .many = {NULL, NULL, family##_##type##_1x2, family##_##type##_1x3, \
+                 family##_##type##_1x4},                                   \
+        .many_tiles = 1,                                                   \
+        .max_tokens = 4,                                                   \
+    };
+
+#define INSTANCES_6(family, type)                                                      \
+    INSTANCE(family, type, 4, 1)                                                       \
+    INSTANCE(family, type, 1, 2)                                                       \
+    INSTANCE(family, type, 1, 3)                                                       \
+    INSTANCE(family, type, 1, 4)                                                       \
+    INSTANCE(family, type, 1, 5)                                                       \
+    INSTANCE(family, type, 1, 6)                                                       \
+    static const struct mm_kernels type##_kernels = {                                  \
+        .one = family##_##type##_4x1,                                                  \
+        .one_tiles = 4,                                                                \
+        .many = {NULL, NULL, family##_##type##_1x2, family##_##type##_1x3,             \
+                 family##_##type##_1x4, family##_##type##_1x5, family##_##type##_1x6}, \
+        .many_tiles = 1,                                                               \
+        .max_tokens = 6,                                                               \
+    };
+
+#define FLOAT_TYPE(type) INSTANCES_6(mm_float, type)
+#define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
+#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
+#define ENTRY(type) [QT_##type] = &type##_kernels,
+
+/* struct kernels' products. The ISA file says which instances BLOCK_INSTANCES are. */
+#define MATMUL_KERNELS(isa)                                                                    \
+    TILE_FLOAT_TYPES(FLOAT_TYPE)                                                               \
+    TILE_BLOCK_TYPES(BLOCK_TYPE)                                                               \
+    TILE_PAIR_TYPES(BLOCK_TYPE)                                                                \
+    TILE_SUPER_TYPES(SUPER_TYPE)                                                               \
+    TILE_HALVES_TYPES(SUPER_TYPE)                                                              \
+    static const struct mm_kernels *const kernels_of[QT_N] = {                                 \
+        TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)                 \
+            TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};                                 \
+    void matmul_##isa(const struct wmat *w, const struct act *x, float *y, size_t ldy,         \
+                      uint32_t tile_begin, uint32_t tile_end) {                                \
+        mm_drive(kernels_of[w->type], w, x, y, ldy, tile_begin, tile_end);                     \
+    }                                                                                          \
+    void matmul_fixed_##isa(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy, \
+                            uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {       \
+        mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);     \
+    }

@@ -1,0 +1,85 @@
+/* matmul_avxvnni.c: the products for AVX-VNNI, which adds vpdpbusd to AVX2.
+ *
+ * It multiplies unsigned by signed bytes and adds four products to an int32, exactly: so weights are taken
+ * as biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
+#include "kernels/matmul_avxvnni.h"
+
+#include "kernels/matmul_avx2.inc.h"
+
+/* What unpack() exceeds the weights by; 0: nothing. */
+INLINE int operand_bias(enum qtype type) {
+    return has_table(type) ? 128 : tile_formats[type].bias;
+}
+
+/* The weights as unsigned bytes, biased: codes, or what a table has for them. */
+INLINE __m256i unpack(enum qtype type, const uint8_t *p, int j) {
+    __m256i w = codes(type, p, j);
+    if (!has_table(type))
+        return w;
+    __m128i values = _mm_loadu_si128((const __m128i *)tile_formats[type].values);
+    values = _mm_xor_si128(values, _mm_set1_epi8(-128));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), w);
+}
+
+/* dot_vectors() as integers. */
+INLINE void dot_int(enum qtype type, int begin, int end, int m, int n,
+                    const uint8_t *const *vectors, const int8_t *q, const struct act_sums *sums,
+                    __m256i (*dot)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int t = 0; t < n; t++) {
+        __m256i start = _mm256_setzero_si256();
+        if (operand_bias(type) != 0)
+            start = times_sums(begin, end, -operand_bias(type), sums + t);
+        UNROLL
+        for (int h = 0; h < 2 * m; h++)
+            dot[h][t] = start;
+    }
+    UNROLL
+    for (int j = begin; j < end; j++) {
+        __m256i w[MAX_HALVES];
+        UNROLL
+        for (int h = 0; h < 2 * m; h++)
+            w[h] = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
+            UNROLL
+            for (int h = 0; h < 2 * m; h++)
+                dot[h][t] = _mm256_dpbusd_avx_epi32(dot[h][t], w[h], x);
+        }
+    }
+}
+
+INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
+                        const uint8_t *const *vectors, const int8_t *q,
+                        const struct act_sums *sums, __m256 (*dot)[MM_MAX_TOKENS]) {
+    __m256i sum[MAX_HALVES][MM_MAX_TOKENS];
+    dot_int(type, begin, end, m, n, vectors, q, sums, sum);
+    UNROLL
+    for (int h = 0; h < 2 * m; h++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            dot[h][t] = _mm256_cvtepi32_ps(sum[h][t]);
+    }
+}
+
+/* Each half's sum fits f32, and so does its product with a scale. */
+INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *s,
+                       __m256 (*dot)[MM_MAX_TOKENS]) {
+    UNROLL
+    for (int part_16 = 0; part_16 < 2; part_16++) {
+        __m256 half[MAX_HALVES][MM_MAX_TOKENS];
+        dot_vectors(type, 4 * part_16, 4 * part_16 + 4, m, n, s->vectors, s->q, s->sums, half);
+        UNROLL
+        for (int h = 0; h < 2 * m; h++) {
+            __m256 scale = load_i8(scale_row(s, h, part_16));
+            UNROLL
+            for (int t = 0; t < n; t++)
+                dot[h][t] = part_16 == 0 ? _mm256_mul_ps(half[h][t], scale)
+                                         : _mm256_fmadd_ps(half[h][t], scale, dot[h][t]);
+        }
+    }
+}
+
+#define BLOCK_INSTANCES INSTANCES_6
+MATMUL_KERNELS(avxvnni)

@@ -1,0 +1,107 @@
+/* roof_x86.inc.h: the loops of roof_loops.h, written once for vectors of any width.
+ *
+ * An ISA file defines VECTOR_BYTES, includes this, defines multiply_add_int8() and multiply_add_f32(), and
+ * ends with ROOF_LOOPS(). */
+#include "base/util.h"
+#include "kernels/roof_loops.h"
+#include "kernels/simd.h"
+
+#include <immintrin.h>
+
+typedef int32_t ints __attribute__((vector_size(VECTOR_BYTES)));
+typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
+
+#define LANES (VECTOR_BYTES / 4)
+#define CHAINS 12
+
+/* A value that the compiler must neither know nor drop. */
+#define OPAQUE(v) __asm__ volatile("" : "+x"(v))
+
+/* acc + w * x: bytes, the products of four added to a lane of 32 bits; floats. */
+INLINE ints multiply_add_int8(ints w, ints x, ints acc);
+INLINE floats multiply_add_f32(floats w, floats x, floats acc);
+
+INLINE uint64_t any_bits(ints v) {
+    uint64_t bits = 0;
+    for (int i = 0; i < LANES; i++)
+        bits |= (uint32_t)v[i];
+    return bits;
+}
+
+/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead` bytes later. */
+INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, size_t ahead) {
+    ints sum[4] = {{0}};
+    size_t part = bytes / streams;
+    for (size_t at = 0; at < part; at += 256) {
+        UNROLL
+        for (size_t s = 0; s < streams; s++) {
+            UNROLL
+            for (size_t i = 0; i < 256 / VECTOR_BYTES; i++) {
+                const uint8_t *v = p + s * part + at + VECTOR_BYTES * i;
+                if (ahead != 0 && VECTOR_BYTES * i % CACHE_LINE == 0)
+                    _mm_prefetch((const char *)((uintptr_t)v + ahead), _MM_HINT_T0);
+                sum[i % 4] |= *(const ints *)(const void *)v;
+            }
+        }
+    }
+    return any_bits((sum[0] | sum[1]) | (sum[2] | sum[3]));
+}
+
+#define READ_LOOP(name, streams, ahead)                           \
+    static inline uint64_t name(const uint8_t *p, size_t bytes) { \
+        return read_streams(p, bytes, streams, ahead);            \
+    }
+READ_LOOP(read_1, 1, 0)
+READ_LOOP(read_1_ahead, 1, 4096)
+READ_LOOP(read_1_far_ahead, 1, 8192)
+READ_LOOP(read_4, 4, 0)
+READ_LOOP(read_4_ahead, 4, 2048)
+
+static uint64_t int8_rounds(uint64_t rounds) {
+    ints acc[CHAINS], w = (ints){0} + 0x03030303, x = (ints){0} + 0x05050505;
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = (ints){0} + i;
+    OPAQUE(x);
+    for (uint64_t r = 0; r < rounds; r++) {
+        UNROLL
+        for (int i = 0; i < CHAINS; i++) {
+            OPAQUE(
+                w); /* or what takes several instructions would be taken out of the loop in part */
+            acc[i] = multiply_add_int8(w, x, acc[i]);
+        }
+    }
+    UNROLL
+    for (int i = 1; i < CHAINS; i++)
+        acc[0] ^= acc[i];
+    return any_bits(acc[0]);
+}
+
+static uint64_t f32_rounds(uint64_t rounds) {
+    floats acc[CHAINS], w = (floats){0} + 0.5f, x = (floats){0} + 0.25f;
+    UNROLL
+    for (int i = 0; i < CHAINS; i++)
+        acc[i] = (floats){0} + (float)i;
+    OPAQUE(w);
+    OPAQUE(x);
+    for (uint64_t r = 0; r < rounds; r++) {
+        UNROLL
+        for (int i = 0; i < CHAINS; i++)
+            acc[i] = multiply_add_f32(w, x, acc[i]);
+    }
+    UNROLL
+    for (int i = 1; i < CHAINS; i++)
+        acc[0] += acc[i];
+    return (uint64_t)acc[0][0];
+}
+
+/* The table; one of the reading loops is the ISA file's choice. */
+#define ROOF_LOOPS(isa, fourth_read)                               \
+    const struct roof_loops roof_loops_##isa = {                   \
+        .name = #isa,                                              \
+        .read = {read_1, read_1_ahead, read_4_ahead, fourth_read}, \
+        .int8 = int8_rounds,                                       \
+        .f32 = f32_rounds,                                         \
+        .int8_macs = VECTOR_BYTES * CHAINS,                        \
+        .f32_macs = LANES * CHAINS,                                \
+    }
