@@ -23,11 +23,11 @@
 
 /* A block's activations of a pair of tokens. */
 struct pair {
-    int8x16_t x[GROUPS]; /* eight columns of one token, eight of the other */
-    float32x4_t d, s;
     /* Of the halves of the block: what the integer sum starts at, where codes are biased (types without
      * scales for halves: start[0], of the whole block); the sum of the activations elsewhere. */
     int32x4_t start[2];
+    int8x16_t x[GROUPS]; /* eight columns of one token, eight of the other */
+    float32x4_t d, s;
 };
 
 INLINE float32x4_t both_twice(const float *p) {

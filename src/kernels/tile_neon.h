@@ -10,7 +10,6 @@
 #include "kernels/tile_walk.h"
 
 #include <arm_neon.h>
-#include <math.h>
 
 #define QUARTERS 4
 #define QUARTER_ROWS 4
@@ -18,10 +17,13 @@
 /* ---- results -------------------------------------------------------------------------------- */
 
 /* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
-static int64_t fixed_of(float x) {
-    x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
-    x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
-    return llrintf(x * (1 << FIXED_BITS));
+INLINE int64x2x2_t fixed_of(float32x4_t x) {
+    const float32x4_t limit = vdupq_n_f32(FIXED_LIMIT), least = vdupq_n_f32(-FIXED_LIMIT);
+    x = vbslq_f32(vcltq_f32(x, limit), x, limit);
+    x = vbslq_f32(vcgtq_f32(x, least), x, least);
+    x = vmulq_n_f32(x, 1 << FIXED_BITS);
+    return (int64x2x2_t){{vcvtnq_s64_f64(vcvt_f64_f32(vget_low_f32(x))),
+                          vcvtnq_s64_f64(vcvt_high_f64_f32(x))}};
 }
 
 /* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
@@ -32,10 +34,14 @@ INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t
         vst1q_f32(c->y + at, acc);
         return;
     }
-    float v[QUARTER_ROWS];
-    vst1q_f32(v, acc);
-    for (int k = 0; k < QUARTER_ROWS; k++)
-        c->fixed[at + k] = (end == c->seg_cols ? 0 : c->fixed[at + k]) + fixed_of(v[k]);
+    int64_t *y = c->fixed + at;
+    int64x2x2_t v = fixed_of(acc);
+    if (end != c->seg_cols) {
+        v.val[0] = vaddq_s64(v.val[0], vld1q_s64(y));
+        v.val[1] = vaddq_s64(v.val[1], vld1q_s64(y + 2));
+    }
+    vst1q_s64(y, v.val[0]);
+    vst1q_s64(y + 2, v.val[1]);
 }
 
 /* ---- numbers of four rows --------------------------------------------------------------------- */
@@ -142,7 +148,7 @@ INLINE float32x4_t load_offset(enum qtype type, const struct coded_block *b, int
 /* ---- codes -------------------------------------------------------------------------------------- */
 
 INLINE uint8x16_t shift_right(uint8x16_t v, int bits) {
-    return vshlq_u8(v, vdupq_n_s8((int8_t)-bits));
+    return bits == 0 ? v : vshlq_u8(v, vdupq_n_s8((int8_t)-bits));
 }
 
 /* Code k of the four that lie in three vectors (kernels.h). */
