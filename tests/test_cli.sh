@@ -128,7 +128,9 @@ LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
 if [ -w /dev/full ]; then
     refuse 1 "cannot write .*No space left on device" eval "$model" -q --ids 1,2,3 --logits /dev/full
     timeout 20 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"
-    [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "greedy ids to a full device: $(cat "$work/err")"
+    [ $? = 1 ] && [ "$(grep -c "No space left" "$work/err")" = 1 ] || fail "greedy ids to a full device: $(cat "$work/err")"
+    timeout 20 "$LOCKSTEP" help >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "help to a full device: $(cat "$work/err")"
 fi
 refuse 1 "Is a directory" eval "$model" -q --ids "@$work"
 refuse 1 "cannot write $work/no/such/dir" eval "$model" -q --ids 1 --logits "$work/no/such/dir.f32"
@@ -187,6 +189,24 @@ sys.exit("no " + ", ".join(missing) if missing else 0)' "$work/out" "$@" || fail
 else
     echo "note: python3 is not here: JSON not parsed"
 fi
+
+# ---- a measurement whose command is killed ------------------------------------------------------------
+"$LOCKSTEP" fabric bench --links shm --rounds 1000 >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+    read -ra ranks <<<"$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)"
+    [ ${#ranks[@]} = 2 ] && break
+    sleep 0.05
+done
+kill -KILL $pid
+wait $pid 2>/dev/null
+for _ in $(seq 200); do
+    kill -0 "${ranks[0]}" 2>/dev/null || kill -0 "${ranks[1]}" 2>/dev/null || break
+    sleep 0.05
+done
+for rank in "${ranks[@]}"; do
+    kill -KILL "$rank" 2>/dev/null && fail "fabric bench was killed, and its ranks live on"
+done
 
 # ---- a rank that dies -------------------------------------------------------------------------------
 children() { cat "/proc/$1/task/$1/children" 2>/dev/null; }

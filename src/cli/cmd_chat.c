@@ -213,8 +213,8 @@ static int converse(struct chat *c) {
         fprintf(stderr, "/help lists what else can be said; Ctrl-D ends.\n");
     for (;;) {
         enum line_result got = line_read(c->reader, "> ", &line);
-        if (got == LINE_END)
-            return 0;
+        if (got == LINE_END) /* of the input, or a signal's while it was waited for */
+            return cli_interrupted() != 0 ? 130 : 0;
         if (got == LINE_INTERRUPTED || line[strspn(line, " \t\n")] == '\0')
             continue;
         int status = line[0] == '/' ? obey(c, line) : answer(c, line);

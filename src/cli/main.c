@@ -47,10 +47,12 @@ int cli_fail(enum status st, const char *fmt, ...) {
 }
 
 int cli_flush(void) {
+    static bool said; /* a command looks before it ends, and run() once more */
     if (fflush(stdout) == 0 && !ferror(stdout))
         return CLI_GO_ON;
-    if (errno == EPIPE)
+    if (errno == EPIPE || said)
         return 1;
+    said = true;
     return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
 }
 
@@ -192,6 +194,12 @@ static int unknown_command(const char *name) {
     return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);
 }
 
+/* After something was printed: the exit status. */
+static int printed(void) {
+    int status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
 static int help_on(const char *name) {
     const struct subcommand *sub = find(name);
     char *argv[] = {(char *)name, "--help", NULL};
@@ -208,17 +216,17 @@ int main(int argc, char **argv) {
     const char *name = argv[1];
     if (str_eq(name, "--version") || str_eq(name, "version")) {
         printf("lockstep " LOCKSTEP_VERSION "\n");
-        return 0;
+        return printed();
     }
     if (str_eq(name, "--help-man")) {
         man_page();
-        return 0;
+        return printed();
     }
     if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
         if (argc > 2)
             return help_on(argv[2]);
         help();
-        return 0;
+        return printed();
     }
     const struct subcommand *sub = find(name);
     return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);

@@ -18,7 +18,7 @@
 static const size_t meter_sizes[] = {8, 64, 512, 2048, 8192, 65536, 1u << 20};
 #define N_SIZES ARRAY_LEN(meter_sizes)
 #define MAX_SAMPLES 20000
-#define LIMIT_S 120
+#define LIMIT_S 120                  /* for ten rounds */
 #define RAW_PIECE ((size_t)32 << 10) /* both sides of an exchange fit a socket's buffer */
 
 enum meter_op { METER_RAW, METER_RAW_EXCHANGE, METER_PINGPONG, METER_SUM, METER_N_OPS };
@@ -43,6 +43,7 @@ struct meter {
     struct team *all;
     uint8_t *buf;
     int rank;
+    pid_t parent;
 };
 
 /* Few large, many small: about the same time for each. */
@@ -116,6 +117,8 @@ static enum status measure(struct meter *m, timed_fn *fn, int ways, struct sampl
 static enum status measure_size(struct meter *m, size_t k, struct err *err) {
     struct samples(*s)[N_SIZES] = m->shared->samples;
     size_t bytes = meter_sizes[k];
+    if (getppid() != m->parent)
+        return err_set(err, ST_CANCELLED, "who asked for the measurement is gone");
     TRY(fabric_barrier(m->all, err));
     if (m->rank < 2 && m->raw != NULL)
         TRY(measure(m, raw_round_trip, 2, &s[METER_RAW][k], bytes, err));
@@ -161,8 +164,8 @@ static _Noreturn void rank_main(struct meter *m, struct fabric_config *fc, const
 
 /* ---- the parent ---------------------------------------------------------------------------------- */
 
-static void wait_for_ranks(const pid_t *pids, int n) {
-    uint64_t end = clock_ns() + LIMIT_S * 1000000000ull;
+static void wait_for_ranks(const pid_t *pids, int n, int n_rounds) {
+    uint64_t end = clock_ns() + LIMIT_S * 1000000000ull * (uint64_t)(1 + n_rounds / 10);
     for (int i = 0; i < n; i++) {
         int status;
         while (pids[i] > 0 && waitpid(pids[i], &status, WNOHANG) == 0) {
@@ -241,7 +244,7 @@ enum status meter_run(const struct meter_config *cfg, struct meter_row *rows, si
     if (cfg->n_ranks < 2 || cfg->n_ranks > FABRIC_MAX_RANKS)
         return err_set(err, ST_BAD_INPUT, "%d ranks: expected 2 to %d", cfg->n_ranks,
                        FABRIC_MAX_RANKS);
-    struct meter m = {.cfg = cfg};
+    struct meter m = {.cfg = cfg, .parent = getpid()};
     pid_t pids[FABRIC_MAX_RANKS] = {0};
     m.shared =
         mmap(NULL, sizeof *m.shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -250,7 +253,7 @@ enum status meter_run(const struct meter_config *cfg, struct meter_row *rows, si
     enum status st = raw_open(&m.raw, cfg->link, cfg->max_bytes, err);
     if (st == ST_OK || st == ST_UNSUPPORTED)
         st = start_ranks(&m, pids, err);
-    wait_for_ranks(pids, cfg->n_ranks);
+    wait_for_ranks(pids, cfg->n_ranks, cfg->n_rounds);
     for (int r = 0; st == ST_OK && r < cfg->n_ranks; r++)
         if (m.shared->status[r] != ST_OK)
             st = err_set(err, m.shared->status[r], "rank %d: %s", r,
