@@ -3,7 +3,7 @@
 # not only the words but all logits agree in every bit; then to two ranks, over HTTP.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-lockstep=build/lockstep
+lockstep=${LOCKSTEP:-build/lockstep}
 model=models/jargon-3m-f16.gguf
 question=${1:-What is a bit bucket?}
 work=$(mktemp -d)
@@ -40,9 +40,9 @@ echo "Yes: the two answers are identical."
 
 step "4. The same bits? All logits of the question and 40 tokens after it, from each, byte by byte."
 ids=$(printf '%s' "$question" | "$lockstep" tokenize $model | tr ' ' ',')
-show eval $model -q --ids "$ids" --greedy 40 --logits three.f32 --split 3,2,1
+show eval $model -q --ids "$ids" --greedy 40 --logits three.f32 --split 3,2,1 --threads 1
 "$lockstep" eval $model -q --ids "$ids" --greedy 40 --logits "$work/three.f32" --split 3,2,1 --threads 1 >"$work/ids"
-show eval $model -q --ids "$ids" --greedy 40 --logits one.f32
+show eval $model -q --ids "$ids" --greedy 40 --logits one.f32 --threads 1
 "$lockstep" eval $model -q --ids "$ids" --greedy 40 --logits "$work/one.f32" --threads 1 >"$work/ids"
 show cmp three.f32 one.f32 | sed 's/lockstep //'
 cmp "$work/three.f32" "$work/one.f32"
@@ -78,5 +78,5 @@ step "Your turn:"
 cat <<END
   build/lockstep serve $model --ranks 2                     (docs/clients.md: what to type where)
   build/lockstep chat $model --ranks 2
-  build/lockstep run YOUR-MODEL.gguf -p "..." --ranks 2          (llama, qwen2, qwen3 files)
+  build/lockstep run YOUR-MODEL.gguf -p "..." --ranks 2          (docs/models: which ones)
 END
