@@ -7,6 +7,8 @@
 
 #include "kernels/matmul_avx2.inc.h"
 
+/* ---- integer dot products ------------------------------------------------------------- */
+
 /* Compilers make trees of integer additions, for which they keep every product in memory. This one they
  * make where it stands. */
 #define IN_ORDER(v) __asm__("" : "+x"(v))
@@ -98,17 +100,6 @@ INLINE bool is_biased(enum qtype type) {
     return !is_signed(type) && bias_log2(type) >= 0;
 }
 
-/* value[h][t] = dot[h][t], as floats. */
-INLINE void to_floats(int m, int n, __m256i (*dot)[MM_MAX_TOKENS],
-                      __m256 (*value)[MM_MAX_TOKENS]) {
-    UNROLL
-    for (int h = 0; h < 2 * m; h++) {
-        UNROLL
-        for (int t = 0; t < n; t++)
-            value[h][t] = _mm256_cvtepi32_ps(dot[h][t]);
-    }
-}
-
 INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
                         const uint8_t *const *vectors, const int8_t *q,
                         const struct act_sums *sums, __m256 (*dot)[MM_MAX_TOKENS]) {
@@ -119,14 +110,14 @@ INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
     dot_scaled(type, begin, end, m, n, vectors, q, ones, false, sum);
     UNROLL
     for (int t = 0; t < n; t++) {
-        if (!is_biased(type))
-            break;
-        __m256i bias = times_sums(begin, end, tile_formats[type].bias, sums + t);
+        __m256i bias = _mm256_setzero_si256();
+        if (is_biased(type))
+            bias = _mm256_madd_epi16(broadcast_sums(sums + t),
+                                     times(begin, end, tile_formats[type].bias));
         UNROLL
         for (int h = 0; h < 2 * m; h++)
-            sum[h][t] = _mm256_sub_epi32(sum[h][t], bias);
+            dot[h][t] = _mm256_cvtepi32_ps(_mm256_sub_epi32(sum[h][t], bias));
     }
-    to_floats(m, n, sum, dot);
 }
 
 /* Eight scales as 16-bit integers, each twice. */
@@ -151,17 +142,85 @@ INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *
     }
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
-        if (!is_biased(type))
-            break;
         __m256i pairs = _mm256_blend_epi16(scale[0][h], scale[1][h], 0xaa);
         UNROLL
         for (int t = 0; t < n; t++) {
-            __m256i bias = _mm256_madd_epi16(pairs, broadcast_sums(s->sums + t));
-            sum[h][t] = _mm256_sub_epi32(sum[h][t], _mm256_slli_epi32(bias, bias_log2(type)));
+            __m256i bias = _mm256_setzero_si256();
+            if (is_biased(type))
+                bias = _mm256_slli_epi32(_mm256_madd_epi16(pairs, broadcast_sums(s->sums + t)),
+                                         bias_log2(type));
+            dot[h][t] = _mm256_cvtepi32_ps(_mm256_sub_epi32(sum[h][t], bias));
         }
     }
-    to_floats(m, n, sum, dot);
 }
 
-#define BLOCK_INSTANCES INSTANCES_4
-MATMUL_KERNELS(avx2)
+/* ---- f32, f16, bf16, f8: one FMA per column -------------------------------------------- */
+
+/* e4m3 at an f16's places is 2^8 too small. */
+INLINE __m256 load_f8(const uint8_t *p) {
+    __m128i w = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
+    __m128i size = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x7f)), 7);
+    __m128i sign = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x80)), 8);
+    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(size, sign)), _mm256_set1_ps(256.0f));
+}
+
+/* Half h of a column of the tiles at tile[]. */
+INLINE __m256 load_floats(enum qtype type, const uint8_t *const *tile, size_t col, int h) {
+    const uint8_t *p = half_at(tile, h, tile_col_bytes(type) / 2) + tile_col_at(type, col);
+    if (type == QT_F32)
+        return _mm256_loadu_ps((const float *)p);
+    if (type == QT_F16)
+        return load_f16(p);
+    if (type == QT_BF16)
+        return load_bf16(p);
+    const uint8_t *scale = half_at(tile, h, HALF_ROWS * sizeof(float)) + tile_f8_scales_at(col);
+    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps((const float *)scale));
+}
+
+/* Many rows side by side, since the FMAs of one wait for each other. */
+INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
+    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
+    const float *x = c->f;
+    size_t col = 0;
+    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
+        acc_zero(m, n, acc);
+        for (; col < end; col++, x += c->gs) {
+            __m256 w[MAX_HALVES];
+            UNROLL
+            for (int h = 0; h < 2 * m; h++)
+                w[h] = load_floats(type, c->w, col, h);
+            UNROLL
+            for (int t = 0; t < n; t++) {
+                __m256 xt = _mm256_set1_ps(x[t]);
+                UNROLL
+                for (int h = 0; h < 2 * m; h++)
+                    acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
+            }
+        }
+        acc_store(c, m, n, end, acc);
+    }
+}
+
+/* ---- the table ------------------------------------------------------------------------ */
+
+#define FLOAT_TYPE(type) INSTANCES_6(mm_float, type)
+#define CODED_TYPE(type) INSTANCES_4(mm_coded, type)
+TILE_FLOAT_TYPES(FLOAT_TYPE)
+TILE_CODED_TYPES(CODED_TYPE)
+
+static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(ENTRY)
+                                                              TILE_CODED_TYPES(ENTRY)};
+
+const struct mm_kernels *mm_kernels_avx2(enum qtype type) {
+    return kernels_of[type];
+}
+
+void matmul_avx2(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                 uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive(kernels_of[w->type], w, x, y, ldy, tile_begin, tile_end);
+}
+
+void matmul_fixed_avx2(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                       uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);
+}

@@ -3,8 +3,8 @@
  *
  * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
  * a cache line of each in turn: so memory gives most here, and prefetching would take away. What the
- * instruction sets differ in is the dot product: an ISA file includes this, defines the two functions under
- * "integer dot products", and ends with MATMUL_KERNELS(). */
+ * instruction sets differ in is the dot product: an ISA file includes this, defines the two functions that are
+ * declared under "integer dot products", and makes its table of INSTANCES. */
 #include "base/util.h"
 #include "kernels/simd.h"
 #include "kernels/tile_driver.h"
@@ -27,6 +27,11 @@ INLINE __m256i load(const uint8_t *p) {
 
 INLINE __m256 load_f16(const uint8_t *p) {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+INLINE __m256 load_bf16(const uint8_t *p) {
+    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
 }
 
 INLINE __m256 load_u8(const uint8_t *p) {
@@ -145,58 +150,6 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
     }
 }
 
-/* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
-
-INLINE __m256 load_bf16(const uint8_t *p) {
-    __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
-}
-
-/* e4m3 at an f16's places is 2^8 too small. */
-INLINE __m256 load_f8(const uint8_t *p) {
-    __m128i w = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)p));
-    __m128i size = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x7f)), 7);
-    __m128i sign = _mm_slli_epi16(_mm_and_si128(w, _mm_set1_epi16(0x80)), 8);
-    return _mm256_mul_ps(_mm256_cvtph_ps(_mm_or_si128(size, sign)), _mm256_set1_ps(256.0f));
-}
-
-/* Half h of a column of the tiles at tile[]. */
-INLINE __m256 load_floats(enum qtype type, const uint8_t *const *tile, size_t col, int h) {
-    const uint8_t *p = half_at(tile, h, tile_col_bytes(type) / 2) + tile_col_at(type, col);
-    if (type == QT_F32)
-        return _mm256_loadu_ps((const float *)p);
-    if (type == QT_F16)
-        return load_f16(p);
-    if (type == QT_BF16)
-        return load_bf16(p);
-    const uint8_t *scale = half_at(tile, h, HALF_ROWS * sizeof(float)) + tile_f8_scales_at(col);
-    return _mm256_mul_ps(load_f8(p), _mm256_loadu_ps((const float *)scale));
-}
-
-/* Many rows side by side, since the FMAs of one wait for each other. */
-INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
-    __m256 acc[MAX_HALVES][MM_MAX_TOKENS];
-    const float *x = c->f;
-    size_t col = 0;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
-        for (; col < end; col++, x += c->gs) {
-            __m256 w[MAX_HALVES];
-            UNROLL
-            for (int h = 0; h < 2 * m; h++)
-                w[h] = load_floats(type, c->w, col, h);
-            UNROLL
-            for (int t = 0; t < n; t++) {
-                __m256 xt = _mm256_set1_ps(x[t]);
-                UNROLL
-                for (int h = 0; h < 2 * m; h++)
-                    acc[h][t] = _mm256_fmadd_ps(w[h], xt, acc[h][t]);
-            }
-        }
-        acc_store(c, m, n, end, acc);
-    }
-}
-
 /* ---- integer dot products ------------------------------------------------------------- */
 
 /* The sums of a block's halves: 16-bit pairs, the same for each row. */
@@ -206,11 +159,11 @@ INLINE __m256i broadcast_sums(const struct act_sums *sums) {
     return _mm256_set1_epi32(x);
 }
 
-/* factor times the sum of the activations of vectors [begin, end) of 8. */
-INLINE __m256i times_sums(int begin, int end, int factor, const struct act_sums *sums) {
+/* What the sums of a block's halves are multiplied by to give factor times the sum of the activations of
+ * vectors [begin, end) of 8. */
+INLINE __m256i times(int begin, int end, int factor) {
     short low = (short)(begin < 4 ? factor : 0), high = (short)(end > 4 ? factor : 0);
-    __m256i pairs = _mm256_set1_epi32((int)((unsigned)(uint16_t)high << 16 | (uint16_t)low));
-    return _mm256_madd_epi16(broadcast_sums(sums), pairs);
+    return _mm256_set1_epi32((int)((unsigned)(uint16_t)high << 16 | (uint16_t)low));
 }
 
 /* What the ISA file defines. dot[h][t] = the exact sum over vectors [begin, end) of 8 (a block or one of its
@@ -465,6 +418,13 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 }
 
+INLINE void mm_coded(const struct mm_call *c, enum qtype type, int m, int n) {
+    if (tile_has_supers(type))
+        mm_super(c, type, m, n);
+    else
+        mm_block(c, type, m, n);
+}
+
 /* ---- the table ------------------------------------------------------------------------ */
 
 #define INSTANCE(family, type, m, n)                                   \
@@ -503,26 +463,4 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
         .max_tokens = 6,                                                               \
     };
 
-#define FLOAT_TYPE(type) INSTANCES_6(mm_float, type)
-#define BLOCK_TYPE(type) BLOCK_INSTANCES(mm_block, type)
-#define SUPER_TYPE(type) BLOCK_INSTANCES(mm_super, type)
 #define ENTRY(type) [QT_##type] = &type##_kernels,
-
-/* struct kernels' products. The ISA file says which instances BLOCK_INSTANCES are. */
-#define MATMUL_KERNELS(isa)                                                                    \
-    TILE_FLOAT_TYPES(FLOAT_TYPE)                                                               \
-    TILE_BLOCK_TYPES(BLOCK_TYPE)                                                               \
-    TILE_PAIR_TYPES(BLOCK_TYPE)                                                                \
-    TILE_SUPER_TYPES(SUPER_TYPE)                                                               \
-    TILE_HALVES_TYPES(SUPER_TYPE)                                                              \
-    static const struct mm_kernels *const kernels_of[QT_N] = {                                 \
-        TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)                 \
-            TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};                                 \
-    void matmul_##isa(const struct wmat *w, const struct act *x, float *y, size_t ldy,         \
-                      uint32_t tile_begin, uint32_t tile_end) {                                \
-        mm_drive(kernels_of[w->type], w, x, y, ldy, tile_begin, tile_end);                     \
-    }                                                                                          \
-    void matmul_fixed_##isa(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy, \
-                            uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {       \
-        mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);     \
-    }

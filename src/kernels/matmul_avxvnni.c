@@ -4,6 +4,7 @@
  * as biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
 #include "kernels/matmul_avxvnni.h"
 
+#include "kernels/matmul_avx2.h"
 #include "kernels/matmul_avx2.inc.h"
 
 /* What unpack() exceeds the weights by; 0: nothing. */
@@ -21,18 +22,26 @@ INLINE __m256i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), w);
 }
 
-/* dot_vectors() as integers. */
-INLINE void dot_int(enum qtype type, int begin, int end, int m, int n,
-                    const uint8_t *const *vectors, const int8_t *q, const struct act_sums *sums,
-                    __m256i (*dot)[MM_MAX_TOKENS]) {
+/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude) are those of
+ * MAGIC + the integer. So sums start at these bits and end in a subtraction of floats, which need not wait for
+ * vpdpbusd's ports, as a conversion does. */
+#define MAGIC 0x1.8p23f
+#define MAGIC_BITS 0x4b400000
+
+INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
+                        const uint8_t *const *vectors, const int8_t *q,
+                        const struct act_sums *sums, __m256 (*dot)[MM_MAX_TOKENS]) {
+    const __m256i minus_bias = times(begin, end, -operand_bias(type));
+    __m256i sum[MAX_HALVES][MM_MAX_TOKENS];
     UNROLL
     for (int t = 0; t < n; t++) {
-        __m256i start = _mm256_setzero_si256();
+        __m256i start = _mm256_set1_epi32(MAGIC_BITS);
         if (operand_bias(type) != 0)
-            start = times_sums(begin, end, -operand_bias(type), sums + t);
+            start = _mm256_add_epi32(start,
+                                     _mm256_madd_epi16(broadcast_sums(sums + t), minus_bias));
         UNROLL
         for (int h = 0; h < 2 * m; h++)
-            dot[h][t] = start;
+            sum[h][t] = start;
     }
     UNROLL
     for (int j = begin; j < end; j++) {
@@ -45,21 +54,14 @@ INLINE void dot_int(enum qtype type, int begin, int end, int m, int n,
             __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
             UNROLL
             for (int h = 0; h < 2 * m; h++)
-                dot[h][t] = _mm256_dpbusd_avx_epi32(dot[h][t], w[h], x);
+                sum[h][t] = _mm256_dpbusd_avx_epi32(sum[h][t], w[h], x);
         }
     }
-}
-
-INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
-                        const uint8_t *const *vectors, const int8_t *q,
-                        const struct act_sums *sums, __m256 (*dot)[MM_MAX_TOKENS]) {
-    __m256i sum[MAX_HALVES][MM_MAX_TOKENS];
-    dot_int(type, begin, end, m, n, vectors, q, sums, sum);
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++)
-            dot[h][t] = _mm256_cvtepi32_ps(sum[h][t]);
+            dot[h][t] = _mm256_sub_ps(_mm256_castsi256_ps(sum[h][t]), _mm256_set1_ps(MAGIC));
     }
 }
 
@@ -81,5 +83,27 @@ INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *
     }
 }
 
-#define BLOCK_INSTANCES INSTANCES_6
-MATMUL_KERNELS(avxvnni)
+/* ---- the table: weights of codes; AVX2's kernels for the others -------------------------- */
+
+/* Sums of halves are two for each token, for which there is less room in registers. */
+#define BLOCK_TYPE(type) INSTANCES_6(mm_coded, type)
+#define HALVES_TYPE(type) INSTANCES_4(mm_coded, type)
+TILE_BLOCK_TYPES(BLOCK_TYPE)
+TILE_PAIR_TYPES(BLOCK_TYPE)
+TILE_SUPER_TYPES(BLOCK_TYPE)
+TILE_HALVES_TYPES(HALVES_TYPE)
+
+static const struct mm_kernels *kernels_of(enum qtype type) {
+    static const struct mm_kernels *const coded[QT_N] = {TILE_CODED_TYPES(ENTRY)};
+    return coded[type] != NULL ? coded[type] : mm_kernels_avx2(type);
+}
+
+void matmul_avxvnni(const struct wmat *w, const struct act *x, float *y, size_t ldy,
+                    uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive(kernels_of(w->type), w, x, y, ldy, tile_begin, tile_end);
+}
+
+void matmul_fixed_avxvnni(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
+                          uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+    mm_drive_fixed(kernels_of(w->type), w, x, y, ldy, seg_cols, tile_begin, tile_end);
+}
