@@ -2,7 +2,7 @@
 # tools/test.sh [check|asan|tsan|arm64|fuzz ...]: the named parts of the suite, or all. Each part says
 # what it found; the last line sums up: "N passed, N failed, N skipped".
 #
-#   check  release build, every test, NEON bits under qemu where the arm64 build is possible
+#   check  release build, every test, arm64 bits under qemu where that build is possible
 #   asan   every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan   what has threads (pool, fabric, engine) under ThreadSanitizer
 #   arm64  cross build for Linux arm64, the kernels' tests under qemu-user

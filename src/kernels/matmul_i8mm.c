@@ -23,11 +23,11 @@
 
 /* A block's activations of a pair of tokens. */
 struct pair {
-    /* Of the halves of the block: what the integer sum starts at, where codes are biased (types without
-     * scales for halves: start[0], of the whole block); the sum of the activations elsewhere. */
+    /* What the integer sums of the halves start at; start[0]: of the whole block, where it has one. */
     int32x4_t start[2];
     int8x16_t x[GROUPS]; /* eight columns of one token, eight of the other */
     float32x4_t d, s;
+    int32x4_t sums[2]; /* of the halves */
 };
 
 INLINE float32x4_t both_twice(const float *p) {
@@ -52,32 +52,40 @@ INLINE struct pair load_pair(const struct mm_call *c, enum qtype type, uint32_t 
         p.d = vmulq_n_f32(p.d, c->scale);
     p.s = both_twice(c->s + at);
     int32x4_t sums = vmovl_s16(vld1_s16(c->sums[at].half));
-    p.start[0] = vuzp1q_s32(sums, sums);
-    p.start[1] = vuzp2q_s32(sums, sums);
-    if (has_one_sum(type))
-        p.start[0] = vaddq_s32(p.start[0], p.start[1]);
+    p.sums[0] = vuzp1q_s32(sums, sums);
+    p.sums[1] = vuzp2q_s32(sums, sums);
     const int bias = tile_formats[type].bias;
-    if (bias != 0) {
-        p.start[0] = vmulq_n_s32(p.start[0], -bias);
-        p.start[1] = vmulq_n_s32(p.start[1], -bias);
-    }
+    p.start[0] = has_one_sum(type) ? vaddq_s32(p.sums[0], p.sums[1]) : p.sums[0];
+    p.start[0] = vmulq_n_s32(p.start[0], -bias);
+    p.start[1] = vmulq_n_s32(p.sums[1], -bias);
     return p;
+}
+
+/* out[i] = rows 2i, 2i + 1 of a quarter: four columns of each, and the next four. */
+INLINE void zip_rows(uint8x16_t cols, uint8x16_t next_cols, uint8x16_t *out) {
+    uint32x4_t v = vreinterpretq_u32_u8(cols), next = vreinterpretq_u32_u8(next_cols);
+    out[0] = vreinterpretq_u8_u32(vzip1q_u32(v, next));
+    out[1] = vreinterpretq_u8_u32(vzip2q_u32(v, next));
 }
 
 /* w[k][i] = the operands for rows 2i, 2i + 1 of a quarter and columns 8k to 8k + 7. vectors: the block's,
  * from this quarter's bytes on. */
-INLINE void load_codes(enum qtype type, const uint8_t *vectors, uint8x16_t (*w)[ROW_PAIRS]) {
+INLINE void load_operands(enum qtype type, const uint8_t *vectors, uint8x16_t (*w)[ROW_PAIRS]) {
+    const bool nibbles = tile_formats[type].low_bits == 4 && tile_formats[type].high_bits == 0;
     UNROLL
     for (int k = 0; k < GROUPS; k++) {
-        uint32x4_t v[2];
+        const uint8_t *pair = vectors + 2 * TILE_VECTOR * (k % 2);
+        if (nibbles) /* two groups at once */
+            zip_rows(vld1q_u8(pair), vld1q_u8(pair + TILE_VECTOR), w[k]);
+        else
+            zip_rows(codes(type, vectors, 2 * k), codes(type, vectors, 2 * k + 1), w[k]);
         UNROLL
-        for (int j = 0; j < 2; j++) {
-            uint8x16_t u = codes(type, vectors, 2 * k + j);
-            v[j] = vreinterpretq_u32_u8(has_table(type) ? vreinterpretq_u8_s8(look_up(type, u))
-                                                        : u);
+        for (int i = 0; i < ROW_PAIRS; i++) {
+            if (nibbles)
+                w[k][i] = k < 2 ? vandq_u8(w[k][i], vdupq_n_u8(15)) : vshrq_n_u8(w[k][i], 4);
+            if (has_table(type))
+                w[k][i] = vreinterpretq_u8_s8(look_up(type, w[k][i]));
         }
-        w[k][0] = vreinterpretq_u8_u32(vzip1q_u32(v[0], v[1]));
-        w[k][1] = vreinterpretq_u8_u32(vzip2q_u32(v[0], v[1]));
     }
 }
 
@@ -95,8 +103,6 @@ INLINE void rows_twice(float32x4_t v, float32x4_t *out) {
 /* dot[i] = exact sums over column groups [begin, end). */
 INLINE void dot_groups(enum qtype type, int begin, int end, int32x4_t start,
                        uint8x16_t (*w)[ROW_PAIRS], const struct pair *x, int32x4_t *dot) {
-    if (tile_formats[type].bias == 0)
-        start = vdupq_n_s32(0);
     UNROLL
     for (int i = 0; i < ROW_PAIRS; i++)
         dot[i] = start;
@@ -118,7 +124,7 @@ INLINE void add_block(enum qtype type, int n, const struct coded_block *b, int r
     rows_twice(rows_d, d);
     if (has_offset(type))
         rows_twice(load_offset(type, b, r, rows_d), offset);
-    load_codes(type, b->vectors + 16 * r, w);
+    load_operands(type, b->vectors + 16 * r, w);
     UNROLL
     for (int p = 0; p < n; p++) {
         int32x4_t dot[ROW_PAIRS];
@@ -139,7 +145,7 @@ INLINE void add_half_blocks(enum qtype type, int n, const struct coded_block *b,
     float32x4_t d[2][ROW_PAIRS];
     rows_twice(load_d(type, b, r, 0), d[0]);
     rows_twice(load_d(type, b, r, 1), d[1]);
-    load_codes(type, b->vectors + 16 * r, w);
+    load_operands(type, b->vectors + 16 * r, w);
     UNROLL
     for (int p = 0; p < n; p++) {
         UNROLL
@@ -171,7 +177,7 @@ INLINE void add_halves(enum qtype type, int n, const struct coded_block *b, int 
         rows_twice_s32(load_u8(rows + 2 * TILE_ROWS), min[0]);
         rows_twice_s32(load_u8(rows + 3 * TILE_ROWS), min[1]);
     }
-    load_codes(type, b->vectors + 16 * r, w);
+    load_operands(type, b->vectors + 16 * r, w);
     UNROLL
     for (int p = 0; p < n; p++) {
         int32x4_t dot[2][ROW_PAIRS];
@@ -184,8 +190,8 @@ INLINE void add_halves(enum qtype type, int n, const struct coded_block *b, int 
             acc[p][i] = vfmaq_f32(acc[p][i], vcvtq_f32_s32(sum), vmulq_f32(d[i], x[p].d));
             if (!has_min)
                 continue;
-            int32x4_t below = vmulq_s32(min[0][i], x[p].start[0]);
-            below = vmlaq_s32(below, min[1][i], x[p].start[1]);
+            int32x4_t below = vmulq_s32(min[0][i], x[p].sums[0]);
+            below = vmlaq_s32(below, min[1][i], x[p].sums[1]);
             acc[p][i] = vfmsq_f32(acc[p][i], vcvtq_f32_s32(below), vmulq_f32(dmin[i], x[p].d));
         }
     }
