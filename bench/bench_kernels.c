@@ -115,7 +115,7 @@ static void prefill_fixed_on_thread(void *arg, struct pool *pool, int thread) {
     const struct bench *b = arg;
     size_t begin, end;
     while (pool_claim(pool, wmat_n_tiles(&b->down) / 2, 1, &begin, &end))
-        b->k->matmul_fixed(&b->down, &b->many_down, b->y_fixed, N_COLS, SEG_COLS,
+        b->k->matmul_fixed(&b->down, &b->many_down, b->y_fixed, N_COLS, NULL, SEG_COLS,
                            (uint32_t)begin * 2, (uint32_t)end * 2);
 }
 

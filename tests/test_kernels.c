@@ -206,17 +206,20 @@ static const enum qtype *types_supported(size_t *n) {
 
 /* ---- every instruction set against the definition ---------------------------------------- */
 
+#define TOKENS_MOST 37
+
 struct product_case {
     uint32_t n_rows, n_cols, col_begin, n_tokens, seg_cols, tile_begin, tile_end;
     size_t ldy;
+    uint32_t rows[TOKENS_MOST]; /* that fixed-point sums are added to, by token */
 };
 
 /* Where n_cols of seg_cols columns each can be cut off the type's whole rows. */
 static struct product_case random_case(struct random *r, enum qtype type) {
     static const uint32_t rows[] = {1, 15, 16, 17, 33, 64, 160};
     static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 19};
-    static const uint32_t tokens[] = {1, 1,  1,  2,  3,  4,  5,  6,  7, 8,
-                                      9, 10, 11, 12, 13, 23, 24, 25, 37};
+    static const uint32_t tokens[] = {1, 1,  1,  2,  3,  4,  5,  6,  7,          8,
+                                      9, 10, 11, 12, 13, 23, 24, 25, TOKENS_MOST};
     static const uint32_t odd_cols[] = {1, 2, 31, 33, 47, 64, 100};
     struct product_case c = {.n_rows = PICK(r, rows), .n_tokens = PICK(r, tokens)};
     uint32_t n_blocks = PICK(r, blocks);
@@ -235,7 +238,41 @@ static struct product_case random_case(struct random *r, enum qtype type) {
                      ? n_tiles
                      : c.tile_begin + random_below(r, n_tiles - c.tile_begin) + 1;
     c.ldy = n_tiles * TILE_ROWS + (random_below(r, 2) ? 0 : 5);
+    for (uint32_t t = 0; t < c.n_tokens; t++)
+        c.rows[t] = random_below(r, c.n_tokens);
     return c;
+}
+
+/* y [n_tokens, ldy] as it is wanted of matmul_fixed: the sums, or what was there and the sums of all
+ * tokens that go to a row. */
+static void want_fixed_sums(const struct product_case *c, const uint32_t *rows,
+                            const struct tiles *t, const struct act *a, struct buf *y) {
+    struct buf sums = buf_new(y->n, 8);
+    int64_t *to = (int64_t *)y->p, *from = (int64_t *)(rows != NULL ? sums.p : y->p);
+    definition()->matmul_fixed(&t->w, a, from, c->ldy, NULL, c->seg_cols, c->tile_begin,
+                               c->tile_end);
+    for (uint32_t i = 0; rows != NULL && i < c->n_tokens; i++)
+        for (uint32_t row = c->tile_begin * TILE_ROWS; row < c->tile_end * TILE_ROWS; row++)
+            to[rows[i] * c->ldy + row] += from[i * c->ldy + row];
+    buf_free(&sums);
+}
+
+static void check_fixed(const struct product_case *c, const uint32_t *rows,
+                        const struct tiles *t, const struct act *a, const char *what,
+                        uint64_t seed) {
+    size_t bytes = ((size_t)(c->n_tokens - 1) * c->ldy + wmat_n_tiles(&t->w) * TILE_ROWS) * 8;
+    struct buf want = buf_new(bytes, 8);
+    want_fixed_sums(c, rows, t, a, &want);
+    FOR_EACH_TABLE(k) {
+        struct buf y = buf_new(bytes, 8);
+        k->matmul_fixed(&t->w, a, (int64_t *)y.p, c->ldy, rows, c->seg_cols, c->tile_begin,
+                        c->tile_end);
+        if (memcmp(y.p, want.p, bytes) != 0)
+            fail_msg("%s: fixed point%s, %s, seed %llu", k->name, rows != NULL ? " added" : "",
+                     what, (unsigned long long)seed);
+        buf_free(&y);
+    }
+    buf_free(&want);
 }
 
 /* The file's row, long enough for the case's columns and whole blocks of the type. */
@@ -266,31 +303,23 @@ static void check_product(struct random *r, enum qtype type) {
         packed_from(def, act_kind_for(type), (float *)x.p, c.n_cols, c.n_tokens, c.n_cols);
 
     size_t n = (size_t)(c.n_tokens - 1) * c.ldy + wmat_n_tiles(&t.w) * TILE_ROWS;
-    struct buf want = floats_new(n), want_fixed = buf_new(n * 8, 8);
+    struct buf want = floats_new(n);
     def->matmul(&t.w, &a.act, (float *)want.p, c.ldy, c.tile_begin, c.tile_end);
-    def->matmul_fixed(&t.w, &a.act, (int64_t *)want_fixed.p, c.ldy, c.seg_cols, c.tile_begin,
-                      c.tile_end);
+    char what[160];
+    snprintf(what, sizeof what,
+             "%s %u x %u from column %u, %u tokens, segments of %u, tiles %u to %u, ldy %zu",
+             qtype_info(type)->name, c.n_rows, c.n_cols, c.col_begin, c.n_tokens, c.seg_cols,
+             c.tile_begin, c.tile_end, c.ldy);
     FOR_EACH_ISA(k) {
-        struct buf y = floats_new(n), fixed = buf_new(n * 8, 8);
+        struct buf y = floats_new(n);
         k->matmul(&t.w, &a.act, (float *)y.p, c.ldy, c.tile_begin, c.tile_end);
-        k->matmul_fixed(&t.w, &a.act, (int64_t *)fixed.p, c.ldy, c.seg_cols, c.tile_begin,
-                        c.tile_end);
-        char what[160];
-        snprintf(
-            what, sizeof what,
-            "%s %u x %u from column %u, %u tokens, segments of %u, tiles %u to %u, ldy %zu",
-            qtype_info(type)->name, c.n_rows, c.n_cols, c.col_begin, c.n_tokens, c.seg_cols,
-            c.tile_begin, c.tile_end, c.ldy);
         /* What lies outside the tiles keeps its canary in both. */
         check_floats((float *)y.p, (float *)want.p, n, k->name, what, r->seed);
-        if (memcmp(fixed.p, want_fixed.p, n * 8) != 0)
-            fail_msg("%s, fixed point, %s, seed %llu", k->name, what,
-                     (unsigned long long)r->seed);
         buf_free(&y);
-        buf_free(&fixed);
     }
+    check_fixed(&c, NULL, &t, &a.act, what, r->seed);
+    check_fixed(&c, c.rows, &t, &a.act, what, r->seed);
     buf_free(&want);
-    buf_free(&want_fixed);
     packed_free(&a);
     buf_free(&x);
     buf_free(&t.bytes);
@@ -398,7 +427,7 @@ static void check_splits(const struct kernels *k, struct random *r, enum qtype t
         struct packed a =
             packed_from(k, act_kind_for(type), (float *)x.p + begin, n_cols, TOKENS, n);
         int64_t y[TOKENS * LDY];
-        k->matmul_fixed(&t.w, &a.act, y, LDY, seg, 0, wmat_n_tiles(&t.w));
+        k->matmul_fixed(&t.w, &a.act, y, LDY, NULL, seg, 0, wmat_n_tiles(&t.w));
         for (size_t j = 0; j < ARRAY_LEN(y); j++)
             sum[i > 0][j] += y[j];
         packed_free(&a);

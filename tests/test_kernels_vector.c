@@ -251,7 +251,7 @@ static void fixed_point_rounds_and_saturates(void **state) {
         struct wmat w = wmat_shape(QT_F32, TILE_ROWS, 1, 0);
         w.tiles = (const uint8_t *)tile;
         k->matmul_fixed(&w, &(struct act){.kind = ACT_F32, .n_tokens = 1, .n_cols = 1, .f = x},
-                        y, TILE_ROWS, 1, 0, 1);
+                        y, TILE_ROWS, NULL, 1, 0, 1);
         for (int j = 0; j < TILE_ROWS; j++)
             if (y[j] != cases[i].fixed)
                 fail_msg("%s: %a gives %lld", k->name, (double)cases[i].x, (long long)y[j]);

@@ -243,10 +243,13 @@ struct kernels {
 
     /* The row-parallel form: columns are cut into segments of seg_cols (divides n_cols; a multiple
      * of 32 for quantized types); each segment's sum is taken as above from +0, rounded
-     * to fixed point (fixed_from_f32) and the segments are added as integers.
-     * y [n_tokens, ldy] int64. Used on one rank as well: that is why the bits agree. */
+     * to fixed point (fixed_from_f32) and the segments are added as integers. Used on one rank as
+     * well: that is why the bits agree.
+     * rows == NULL: y [n_tokens, ldy] int64 gets the sums; otherwise token t's are added to
+     * row rows[t] of y, which is how a token collects those of its experts. */
     void (*matmul_fixed)(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end);
+                         const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                         uint32_t tile_end);
 
     /* x[i] += (float)y[i] * 2^-24: int64 to f32 rounds to nearest even. */
     void (*fixed_add)(float *x, const int64_t *y, size_t n);

@@ -67,9 +67,9 @@ static int64_t fixed_of(float x) {
     return llrintf(x * (1 << FIXED_BITS));
 }
 
-/* Where the results of half h and token t belong, in y or fixed. */
-INLINE size_t result_at(const struct mm_call *c, int h, int t) {
-    return (size_t)t * c->ldy + c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
+/* Where the results of half h belong among a token's. */
+INLINE size_t row_at(const struct mm_call *c, int h) {
+    return c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
 }
 
 /* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5 * 2^52 come
@@ -83,9 +83,14 @@ INLINE void fixed_begin(const struct mm_call *c, int n_halves, int n) {
     __m256i start = _mm256_set1_epi64x((int64_t)(0 - n_segments * FIXED_SHIFT_BITS));
     for (int h = 0; h < n_halves; h++)
         for (int t = 0; t < n; t++) {
-            __m256i *sum = (__m256i *)(c->fixed + result_at(c, h, t));
-            _mm256_storeu_si256(sum, start);
-            _mm256_storeu_si256(sum + 1, start);
+            __m256i *sum = (__m256i *)(c->fixed[t] + row_at(c, h));
+            __m256i lo = start, hi = start;
+            if (c->adds) {
+                lo = _mm256_add_epi64(lo, _mm256_loadu_si256(sum));
+                hi = _mm256_add_epi64(hi, _mm256_loadu_si256(sum + 1));
+            }
+            _mm256_storeu_si256(sum, lo);
+            _mm256_storeu_si256(sum + 1, hi);
         }
 }
 
@@ -109,13 +114,13 @@ static void fixed_add_slowly(int64_t *sum, __m256 x) {
 INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
                       __m256 (*acc)[MM_MAX_TOKENS]) {
     const int n_halves = MIN(2 * m, 2 * (int)c->n_tiles);
-    if (c->fixed == NULL) {
+    if (c->y != NULL) {
         UNROLL
         for (int h = 0; h < 2 * m; h++) {
             UNROLL
             for (int t = 0; t < n; t++)
                 if (h < n_halves)
-                    _mm256_storeu_ps(c->y + result_at(c, h, t), acc[h][t]);
+                    _mm256_storeu_ps(c->y + (size_t)t * c->ldy + row_at(c, h), acc[h][t]);
         }
         return;
     }
@@ -137,7 +142,7 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
     for (int h = 0; h < 2 * m; h++) {
         UNROLL
         for (int t = 0; t < n; t++) {
-            int64_t *sum = c->fixed + result_at(c, h, t);
+            int64_t *sum = c->fixed[t] + row_at(c, h);
             if (h >= n_halves)
                 continue;
             if (fast) {

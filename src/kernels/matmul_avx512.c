@@ -65,15 +65,15 @@ INLINE void acc_zero(int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
     }
 }
 
-/* sum[0..15] = (or +=, unless first) x in fixed point. docs/numerics.md: to the nearest multiple of
+/* sum[0..15] = (or +=, if adds) x in fixed point. docs/numerics.md: to the nearest multiple of
  * 2^-24, saturated; NaN takes the upper limit (min and max give their second operand). */
-INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool first) {
+INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool adds) {
     x = _mm512_min_ps(x, _mm512_set1_ps(FIXED_LIMIT));
     x = _mm512_max_ps(x, _mm512_set1_ps(-FIXED_LIMIT));
     x = _mm512_mul_ps(x, _mm512_set1_ps(1 << FIXED_BITS));
     __m512i lo = _mm512_cvtps_epi64(_mm512_castps512_ps256(x));
     __m512i hi = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(x, 1));
-    if (!first) {
+    if (adds) {
         lo = _mm512_add_epi64(lo, _mm512_loadu_si512(sum));
         hi = _mm512_add_epi64(hi, _mm512_loadu_si512(sum + 8));
     }
@@ -90,11 +90,11 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
             return;
         UNROLL
         for (int t = 0; t < n; t++) {
-            size_t at = (size_t)t * c->ldy + c->row[i];
-            if (c->fixed != NULL)
-                fixed_accumulate(c->fixed + at, acc[i][t], end == c->seg_cols);
+            if (c->y != NULL)
+                _mm512_storeu_ps(c->y + (size_t)t * c->ldy + c->row[i], acc[i][t]);
             else
-                _mm512_storeu_ps(c->y + at, acc[i][t]);
+                fixed_accumulate(c->fixed[t] + c->row[i], acc[i][t],
+                                 c->adds || end > c->seg_cols);
         }
     }
 }
@@ -704,6 +704,7 @@ void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t l
 }
 
 void matmul_fixed_avx512(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
-    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);
+                         const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                         uint32_t tile_end) {
+    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
 }

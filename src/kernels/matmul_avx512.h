@@ -7,6 +7,7 @@
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end);
 void matmul_fixed_avx512(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end);
+                         const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                         uint32_t tile_end);
 
 #endif

@@ -298,7 +298,8 @@ void matmul_i8mm(const struct wmat *w, const struct act *x, float *y, size_t ldy
 }
 
 void matmul_fixed_i8mm(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                       uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+                       const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                       uint32_t tile_end) {
     struct mm_kernels k = kernels_of(w->type);
-    mm_drive_fixed(&k, w, x, y, ldy, seg_cols, tile_begin, tile_end);
+    mm_drive_fixed(&k, w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
 }

@@ -293,6 +293,7 @@ void matmul_neon(const struct wmat *w, const struct act *x, float *y, size_t ldy
 }
 
 void matmul_fixed_neon(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                       uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
-    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, seg_cols, tile_begin, tile_end);
+                       const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                       uint32_t tile_end) {
+    mm_drive_fixed(kernels_of[w->type], w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
 }

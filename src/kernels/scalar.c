@@ -269,14 +269,16 @@ static int64_t fixed_from_f32(float x) {
 }
 
 static void matmul_fixed(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
-                         uint32_t seg_cols, uint32_t tile_begin, uint32_t tile_end) {
+                         const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
+                         uint32_t tile_end) {
     for (uint32_t t = 0; t < x->n_tokens; t++) {
         struct token token = token_of(x, t);
+        int64_t *to = y + (rows != NULL ? rows[t] : t) * ldy;
         for (uint32_t row = tile_begin * TILE_ROWS; row < tile_end * TILE_ROWS; row++) {
-            int64_t sum = 0;
+            int64_t sum = rows != NULL ? to[row] : 0;
             for (uint32_t c = 0; c < w->n_cols; c += seg_cols)
                 sum += fixed_from_f32(dot_row(w, row, &token, c, c + seg_cols));
-            y[t * ldy + row] = sum;
+            to[row] = sum;
         }
     }
 }

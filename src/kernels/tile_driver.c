@@ -48,13 +48,17 @@ static uint32_t calls_for(const struct mm_kernels *k, uint32_t n_tokens) {
 struct result {
     float *y;
     int64_t *fixed;
+    const uint32_t *rows; /* of fixed, by token; NULL: a row each, in order */
 };
 
-/* A call's results for the tokens from `token` of the batch on. */
-static void point_at_results(struct mm_call *c, struct result to, uint32_t token) {
-    size_t at = (size_t)token * c->ldy;
-    c->y = to.y != NULL ? to.y + at : NULL;
-    c->fixed = to.fixed != NULL ? to.fixed + at : NULL;
+/* A call's results for the n tokens from `token` of the batch on. */
+static void point_at_results(struct mm_call *c, struct result to, uint32_t token, uint32_t n) {
+    if (to.y != NULL) {
+        c->y = to.y + token * c->ldy;
+        return;
+    }
+    for (uint32_t t = 0; t < n; t++)
+        c->fixed[t] = to.fixed + (to.rows != NULL ? to.rows[token + t] : token + t) * c->ldy;
 }
 
 /* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by side as
@@ -84,7 +88,8 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                         .blocks_at = tile_blocks_at(w->type, w->n_cols, w->col_phase),
                         .seg_cols = seg_cols,
                         .scale = w->scale,
-                        .ldy = ldy};
+                        .ldy = ldy,
+                        .adds = to.rows != NULL};
     uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
     c.next = (size_t)k->many_tiles * w->tile_bytes;
     c.n_turns = calls_for(k, x->n_tokens);
@@ -95,7 +100,7 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
             uint32_t group = t / ACT_GROUP, in_group = t % ACT_GROUP;
             n = tokens_at_once(k, MIN(x->n_tokens - group * ACT_GROUP, ACT_GROUP) - in_group);
             point_at_tokens(&c, x, group, in_group);
-            point_at_results(&c, to, t);
+            point_at_results(&c, to, t, n);
             c.n_tokens = n;
             if (n == 1) {
                 drive_one(k, &c, w, tile, tile + n_tiles);
@@ -114,7 +119,8 @@ void mm_drive(const struct mm_kernels *k, const struct wmat *w, const struct act
 }
 
 void mm_drive_fixed(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
-                    int64_t *y, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
-                    uint32_t tile_end) {
-    drive(k, w, x, (struct result){.fixed = y}, ldy, seg_cols, tile_begin, tile_end);
+                    int64_t *y, size_t ldy, const uint32_t *rows, uint32_t seg_cols,
+                    uint32_t tile_begin, uint32_t tile_end) {
+    struct result to = {.fixed = y, .rows = rows};
+    drive(k, w, x, to, ldy, seg_cols, tile_begin, tile_end);
 }

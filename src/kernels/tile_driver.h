@@ -13,14 +13,14 @@
 
 struct mm_call {
     const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
-    size_t row[MM_MAX_TILES];       /* where in y and fixed each tile's 16 values belong */
-    uint32_t n_tiles;               /* whose results are wanted; the others are not written */
+    size_t row[MM_MAX_TILES]; /* where in a token's results each tile's 16 values belong */
+    uint32_t n_tiles;         /* whose results are wanted; the others are not written */
     uint32_t n_tokens;
-    uint32_t n_cols;                /* of the whole tile */
-    uint32_t col_phase;             /* as in struct wmat */
-    size_t blocks_at;               /* where a tile's blocks begin */
-    uint32_t seg_cols;              /* columns to a sum, from +0; divides n_cols */
-    float scale;                    /* as in struct wmat */
+    uint32_t n_cols;    /* of the whole tile */
+    uint32_t col_phase; /* as in struct wmat */
+    size_t blocks_at;   /* where a tile's blocks begin */
+    uint32_t seg_cols;  /* columns to a sum, from +0; divides n_cols */
+    float scale;        /* as in struct wmat */
     /* Several tokens: while a call computes, the next tiles (`next` bytes further on) are asked for, so
      * that memory and arithmetic overlap. The n_turns calls that read the same tiles share
      * this: call number `turn` asks for blocks turn, turn + n_turns... */
@@ -34,11 +34,12 @@ struct mm_call {
     const float *d;
     const struct act_sums *sums;
     const float *s;
-    /* [n tokens][ldy]: y gets the one sum of all columns; or, where it is not NULL, fixed gets the segments'
-     * sums in fixed point. */
+    /* y [n tokens][ldy] gets the one sum of all columns; or, where y is NULL, fixed[token] gets the
+     * segments' sums in fixed point, added to what is there if `adds`. */
     float *y;
-    int64_t *fixed;
     size_t ldy;
+    int64_t *fixed[MM_MAX_TOKENS];
+    bool adds;
 };
 typedef void (*mm_fn)(const struct mm_call *c);
 
@@ -54,7 +55,7 @@ struct mm_kernels {
 void mm_drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x, float *y,
               size_t ldy, uint32_t tile_begin, uint32_t tile_end);
 void mm_drive_fixed(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
-                    int64_t *y, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
-                    uint32_t tile_end);
+                    int64_t *y, size_t ldy, const uint32_t *rows, uint32_t seg_cols,
+                    uint32_t tile_begin, uint32_t tile_end);
 
 #endif

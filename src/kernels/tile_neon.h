@@ -22,21 +22,21 @@ INLINE int64x2x2_t fixed_of(float32x4_t x) {
     x = vbslq_f32(vcltq_f32(x, limit), x, limit);
     x = vbslq_f32(vcgtq_f32(x, least), x, least);
     x = vmulq_n_f32(x, 1 << FIXED_BITS);
-    return (int64x2x2_t){{vcvtnq_s64_f64(vcvt_f64_f32(vget_low_f32(x))),
-                          vcvtnq_s64_f64(vcvt_high_f64_f32(x))}};
+    return (int64x2x2_t){
+        {vcvtnq_s64_f64(vcvt_f64_f32(vget_low_f32(x))), vcvtnq_s64_f64(vcvt_high_f64_f32(x))}};
 }
 
 /* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
 INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t end,
                           float32x4_t acc) {
-    size_t at = (size_t)t * c->ldy + c->row[i] + (size_t)(r * QUARTER_ROWS);
-    if (c->fixed == NULL) {
-        vst1q_f32(c->y + at, acc);
+    size_t at = c->row[i] + (size_t)(r * QUARTER_ROWS);
+    if (c->y != NULL) {
+        vst1q_f32(c->y + (size_t)t * c->ldy + at, acc);
         return;
     }
-    int64_t *y = c->fixed + at;
+    int64_t *y = c->fixed[t] + at;
     int64x2x2_t v = fixed_of(acc);
-    if (end != c->seg_cols) {
+    if (c->adds || end != c->seg_cols) {
         v.val[0] = vaddq_s64(v.val[0], vld1q_s64(y));
         v.val[1] = vaddq_s64(v.val[1], vld1q_s64(y + 2));
     }

@@ -261,7 +261,7 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
             memset(r->acc, 0, r->step->n_tokens * m->ld_acc * sizeof *r->acc);
     } else {
         while (forward_claim_tiles(r, pool, wmat_n_tiles(w), w->tile_bytes, &begin, &end))
-            m->k->matmul_fixed(w, forward_act_for(x, w), r->acc, m->ld_acc, segment,
+            m->k->matmul_fixed(w, forward_act_for(x, w), r->acc, m->ld_acc, NULL, segment,
                                (uint32_t)begin, (uint32_t)end);
     }
     pool_barrier(pool);

@@ -74,7 +74,7 @@ static void need(struct needs *n, const struct wmat *w) {
 
 /* Which forms the inputs of each kind of product are wanted in. */
 struct all_needs {
-    struct needs x, att, ffn, shared, expert, low, nope, result;
+    struct needs x, att, ffn, shared, expert, expert_mid, low, nope, result;
 };
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
@@ -98,10 +98,12 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     need(&n->x, &lw->moe->shared.up);
     need(&n->shared, &lw->moe->shared.down);
     for (uint32_t e = 0; e < n_experts; e++) {
-        need(&n->x, &lw->moe->experts[e].gate);
-        need(&n->x, &lw->moe->experts[e].up);
-        need(&n->expert, &lw->moe->experts[e].down);
+        need(&n->expert, &lw->moe->experts[e].gate);
+        need(&n->expert, &lw->moe->experts[e].up);
+        need(&n->expert_mid, &lw->moe->experts[e].down);
     }
+    n->x.f32 |= n->expert.f32; /* the experts' inputs are gathered from x */
+    n->x.q8 |= n->expert.q8;
 }
 
 static enum status alloc_mla(struct model *m, struct layout *lay, const struct all_needs *needs,
@@ -149,7 +151,6 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
     b->ld_logits = round_up(p->n_experts, TILE_ROWS);
     b->ld_ff = round_up(ff, TILE_ROWS);
-    b->sums_stride = MAX(n, (size_t)MOE_TILES) * TILE_ROWS;
     want(lay, &b->logits, n * b->ld_logits, sizeof(float));
     want(lay, &b->router_scratch, threads * p->n_experts, sizeof(float));
     want(lay, &b->choices, rows, sizeof *b->choices);
@@ -157,16 +158,16 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->filled, p->n_experts, sizeof *b->filled);
     want(lay, &b->active, p->n_experts, sizeof *b->active);
     want(lay, &b->slot, p->n_experts, sizeof *b->slot);
-    want(lay, &b->rows, rows, sizeof *b->rows);
+    want(lay, &b->tokens, rows, sizeof *b->tokens);
+    want(lay, &b->weights, rows, sizeof *b->weights);
     want(lay, &b->groups, rows, sizeof *b->groups);
     want(lay, &b->in, p->n_experts, sizeof *b->in);
     want(lay, &b->mid, p->n_experts, sizeof *b->mid);
     want(lay, &b->products, 2 * (size_t)p->n_experts + 2, sizeof *b->products);
     want(lay, &b->gate, rows * b->ld_ff, sizeof(float));
     want(lay, &b->up, rows * b->ld_ff, sizeof(float));
-    want(lay, &b->sums, threads * b->sums_stride, sizeof(int64_t));
-    want_acts(lay, &b->in_act, rows, e, needs->x);
-    want_acts(lay, &b->mid_act, rows, ff, needs->expert);
+    want_acts(lay, &b->in_act, rows, e, needs->expert);
+    want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
 }
 
 static void alloc_attention(struct model *m, struct layout *lay, size_t threads) {

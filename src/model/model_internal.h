@@ -40,38 +40,29 @@ struct mla_buffers {
     struct product *products; /* [heads] */
 };
 
-struct moe_row {
-    uint32_t token;
-    float weight;
-};
 struct moe_group {
     uint32_t expert, group;
 };
-
-/* Tiles of the down product's rows that are summed over the experts at once. */
-#define MOE_TILES 16
 
 /* Experts; rows are (token, expert) pairs sorted by expert, at most n * n_used of them. */
 struct moe_buffers {
     float *logits; /* [n, ld_logits] */
     size_t ld_logits;
-    float *router_scratch;  /* [n_threads, n_experts] */
-    struct choice *choices; /* [n, n_used] */
-    uint32_t *first;        /* [n_experts + 1]: rows of expert e are first[e]..first[e+1] */
-    uint32_t *filled;       /* [n_experts], zero between steps */
-    uint32_t *active;       /* [n_active] experts with rows */
-    uint32_t *slot;         /* [n_experts]: where an active one stands in active */
-    struct moe_row *rows;
+    float *router_scratch;    /* [n_threads, n_experts] */
+    struct choice *choices;   /* [n, n_used] */
+    uint32_t *first;          /* [n_experts + 1]: rows of expert e are first[e]..first[e+1] */
+    uint32_t *filled;         /* [n_experts], zero between steps */
+    uint32_t *active;         /* [n_active] experts with rows */
+    uint32_t *slot;           /* [n_experts]: where an active one stands in active */
+    uint32_t *tokens;         /* of the rows */
+    float *weights;           /* of the rows, by the router */
     struct moe_group *groups; /* every group of ACT_GROUP rows of every active expert */
     size_t n_active, n_groups, n_products;
-    size_t rows_most;            /* of one active expert */
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct product *products;    /* [2 * n_experts + 2] */
     float *gate, *up;            /* [rows, ld_ff] */
     size_t ld_ff;
-    int64_t *sums; /* [n_threads, sums_stride] */
-    size_t sums_stride;
 };
 
 struct model {

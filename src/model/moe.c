@@ -46,22 +46,23 @@ static void group_by_expert(struct run *r) {
     memset(b->first, 0, (p->n_experts + 1) * sizeof *b->first);
     for (size_t i = 0; i < n; i++)
         b->first[b->choices[i].expert + 1] += is_held(m, b->choices[i].expert);
-    b->n_active = b->n_groups = b->rows_most = 0;
+    b->n_active = b->n_groups = 0;
     for (uint32_t e = 0; e < p->n_experts; e++) {
         uint32_t n_rows = b->first[e + 1];
         b->first[e + 1] += b->first[e];
         if (n_rows == 0)
             continue;
         b->active[b->n_active++] = e;
-        b->rows_most = MAX(b->rows_most, (size_t)n_rows);
         for (uint32_t g = 0; g < act_n_groups(n_rows); g++)
             b->groups[b->n_groups++] = (struct moe_group){e, g};
     }
     for (size_t i = 0; i < n; i++) {
         uint32_t e = b->choices[i].expert;
-        if (is_held(m, e))
-            b->rows[b->first[e] + b->filled[e]++] =
-                (struct moe_row){(uint32_t)(i / p->n_used), b->choices[i].weight};
+        if (!is_held(m, e))
+            continue;
+        uint32_t row = b->first[e] + b->filled[e]++;
+        b->tokens[row] = (uint32_t)(i / p->n_used);
+        b->weights[row] = b->choices[i].weight;
     }
     for (uint32_t i = 0; i < b->n_active; i++)
         b->filled[b->active[i]] = 0;
@@ -113,10 +114,10 @@ static void plan_experts(struct run *r, const struct moe_weights *w) {
 /* Group g of dst = the given tokens of src, as they are packed there: each token is quantized once,
  * however many experts it has. */
 static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
-                      const struct moe_row *rows, uint32_t n) {
+                      const uint32_t *tokens, uint32_t n) {
     size_t n_blocks = src->n_cols / ACT_BLOCK, to = (size_t)g * ACT_GROUP * n_blocks;
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t token = rows[j].token, group = token / ACT_GROUP * ACT_GROUP;
+        uint32_t token = tokens[j], group = token / ACT_GROUP * ACT_GROUP;
         uint32_t gs = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
         size_t from = group * n_blocks + token - group;
         for (size_t b = 0; b < n_blocks; b++) {
@@ -130,10 +131,10 @@ static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
 }
 
 static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
-                       const struct moe_row *rows, uint32_t n) {
+                       const uint32_t *tokens, uint32_t n) {
     float *to = dst->f + (size_t)g * ACT_GROUP * src->n_cols;
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t token = rows[j].token, group = token / ACT_GROUP * ACT_GROUP;
+        uint32_t token = tokens[j], group = token / ACT_GROUP * ACT_GROUP;
         uint32_t gs = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
         const float *from = src->f + (size_t)group * src->n_cols + token - group;
         for (size_t c = 0; c < src->n_cols; c++)
@@ -153,9 +154,9 @@ static void gather_inputs(struct run *r, struct pool *pool) {
             uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
             uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
             if (in->q8.q != NULL)
-                gather_q8(&in->q8, g.group, &m->x_act.q8, b->rows + first, n);
+                gather_q8(&in->q8, g.group, &m->x_act.q8, b->tokens + first, n);
             if (in->f32.f != NULL)
-                gather_f32(&in->f32, g.group, &m->x_act.f32, b->rows + first, n);
+                gather_f32(&in->f32, g.group, &m->x_act.f32, b->tokens + first, n);
         }
     pool_barrier(pool);
 }
@@ -175,7 +176,7 @@ static void activate_group(struct run *r, const struct moe_weights *w, struct mo
         }
         ffn_activate(m->k, m->hp->ffn_act, gate, up, ff);
         for (uint32_t i = 0; i < ff; i++)
-            gate[i] *= b->rows[j].weight;
+            gate[i] *= b->weights[j];
     }
     struct acts part = acts_part(&b->mid[b->slot[g.expert]], g.group * ACT_GROUP, n);
     forward_pack_group(m, &part, b->gate + first * b->ld_ff, b->ld_ff, 0);
@@ -214,54 +215,50 @@ static void activate(struct run *r, struct pool *pool, const struct moe_weights 
     pool_barrier(pool);
 }
 
-/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in turn.
- * Threads take disjoint tiles of rows, so nobody else adds to these. */
-static void down_tiles(struct run *r, int thread, const struct moe_weights *w, uint32_t tile,
-                       uint32_t n_tiles) {
+/* The biases of expert e's rows, each with its token's routing weight. */
+static void add_down_bias(struct run *r, const float *bias, uint32_t e, uint32_t tile_begin,
+                          uint32_t tile_end) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    uint32_t n = r->step->n_tokens, width = n_tiles * TILE_ROWS;
-    int64_t *sums = b->sums + (size_t)thread * b->sums_stride;
+    uint32_t end = MIN(tile_end * TILE_ROWS, m->hp->n_embd);
+    for (uint32_t j = b->first[e]; j < b->first[e + 1]; j++)
+        for (uint32_t c = tile_begin * TILE_ROWS; c < end; c++)
+            r->acc[b->tokens[j] * m->ld_acc + c] += forward_fixed(b->weights[j] * bias[c]);
+}
+
+/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in turn.
+ * Threads take disjoint tiles of rows, so nobody else adds to these. */
+static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile_begin,
+                       uint32_t tile_end) {
+    struct model *m = r->m;
+    struct moe_buffers *b = &m->moe;
     if (w->shared.down.n_cols != 0)
         m->k->matmul_fixed(&w->shared.down, forward_act_for(&m->shared_act, &w->shared.down),
-                           r->acc, m->ld_acc, plan_ffn_segment(m->hp->moe.n_ff_shared), tile,
-                           tile + n_tiles);
-    for (uint32_t t = 0; t < n && w->shared.down.n_cols == 0; t++)
-        memset(r->acc + t * m->ld_acc + tile * TILE_ROWS, 0, width * sizeof *r->acc);
+                           r->acc, m->ld_acc, NULL, plan_ffn_segment(m->hp->moe.n_ff_shared),
+                           tile_begin, tile_end);
+    for (uint32_t t = 0; t < r->step->n_tokens && w->shared.down.n_cols == 0; t++)
+        memset(r->acc + t * m->ld_acc + tile_begin * TILE_ROWS, 0,
+               (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
     for (uint32_t i = 0; i < b->n_active; i++) {
-        uint32_t e = b->active[i], first = b->first[e], rows = b->first[e + 1] - first;
+        uint32_t e = b->active[i];
         const struct wmat *down = &w->experts[e].down;
-        /* The sums' column 0 is the first tile's row 0. */
-        m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), sums - tile * TILE_ROWS,
-                           width, plan_expert_segment(m->hp->moe.n_ff), tile, tile + n_tiles);
-        for (uint32_t j = 0; j < rows; j++) {
-            int64_t *acc = r->acc + b->rows[first + j].token * m->ld_acc + tile * TILE_ROWS;
-            for (uint32_t c = 0; c < width; c++)
-                acc[c] += sums[(size_t)j * width + c];
-            if (w->down_bias == NULL)
-                continue;
-            const float *bias = w->down_bias + (size_t)e * m->hp->n_embd;
-            for (uint32_t c = 0; c < MIN(width, m->hp->n_embd - tile * TILE_ROWS); c++)
-                acc[c] += forward_fixed(b->rows[first + j].weight * bias[tile * TILE_ROWS + c]);
-        }
+        m->k->matmul_fixed(down, forward_act_for(&b->mid[i], down), r->acc, m->ld_acc,
+                           b->tokens + b->first[e], plan_expert_segment(m->hp->moe.n_ff),
+                           tile_begin, tile_end);
+        if (w->down_bias != NULL)
+            add_down_bias(r, w->down_bias + (size_t)e * m->hp->n_embd, e, tile_begin, tile_end);
     }
 }
 
-static void down(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
+static void down(struct run *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
     uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
     size_t begin, end;
-    /* As many tiles at once as the sums have room for: long runs of weights, and of acc, whose rows
-     * lie a power of two apart and fight for the same lines of the cache. */
-    uint32_t at_once =
-        (uint32_t)(m->moe.sums_stride / (TILE_ROWS * MAX(m->moe.rows_most, (size_t)1)));
-    at_once = MIN(at_once, (uint32_t)MOE_TILES);
     size_t tile_bytes = w->shared.down.tile_bytes; /* of all that are added up */
     for (size_t i = 0; i < m->moe.n_active; i++)
         tile_bytes += w->experts[m->moe.active[i]].down.tile_bytes;
     while (forward_claim_tiles(r, pool, n_tiles, tile_bytes, &begin, &end))
-        for (uint32_t t = (uint32_t)begin; t < end; t += at_once)
-            down_tiles(r, thread, w, t, MIN(at_once, (uint32_t)end - t));
+        down_tiles(r, w, (uint32_t)begin, (uint32_t)end);
     pool_barrier(pool);
 }
 
@@ -287,5 +284,5 @@ void moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
     if (m->moe.n_products != 0)
         forward_products(r, pool, m->moe.products, m->moe.n_products);
     activate(r, pool, lw->moe);
-    down(r, pool, thread, lw->moe);
+    down(r, pool, lw->moe);
 }
