@@ -469,6 +469,50 @@ static void the_end_waits_for_what_runs(void **state) {
     http_close(s);
 }
 
+/* Adds to got, a string, what comes until it has wanted. */
+static void receive_until(int fd, char *got, size_t size, const char *wanted) {
+    size_t n = strlen(got);
+    while (strstr(got, wanted) == NULL) {
+        assert_true(n + 1 < size);
+        ssize_t k = recv(fd, got + n, size - 1 - n, 0);
+        assert_true(k > 0);
+        got[n += (size_t)k] = '\0';
+    }
+}
+
+/* A stream on which nothing comes for a while is filled, before its owner begins it too. */
+static void what_is_quiet_for_long_is_filled(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.quiet_ms = 1;
+    struct http_server *s = serve(&cfg);
+    int fd = dial(s);
+    say(fd, GET("/hold"));
+    struct http_request *r = wait_for_held();
+    http_fill_quiet(r, "text/event-stream", ": quiet\n\n");
+    char got[4096] = "";
+    receive_until(fd, got, sizeof got, ": quiet\n\n"); /* although its owner has said nothing */
+    assert_true(http_quiet_end(r));
+    http_stream_begin(r, 500, "text/plain"); /* too late, and no harm */
+    assert_int_equal(http_stream_write(r, "data: x\n\n", 9), ST_OK);
+    http_stream_end(r);
+    receive_until(fd, got, sizeof got, "data: x\n\n");
+    assert_non_null(strcasestr(got, "HTTP/1.1 200"));
+    assert_non_null(strcasestr(got, "Content-Type: text/event-stream\r\n"));
+    assert_null(strcasestr(got, "text/plain"));
+    close(fd);
+    /* Whose owner replies in time, or wants no more of it, is left alone. */
+    atomic_store(&held, NULL);
+    fd = dial(s);
+    say(fd, GET("/hold"));
+    r = wait_for_held();
+    assert_false(http_quiet_end(r));
+    http_reply(r, 200, "text/plain", "done", 4);
+    assert_string_equal(listen_to(fd).body, "done");
+    close(fd);
+    http_close(s);
+}
+
 /* What is kept by nobody is cut: the server does not wait for it. */
 static void closing_cuts_what_is_left(void **state) {
     (void)state;
@@ -522,6 +566,7 @@ int main(void) {
         cmocka_unit_test(keys_let_in),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
         cmocka_unit_test(the_end_waits_for_what_runs),
+        cmocka_unit_test(what_is_quiet_for_long_is_filled),
         cmocka_unit_test(closing_cuts_what_is_left),
         cmocka_unit_test(what_cannot_be_served_says_why),
     };

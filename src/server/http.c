@@ -4,12 +4,14 @@
  * the last one frees it.
  *
  * libmicrohttpd does not look at suspended connections, so a watcher thread polls them for
- * clients that hang up: what they asked for need not be computed.
+ * clients that hang up: what they asked for need not be computed. It also writes into streams on which nothing
+ * came for long.
  *
  * Locks: server.lock guards the list of requests; request.lock guards a request's state. server.lock
  * may be held when request.lock is taken, never the other way round. */
 #include "server/http.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -60,6 +62,8 @@ struct http_request {
     void *on_gone_user;
     void (*release)(void *user);
     void *release_user;
+    const char *quiet_type, *filler; /* http_fill_quiet(); NULL: none is wanted */
+    double written_s;                /* clock: when something was last written */
     int status;
     struct {
         char *name, *value;
@@ -92,6 +96,7 @@ void http_config_init(struct http_config *cfg) {
         .max_unread_bytes = (size_t)1 << 20,
         .max_connections = 512,
         .idle_s = 60,
+        .quiet_ms = 10000,
     };
 }
 
@@ -232,18 +237,23 @@ unsigned long long http_client(const struct http_request *r) {
     return id;
 }
 
+/* With r->lock held. */
+static void add_header(struct http_request *r, const char *name, const char *value) {
+    if (r->n_headers == MAX_OUT_HEADERS)
+        return;
+    char *n = mem_strdup(name), *v = mem_strdup(value);
+    if (n != NULL && v != NULL) {
+        r->headers[r->n_headers].name = n;
+        r->headers[r->n_headers++].value = v;
+    } else {
+        mem_free(n);
+        mem_free(v);
+    }
+}
+
 void http_set_header(struct http_request *r, const char *name, const char *value) {
     pthread_mutex_lock(&r->lock);
-    if (r->n_headers < MAX_OUT_HEADERS) {
-        char *n = mem_strdup(name), *v = mem_strdup(value);
-        if (n != NULL && v != NULL) {
-            r->headers[r->n_headers].name = n;
-            r->headers[r->n_headers++].value = v;
-        } else {
-            mem_free(n);
-            mem_free(v);
-        }
-    }
+    add_header(r, name, value);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -301,15 +311,38 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
     unlock_or_free(r);
 }
 
-void http_stream_begin(struct http_request *r, int status, const char *content_type) {
-    http_set_header(r, "Content-Type", content_type);
-    http_set_header(r, "Cache-Control", "no-cache");
-    http_set_header(r, "X-Accel-Buffering", "no");
-    pthread_mutex_lock(&r->lock);
+/* With r->lock held. */
+static void stream_begin(struct http_request *r, int status, const char *content_type) {
+    if (r->phase == PHASE_STREAM)
+        return;
+    add_header(r, "Content-Type", content_type);
+    add_header(r, "Cache-Control", "no-cache");
+    add_header(r, "X-Accel-Buffering", "no");
     r->status = status;
     r->phase = PHASE_STREAM;
+}
+
+void http_stream_begin(struct http_request *r, int status, const char *content_type) {
+    pthread_mutex_lock(&r->lock);
+    stream_begin(r, status, content_type);
     wake(r);
     pthread_mutex_unlock(&r->lock);
+}
+
+void http_fill_quiet(struct http_request *r, const char *content_type, const char *filler) {
+    pthread_mutex_lock(&r->lock);
+    r->quiet_type = content_type;
+    r->filler = filler;
+    r->written_s = clock_s();
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool http_quiet_end(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->filler = NULL;
+    bool begun = r->phase == PHASE_STREAM;
+    pthread_mutex_unlock(&r->lock);
+    return begun;
 }
 
 enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
@@ -318,6 +351,7 @@ enum status http_stream_write(struct http_request *r, const void *data, size_t l
     if (!r->gone &&
         (unread + len > r->server->cfg.max_unread_bytes || !out_append(r, data, len)))
         r->gone = true; /* reads too slowly: cut off */
+    r->written_s = clock_s();
     wake(r);
     enum status st = r->gone ? ST_CANCELLED : ST_OK;
     pthread_mutex_unlock(&r->lock);
@@ -519,6 +553,28 @@ static struct http_request *find_gone(struct http_server *s) {
     return found;
 }
 
+/* With r->lock held. */
+static void fill_quiet(struct http_request *r, double now_s) {
+    if (r->filler == NULL || !r->suspended || r->ended || r->gone ||
+        (now_s - r->written_s) * 1000 < r->server->cfg.quiet_ms)
+        return;
+    stream_begin(r, 200, r->quiet_type);
+    out_append(r, r->filler, strlen(r->filler)); /* without memory: next time */
+    r->written_s = now_s;
+    wake(r);
+}
+
+static void fill_all_quiet(struct http_server *s) {
+    double now_s = clock_s();
+    pthread_mutex_lock(&s->lock);
+    for (struct http_request *r = s->requests; r != NULL; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        fill_quiet(r, now_s);
+        pthread_mutex_unlock(&r->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *watch(void *cls) {
     struct http_server *s = cls;
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
@@ -530,6 +586,7 @@ static void *watch(void *cls) {
             wake(r);
             unlock_or_free(r);
         }
+        fill_all_quiet(s);
         usleep(WATCH_MS * 1000);
     }
     return NULL;

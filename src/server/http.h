@@ -32,6 +32,7 @@ struct http_config {
     size_t max_unread_bytes;             /* default 1 MiB */
     int max_connections;                 /* default 512 */
     int idle_s;                          /* default 60 */
+    int quiet_ms;                        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
@@ -75,6 +76,13 @@ void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *use
 /* release is called once, from any thread, when the request is ended and its connection is done with it: nothing
  * calls on_gone any more, and what its owner kept for it may be freed. */
 void http_set_release(struct http_request *r, void (*release)(void *user), void *user);
+/* For a request that will be a stream: whenever nothing was written for cfg.quiet_ms, the server writes filler (a
+ * literal), and first begins the stream (200) if its owner has not. Proxies and clients give up a connection on
+ * which nothing comes, and a long prompt takes minutes. Until http_quiet_end() or the end. */
+void http_fill_quiet(struct http_request *r, const char *content_type, const char *filler);
+/* Fills no more. True: the stream has begun, and whatever comes must be a piece of it. */
+bool http_quiet_end(struct http_request *r);
+/* Nothing, if it has begun. */
 void http_stream_begin(struct http_request *r, int status, const char *content_type);
 enum status http_stream_write(struct http_request *r, const void *data, size_t len);
 void http_stream_end(struct http_request *r);

@@ -228,7 +228,8 @@ static void begin_stream(struct reply *r) {
 /* All parts have ended. The last touch of the reply: it may be gone afterwards. */
 static void finish(struct reply *r) {
     const struct dialect *d = r->dialect;
-    if (r->failed != ST_OK && !r->stream_begun) {
+    bool begun = http_quiet_end(r->http);
+    if (r->failed != ST_OK && !begun) {
         reply_error(r->http, d, r->failed, r->why.text, "");
         return;
     }
@@ -359,6 +360,8 @@ static void keep_generation(struct reply *r, int part, struct generation *g) {
 void reply_submit(struct reply *r, struct service_request *requests) {
     struct err err;
     struct generation *g;
+    if (r->stream && str_eq(r->dialect->stream_type, "text/event-stream"))
+        http_fill_quiet(r->http, r->dialect->stream_type, ": still at work\n\n");
     for (int i = 0; i < r->n_parts; i++) {
         requests[i].client = http_client(r->http);
         requests[i].on_event = on_event;
