@@ -45,16 +45,16 @@ INLINE void dot_vectors(enum qtype type, int begin, int end, int m, int n,
     }
     UNROLL
     for (int j = begin; j < end; j++) {
-        __m256i w[MAX_HALVES];
         UNROLL
-        for (int h = 0; h < 2 * m; h++)
-            w[h] = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
+        for (int h = 0; h < 2 * m; h += 2) { /* a tile */
+            __m256i w0 = unpack(type, half_at(vectors, h, TILE_VECTOR / 2), j);
+            __m256i w1 = unpack(type, half_at(vectors, h + 1, TILE_VECTOR / 2), j);
             UNROLL
-            for (int h = 0; h < 2 * m; h++)
-                sum[h][t] = _mm256_dpbusd_avx_epi32(sum[h][t], w[h], x);
+            for (int t = 0; t < n; t++) {
+                __m256i x = broadcast_4(q + t * ACT_BLOCK + 4 * j);
+                sum[h][t] = _mm256_dpbusd_avx_epi32(sum[h][t], w0, x);
+                sum[h + 1][t] = _mm256_dpbusd_avx_epi32(sum[h + 1][t], w1, x);
+            }
         }
     }
     UNROLL
@@ -89,7 +89,7 @@ INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *
 #define BLOCK_TYPE(type) INSTANCES_6(mm_coded, type)
 #define HALVES_TYPE(type) INSTANCES_4(mm_coded, type)
 TILE_BLOCK_TYPES(BLOCK_TYPE)
-TILE_PAIR_TYPES(BLOCK_TYPE)
+TILE_PAIR_TYPES(HALVES_TYPE)
 TILE_SUPER_TYPES(BLOCK_TYPE)
 TILE_HALVES_TYPES(HALVES_TYPE)
 
