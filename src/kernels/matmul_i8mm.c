@@ -39,26 +39,32 @@ INLINE bool has_one_sum(enum qtype type) {
     return !has_halves(type) && scales_of(type) != TILE_D_D;
 }
 
-/* Tokens t and t + 1 in block b. */
-INLINE struct pair load_pair(const struct mm_call *c, enum qtype type, uint32_t b, uint32_t t) {
-    struct pair p;
-    size_t at = (size_t)b * c->gs + t;
+/* Tokens t and t + 1 in block b; only what products of this type read. */
+INLINE void load_pair(const struct mm_call *c, enum qtype type, uint32_t b, uint32_t t,
+                      struct pair *out) {
+    const size_t at = (size_t)b * c->gs + t;
     int64x2x4_t x = vld4q_s64((const int64_t *)(const void *)(c->q + at * ACT_BLOCK));
     UNROLL
     for (int k = 0; k < GROUPS; k++)
-        p.x[k] = vreinterpretq_s8_s64(x.val[k]);
-    p.d = both_twice(c->d + at);
-    if (scales_of(type) == TILE_D_D)
-        p.d = vmulq_n_f32(p.d, c->scale);
-    p.s = both_twice(c->s + at);
-    int32x4_t sums = vmovl_s16(vld1_s16(c->sums[at].half));
-    p.sums[0] = vuzp1q_s32(sums, sums);
-    p.sums[1] = vuzp2q_s32(sums, sums);
+        out->x[k] = vreinterpretq_s8_s64(x.val[k]);
+    float32x4_t d = both_twice(c->d + at);
+    out->d = scales_of(type) == TILE_D_D ? vmulq_n_f32(d, c->scale) : d;
+    if (has_offset(type))
+        out->s = both_twice(c->s + at);
     const int bias = tile_formats[type].bias;
-    p.start[0] = has_one_sum(type) ? vaddq_s32(p.sums[0], p.sums[1]) : p.sums[0];
-    p.start[0] = vmulq_n_s32(p.start[0], -bias);
-    p.start[1] = vmulq_n_s32(p.sums[1], -bias);
-    return p;
+    int32x4_t both = vmovl_s16(vld1_s16(c->sums[at].half)), sums[2];
+    sums[0] = vuzp1q_s32(both, both);
+    sums[1] = vuzp2q_s32(both, both);
+    if (scales_of(type) == TILE_HALVES_MIN) {
+        out->sums[0] = sums[0];
+        out->sums[1] = sums[1];
+    }
+    if (has_one_sum(type)) {
+        out->start[0] = vmulq_n_s32(vaddq_s32(sums[0], sums[1]), -bias);
+        return;
+    }
+    out->start[0] = vmulq_n_s32(sums[0], -bias);
+    out->start[1] = vmulq_n_s32(sums[1], -bias);
 }
 
 /* out[i] = rows 2i, 2i + 1 of a quarter: four columns of each, and the next four. */
@@ -230,13 +236,20 @@ INLINE uint32_t token_of(const struct mm_call *c, int p) {
     return MIN(2 * (uint32_t)p, c->n_tokens - 2);
 }
 
-static void store_sums(const struct mm_call *c, int n, uint32_t i, int r, uint32_t end,
-                       float32x4_t (*sums)[ROW_PAIRS]) {
+/* sums[r]: of quarter r of tile i. */
+static void store_sums(const struct mm_call *c, int n, int i, uint32_t end,
+                       float32x4_t (*sums)[MAX_PAIRS][ROW_PAIRS]) {
     for (int p = 0; p < n; p++) {
-        int t = (int)token_of(c, p);
+        const int t = (int)token_of(c, p);
+        float32x4_t first[QUARTERS], second[QUARTERS];
+        UNROLL
+        for (int r = 0; r < QUARTERS; r++) {
+            first[r] = vuzp1q_f32(sums[r][p][0], sums[r][p][1]);
+            second[r] = vuzp2q_f32(sums[r][p][0], sums[r][p][1]);
+        }
         if (t == 2 * p)
-            store_quarter(c, (int)i, r, t, end, vuzp1q_f32(sums[p][0], sums[p][1]));
-        store_quarter(c, (int)i, r, t + 1, end, vuzp2q_f32(sums[p][0], sums[p][1]));
+            store_rows(c, i, t, end, first);
+        store_rows(c, i, t + 1, end, second);
     }
 }
 
@@ -251,15 +264,14 @@ INLINE void mm_coded(const struct mm_call *c, enum qtype type, int n) {
             uint32_t span_end = MIN(super_end, end / ACT_BLOCK);
             for (uint32_t k = b; k < span_end; k++)
                 for (int p = 0; p < n; p++)
-                    x[k - b][p] = load_pair(c, type, k, token_of(c, p));
+                    load_pair(c, type, k, token_of(c, p), &x[k - b][p]);
             for (uint32_t i = 0; i < c->n_tiles; i++)
                 for (int r = 0; r < QUARTERS; r++)
                     add_span(c, type, n, i, r, b, span_end, x, sums[i][r]);
             b = span_end;
         }
         for (uint32_t i = 0; i < c->n_tiles; i++)
-            for (int r = 0; r < QUARTERS; r++)
-                store_sums(c, n, i, r, end, sums[i][r]);
+            store_sums(c, n, (int)i, end, sums[i]);
     }
 }
 

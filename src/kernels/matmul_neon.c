@@ -18,10 +18,9 @@ INLINE void acc_zero(int n, float32x4_t (*acc)[MM_MAX_TOKENS]) {
 INLINE void acc_store(const struct mm_call *c, int n, uint32_t end,
                       float32x4_t (*acc)[MM_MAX_TOKENS]) {
     UNROLL
-    for (int r = 0; r < QUARTERS; r++) {
-        UNROLL
-        for (int t = 0; t < n; t++)
-            store_quarter(c, 0, r, t, end, acc[r][t]);
+    for (int t = 0; t < n; t++) {
+        const float32x4_t sums[QUARTERS] = {acc[0][t], acc[1][t], acc[2][t], acc[3][t]};
+        store_rows(c, 0, t, end, sums);
     }
 }
 
@@ -92,11 +91,8 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
         }
         UNROLL
         for (int i = 0; i < M; i++)
-            if ((uint32_t)i < c->n_tiles) {
-                UNROLL
-                for (int r = 0; r < QUARTERS; r++)
-                    store_quarter(c, i, r, 0, end, acc[i][r]);
-            }
+            if ((uint32_t)i < c->n_tiles)
+                store_rows(c, i, 0, end, acc[i]);
     }
 }
 

@@ -16,32 +16,41 @@
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. */
+/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. By way of
+ * double, which holds them exactly. */
 INLINE int64x2x2_t fixed_of(float32x4_t x) {
-    const float32x4_t limit = vdupq_n_f32(FIXED_LIMIT), least = vdupq_n_f32(-FIXED_LIMIT);
-    x = vbslq_f32(vcltq_f32(x, limit), x, limit);
-    x = vbslq_f32(vcgtq_f32(x, least), x, least);
+    x = vminnmq_f32(x, vdupq_n_f32(FIXED_LIMIT));
+    x = vmaxnmq_f32(x, vdupq_n_f32(-FIXED_LIMIT));
     x = vmulq_n_f32(x, 1 << FIXED_BITS);
     return (int64x2x2_t){
         {vcvtnq_s64_f64(vcvt_f64_f32(vget_low_f32(x))), vcvtnq_s64_f64(vcvt_high_f64_f32(x))}};
 }
 
-/* The sums of quarter r of tile i and token t, of the segment that ends at column `end`. */
-INLINE void store_quarter(const struct mm_call *c, int i, int r, int t, uint32_t end,
-                          float32x4_t acc) {
-    size_t at = c->row[i] + (size_t)(r * QUARTER_ROWS);
-    if (c->y != NULL) {
-        vst1q_f32(c->y + (size_t)t * c->ldy + at, acc);
-        return;
-    }
-    int64_t *y = c->fixed[t] + at;
-    int64x2x2_t v = fixed_of(acc);
-    if (c->adds || end != c->seg_cols) {
+INLINE void store_fixed(int64_t *y, bool first, float32x4_t sums) {
+    int64x2x2_t v = fixed_of(sums);
+    if (!first) {
         v.val[0] = vaddq_s64(v.val[0], vld1q_s64(y));
         v.val[1] = vaddq_s64(v.val[1], vld1q_s64(y + 2));
     }
     vst1q_s64(y, v.val[0]);
     vst1q_s64(y + 2, v.val[1]);
+}
+
+/* sums[r]: those of quarter r of tile i and token t, of the segment that ends at column `end`. */
+INLINE void store_rows(const struct mm_call *c, int i, int t, uint32_t end,
+                       const float32x4_t *sums) {
+    if (c->y != NULL) {
+        float *y = c->y + (size_t)t * c->ldy + c->row[i];
+        UNROLL
+        for (int r = 0; r < QUARTERS; r++)
+            vst1q_f32(y + QUARTER_ROWS * r, sums[r]);
+        return;
+    }
+    int64_t *y = c->fixed[t] + c->row[i];
+    const bool first = !c->adds && end == c->seg_cols;
+    UNROLL
+    for (int r = 0; r < QUARTERS; r++)
+        store_fixed(y + QUARTER_ROWS * r, first, sums[r]);
 }
 
 /* ---- numbers of four rows --------------------------------------------------------------------- */
