@@ -487,6 +487,13 @@ static void receive(struct http_request *r, const char *data, size_t len) {
     r->body[r->body_len] = '\0';
 }
 
+static bool in_body(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    bool body = r->phase == PHASE_BODY;
+    pthread_mutex_unlock(&r->lock);
+    return body;
+}
+
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char *url,
                                  const char *method, const char *version, const char *data,
                                  size_t *data_len, void **con_cls) {
@@ -501,7 +508,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
         *data_len = 0;
         return MHD_YES;
     }
-    if (r->phase == PHASE_BODY)
+    if (in_body(r))
         dispatch(r);
     pthread_mutex_lock(&r->lock);
     enum MHD_Result result = r->queued ? MHD_YES : respond(r);
@@ -518,10 +525,10 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
     if (r == NULL)
         return;
     *con_cls = NULL;
-    if (r->phase == PHASE_BODY) /* never came to a handler */
-        r->ended = true;
     tell_gone(r);
     pthread_mutex_lock(&r->lock);
+    if (r->phase == PHASE_BODY) /* never came to a handler */
+        r->ended = true;
     r->completed = true;
     unlock_or_free(r);
 }
