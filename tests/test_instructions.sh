@@ -3,6 +3,7 @@
 # all that is asked of a machine before they run. What uses AVX-VNNI can be run on few machines: here it is
 # seen that it does use it.
 set -u
+. "$SOURCE_DIR/tests/scratch.sh"
 objects=$BUILD_DIR/CMakeFiles/lockstep_objects.dir/src
 if ! command -v objdump >/dev/null; then
     echo "skip: no objdump"
@@ -12,13 +13,11 @@ if ! objdump -f "$objects/kernels/select.c.o" | grep -q x86-64; then
     echo "skip: the objects are not for x86-64"
     exit 77
 fi
-failures=0
 n=0
 none() { # object-file pattern what: no instruction of it is one
     local found
     found=$(objdump -dw "$1" | grep -E -m 1 "$2") || return 0
-    echo "${1#"$objects/"} has an instruction $3: $found"
-    failures=$((failures + 1))
+    fail "${1#"$objects/"} has an instruction $3: $found"
 }
 
 vex='\sv[a-z0-9]+ +.*%[xy]mm'      # AVX and later, by its mnemonic
@@ -30,18 +29,12 @@ while read -r object; do
     *avx512.c.o) ;;
     *avxvnni.c.o)
         none "$object" "$evex" "of AVX-512"
-        objdump -dw "$object" | grep -qE "$vnni" || {
-            echo "${object#"$objects/"} has no instruction of AVX-VNNI"
-            failures=$((failures + 1))
-        }
+        objdump -dw "$object" | grep -qE "$vnni" || fail "${object#"$objects/"} has no instruction of AVX-VNNI"
         ;;
     *avx2.c.o) none "$object" "$evex|$vnni" "beyond AVX2" ;;
     *) none "$object" "$vex|$evex" "beyond SSE2" ;;
     esac
 done < <(find "$objects" -name '*.c.o')
-[ "$n" -gt 100 ] || {
-    echo "$n object files in $objects: where are the others?"
-    failures=$((failures + 1))
-}
+[ "$n" -gt 100 ] || fail "$n object files in $objects: where are the others?"
 [ "$failures" = 0 ] && echo "instructions: $n object files keep to their instruction sets"
 exit $((failures > 0))

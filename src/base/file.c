@@ -80,13 +80,14 @@ void file_new_drop(struct file_new *n) {
 
 enum status file_new_finish(struct file_new *n, bool sync, struct err *err) {
     bool ok = fflush(n->f) == 0 && !ferror(n->f) &&
-              (!sync || in_place(n) || fsync(fileno(n->f)) == 0) &&
-              (in_place(n) || rename(n->part, n->path) == 0);
-    enum status st = ok ? ST_OK : file_new_failed(n, errno, err);
-    if (ok) {
-        fclose(n->f);
+              (!sync || in_place(n) || fsync(fileno(n->f)) == 0);
+    if (ok) { /* closing may fail too: some file systems write only then */
+        ok = fclose(n->f) == 0 && (in_place(n) || rename(n->part, n->path) == 0);
         n->f = NULL;
     }
+    enum status st = ok ? ST_OK : file_new_failed(n, errno, err);
+    if (!ok && n->f == NULL && !in_place(n)) /* file_new_drop() removes what is open */
+        unlink(n->part);
     file_new_drop(n);
     return st;
 }

@@ -47,7 +47,6 @@ struct gguf_writer {
     size_t current;    /* the tensor that data goes to; n_infos: all have come */
     uint64_t to_come;  /* bytes of it */
     bool data_allowed; /* begin_data() was called, and not header-only */
-    bool finished;
 };
 
 /* ---- bytes ------------------------------------------------------------------------- */
@@ -384,13 +383,11 @@ enum status gguf_write_data(struct gguf_writer *w, const void *data, size_t len,
 }
 
 enum status gguf_writer_finish(struct gguf_writer *w, struct err *err) {
-    BUG_ON(w->finished);
+    BUG_ON(w->out.f == NULL); /* finished before, or the header alone */
     if (w->current != w->n_infos)
         return err_set(err, ST_BAD_INPUT, "%s: the data of tensor %s is not complete", w->path,
                        w->infos[w->current].name);
-    TRY(file_new_finish(&w->out, true, err));
-    w->finished = true;
-    return ST_OK;
+    return file_new_finish(&w->out, true, err);
 }
 
 uint32_t gguf_file_type(enum qtype type) {

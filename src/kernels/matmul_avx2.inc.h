@@ -413,10 +413,10 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
             load_super(c, type, m, super, d, dmin);
             for (; b < stop; b++) {
                 struct super_block s = super_block_at(c, type, m, b, d, dmin);
-                if (scales_of(type) == TILE_SCALE || scales_of(type) == TILE_SCALE_MIN)
-                    add_scaled(type, m, n, &s, acc);
-                else
+                if (has_halves(type))
                     add_halves(type, m, n, &s, acc);
+                else
+                    add_scaled(type, m, n, &s, acc);
             }
         }
         acc_store(c, m, n, end, acc);

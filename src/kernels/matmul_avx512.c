@@ -694,9 +694,8 @@ TILE_SUPER_TYPES(SUPER_TYPE)
 TILE_HALVES_TYPES(HALVES_TYPE)
 
 #define ENTRY(type) [QT_##type] = &type##_kernels,
-static const struct mm_kernels *const kernels_of[QT_N] = {
-    TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(ENTRY) TILE_PAIR_TYPES(ENTRY)
-        TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(ENTRY)
+                                                              TILE_CODED_TYPES(ENTRY)};
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end) {

@@ -607,8 +607,7 @@ TILE_HALVES_TYPES(PACK_SUPERS)
 
 typedef void (*pack_fn)(const struct wmat *w, uint8_t *tile, const struct tile_source *src);
 #define ENTRY(type) [QT_##type] = pack_##type,
-static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_BLOCK_TYPES(
-    ENTRY) TILE_PAIR_TYPES(ENTRY) TILE_SUPER_TYPES(ENTRY) TILE_HALVES_TYPES(ENTRY)};
+static const pack_fn pack_tile[QT_N] = {TILE_FLOAT_TYPES(ENTRY) TILE_CODED_TYPES(ENTRY)};
 
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,

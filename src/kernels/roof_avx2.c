@@ -8,8 +8,4 @@ INLINE ints multiply_add_int8(ints w, ints x, ints acc) {
     return acc + (ints)sums;
 }
 
-INLINE floats multiply_add_f32(floats w, floats x, floats acc) {
-    return (floats)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)acc);
-}
-
 ROOF_LOOPS(avx2, read_4);

@@ -5,8 +5,4 @@ INLINE ints multiply_add_int8(ints w, ints x, ints acc) {
     return (ints)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x);
 }
 
-INLINE floats multiply_add_f32(floats w, floats x, floats acc) {
-    return (floats)_mm512_fmadd_ps((__m512)w, (__m512)x, (__m512)acc);
-}
-
 ROOF_LOOPS(avx512, read_1_far_ahead);

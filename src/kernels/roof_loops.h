@@ -21,8 +21,4 @@ struct roof_loops {
 extern const struct roof_loops roof_loops_scalar, roof_loops_avx2, roof_loops_avxvnni,
     roof_loops_avx512, roof_loops_neon, roof_loops_i8mm;
 
-/* roof_loops_i8mm.int8: the rest is as on NEON. */
-#define ROOF_I8MM_MACS 512
-uint64_t roof_i8mm_int8(uint64_t rounds);
-
 #endif

@@ -1,7 +1,7 @@
 /* roof_x86.inc.h: the loops of roof_loops.h, written once for vectors of any width.
  *
- * An ISA file defines VECTOR_BYTES, includes this, defines multiply_add_int8() and multiply_add_f32(), and
- * ends with ROOF_LOOPS(). */
+ * An ISA file defines VECTOR_BYTES, includes this, defines multiply_add_int8(), and ends with
+ * ROOF_LOOPS(). */
 #include "base/util.h"
 #include "kernels/roof_loops.h"
 #include "kernels/simd.h"
@@ -17,9 +17,16 @@ typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
 /* A value that the compiler must neither know nor drop. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
 
-/* acc + w * x: bytes, the products of four added to a lane of 32 bits; floats. */
+/* acc + w * x of bytes, the products of four added to a lane of 32 bits. */
 INLINE ints multiply_add_int8(ints w, ints x, ints acc);
-INLINE floats multiply_add_f32(floats w, floats x, floats acc);
+
+INLINE floats multiply_add_f32(floats w, floats x, floats acc) {
+#if VECTOR_BYTES == 64
+    return (floats)_mm512_fmadd_ps((__m512)w, (__m512)x, (__m512)acc);
+#else
+    return (floats)_mm256_fmadd_ps((__m256)w, (__m256)x, (__m256)acc);
+#endif
+}
 
 INLINE uint64_t any_bits(ints v) {
     uint64_t bits = 0;

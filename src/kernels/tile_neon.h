@@ -103,10 +103,6 @@ INLINE struct coded_block coded_block_at(const struct mm_call *c, enum qtype typ
     };
 }
 
-INLINE bool has_halves(enum qtype type) {
-    return scales_of(type) == TILE_HALVES || scales_of(type) == TILE_HALVES_MIN;
-}
-
 /* d of quarter r's superblock, times the type's factor. */
 INLINE float32x4_t load_super_d(enum qtype type, const struct coded_block *b, int r) {
     float32x4_t d = load_f16(b->super + 2 * QUARTER_ROWS * r);

@@ -11,6 +11,11 @@ INLINE enum tile_scales scales_of(enum qtype type) {
     return tile_formats[type].scales;
 }
 
+/* Whether the halves of a block have integer scales of their own. */
+INLINE bool has_halves(enum qtype type) {
+    return scales_of(type) == TILE_HALVES || scales_of(type) == TILE_HALVES_MIN;
+}
+
 INLINE bool has_table(enum qtype type) {
     return tile_formats[type].values != NULL;
 }

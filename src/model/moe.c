@@ -236,9 +236,10 @@ static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile
         m->k->matmul_fixed(&w->shared.down, forward_act_for(&m->shared_act, &w->shared.down),
                            r->acc, m->ld_acc, NULL, plan_ffn_segment(m->hp->moe.n_ff_shared),
                            tile_begin, tile_end);
-    for (uint32_t t = 0; t < r->step->n_tokens && w->shared.down.n_cols == 0; t++)
-        memset(r->acc + t * m->ld_acc + tile_begin * TILE_ROWS, 0,
-               (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
+    else
+        for (uint32_t t = 0; t < r->step->n_tokens; t++)
+            memset(r->acc + t * m->ld_acc + tile_begin * TILE_ROWS, 0,
+                   (tile_end - tile_begin) * TILE_ROWS * sizeof *r->acc);
     for (uint32_t i = 0; i < b->n_active; i++) {
         uint32_t e = b->active[i];
         const struct wmat *down = &w->experts[e].down;

@@ -453,7 +453,6 @@ static bool key_is_good(const struct http_request *r) {
 /* The body is complete: one of the server's own answers, or the handler. */
 static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
-    r->phase = PHASE_HANDLED;
     if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
         http_reply(r, 204, "text/plain", "", 0);
     else if (s->n_keys != 0 && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)) &&
@@ -487,13 +486,6 @@ static void receive(struct http_request *r, const char *data, size_t len) {
     r->body[r->body_len] = '\0';
 }
 
-static bool in_body(struct http_request *r) {
-    pthread_mutex_lock(&r->lock);
-    bool body = r->phase == PHASE_BODY;
-    pthread_mutex_unlock(&r->lock);
-    return body;
-}
-
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char *url,
                                  const char *method, const char *version, const char *data,
                                  size_t *data_len, void **con_cls) {
@@ -508,7 +500,12 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
         *data_len = 0;
         return MHD_YES;
     }
-    if (in_body(r))
+    pthread_mutex_lock(&r->lock);
+    bool whole = r->phase == PHASE_BODY;
+    if (whole)
+        r->phase = PHASE_HANDLED;
+    pthread_mutex_unlock(&r->lock);
+    if (whole)
         dispatch(r);
     pthread_mutex_lock(&r->lock);
     enum MHD_Result result = r->queued ? MHD_YES : respond(r);
