@@ -10,7 +10,9 @@
  * thread: nobody waits for anybody), which a busy machine changes less. --guess: one greedy stream, guesses off and on, over a
  * text that repeats itself and one that does not (random tokens; a model of random weights soon
  * runs into a loop, so its answers are half and half). --gap N: streams decode while a prompt of N
- * tokens arrives: the usual time between two tokens, and the largest while the prompt is computed. */
+ * tokens arrives: the usual time between two tokens, the times while the prompt is computed in usual ones, and how many
+ * of them are longer than three; beside them the largest before the prompt came, which is what the machine does
+ * by itself. */
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/rng.h"
@@ -204,6 +206,25 @@ struct gaps {
     int n_alone, n_beside;
 };
 
+static void show_gaps(int stream, struct gaps *g) {
+    int n_long = 0;
+    if (g->n_alone == 0 || g->n_beside == 0) {
+        printf("stream %d: no gaps to tell of\n", stream);
+        return;
+    }
+    double usual = median(g->alone, g->n_alone);
+    for (int i = 0; i < g->n_beside; i++)
+        n_long += g->beside[i] > 3 * usual;
+    sort_values(g->alone, (size_t)g->n_alone);
+    sort_values(g->beside, (size_t)g->n_beside);
+    printf(
+        "stream %d: usual gap %.2f ms, largest of %d %.2f times; beside the prompt %.2f times, "
+        "one in ten %.2f, largest of %d %.2f; %d longer than 3\n",
+        stream, usual * 1e3, g->n_alone, g->alone[g->n_alone - 1] / usual,
+        g->beside[g->n_beside / 2] / usual, g->beside[g->n_beside * 9 / 10] / usual,
+        g->n_beside, g->beside[g->n_beside - 1] / usual, n_long);
+}
+
 static struct {
     pthread_mutex_t lock;
     bool prompt_begun, prompt_over; /* written by the main and the engine's thread */
@@ -268,7 +289,7 @@ static void bench_gaps(struct options *o) {
         submit_or_exit(e, &r);
     }
     struct engine_stats s = {0};
-    while (s.tokens_generated < (uint64_t)(30 * n)) {
+    while (s.tokens_generated < (uint64_t)(100 * n)) {
         nap();
         engine_stats(e, &s);
     }
@@ -286,15 +307,8 @@ static void bench_gaps(struct options *o) {
         in_phase(&over);
     double took = clock_s() - began;
     engine_close(e);
-    for (int i = 0; i < n; i++) {
-        double usual = median(gaps[i].alone, gaps[i].n_alone);
-        double middle = median(gaps[i].beside, gaps[i].n_beside);
-        double largest = gaps[i].beside[MAX(gaps[i].n_beside - 1, 0)];
-        printf(
-            "stream %d: usual gap %.2f ms; beside the prompt %.2f ms (%.2f times), largest %.2f "
-            "(%.2f times)\n",
-            i, usual * 1e3, middle * 1e3, middle / usual, largest * 1e3, largest / usual);
-    }
+    for (int i = 0; i < n; i++)
+        show_gaps(i, &gaps[i]);
     printf("prompt of %d tokens: %.2f s\n", o->gap, took);
 }
 

@@ -10,10 +10,15 @@
 /* A step that took longer than this many times what was expected counts as if it had not. */
 #define SURPRISE 2.0
 
-/* Beside a piece a stream may wait for this many usual steps more: with the hiccups of a busy machine, which
- * double a step now and then, still no more than three in all. Streams that get nothing from the
- * step wait for its fixed part as well, which is about a usual step. */
-#define MORE 0.7
+/* Beside a piece a stream is to wait for so many usual steps at most, in nearly all cases: with what the machine adds
+ * now and then, and what is usual changes meanwhile, no more than three. */
+#define WAIT_MOST 2.6
+#define NEARLY_ALL 0.9
+/* So a piece may take this many usual steps more, by how late nearly all of the last ones were; the least of it while
+ * that is not known, or where so much is late that nothing would be left. Streams that get nothing from the step
+ * wait for its fixed part as well, which is about a usual step. */
+#define MORE_LEAST 0.8
+#define MORE_MOST 1.4
 #define MORE_WAITING 0.5
 /* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
  * large. */
@@ -99,11 +104,24 @@ static void learn_piece(struct pace *p, const struct pace_step *s) {
     if (p->n_usual == 0)
         return;
     double expected = usual_s(p, n) + work_s(p, n) * s->work;
-    p->in_doubt = s->seconds < DOUBT_LESS * expected || s->seconds > DOUBT_MORE * expected;
+    double late = expected > 0 ? s->seconds / expected : 1;
+    p->in_doubt = late < DOUBT_LESS || late > DOUBT_MORE;
     size_t i = p->n_pieces++ % PACE_PIECES;
     p->pieces[i].n_streams = n;
     p->pieces[i].work = s->work;
     p->pieces[i].seconds = s->seconds;
+    p->pieces[i].late = late;
+}
+
+/* How many usual steps more a piece may take beside streams that get a token. */
+static double more(const struct pace *p) {
+    double late[PACE_PIECES];
+    if (p->n_pieces < PACE_PIECES)
+        return MORE_LEAST;
+    for (size_t i = 0; i < PACE_PIECES; i++)
+        late[i] = p->pieces[i].late;
+    double usually_late = at_share(late, PACE_PIECES, NEARLY_ALL);
+    return MIN(MAX(WAIT_MOST / usually_late - 1, MORE_LEAST), MORE_MOST);
 }
 
 static void learn_usual(struct pace *p, const struct pace_step *s) {
@@ -166,5 +184,5 @@ double pace_room(const struct pace *p, size_t n_streams, size_t n_waiting) {
         return 0;
     if (p->n_usual == 0)
         return 1;
-    return (n_waiting > 0 ? MORE_WAITING : MORE) * usual_s(p, n) / work_s(p, n);
+    return (n_waiting > 0 ? MORE_WAITING : more(p)) * usual_s(p, n) / work_s(p, n);
 }

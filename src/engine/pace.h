@@ -3,8 +3,9 @@
  *
  * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step, since the
  * weights are read once, and a part for each token. And how much of prompts a step may hold beside
- * streams (pace_room): so much that these wait less than twice as long as usual, which gives the prompts
- * nearly half of the machine.
+ * streams (pace_room): so much that hardly any step takes three times as long as usual. Where steps take what is
+ * expected of them, a piece makes one 2.4 times as long; the more of them are late, the less, down to 1.8: that leaves
+ * the prompts about half of the machine.
  *
  * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a model of
  * the first few tokens' cost is off by more than the bound: `usual` is one of the quicker of the last steps
@@ -34,6 +35,7 @@ struct pace {
     struct {
         size_t n_streams;
         double work, seconds;
+        double late; /* seconds by those that were expected; 1: as long */
     } pieces[PACE_PIECES];
     size_t n_usual, n_pieces; /* ever; the last ones are kept, in turn */
     size_t since_usual;       /* steps with streams and pieces since */
