@@ -260,7 +260,7 @@ static void fixed_point_rounds_and_saturates(void **state) {
 
 /* ---- attention -------------------------------------------------------------------------------- */
 
-#define MAX_QUERIES 40
+#define MAX_QUERIES (2 * ATTN_TOGETHER + 10)
 #define MAX_PAGES 32
 
 struct attn_case {

@@ -24,8 +24,9 @@
 #define TILE_ROWS 16
 #define ACT_BLOCK 32
 #define ACT_GROUP 12
-#define KV_PAGE 64    /* positions in a page of the KV cache */
-#define ATTN_SPAN 512 /* positions per softmax partial; a multiple of KV_PAGE */
+#define KV_PAGE 64       /* positions in a page of the KV cache */
+#define ATTN_TOGETHER 48 /* queries that attention() takes through the cache side by side */
+#define ATTN_SPAN 512    /* positions per softmax partial; a multiple of KV_PAGE */
 
 /* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^31. */
 #define FIXED_BITS 24

@@ -249,13 +249,22 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
 
 /* ---- attention ------------------------------------------------------------------------
  *
- * Up to ATTN_BLOCK queries walk the cache together, span by span, so that a converted vector of
- * K or V serves them all. A query's sums are its own: which queries share a block changes
- * nothing but speed. */
+ * Blocks of up to ATTN_BLOCK queries share each converted vector of K or V. Up to ATTN_TOGETHER queries, block by block,
+ * go through a span before any goes on to the next one: it comes from far away once. A query's sums are
+ * its own: who shares what changes nothing but speed. */
 
 #define ATTN_BLOCK 6
+/* From one query's probabilities to the next one's: a power of two would put them all into the same few sets
+ * of the first-level cache. */
+#define ATTN_P_ROW (ATTN_SPAN + 16)
 
-/* What a block of queries keeps in args->scratch. */
+/* What the spans so far gave a query; its total is in args->scratch. */
+struct attn_sums {
+    float m, l;
+    bool started; /* m, l and total hold something */
+};
+
+/* A block of queries at work. What it keeps lies in args->scratch. */
 struct attn_block {
     const struct attn_args *a;
     size_t head_at; /* this kv head in a page, in bytes */
@@ -264,11 +273,10 @@ struct attn_block {
     uint8_t *turned; /* latent: [ATTN_TILES] of [k_dim rounded up to 16][16], f16 or f32 */
     uint32_t n;      /* queries */
     const struct attn_query *queries; /* [n] */
-    float *p;                         /* [n][ATTN_SPAN] logits, then probabilities */
+    float *p;                         /* [n][ATTN_P_ROW]: logits, then probabilities */
     float *o;                         /* [n][pad] of the running span */
-    float *total;                     /* [n][pad] of the spans before, as are m and l */
-    float m[ATTN_BLOCK], l[ATTN_BLOCK];
-    bool started[ATTN_BLOCK]; /* total, m and l hold something */
+    float *total;                     /* [n][pad] of the spans before */
+    struct attn_sums *sums;           /* [n] */
 };
 
 /* The positions of a span that a query reads; none if begin >= end. */
@@ -383,7 +391,7 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_t
     for (int i = 0; i < nq; i++) {
         UNROLL
         for (int j = 0; j < nt; j++)
-            v16_store(b->p + i * ATTN_SPAN + at[j], acc[i][j]);
+            v16_store(b->p + i * ATTN_P_ROW + at[j], acc[i][j]);
     }
 }
 
@@ -404,10 +412,7 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
         const uint8_t *row = v_row(b, pos), *scales = row_scales(b, pos);
         for (; pos < stop; pos++, row += row_bytes, scales += scale_bytes) {
             size_t at = pos % ATTN_SPAN;
-            v16 pt[ATTN_BLOCK];
-            UNROLL
-            for (int i = 0; i < nq; i++)
-                pt[i] = v16_set(p[i][at]);
+            /* Each p is set where it is used: all of them and the sums want more registers than there are. */
             UNROLL
             for (int j = 0; j < nv; j++) {
                 v16 v = load_cached(type, row, (v0 + (size_t)j) * 16);
@@ -415,7 +420,7 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
                     v = v16_mul(v16_set_f16(scales + (v0 + (size_t)j) * 16 / KV_BLOCK * 2), v);
                 UNROLL
                 for (int i = 0; i < nq; i++)
-                    acc[i][j] = v16_fma(pt[i], v, acc[i][j]);
+                    acc[i][j] = v16_fma(v16_set(p[i][at]), v, acc[i][j]);
             }
         }
     }
@@ -502,21 +507,19 @@ static void softmax_range(const struct attn_args *a, float *p, struct range r, f
     *l = v16_sum(sum);
 }
 
-/* The running span of query i joins the spans before it. */
-static void merge_span(struct attn_block *b, uint32_t i, float m, float l) {
+/* A span's result o [pad], with its m and l, joins the spans before it of query i. */
+static void merge_span(struct attn_block *b, uint32_t i, const float *o, float m, float l) {
+    struct attn_sums *sums = &b->sums[i];
     float *total = b->total + i * b->pad;
-    const float *o = b->o + i * b->pad;
-    if (!b->started[i]) {
+    if (!sums->started) {
         memcpy(total, o, b->pad * sizeof *o);
-        b->m[i] = m;
-        b->l[i] = l;
-        b->started[i] = true;
+        *sums = (struct attn_sums){m, l, true};
         return;
     }
-    float largest = m > b->m[i] ? m : b->m[i];
-    float before = exact_exp(b->m[i] - largest), now = exact_exp(m - largest);
-    b->m[i] = largest;
-    b->l[i] = fmaf(b->l[i], before, l * now);
+    float largest = m > sums->m ? m : sums->m;
+    float before = exact_exp(sums->m - largest), now = exact_exp(m - largest);
+    sums->m = largest;
+    sums->l = fmaf(sums->l, before, l * now);
     for (size_t d = 0; d < b->pad; d += 16)
         v16_store(total + d, v16_fma(v16_load(total + d), v16_set(before),
                                      v16_mul(v16_load(o + d), v16_set(now))));
@@ -535,7 +538,7 @@ static void span_values(struct attn_block *b, uint32_t span_begin) {
         if (r.begin >= r.end)
             continue;
         o[n] = b->o + i * b->pad;
-        p[n] = b->p + i * ATTN_SPAN;
+        p[n] = b->p + i * ATTN_P_ROW;
         own[n++] = r;
         common = (struct range){MAX(common.begin, r.begin), MIN(common.end, r.end)};
     }
@@ -559,40 +562,63 @@ static void attend_span(struct attn_block *b, uint32_t span_begin, struct range 
     for (uint32_t i = 0; i < b->n; i++) {
         struct range r = range_in_span(&b->queries[i], span_begin);
         if (r.begin < r.end)
-            softmax_range(b->a, b->p + i * ATTN_SPAN, r, &m[i], &l[i]);
+            softmax_range(b->a, b->p + i * ATTN_P_ROW, r, &m[i], &l[i]);
     }
     memset(b->o, 0, b->n * b->pad * sizeof *b->o);
     span_values(b, span_begin);
     for (uint32_t i = 0; i < b->n; i++) {
         struct range r = range_in_span(&b->queries[i], span_begin);
         if (r.begin < r.end)
-            merge_span(b, i, m[i], l[i]);
+            merge_span(b, i, b->o + i * b->pad, m[i], l[i]);
     }
 }
 
 static void finish_query(struct attn_block *b, uint32_t i) {
     const struct attn_query *q = &b->queries[i];
     if (q->sink != -INFINITY) {
-        memset(b->o + i * b->pad, 0, b->pad * sizeof *b->o);
-        merge_span(b, i, q->sink, 1.0f);
+        memset(b->o, 0, b->pad * sizeof *b->o);
+        merge_span(b, i, b->o, q->sink, 1.0f);
     }
-    const v16 l = v16_set(b->l[i]);
+    const v16 l = v16_set(b->sums[i].l);
     for (size_t d = 0; d < b->a->shape->v_dim; d += 16)
         v16_store_n(q->out + d, v16_div(v16_load(b->total + i * b->pad + d), l),
                     MIN(b->a->shape->v_dim - d, 16));
 }
 
-static void attend_block(struct attn_block *b) {
+/* All positions that some of n queries read. */
+static struct range range_of(const struct attn_query *queries, uint32_t n) {
     struct range all = {UINT32_MAX, 0};
-    for (uint32_t i = 0; i < b->n; i++) {
-        const struct attn_query *q = &b->queries[i];
+    for (const struct attn_query *q = queries; q < queries + n; q++)
         if (q->begin < q->end)
             all = (struct range){MIN(all.begin, q->begin), MAX(all.end, q->end)};
-    }
-    memset(b->total, 0, b->n * b->pad * sizeof *b->total);
+    return all;
+}
+
+/* n queries, at most ATTN_TOGETHER, in blocks of about the same size. */
+static void attend_together(struct attn_block *b, const struct attn_query *queries,
+                            uint32_t n) {
+    struct attn_sums sums[ATTN_TOGETHER] = {0};
+    float *total = b->total;
+    uint32_t n_blocks = (uint32_t)div_up(n, ATTN_BLOCK);
+    struct range all = range_of(queries, n);
+    memset(total, 0, n * b->pad * sizeof *total);
     for (uint32_t s = all.begin / ATTN_SPAN * ATTN_SPAN; s < all.end; s += ATTN_SPAN)
-        attend_span(b, s, (struct range){MAX(all.begin, s), MIN(all.end, s + ATTN_SPAN)});
-    for (uint32_t i = 0; i < b->n; i++)
+        for (uint32_t i = 0; i < n_blocks; i++) {
+            uint32_t first = i * n / n_blocks;
+            b->n = (i + 1) * n / n_blocks - first;
+            b->queries = queries + first;
+            b->sums = sums + first;
+            b->total = total + first * b->pad;
+            struct range r = range_of(b->queries, b->n);
+            r = (struct range){MAX(r.begin, s), MIN(r.end, s + ATTN_SPAN)};
+            if (r.begin < r.end)
+                attend_span(b, s, r);
+        }
+    b->n = n;
+    b->queries = queries;
+    b->sums = sums;
+    b->total = total;
+    for (uint32_t i = 0; i < n; i++)
         finish_query(b, i);
 }
 
@@ -601,17 +627,11 @@ static void attention(const struct attn_args *a) {
     struct attn_block b = {.a = a, .pad = v_pad(s), .lay = kv_layout(s)};
     b.head_at = a->kv_head * b.lay.bytes;
     b.p = a->scratch;
-    b.o = b.p + ATTN_BLOCK * ATTN_SPAN;
+    b.o = b.p + ATTN_BLOCK * ATTN_P_ROW;
     b.total = b.o + ATTN_BLOCK * b.pad;
-    b.turned = (uint8_t *)(b.total + ATTN_BLOCK * b.pad);
-    for (uint32_t i = 0; i < a->n_queries; i += b.n) {
-        uint32_t left = a->n_queries - i;
-        b.n = (uint32_t)div_up(left, div_up(left, ATTN_BLOCK));
-        b.queries = a->queries + i;
-        memset(b.l, 0, sizeof b.l);
-        memset(b.started, 0, sizeof b.started);
-        attend_block(&b);
-    }
+    b.turned = (uint8_t *)(b.total + ATTN_TOGETHER * b.pad);
+    for (uint32_t i = 0; i < a->n_queries; i += ATTN_TOGETHER)
+        attend_together(&b, a->queries + i, MIN(a->n_queries - i, (uint32_t)ATTN_TOGETHER));
 }
 
 /* The table of an instruction set that has these lanes and whose matmul_ISA.h is included. */

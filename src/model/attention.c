@@ -296,12 +296,12 @@ static void attn_task_run(struct run *r, int thread, const struct layer_weights 
                           const struct attn_task *task) {
     struct model *m = r->m;
     const struct attn_io io = attn_io_of(m);
-    struct attn_query queries[ATTN_QUERIES];
+    struct attn_query queries[ATTN_TOGETHER];
     uint32_t n = 0;
     for (uint32_t t = task->t_begin; t < task->t_end; t++)
         for (uint32_t h = task->h_begin; h < task->h_end; h++) {
             uint32_t end = task->seq->pos + (t - task->first) + 1;
-            BUG_ON(n == ATTN_QUERIES);
+            BUG_ON(n == ATTN_TOGETHER);
             queries[n++] = (struct attn_query){
                 .q = io.q + t * io.ldq + h * io.q_stride,
                 .out = io.out + t * io.ldo + h * io.o_stride,
@@ -333,18 +333,29 @@ static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
     return (struct attn_cut){.group = group,
                              .head_block = head_block,
                              .head_blocks = (uint32_t)div_up(group, head_block),
-                             .token_block = ATTN_QUERIES / head_block};
+                             .token_block = ATTN_TOGETHER / head_block};
 }
 
-/* Large tasks, unless that leaves threads without any (one kv head for all queries, a token or two):
- * then the heads are cut finer, as long as a few share each key and value that is loaded. */
+/* Some threads have nothing to do. */
+static bool attn_cut_is_coarse(const struct run *r, const struct attn_cut *c) {
+    size_t heads = MIN(n_heads_of(r->m), c->group); /* of a kv head, on this rank */
+    return attn_n_tasks(r, c) * heads < c->group * (size_t)pool_n_threads(r->m->pool);
+}
+
+/* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all queries, a token or two): then
+ * the tokens and after them the heads are cut finer, as long as a few share each key and value that is loaded. */
 static struct attn_cut attn_cut_of(const struct run *r) {
     const struct model *m = r->m;
     uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;
-    struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_QUERIES));
-    while (c.head_block > ATTN_LEAST && attn_n_tasks(r, &c) * MIN(n_heads_of(m), group) <
-                                            group * (size_t)pool_n_threads(m->pool))
+    struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_TOGETHER));
+    while (c.token_block > 1 && c.token_block * c.head_block > ATTN_LEAST &&
+           attn_cut_is_coarse(r, &c))
+        c.token_block = (uint32_t)div_up(c.token_block, 2);
+    while (c.head_block > ATTN_LEAST && attn_cut_is_coarse(r, &c)) {
+        uint32_t token_block = c.token_block;
         c = attn_cut_by(group, (uint32_t)div_up(c.head_block, 2));
+        c.token_block = MIN(c.token_block, token_block);
+    }
     return c;
 }
 

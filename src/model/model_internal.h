@@ -8,8 +8,6 @@
 
 /* Rows of logits computed and gathered at once. */
 #define LOGIT_ROWS (4 * ACT_GROUP)
-/* Queries that one attention call handles: enough to reuse each key and value it loads. */
-#define ATTN_QUERIES 32
 /* Query heads that a task keeps together even if threads stay idle. */
 #define ATTN_LEAST 4
 
