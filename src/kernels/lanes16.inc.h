@@ -350,6 +350,34 @@ INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
                             : v16_load_i8((const int8_t *)p + i);
 }
 
+/* What a few queries' products with K ask for meanwhile: the rows of V for the same positions, of which each pass of
+ * pv() reads a part, and K one page further on. A decode's queries wait for memory, and these come before them; the
+ * blocks of a long prompt, of more queries, find the span in a cache. */
+#define AHEAD_QUERIES 4
+struct ahead {
+    const uint8_t *v, *k;
+    size_t v_bytes, k_bytes; /* for each dimension of K */
+};
+
+INLINE struct ahead ahead_of(const struct attn_block *b, uint32_t pos, uint32_t end, int nt) {
+    const struct kv_shape *s = b->a->shape;
+    size_t value = kv_value_bytes(s->type), n = 16 * (size_t)nt;
+    bool more = pos + KV_PAGE < end;
+    if (s->latent)
+        return (struct ahead){0};
+    return (struct ahead){.v = v_row(b, pos),
+                          .v_bytes = div_up(v_stride(s) * value * n, s->k_dim),
+                          .k = more ? k_tile(b, pos + KV_PAGE, 0) : NULL,
+                          .k_bytes = more ? value * n : 0};
+}
+
+INLINE void ask_ahead(const struct ahead *a, size_t d) {
+    for (size_t at = d * a->v_bytes; at < (d + 1) * a->v_bytes; at += CACHE_LINE)
+        __builtin_prefetch(a->v + at);
+    for (size_t at = d * a->k_bytes; at < (d + 1) * a->k_bytes; at += CACHE_LINE)
+        __builtin_prefetch(a->k + at, 0, 2);
+}
+
 /* q.K of nq queries and nt tiles of 16 positions, from the tile of `pos`. A tile at or beyond
  * `end` is not read: the last one before it is computed again. */
 INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_type type,
@@ -369,8 +397,12 @@ INLINE void qk(const struct attn_block *b, uint32_t pos, uint32_t end, enum kv_t
             acc[i][j] = v16_zero();
     }
     size_t k_dim = b->a->shape->k_dim;
+    const struct ahead ahead =
+        nq <= AHEAD_QUERIES ? ahead_of(b, pos, end, nt) : (struct ahead){0};
     for (size_t d = 0; d < k_dim; d++) {
         v16 kd[ATTN_TILES];
+        if (nq <= AHEAD_QUERIES)
+            ask_ahead(&ahead, d);
         UNROLL
         for (int j = 0; j < nt; j++) {
             if (type == KV_Q8_0 && d % KV_BLOCK == 0)
