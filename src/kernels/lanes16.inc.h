@@ -359,16 +359,24 @@ struct ahead {
     size_t v_bytes, k_bytes; /* for each dimension of K */
 };
 
+/* Of n positions from pos on, those in its page: only they lie together. */
+INLINE size_t in_page(uint32_t pos, uint32_t n) {
+    return MIN(n, KV_PAGE - pos % KV_PAGE);
+}
+
 INLINE struct ahead ahead_of(const struct attn_block *b, uint32_t pos, uint32_t end, int nt) {
     const struct kv_shape *s = b->a->shape;
-    size_t value = kv_value_bytes(s->type), n = 16 * (size_t)nt;
-    bool more = pos + KV_PAGE < end;
+    size_t value = kv_value_bytes(s->type);
+    uint32_t n = 16 * (uint32_t)nt, next = pos + MAX(n, (uint32_t)KV_PAGE);
     if (s->latent)
         return (struct ahead){0};
-    return (struct ahead){.v = v_row(b, pos),
-                          .v_bytes = div_up(v_stride(s) * value * n, s->k_dim),
-                          .k = more ? k_tile(b, pos + KV_PAGE, 0) : NULL,
-                          .k_bytes = more ? value * n : 0};
+    struct ahead a = {.v = v_row(b, pos),
+                      .v_bytes = div_up(v_stride(s) * value * in_page(pos, n), s->k_dim)};
+    if (next < end) {
+        a.k = k_tile(b, next, 0);
+        a.k_bytes = value * in_page(next, n);
+    }
+    return a;
 }
 
 INLINE void ask_ahead(const struct ahead *a, size_t d) {
