@@ -212,17 +212,16 @@ static void show_gaps(int stream, struct gaps *g) {
         printf("stream %d: no gaps to tell of\n", stream);
         return;
     }
-    double usual = median(g->alone, g->n_alone);
+    double usual = median(g->alone, g->n_alone); /* sorts */
+    double middle = median(g->beside, g->n_beside);
     for (int i = 0; i < g->n_beside; i++)
         n_long += g->beside[i] > 3 * usual;
-    sort_values(g->alone, (size_t)g->n_alone);
-    sort_values(g->beside, (size_t)g->n_beside);
     printf(
         "stream %d: usual gap %.2f ms, largest of %d %.2f times; beside the prompt %.2f times, "
         "one in ten %.2f, largest of %d %.2f; %d longer than 3\n",
-        stream, usual * 1e3, g->n_alone, g->alone[g->n_alone - 1] / usual,
-        g->beside[g->n_beside / 2] / usual, g->beside[g->n_beside * 9 / 10] / usual,
-        g->n_beside, g->beside[g->n_beside - 1] / usual, n_long);
+        stream, usual * 1e3, g->n_alone, g->alone[g->n_alone - 1] / usual, middle / usual,
+        quantile(g->beside, (size_t)g->n_beside, 0.9) / usual, g->n_beside,
+        g->beside[g->n_beside - 1] / usual, n_long);
 }
 
 static struct {

@@ -212,11 +212,11 @@ static void the_first_pieces_are_small(void **state) {
     }
 }
 
-/* A hiccup of ten steps' length in every twelfth: pieces stay as they were. In every fifth: they are smaller, but go on. */
+/* A hiccup of ten steps' length in every seventh: pieces stay as they were. In every fifth: they are smaller, but go on. */
 static void hiccups_make_pieces_smaller(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.014};
-    static const int every[] = {1000, 12, 5};
+    static const int every[] = {1000, 7, 5};
     static const double most[] = {REGULAR, REGULAR, BUSY + 0.2};
     size_t got[] = {0, 0, 0};
     for (size_t i = 0; i < ARRAY_LEN(every); i++) {
@@ -269,7 +269,7 @@ static void work_grows_with_the_context(void **state) {
     for (int step = 0; step < 100; step++)
         piece_step(&p, &m, 4, &pos, 1);
     for (int step = 0; step < 100; step++)
-        assert_true(piece_step(&p, &m, 4, &late, 1) < REGULAR + 0.2);
+        assert_true(piece_step(&p, &m, 4, &late, 1) < REGULAR + 0.01);
     assert_true(late > 30050);
 }
 

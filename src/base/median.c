@@ -17,3 +17,10 @@ double median(double *x, size_t n) {
     sort_values(x, n);
     return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
+
+double quantile(double *x, size_t n, double share) {
+    if (n == 0)
+        return 0;
+    sort_values(x, n);
+    return x[(size_t)(share * (double)(n - 1))];
+}

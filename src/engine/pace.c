@@ -57,12 +57,6 @@ size_t pace_fit(const struct pace *p, size_t pos, double work, size_t n_max) {
 
 /* ---- what is usual ----------------------------------------------------------------------------------- */
 
-/* The value that so large a share of the others is below. */
-static double at_share(double *v, size_t n, double share) {
-    sort_values(v, n);
-    return v[(size_t)(share * (double)(n - 1))];
-}
-
 /* Of a step of n streams alone, rather less than more: what disturbs a step makes it longer; one of fewer
  * streams took no longer, and one of more at most in proportion. 0: not known. */
 static double usual_s(const struct pace *p, size_t n_streams) {
@@ -71,7 +65,7 @@ static double usual_s(const struct pace *p, size_t n_streams) {
     for (size_t i = 0; i < n; i++)
         v[i] =
             p->usual[i].seconds * MIN(1.0, (double)n_streams / (double)p->usual[i].n_streams);
-    return n > 0 ? at_share(v, n, 0.25) : 0;
+    return quantile(v, n, 0.25);
 }
 
 /* Whether most of what is remembered was with about as many streams. */
@@ -93,7 +87,7 @@ static double work_s(const struct pace *p, size_t n_streams) {
         v[i] = MAX(p->pieces[i].seconds - usual, FELT * usual) / p->pieces[i].work;
     }
     if (n > 0)
-        return at_share(v, n, 0.5);
+        return quantile(v, n, 0.5);
     double most = usual_s(p, n_streams);
     return p->alone_s > 0 ? MIN(SMALL_PIECE * p->alone_s, most) : most;
 }
@@ -104,13 +98,19 @@ static void learn_piece(struct pace *p, const struct pace_step *s) {
     if (p->n_usual == 0)
         return;
     double expected = usual_s(p, n) + work_s(p, n) * s->work;
-    double late = expected > 0 ? s->seconds / expected : 1;
-    p->in_doubt = late < DOUBT_LESS || late > DOUBT_MORE;
     size_t i = p->n_pieces++ % PACE_PIECES;
     p->pieces[i].n_streams = n;
     p->pieces[i].work = s->work;
     p->pieces[i].seconds = s->seconds;
-    p->pieces[i].late = late;
+    p->pieces[i].late = expected > 0 ? s->seconds / expected : 1;
+}
+
+/* The last piece took another time than expected. */
+static bool in_doubt(const struct pace *p) {
+    if (p->n_pieces == 0)
+        return false;
+    double late = p->pieces[(p->n_pieces - 1) % PACE_PIECES].late;
+    return late < DOUBT_LESS || late > DOUBT_MORE;
 }
 
 /* How many usual steps more a piece may take beside streams that get a token. */
@@ -120,7 +120,7 @@ static double more(const struct pace *p) {
         return MORE_LEAST;
     for (size_t i = 0; i < PACE_PIECES; i++)
         late[i] = p->pieces[i].late;
-    double usually_late = at_share(late, PACE_PIECES, NEARLY_ALL);
+    double usually_late = quantile(late, PACE_PIECES, NEARLY_ALL);
     return MIN(MAX(WAIT_MOST / usually_late - 1, MORE_LEAST), MORE_MOST);
 }
 
@@ -179,7 +179,7 @@ double pace_room(const struct pace *p, size_t n_streams, size_t n_waiting) {
     size_t n = n_streams + n_waiting;
     if (n == 0)
         return p->alone_s > 0 ? MAX(ALONE_S / p->alone_s, ALONE_LEAST) : ALONE_LEAST;
-    size_t look = p->in_doubt || !usual_is_known(p, n) ? LOOK_OFTEN : LOOK_RARELY;
+    size_t look = in_doubt(p) || !usual_is_known(p, n) ? LOOK_OFTEN : LOOK_RARELY;
     if (n_waiting == 0 && (p->n_usual == 0 || p->since_usual >= look))
         return 0;
     if (p->n_usual == 0)

@@ -39,7 +39,6 @@ struct pace {
     } pieces[PACE_PIECES];
     size_t n_usual, n_pieces; /* ever; the last ones are kept, in turn */
     size_t since_usual;       /* steps with streams and pieces since */
-    bool in_doubt;            /* the last piece took another time than expected */
     double alone_s;           /* of a token's work in a step of prompts alone; 0: not known */
 };
 

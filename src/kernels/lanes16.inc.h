@@ -279,13 +279,26 @@ struct attn_block {
     struct attn_sums *sums;           /* [n] */
 };
 
-/* The positions of a span that a query reads; none if begin >= end. */
+/* Positions; none if begin >= end. */
 struct range {
     uint32_t begin, end;
 };
 
-static struct range range_in_span(const struct attn_query *q, uint32_t span_begin) {
-    return (struct range){MAX(q->begin, span_begin), MIN(q->end, span_begin + ATTN_SPAN)};
+/* All positions that some of n queries read. */
+static struct range range_of(const struct attn_query *queries, uint32_t n) {
+    struct range all = {UINT32_MAX, 0};
+    for (const struct attn_query *q = queries; q < queries + n; q++)
+        if (q->begin < q->end)
+            all = (struct range){MIN(all.begin, q->begin), MAX(all.end, q->end)};
+    return all;
+}
+
+static struct range range_in_span(struct range r, uint32_t span_begin) {
+    return (struct range){MAX(r.begin, span_begin), MIN(r.end, span_begin + ATTN_SPAN)};
+}
+
+static struct range query_in_span(const struct attn_query *q, uint32_t span_begin) {
+    return range_in_span((struct range){q->begin, q->end}, span_begin);
 }
 
 /* A position's scales in a latent cache, or of its V. */
@@ -574,7 +587,7 @@ static void span_values(struct attn_block *b, uint32_t span_begin) {
     struct range own[ATTN_BLOCK], common = {0, UINT32_MAX};
     uint32_t n = 0;
     for (uint32_t i = 0; i < b->n; i++) {
-        struct range r = range_in_span(&b->queries[i], span_begin);
+        struct range r = query_in_span(&b->queries[i], span_begin);
         if (r.begin >= r.end)
             continue;
         o[n] = b->o + i * b->pad;
@@ -600,14 +613,14 @@ static void attend_span(struct attn_block *b, uint32_t span_begin, struct range 
     enum kv_type turned = s->type == KV_F16 ? KV_F16 : KV_F32; /* what turn_rows() makes */
     qk_by_queries[s->latent ? turned : s->type][b->n](b, all);
     for (uint32_t i = 0; i < b->n; i++) {
-        struct range r = range_in_span(&b->queries[i], span_begin);
+        struct range r = query_in_span(&b->queries[i], span_begin);
         if (r.begin < r.end)
             softmax_range(b->a, b->p + i * ATTN_P_ROW, r, &m[i], &l[i]);
     }
     memset(b->o, 0, b->n * b->pad * sizeof *b->o);
     span_values(b, span_begin);
     for (uint32_t i = 0; i < b->n; i++) {
-        struct range r = range_in_span(&b->queries[i], span_begin);
+        struct range r = query_in_span(&b->queries[i], span_begin);
         if (r.begin < r.end)
             merge_span(b, i, b->o + i * b->pad, m[i], l[i]);
     }
@@ -625,39 +638,28 @@ static void finish_query(struct attn_block *b, uint32_t i) {
                     MIN(b->a->shape->v_dim - d, 16));
 }
 
-/* All positions that some of n queries read. */
-static struct range range_of(const struct attn_query *queries, uint32_t n) {
-    struct range all = {UINT32_MAX, 0};
-    for (const struct attn_query *q = queries; q < queries + n; q++)
-        if (q->begin < q->end)
-            all = (struct range){MIN(all.begin, q->begin), MAX(all.end, q->end)};
-    return all;
-}
-
 /* n queries, at most ATTN_TOGETHER, in blocks of about the same size. */
 static void attend_together(struct attn_block *b, const struct attn_query *queries,
                             uint32_t n) {
     struct attn_sums sums[ATTN_TOGETHER] = {0};
-    float *total = b->total;
     uint32_t n_blocks = (uint32_t)div_up(n, ATTN_BLOCK);
     struct range all = range_of(queries, n);
-    memset(total, 0, n * b->pad * sizeof *total);
-    for (uint32_t s = all.begin / ATTN_SPAN * ATTN_SPAN; s < all.end; s += ATTN_SPAN)
-        for (uint32_t i = 0; i < n_blocks; i++) {
-            uint32_t first = i * n / n_blocks;
-            b->n = (i + 1) * n / n_blocks - first;
-            b->queries = queries + first;
-            b->sums = sums + first;
-            b->total = total + first * b->pad;
-            struct range r = range_of(b->queries, b->n);
-            r = (struct range){MAX(r.begin, s), MIN(r.end, s + ATTN_SPAN)};
-            if (r.begin < r.end)
-                attend_span(b, s, r);
-        }
     b->n = n;
     b->queries = queries;
     b->sums = sums;
-    b->total = total;
+    memset(b->total, 0, n * b->pad * sizeof *b->total);
+    for (uint32_t s = all.begin / ATTN_SPAN * ATTN_SPAN; s < all.end; s += ATTN_SPAN)
+        for (uint32_t i = 0; i < n_blocks; i++) {
+            struct attn_block part = *b;
+            uint32_t first = i * n / n_blocks;
+            part.n = (i + 1) * n / n_blocks - first;
+            part.queries += first;
+            part.sums += first;
+            part.total += first * b->pad;
+            struct range r = range_in_span(range_of(part.queries, part.n), s);
+            if (r.begin < r.end)
+                attend_span(&part, s, r);
+        }
     for (uint32_t i = 0; i < n; i++)
         finish_query(b, i);
 }
