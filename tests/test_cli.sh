@@ -9,7 +9,7 @@ model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 refuse() {
     local want=$1 pattern=$2 status
     shift 2
-    timeout 20 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
+    timeout 60 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
     [ $status = "$want" ] || fail "lockstep $*: exit status $status, expected $want ($(cat "$work/err"))"
     grep -Eq -e "$pattern" "$work/err" || fail "lockstep $*: said '$(cat "$work/err")', expected /$pattern/"
@@ -73,7 +73,7 @@ for rank in 0, 1:
 EOF
 
 # ---- bad usage ----------------------------------------------------------------------------------
-timeout 5 "$LOCKSTEP" >"$work/out" 2>&1
+timeout 60 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
 refuse 2 "unknown command 'rum'" rum
 refuse 2 "unknown option --rnks \(did you mean --ranks\?\)" run "$model" --rnks 2
@@ -127,9 +127,9 @@ LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
 # ---- a disk that is full, a pipe that is closed -------------------------------------------------------
 if [ -w /dev/full ]; then
     refuse 1 "cannot write .*No space left on device" eval "$model" -q --ids 1,2,3 --logits /dev/full
-    timeout 20 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"
+    timeout 60 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"
     [ $? = 1 ] && [ "$(grep -c "No space left" "$work/err")" = 1 ] || fail "greedy ids to a full device: $(cat "$work/err")"
-    timeout 20 "$LOCKSTEP" help >/dev/full 2>"$work/err"
+    timeout 60 "$LOCKSTEP" help >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "help to a full device: $(cat "$work/err")"
 fi
 refuse 1 "Is a directory" eval "$model" -q --ids "@$work"
@@ -148,7 +148,7 @@ if in_small_disk "$work/small" true 2>/dev/null; then
 else
     echo "note: no mount namespaces here; /dev/full stands for the full disk"
 fi
-timeout 20 "$LOCKSTEP" run "$model" -q -p "What is a bit bucket?" --ignore-end 2>"$work/err" | head -c 1 >/dev/null
+timeout 60 "$LOCKSTEP" run "$model" -q -p "What is a bit bucket?" --ignore-end 2>"$work/err" | head -c 1 >/dev/null
 [ "${PIPESTATUS[0]}" = 1 ] || fail "run into a closed pipe: exit status ${PIPESTATUS[0]}"
 [ -s "$work/err" ] && fail "run into a closed pipe should end quietly: $(cat "$work/err")"
 
@@ -157,9 +157,9 @@ accept run "$model" -q -p "Define kluge." --temp 0 -n 8
 cp "$work/out" "$work/one"
 accept run "$model" -q -p "Define kluge." --temp 0 -n 8 --split 2,1
 cmp -s "$work/out" "$work/one" || fail "two ranks answer '$(cat "$work/out")', one '$(cat "$work/one")'"
-echo -n "Define kluge." | timeout 20 "$LOCKSTEP" run "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
+echo -n "Define kluge." | timeout 60 "$LOCKSTEP" run "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
 cmp -s "$work/out" "$work/one" || fail "a prompt on stdin gives another answer"
-printf '/help\n\nDefine kluge.\n/quit\n' | timeout 20 "$LOCKSTEP" chat "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
+printf '/help\n\nDefine kluge.\n/quit\n' | timeout 60 "$LOCKSTEP" chat "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
 cmp -s "$work/out" "$work/one" || fail "chat says '$(cat "$work/out")', run '$(cat "$work/one")'"
 accept eval "$model" -q --ids 1,2,3 --greedy 4 --logits "$work/rows.f32"
 [ "$(wc -c <"$work/rows.f32")" = $((6 * 2048 * 4)) ] || fail "3 ids and 4 greedy ones should give 6 rows"
@@ -193,14 +193,14 @@ fi
 # ---- a measurement whose command is killed ------------------------------------------------------------
 "$LOCKSTEP" fabric bench --links shm --rounds 1000 >/dev/null 2>&1 &
 pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     read -ra ranks <<<"$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)"
     [ ${#ranks[@]} = 2 ] && break
     sleep 0.05
 done
 kill -KILL $pid
 wait $pid 2>/dev/null
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     kill -0 "${ranks[0]}" 2>/dev/null || kill -0 "${ranks[1]}" 2>/dev/null || break
     sleep 0.05
 done
@@ -230,7 +230,7 @@ start_long() {
     yes $'What is a bit bucket?\n/reset' 2>/dev/null >"$work/lines" & # ends with its reader
     "$LOCKSTEP" chat "$model" --ranks 3 --threads 1 "$@" <"$work/lines" >"$work/out" 2>"$work/err" &
     pid=$!
-    for _ in $(seq 800); do
+    for _ in $(seq 1200); do
         grep -q 'rank 2' "$work/err" && break
         sleep 0.05
     done

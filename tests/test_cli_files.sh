@@ -50,7 +50,7 @@ cmp -s "$model" "$work/copy.gguf" || fail "quantize onto its own input changed i
 mkfifo "$work/pipe"
 wc -c <"$work/pipe" >"$work/count" &
 reader=$!
-timeout 20 "$LOCKSTEP" quantize "$model" "$work/pipe" q8_0 >/dev/null || fail "quantize to a pipe: exit status $?"
+timeout 60 "$LOCKSTEP" quantize "$model" "$work/pipe" q8_0 >/dev/null || fail "quantize to a pipe: exit status $?"
 wait $reader
 [ -p "$work/pipe" ] && [ "$(cat "$work/count")" = "$(stat -c %s "$work/q8_0.gguf")" ] ||
     fail "quantize to a pipe: $(cat "$work/count") bytes came"
@@ -74,7 +74,7 @@ refused 2 "no weight type" synth --shape qwen3-0.6b --type nonesuch "$work/x.ggu
 # Ctrl-C leaves nothing behind.
 "$LOCKSTEP" synth --shape llama-3.3-70b --type f16 "$work/huge.gguf" >/dev/null 2>&1 &
 pid=$!
-for _ in $(seq 100); do
+for _ in $(seq 1200); do
     [ "$(stat -c %s "$work/huge.gguf.part" 2>/dev/null || echo 0)" -gt 16000000 ] && break
     sleep 0.05
 done

@@ -52,7 +52,7 @@ Hi<|im_end|>
 refuses() { # refuses WHAT ARGS...
     local what=$1 out status
     shift
-    out=$(timeout 10 "$LOCKSTEP" template "$@" 2>&1)
+    out=$(timeout 60 "$LOCKSTEP" template "$@" 2>&1)
     status=$?
     [ $status -eq 2 ] || fail "$what: exit status $status ($out)"
     case $out in *"$what"*) ;; *) fail "'$what' is not in '$out'" ;; esac

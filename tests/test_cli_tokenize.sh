@@ -53,7 +53,7 @@ same model-file "39 68 75 75 78" "$(run 'Hello' "$SHARED_DIR/golden/logits/llama
 refuses() { # refuses WHAT TEXT ARGS...
     local what=$1 text=$2 out status
     shift 2
-    out=$(printf "$text" | timeout 10 "$LOCKSTEP" tokenize "$@" 2>&1)
+    out=$(printf "$text" | timeout 60 "$LOCKSTEP" tokenize "$@" 2>&1)
     status=$?
     [ $status -eq 2 ] || fail "$what: exit status $status ($out)"
     case $out in *"$what"*) ;; *) fail "'$what' is not in '$out'" ;; esac

@@ -5,4 +5,4 @@ set -u
 . "$SOURCE_DIR/tests/clients/lib.sh"
 clients_install
 serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf"
-cd "$clients" && timeout 300 node clients.mjs "$url" jargon-3m-f16
+cd "$clients" && timeout 300 node clients.mjs "$url" jargon-3m-f16 "$server"

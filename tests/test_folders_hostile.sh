@@ -9,11 +9,11 @@ command -v python3 >/dev/null || { echo "skip: python3, which makes the folders,
 python3 "$SOURCE_DIR/tests/hf_folder.py" "$golden" qwen3 || exit 1
 mkdir bad
 python3 "$SOURCE_DIR/tests/hostile_folders.py" qwen3 bad >list || exit 1
-timeout 10 "$LOCKSTEP" run qwen3 -p a -n 1 -t 1 >out 2>err || fail "the good one: $(cat err)"
+timeout 60 "$LOCKSTEP" run qwen3 -p a -n 1 -t 1 >out 2>err || fail "the good one: $(cat err)"
 n=0
 while IFS=$'\t' read -r name says; do
     n=$((n + 1))
-    timeout 10 "$LOCKSTEP" run "bad/$name" -p a -n 1 -t 1 >out 2>err </dev/null
+    timeout 60 "$LOCKSTEP" run "bad/$name" -p a -n 1 -t 1 >out 2>err </dev/null
     status=$?
     if [ $status != 2 ] || grep -q 'Sanitizer\|runtime error\|lockstep: bug' err; then
         fail "$name: exit status $status instead of a refusal: $(head -c 600 err)"
@@ -22,7 +22,7 @@ while IFS=$'\t' read -r name says; do
     elif ! grep -qF -- "$says" err; then
         fail "$name: does not mention '$says': $(cat err)"
     fi
-    timeout 10 "$LOCKSTEP" inspect "bad/$name" >out 2>err </dev/null
+    timeout 60 "$LOCKSTEP" inspect "bad/$name" >out 2>err </dev/null
     [ $? -le 3 ] || fail "$name: inspect: $(head -c 600 err)"
 done <list
 [ $n -ge 150 ] || fail "only $n folders"

@@ -11,7 +11,7 @@ command -v python3 >/dev/null || { echo "skip: python3, which reads list.json, i
 try() { # expectation file arguments of lockstep...
     local expect=$1 file=$2 status
     shift 2
-    timeout 10 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
+    timeout 60 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
     status=$?
     if grep -q 'Sanitizer\|runtime error\|lockstep: bug' "$work/err" || [ $status -gt 3 ]; then
         fail "$file: lockstep $1: exit status $status: $(head -c 600 "$work/err")"
@@ -31,7 +31,7 @@ while IFS=$'\t' read -r file expect; do
     try either "$file" inspect "$hostile/$file"
     try either "$file" run "$hostile/$file" --chat -p "Hello there" -n 1 --threads 1
     echo "Hello there" >"$work/text"
-    timeout 10 "$LOCKSTEP" tokenize "$hostile/$file" <"$work/text" >"$work/out" 2>"$work/err"
+    timeout 60 "$LOCKSTEP" tokenize "$hostile/$file" <"$work/text" >"$work/out" 2>"$work/err"
     status=$?
     [ $status -le 3 ] || fail "$file: tokenize: exit status $status: $(cat "$work/err")"
 done < <(python3 -c 'import json, sys

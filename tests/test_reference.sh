@@ -85,7 +85,7 @@ c.pop(sys.argv[1], None)
 if sys.argv[2] != "...":
     c[sys.argv[1]] = json.loads(sys.argv[2])
 json.dump(c, open("refused/config.json", "w"))' "$3" "$4"
-    timeout 10 "$LOCKSTEP" eval refused --ids 1 -q >out 2>err && fail "$1 with $3 $4 was taken"
+    timeout 60 "$LOCKSTEP" eval refused --ids 1 -q >out 2>err && fail "$1 with $3 $4 was taken"
     [ "$(wc -l <err)" = 1 ] && grep -q -- "$2" err || fail "$1 with $3 $4: $(cat err)"
 }
 refuse deepseek2-v2 topk_method topk_method '"noaux_tc"'

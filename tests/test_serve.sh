@@ -194,10 +194,10 @@ ask 200 /v1/models -H "Authorization: Bearer secret-2"
 ask 200 /v1/models -H "x-api-key: secret-1"
 stop -TERM
 for wrong in --host= --alias= --cors=page.example; do
-    timeout 20 "$LOCKSTEP" serve "$model" --port 0 "$wrong" >"$work/out" 2>"$work/err"
+    timeout 60 "$LOCKSTEP" serve "$model" --port 0 "$wrong" >"$work/out" 2>"$work/err"
     [ $? = 2 ] && [ "$(grep -c '^lockstep serve: ' "$work/err")" = 1 ] || fail "$wrong: $(cat "$work/err")"
 done
-timeout 20 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
+timeout 60 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
 [ $? = 2 ] || fail "a public address without a key is served"
 grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"
 
@@ -207,11 +207,11 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 LOCKSTEP_SECRET=x "$LOCKSTEP" serve "$model" --port "$port" --ranks 2 --rank 0 --join "127.0.0.1:$((port > 60000 ? port - 1 : port + 1))" \
     >"$work/out" 2>"$work/err" &
 server=$! url=http://127.0.0.1:$port
-for _ in $(seq 100); do curl -s -m 1 -o /dev/null "$url/health" && break; sleep 0.05; done
+for _ in $(seq 1200); do curl -s -m 1 -o /dev/null "$url/health" && break; sleep 0.05; done
 ask 503 /health && holds 'v["status"] == "loading"'
 ask 503 /v1/messages -d "{$asked}" -D "$work/head" && holds 'v["error"]["type"] == "overloaded_error"'
 grep -qi '^retry-after: ' "$work/head" || fail "loading: no Retry-After"
-timeout 20 "$LOCKSTEP" serve "$work/absent.gguf" --port "$port" >"$work/out" 2>"$work/err"
+timeout 60 "$LOCKSTEP" serve "$work/absent.gguf" --port "$port" >"$work/out" 2>"$work/err"
 [ $? = 1 ] && grep -q 'in use' "$work/err" || fail "a port that is taken: $(cat "$work/err")"
 stop -TERM
 
@@ -232,7 +232,7 @@ if command -v openssl >/dev/null; then
     (printf 'GET / HTTP/1.0\r\n\r\n' >"/dev/tcp/127.0.0.1/${url##*:}") 2>/dev/null # and does no harm
     ask 200 /health
     stop -TERM || fail "SIGTERM: exit status $?"
-    timeout 20 "$LOCKSTEP" serve "$model" --port 0 --tls-cert "$work/key.pem" --tls-key "$work/cert.pem" >"$work/out" 2>"$work/err"
+    timeout 60 "$LOCKSTEP" serve "$model" --port 0 --tls-cert "$work/key.pem" --tls-key "$work/cert.pem" >"$work/out" 2>"$work/err"
     [ $? != 0 ] && grep -q PEM "$work/err" || fail "a certificate that is none: $(cat "$work/err")"
 else
     echo "without openssl: HTTPS is not tried"
