@@ -1,8 +1,9 @@
-# A rank dies under load: python3 serve_lost.py LOCKSTEP MODEL. Streams in every dialect, and whole answers
-# beside them, hear of it within a second, /health says why, and with --restart the server comes back.
+# A rank dies under load: python3 serve_lost.py LOCKSTEP MODEL FOLDER. Streams in every dialect, and whole answers
+# beside them, hear of it within a second, /health says why, and with --restart the server comes back. With --failover
+# nobody hears of it: every answer goes on as if nothing had happened, on the machines that are left. FOLDER is for files.
 import http.client, json, os, signal, subprocess, sys, threading, time
 
-program, model = sys.argv[1:]
+program, model, folder = sys.argv[1:]
 failures = 0
 
 
@@ -37,10 +38,10 @@ dialects = [
 
 
 class Server:
-    def __init__(self, *options):
+    def __init__(self, *options, ranks=("--ranks", "2"), env={}):
         self.process = subprocess.Popen(
-            [program, "serve", model, "-q", "--port", "0", "--ranks", "2", "--threads", "1", *options], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True)
+            [program, "serve", model, "-q", "--port", "0", *ranks, "--threads", "1", *options], stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL, text=True, env={**os.environ, **env})
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
     def ask(self, method, path, body=None):
@@ -66,7 +67,7 @@ class Request(threading.Thread):
     def __init__(self, server, dialect, whole=False):
         super().__init__(daemon=True)
         self.server, self.dialect, self.whole = server, dialect, whole
-        self.started, self.text, self.ended = threading.Event(), "", 0
+        self.started, self.status, self.text, self.ended = threading.Event(), 0, "", 0
         self.start()
 
     def run(self):
@@ -159,5 +160,87 @@ while len(took) < 2 or (min(took) > 1.0 and len(took) < 5):
 if min(took) > 1.0:
     fail(f"the streams heard of it after {took} s")
 server.stop()
+
+# ---- with --failover: the same texts, whatever dies ---------------------------------------------------------------
+plain = {"stream": True, "ignore_eos": True, "max_tokens": 400}
+sampled = {**plain, "temperature": 1, "seed": 5}
+# as above; the last: what an event adds to which choice's text
+lasting = [
+    ("/v1/chat/completions", {"messages": messages, **sampled}, sse,
+     lambda e: [(c["index"], c["delta"].get("content") or "") for c in e["choices"]]),
+    ("/v1/chat/completions", {"messages": messages, **sampled, "n": 3}, sse,
+     lambda e: [(c["index"], c["delta"].get("content") or "") for c in e["choices"]]),
+    ("/v1/completions", {"prompt": ["A bit", "A byte"], **sampled}, sse, lambda e: [(c["index"], c["text"]) for c in e["choices"]]),
+    ("/v1/responses", {"input": "What?", "stream": True, "ignore_eos": True, "max_output_tokens": 400, "temperature": 0}, sse,
+     lambda e: [(0, e["delta"])] if e["type"] == "response.output_text.delta" else []),
+    ("/v1/messages", {"messages": messages, **plain, "temperature": 0}, sse,
+     lambda e: [(0, e["delta"]["text"])] if e["type"] == "content_block_delta" else []),
+    ("/api/chat", {"messages": messages, "options": {"ignore_eos": True, "num_predict": 400, "seed": 5}}, ndjson,
+     lambda e: [(0, e["message"]["content"])]),
+    ("/api/generate", {"prompt": "What?", "options": {"ignore_eos": True, "num_predict": 400, "seed": 5}}, ndjson,
+     lambda e: [(0, e["response"])]),
+]
+
+
+def texts(request):
+    _, _, read, adds = request.dialect
+    out = {}
+    try:
+        for event in read(request.text):
+            for choice, text in adds(event):
+                out[choice] = out.get(choice, "") + text
+    except Exception as e:
+        fail(f"{request.dialect[0]}: status {request.status}, {e!r}: {request.text[-300:]}")
+    return out
+
+
+def ask_all(server, kill=False):
+    requests = [Request(server, d) for d in lasting]
+    if kill:
+        for r in requests:
+            r.started.wait(60)
+        os.kill(server.worker(), signal.SIGKILL)
+    for r in requests:
+        r.join(120)
+    return [texts(r) for r in requests]
+
+
+def metric(server, name):
+    lines = [l for l in server.ask("GET", "/metrics")[1].splitlines() if l.startswith(f"lockstep_{name} ")]
+    return float(lines[0].split()[1])
+
+
+def check_failover(server, ranks_left):
+    """Loses a rank once for each of ranks_left; as many are to go on."""
+    for n, left in enumerate(ranks_left):
+        if ask_all(server, kill=True) != undisturbed:
+            fail(f"loss {n + 1}: other texts than without it")
+        until = time.monotonic() + 60
+        while health(server)[0] != 200 and time.monotonic() < until:
+            time.sleep(0.05)
+        found = metric(server, "recoveries_total"), metric(server, "ranks")
+        if found != (n + 1, left):
+            fail(f"loss {n + 1}: recoveries and ranks are {found}, expected {n + 1} and {left}")
+
+
+server = Server(ranks=())
+undisturbed = ask_all(server)
+server.stop()
+if not all(len(text) > 400 for answer in undisturbed for text in answer.values()) or len(undisturbed[1]) != 3:
+    fail(f"answers are too short to be interrupted: {undisturbed}")
+server = Server("--failover", ranks=("--ranks", "3", "--split", "3,2,1"))
+check_failover(server, [3, 3])
+server.stop()
+
+# Machines, by an ssh that goes nowhere and notes whom it was to reach: a lost one is left alone from then on.
+ssh, called = os.path.join(folder, "ssh"), os.path.join(folder, "called")
+with open(ssh, "w") as f:
+    f.write(f'#!/bin/bash\necho "$1" >>{called}\nshift\nexec bash -c "exec $*"\n')
+os.chmod(ssh, 0o755)
+server = Server("--failover", ranks=("--hosts", "127.0.0.1,b,c", "--split", "1,2,3"), env={"LOCKSTEP_SSH": ssh})
+check_failover(server, [2, 1])
+server.stop()
+if sorted(open(called).read().split()) not in (["b", "b", "c"], ["b", "c", "c"]):
+    fail(f"machines were called that are gone: {open(called).read()}")
 print(f"lost ranks: {2 * len(dialects)} requests heard of it after {', '.join(f'{t:.2f}' for t in took)} s")
 sys.exit(failures > 0)

@@ -816,6 +816,108 @@ static void a_rank_lost_at_rest_is_noticed(void **state) {
     engine_close(e);
 }
 
+/* ---- failover ------------------------------------------------------------------------------------------------ */
+
+/* Kills a rank after some time, once those of the last loss are there again. */
+static void lose(struct engine *e, int rank, useconds_t after_us) {
+    struct engine_stats s = stats_of(e);
+    while (s.recovering) {
+        usleep(1000);
+        s = stats_of(e);
+    }
+    usleep(after_us);
+    kill(engine_rank_pid(e, rank), SIGKILL);
+}
+
+static void wait_for_recovery(struct engine *e, uint64_t n) {
+    while (stats_of(e).recoveries < n && stats_of(e).healthy)
+        usleep(1000);
+    assert_int_equal(stats_of(e).recoveries, n);
+    assert_true(stats_of(e).healthy);
+}
+
+/* Under way, in the middle of prompts or of answers: every answer is what it would have been. */
+static void answers_go_on_when_ranks_are_lost(void **state) {
+    (void)state;
+    static const char *const parallel[] = {"tensor", "pipeline", "tensor"};
+    for (size_t i = 0; i < ARRAY_LEN(parallel); i++) {
+        struct engine_config cfg = plain_config();
+        cfg.model.n_ranks = i == 0 ? 3 : 2;
+        cfg.model.parallel = parallel[i];
+        cfg.model.link = i == 2 ? "tcp" : "auto";
+        cfg.failover = true;
+        struct engine *e = open_engine(&cfg);
+        for (uint64_t n = 1; n <= 4; n++) {
+            gate_close();
+            for (int k = 0; k < N_REQUESTS; k++)
+                call_submit(e, &calls[k]);
+            gate_wait_reached();
+            if (n % 2 == 0) { /* once in the middle of an answer, once at any time later */
+                gate_open();
+                lose(e, 1, (useconds_t)(n * 3000));
+            } else {
+                lose(e, cfg.model.n_ranks - 1, 0);
+                gate_open();
+            }
+            for (int k = 0; k < N_REQUESTS; k++) {
+                call_wait(&calls[k]);
+                assert_int_equal(calls[k].out[0].done.stop, ENGINE_STOP_LENGTH);
+                assert_same(&calls[k].out[0], &expected[k]);
+            }
+            wait_for_recovery(e, n);
+            assert_int_equal(stats_of(e).n_ranks, cfg.model.n_ranks);
+        }
+        struct engine_stats s = idle_stats_of(e);
+        assert_int_equal(s.pages_used, 0);
+        engine_close(e);
+    }
+}
+
+static void a_rank_lost_at_rest_comes_back(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ranks = 2;
+    cfg.failover = true;
+    struct engine *e = open_engine(&cfg);
+    call_run(e, &calls[3]);
+    lose(e, 1, 0);
+    wait_for_recovery(e, 1);
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+    engine_close(e);
+}
+
+/* Ranks that cannot come back: after some tries everybody hears why. */
+static void a_recovery_that_fails_says_so(void **state) {
+    (void)state;
+    char worker[] = "/tmp/lockstep-worker-XXXXXX";
+    int fd = mkstemp(worker);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(unlink(worker), 0);
+    assert_int_equal(symlink(this_program(), worker), 0);
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ranks = 2;
+    cfg.model.worker_path = worker;
+    cfg.failover = true;
+    struct engine *e = open_engine(&cfg);
+    assert_int_equal(unlink(worker), 0);
+    static struct call c;
+    c = calls[0];
+    gate_close();
+    call_submit(e, &c);
+    gate_wait_reached();
+    lose(e, 1, 0);
+    gate_open();
+    call_wait(&c);
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_ERROR);
+    assert_non_null(strstr(c.out[0].error, worker));
+    while (stats_of(e).healthy)
+        usleep(1000);
+    assert_non_null(strstr(stats_of(e).why, worker));
+    engine_close(e);
+}
+
 /* Eight threads, each with one request after the other: answers, embeddings, several choices, cancelled
  * at any moment or never, in a cache that is too small. What came is always a beginning of what is
  * due. */
@@ -871,18 +973,18 @@ static void *storm_main(void *arg) {
     return NULL;
 }
 
-static void a_storm_of_requests(void **state) {
-    (void)state;
+/* n_losses times meanwhile a rank is killed. */
+static void storm(const struct engine_config *cfg, int n_losses) {
     static struct storm storms[STORM_THREADS];
-    struct engine_config cfg = plain_config();
-    cfg.n_running_max = 6;
-    cfg.kv_memory_bytes = 12 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
-    struct engine *e = open_engine(&cfg);
+    struct engine *e = open_engine(cfg);
     for (size_t i = 0; i < STORM_THREADS; i++) {
         storms[i] = (struct storm){.e = e, .seed = i};
         assert_int_equal(pthread_create(&storms[i].thread, NULL, storm_main, &storms[i]), 0);
     }
     int n_cancelled = 0, n_whole = 0;
+    for (int i = 0; i < n_losses; i++)
+        lose(e, 1 + i % (cfg->model.n_ranks - 1),
+             (useconds_t)(rng_u64(7, (uint64_t)i) % 20000));
     for (size_t i = 0; i < STORM_THREADS; i++) {
         pthread_join(storms[i].thread, NULL);
         assert_int_equal(storms[i].n_wrong, 0);
@@ -895,7 +997,29 @@ static void a_storm_of_requests(void **state) {
     assert_int_equal(s.pages_used, 0);
     assert_int_equal(s.running, 0);
     assert_int_equal(s.queued, 0);
+    assert_true(s.recoveries <= (uint64_t)n_losses && (s.recoveries > 0 || n_losses == 0));
     engine_close(e);
+}
+
+static struct engine_config storm_config(void) {
+    struct engine_config cfg = plain_config();
+    cfg.n_running_max = 6;
+    cfg.kv_memory_bytes = 12 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
+    return cfg;
+}
+
+static void a_storm_of_requests(void **state) {
+    (void)state;
+    struct engine_config cfg = storm_config();
+    storm(&cfg, 0);
+}
+
+static void a_storm_while_ranks_are_lost(void **state) {
+    (void)state;
+    struct engine_config cfg = storm_config();
+    cfg.model.n_ranks = 2;
+    cfg.failover = true;
+    storm(&cfg, 8);
 }
 
 /* ---- stop strings ------------------------------------------------------------------------------------------------ */
@@ -1187,7 +1311,11 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bad_requests_are_refused_with_a_sentence),
         cmocka_unit_test(a_lost_rank_ends_every_request),
         cmocka_unit_test(a_rank_lost_at_rest_is_noticed),
+        cmocka_unit_test(answers_go_on_when_ranks_are_lost),
+        cmocka_unit_test(a_rank_lost_at_rest_comes_back),
+        cmocka_unit_test(a_recovery_that_fails_says_so),
         cmocka_unit_test(a_storm_of_requests),
+        cmocka_unit_test(a_storm_while_ranks_are_lost),
         cmocka_unit_test(text_ends_before_a_stop_string),
         cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
         cmocka_unit_test(constraints_are_obeyed_and_freed),

@@ -1,10 +1,11 @@
-/* The engine's small parts: stop strings in pieces of text, guesses from the text itself, and how large
- * a piece of a prompt may be. */
+/* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how large a piece of a
+ * prompt may be, and who is left when a rank was lost. */
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
 #include "engine/stops.h"
+#include "engine/survivors.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -316,6 +317,68 @@ static void the_price_of_a_token_is_learnt(void **state) {
     assert_float_equal((float)pace_step_s(&p, 9), 0.038f, 1e-6);
 }
 
+/* ---- survivors ------------------------------------------------------------------------------------------- */
+
+static const char *leave_out(struct survivors *s, int lost) {
+    const char *left_out;
+    struct err err = {""};
+    if (survivors_leave_out(s, lost, &left_out, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return left_out;
+}
+
+static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
+    (void)state;
+    struct lockstep_options opt;
+    lockstep_options_init(&opt);
+    opt.hosts = "[::1]:7000, b c\nb # a comment";
+    opt.n_split = 4;
+    for (int i = 0; i < 4; i++)
+        opt.split[i] = i + 1;
+    opt.parallel = "tensor2xpipeline2";
+    opt.rdma_matrix = "[[null,\"a1\",\"a2\",\"a3\"],[\"b0\",null,\"b2\",\"b3\"],"
+                      "[\"c0\",\"c1\",null,\"c3\"],[\"d0\",\"d1\",\"d2\",null]]";
+    struct survivors s;
+    survivors_init(&s, &opt);
+    assert_string_equal(leave_out(&s, 3), "b");
+    assert_string_equal(s.opt.hosts, "[::1]:7000,c");
+    assert_int_equal(s.opt.n_ranks, 2);
+    assert_int_equal(s.opt.n_split, 2);
+    assert_true(s.opt.split[0] == 1 && s.opt.split[1] == 3);
+    assert_null(s.opt.parallel);
+    assert_string_equal(s.opt.rdma_matrix, "[[null,\"a2\"],[\"c0\",null]]");
+    assert_string_equal(leave_out(&s, 1), "c");
+    assert_null(s.opt.hosts);
+    assert_null(s.opt.rdma_matrix);
+    assert_int_equal(s.opt.n_ranks, 1);
+    assert_null(leave_out(&s, 0));
+    survivors_deinit(&s);
+}
+
+static void what_can_come_back_stays(void **state) {
+    (void)state;
+    struct lockstep_options opt;
+    lockstep_options_init(&opt);
+    opt.n_ranks = 3;
+    struct survivors s;
+    survivors_init(&s, &opt); /* all of this machine */
+    assert_null(leave_out(&s, 2));
+    assert_int_equal(s.opt.n_ranks, 3);
+    survivors_deinit(&s);
+    opt.hosts = "a,a,b";
+    opt.parallel = "pipeline";
+    opt.n_split = 2;
+    survivors_init(&s, &opt);
+    assert_null(leave_out(&s, 1)); /* of this machine too */
+    assert_null(leave_out(&s, -1));
+    assert_string_equal(s.opt.hosts, "a,a,b");
+    assert_string_equal(leave_out(&s, 2), "b");
+    assert_string_equal(s.opt.hosts, "a,a");
+    assert_string_equal(s.opt.parallel, "pipeline");
+    assert_int_equal(s.opt.n_split, 0); /* not one share a rank: equal ones now */
+    survivors_deinit(&s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_in_pieces_ends_where_the_whole_does),
@@ -332,6 +395,8 @@ int main(void) {
         cmocka_unit_test(usual_follows_the_streams),
         cmocka_unit_test(prompts_alone_come_in_large_steps),
         cmocka_unit_test(the_price_of_a_token_is_learnt),
+        cmocka_unit_test(a_lost_machine_is_left_out_with_all_that_was_its),
+        cmocka_unit_test(what_can_come_back_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

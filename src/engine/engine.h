@@ -34,6 +34,10 @@ struct engine_config {
     int n_step_tokens; /* of a step with a prompt's piece in it, default 256: bounds how long a
                                decode waits for others' prompts */
     bool no_prefix_cache, no_speculation;
+    /* A lost rank ends no request: the model is opened again with those that are left (survivors.h), what was computed
+     * is computed again, and the answers go on with the same bits. What `model` points to is then borrowed until
+     * engine_close(). */
+    bool failover;
 };
 void engine_config_init(struct engine_config *cfg);
 
@@ -41,12 +45,13 @@ enum status engine_open(struct engine **out, const struct engine_config *cfg, st
 /* Ends all requests with ST_CANCELLED, then everything else. NULL is fine. */
 void engine_close(struct engine *e);
 
+/* As of the opening, whoever was lost since. */
 const struct lockstep_model_info *engine_model_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 const struct gguf *engine_gguf(const struct engine *e);
 
-/* The process of a rank, as of the opening (0: this one). */
-int engine_rank_pid(const struct engine *e, int rank);
+/* The process of a rank (0: this one). */
+int engine_rank_pid(struct engine *e, int rank);
 
 struct engine_sampling {
     struct lockstep_sampling base;
@@ -163,12 +168,16 @@ struct engine_stats {
     size_t window_pages_total, window_pages_used; /* of layers with a sliding window */
     struct engine_histogram first_token_s, between_tokens_s, queue_s;
     double compute_s, fabric_s; /* of rank 0 */
+    uint64_t recoveries;        /* how often the model was opened again (failover) */
+    int n_ranks;                /* that compute now */
     bool healthy;
-    char why[512]; /* if not healthy: the lost rank and the cause */
+    bool recovering; /* healthy, but nothing is computed until the model is open again */
+    char why[512];   /* if not healthy, or recovering: the lost rank and the cause */
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
-/* Of each rank, as of the last second in which something was computed. out [n_ranks]. */
+/* Of each rank, as of the last second in which something was computed; zeros for ranks that there are no more. out
+ * [engine_model_info()->n_ranks]. */
 struct engine_rank_stats {
     double compute_s, fabric_s; /* in kernels; in collectives, waiting for others and copying */
     uint64_t resident_bytes;

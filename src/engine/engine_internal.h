@@ -1,6 +1,7 @@
 /* engine_internal.h: what the engine's files share.
  *
- *   engine.c        opening, closing, the thread, what other threads call
+ *   engine.c        the thread, what other threads call
+ *   engine_open.c   opening, and opening again when a rank was lost
  *   engine_queue.c  who waits, who is next, who has to go back
  *   engine_step.c   a step: which tokens of whom, and what comes of it
  *   engine_seq.c    a sequence's life: tokens, text, stops, its end
@@ -20,6 +21,7 @@
 #include "engine/pages.h"
 #include "engine/sampler.h"
 #include "engine/stops.h"
+#include "engine/survivors.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -96,7 +98,8 @@ struct turn {
 
 struct engine {
     struct engine_config cfg;
-    struct instance in;
+    struct instance in; /* info and tokenizer never change; all else is the engine's thread's */
+    struct survivors left;
     pthread_t thread;
     bool has_thread;
 
@@ -108,6 +111,7 @@ struct engine {
     bool closing, any_cancelled;
     struct engine_stats shown; /* a copy of stats as of the last step */
     struct engine_rank_stats ranks[PLAN_MAX_RANKS];
+    int pids[PLAN_MAX_RANKS];
 
     struct engine_stats stats;
     enum status lost; /* not ST_OK: nothing is computed any more; stats.why says why */
@@ -134,12 +138,14 @@ struct engine {
     uint32_t *window_table;   /* likewise */
     uint32_t *outputs;        /* [n_chunk] */
     struct out_row *rows;     /* [n_chunk] of outputs */
-    struct sampler *samplers; /* [n_threads] */
-    float *embedding;         /* [n_embd] */
+    struct sampler *samplers; /* [n_samplers], one a thread */
+    int n_samplers;
+    float *embedding; /* [n_embd] */
 };
 
+/* n_ctx and n_vocab: from any thread. */
 static inline uint32_t engine_n_ctx(const struct engine *e) {
-    return e->in.rank.job.n_ctx;
+    return (uint32_t)e->in.info.n_ctx;
 }
 static inline uint32_t engine_n_chunk(const struct engine *e) {
     return e->in.rank.job.n_chunk;
@@ -149,10 +155,17 @@ static inline uint32_t engine_window(const struct engine *e) {
     return e->in.rank.hp.window;
 }
 static inline uint32_t engine_n_vocab(const struct engine *e) {
-    return e->in.rank.hp.n_vocab;
+    return (uint32_t)e->in.info.n_vocab;
 }
 
 void engine_histogram_add(struct engine_histogram *h, double seconds);
+
+/* engine_open.c: all but the thread. engine_close_parts() is due in any case. */
+enum status engine_open_parts(struct engine *e, struct err *err);
+void engine_close_parts(struct engine *e);
+/* The group was lost: everybody goes back into the queue, and the model is opened again with those that are left. Where
+ * that cannot be done `lost` stays, and it is not tried again. */
+void engine_recover(struct engine *e);
 
 /* engine_queue.c */
 void queue_put(struct engine *e, struct engine_request_handle *req);
@@ -165,6 +178,8 @@ bool queue_add_page(struct engine *e, struct seq *s);
 bool queue_add_free_page(struct engine *e, struct seq *s);
 /* Out of the running ones; its pages are released. */
 void queue_stop_running(struct engine *e, struct seq *s);
+/* The same for one that is to go on later. */
+void queue_put_back(struct engine *e, struct seq *s);
 
 /* engine_step.c: one step, if anything runs. */
 void step_once(struct engine *e);

@@ -223,6 +223,12 @@ void queue_stop_running(struct engine *e, struct seq *s) {
     drop_pages(e, s);
 }
 
+void queue_put_back(struct engine *e, struct seq *s) {
+    queue_stop_running(e, s);
+    s->state = SEQ_WAITING;
+    s->n_feed = 0;
+}
+
 bool queue_add_free_page(struct engine *e, struct seq *s) {
     bool window = engine_window(e) != 0;
     if (pages_available(e->pages) == 0 || (window && pages_window_available(e->pages) == 0))
@@ -236,9 +242,7 @@ bool queue_add_free_page(struct engine *e, struct seq *s) {
 bool queue_add_page(struct engine *e, struct seq *s) {
     while (!queue_add_free_page(e, s)) {
         struct seq *youngest = e->running[e->n_running - 1];
-        queue_stop_running(e, youngest);
-        youngest->state = SEQ_WAITING;
-        youngest->n_feed = 0;
+        queue_put_back(e, youngest);
         e->stats.preemptions++;
         if (youngest == s)
             return false;

@@ -288,9 +288,20 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
     in->began_s = clock_s();
     struct job job;
     TRY(make_job(&job, opt, err));
-    TRY(rank_init(&in->rank, &job, err));
+    TRY(rank_init(&in->rank, &job, NULL, err));
     TRY(set_context(&in->rank.job, &in->rank.hp, err));
     return tokenizer_open(&in->tokenizer, in->rank.g, err);
+}
+
+enum status instance_plan_again(struct instance *in, const struct lockstep_options *opt,
+                                struct err *err) {
+    struct job job;
+    in->rank = (struct rank){.g = rank_close_but_file(&in->rank)};
+    launch_close(in->launch);
+    in->launch = NULL;
+    TRY(make_job(&job, opt, err));
+    TRY(rank_init(&in->rank, &job, in->rank.g, err));
+    return set_context(&in->rank.job, &in->rank.hp, err);
 }
 
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
@@ -299,6 +310,17 @@ enum status instance_start(struct instance *in, const struct lockstep_options *o
     TRY(instance_explain(in, fill_info(in, err), err));
     in->info.load_s = clock_s() - in->began_s;
     return ST_OK;
+}
+
+enum status instance_start_again(struct instance *in, const struct lockstep_options *opt,
+                                 struct err *err) {
+    TRY(instance_explain(in, start_ranks(in, opt, err), err));
+    return instance_explain(in, rank_lead_reports(&in->rank, in->reports, err), err);
+}
+
+int instance_lost_rank(struct instance *in) {
+    int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
+    return lost < 0 && in->launch != NULL ? launch_lost_rank(in->launch) : lost;
 }
 
 void instance_close(struct instance *in) {

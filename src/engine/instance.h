@@ -18,7 +18,7 @@ struct instance {
     struct tokenizer *tokenizer;
     struct lockstep_model_info info;
     char arch[64], name[256], parallel[64];
-    struct rank_report reports[PLAN_MAX_RANKS]; /* as of the opening */
+    struct rank_report reports[PLAN_MAX_RANKS]; /* as of the (last) opening */
     double began_s;
 };
 
@@ -29,6 +29,14 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 /* Starts the workers, loads, fills info. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
+/* After a loss: ends what is left of the ranks, and plans and starts again as opt says. File, tokenizer and info stay
+ * as they were; reports are the new ranks'. Either may fail and be tried again, from instance_plan_again() on. */
+enum status instance_plan_again(struct instance *in, const struct lockstep_options *opt,
+                                struct err *err);
+enum status instance_start_again(struct instance *in, const struct lockstep_options *opt,
+                                 struct err *err);
+/* Who was lost, or did not come; -1: nobody, or nobody knows. */
+int instance_lost_rank(struct instance *in);
 /* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
 enum status instance_follow(const struct lockstep_options *opt, struct err *err);
 /* Ends the workers. An instance of zeros is fine. */

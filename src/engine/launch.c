@@ -258,6 +258,16 @@ void launch_explain(struct launch *l, int lost_rank, struct err *err) {
             return;
 }
 
+int launch_lost_rank(struct launch *l) {
+    struct err ignored;
+    for (int i = 0; i < l->n; i++) {
+        reap(&l->children[i]);
+        if (explain_child(&l->children[i], &ignored))
+            return l->children[i].rank;
+    }
+    return -1;
+}
+
 bool launch_any_ended(struct launch *l) {
     bool any = false;
     for (int i = 0; i < l->n; i++) {

@@ -31,6 +31,9 @@ enum status launch_wait_ready(struct launch *l, struct err *err);
  * sentence) if a worker's end explains it; otherwise leaves err as it is. */
 void launch_explain(struct launch *l, int lost_rank, struct err *err);
 
+/* The worker whose end is the cause of a loss; -1: none, or none yet. */
+int launch_lost_rank(struct launch *l);
+
 /* Waits a moment for the workers to end by themselves, then kills; no process is left. NULL is fine. */
 void launch_close(struct launch *l);
 

@@ -21,11 +21,12 @@ enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_CLOSE
 #define RUN_WORDS 4
 _Static_assert(sizeof(struct step_run) == RUN_WORDS * sizeof(uint32_t), "runs travel as words");
 
-enum status rank_init(struct rank *r, struct job *job, struct err *err) {
-    *r = (struct rank){.job = *job};
+enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err) {
+    *r = (struct rank){.job = *job, .g = g};
     *job = (struct job){0};
     TRY(kernels_select(&r->kernels, err));
-    TRY(gguf_open(&r->g, r->job.model_path, NULL, err));
+    if (r->g == NULL)
+        TRY(gguf_open(&r->g, r->job.model_path, NULL, err));
     TRY(hparams_read(&r->hp, r->g, err));
     TRY(weights_check(r->g, &r->hp, err));
     return plan_make(&r->plan, &r->hp, r->g, r->job.tp, r->job.pp, r->job.weights,
@@ -128,7 +129,7 @@ enum status rank_join(struct rank *r, struct job *mine, struct err *err) {
     }
     bool same_group = job.n_ranks == told.n_ranks;
     job_deinit(&told);
-    enum status st = rank_init(r, &job, err);
+    enum status st = rank_init(r, &job, NULL, err);
     r->f = f;
     return st != ST_OK || same_group
                ? st
@@ -175,15 +176,20 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
                       r->f, err);
 }
 
-void rank_close(struct rank *r) {
+struct gguf *rank_close_but_file(struct rank *r) {
+    struct gguf *g = r->g;
     model_close(r->model);
     fabric_close(r->f);
     pool_close(r->pool);
-    gguf_close(r->g);
     mem_free(r->words);
     mem_free(r->trace);
     job_deinit(&r->job);
     *r = (struct rank){0};
+    return g;
+}
+
+void rank_close(struct rank *r) {
+    gguf_close(rank_close_but_file(r));
 }
 
 struct rank_report rank_report(const struct rank *r) {

@@ -43,9 +43,10 @@ struct rank_hooks {
     void *hopeless_user;
 };
 
-/* Reads the file's header and plans: quick, and where most bad input is found. The job is moved:
- * it belongs to the rank, whatever the result. rank_close() is due in any case. */
-enum status rank_init(struct rank *r, struct job *job, struct err *err);
+/* Reads the file's header and plans: quick, and where most bad input is found. The job is moved, and so is g (the
+ * file, if it is open already; NULL: it is opened): they belong to the rank, whatever the result. rank_close() is due in
+ * any case. */
+enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err);
 /* The same for a rank that somebody else started: joins the group by the job's rank, n_ranks,
  * rendezvous, token, link, rdma and silence_ms, and hears the rest from rank 0 (whose job says that
  * it invites). The job's own model_path (if any), n_threads and n_local stay. */
@@ -54,6 +55,8 @@ enum status rank_join(struct rank *r, struct job *job, struct err *err);
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
 void rank_close(struct rank *r);
+/* The same, but for the file, which stays open and is returned; it may be NULL. */
+struct gguf *rank_close_but_file(struct rank *r);
 
 struct rank_report rank_report(const struct rank *r);
 

@@ -26,7 +26,7 @@ static enum status work(struct rank *r, struct launch_wire wire, struct err *err
     snprintf(name, sizeof name, "rank %d", job.rank);
     log_set_name(name);
     const struct rank_hooks hooks = {.progress = watch_parent, .user = &wire.out};
-    TRY(rank_init(r, &job, err));
+    TRY(rank_init(r, &job, NULL, err));
     TRY(rank_load(r, -1, &hooks, err));
     launch_worker_say_ready(wire.out);
     return rank_follow(r, err);

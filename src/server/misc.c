@@ -67,7 +67,10 @@ static void handle_detokenize(struct service *s, struct http_request *http) {
 static void health(struct service *s, struct http_request *http) {
     struct engine_stats stats;
     service_stats(s, &stats);
-    if (stats.healthy)
+    if (stats.recovering)
+        reply_json(http, 503,
+                   json_pack("{s:s, s:s}", "status", "recovering", "why", stats.why));
+    else if (stats.healthy)
         reply_json(http, 200,
                    json_pack("{s:s, s:i, s:i}", "status", "ok", "running", stats.running,
                              "queued", stats.queued));
@@ -119,13 +122,16 @@ static void put_counters(struct buf *t, const struct engine_stats *e) {
     number(t, "steps_total", "counter", "Steps of the engine.", (double)e->steps);
     number(t, "preemptions_total", "counter", "Requests put back for want of pages.",
            (double)e->preemptions);
+    number(t, "recoveries_total", "counter", "Times that lost ranks were done without.",
+           (double)e->recoveries);
     number(t, "speculated_tokens_total", "counter", "Tokens guessed.", (double)e->speculated);
     number(t, "accepted_tokens_total", "counter", "Guesses that were right.",
            (double)e->accepted);
 }
 
 static void put_gauges(struct buf *t, const struct engine_stats *e) {
-    number(t, "healthy", "gauge", "1 if requests are served.", e->healthy);
+    number(t, "healthy", "gauge", "1 if requests are served.", e->healthy && !e->recovering);
+    number(t, "ranks", "gauge", "Ranks that compute.", e->n_ranks);
     number(t, "requests_running", "gauge", "Sequences that decode.", e->running);
     number(t, "requests_queued", "gauge", "Requests that wait.", e->queued);
     number(t, "batch_tokens", "gauge", "Tokens in the last step.", e->batch);

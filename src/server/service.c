@@ -286,7 +286,7 @@ void service_stats(struct service *s, struct engine_stats *out) {
         return;
     }
     *out = s->last;
-    out->healthy = false;
+    out->healthy = out->recovering = false;
     out->running = out->queued = out->batch = 0;
     snprintf(out->why, sizeof out->why, "%s", err.text);
 }

@@ -1,0 +1,321 @@
+/* engine_open.c: opening, and opening again when a rank was lost.
+ *
+ * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks and stays.
+ * A recovery puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
+ * another cache, samplers for its threads and a new idea of how long steps take. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "engine/engine_internal.h"
+
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEFAULT_CONTEXTS 8
+/* How often and how soon a recovery tries again where ranks could not be reached. */
+#define RECOVERY_TRIES 5
+#define RECOVERY_PAUSE_MS 1000
+
+/* Bytes of one page of each kind, over all layers of all ranks. */
+static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
+    const struct plan *plan = &in->rank.plan;
+    memset(bytes, 0, KV_KINDS * sizeof *bytes);
+    for (int i = 0; i < plan->n_ranks; i++) {
+        size_t mine[KV_KINDS];
+        model_kv_page_bytes(&in->rank.hp, &plan->shares[i], in->rank.job.kv_type, mine);
+        for (int k = 0; k < KV_KINDS; k++)
+            bytes[k] += mine[k];
+    }
+}
+
+/* What the weights leave of this machine's memory, with a fifth for everything else. */
+static size_t memory_left(const struct instance *in) {
+    long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    double weights = 0, all = n > 0 && size > 0 ? (double)n * (double)size : 0;
+    for (size_t i = 0; i < gguf_n_tensors(in->rank.g); i++)
+        weights += (double)gguf_tensor_at(in->rank.g, i)->size_bytes;
+    return (size_t)MAX(0.8 * all - weights, 0.0);
+}
+
+/* As many contexts as there is memory for, the last in part: pages of each kind in the proportion in which
+ * a long sequence holds them. */
+static enum status size_cache(struct engine *e, struct err *err) {
+    struct job *job = &e->in.rank.job;
+    job->n_chunk = MAX(job->n_chunk, (uint32_t)e->cfg.n_step_tokens);
+    job->n_chunk = MAX(job->n_chunk, (uint32_t)e->cfg.n_running_max + 1);
+    size_t bytes[KV_KINDS], one[KV_KINDS] = {div_up(job->n_ctx, KV_PAGE)};
+    if (engine_window(e) != 0)
+        one[KV_WINDOW] = kv_window_pages(engine_window(e), job->n_ctx, job->n_chunk);
+    e->n_window_most = (uint32_t)one[KV_WINDOW];
+    page_bytes(&e->in, bytes);
+    size_t least = one[KV_WHOLE] * bytes[KV_WHOLE] + one[KV_WINDOW] * bytes[KV_WINDOW];
+    size_t memory = e->cfg.kv_memory_bytes;
+    if (memory == 0)
+        memory = MAX(least, MIN(DEFAULT_CONTEXTS * least, memory_left(&e->in)));
+    if (memory < least)
+        return err_set(err, ST_BAD_INPUT,
+                       "a KV cache of %.1f MB is too small: one request's context of %u tokens "
+                       "needs %.1f MB",
+                       (double)memory * 1e-6, job->n_ctx, (double)least * 1e-6);
+    for (int k = 0; k < KV_KINDS; k++) {
+        size_t n = memory / least * one[k] + memory % least * one[k] / least;
+        job->n_pages[k] = (uint32_t)MIN(n, (size_t)INT32_MAX);
+    }
+    job->n_runs = (uint32_t)e->cfg.n_running_max;
+    return ST_OK;
+}
+
+/* An f32 of attention takes about as long as so many of the weights' products in int8. */
+#define ATTN_PRICE 2.0
+
+/* Multiplications of one token in the layers' weights. */
+static double layer_products(const struct instance *in) {
+    const struct moe_params *moe = &in->rank.hp.moe;
+    double n = 0;
+    for (size_t i = 0; i < gguf_n_tensors(in->rank.g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(in->rank.g, i);
+        double all = (double)t->dims[0] * (double)t->dims[1] * (double)t->dims[2];
+        bool of_experts = t->dims[2] > 1 && t->dims[2] == moe->n_experts;
+        if (str_starts(t->name, "blk."))
+            n += of_experts ? all * moe->n_used / moe->n_experts : all;
+    }
+    return n;
+}
+
+/* What a position that a token sees adds to its work. */
+static void open_pace(struct engine *e) {
+    const struct hparams *hp = &e->in.rank.hp;
+    double one = hp->n_heads * ((double)hp->head_dim + hp->v_dim) / layer_products(&e->in);
+    uint32_t n_window = 0;
+    for (uint32_t i = 0; i < hp->n_layers; i++)
+        n_window += hparams_layer_window(hp, i) != 0;
+    pace_init(&e->pace, ATTN_PRICE * one * (hp->n_layers - n_window),
+              ATTN_PRICE * one * n_window, hp->window);
+}
+
+static bool alloc_slot(const struct engine *e, struct slot *slot) {
+    uint32_t n_ctx = engine_n_ctx(e);
+    slot->ids = mem_calloc(n_ctx + 1 + GUESSES_MAX, sizeof *slot->ids);
+    slot->pages = mem_calloc(div_up(n_ctx, KV_PAGE), sizeof *slot->pages);
+    if (engine_window(e) != 0)
+        slot->window_pages = mem_calloc(div_up(n_ctx, KV_PAGE), sizeof *slot->window_pages);
+    slot->mask = mem_calloc(div_up(engine_n_vocab(e), 64), sizeof *slot->mask);
+    slot->held = mem_alloc(e->held_cap);
+    slot->sum = mem_calloc(e->in.rank.hp.n_embd, sizeof *slot->sum);
+    return slot->ids != NULL && slot->pages != NULL &&
+           (engine_window(e) == 0 || slot->window_pages != NULL) && slot->mask != NULL &&
+           slot->held != NULL && slot->sum != NULL;
+}
+
+static bool alloc_slots(struct engine *e) {
+    e->n_slots = (size_t)e->cfg.n_running_max;
+    /* A stop string may have begun, the next token's text and the stream's rest come on top. */
+    e->held_cap = STOP_BYTES_MAX + tokenizer_max_token_bytes(e->in.tokenizer) + 16;
+    e->slots = mem_calloc(e->n_slots, sizeof *e->slots);
+    e->running = mem_calloc(e->n_slots, sizeof *e->running);
+    if (e->slots == NULL || e->running == NULL)
+        return false;
+    for (size_t i = e->n_slots; i-- > 0;) {
+        if (!alloc_slot(e, &e->slots[i]))
+            return false;
+        e->slots[i].next_free = e->free_slot;
+        e->free_slot = &e->slots[i];
+    }
+    return true;
+}
+
+static bool alloc_step(struct engine *e) {
+    size_t n = engine_n_chunk(e);
+    e->tokens = mem_calloc(n, sizeof *e->tokens);
+    e->runs = mem_calloc(e->n_slots, sizeof *e->runs);
+    size_t n_pages = e->n_slots * div_up(engine_n_ctx(e), KV_PAGE);
+    e->page_table = mem_calloc(n_pages, sizeof *e->page_table);
+    e->window_table = mem_calloc(n_pages, sizeof *e->window_table);
+    e->outputs = mem_calloc(n, sizeof *e->outputs);
+    e->rows = mem_calloc(n, sizeof *e->rows);
+    e->embedding = mem_calloc(e->in.rank.hp.n_embd, sizeof *e->embedding);
+    e->step = (struct step){.tokens = e->tokens,
+                            .runs = e->runs,
+                            .pages = e->page_table,
+                            .window_pages = e->window_table,
+                            .outputs = e->outputs};
+    return e->tokens != NULL && e->runs != NULL && e->page_table != NULL &&
+           e->window_table != NULL && e->outputs != NULL && e->rows != NULL &&
+           e->embedding != NULL;
+}
+
+/* ---- samplers, one a thread ----------------------------------------------------------------------- */
+
+static void close_samplers(struct engine *e) {
+    for (int i = 0; i < e->n_samplers; i++)
+        sampler_deinit(&e->samplers[i]);
+    mem_free(e->samplers);
+    e->samplers = NULL;
+    e->n_samplers = 0;
+}
+
+static enum status open_samplers(struct engine *e, struct err *err) {
+    int n = e->in.rank.job.n_threads;
+    e->samplers = mem_calloc((size_t)n, sizeof *e->samplers);
+    if (e->samplers == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for samplers");
+    for (; e->n_samplers < n; e->n_samplers++)
+        TRY(sampler_init(&e->samplers[e->n_samplers], e->in.rank.kernels, engine_n_vocab(e),
+                         (uint32_t)tokenizer_facts(e->in.tokenizer)->n_text, err));
+    return ST_OK;
+}
+
+/* ---- opening ------------------------------------------------------------------------------------------ */
+
+static enum status check_config(const struct engine_config *cfg, struct err *err) {
+    if (cfg->n_running_max < 1 || cfg->n_running_max > 4096)
+        return err_set(err, ST_BAD_INPUT, "%d running requests: expected 1 to 4096",
+                       cfg->n_running_max);
+    if (cfg->n_queue_max < 1 || cfg->n_queue_max > 1 << 20)
+        return err_set(err, ST_BAD_INPUT, "%d waiting requests: expected 1 to %d",
+                       cfg->n_queue_max, 1 << 20);
+    if (cfg->n_step_tokens < 1 || cfg->n_step_tokens > 1 << 16)
+        return err_set(err, ST_BAD_INPUT, "%d tokens in a step: expected 1 to %d",
+                       cfg->n_step_tokens, 1 << 16);
+    return ST_OK;
+}
+
+static enum status open_pages(struct engine *e, struct err *err) {
+    const uint32_t *n_pages = e->in.rank.job.n_pages;
+    struct pages *fresh;
+    TRY(pages_open(&fresh, n_pages[KV_WHOLE], n_pages[KV_WINDOW], !e->cfg.no_prefix_cache,
+                   err));
+    pages_close(e->pages);
+    e->pages = fresh;
+    return ST_OK;
+}
+
+/* What others see of the ranks. */
+static void show_ranks(struct engine *e) {
+    pthread_mutex_lock(&e->lock);
+    memset(e->ranks, 0, sizeof e->ranks);
+    for (int i = 0; i < PLAN_MAX_RANKS; i++)
+        e->pids[i] = i < e->in.rank.job.n_ranks ? (int)e->in.reports[i].pid : 0;
+    pthread_mutex_unlock(&e->lock);
+    e->stats.n_ranks = e->in.rank.job.n_ranks;
+}
+
+enum status engine_open_parts(struct engine *e, struct err *err) {
+    TRY(check_config(&e->cfg, err));
+    survivors_init(&e->left, &e->cfg.model);
+    TRY(instance_plan(&e->in, &e->cfg.model, err));
+    TRY(size_cache(e, err));
+    TRY(instance_start(&e->in, &e->cfg.model, err));
+    TRY(open_pages(e, err));
+    if (!alloc_slots(e) || !alloc_step(e))
+        return err_set(err, ST_NO_MEMORY, "no memory for %d running requests",
+                       e->cfg.n_running_max);
+    TRY(open_samplers(e, err));
+    open_pace(e);
+    show_ranks(e);
+    return ST_OK;
+}
+
+static void free_slots(struct engine *e) {
+    for (size_t i = 0; e->slots != NULL && i < e->n_slots; i++) {
+        struct slot *slot = &e->slots[i];
+        mem_free(slot->ids);
+        mem_free(slot->pages);
+        mem_free(slot->window_pages);
+        mem_free(slot->mask);
+        mem_free(slot->held);
+        mem_free(slot->sum);
+    }
+    mem_free(e->slots);
+}
+
+void engine_close_parts(struct engine *e) {
+    close_samplers(e);
+    free_slots(e);
+    mem_free(e->running);
+    mem_free(e->tokens);
+    mem_free(e->runs);
+    mem_free(e->page_table);
+    mem_free(e->window_table);
+    mem_free(e->outputs);
+    mem_free(e->rows);
+    mem_free(e->embedding);
+    pages_close(e->pages);
+    instance_close(&e->in);
+    survivors_deinit(&e->left);
+}
+
+/* ---- opening again ------------------------------------------------------------------------------------ */
+
+static enum status open_again(struct engine *e, struct err *err) {
+    const struct lockstep_options *opt = &e->left.opt;
+    TRY(instance_plan_again(&e->in, opt, err));
+    TRY(size_cache(e, err));
+    TRY(instance_start_again(&e->in, opt, err));
+    TRY(open_pages(e, err));
+    close_samplers(e);
+    TRY(open_samplers(e, err));
+    open_pace(e);
+    show_ranks(e);
+    return ST_OK;
+}
+
+static void show_recovering(struct engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->shown.recovering = true;
+    e->shown.running = 0;
+    snprintf(e->shown.why, sizeof e->shown.why, "%s", e->stats.why);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* False: the engine is to close. */
+static bool pause_recovery(struct engine *e) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += RECOVERY_PAUSE_MS / 1000;
+    pthread_mutex_lock(&e->lock);
+    int rc = 0;
+    while (!e->closing && rc == 0)
+        rc = pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    bool closing = e->closing;
+    pthread_mutex_unlock(&e->lock);
+    return !closing;
+}
+
+static bool may_pass(enum status st) {
+    return st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_IO;
+}
+
+/* One attempt, without the machine whose rank is gone. */
+static enum status try_again(struct engine *e, struct err *err) {
+    const char *left_out;
+    TRY(survivors_leave_out(&e->left, instance_lost_rank(&e->in), &left_out, err));
+    if (left_out != NULL)
+        log_error("%s; going on without %s", e->stats.why, left_out);
+    else
+        log_error("%s; starting the ranks again", e->stats.why);
+    return open_again(e, err);
+}
+
+void engine_recover(struct engine *e) {
+    struct err err;
+    double began = clock_s();
+    while (e->n_running > 0)
+        queue_put_back(e, e->running[e->n_running - 1]);
+    for (int tries = 1; e->lost != ST_OK; tries++) {
+        show_recovering(e);
+        e->lost = try_again(e, &err);
+        if (e->lost == ST_OK)
+            break;
+        snprintf(e->stats.why, sizeof e->stats.why, "%s", err.text);
+        if (!may_pass(e->lost) || tries == RECOVERY_TRIES || !pause_recovery(e)) {
+            e->cfg.failover = false;
+            return;
+        }
+    }
+    e->stats.recoveries++;
+    log_info("%d rank%s went on after %.1f s", e->stats.n_ranks,
+             e->stats.n_ranks == 1 ? "" : "s", clock_s() - began);
+}

@@ -1,0 +1,104 @@
+#include "engine/survivors.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+#include "fabric/launch.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void survivors_init(struct survivors *s, const struct lockstep_options *opt) {
+    *s = (struct survivors){.opt = *opt};
+    s->opt.progress = NULL; /* it is for the first opening, while somebody looks */
+}
+
+void survivors_deinit(struct survivors *s) {
+    mem_free(s->hosts);
+    mem_free(s->rdma_matrix);
+    *s = (struct survivors){0};
+}
+
+/* The hosts other than `name` as text for launch_hosts(); NULL: no memory. *n: how many. */
+static char *other_hosts(const struct launch_hosts *hosts, const char *name, int *n) {
+    size_t cap = (size_t)hosts->n * (LAUNCH_NAME_BYTES + 1) + 16, len = 0;
+    char *text = mem_calloc(1, cap);
+    *n = 0;
+    for (int i = 0; text != NULL && i < hosts->n; i++) {
+        const char *host = hosts->names[i];
+        if (str_eq(host, name))
+            continue;
+        bool v6_port = hosts->port != 0 && i == 0 && strchr(host, ':') != NULL;
+        len += (size_t)snprintf(text + len, cap - len, "%s%s%s%s", *n > 0 ? "," : "",
+                                v6_port ? "[" : "", host, v6_port ? "]" : "");
+        if (hosts->port != 0 && i == 0)
+            len += (size_t)snprintf(text + len, cap - len, ":%d", hosts->port);
+        ++*n;
+    }
+    return text;
+}
+
+/* The matrix without the ranks on `name`. */
+static enum status other_cables(char **out, const char *matrix,
+                                const struct launch_hosts *hosts, const char *name,
+                                struct err *err) {
+    json_t *rows = json_loads(matrix, 0, NULL);
+    for (int i = hosts->n - 1; i >= 0; i--) {
+        if (!str_eq(hosts->names[i], name))
+            continue;
+        json_array_remove(rows, (size_t)i);
+        for (size_t r = 0; r < json_array_size(rows); r++)
+            json_array_remove(json_array_get(rows, r), (size_t)i);
+    }
+    char *text = rows != NULL ? json_dumps(rows, JSON_COMPACT) : NULL;
+    json_decref(rows);
+    *out = text != NULL ? mem_strdup(text) : NULL;
+    free(text);
+    return *out != NULL ? ST_OK
+                        : err_set(err, ST_NO_MEMORY, "no memory for a matrix of cables");
+}
+
+/* The shares of the ranks left, where every rank has one. */
+static void other_shares(struct lockstep_options *opt, const struct launch_hosts *hosts,
+                         const char *name) {
+    int n = 0;
+    for (int i = 0; opt->n_split == hosts->n && i < hosts->n; i++)
+        if (!str_eq(hosts->names[i], name))
+            opt->split[n++] = opt->split[i];
+    opt->n_split = n;
+}
+
+enum status survivors_leave_out(struct survivors *s, int lost, const char **left_out,
+                                struct err *err) {
+    static struct launch_hosts hosts; /* large; of the one thread that recovers */
+    *left_out = NULL;
+    if (s->opt.hosts == NULL || lost < 0)
+        return ST_OK;
+    TRY(launch_hosts(&hosts, s->opt.hosts, err));
+    if (lost >= hosts.n || str_eq(hosts.names[lost], hosts.names[0]))
+        return ST_OK;
+    const char *name = hosts.names[lost];
+    char *matrix = NULL, *others;
+    int n;
+    if (s->opt.rdma_matrix != NULL)
+        TRY(other_cables(&matrix, s->opt.rdma_matrix, &hosts, name, err));
+    others = other_hosts(&hosts, name, &n);
+    if (others == NULL) {
+        mem_free(matrix);
+        return err_set(err, ST_NO_MEMORY, "no memory for the hosts that are left");
+    }
+    other_shares(&s->opt, &hosts, name);
+    const char *how = s->opt.parallel;
+    if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
+        s->opt.parallel = NULL;
+    mem_free(s->hosts);
+    mem_free(s->rdma_matrix);
+    s->hosts = others;
+    s->rdma_matrix = matrix;
+    s->opt.n_ranks = n;
+    s->opt.hosts = n > 1 ? others : NULL;
+    s->opt.rdma_matrix = n > 1 ? matrix : NULL;
+    *left_out = name;
+    return ST_OK;
+}
