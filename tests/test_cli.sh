@@ -288,7 +288,40 @@ interrupt() { # milliseconds
     return $late
 }
 
+# With --failover nobody can tell from the text: rank 1 of three goes (in the middle, as every exchange is made slow), and
+# once more when it is back.
+go_on() { # signal link command...
+    local signal=$1 link=$2 workers fed
+    shift 2
+    "$LOCKSTEP" "$@" --ranks 3 --threads 1 --link "$link" --silence 300 --emulate-link latency=1ms --failover \
+        <"$work/asked" >"$work/out" 2>"$work/err" &
+    pid=$!
+    for losses in 1 2; do
+        for _ in $(seq 1200); do
+            fed=$(wc -c <"$work/out")
+            read -ra workers <<<"$(children $pid)"
+            [ ${#workers[@]} = 2 ] && [ "$fed" -ge $((losses * 60)) ] && break
+            sleep 0.02
+        done
+        kill "-$signal" "${workers[0]}"
+        for _ in $(seq 1200); do [ "$(grep -c 'ranks went on' "$work/err")" -ge $losses ] && break; sleep 0.02; done
+    done
+    wait "$pid" || fail "$1 --failover: exit status $?: $(cat "$work/err")"
+    cmp "$work/undisturbed" "$work/out" || fail "SIG$signal over $link: $1 --failover goes on with another text: $(cat "$work/out")"
+    [ "$(grep -c '3 ranks went on after' "$work/err")" = 2 ] || fail "$1 --failover: $(cat "$work/err")"
+}
+
 if [ -e "/proc/$$/task/$$/children" ]; then
+    run_once=(run "$model" -p "What is a bit bucket?" -n 120 --temp 1 --seed 3 --ignore-end)
+    : >"$work/asked"
+    accept "${run_once[@]}"
+    cp "$work/out" "$work/undisturbed"
+    go_on KILL shm "${run_once[@]}"
+    go_on STOP tcp "${run_once[@]}"
+    printf 'What is a bit bucket?\nAnd a byte?\n' >"$work/asked"
+    chat_twice=(chat "$model" -n 100 --temp 0)
+    "$LOCKSTEP" "${chat_twice[@]}" <"$work/asked" >"$work/undisturbed" 2>/dev/null
+    go_on KILL auto "${chat_twice[@]}"
     on_time 1000 lose KILL shm
     on_time 1000 lose KILL tcp
     on_time 6000 lose STOP auto

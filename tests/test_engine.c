@@ -845,7 +845,7 @@ static void answers_go_on_when_ranks_are_lost(void **state) {
         cfg.model.n_ranks = i == 0 ? 3 : 2;
         cfg.model.parallel = parallel[i];
         cfg.model.link = i == 2 ? "tcp" : "auto";
-        cfg.failover = true;
+        cfg.model.failover = true;
         struct engine *e = open_engine(&cfg);
         for (uint64_t n = 1; n <= 4; n++) {
             gate_close();
@@ -877,7 +877,7 @@ static void a_rank_lost_at_rest_comes_back(void **state) {
     (void)state;
     struct engine_config cfg = plain_config();
     cfg.model.n_ranks = 2;
-    cfg.failover = true;
+    cfg.model.failover = true;
     struct engine *e = open_engine(&cfg);
     call_run(e, &calls[3]);
     lose(e, 1, 0);
@@ -899,7 +899,7 @@ static void a_recovery_that_fails_says_so(void **state) {
     struct engine_config cfg = plain_config();
     cfg.model.n_ranks = 2;
     cfg.model.worker_path = worker;
-    cfg.failover = true;
+    cfg.model.failover = true;
     struct engine *e = open_engine(&cfg);
     assert_int_equal(unlink(worker), 0);
     static struct call c;
@@ -1018,7 +1018,7 @@ static void a_storm_while_ranks_are_lost(void **state) {
     (void)state;
     struct engine_config cfg = storm_config();
     cfg.model.n_ranks = 2;
-    cfg.failover = true;
+    cfg.model.failover = true;
     storm(&cfg, 8);
 }
 

@@ -339,7 +339,7 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
     opt.rdma_matrix = "[[null,\"a1\",\"a2\",\"a3\"],[\"b0\",null,\"b2\",\"b3\"],"
                       "[\"c0\",\"c1\",null,\"c3\"],[\"d0\",\"d1\",\"d2\",null]]";
     struct survivors s;
-    survivors_init(&s, &opt);
+    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
     assert_string_equal(leave_out(&s, 3), "b");
     assert_string_equal(s.opt.hosts, "[::1]:7000,c");
     assert_int_equal(s.opt.n_ranks, 2);
@@ -361,14 +361,14 @@ static void what_can_come_back_stays(void **state) {
     lockstep_options_init(&opt);
     opt.n_ranks = 3;
     struct survivors s;
-    survivors_init(&s, &opt); /* all of this machine */
+    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK); /* all of this machine */
     assert_null(leave_out(&s, 2));
     assert_int_equal(s.opt.n_ranks, 3);
     survivors_deinit(&s);
     opt.hosts = "a,a,b";
     opt.parallel = "pipeline";
     opt.n_split = 2;
-    survivors_init(&s, &opt);
+    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
     assert_null(leave_out(&s, 1)); /* of this machine too */
     assert_null(leave_out(&s, -1));
     assert_string_equal(s.opt.hosts, "a,a,b");

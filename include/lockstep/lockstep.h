@@ -82,6 +82,10 @@ struct lockstep_options {
      * loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as they are. */
     const char *emulate_link;
     int silence_ms; /* a rank silent for this long is lost; 0: 3000 */
+    /* A lost rank is no error: the model is opened again, with the machines that are left, what the
+     * cache held is computed again, and the call goes on, with the same bits. An error is what
+     * cannot be mended: LOCKSTEP_PEER_LOST where ranks stay away. */
+    bool failover;
 
     /* ---- several machines; all NULL and 0: every rank is started on this one ----------------
      *

@@ -16,7 +16,7 @@ static const char *host = "127.0.0.1", *api_key, *api_key_file, *tls_cert, *tls_
                   *alias;
 static int port = 8080, n_parallel = 64, n_queue = 256;
 static uint64_t kv_memory;
-static bool insecure, no_speculation, failover, restart;
+static bool insecure, no_speculation, restart;
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "alias", "NAME", &alias, "the model's name in the APIs (default: the file's)"),
@@ -42,10 +42,6 @@ static const struct cli_option options[] = {
             "requests that may wait; more are told to come again (default 256)"),
     CLI_FLAG(0, "no-speculation", &no_speculation,
              "guesses no tokens ahead; never changes the text"),
-    CLI_FLAG(
-        0, "failover", &failover,
-        "when a rank is lost, answers pause and go on, same bits, on the\nmachines that are "
-        "left"),
     CLI_FLAG(0, "restart", &restart,
              "when a rank is lost, answers end in an error and the model is\nopened again"),
     CLI_INCLUDE(session_options),
@@ -152,7 +148,6 @@ static int fill(struct server_config *cfg, const struct keys *keys) {
     e->n_running_max = n_parallel;
     e->n_queue_max = n_queue;
     e->no_speculation = no_speculation;
-    e->failover = failover;
     cfg->service.name = alias;
     cfg->service.restart = restart;
     cfg->http.host = host;

@@ -55,6 +55,9 @@ const struct cli_option session_options[] = {
              "make every link worse, to see what a wire does:\nlatency=300us,bandwidth=10Gbit"),
     CLI_INT(0, "silence", "MS", &session_args.silence_ms, 50, 3600000,
             "a rank that is silent for so long is lost (default 3000)"),
+    CLI_FLAG(
+        0, "failover", &session_args.failover,
+        "when a rank is lost, answers pause and go on, same bits,\non those that are left"),
     CLI_HEADING("several machines"),
     CLI_TEXT(
         0, "hosts", "A,B,..", &session_args.hosts,
@@ -151,6 +154,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
     opt.experts = a->experts;
     opt.emulate_link = a->emulate;
     opt.silence_ms = a->silence_ms;
+    opt.failover = a->failover;
     opt.n_threads = a->n_threads;
     opt.n_ctx = a->n_ctx != 0 ? a->n_ctx : n_ctx_default;
     opt.n_chunk = a->n_chunk;

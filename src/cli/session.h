@@ -15,6 +15,7 @@ struct session_args {
     const char *hosts, *join, *secret_file, *rdma_matrix;
     int rank; /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
+    bool failover;
     bool json, quiet;
 };
 extern struct session_args session_args;

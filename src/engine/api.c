@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(struct lockstep_error) == sizeof(struct err), "one layout");
 _Static_assert((int)LOCKSTEP_AGAIN == ST_AGAIN && (int)LOCKSTEP_IO == ST_IO &&
@@ -22,6 +23,7 @@ _Static_assert((int)LOCKSTEP_AGAIN == ST_AGAIN && (int)LOCKSTEP_IO == ST_IO &&
 
 struct lockstep {
     struct instance in;
+    struct survivors left;
 
     /* The sequence: what the cache holds. */
     int32_t *ids; /* [n_ctx] */
@@ -40,6 +42,14 @@ static enum lockstep_status done(enum status st) {
 /* A struct lockstep_error is a struct err under its public name. */
 static struct err *err_of(struct lockstep_error *err, struct err *local) {
     return err != NULL ? (struct err *)(void *)err : local;
+}
+
+/* A recovery may have failed. */
+static enum status check_open(const struct lockstep *ls, struct err *err) {
+    return ls->in.rank.model != NULL
+               ? ST_OK
+               : err_set(err, ST_PEER_LOST,
+                         "a rank was lost, and the model could not be opened again");
 }
 
 const char *lockstep_version(void) {
@@ -85,6 +95,7 @@ static enum status alloc_sequence(struct lockstep *ls, struct err *err) {
 
 static enum status open_model(struct lockstep *ls, const struct lockstep_options *opt,
                               struct err *err) {
+    TRY(survivors_init(&ls->left, opt, err));
     TRY(instance_plan(&ls->in, opt, err));
     TRY(instance_start(&ls->in, opt, err));
     return alloc_sequence(ls, err);
@@ -115,6 +126,7 @@ void lockstep_close(struct lockstep *ls) {
     if (ls == NULL)
         return;
     instance_close(&ls->in);
+    survivors_deinit(&ls->left);
     mem_free(ls->ids);
     mem_free(ls->pages);
     mem_free(ls->window_pages);
@@ -133,7 +145,9 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     struct rank *r = &ls->in.rank;
     if (rank < 0 || rank >= r->job.n_ranks)
         return done(err_set(err, ST_BAD_INPUT, "there is no rank %d", rank));
-    enum status st = instance_explain(&ls->in, rank_lead_reports(r, ls->in.reports, err), err);
+    enum status st = check_open(ls, err);
+    if (st == ST_OK)
+        st = instance_explain(&ls->in, rank_lead_reports(r, ls->in.reports, err), err);
     if (st != ST_OK)
         return done(st);
     const struct rank_report *rep = &ls->in.reports[rank];
@@ -238,11 +252,15 @@ struct row_sink {
     bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits);
     void *user;
     size_t first_pos;
+    uint32_t n_given; /* rows of this step; those of a step that is made again are known */
     bool stopped;
 };
 
 static bool sink_rows(void *user, uint32_t first, uint32_t n, const float *logits) {
     struct row_sink *sink = user;
+    if (first < sink->n_given)
+        return true;
+    sink->n_given = first + n;
     sink->stopped = !sink->rows(sink->user, sink->first_pos + first, n, logits);
     return !sink->stopped;
 }
@@ -270,9 +288,10 @@ static void rewind_to(struct lockstep *ls, size_t n) {
     ls->n_ids = n;
 }
 
-/* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
-static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
-                        struct row_sink *sink, struct err *err) {
+/* Feeds n <= n_chunk tokens, which may lie where they belong in ls->ids already. */
+static enum status try_feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
+                            struct row_sink *sink, struct err *err) {
+    TRY(check_open(ls, err));
     const struct step_run run = {.pos = (uint32_t)ls->n_ids, .n_tokens = (uint32_t)n};
     for (size_t i = 0; i < n_outputs; i++)
         ls->outputs[i] = (uint32_t)(n - n_outputs + i);
@@ -288,10 +307,9 @@ static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_
         .window_pages = ls->window_pages,
         .outputs = ls->outputs,
     };
-    sink->first_pos = ls->n_ids + n - n_outputs;
     const struct step_sink to = {.rows = sink_rows, .user = sink};
     TRY(instance_explain(&ls->in, rank_lead_step(&ls->in.rank, &step, &to, err), err));
-    memcpy(ls->ids + ls->n_ids, ids, n * sizeof *ids);
+    memmove(ls->ids + ls->n_ids, ids, n * sizeof *ids);
     ls->n_ids += n;
     return ST_OK;
 }
@@ -302,6 +320,44 @@ static bool is_cancelled(struct lockstep *ls) {
 
 void lockstep_cancel(struct lockstep *ls) {
     atomic_store_explicit(&ls->cancelled, true, memory_order_relaxed);
+}
+
+static bool wait_before_trying(void *ls, int ms, const char *why) {
+    (void)why;
+    for (; ms > 0 && !is_cancelled(ls); ms -= 10)
+        usleep(10000);
+    return !is_cancelled(ls);
+}
+
+/* A rank was lost: opens the model again and feeds the first n tokens, which the cache held. */
+static enum status recover(struct lockstep *ls, size_t n, struct err *err) {
+    const struct recovery how = {.wait = wait_before_trying, .user = ls};
+    struct row_sink nobody = {.rows = NULL};
+    rewind_to(ls, 0);
+    TRY(instance_recover(&ls->in, &ls->left, &how, err));
+    TRY(instance_explain(&ls->in, instance_describe(&ls->in, err), err));
+    while (ls->n_ids < n)
+        TRY(try_feed(ls, ls->ids + ls->n_ids,
+                     MIN(n - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody, err));
+    return ST_OK;
+}
+
+/* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
+static enum status feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
+                        struct row_sink *sink, struct err *err) {
+    size_t n_held = ls->n_ids;
+    sink->first_pos = n_held + n - n_outputs;
+    sink->n_given = 0;
+    enum status st = try_feed(ls, ids, n, n_outputs, sink, err);
+    /* Something that kills ranks whenever it is computed must not do so for ever. */
+    bool may = ls->left.opt.failover;
+    for (int i = 0; st == ST_PEER_LOST && may && i < RECOVERY_TRIES; i++) {
+        st = recover(ls, n_held, err);
+        may = ls->in.rank.model != NULL;
+        if (st == ST_OK)
+            st = try_feed(ls, ids, n, n_outputs, sink, err);
+    }
+    return st;
 }
 
 static enum status check_ids(const struct lockstep *ls, const int32_t *ids, size_t n,
@@ -490,7 +546,10 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
 
 enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
-    return done(instance_explain(&ls->in, rank_lead_trace_begin(&ls->in.rank, err), err));
+    enum status st = check_open(ls, err);
+    if (st == ST_OK)
+        st = instance_explain(&ls->in, rank_lead_trace_begin(&ls->in.rank, err), err);
+    return done(st);
 }
 
 enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
@@ -514,7 +573,9 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     struct err local, *err = err_of(err_, &local);
     const struct rank *r = &ls->in.rank;
     struct pool *pool;
-    enum status st = pool_open(&pool, r->job.n_ranks * r->job.n_threads, err);
+    enum status st = check_open(ls, err);
+    if (st == ST_OK)
+        st = pool_open(&pool, r->job.n_ranks * r->job.n_threads, err);
     if (st != ST_OK)
         return done(st);
     enum qtype type = QT_F32;

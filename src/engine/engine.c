@@ -160,7 +160,7 @@ static bool collect(struct engine *e, bool *any_cancelled) {
 }
 
 static void recover_if_lost(struct engine *e) {
-    if (e->lost != ST_OK && e->cfg.failover)
+    if (e->lost != ST_OK && e->left.opt.failover)
         engine_recover(e);
 }
 

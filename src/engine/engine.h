@@ -26,7 +26,7 @@ struct engine;
 struct engine_request_handle;
 
 struct engine_config {
-    struct lockstep_options model; /* n_ctx: of one request */
+    struct lockstep_options model; /* n_ctx: of one request; failover: a lost rank ends none */
     size_t
         kv_memory_bytes; /* over all ranks; 0: for 8 contexts, or what is left of memory if less */
     int n_running_max; /* requests that decode together, default 64 */
@@ -34,10 +34,6 @@ struct engine_config {
     int n_step_tokens; /* of a step with a prompt's piece in it, default 256: bounds how long a
                                decode waits for others' prompts */
     bool no_prefix_cache, no_speculation;
-    /* A lost rank ends no request: the model is opened again with those that are left (survivors.h), what was computed
-     * is computed again, and the answers go on with the same bits. What `model` points to is then borrowed until
-     * engine_close(). */
-    bool failover;
 };
 void engine_config_init(struct engine_config *cfg);
 

@@ -100,6 +100,8 @@ struct engine {
     struct engine_config cfg;
     struct instance in; /* info and tokenizer never change; all else is the engine's thread's */
     struct survivors left;
+    uint64_t recovered_at; /* tokens generated when a rank was lost last */
+    int n_fruitless;       /* losses since the last token */
     pthread_t thread;
     bool has_thread;
 

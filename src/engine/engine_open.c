@@ -3,8 +3,6 @@
  * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks and stays.
  * A recovery puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
  * another cache, samplers for its threads and a new idea of how long steps take. */
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
@@ -14,9 +12,6 @@
 #include <unistd.h>
 
 #define DEFAULT_CONTEXTS 8
-/* How often and how soon a recovery tries again where ranks could not be reached. */
-#define RECOVERY_TRIES 5
-#define RECOVERY_PAUSE_MS 1000
 
 /* Bytes of one page of each kind, over all layers of all ranks. */
 static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
@@ -204,7 +199,7 @@ static void show_ranks(struct engine *e) {
 
 enum status engine_open_parts(struct engine *e, struct err *err) {
     TRY(check_config(&e->cfg, err));
-    survivors_init(&e->left, &e->cfg.model);
+    TRY(survivors_init(&e->left, &e->cfg.model, err));
     TRY(instance_plan(&e->in, &e->cfg.model, err));
     TRY(size_cache(e, err));
     TRY(instance_start(&e->in, &e->cfg.model, err));
@@ -249,32 +244,25 @@ void engine_close_parts(struct engine *e) {
 
 /* ---- opening again ------------------------------------------------------------------------------------ */
 
-static enum status open_again(struct engine *e, struct err *err) {
-    const struct lockstep_options *opt = &e->left.opt;
-    TRY(instance_plan_again(&e->in, opt, err));
-    TRY(size_cache(e, err));
-    TRY(instance_start_again(&e->in, opt, err));
-    TRY(open_pages(e, err));
-    close_samplers(e);
-    TRY(open_samplers(e, err));
-    open_pace(e);
-    show_ranks(e);
-    return ST_OK;
+static enum status size_again(void *e, struct err *err) {
+    return size_cache(e, err);
 }
 
-static void show_recovering(struct engine *e) {
+static void show_recovering(struct engine *e, const char *why) {
     pthread_mutex_lock(&e->lock);
     e->shown.recovering = true;
     e->shown.running = 0;
-    snprintf(e->shown.why, sizeof e->shown.why, "%s", e->stats.why);
+    snprintf(e->shown.why, sizeof e->shown.why, "%s", why);
     pthread_mutex_unlock(&e->lock);
 }
 
 /* False: the engine is to close. */
-static bool pause_recovery(struct engine *e) {
+static bool wait_before_trying(void *arg, int ms, const char *why) {
+    struct engine *e = arg;
     struct timespec until;
+    show_recovering(e, why);
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += RECOVERY_PAUSE_MS / 1000;
+    until.tv_sec += ms / 1000;
     pthread_mutex_lock(&e->lock);
     int rc = 0;
     while (!e->closing && rc == 0)
@@ -284,38 +272,37 @@ static bool pause_recovery(struct engine *e) {
     return !closing;
 }
 
-static bool may_pass(enum status st) {
-    return st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_IO;
+static enum status open_again(struct engine *e, struct err *err) {
+    const struct recovery how = {.size = size_again, .wait = wait_before_trying, .user = e};
+    TRY(instance_recover(&e->in, &e->left, &how, err));
+    TRY(open_pages(e, err));
+    close_samplers(e);
+    TRY(open_samplers(e, err));
+    open_pace(e);
+    show_ranks(e);
+    return ST_OK;
 }
 
-/* One attempt, without the machine whose rank is gone. */
-static enum status try_again(struct engine *e, struct err *err) {
-    const char *left_out;
-    TRY(survivors_leave_out(&e->left, instance_lost_rank(&e->in), &left_out, err));
-    if (left_out != NULL)
-        log_error("%s; going on without %s", e->stats.why, left_out);
-    else
-        log_error("%s; starting the ranks again", e->stats.why);
-    return open_again(e, err);
+/* Something that kills ranks whenever it is computed must not do so for ever. */
+static bool is_fruitless(struct engine *e) {
+    if (e->stats.tokens_generated != e->recovered_at)
+        e->n_fruitless = 0;
+    e->recovered_at = e->stats.tokens_generated;
+    return ++e->n_fruitless > RECOVERY_TRIES;
 }
 
 void engine_recover(struct engine *e) {
     struct err err;
-    double began = clock_s();
+    snprintf(err.text, sizeof err.text, "%s", e->stats.why);
     while (e->n_running > 0)
         queue_put_back(e, e->running[e->n_running - 1]);
-    for (int tries = 1; e->lost != ST_OK; tries++) {
-        show_recovering(e);
-        e->lost = try_again(e, &err);
-        if (e->lost == ST_OK)
-            break;
-        snprintf(e->stats.why, sizeof e->stats.why, "%s", err.text);
-        if (!may_pass(e->lost) || tries == RECOVERY_TRIES || !pause_recovery(e)) {
-            e->cfg.failover = false;
-            return;
-        }
+    show_recovering(e, e->stats.why);
+    if (!is_fruitless(e))
+        e->lost = open_again(e, &err);
+    if (e->lost == ST_OK) {
+        e->stats.recoveries++;
+        return;
     }
-    e->stats.recoveries++;
-    log_info("%d rank%s went on after %.1f s", e->stats.n_ranks,
-             e->stats.n_ranks == 1 ? "" : "s", clock_s() - began);
+    snprintf(e->stats.why, sizeof e->stats.why, "%s", err.text);
+    e->left.opt.failover = false;
 }

@@ -1,6 +1,7 @@
 #include "engine/instance.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define DEFAULT_SILENCE_MS 3000
+#define RECOVERY_PAUSE_MS 1000
 
 static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
                              struct err *err);
@@ -250,7 +252,7 @@ static const char *main_type(const struct gguf *g, uint64_t *n_params, uint64_t 
     return qtype_info(best)->name;
 }
 
-static enum status fill_info(struct instance *in, struct err *err) {
+enum status instance_describe(struct instance *in, struct err *err) {
     struct rank *r = &in->rank;
     TRY(rank_lead_reports(r, in->reports, err));
     struct lockstep_model_info *info = &in->info;
@@ -293,34 +295,12 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
     return tokenizer_open(&in->tokenizer, in->rank.g, err);
 }
 
-enum status instance_plan_again(struct instance *in, const struct lockstep_options *opt,
-                                struct err *err) {
-    struct job job;
-    in->rank = (struct rank){.g = rank_close_but_file(&in->rank)};
-    launch_close(in->launch);
-    in->launch = NULL;
-    TRY(make_job(&job, opt, err));
-    TRY(rank_init(&in->rank, &job, in->rank.g, err));
-    return set_context(&in->rank.job, &in->rank.hp, err);
-}
-
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err) {
     TRY(instance_explain(in, start_ranks(in, opt, err), err));
-    TRY(instance_explain(in, fill_info(in, err), err));
+    TRY(instance_explain(in, instance_describe(in, err), err));
     in->info.load_s = clock_s() - in->began_s;
     return ST_OK;
-}
-
-enum status instance_start_again(struct instance *in, const struct lockstep_options *opt,
-                                 struct err *err) {
-    TRY(instance_explain(in, start_ranks(in, opt, err), err));
-    return instance_explain(in, rank_lead_reports(&in->rank, in->reports, err), err);
-}
-
-int instance_lost_rank(struct instance *in) {
-    int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
-    return lost < 0 && in->launch != NULL ? launch_lost_rank(in->launch) : lost;
 }
 
 void instance_close(struct instance *in) {
@@ -335,5 +315,68 @@ void instance_close(struct instance *in) {
 enum status instance_explain(struct instance *in, enum status st, struct err *err) {
     if (st == ST_PEER_LOST || st == ST_TIMEOUT)
         launch_explain(in->launch, in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1, err);
+    return st;
+}
+
+/* ---- after a loss -------------------------------------------------------------------------------- */
+
+/* Who was lost, or did not come; -1: nobody, or nobody knows. */
+static int lost_rank(struct instance *in) {
+    int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
+    return lost < 0 && in->launch != NULL ? launch_lost_rank(in->launch) : lost;
+}
+
+static enum status leave_out_lost(struct instance *in, struct survivors *left, const char *why,
+                                  struct err *err) {
+    const char *left_out;
+    TRY(survivors_leave_out(left, lost_rank(in), &left_out, err));
+    if (left_out != NULL)
+        log_error("%s; going on without %s", why, left_out);
+    else
+        log_error("%s; %s", why,
+                  left->opt.rendezvous != NULL ? "waiting for the ranks to come again"
+                                               : "starting the ranks again");
+    return ST_OK;
+}
+
+static enum status plan_again(struct instance *in, const struct lockstep_options *opt,
+                              struct err *err) {
+    struct job job;
+    in->rank = (struct rank){.g = rank_close_but_file(&in->rank)};
+    launch_close(in->launch);
+    in->launch = NULL;
+    TRY(make_job(&job, opt, err));
+    TRY(rank_init(&in->rank, &job, in->rank.g, err));
+    return set_context(&in->rank.job, &in->rank.hp, err);
+}
+
+static enum status start_again(struct instance *in, struct survivors *left,
+                               const struct recovery *how, struct err *err) {
+    char why[sizeof err->text];
+    snprintf(why, sizeof why, "%s", err->text);
+    TRY(leave_out_lost(in, left, why, err));
+    TRY(plan_again(in, &left->opt, err));
+    if (how->size != NULL)
+        TRY(how->size(how->user, err));
+    TRY(instance_explain(in, start_ranks(in, &left->opt, err), err));
+    return instance_explain(in, rank_lead_reports(&in->rank, in->reports, err), err);
+}
+
+static bool may_pass(enum status st) {
+    return st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_IO;
+}
+
+enum status instance_recover(struct instance *in, struct survivors *left,
+                             const struct recovery *how, struct err *err) {
+    double began = clock_s();
+    enum status st = start_again(in, left, how, err);
+    for (int i = 1; may_pass(st) && i < RECOVERY_TRIES; i++) {
+        if (!how->wait(how->user, RECOVERY_PAUSE_MS, err->text))
+            break;
+        st = start_again(in, left, how, err);
+    }
+    int n = in->rank.job.n_ranks;
+    if (st == ST_OK)
+        log_info("%d rank%s went on after %.1f s", n, n == 1 ? "" : "s", clock_s() - began);
     return st;
 }

@@ -5,6 +5,7 @@
 
 #include "engine/launch.h"
 #include "engine/rank.h"
+#include "engine/survivors.h"
 #include "lockstep/lockstep.h"
 #include "tokenizer/tokenizer.h"
 
@@ -29,14 +30,25 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 /* Starts the workers, loads, fills info. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
-/* After a loss: ends what is left of the ranks, and plans and starts again as opt says. File, tokenizer and info stay
- * as they were; reports are the new ranks'. Either may fail and be tried again, from instance_plan_again() on. */
-enum status instance_plan_again(struct instance *in, const struct lockstep_options *opt,
-                                struct err *err);
-enum status instance_start_again(struct instance *in, const struct lockstep_options *opt,
-                                 struct err *err);
-/* Who was lost, or did not come; -1: nobody, or nobody knows. */
-int instance_lost_rank(struct instance *in);
+/* ---- after a loss ------------------------------------------------------------------------------ */
+
+struct recovery {
+    /* Between planning and starting: may change what it may after instance_plan(). NULL: nothing is changed. */
+    enum status (*size)(void *user, struct err *err);
+    /* Before another try: waits for `ms`. why: what the last one failed at. False: no more tries. */
+    bool (*wait)(void *user, int ms, const char *why);
+    void *user;
+};
+/* How often what ranks do not survive is tried again. */
+#define RECOVERY_TRIES 5
+/* Says on stderr what err->text says of the loss and what is done about it, ends what is left of the ranks, and plans and
+ * starts again with the survivors, of whom there may be fewer than before. File, tokenizer and info stay as they were;
+ * reports are the new ranks'. */
+enum status instance_recover(struct instance *in, struct survivors *left,
+                             const struct recovery *how, struct err *err);
+/* info as of now. */
+enum status instance_describe(struct instance *in, struct err *err);
+
 /* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
 enum status instance_follow(const struct lockstep_options *opt, struct err *err);
 /* Ends the workers. An instance of zeros is fine. */

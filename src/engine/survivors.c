@@ -5,19 +5,52 @@
 #include "fabric/launch.h"
 
 #include <jansson.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void survivors_init(struct survivors *s, const struct lockstep_options *opt) {
+/* Where opt's strings are. */
+static const size_t strings[] = {
+    offsetof(struct lockstep_options, model_path),
+    offsetof(struct lockstep_options, worker_path),
+    offsetof(struct lockstep_options, parallel),
+    offsetof(struct lockstep_options, link),
+    offsetof(struct lockstep_options, experts),
+    offsetof(struct lockstep_options, kv),
+    offsetof(struct lockstep_options, emulate_link),
+    offsetof(struct lockstep_options, hosts),
+    offsetof(struct lockstep_options, rendezvous),
+    offsetof(struct lockstep_options, secret),
+    offsetof(struct lockstep_options, rdma_matrix),
+};
+
+static const char **string_at(struct lockstep_options *opt, size_t i) {
+    return (const char **)(void *)((char *)opt + strings[i]);
+}
+
+/* Frees the text that was there. */
+static void set_string(const char **at, char *text) {
+    mem_free((void *)(uintptr_t)*at);
+    *at = text;
+}
+
+enum status survivors_init(struct survivors *s, const struct lockstep_options *opt,
+                           struct err *err) {
+    bool whole = true;
     *s = (struct survivors){.opt = *opt};
     s->opt.progress = NULL; /* it is for the first opening, while somebody looks */
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
+        const char **at = string_at(&s->opt, i), *text = *at;
+        *at = text != NULL ? mem_strdup(text) : NULL;
+        whole &= text == NULL || *at != NULL;
+    }
+    return whole ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for options");
 }
 
 void survivors_deinit(struct survivors *s) {
-    mem_free(s->hosts);
-    mem_free(s->rdma_matrix);
-    *s = (struct survivors){0};
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
+        set_string(string_at(&s->opt, i), NULL);
 }
 
 /* The hosts other than `name` as text for launch_hosts(); NULL: no memory. *n: how many. */
@@ -91,14 +124,15 @@ enum status survivors_leave_out(struct survivors *s, int lost, const char **left
     other_shares(&s->opt, &hosts, name);
     const char *how = s->opt.parallel;
     if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
-        s->opt.parallel = NULL;
-    mem_free(s->hosts);
-    mem_free(s->rdma_matrix);
-    s->hosts = others;
-    s->rdma_matrix = matrix;
+        set_string(&s->opt.parallel, NULL);
+    if (n == 1) {
+        mem_free(others);
+        mem_free(matrix);
+        others = matrix = NULL;
+    }
     s->opt.n_ranks = n;
-    s->opt.hosts = n > 1 ? others : NULL;
-    s->opt.rdma_matrix = n > 1 ? matrix : NULL;
+    set_string(&s->opt.hosts, others);
+    set_string(&s->opt.rdma_matrix, matrix);
     *left_out = name;
     return ST_OK;
 }

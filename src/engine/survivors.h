@@ -10,12 +10,12 @@
 #include "lockstep/lockstep.h"
 
 struct survivors {
-    struct lockstep_options opt; /* points into the strings below and to what init's did */
-    char *hosts, *rdma_matrix;   /* owned; NULL: still init's */
+    struct lockstep_options opt; /* its strings are owned */
 };
 
-/* Nobody is lost yet; what opt points to is borrowed until survivors_deinit(). */
-void survivors_init(struct survivors *s, const struct lockstep_options *opt);
+/* Nobody is lost yet. survivors_deinit() is due in any case. */
+enum status survivors_init(struct survivors *s, const struct lockstep_options *opt,
+                           struct err *err);
 void survivors_deinit(struct survivors *s);
 
 /* Rank `lost` (-1: nobody knows which) is gone: if it ran on another machine, opt becomes that of the machines left, with
