@@ -319,7 +319,7 @@ static void the_price_of_a_token_is_learnt(void **state) {
 
 /* ---- survivors ------------------------------------------------------------------------------------------- */
 
-static const char *leave_out(struct survivors *s, int lost) {
+static const char *leave_out(struct survivors *s, uint64_t lost) {
     const char *left_out;
     struct err err = {""};
     if (survivors_leave_out(s, lost, &left_out, &err) != ST_OK)
@@ -340,18 +340,18 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
                       "[\"c0\",\"c1\",null,\"c3\"],[\"d0\",\"d1\",\"d2\",null]]";
     struct survivors s;
     assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
-    assert_string_equal(leave_out(&s, 3), "b");
+    assert_string_equal(leave_out(&s, 1 << 3), "b");
     assert_string_equal(s.opt.hosts, "[::1]:7000,c");
     assert_int_equal(s.opt.n_ranks, 2);
     assert_int_equal(s.opt.n_split, 2);
     assert_true(s.opt.split[0] == 1 && s.opt.split[1] == 3);
     assert_null(s.opt.parallel);
     assert_string_equal(s.opt.rdma_matrix, "[[null,\"a2\"],[\"c0\",null]]");
-    assert_string_equal(leave_out(&s, 1), "c");
+    assert_string_equal(leave_out(&s, 1 << 1), "c");
     assert_null(s.opt.hosts);
     assert_null(s.opt.rdma_matrix);
     assert_int_equal(s.opt.n_ranks, 1);
-    assert_null(leave_out(&s, 0));
+    assert_null(leave_out(&s, 1));
     survivors_deinit(&s);
 }
 
@@ -362,20 +362,26 @@ static void what_can_come_back_stays(void **state) {
     opt.n_ranks = 3;
     struct survivors s;
     assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK); /* all of this machine */
-    assert_null(leave_out(&s, 2));
+    assert_null(leave_out(&s, 1 << 2));
     assert_int_equal(s.opt.n_ranks, 3);
     survivors_deinit(&s);
     opt.hosts = "a,a,b";
     opt.parallel = "pipeline";
     opt.n_split = 2;
     assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
-    assert_null(leave_out(&s, 1)); /* of this machine too */
-    assert_null(leave_out(&s, -1));
+    assert_null(leave_out(&s, 1 << 1)); /* of this machine too */
+    assert_null(leave_out(&s, 0));
     assert_string_equal(s.opt.hosts, "a,a,b");
-    assert_string_equal(leave_out(&s, 2), "b");
+    assert_string_equal(leave_out(&s, 1 << 2), "b");
     assert_string_equal(s.opt.hosts, "a,a");
     assert_string_equal(s.opt.parallel, "pipeline");
     assert_int_equal(s.opt.n_split, 0); /* not one share a rank: equal ones now */
+    survivors_deinit(&s);
+    opt.hosts = "a,b,c,b,d"; /* two machines at once */
+    opt.n_split = 0;
+    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    assert_string_equal(leave_out(&s, 1 << 3 | 1 << 4 | 1 << 0), "b, d");
+    assert_string_equal(s.opt.hosts, "a,c");
     survivors_deinit(&s);
 }
 

@@ -627,7 +627,10 @@ static void a_missing_rank_is_named(void **state) {
     cfg.rendezvous = r.rendezvous;
     cfg.listen_fd = r.listen_fd;
     cfg.bootstrap_ms = 200;
+    uint64_t missing = 0;
+    cfg.missing = &missing;
     assert_int_equal(fabric_open(&f, &cfg, &err), ST_TIMEOUT);
+    assert_int_equal(missing, 1 << 1 | 1 << 2);
     assert_non_null(strstr(err.text, "rank 1, 2 of 3 did not come within 200 ms"));
     munmap(r.notes, sizeof *r.notes);
 }

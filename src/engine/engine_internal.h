@@ -100,8 +100,9 @@ struct engine {
     struct engine_config cfg;
     struct instance in; /* info and tokenizer never change; all else is the engine's thread's */
     struct survivors left;
-    uint64_t recovered_at; /* tokens generated when a rank was lost last */
-    int n_fruitless;       /* losses since the last token */
+    uint64_t lost_at_token; /* tokens generated when a rank was lost last */
+    double lost_s;          /* clock: when that was */
+    int n_fruitless;        /* losses in a row that no token came between */
     pthread_t thread;
     bool has_thread;
 

@@ -3,6 +3,7 @@
  * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks and stays.
  * A recovery puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
  * another cache, samplers for its threads and a new idea of how long steps take. */
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #define DEFAULT_CONTEXTS 8
+/* Losses without a token between them count as long as they follow each other so soon. */
+#define FRUITLESS_S 60.0
 
 /* Bytes of one page of each kind, over all layers of all ranks. */
 static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
@@ -285,9 +288,11 @@ static enum status open_again(struct engine *e, struct err *err) {
 
 /* Something that kills ranks whenever it is computed must not do so for ever. */
 static bool is_fruitless(struct engine *e) {
-    if (e->stats.tokens_generated != e->recovered_at)
+    double now = clock_s();
+    if (e->stats.tokens_generated != e->lost_at_token || now - e->lost_s > FRUITLESS_S)
         e->n_fruitless = 0;
-    e->recovered_at = e->stats.tokens_generated;
+    e->lost_at_token = e->stats.tokens_generated;
+    e->lost_s = now;
     return ++e->n_fruitless > RECOVERY_TRIES;
 }
 

@@ -320,16 +320,23 @@ enum status instance_explain(struct instance *in, enum status st, struct err *er
 
 /* ---- after a loss -------------------------------------------------------------------------------- */
 
-/* Who was lost, or did not come; -1: nobody, or nobody knows. */
-static int lost_rank(struct instance *in) {
+/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. */
+static uint64_t lost_ranks(struct instance *in) {
     int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
-    return lost < 0 && in->launch != NULL ? launch_lost_rank(in->launch) : lost;
+    if (lost < 0 && in->rank.missing != 0)
+        return in->rank.missing;
+    if (lost < 0 && in->launch != NULL)
+        lost = launch_lost_rank(in->launch);
+    return lost >= 0 ? (uint64_t)1 << lost : 0;
 }
 
 static enum status leave_out_lost(struct instance *in, struct survivors *left, const char *why,
                                   struct err *err) {
     const char *left_out;
-    TRY(survivors_leave_out(left, lost_rank(in), &left_out, err));
+    uint64_t lost = lost_ranks(in);
+    if (in->launch != NULL)
+        launch_kill(in->launch, lost);
+    TRY(survivors_leave_out(left, lost, &left_out, err));
     if (left_out != NULL)
         log_error("%s; going on without %s", why, left_out);
     else

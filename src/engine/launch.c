@@ -268,6 +268,14 @@ int launch_lost_rank(struct launch *l) {
     return -1;
 }
 
+void launch_kill(struct launch *l, uint64_t ranks) {
+    for (int i = 0; i < l->n; i++) {
+        reap(&l->children[i]);
+        if (ranks >> l->children[i].rank & 1 && !l->children[i].reaped)
+            kill(l->children[i].pid, SIGKILL);
+    }
+}
+
 bool launch_any_ended(struct launch *l) {
     bool any = false;
     for (int i = 0; i < l->n; i++) {

@@ -33,6 +33,8 @@ void launch_explain(struct launch *l, int lost_rank, struct err *err);
 
 /* The worker whose end is the cause of a loss; -1: none, or none yet. */
 int launch_lost_rank(struct launch *l);
+/* Kills the workers of these ranks (a bit each): they do not hear any more. */
+void launch_kill(struct launch *l, uint64_t ranks);
 
 /* Waits a moment for the workers to end by themselves, then kills; no process is left. NULL is fine. */
 void launch_close(struct launch *l);

@@ -58,6 +58,7 @@ static enum status open_fabric(struct rank *r, int listen_fd, const struct rank_
     cfg.link = r->job.link;
     cfg.emulate = r->job.emulate;
     cfg.silence_ms = r->job.silence_ms;
+    cfg.missing = &r->missing;
     if (r->n_words_max != 0)
         cfg.max_message_bytes = MAX(model_max_message_bytes(&r->hp, r->job.n_chunk),
                                     r->n_words_max * sizeof *r->words);

@@ -27,6 +27,7 @@ struct rank {
     struct pool *pool;
     const struct kernels *kernels;
     struct fabric *f; /* NULL: alone */
+    uint64_t missing; /* bit r: rank r did not come to the group */
     struct team *all; /* of all ranks; NULL: alone */
     struct model *model;
     /* Message buffers, sized for the largest step. */

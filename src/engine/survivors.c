@@ -53,14 +53,25 @@ void survivors_deinit(struct survivors *s) {
         set_string(string_at(&s->opt, i), NULL);
 }
 
-/* The hosts other than `name` as text for launch_hosts(); NULL: no memory. *n: how many. */
-static char *other_hosts(const struct launch_hosts *hosts, const char *name, int *n) {
+/* Bits of all ranks on machines, other than the first's, that lost one. */
+static uint64_t all_of_machines(const struct launch_hosts *hosts, uint64_t lost) {
+    uint64_t all = 0;
+    for (int i = 0; i < hosts->n; i++)
+        for (int j = 0; j < hosts->n; j++)
+            if (lost >> j & 1 && str_eq(hosts->names[i], hosts->names[j]) &&
+                !str_eq(hosts->names[i], hosts->names[0]))
+                all |= (uint64_t)1 << i;
+    return all;
+}
+
+/* The hosts whose bits are not set as text for launch_hosts(); NULL: no memory. *n: how many. */
+static char *other_hosts(const struct launch_hosts *hosts, uint64_t gone, int *n) {
     size_t cap = (size_t)hosts->n * (LAUNCH_NAME_BYTES + 1) + 16, len = 0;
     char *text = mem_calloc(1, cap);
     *n = 0;
     for (int i = 0; text != NULL && i < hosts->n; i++) {
         const char *host = hosts->names[i];
-        if (str_eq(host, name))
+        if (gone >> i & 1)
             continue;
         bool v6_port = hosts->port != 0 && i == 0 && strchr(host, ':') != NULL;
         len += (size_t)snprintf(text + len, cap - len, "%s%s%s%s", *n > 0 ? "," : "",
@@ -72,13 +83,12 @@ static char *other_hosts(const struct launch_hosts *hosts, const char *name, int
     return text;
 }
 
-/* The matrix without the ranks on `name`. */
-static enum status other_cables(char **out, const char *matrix,
-                                const struct launch_hosts *hosts, const char *name,
+/* The matrix without the ranks that are gone. */
+static enum status other_cables(char **out, const char *matrix, uint64_t gone,
                                 struct err *err) {
     json_t *rows = json_loads(matrix, 0, NULL);
-    for (int i = hosts->n - 1; i >= 0; i--) {
-        if (!str_eq(hosts->names[i], name))
+    for (int i = FABRIC_MAX_RANKS - 1; i >= 0; i--) {
+        if ((gone >> i & 1) == 0)
             continue;
         json_array_remove(rows, (size_t)i);
         for (size_t r = 0; r < json_array_size(rows); r++)
@@ -93,35 +103,48 @@ static enum status other_cables(char **out, const char *matrix,
 }
 
 /* The shares of the ranks left, where every rank has one. */
-static void other_shares(struct lockstep_options *opt, const struct launch_hosts *hosts,
-                         const char *name) {
+static void other_shares(struct lockstep_options *opt, int n_ranks, uint64_t gone) {
     int n = 0;
-    for (int i = 0; opt->n_split == hosts->n && i < hosts->n; i++)
-        if (!str_eq(hosts->names[i], name))
+    for (int i = 0; opt->n_split == n_ranks && i < n_ranks; i++)
+        if ((gone >> i & 1) == 0)
             opt->split[n++] = opt->split[i];
     opt->n_split = n;
 }
 
-enum status survivors_leave_out(struct survivors *s, int lost, const char **left_out,
+static void name_machines(char *text, size_t size, const struct launch_hosts *hosts,
+                          uint64_t gone) {
+    size_t len = 0;
+    text[0] = '\0';
+    for (int i = 0; i < hosts->n && len < size; i++) {
+        bool named = false;
+        for (int j = 0; j < i; j++)
+            named |= str_eq(hosts->names[i], hosts->names[j]);
+        if (gone >> i & 1 && !named)
+            len += (size_t)snprintf(text + len, size - len, "%s%s", len > 0 ? ", " : "",
+                                    hosts->names[i]);
+    }
+}
+
+enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char **left_out,
                                 struct err *err) {
-    static struct launch_hosts hosts; /* large; of the one thread that recovers */
+    struct launch_hosts hosts;
     *left_out = NULL;
-    if (s->opt.hosts == NULL || lost < 0)
+    if (s->opt.hosts == NULL)
         return ST_OK;
     TRY(launch_hosts(&hosts, s->opt.hosts, err));
-    if (lost >= hosts.n || str_eq(hosts.names[lost], hosts.names[0]))
+    uint64_t gone = all_of_machines(&hosts, lost);
+    if (gone == 0)
         return ST_OK;
-    const char *name = hosts.names[lost];
     char *matrix = NULL, *others;
     int n;
     if (s->opt.rdma_matrix != NULL)
-        TRY(other_cables(&matrix, s->opt.rdma_matrix, &hosts, name, err));
-    others = other_hosts(&hosts, name, &n);
+        TRY(other_cables(&matrix, s->opt.rdma_matrix, gone, err));
+    others = other_hosts(&hosts, gone, &n);
     if (others == NULL) {
         mem_free(matrix);
         return err_set(err, ST_NO_MEMORY, "no memory for the hosts that are left");
     }
-    other_shares(&s->opt, &hosts, name);
+    other_shares(&s->opt, hosts.n, gone);
     const char *how = s->opt.parallel;
     if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
         set_string(&s->opt.parallel, NULL);
@@ -133,6 +156,7 @@ enum status survivors_leave_out(struct survivors *s, int lost, const char **left
     s->opt.n_ranks = n;
     set_string(&s->opt.hosts, others);
     set_string(&s->opt.rdma_matrix, matrix);
-    *left_out = name;
+    name_machines(s->left_out, sizeof s->left_out, &hosts, gone);
+    *left_out = s->left_out;
     return ST_OK;
 }

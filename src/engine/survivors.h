@@ -11,6 +11,7 @@
 
 struct survivors {
     struct lockstep_options opt; /* its strings are owned */
+    char left_out[512];          /* by the last call */
 };
 
 /* Nobody is lost yet. survivors_deinit() is due in any case. */
@@ -18,10 +19,11 @@ enum status survivors_init(struct survivors *s, const struct lockstep_options *o
                            struct err *err);
 void survivors_deinit(struct survivors *s);
 
-/* Rank `lost` (-1: nobody knows which) is gone: if it ran on another machine, opt becomes that of the machines left, with
- * their shares of the split and their cables; a division into stages that was asked for holds no more. *left_out: this
- * machine's name, borrowed until the next call, or NULL. On errors nothing has changed. */
-enum status survivors_leave_out(struct survivors *s, int lost, const char **left_out,
+/* The ranks of which `lost` has a bit are gone (0: nobody knows which): opt becomes that of the machines left, with their
+ * shares of the split and their cables, if there were any on other machines; a division into stages that was asked for
+ * then holds no more. *left_out: these machines' names, borrowed until the next call, or NULL. On errors nothing has
+ * changed. */
+enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char **left_out,
                                 struct err *err);
 
 #endif

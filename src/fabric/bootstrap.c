@@ -203,15 +203,21 @@ static bool complete(const struct building *b) {
 
 static enum status name_missing(const struct building *b, struct err *err) {
     char list[128] = "";
+    uint64_t missing = 0;
     for (int r = b->cfg->rank + 1; r < b->cfg->n_ranks; r++) {
         size_t n = strlen(list);
-        if ((b->mesh->side[r] < 0 || b->mesh->data[r] < 0) && n + 8 < sizeof list)
+        if (b->mesh->side[r] >= 0 && b->mesh->data[r] >= 0)
+            continue;
+        missing |= (uint64_t)1 << r;
+        if (n + 8 < sizeof list)
             snprintf(list + n, sizeof list - n, "%s%d", n ? ", " : "", r);
     }
     if (b->all_came)
         return err_set(err, ST_PEER_LOST,
                        "rank %s of %d went silent while the group was forming", list,
                        b->cfg->n_ranks);
+    if (b->cfg->missing != NULL)
+        *b->cfg->missing = missing;
     return err_set(err, ST_TIMEOUT, "rank %s of %d did not come within %d ms", list,
                    b->cfg->n_ranks, b->cfg->bootstrap_ms);
 }

@@ -72,6 +72,8 @@ struct fabric_config {
      * ST_PEER_LOST (a rank that was started has ended already). */
     bool (*hopeless)(void *user);
     void *hopeless_user;
+    uint64_t *missing; /* NULL, or gets bit r for each rank above this one that had not come
+                                          when bootstrap_ms were over; untouched otherwise */
     size_t max_message_bytes; /* largest sum/broadcast/gather part/send that is expected,
                                           in bytes as given by the caller: a hint for what is
                                           measured and sized when the group opens. Larger ones
