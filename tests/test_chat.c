@@ -208,6 +208,34 @@ static void a_refused_system_message_joins_the_user(void **state) {
     chat_close(c);
 }
 
+static void a_refused_late_system_message_joins_its_neighbours(void **state) {
+    (void)state;
+    static const char late[] =
+        "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"system\", \"content\": \"T\"}, "
+        "{\"role\": \"user\", \"content\": \"U\"}, {\"role\": \"system\", \"content\": \"V\"}, "
+        "{\"role\": \"assistant\", \"content\": \"A\"}, {\"role\": \"system\", \"content\": \"W\"}, "
+        "{\"role\": \"user\", \"content\": \"X\"}, {\"role\": \"assistant\", \"content\": \"B\"}, "
+        "{\"role\": \"system\", \"content\": \"Y\"}]";
+    struct chat *c = open_chat(
+        "{% for m in messages %}{% if m.role == 'system' and not loop.first %}"
+        "{{ raise_exception('late') }}{% endif %}[{{ m.role[0] }} {{ m.content }}]{% endfor %}");
+    assert_renders(c, late, "[s S\n\nT][u U\n\nV][a A][u W\n\nX][a B][u Y]");
+    chat_close(c);
+    c = open_chat("{% for m in messages %}[{{ m.role[0] }} {{ m.content }}]{% endfor %}");
+    assert_renders(c, late, "[s S][s T][u U][s V][a A][s W][u X][a B][s Y]");
+    chat_close(c);
+    /* One that keeps it for the next user's message would lose the last. */
+    c = open_chat(
+        "{% set ns = namespace(s='') %}{% for m in messages %}{% if m.role == 'system' %}"
+        "{% set ns.s = m.content %}{% else %}[{{ ns.s + m.content }}]{% set ns.s = '' %}"
+        "{% endif %}{% endfor %}");
+    assert_renders(
+        c,
+        "[{\"role\": \"user\", \"content\": \"U\"}, {\"role\": \"system\", \"content\": \"V\"}]",
+        "[U\n\nV]");
+    chat_close(c);
+}
+
 static void strings_become_parts_where_only_parts_work(void **state) {
     (void)state;
     struct chat *c = open_chat("{% for m in messages %}{% for p in m.content %}"
@@ -409,6 +437,7 @@ int main(void) {
         cmocka_unit_test(arguments_become_text_where_the_template_adds_strings),
         cmocka_unit_test(null_becomes_empty_where_the_template_fails),
         cmocka_unit_test(a_refused_system_message_joins_the_user),
+        cmocka_unit_test(a_refused_late_system_message_joins_its_neighbours),
         cmocka_unit_test(strings_become_parts_where_only_parts_work),
         cmocka_unit_test(wrong_messages_are_refused),
         cmocka_unit_test(syntax_errors_are_told_at_opening),

@@ -117,9 +117,10 @@ static void write_parts(const char *role, struct parts *parts, json_t *out) {
 
 static bool read_message(struct params *p, size_t i, const json_t *message, json_t *out) {
     const char *role = text_of(message, "role");
-    if (!str_eq(role, "user") && !str_eq(role, "assistant"))
+    if (!str_eq(role, "user") && !str_eq(role, "assistant") && !str_eq(role, "system"))
         return params_fail(p, "messages",
-                           "messages[%zu].role must be \"user\" or \"assistant\"", i);
+                           "messages[%zu].role must be \"user\", \"assistant\" or \"system\"",
+                           i);
     struct parts parts = {.calls = json_array(), .results = json_array()};
     bool good = read_content(p, i, json_object_get(message, "content"), &parts);
     if (good)

@@ -17,6 +17,7 @@ struct chat {
     bool wants_argument_text; /* tool arguments as JSON text, not as an object */
     bool refuses_null;        /* content: null */
     bool refuses_system;      /* a system message */
+    bool refuses_late_system; /* one after others, at the end or not */
     bool wants_parts;         /* content as a list of parts only */
 };
 
@@ -47,6 +48,7 @@ static bool probe(struct chat *c, const char *messages) {
 }
 
 #define USER(content) "{\"role\": \"user\", \"content\": " content "}"
+#define SYSTEM(text) "{\"role\": \"system\", \"content\": \"" text "\"}"
 #define TOOL_CALL(content, arguments)                                                   \
     "{\"role\": \"assistant\", \"content\": " content                                   \
     ", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\": " \
@@ -69,8 +71,10 @@ static void learn(struct chat *c) {
         c->wants_argument_text
             ? !probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("null", ARGUMENTS_TEXT) "]")
             : !probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("null", ARGUMENTS_OBJECT) "]");
-    c->refuses_system =
-        !probe(c, "[{\"role\": \"system\", \"content\": \"" NEEDLE "\"}, " USER("\"hi\"") "]");
+    c->refuses_system = !probe(c, "[" SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
+    c->refuses_late_system =
+        !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) "]") ||
+        !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -238,6 +242,36 @@ static bool has_role(const json_t *message, const char *role) {
     return is != NULL && str_eq(is, role);
 }
 
+/* Puts a text in front of a message's own, or behind it. False: it has none, or no memory. */
+static bool join_text(json_t *message, const char *text, bool in_front) {
+    const char *own = json_string_value(json_object_get(message, "content"));
+    if (own == NULL)
+        return false;
+    json_t *joined = json_sprintf("%s\n\n%s", in_front ? text : own, in_front ? own : text);
+    return joined != NULL && json_object_set_new(message, "content", joined) == 0;
+}
+
+/* What is said by the system in the middle of a conversation belongs to the message before it, if that is the system's
+ * or the user's, else to the user's after it; between two others it is a user's message. */
+static void merge_late_systems(json_t *messages) {
+    for (size_t i = 1; i < json_array_size(messages);) {
+        json_t *message = json_array_get(messages, i),
+               *before = json_array_get(messages, i - 1);
+        json_t *after = json_array_get(messages, i + 1);
+        const char *text = json_string_value(json_object_get(message, "content"));
+        if (!has_role(message, "system") || text == NULL) {
+            i++;
+            continue;
+        }
+        bool ours = has_role(before, "system") || has_role(before, "user");
+        if ((ours && join_text(before, text, false)) ||
+            (has_role(after, "user") && join_text(after, text, true)))
+            json_array_remove(messages, i);
+        else
+            json_object_set_new(message, "role", json_string("user"));
+    }
+}
+
 /* Puts a leading system message in front of the first user message's text. */
 static void merge_system(json_t *messages) {
     const json_t *system = json_array_get(messages, 0);
@@ -247,15 +281,10 @@ static void merge_system(json_t *messages) {
     if (!has_role(system, "system") || !json_is_string(text))
         return;
     json_array_foreach(messages, i, message) {
-        const json_t *user = json_object_get(message, "content");
-        if (!has_role(message, "user") || !json_is_string(user))
+        if (!has_role(message, "user") || !json_is_string(json_object_get(message, "content")))
             continue;
-        json_t *merged =
-            json_sprintf("%s\n\n%s", json_string_value(text), json_string_value(user));
-        if (merged != NULL) {
-            json_object_set_new(message, "content", merged);
+        if (join_text(message, json_string_value(text), true))
             json_array_remove(messages, 0);
-        }
         return;
     }
 }
@@ -266,6 +295,8 @@ static enum status adapt_messages(const struct chat *c, json_t *messages, struct
     json_array_foreach(messages, i, message) {
         TRY(adapt_message(c, message, i, err));
     }
+    if (c->refuses_late_system)
+        merge_late_systems(messages);
     if (c->refuses_system)
         merge_system(messages);
     return ST_OK;
