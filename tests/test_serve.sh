@@ -100,7 +100,11 @@ ask 200 /tokenize -d '{"content":"hello there"}'
 cp "$work/body" "$work/tokens"
 ask 200 /detokenize -d "@$work/tokens" && holds 'v["content"] == "hello there"'
 ask 200 /metrics && says '^lockstep_first_token_seconds_count [1-9]'
-ask 200 /
+ask 200 / && says '^lockstep serves jargon-3m-f16 '
+page=(-H 'Accept: text/html,application/xhtml+xml,*/*;q=0.8') # as browsers ask
+ask 200 / "${page[@]}" -D "$work/head"
+cmp "$work/body" "$SOURCE_DIR/src/server/page.html" || fail "the page is not page.html"
+grep -qi '^content-type: text/html; charset=utf-8' "$work/head" || fail "the page: $(cat "$work/head")"
 
 # ---- Anthropic's and Ollama's words for the same ---------------------------------------------------
 asked='"max_tokens":24,"temperature":0,"messages":[{"role":"user","content":[{"type":"text","text":"What is a bit bucket?"}]}]'
@@ -108,6 +112,7 @@ same='open(sys.argv[1][:-4] + "whole").read()[:-1]'
 ask 200 /v1/messages -d "{$asked}"
 holds "v['content'] == [{'type': 'text', 'text': $same}] and v['stop_reason'] == 'max_tokens'"
 holds "v['usage']['output_tokens'] == 24"
+ask 200 /v1/messages -d '{"max_tokens":4,"messages":[{"role":"user","content":"hi"},{"role":"system","content":[{"type":"text","text":"Be brief."}]}]}'
 ask 200 /v1/messages -d "{$asked,\"stream\":true}"
 events=$(sed -n 's/^event: //p' "$work/body" | uniq | tr '\n' ' ')
 [ "$events" = "message_start ping content_block_start content_block_delta content_block_stop message_delta message_stop " ] ||
@@ -209,6 +214,7 @@ LOCKSTEP_SECRET=x "$LOCKSTEP" serve "$model" --port "$port" --ranks 2 --rank 0 -
 server=$! url=http://127.0.0.1:$port
 for _ in $(seq 1200); do curl -s -m 1 -o /dev/null "$url/health" && break; sleep 0.05; done
 ask 503 /health && holds 'v["status"] == "loading"'
+ask 200 / "${page[@]}"
 ask 503 /v1/messages -d "{$asked}" -D "$work/head" && holds 'v["error"]["type"] == "overloaded_error"'
 grep -qi '^retry-after: ' "$work/head" || fail "loading: no Retry-After"
 timeout 60 "$LOCKSTEP" serve "$work/absent.gguf" --port "$port" >"$work/out" 2>"$work/err"

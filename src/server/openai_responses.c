@@ -185,6 +185,30 @@ static void put_reasoning(struct reply *r, const struct reply_choice *c,
          with(part_place(s), "delta", bytes_json(ev->text, ev->len)));
 }
 
+/* The namespace of a function, as the request had it; NULL: none. */
+static const char *namespace_of(const struct response_state *s, const char *function) {
+    const json_t *tool, *inner;
+    size_t i, k;
+    json_array_foreach(json_object_get(s->response, "tools"), i, tool) {
+        json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+            const char *name = json_string_value(json_object_get(inner, "name"));
+            if (name != NULL && str_eq(name, function))
+                return json_string_value(json_object_get(tool, "name"));
+        }
+    }
+    return NULL;
+}
+
+static void begin_call(struct reply *r, const struct service_event *ev) {
+    json_t *call = json_pack("{s:s, s:s, s:o, s:s}", "type", "function_call", "call_id", ev->id,
+                             "name", bytes_json(ev->text, ev->len), "arguments", "");
+    const char *name = json_string_value(json_object_get(call, "name"));
+    const char *space = name != NULL ? namespace_of(r->state, name) : NULL;
+    if (space != NULL)
+        json_object_set_new(call, "namespace", json_string(space));
+    begin_item(r, ITEM_CALL, "fc", call);
+}
+
 static void response_event(struct reply *r, int choice, const struct service_event *ev) {
     const struct response_state *s = r->state;
     struct reply_choice *c = &r->choices[choice];
@@ -203,9 +227,7 @@ static void response_event(struct reply *r, int choice, const struct service_eve
         break;
     case EVENT_CALL_BEGIN:
         end_item(r, "completed");
-        begin_item(r, ITEM_CALL, "fc",
-                   json_pack("{s:s, s:s, s:o, s:s}", "type", "function_call", "call_id", ev->id,
-                             "name", bytes_json(ev->text, ev->len), "arguments", ""));
+        begin_call(r, ev);
         break;
     case EVENT_ARGUMENTS:
         tell(r, "response.function_call_arguments.delta",
@@ -323,28 +345,74 @@ static void param_previous(struct params *p, struct service *s, struct conversat
 }
 
 /* The function is the tool itself here, and a member of it in the service's shape. */
-static void param_function_tools(struct params *p, struct conversation *c) {
+static void add_function(struct conversation *c, const json_t *tool) {
     static const char *const keys[] = {"name", "description", "parameters", "strict"};
-    const json_t *tools = NULL, *tool;
-    size_t i;
+    json_t *function = json_object();
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+        json_t *v = json_object_get(tool, keys[k]);
+        if (v != NULL && !json_is_null(v))
+            json_object_set(function, keys[k], v);
+    }
+    json_array_append_new(c->tools,
+                          json_pack("{s:s, s:o}", "type", "function", "function", function));
+}
+
+/* Tools that a server would run itself, or of a form that no model here writes. */
+static bool is_absent_here(const char *type) {
+    static const char *const types[] = {"web_search",
+                                        "web_search_preview",
+                                        "file_search",
+                                        "computer_use_preview",
+                                        "code_interpreter",
+                                        "image_generation",
+                                        "mcp",
+                                        "local_shell",
+                                        "shell",
+                                        "apply_patch",
+                                        "tool_search",
+                                        "custom"};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (str_eq(type, types[i]))
+            return true;
+    return false;
+}
+
+static const char *type_of(const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
+}
+
+static void refuse_tool(struct params *p, size_t i, const char *type) {
+    params_fail(p, "tools", "tools[%zu].type must be \"function\": \"%.40s\" is not supported",
+                i, type);
+}
+
+/* Functions, alone or in namespaces. What there is not here is left out beside functions, as programs send it
+ * unasked; alone it is refused. */
+static void param_function_tools(struct params *p, struct conversation *c) {
+    const json_t *tools = NULL, *tool, *inner;
+    size_t i, k, n_left_out = 0, left_out = 0;
     param_array(p, "tools", &tools);
     c->tools = json_array();
     json_array_foreach((json_t *)tools, i, tool) {
-        const char *type = json_string_value(json_object_get(tool, "type"));
-        if (type == NULL || !str_eq(type, "function")) {
-            params_fail(p, "tools",
-                        "tools[%zu].type must be \"function\": \"%.40s\" is not supported", i,
-                        type != NULL ? type : json_kind(json_object_get(tool, "type")));
+        const char *type = type_of(tool);
+        if (str_eq(type, "function")) {
+            add_function(c, tool);
+        } else if (str_eq(type, "namespace")) {
+            json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+                if (str_eq(type_of(inner), "function"))
+                    add_function(c, inner);
+            }
+        } else if (is_absent_here(type)) {
+            left_out = n_left_out++ == 0 ? i : left_out;
+        } else {
+            refuse_tool(p, i, type);
             return;
         }
-        json_t *function = json_object();
-        for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
-            json_t *v = json_object_get(tool, keys[k]);
-            if (v != NULL && !json_is_null(v))
-                json_object_set(function, keys[k], v);
-        }
-        json_array_append_new(
-            c->tools, json_pack("{s:s, s:o}", "type", "function", "function", function));
+    }
+    if (n_left_out > 0 && json_array_size(c->tools) == 0) {
+        refuse_tool(p, left_out, type_of(json_array_get(tools, left_out)));
+        return;
     }
     tools_check(p, c->tools);
 }

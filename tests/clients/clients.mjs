@@ -151,6 +151,16 @@ await check("responses: tools round trip", async () => {
   assert.equal(byId.output_text, byItems.output_text);
   assert.ok(byId.usage.input_tokens > r.usage.input_tokens);
 });
+await check("responses: tools as agents send them", async () => {
+  const look = { type: "function", name: "look", parameters: schema, strict: false };
+  const tools = [{ type: "namespace", name: "eyes", description: "To see.", tools: [look] }, { type: "web_search" }];
+  const turn = { model, input: messages, tools, tool_choice: "required", parallel_tool_calls: false };
+  const r = await openai.responses.create(turn);
+  const call = r.output.find((item) => item.type === "function_call");
+  assert.deepEqual([call.namespace, call.name], ["eyes", "look"]);
+  const result = { type: "function_call_output", call_id: call.call_id, output: "20" };
+  await openai.responses.create({ ...asked, input: [...messages, call, result], tools });
+});
 await check("responses: json_schema, errors, abort", async () => {
   const format = { type: "json_schema", name: "x", schema };
   const r = await openai.responses.create({ model, input: messages, text: { format } });
