@@ -1,0 +1,88 @@
+// answer.jsx: an answer: what the model thought, folded, then its text, and what became of it.
+import { render as renderInto } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { CopyButton } from "./copy.jsx";
+import { blocksOf, render } from "./markdown.js";
+
+const LOST = "A rank was lost: going on with those that are left.";
+
+/* Puts the button into its own element beside each block of code. */
+function addCopyButtons(root) {
+  for (const pre of root.querySelectorAll("pre")) {
+    const frame = document.createElement("div");
+    const bar = document.createElement("div");
+    frame.className = "code";
+    bar.className = "code-bar";
+    pre.replaceWith(frame);
+    frame.append(bar, pre);
+    pre.tabIndex = 0; // so that the keyboard can scroll it
+    renderInto(
+      <>
+        <span>{pre.lang}</span>
+        <CopyButton text={() => pre.textContent} />
+      </>,
+      bar,
+    );
+  }
+}
+
+/* Redrawn only when its own text changes: what is selected elsewhere stays so while the answer grows. */
+function Block({ block }) {
+  const place = useRef(null);
+  useLayoutEffect(() => {
+    place.current.replaceChildren(render(block));
+    addCopyButtons(place.current);
+  }, [block.raw]);
+  return <div ref={place} />;
+}
+
+function Markdown({ text }) {
+  const blocks = useMemo(() => blocksOf(text), [text]);
+  return (
+    <div class="markdown">
+      {blocks.map((block, i) => (
+        <Block key={i} block={block} />
+      ))}
+    </div>
+  );
+}
+
+export function Answer({ answer, run, onAgain }) {
+  const { content, reasoning, error, note } = answer;
+  const waiting = run !== undefined && !content && !reasoning;
+  return (
+    <article class="answer" aria-label="Answer" aria-busy={run !== undefined}>
+      {reasoning && (
+        <details class="thinking">
+          <summary>{run && !content ? "Thinking\u2026" : "Thinking"}</summary>
+          <Markdown text={reasoning} />
+        </details>
+      )}
+      {waiting && !run.lost && (
+        <p class="waiting" aria-label="Waiting for the first token">
+          <i />
+          <i />
+          <i />
+        </p>
+      )}
+      <Markdown text={content} />
+      {run?.lost && <p class="note lost">{LOST}</p>}
+      {note && <p class="note">{note}</p>}
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
+      {!run && (
+        <div class="actions">
+          {content && <CopyButton text={() => content} />}
+          {onAgain && (
+            <button type="button" class="quiet" onClick={onAgain}>
+              {error ? "Try again" : "Regenerate"}
+            </button>
+          )}
+        </div>
+      )}
+    </article>
+  );
+}

@@ -1,0 +1,129 @@
+// api.js: the server's API as the page uses it. Addresses are relative, so that the page works below a prefix, too.
+// What the bytes mean (server-sent events, Prometheus' text format, errors) is in pure functions.
+
+export class ServerError extends Error {
+  constructor(status, sentence) {
+    super(sentence);
+    this.status = status;
+  }
+}
+
+export const UNREACHABLE = "The server cannot be reached.";
+const CUT_OFF = "The connection ended before the answer did.";
+
+/* A function that takes a stream's text piece by piece, cut anywhere, and returns the data of the events that are
+ * complete. Comments and other fields are skipped. */
+export function eventReader() {
+  let rest = "";
+  let data = [];
+  return (text) => {
+    const lines = (rest + text).split(/\r\n|\n|\r(?!$)/); // a \r at the end may be half of a \r\n
+    const events = [];
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data:")) data.push(line.slice(line[5] === " " ? 6 : 5));
+      if (line !== "" || data.length === 0) continue;
+      events.push(data.join("\n"));
+      data = [];
+    }
+    return events;
+  };
+}
+
+/* Samples of Prometheus' text format: name -> [{labels: {name: value}, value}]. Lines that are none are skipped. */
+export function parseMetrics(text) {
+  const metrics = new Map();
+  for (const line of text.split("\n")) {
+    const sample = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)/.exec(line);
+    if (sample === null) continue;
+    const labels = {};
+    for (const [, name, value] of (sample[2] ?? "").matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)) labels[name] = value;
+    const value = Number(sample[3].replace(/^([+-]?)Inf$/, "$1Infinity"));
+    if (!metrics.has(sample[1])) metrics.set(sample[1], []);
+    metrics.get(sample[1]).push({ labels, value });
+  }
+  return metrics;
+}
+
+/* The sentence of an error's body, {"error": {"message"}}, or one about its status. */
+export function errorSentence(status, body) {
+  try {
+    const { error } = JSON.parse(body);
+    const sentence = error?.message ?? error;
+    if (typeof sentence === "string" && sentence !== "") return sentence;
+  } catch {
+    // no JSON: something between here and the server answered
+  }
+  return `The server answered with status ${status}.`;
+}
+
+/* The body of POST v1/chat/completions. Settings that are empty are left to the server. */
+export function chatRequest(messages, settings) {
+  const request = { messages, stream: true, stream_options: { include_usage: true } };
+  if (settings.system?.trim()) request.messages = [{ role: "system", content: settings.system }, ...messages];
+  for (const name of ["temperature", "top_p", "max_tokens", "seed"])
+    if (settings[name]?.trim()) request[name] = Number(settings[name]);
+  return request;
+}
+
+async function request(path, key, options = {}) {
+  const headers = { ...options.headers };
+  if (key) headers.Authorization = `Bearer ${key}`;
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", ...options, headers });
+  } catch (e) {
+    throw e.name === "AbortError" ? e : new ServerError(0, UNREACHABLE);
+  }
+  return response;
+}
+
+async function needsSuccess(response) {
+  if (!response.ok) throw new ServerError(response.status, errorSentence(response.status, await response.text()));
+  return response;
+}
+
+/* The chunks of a streamed answer. Throws ServerError, or AbortError when the signal says so. */
+export async function* streamChat(body, key, signal) {
+  const headers = { "Content-Type": "application/json" };
+  const options = { method: "POST", headers, body: JSON.stringify(body), signal };
+  const response = await needsSuccess(await request("v1/chat/completions", key, options));
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  const events = eventReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) throw new ServerError(0, CUT_OFF);
+      for (const data of events(value)) {
+        if (data === "[DONE]") return;
+        const chunk = JSON.parse(data);
+        if (chunk.error) throw new ServerError(response.status, errorSentence(response.status, data));
+        yield chunk;
+      }
+    }
+  } catch (e) {
+    throw e.name === "AbortError" || e instanceof ServerError ? e : new ServerError(0, CUT_OFF);
+  } finally {
+    reader.cancel().catch(() => {}); // what is left of a stream that broke is of no interest
+  }
+}
+
+/* {state, why}: ok, loading, recovering, unhealthy or unreachable. */
+export async function getHealth(signal) {
+  try {
+    const { status, why } = await (await request("health", "", { signal })).json();
+    return { state: status, why };
+  } catch {
+    return { state: "unreachable", why: "" };
+  }
+}
+
+export async function getModel(key) {
+  const response = await needsSuccess(await request("v1/models", key));
+  return (await response.json()).data[0].id;
+}
+
+export async function getMetrics(key, signal) {
+  const response = await needsSuccess(await request("metrics", key, { signal }));
+  return parseMetrics(await response.text());
+}

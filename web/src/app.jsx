@@ -1,0 +1,197 @@
+// app.jsx: the page as a whole: what is where, which conversation is open, who needs the key.
+import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
+import { chatRequest, streamChat } from "./api.js";
+import { Chats, speedOf } from "./chats.js";
+import { Conversation } from "./conversation.jsx";
+import { count, rate, seconds } from "./format.js";
+import { Icon } from "./icons.jsx";
+import { KeyDialog } from "./key.jsx";
+import { TextField } from "./question.jsx";
+import { Sidebar } from "./sidebar.jsx";
+import { Watch } from "./status.js";
+import { loadSettings, openStorage, saveSettings } from "./store.js";
+
+const KEY = "lockstep.key";
+const storage = openStorage("localStorage");
+const session = openStorage("sessionStorage");
+const HOVERS = matchMedia("(hover: hover)").matches;
+
+/* Redraws the page, once a frame however often it is called. */
+function useRedraw() {
+  const [, redraw] = useReducer((n) => n + 1, 0);
+  return useMemo(() => {
+    let due = false;
+    return () => {
+      if (due) return;
+      due = true;
+      requestAnimationFrame(() => {
+        due = false;
+        redraw();
+      });
+    };
+  }, []);
+}
+
+function useHash() {
+  const [hash, setHash] = useState(location.hash.slice(1));
+  useEffect(() => {
+    const changed = () => setHash(location.hash.slice(1));
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return hash;
+}
+
+function Status({ watch, speed }) {
+  const { state, why } = watch.health;
+  const facts = [watch.cluster?.n_ranks && count(watch.cluster.n_ranks, "rank")];
+  if (speed?.rate) facts.push(`${rate(speed.rate)} tokens/s`);
+  if (speed) facts.push(`first token after ${seconds(speed.first_s)}`);
+  return (
+    <div class="status">
+      <strong>{watch.model || "lockstep"}</strong>
+      <span class={`state ${state}`} role="status">
+        {why ? `${state}: ${why}` : state}
+      </span>
+      {facts.filter(Boolean).map((fact) => (
+        <span key={fact}>{fact}</span>
+      ))}
+    </div>
+  );
+}
+
+/* The keyboard's focus comes along to every conversation, but not where that would bring up one on the screen. */
+function Composer({ place, running, onSend, onStop }) {
+  const [text, setText] = useState("");
+  const send = () => {
+    if (running || text.trim() === "") return;
+    onSend(text);
+    setText("");
+  };
+  const submit = (e) => {
+    e.preventDefault();
+    send();
+  };
+  return (
+    <form class="composer column" onSubmit={submit}>
+      <TextField
+        aria-label="Question"
+        placeholder="Ask something"
+        value={text}
+        onInput={setText}
+        onSend={send}
+        focused={HOVERS && place}
+      />
+      {running ? (
+        <button type="button" class="primary round" aria-label="Stop" title="Stop" onClick={onStop}>
+          <Icon name="stop" />
+        </button>
+      ) : (
+        <button type="submit" class="primary round" aria-label="Send" title="Send" disabled={text.trim() === ""}>
+          <Icon name="send" />
+        </button>
+      )}
+    </form>
+  );
+}
+
+/* The two that live as long as the page, and the key they use. */
+function useServer(settings, redraw, onDenied) {
+  const key = () => session.getItem(KEY) ?? "";
+  return useMemo(() => {
+    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current), key(), signal);
+    const chats = new Chats({ storage, ask, changed: redraw, denied: (id) => onDenied(id) });
+    const changed = (state) => (state === "recovering" ? chats.markLost() : redraw());
+    return { chats, watch: new Watch({ key, changed, denied: () => onDenied(null) }) };
+  }, []);
+}
+
+export function App() {
+  const redraw = useRedraw();
+  const id = useHash();
+  const [settings, setSettings] = useState(() => loadSettings(storage));
+  const [drawer, setDrawer] = useState(false); // the sidebar, where it is folded away
+  const [denied, setDenied] = useState(null); // {id, refused}: who asks for a key: a conversation, or null
+  const latest = useRef(settings);
+  latest.current = settings;
+  const onDenied = (id) => setDenied((d) => ({ id: id ?? d?.id ?? null, refused: session.getItem(KEY) !== null }));
+  const { chats, watch } = useServer(latest, redraw, onDenied);
+  const conversation = chats.get(id);
+  const run = chats.runs.get(id);
+  const speed = run ? speedOf(run) : conversation?.messages.at(-1).speed;
+
+  useEffect(() => {
+    const look = () => !document.hidden && watch.start();
+    const elsewhere = () => chats.reload();
+    const leave = () => chats.leave();
+    watch.start();
+    document.addEventListener("visibilitychange", look);
+    addEventListener("storage", elsewhere);
+    addEventListener("pagehide", leave);
+  }, []);
+
+  const useKey = (key) => {
+    session.setItem(KEY, key);
+    setDenied(null);
+    watch.start();
+    if (denied.id !== null && chats.get(denied.id)) chats.again(denied.id);
+  };
+  const changeSettings = (changed) => {
+    setSettings(changed);
+    saveSettings(storage, changed);
+  };
+  return (
+    <div class="page" onKeyDown={(e) => e.key === "Escape" && setDrawer(false)}>
+      <Sidebar
+        chats={chats}
+        current={conversation?.id}
+        cluster={watch.cluster}
+        settings={settings}
+        onSettings={changeSettings}
+        onOpen={() => setDrawer(false)}
+        open={drawer}
+      />
+      {drawer && <div class="shade" onClick={() => setDrawer(false)} />}
+      <main>
+        <header>
+          <button
+            type="button"
+            class="bare menu"
+            aria-label="Conversations and settings"
+            aria-expanded={drawer}
+            aria-controls="sidebar"
+            onClick={() => setDrawer(!drawer)}
+          >
+            <Icon name="menu" />
+          </button>
+          <Status watch={watch} speed={speed} />
+        </header>
+        {conversation ? (
+          <Conversation
+            key={id}
+            conversation={conversation}
+            run={run}
+            onAgain={(question) => chats.again(id, question)}
+          />
+        ) : (
+          <div class="scroll empty">
+            <h1>What would you like to know?</h1>
+            <p>Questions and answers stay in this browser.</p>
+          </div>
+        )}
+        {chats.warning && (
+          <p class="column warning" role="alert">
+            {chats.warning}
+          </p>
+        )}
+        <Composer
+          place={conversation?.id ?? "new"}
+          running={run !== undefined}
+          onSend={(text) => (location.hash = chats.send(conversation?.id, text))}
+          onStop={() => chats.stop(id)}
+        />
+      </main>
+      {denied && <KeyDialog refused={denied.refused} onKey={useKey} onCancel={() => setDenied(null)} />}
+    </div>
+  );
+}

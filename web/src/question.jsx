@@ -1,0 +1,66 @@
+// question.jsx: a field for text that grows with it, where a question is written, and a question that was asked.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+
+/* Enter sends, Shift+Enter breaks the line; while a method of input composes a character, Enter is its. */
+export function TextField({ value, onInput, onSend, focused, ...rest }) {
+  const field = useRef(null);
+  useLayoutEffect(() => {
+    const { style } = field.current;
+    style.height = "auto";
+    style.height = `${field.current.scrollHeight}px`;
+  }, [value]);
+  useEffect(() => {
+    if (focused) field.current.focus();
+  }, [focused]);
+  const onKeyDown = (e) => {
+    if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
+    e.preventDefault();
+    onSend();
+  };
+  return (
+    <textarea ref={field} rows="1" value={value} onInput={(e) => onInput(e.target.value)} onKeyDown={onKeyDown} {...rest} />
+  );
+}
+
+/* onResend, where it may be asked in other words. */
+export function Question({ text, onResend }) {
+  const [draft, setDraft] = useState(null); // null while it is not edited
+  if (draft === null || !onResend)
+    return (
+      <article class="question" aria-label="Question">
+        <p>{text}</p>
+        {onResend && (
+          <div class="actions">
+            <button type="button" class="quiet" onClick={() => setDraft(text)}>
+              Edit
+            </button>
+          </div>
+        )}
+      </article>
+    );
+  const send = () => {
+    if (draft.trim() === "") return;
+    setDraft(null);
+    onResend(draft);
+  };
+  return (
+    <form
+      class="question editing"
+      onSubmit={(e) => {
+        e.preventDefault();
+        send();
+      }}
+      onKeyDown={(e) => e.key === "Escape" && setDraft(null)}
+    >
+      <TextField aria-label="Edit the question" value={draft} onInput={setDraft} onSend={send} focused />
+      <div class="actions">
+        <button type="button" onClick={() => setDraft(null)}>
+          Cancel
+        </button>
+        <button type="submit" class="primary">
+          Ask again
+        </button>
+      </div>
+    </form>
+  );
+}

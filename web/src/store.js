@@ -1,0 +1,80 @@
+// store.js: what stays in the browser: conversations, one entry each, so that two tabs do not overwrite each other's,
+// and the settings. Storage is localStorage, or anything with its methods.
+
+export const MAX_CONVERSATIONS = 50;
+const PREFIX = "lockstep.chat.";
+const SETTINGS = "lockstep.settings";
+
+function parse(text, otherwise) {
+  try {
+    return JSON.parse(text) ?? otherwise;
+  } catch {
+    return otherwise;
+  }
+}
+
+function isConversation(c) {
+  return typeof c?.id === "string" && typeof c.changed === "number" && Array.isArray(c.messages);
+}
+
+/* All conversations, the one changed last first. What is no conversation is left out. */
+export function loadConversations(storage) {
+  const found = [];
+  for (let i = 0; i < storage.length; i++) {
+    const key = storage.key(i);
+    if (!key.startsWith(PREFIX)) continue;
+    const conversation = parse(storage.getItem(key), null);
+    if (isConversation(conversation)) found.push(conversation);
+  }
+  return found.sort((a, b) => b.changed - a.changed);
+}
+
+/* Keeps the conversation. Where there is no room, older ones go, and so do those beyond the limit. False if there is
+ * no room even then. */
+export function saveConversation(storage, conversation) {
+  const others = loadConversations(storage).filter((c) => c.id !== conversation.id);
+  while (others.length >= MAX_CONVERSATIONS) storage.removeItem(PREFIX + others.pop().id);
+  for (;;) {
+    try {
+      storage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
+      return true;
+    } catch {
+      if (others.length === 0) return false;
+      storage.removeItem(PREFIX + others.pop().id);
+    }
+  }
+}
+
+export function removeConversation(storage, id) {
+  storage.removeItem(PREFIX + id);
+}
+
+export function loadSettings(storage) {
+  return parse(storage.getItem(SETTINGS), {});
+}
+
+export function saveSettings(storage, settings) {
+  try {
+    storage.setItem(SETTINGS, JSON.stringify(settings));
+  } catch {
+    // they hold until the page is closed
+  }
+}
+
+/* The browser's storage, or one that lasts as long as the page where the browser gives none. */
+export function openStorage(name) {
+  try {
+    return window[name];
+  } catch {
+    const entries = new Map();
+    return {
+      get length() {
+        return entries.size;
+      },
+      key: (i) => [...entries.keys()][i],
+      getItem: (key) => entries.get(key) ?? null,
+      setItem: (key, value) => entries.set(key, value),
+      removeItem: (key) => entries.delete(key),
+    };
+  }
+}
