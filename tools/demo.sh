@@ -76,7 +76,7 @@ server=
 
 step "Your turn:"
 cat <<END
-  build/lockstep serve $model --ranks 2                     (docs/clients.md: what to type where)
+  build/lockstep serve $model --ranks 2                     (then open http://127.0.0.1:8080; docs/clients.md: other programs)
   build/lockstep chat $model --ranks 2
   build/lockstep run YOUR-MODEL.gguf -p "..." --ranks 2          (docs/models: which ones)
 END

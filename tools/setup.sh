@@ -47,6 +47,11 @@ command:tc                  iproute2           -
 library:rxe                 ibverbs-providers  -
 '
 
+# The browser of tests/test_page.sh, which is skipped without it; only for Debian (elsewhere the package is another thing).
+browser_needs='
+command:chromium  chromium  -
+'
+
 is_there() {
     case $1 in
     command:*) command -v "${1#*:}" >/dev/null ;;
@@ -75,21 +80,33 @@ if [ "${1:-build}" = test ]; then
         if [ -e /etc/debian_version ]; then look_for "$machine_needs"; fi
     fi
 fi
-if [ ${#missing[@]} = 0 ]; then exit 0; fi
 
-echo "setup: missing: ${missing[*]}"
-if command -v apt-get >/dev/null; then
-    as_root=
+apt_install() {
+    local as_root=
     if [ "$(id -u)" != 0 ]; then as_root="sudo"; fi
-    echo "setup: installing with apt-get: ${missing_apt[*]}"
+    echo "setup: installing with apt-get: $*"
     export DEBIAN_FRONTEND=noninteractive
     $as_root apt-get update -qq || echo "setup: the package lists could not be refreshed"
-    $as_root apt-get install -y -qq --no-install-recommends "${missing_apt[@]}" libc6-dev >/dev/null
+    $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+if [ ${#missing[@]} = 0 ]; then
+    :
+elif command -v apt-get >/dev/null; then
+    echo "setup: missing: ${missing[*]}"
+    apt_install "${missing_apt[@]}" libc6-dev
 elif command -v brew >/dev/null; then
+    echo "setup: missing: ${missing[*]}"
     echo "setup: installing with brew: ${missing_brew[*]}"
     brew install "${missing_brew[@]}"
 else
-    echo "setup: please install them with this system's package manager (neither apt-get nor brew is here)" >&2
+    echo "setup: missing: ${missing[*]}; please install them with this system's package manager (neither apt-get nor brew is here)" >&2
     exit 1
 fi
-echo "setup: done"
+missing_apt=() missing=()
+if [ "${1:-build}" = test ] && [ -e /etc/debian_version ] && command -v node >/dev/null; then
+    look_for "$browser_needs"
+fi
+if [ ${#missing[@]} != 0 ]; then
+    apt_install "${missing_apt[@]}" || echo "setup: no chromium: the page is not tried in a browser"
+fi

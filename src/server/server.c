@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/dialects.h"
+#include "server/page.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -43,6 +44,22 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, error_of(http_path(r), status, sentence, ""));
 }
 
+/* Browsers say that they want HTML; who asks with curl gets text (misc.c). */
+static bool wants_page(const struct http_request *r) {
+    const char *accept = http_header(r, "Accept");
+    return str_eq(http_path(r), "/") && accept != NULL && strstr(accept, "text/html") != NULL &&
+           (str_eq(http_method(r), "GET") || str_eq(http_method(r), "HEAD"));
+}
+
+/* It is static, and says by itself how the server is: also while that loads. */
+static void give_page(struct http_request *r) {
+    http_set_header(r, "Cache-Control", "no-cache");
+    http_set_header(r, "Content-Security-Policy", "frame-ancestors 'none'");
+    http_set_header(r, "Referrer-Policy", "no-referrer");
+    http_set_header(r, "X-Content-Type-Options", "nosniff");
+    http_reply(r, 200, "text/html; charset=utf-8", page_html, page_html_bytes);
+}
+
 /* While the model is not open yet. */
 static void say_loading(struct server *s, struct http_request *r) {
     if (!str_eq(http_path(r), "/health")) {
@@ -76,6 +93,10 @@ static void handle(void *user, struct http_request *r) {
     struct server *s = user;
     struct service *service = atomic_load_explicit(&s->service, memory_order_acquire);
     char methods[64] = ""; /* of this path */
+    if (wants_page(r)) {
+        give_page(r);
+        return;
+    }
     if (service == NULL) {
         say_loading(s, r);
         return;

@@ -1,0 +1,194 @@
+// The chat page in Debian's chromium, before a running server: node page.mjs URL. One line per check. What a server
+// seldom says (errors, a lost rank, hostile answers) is said in its place by routes.
+import assert from "node:assert/strict";
+import { chromium } from "playwright-core";
+
+const url = process.argv[2];
+const question = "What is a bit bucket?";
+const completions = "**/v1/chat/completions";
+const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", args: ["--no-sandbox"] });
+const complaints = [];
+let failures = 0;
+
+/* Each check has a browser profile of its own, so nothing is remembered from the one before; and answers are
+ * always the likeliest ones. */
+async function check(name, run, viewport = { width: 1200, height: 800 }) {
+  const context = await browser.newContext({ viewport });
+  await context.route(completions, (route) =>
+    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), temperature: 0 }) }));
+  const page = await context.newPage();
+  page.setDefaultTimeout(60000);
+  page.on("dialog", (dialog) => dialog.accept());
+  page.on("pageerror", (e) => complaints.push(`${name}: ${e}`));
+  page.on("console", (m) => /Refused|Uncaught/.test(m.text()) && complaints.push(`${name}: ${m.text()}`));
+  try {
+    await run(page);
+    console.log(`ok ${name}`);
+  } catch (e) {
+    failures++;
+    console.log(`FAILED ${name}: ${e.stack}`);
+  }
+  await context.close();
+}
+
+const answers = (page) => page.getByRole("article", { name: "Answer" });
+const box = (page) => page.getByRole("textbox", { name: "Question" });
+const button = (page, name) => page.getByRole("button", { name });
+
+async function ask(page, text) {
+  await box(page).fill(text);
+  await box(page).press("Enter");
+}
+
+/* Until the last answer is whole. */
+async function answered(page) {
+  await button(page, "Send").waitFor();
+  await page.waitForFunction(() => [...document.querySelectorAll("article.answer")].at(-1)?.getAttribute("aria-busy") === "false");
+  return answers(page).last().innerText();
+}
+
+const event = (v) => `data: ${JSON.stringify(v)}\n\n`;
+const delta = (content) => event({ choices: [{ index: 0, delta: { content } }] });
+const fakeAnswer = (page, body, status = 200, type = "text/event-stream") =>
+  page.route(completions, (route) => route.fulfill({ status, contentType: type, body }));
+
+await check("a question is answered as it streams", async (page) => {
+  await page.goto(url);
+  await ask(page, question);
+  assert.match(await answered(page), /bit bucket/);
+  assert.match(await page.locator("header, .top").first().innerText(), /jargon-3m-f16[^]*tokens\/s[^]*first token after/);
+  await page.getByText("2 ranks").first().waitFor();
+});
+await check("stop, again, edit", async (page) => {
+  await page.goto(url);
+  let release;
+  const held = new Promise((r) => (release = r));
+  await page.route(completions, async (route) => {
+    await held; // an answer that does not come
+    await route.abort().catch(() => {});
+  });
+  await ask(page, question);
+  await button(page, "Stop").click();
+  await page.getByText("You stopped this answer.").waitFor();
+  release();
+  await page.unroute(completions);
+  await button(page, /again|regenerate/i).last().click();
+  const first = await answered(page);
+  assert.match(first, /bit bucket/);
+  await button(page, "Edit").click();
+  await page.getByRole("textbox", { name: "Edit the question" }).fill("Define kluge.");
+  await page.keyboard.press("Enter");
+  assert.notEqual(await answered(page), first);
+  assert.equal(await answers(page).count(), 1);
+});
+await check("conversations are kept, begun and deleted", async (page) => {
+  const list = page.getByRole("navigation", { name: "Conversations" });
+  await page.goto(url);
+  await ask(page, question);
+  const said = await answered(page);
+  await page.reload();
+  await list.getByText(question).click();
+  assert.equal(await answers(page).last().innerText(), said);
+  await page.getByRole("link", { name: "New chat" }).click();
+  await page.getByText("What would you like to know?").waitFor();
+  await ask(page, "Define kluge.");
+  await answered(page);
+  await button(page, `Delete: ${question}`).click();
+  await list.getByText(question).waitFor({ state: "detached" });
+  assert.equal(await list.getByRole("listitem").count(), 1);
+});
+await check("an answer is text, never a program", async (page) => {
+  await page.goto(url);
+  const evil = "<script>window.pwned = 1</script> <img src=x onerror='window.pwned = 1'> [x](javascript:window.pwned=1)\n\n**bold**";
+  await fakeAnswer(page, delta(evil) + "data: [DONE]\n\n");
+  await ask(page, "Do evil.");
+  await answers(page).last().locator("strong", { hasText: "bold" }).waitFor();
+  assert.equal(await page.evaluate(() => window.pwned), undefined);
+  assert.equal(await answers(page).last().locator("img, script, a[href^='javascript']").count(), 0);
+});
+await check("code can be copied, thinking is folded", async (page) => {
+  await page.goto(url);
+  const thought = event({ choices: [{ index: 0, delta: { reasoning_content: "Hm, hm." } }] });
+  await fakeAnswer(page, thought + delta("```c\nint x;\n```") + "data: [DONE]\n\n");
+  await ask(page, "Code?");
+  await button(page, "Copy").first().waitFor();
+  assert.equal(await page.getByText("Hm, hm.").isVisible(), false);
+  await page.getByText(/^Thinking|^Thought/).click();
+  await page.getByText("Hm, hm.").waitFor();
+});
+await check("what the server refuses is said, and can be asked again", async (page) => {
+  await page.goto(url);
+  await fakeAnswer(page, JSON.stringify({ error: { message: "the model has a headache" } }), 500, "application/json");
+  await ask(page, question);
+  await page.getByRole("alert").getByText("the model has a headache").waitFor();
+  await page.unroute(completions);
+  await fakeAnswer(page, delta("Half of") + event({ error: { message: "rank 1 is gone" } }));
+  await ask(page, "And now?");
+  await page.getByText("rank 1 is gone").waitFor();
+  await page.getByText("Half of").waitFor();
+  await page.unroute(completions);
+  await ask(page, question);
+  assert.match(await answered(page), /Regenerate$/);
+});
+await check("a key is asked for, and sent", async (page) => {
+  await page.goto(url);
+  await page.route(completions, (route) =>
+    route.request().headers().authorization === "Bearer sesame"
+      ? route.fallback()
+      : route.fulfill({ status: 401, contentType: "application/json", body: '{"error":{"message":"an API key is needed"}}' }));
+  await ask(page, question);
+  const dialog = page.getByRole("dialog");
+  await dialog.locator("input").fill("sesame");
+  await dialog.locator("button[type=submit]").click();
+  await dialog.waitFor({ state: "hidden" });
+  if ((await button(page, "Stop").count()) === 0 && !/bit bucket: /.test(await answers(page).last().innerText()))
+    await button(page, /again|regenerate/i).last().click();
+  await page.waitForFunction(() => /universal data sink/.test([...document.querySelectorAll("article.answer")].at(-1)?.innerText ?? ""));
+});
+await check("a lost rank is told while the answer waits", async (page) => {
+  await page.goto(url);
+  await page.route("**/health", (route) =>
+    route.fulfill({ status: 503, contentType: "application/json", body: '{"status":"recovering","why":"rank 1 is gone"}' }));
+  let release;
+  const held = new Promise((r) => (release = r));
+  await page.route(completions, async (route) => {
+    await held;
+    await route.fallback();
+  });
+  await ask(page, question);
+  await page.getByText(/a rank was lost/i).waitFor();
+  await page.getByRole("status").getByText(/recovering/).waitFor();
+  release();
+  assert.match(await answered(page), /bit bucket/);
+  assert.equal(await page.getByText(/a rank was lost/i).count(), 0);
+});
+await check("settings are sent, empty ones are not", async (page) => {
+  await page.goto(url);
+  let sent;
+  await page.route(completions, async (route) => {
+    sent = route.request().postDataJSON();
+    await route.fallback();
+  });
+  await page.getByText("Settings", { exact: true }).click();
+  await page.getByLabel("System prompt").fill("Be brief.");
+  await page.getByLabel("Most tokens of an answer").fill("5");
+  await ask(page, question);
+  await answered(page);
+  assert.deepEqual(sent.messages[0], { role: "system", content: "Be brief." });
+  assert.equal(sent.max_tokens, 5);
+  assert.ok(!("temperature" in sent) && !("seed" in sent));
+});
+await check("on a narrow screen", async (page) => {
+  await page.goto(url);
+  assert.equal(await page.getByRole("link", { name: "New chat" }).isVisible(), false);
+  await ask(page, question);
+  assert.match(await answered(page), /bit bucket/);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth));
+  await button(page, "Conversations and settings").click();
+  await page.getByRole("link", { name: "New chat" }).click();
+  await page.getByText("What would you like to know?").waitFor();
+}, { width: 360, height: 640 });
+await check("nothing was complained of", () => assert.deepEqual(complaints, []));
+
+await browser.close();
+process.exit(failures > 0 ? 1 : 0);

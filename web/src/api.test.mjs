@@ -1,0 +1,35 @@
+// What the server's bytes mean. node --test src/
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { chatRequest, errorSentence, eventReader, parseMetrics } from "./api.js";
+
+test("events are the same however the stream is cut", () => {
+  const stream = ': still at work\n\ndata: {"a": 1}\r\n\r\nevent: x\ndata: b\ndata: c\n\ndata:[DONE]\n\n';
+  for (let size = 1; size <= stream.length; size++) {
+    const read = eventReader();
+    const events = [];
+    for (let at = 0; at < stream.length; at += size) events.push(...read(stream.slice(at, at + size)));
+    assert.deepEqual(events, ['{"a": 1}', "b\nc", "[DONE]"], `pieces of ${size}`);
+  }
+});
+
+test("metrics are read with their labels", () => {
+  const metrics = parseMetrics('# HELP a b\na 1.5\nr{rank="0"} 2\nr{rank="1",x="\\"}"} 3\nh_bucket{le="+Inf"} 4\nbroken\n');
+  assert.deepEqual(metrics.get("a"), [{ labels: {}, value: 1.5 }]);
+  assert.deepEqual(metrics.get("r").map((s) => [s.labels.rank, s.value]), [["0", 2], ["1", 3]]);
+  assert.equal(metrics.get("h_bucket")[0].value, 4);
+  assert.equal(metrics.has("broken"), false);
+});
+
+test("an error is its sentence, or one about its status", () => {
+  assert.equal(errorSentence(500, '{"error": {"message": "no"}}'), "no");
+  assert.equal(errorSentence(500, '{"error": "no"}'), "no");
+  assert.match(errorSentence(502, "<html>"), /status 502/);
+});
+
+test("empty settings are left to the server", () => {
+  const messages = [{ role: "user", content: "hi" }];
+  const plain = chatRequest(messages, { system: " ", temperature: "", seed: "7" });
+  assert.deepEqual([plain.messages, plain.seed, "temperature" in plain], [messages, 7, false]);
+  assert.equal(chatRequest(messages, { system: "Be brief." }).messages[0].role, "system");
+});
