@@ -3,12 +3,15 @@
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
+const NO_ADDRESS = ["align", "colspan", "rowspan", "start", "lang"]; // attributes that are not checked as one
+
 const SAFE = {
   ALLOWED_TAGS: (
     "a b blockquote br code del dd details dl dt em h1 h2 h3 h4 h5 h6 hr i kbd li mark ol p pre s span strong sub summary sup " +
     "table tbody td th thead tr u ul"
   ).split(" "),
-  ALLOWED_ATTR: ["href", "title", "align", "colspan", "rowspan", "start", "lang"],
+  ALLOWED_ATTR: ["href", "title", ...NO_ADDRESS],
+  ADD_URI_SAFE_ATTR: NO_ADDRESS,
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
