@@ -112,6 +112,7 @@ await check("code can be copied, thinking is folded", async (page) => {
   await fakeAnswer(page, thought + delta("```c\nint x;\n```") + "data: [DONE]\n\n");
   await ask(page, "Code?");
   await button(page, "Copy").first().waitFor();
+  assert.equal(await answers(page).locator("pre[lang=c]").count(), 1);
   assert.equal(await page.getByText("Hm, hm.").isVisible(), false);
   await page.getByText(/^Thinking|^Thought/).click();
   await page.getByText("Hm, hm.").waitFor();
