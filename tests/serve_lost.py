@@ -221,6 +221,9 @@ def check_failover(server, ranks_left):
         found = metric(server, "recoveries_total"), metric(server, "ranks")
         if found != (n + 1, left):
             fail(f"loss {n + 1}: recoveries and ranks are {found}, expected {n + 1} and {left}")
+        told = server.ask("GET", "/metrics")[1].count("\nlockstep_rank_resident_bytes{")
+        if told != left:
+            fail(f"loss {n + 1}: /metrics tells of {told} ranks")
 
 
 server = Server(ranks=())

@@ -148,9 +148,10 @@ static void of_ranks(struct buf *t, const char *name, const char *type, const ch
         put(t, "lockstep_%s{rank=\"%d\"} %.17g\n", name, i, values[i]);
 }
 
-static void put_ranks(struct buf *t, struct service *s) {
-    int n = service_facts(s)->n_ranks;
-    struct engine_rank_stats *ranks = mem_calloc((size_t)n, sizeof *ranks);
+/* Of the ranks that compute now, which may be fewer than at first. */
+static void put_ranks(struct buf *t, struct service *s, int n_now) {
+    int n_first = service_facts(s)->n_ranks, n = MIN(n_now, n_first);
+    struct engine_rank_stats *ranks = mem_calloc((size_t)n_first, sizeof *ranks);
     double *values = mem_calloc(3 * (size_t)n, sizeof *values);
     if (ranks != NULL && values != NULL && service_rank_stats(s, ranks, NULL) == ST_OK) {
         for (int i = 0; i < n; i++) {
@@ -175,7 +176,7 @@ static void metrics(struct service *s, struct http_request *http) {
     service_stats(s, &stats);
     put_counters(&t, &stats);
     put_gauges(&t, &stats);
-    put_ranks(&t, s);
+    put_ranks(&t, s, stats.n_ranks);
     histogram(&t, "first_token_seconds", "From the request to the first token.",
               &stats.first_token_s);
     histogram(&t, "between_tokens_seconds", "Between two tokens of a request.",
