@@ -134,7 +134,7 @@ enum status launch_hosts(struct launch_hosts *out, const char *text, struct err 
 
 enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
                               struct err *err) {
-    static struct launch_hosts hosts;
+    struct launch_hosts hosts;
     struct launch_place l = {.by = "host file", .rank = rank};
     TRY(launch_hosts(&hosts, text, err));
     l.n_ranks = hosts.n;

@@ -1,0 +1,106 @@
+// Conversations, what the browser keeps of them, and the cluster's numbers. node --test src/
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { parseMetrics } from "./api.js";
+import { addChunk, Chats, requestMessages, speedOf } from "./chats.js";
+import { clusterOf } from "./status.js";
+import { loadConversations, MAX_CONVERSATIONS, saveConversation } from "./store.js";
+
+/* localStorage with room for so many characters. */
+function fakeStorage(room = Infinity) {
+  const entries = new Map();
+  return {
+    get length() {
+      return entries.size;
+    },
+    key: (i) => [...entries.keys()][i],
+    getItem: (key) => entries.get(key) ?? null,
+    setItem(key, value) {
+      const others = [...entries].filter(([k]) => k !== key).reduce((n, [, v]) => n + v.length, 0);
+      if (others + value.length > room) throw new Error("QuotaExceededError");
+      entries.set(key, value);
+    },
+    removeItem: (key) => entries.delete(key),
+  };
+}
+
+const conversation = (id, changed, text = "hi") => ({ id, changed, messages: [{ role: "user", content: text }] });
+const delta = (fields) => ({ choices: [{ delta: fields, finish_reason: null }] });
+const user = (content) => ({ role: "user", content });
+const assistant = (content) => ({ role: "assistant", content, reasoning: "" });
+
+test("only so many conversations are kept, the latest", () => {
+  const storage = fakeStorage();
+  for (let i = 0; i < MAX_CONVERSATIONS + 5; i++) assert.ok(saveConversation(storage, conversation(`c${i}`, i)));
+  const kept = loadConversations(storage);
+  assert.equal(kept.length, MAX_CONVERSATIONS);
+  assert.equal(kept[0].id, `c${MAX_CONVERSATIONS + 4}`);
+  storage.setItem("lockstep.chat.broken", "{");
+  assert.equal(loadConversations(storage).length, MAX_CONVERSATIONS);
+});
+
+test("older conversations make room, and it is said when there is none", () => {
+  const storage = fakeStorage(400);
+  for (let i = 0; i < 3; i++) assert.ok(saveConversation(storage, conversation(`c${i}`, i, "x".repeat(80))));
+  assert.ok(saveConversation(storage, conversation("long", 9, "x".repeat(200))));
+  assert.equal(loadConversations(storage)[0].id, "long");
+  assert.ok(!loadConversations(storage).some((c) => c.id === "c0"));
+  assert.equal(saveConversation(storage, conversation("longer", 10, "x".repeat(500))), false);
+});
+
+test("an answer grows by its chunks, and its speed is known", () => {
+  const run = { started: 0, first: null, last: null, pieces: 0, tokens: null, lost: true };
+  let answer = assistant("");
+  answer = addChunk(answer, run, delta({ reasoning_content: "Hm." }), 500);
+  answer = addChunk(answer, run, delta({ content: "Yes" }), 1000);
+  answer = addChunk(answer, run, { choices: [{ delta: { content: "." }, finish_reason: "length" }] }, 1500);
+  answer = addChunk(answer, run, { choices: [], usage: { completion_tokens: 11 } }, 1600);
+  assert.deepEqual([answer.content, answer.reasoning, run.lost], ["Yes.", "Hm.", false]);
+  assert.match(answer.note, /limit of tokens/);
+  assert.deepEqual(answer.speed, { first_s: 0.5, rate: 10 });
+  assert.equal(speedOf({ started: 0, first: null }), null);
+});
+
+test("questions without an answer are not asked again", () => {
+  const messages = [user("a"), assistant("A"), user("failed"), assistant(""), user("b")];
+  assert.deepEqual(requestMessages(messages).map((m) => m.content), ["a", "A", "b"]);
+});
+
+test("a conversation is asked, stopped, asked again and kept", async () => {
+  const storage = fakeStorage();
+  const asked = [];
+  let changed = () => {};
+  async function* ask(messages, signal) {
+    asked.push(messages.map((m) => m.content));
+    yield delta({ content: "first" });
+    if (asked.length === 1) await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+  }
+  const until = (condition) =>
+    new Promise((resolve) => {
+      changed = () => condition() && resolve();
+      changed();
+    });
+  const chats = new Chats({ storage, ask, changed: () => changed() });
+  const id = chats.send(undefined, "hi");
+  await until(() => chats.get(id).messages.at(-1).content === "first");
+  chats.stop(id);
+  await until(() => !chats.runs.has(id));
+  assert.match(chats.get(id).messages.at(-1).note, /stopped/);
+  chats.again(id, "hello");
+  await until(() => !chats.runs.has(id));
+  assert.deepEqual(asked, [["hi"], ["hello"]]);
+  assert.deepEqual(loadConversations(storage)[0].messages.map((m) => m.content), ["hello", "first"]);
+});
+
+test("shares of the time are between two samples, and unknown after a recovery", () => {
+  const at = (s0, s1) => parseMetrics(`lockstep_ranks 2
+lockstep_rank_resident_bytes{rank="0"} 5
+lockstep_rank_resident_bytes{rank="1"} 6
+lockstep_rank_compute_seconds_total{rank="0"} ${s0}
+lockstep_rank_compute_seconds_total{rank="1"} ${s1}
+`);
+  const { ranks, n_ranks } = clusterOf(at(3, 0.5), at(2, 9), 2);
+  assert.equal(n_ranks, 2);
+  assert.deepEqual(ranks.map((r) => [r.rank, r.bytes, r.kernels]), [["0", 5, 0.5], ["1", 6, null]]);
+  assert.equal(clusterOf(at(3, 1), null, 0).ranks[0].kernels, null);
+});
