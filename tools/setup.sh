@@ -81,13 +81,17 @@ if [ "${1:-build}" = test ]; then
     fi
 fi
 
+refreshed=
 apt_install() {
     local as_root=
     if [ "$(id -u)" != 0 ]; then as_root="sudo"; fi
     echo "setup: installing with apt-get: $*"
     export DEBIAN_FRONTEND=noninteractive
-    $as_root apt-get update -qq || echo "setup: the package lists could not be refreshed"
-    $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    if [ -z "$refreshed" ]; then
+        $as_root apt-get update -qq || echo "setup: the package lists could not be refreshed"
+        refreshed=1
+    fi
+    $as_root apt-get install -y -qq --no-install-recommends "$@" >/dev/null && echo "setup: done"
 }
 
 if [ ${#missing[@]} = 0 ]; then
@@ -99,6 +103,7 @@ elif command -v brew >/dev/null; then
     echo "setup: missing: ${missing[*]}"
     echo "setup: installing with brew: ${missing_brew[*]}"
     brew install "${missing_brew[@]}"
+    echo "setup: done"
 else
     echo "setup: missing: ${missing[*]}; please install them with this system's package manager (neither apt-get nor brew is here)" >&2
     exit 1

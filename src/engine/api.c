@@ -335,7 +335,7 @@ static enum status recover(struct lockstep *ls, size_t n, struct err *err) {
     struct row_sink nobody = {.rows = NULL};
     rewind_to(ls, 0);
     TRY(instance_recover(&ls->in, &ls->left, &how, err));
-    TRY(instance_explain(&ls->in, instance_describe(&ls->in, err), err));
+    instance_describe(&ls->in);
     while (ls->n_ids < n)
         TRY(try_feed(ls, ls->ids + ls->n_ids,
                      MIN(n - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody, err));

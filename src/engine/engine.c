@@ -1,17 +1,15 @@
 /* engine.c: the thread, and what other threads call.
  *
  * The thread's round: take in what was submitted, end what was cancelled, admit who fits, make one
- * step; and go on with other ranks if one was lost (failover). Between rounds it sleeps if nothing runs or waits, looking every moment whether the
- * other ranks live. */
+ * step; and go on with other ranks if one was lost (failover). Between rounds it sleeps if nothing
+ * runs or waits, looking every moment whether the other ranks live. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #define IDLE_LOOK_MS 200
 #define ASK_RANKS_S 1.0
@@ -112,12 +110,9 @@ static void look_after_ranks(struct engine *e) {
     note_lost(e, st, &err);
 }
 
+/* With e->lock held. */
 static void sleep_a_moment(struct engine *e) {
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += IDLE_LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const struct timespec until = engine_ms_from_now(IDLE_LOOK_MS);
     pthread_cond_timedwait(&e->wake, &e->lock, &until);
 }
 

@@ -25,6 +25,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <time.h>
 
 #define CHOICES_MAX 64
 #define STOPS_MAX 64
@@ -159,6 +160,16 @@ static inline uint32_t engine_window(const struct engine *e) {
 }
 static inline uint32_t engine_n_vocab(const struct engine *e) {
     return (uint32_t)e->in.info.n_vocab;
+}
+
+/* For pthread_cond_timedwait() on `wake`. */
+static inline struct timespec engine_ms_from_now(int ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += ms % 1000 * 1000000;
+    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
 }
 
 void engine_histogram_add(struct engine_histogram *h, double seconds);

@@ -262,10 +262,8 @@ static void show_recovering(struct engine *e, const char *why) {
 /* False: the engine is to close. */
 static bool wait_before_trying(void *arg, int ms, const char *why) {
     struct engine *e = arg;
-    struct timespec until;
+    const struct timespec until = engine_ms_from_now(ms);
     show_recovering(e, why);
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += ms / 1000;
     pthread_mutex_lock(&e->lock);
     int rc = 0;
     while (!e->closing && rc == 0)

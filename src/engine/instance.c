@@ -252,9 +252,8 @@ static const char *main_type(const struct gguf *g, uint64_t *n_params, uint64_t 
     return qtype_info(best)->name;
 }
 
-enum status instance_describe(struct instance *in, struct err *err) {
+void instance_describe(struct instance *in) {
     struct rank *r = &in->rank;
-    TRY(rank_lead_reports(r, in->reports, err));
     struct lockstep_model_info *info = &in->info;
     struct gguf_str s = {"", 0};
     (void)gguf_str(r->g, "general.name", &s, NULL);
@@ -282,23 +281,35 @@ enum status instance_describe(struct instance *in, struct err *err) {
         info->token_weight_bytes += in->reports[i].token_bytes;
         info->token_macs += in->reports[i].token_macs;
     }
-    return ST_OK;
+}
+
+/* What instance_plan() says but for the tokenizer; the file may be open already. */
+static enum status plan(struct instance *in, const struct lockstep_options *opt,
+                        struct err *err) {
+    struct job job;
+    TRY(make_job(&job, opt, err));
+    TRY(rank_init(&in->rank, &job, in->rank.g, err));
+    return set_context(&in->rank.job, &in->rank.hp, err);
+}
+
+/* What instance_start() says but for info. */
+static enum status start(struct instance *in, const struct lockstep_options *opt,
+                         struct err *err) {
+    TRY(instance_explain(in, start_ranks(in, opt, err), err));
+    return instance_explain(in, rank_lead_reports(&in->rank, in->reports, err), err);
 }
 
 enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
                           struct err *err) {
     in->began_s = clock_s();
-    struct job job;
-    TRY(make_job(&job, opt, err));
-    TRY(rank_init(&in->rank, &job, NULL, err));
-    TRY(set_context(&in->rank.job, &in->rank.hp, err));
+    TRY(plan(in, opt, err));
     return tokenizer_open(&in->tokenizer, in->rank.g, err);
 }
 
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err) {
-    TRY(instance_explain(in, start_ranks(in, opt, err), err));
-    TRY(instance_explain(in, instance_describe(in, err), err));
+    TRY(start(in, opt, err));
+    instance_describe(in);
     in->info.load_s = clock_s() - in->began_s;
     return ST_OK;
 }
@@ -346,15 +357,10 @@ static enum status leave_out_lost(struct instance *in, struct survivors *left, c
     return ST_OK;
 }
 
-static enum status plan_again(struct instance *in, const struct lockstep_options *opt,
-                              struct err *err) {
-    struct job job;
+static void close_ranks(struct instance *in) {
     in->rank = (struct rank){.g = rank_close_but_file(&in->rank)};
     launch_close(in->launch);
     in->launch = NULL;
-    TRY(make_job(&job, opt, err));
-    TRY(rank_init(&in->rank, &job, in->rank.g, err));
-    return set_context(&in->rank.job, &in->rank.hp, err);
 }
 
 static enum status start_again(struct instance *in, struct survivors *left,
@@ -362,11 +368,11 @@ static enum status start_again(struct instance *in, struct survivors *left,
     char why[sizeof err->text];
     snprintf(why, sizeof why, "%s", err->text);
     TRY(leave_out_lost(in, left, why, err));
-    TRY(plan_again(in, &left->opt, err));
+    close_ranks(in);
+    TRY(plan(in, &left->opt, err));
     if (how->size != NULL)
         TRY(how->size(how->user, err));
-    TRY(instance_explain(in, start_ranks(in, &left->opt, err), err));
-    return instance_explain(in, rank_lead_reports(&in->rank, in->reports, err), err);
+    return start(in, &left->opt, err);
 }
 
 static bool may_pass(enum status st) {

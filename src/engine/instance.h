@@ -30,6 +30,7 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 /* Starts the workers, loads, fills info. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
+
 /* ---- after a loss ------------------------------------------------------------------------------ */
 
 struct recovery {
@@ -46,8 +47,8 @@ struct recovery {
  * reports are the new ranks'. */
 enum status instance_recover(struct instance *in, struct survivors *left,
                              const struct recovery *how, struct err *err);
-/* info as of now. */
-enum status instance_describe(struct instance *in, struct err *err);
+/* Fills info from the plan and the reports that there are now. */
+void instance_describe(struct instance *in);
 
 /* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
 enum status instance_follow(const struct lockstep_options *opt, struct err *err);

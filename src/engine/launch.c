@@ -242,46 +242,50 @@ static bool explain_child(struct child *c, struct err *err) {
     return false;
 }
 
+static void reap_all(struct launch *l) {
+    for (int i = 0; i < l->n; i++)
+        reap(&l->children[i]);
+}
+
+/* The first worker whose end explains a loss; -1: none does. */
+static int explain_any(struct launch *l, struct err *err) {
+    for (int i = 0; i < l->n; i++)
+        if (explain_child(&l->children[i], err))
+            return l->children[i].rank;
+    return -1;
+}
+
 void launch_explain(struct launch *l, int lost_rank, struct err *err) {
     if (l == NULL)
         return;
     for (int ms = 0; ms < EXPLAIN_MS; ms += 5) {
-        for (int i = 0; i < l->n; i++)
-            reap(&l->children[i]);
+        reap_all(l);
         for (int i = 0; i < l->n; i++)
             if (l->children[i].rank == lost_rank && explain_child(&l->children[i], err))
                 return;
         usleep(5000);
     }
-    for (int i = 0; i < l->n; i++)
-        if (explain_child(&l->children[i], err))
-            return;
+    explain_any(l, err);
 }
 
 int launch_lost_rank(struct launch *l) {
     struct err ignored;
-    for (int i = 0; i < l->n; i++) {
-        reap(&l->children[i]);
-        if (explain_child(&l->children[i], &ignored))
-            return l->children[i].rank;
-    }
-    return -1;
+    reap_all(l);
+    return explain_any(l, &ignored);
 }
 
 void launch_kill(struct launch *l, uint64_t ranks) {
-    for (int i = 0; i < l->n; i++) {
-        reap(&l->children[i]);
+    reap_all(l);
+    for (int i = 0; i < l->n; i++)
         if (ranks >> l->children[i].rank & 1 && !l->children[i].reaped)
             kill(l->children[i].pid, SIGKILL);
-    }
 }
 
 bool launch_any_ended(struct launch *l) {
     bool any = false;
-    for (int i = 0; i < l->n; i++) {
-        reap(&l->children[i]);
+    reap_all(l);
+    for (int i = 0; i < l->n; i++)
         any |= l->children[i].reaped;
-    }
     return any;
 }
 

@@ -68,11 +68,11 @@ double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int round
             job.read = loops->read[i];
             gbs[i][r] = read_once(pool, &job);
         }
-    for (int i = 0; i < ROOF_READ_LOOPS; i++)
-        if (median(gbs[i], rounds) > best) {
-            best = median(gbs[i], rounds);
-            best_loop = i;
-        }
+    for (int i = 0; i < ROOF_READ_LOOPS; i++) {
+        double middle = median(gbs[i], rounds);
+        best_loop = middle > best ? i : best_loop;
+        best = MAX(best, middle);
+    }
     job.read = loops->read[best_loop];
     for (int r = 0; r < rounds; r++)
         gbs[best_loop][r] = read_once(pool, &job);

@@ -4,24 +4,19 @@ import { test } from "node:test";
 import { parseMetrics } from "./api.js";
 import { addChunk, Chats, requestMessages, speedOf } from "./chats.js";
 import { clusterOf } from "./status.js";
-import { loadConversations, MAX_CONVERSATIONS, saveConversation } from "./store.js";
+import { loadConversations, MAX_CONVERSATIONS, memoryStorage, saveConversation } from "./store.js";
 
 /* localStorage with room for so many characters. */
 function fakeStorage(room = Infinity) {
-  const entries = new Map();
-  return {
-    get length() {
-      return entries.size;
-    },
-    key: (i) => [...entries.keys()][i],
-    getItem: (key) => entries.get(key) ?? null,
-    setItem(key, value) {
-      const others = [...entries].filter(([k]) => k !== key).reduce((n, [, v]) => n + v.length, 0);
-      if (others + value.length > room) throw new Error("QuotaExceededError");
-      entries.set(key, value);
-    },
-    removeItem: (key) => entries.delete(key),
+  const storage = memoryStorage();
+  const { setItem } = storage;
+  storage.setItem = (key, value) => {
+    let used = value.length;
+    for (let i = 0; i < storage.length; i++) if (storage.key(i) !== key) used += storage.getItem(storage.key(i)).length;
+    if (used > room) throw new Error("QuotaExceededError");
+    setItem(key, value);
   };
+  return storage;
 }
 
 const conversation = (id, changed, text = "hi") => ({ id, changed, messages: [{ role: "user", content: text }] });

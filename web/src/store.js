@@ -61,20 +61,25 @@ export function saveSettings(storage, settings) {
   }
 }
 
-/* The browser's storage, or one that lasts as long as the page where the browser gives none. */
+/* A storage that lasts as long as the page. */
+export function memoryStorage() {
+  const entries = new Map();
+  return {
+    get length() {
+      return entries.size;
+    },
+    key: (i) => [...entries.keys()][i],
+    getItem: (key) => entries.get(key) ?? null,
+    setItem: (key, value) => entries.set(key, value),
+    removeItem: (key) => entries.delete(key),
+  };
+}
+
+/* The browser's storage, or one in memory where the browser gives none. */
 export function openStorage(name) {
   try {
     return window[name];
   } catch {
-    const entries = new Map();
-    return {
-      get length() {
-        return entries.size;
-      },
-      key: (i) => [...entries.keys()][i],
-      getItem: (key) => entries.get(key) ?? null,
-      setItem: (key, value) => entries.set(key, value),
-      removeItem: (key) => entries.delete(key),
-    };
+    return memoryStorage();
   }
 }
