@@ -1,0 +1,206 @@
+#include "cluster/multicast.h"
+
+#include "base/util.h"
+
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <unistd.h>
+
+/* host: numeric, or NULL for any. */
+static bool resolve(struct net_address *out, int family, const char *host, uint16_t udp_port) {
+    char port[8];
+    struct addrinfo hints = {.ai_family = family,
+                             .ai_socktype = SOCK_DGRAM,
+                             .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE};
+    struct addrinfo *list;
+    snprintf(port, sizeof port, "%u", udp_port);
+    if (getaddrinfo(host, port, &hints, &list) != 0) {
+        errno = EAFNOSUPPORT;
+        return false;
+    }
+    memcpy(&out->sa, list->ai_addr, list->ai_addrlen);
+    out->len = list->ai_addrlen;
+    freeaddrinfo(list);
+    return true;
+}
+
+/* ---- opening ---------------------------------------------------------------------------------- */
+
+static bool set(int fd, int level, int name, const void *value, socklen_t n) {
+    return setsockopt(fd, level, name, value, n) == 0;
+}
+
+static bool set_v4(const struct multicast_port *p) {
+    struct ip_mreqn interface = {.imr_ifindex = (int)p->index, .imr_address = p->source};
+    uint8_t one = 1;
+#ifdef IP_MULTICAST_ALL /* Linux: else it hears what other sockets have joined on other interfaces */
+    int zero = 0;
+    if (!set(p->fd, IPPROTO_IP, IP_MULTICAST_ALL, &zero, sizeof zero))
+        return false;
+#endif
+    return set(p->fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) &&
+           set(p->fd, IPPROTO_IP, IP_MULTICAST_TTL, &one, sizeof one) &&
+           set(p->fd, IPPROTO_IP, IP_MULTICAST_LOOP, &one, sizeof one);
+}
+
+static bool set_v6(const struct multicast_port *p) {
+    int one = 1;
+    return set(p->fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) &&
+           set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &p->index, sizeof p->index) &&
+           set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &one, sizeof one) &&
+           set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &one, sizeof one);
+}
+
+static bool bind_any(const struct multicast_port *p, uint16_t udp_port) {
+    struct net_address any;
+    int one = 1;
+    return resolve(&any, p->family, NULL, udp_port) &&
+           set(p->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+           set(p->fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) && /* what BSDs want */
+           bind(p->fd, (struct sockaddr *)&any.sa, any.len) == 0;
+}
+
+static bool join(struct multicast_port *p, uint16_t udp_port) {
+    bool v4 = p->family == AF_INET;
+    if (!resolve(&p->group, p->family, v4 ? MULTICAST_GROUP_V4 : MULTICAST_GROUP_V6, udp_port))
+        return false;
+    if (!v4)
+        ((struct sockaddr_in6 *)&p->group.sa)->sin6_scope_id = p->index;
+    struct group_req g = {.gr_interface = p->index, .gr_group = p->group.sa};
+    return set(p->fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, MCAST_JOIN_GROUP, &g, sizeof g);
+}
+
+/* Fills p->fd and p->group; false with errno. */
+static bool port_open(struct multicast_port *p, uint16_t udp_port) {
+    p->fd = socket(p->family, SOCK_DGRAM, 0);
+    if (p->fd < 0)
+        return false;
+    net_setup(p->fd);
+    if ((p->family == AF_INET ? set_v4(p) : set_v6(p)) && bind_any(p, udp_port) &&
+        join(p, udp_port))
+        return true;
+    int error = errno;
+    close(p->fd);
+    errno = error;
+    return false;
+}
+
+void multicast_init(struct multicast *m, uint16_t udp_port, const char *only) {
+    m->udp_port = udp_port;
+    m->n_ports = 0;
+    snprintf(m->only, sizeof m->only, "%s", only ? only : "");
+}
+
+void multicast_deinit(struct multicast *m) {
+    for (int i = 0; i < m->n_ports; i++)
+        close(m->ports[i].fd);
+    m->n_ports = 0;
+}
+
+/* ---- looking ---------------------------------------------------------------------------------- */
+
+static bool same_interface(const struct multicast_port *a, const struct multicast_port *b) {
+    return a->family == b->family && a->index == b->index;
+}
+
+static bool same_port(const struct multicast_port *a, const struct multicast_port *b) {
+    return same_interface(a, b) && a->source.s_addr == b->source.s_addr &&
+           str_eq(a->interface, b->interface);
+}
+
+typedef bool same_fn(const struct multicast_port *a, const struct multicast_port *b);
+
+static bool among(const struct multicast_port *ports, int n, same_fn *same,
+                  const struct multicast_port *p) {
+    for (int i = 0; i < n; i++)
+        if (same(&ports[i], p))
+            return true;
+    return false;
+}
+
+/* IPv6 counts once the interface has the link-local address that datagrams come from. */
+static bool usable(const struct ifaddrs *i, int family) {
+    if (i->ifa_addr == NULL || i->ifa_addr->sa_family != family || !(i->ifa_flags & IFF_UP) ||
+        !(i->ifa_flags & (IFF_MULTICAST | IFF_LOOPBACK)))
+        return false;
+    return family == AF_INET ||
+           IN6_IS_ADDR_LINKLOCAL(&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr);
+}
+
+static bool describe(struct multicast_port *out, const struct ifaddrs *i, int family) {
+    *out = (struct multicast_port){.fd = -1, .family = family};
+    if (family == AF_INET)
+        out->source = ((struct sockaddr_in *)i->ifa_addr)->sin_addr;
+    out->index = if_nametoindex(i->ifa_name); /* 0: it has just gone */
+    return out->index != 0 && if_indextoname(out->index, out->interface) != NULL;
+}
+
+/* Adds what there should be a port for, one for each interface: it may have several addresses, and other names in
+ * front of them. */
+static int list(struct multicast_port *out, int n, const struct multicast *m,
+                const struct ifaddrs *all, int family) {
+    for (const struct ifaddrs *i = all; i != NULL && n < MULTICAST_PORTS_MAX; i = i->ifa_next)
+        if (usable(i, family) && describe(&out[n], i, family) &&
+            (m->only[0] == '\0' || str_eq(m->only, out[n].interface)) &&
+            !among(out, n, same_interface, &out[n]))
+            n++;
+    return n;
+}
+
+int multicast_look(struct multicast *m, int *failed) {
+    struct multicast_port there[MULTICAST_PORTS_MAX];
+    struct ifaddrs *all;
+    int ignored, n = 0, kept = 0;
+    failed = failed ? failed : &ignored;
+    *failed = 0;
+    if (getifaddrs(&all) != 0) {
+        *failed = errno;
+        return m->n_ports;
+    }
+    n = list(there, n, m, all, AF_INET);
+    n = list(there, n, m, all, AF_INET6);
+    freeifaddrs(all);
+    for (int i = 0; i < m->n_ports; i++)
+        if (among(there, n, same_port, &m->ports[i]))
+            m->ports[kept++] = m->ports[i];
+        else
+            close(m->ports[i].fd);
+    m->n_ports = kept;
+    for (int i = 0; i < n; i++) {
+        if (among(m->ports, kept, same_port, &there[i]))
+            continue;
+        if (port_open(&there[i], m->udp_port))
+            m->ports[m->n_ports++] = there[i];
+        else
+            *failed = errno;
+    }
+    return kept;
+}
+
+/* ---- datagrams -------------------------------------------------------------------------------- */
+
+void multicast_send(const struct multicast_port *p, const void *bytes, size_t n) {
+    ssize_t ignored =
+        sendto(p->fd, bytes, n, 0, (const struct sockaddr *)&p->group.sa, p->group.len);
+    (void)ignored;
+}
+
+enum status multicast_recv(const struct multicast_port *p, void *bytes, size_t n, size_t *got,
+                           struct net_address *from) {
+    from->len = sizeof from->sa;
+    ssize_t r = recvfrom(p->fd, bytes, n, 0, (struct sockaddr *)&from->sa, &from->len);
+    if (r < 0)
+        return ST_AGAIN; /* or an error of the socket's, which this has taken from it */
+    *got = (size_t)r;
+    if (p->family == AF_INET)
+        return ((const struct sockaddr_in *)&from->sa)->sin_addr.s_addr == INADDR_ANY
+                   ? ST_BAD_INPUT
+                   : ST_OK;
+    /* Linux gives an IPv6 group's datagrams to every socket that joined it on any interface. */
+    const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&from->sa;
+    return IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) && a->sin6_scope_id == p->index ? ST_OK
+                                                                                : ST_BAD_INPUT;
+}

@@ -1,0 +1,56 @@
+/* multicast.h: one datagram to whoever listens on any network that this machine is on, by UDP multicast.
+ *
+ * A *port* is a socket for one interface and one family of addresses, so that each datagram's interface is known
+ * and none is sent where the routing table likes best. Everything goes to one group of site-local scope (IPv4) or
+ * link-local scope (IPv6) with a hop limit of 1: no router passes it on. It also reaches this machine's own
+ * processes, all of which may use the same UDP port.
+ *
+ * One thread at a time. Nothing blocks. A datagram that is not taken (no route, no carrier, a firewall) is no error:
+ * those that are sent must be worth sending again. */
+#ifndef LOCKSTEP_CLUSTER_MULTICAST_H
+#define LOCKSTEP_CLUSTER_MULTICAST_H
+
+#include "fabric/net.h"
+
+#include <net/if.h>
+#include <netinet/in.h>
+
+#define MULTICAST_GROUP_V4 "239.255.73.42"
+#define MULTICAST_GROUP_V6 "ff12::8000:7342" /* T = 1: not from the registry */
+#define MULTICAST_PORTS_MAX 64
+
+struct multicast_port {
+    int fd, family;
+    unsigned index;        /* of the interface */
+    struct in_addr source; /* its address that datagrams come from, if IPv4 */
+    char interface[IF_NAMESIZE];
+    struct net_address group; /* where it sends to */
+};
+
+struct multicast {
+    uint16_t udp_port;
+    char only[IF_NAMESIZE]; /* the one interface to use; "": all */
+    int n_ports;
+    struct multicast_port ports[MULTICAST_PORTS_MAX];
+};
+
+/* only may be NULL: every interface. No ports yet. */
+void multicast_init(struct multicast *m, uint16_t udp_port, const char *only);
+void multicast_deinit(struct multicast *m);
+
+/* Closes the ports of interfaces that went away, and opens those of interfaces that are up and have none:
+ * ports[from, n_ports) are new, from being what it returns. Loopback counts, and what does not multicast (a VPN,
+ * mostly) does not. Whatever cannot be opened is tried again by the next call.
+ *
+ * *failed, if not NULL: the errno of the last interface that could not be opened, 0 if all could. */
+int multicast_look(struct multicast *m, int *failed);
+
+void multicast_send(const struct multicast_port *p, const void *bytes, size_t n);
+
+/* The port's next datagram, at most n bytes of it: ST_AGAIN if there is none, ST_BAD_INPUT if it came by another
+ * interface or from an address that cannot be answered (the next may be right). from->sa has the interface as its
+ * scope where it needs one. */
+enum status multicast_recv(const struct multicast_port *p, void *bytes, size_t n, size_t *got,
+                           struct net_address *from);
+
+#endif
