@@ -74,4 +74,54 @@ for a, b in zip(plan["ranks"], held):
         assert a.get(key, [0, 0]) == b.get(key, [0, 0]), (key, a, b)' "$work/plan" "$work/run" || fail "$file $layout: not as planned"
     done
 done
+
+# ---- clusters that do not exist: --bandwidth, --latency ---------------------------------------------
+"$LOCKSTEP" synth --shape llama-3.3-70b --type f16 --header-only 70b.gguf >/dev/null 2>&1 || fail "synth 70b"
+at=(plan 70b.gguf --latency 5us --bandwidth)
+[ "$("$LOCKSTEP" plan 70b.gguf --ranks 4)" = "$("$LOCKSTEP" "${at[@]}" 819G --ranks 4 | sed '/^predicted/,$d')" ] ||
+    fail "four equal machines on a fast wire: the table is not that of tensor4"
+"$LOCKSTEP" "${at[@]}" 819G,819G,819G,819G --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert p["parallel"] == "tensor4", p["parallel"]
+c = p["candidates"]
+assert [x["parallel"] for x in c] == ["tensor4", "tensor2xpipeline2", "pipeline4"], c
+for x in c:
+    assert x["fits"] and x["shares"] == [1] * 4, x
+    assert abs(x["tokens_per_s"] * (x["reading_s"] + x["between_s"]) - 1) < 1e-6, x
+# 139 GB a token (70.55e9 parameters less the embedding, in f16); 162 exchanges.
+assert abs(c[0]["reading_s"] / (139.0e9 / 4 / 819e9) - 1) < 0.01, c[0]
+assert abs(c[0]["between_s"] - 162 * 5e-6) < 1e-9, c[0]
+assert sum(c[0]["sum_bytes"]) == sum(r["sum_bytes"] for r in p["ranks"]), c[0]' || fail "--bandwidth --json"
+# Shares follow the bandwidth, and memory where that is short; --parallel is still obeyed.
+"$LOCKSTEP" "${at[@]}" 819G,273G --memory 256G,256G --parallel pipeline --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert p["parallel"] == "pipeline2" and p["candidates"][0]["parallel"] == "tensor2", p
+assert all(c["shares"] == [3, 1] for c in p["candidates"]), p["candidates"]' || fail "--bandwidth 819G,273G"
+"$LOCKSTEP" "${at[@]}" 819G,273G --memory 96G,96G --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert all(r["sum_bytes"] <= r["memory_bytes"] for r in p["ranks"]), p["ranks"]
+a, b = p["candidates"][0]["shares"]
+assert 1 < a / b < 3, (a, b)' || fail "--bandwidth with little memory"
+refuse() { # PATTERN words...
+    local pattern=$1 status
+    shift
+    "$LOCKSTEP" "$@" >out 2>err
+    status=$?
+    [ $status = 2 ] && grep -Eq -e "$pattern" err || fail "$*: status $status, said '$(cat err)', expected /$pattern/"
+}
+refuse "tensor2: rank 1 would need [0-9.]+ GB, has 17.2 GB; pipeline2: rank" "${at[@]}" 819G --memory 96G,16G
+refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --bandwidth 819G
+refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --latency 5us
+refuse "--bandwidth names 3 machines for 2" "${at[@]}" 819G,1G,2G --ranks 2
+for bad in 0 -5G 5X "" 819G,; do refuse "expected bytes a second" plan 70b.gguf --latency 5us --bandwidth "$bad"; done
+for bad in 0us 5 us -3us 5usx; do refuse "expected a time" plan 70b.gguf --bandwidth 1G --latency "$bad"; done
+# Powers of 1000, and units of time.
+for same in "819G 5us" "819GB 0.005ms" "0.819T 5000ns" "819000M 0.000005s"; do
+    read -r bandwidth latency <<<"$same"
+    "$LOCKSTEP" plan 70b.gguf --ranks 2 --bandwidth "$bandwidth" --latency "$latency" >"same-$bandwidth"
+    cmp -s same-819G "same-$bandwidth" || fail "$same is not 819G 5us"
+done
 [ $failures = 0 ]

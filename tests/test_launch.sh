@@ -75,7 +75,7 @@ ranks() { # HOW-MANY LEADER-SUMS options...: so many ranks by --join, verbose; c
         pids+=($!)
     done
     run LOCKSTEP_SECRET=x "${in[0]:-env}" "$LOCKSTEP" "${eval_args[@]}" --logits first.f32 --join "$address:$port" \
-        --ranks "$n" --rank 0 "$@" >first.ids 2>first.err || fail "$n ranks $*: $(cat first.err)"
+        --ranks "$n" --rank 0 --parallel tensor "$@" >first.ids 2>first.err || fail "$n ranks $*: $(cat first.err)"
     for pid in "${pids[@]}"; do wait "$pid" || fail "$n ranks $*: $(cat second.err)"; done
     cmp -s ref.f32 first.f32 || fail "$n ranks $*: other bits"
     grep -Eq "sums: ($sums);" first.err || fail "$n ranks $*: expected sums: $sums: $(cat first.err)"

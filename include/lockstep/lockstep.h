@@ -67,7 +67,10 @@ struct lockstep_options {
      * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal. */
     int n_split;
     double split[LOCKSTEP_MAX_RANKS];
-    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto. */
+    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto: tensor on one
+     * machine; where there are several, they measure themselves and their wires before they load, and take
+     * what is then predicted to be fastest (docs/links.md). There a split that is not given follows from
+     * the same measurements. Never changes the bits. */
     const char *parallel;
     const char *link; /* "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
@@ -126,6 +129,7 @@ struct lockstep_model_info {
     const char *name;         /* general.name, "" if the file has none */
     const char *type;         /* of most of the weights' bytes: "q8_0" */
     const char *parallel;     /* what runs: "one rank", "tensor3", "tensor2xpipeline2" */
+    const char *placement;    /* what was measured for it, in a line for people; "": nothing */
     const char *isa;          /* "avx512" */
     const char *sums;         /* how ranks add up one token: "one-shot", "tree", ...; "none" */
     int n_vocab, n_ctx, n_ctx_train, n_layers, n_embd, n_ranks, n_threads;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Zeroed, page-aligned; NULL if the system says no. Free with mem_huge_free(p, the same size). */
 void *mem_huge_alloc(size_t size_bytes);
@@ -36,5 +37,9 @@ struct mem_resident {
     size_t shmem_bytes; /* shared memory (the fabric's) */
 };
 struct mem_resident mem_resident(void);
+
+/* Bytes that this machine can still give to processes like this one: what is free or only caches files, within the
+ * limits of the cgroup that they run in. 0: unknown. One file per system. */
+uint64_t mem_available(void);
 
 #endif

@@ -122,14 +122,11 @@ static int measure(struct table *t, int n_prompt, int n_generate) {
     return st == LOCKSTEP_OK ? CLI_GO_ON : session_fail(st, &err);
 }
 
-/* Seconds, of a text that the emulation has taken: "300us". */
+/* Of a text that the emulation has taken: "300us". */
 static double latency_s(const char *text) {
-    char *unit;
-    double v = strtod(text, &unit);
-    return v * (str_eq(unit, "s")    ? 1
-                : str_eq(unit, "ms") ? 1e-3
-                : str_eq(unit, "us") ? 1e-6
-                                     : 1e-9);
+    double s = 0;
+    (void)cli_parse_time(text, &s);
+    return s;
 }
 
 /* What the table says of one way at one latency, in words. `fabric`: the share of the time between ranks. */

@@ -136,6 +136,9 @@ bool cli_parse_int(const char *s, double min, double max, int *out);
 bool cli_parse_u64(const char *s, uint64_t *out);
 bool cli_parse_real(const char *s, double min, double max, double *out);
 bool cli_parse_size(const char *s, uint64_t *out);
+bool cli_parse_time(const char *s, double *out); /* "300us", "0.3ms", "1s": seconds, > 0 */
+bool cli_parse_rate(const char *s,
+                    double *out); /* "819G", "40MB": a second, powers of 1000, > 0 */
 bool cli_parse_list(const char *s, struct cli_list *out);
 
 /* "1.23 GB", in units of 1000; returns buf. */

@@ -113,6 +113,11 @@ static int unknown_option(const struct cli_command *cmd, const char *arg) {
 
 /* ---- values ------------------------------------------------------------------------------ */
 
+struct unit {
+    const char *name;
+    double factor;
+};
+
 bool cli_parse_real(const char *s, double min, double max, double *out) {
     char *end;
     if (*s == '\0' || isspace((unsigned char)*s))
@@ -167,6 +172,31 @@ bool cli_parse_size(const char *s, uint64_t *out) {
         return false;
     *out = (uint64_t)v;
     return true;
+}
+
+/* A number > 0 with one of the units, of which the last is {NULL, 0}. */
+static bool parse_with_unit(const char *s, const struct unit *units, double *out) {
+    char *end;
+    double v = *s >= '0' && *s <= '9' ? strtod(s, &end) : 0;
+    for (; v > 0 && v < 1e18 && units->name != NULL; units++)
+        if (str_eq(end, units->name)) {
+            *out = v * units->factor;
+            return true;
+        }
+    return false;
+}
+
+bool cli_parse_time(const char *s, double *out) {
+    static const struct unit units[] = {
+        {"s", 1}, {"ms", 1e-3}, {"us", 1e-6}, {"ns", 1e-9}, {NULL, 0}};
+    return parse_with_unit(s, units, out);
+}
+
+bool cli_parse_rate(const char *s, double *out) {
+    static const struct unit units[] = {{"", 1},      {"K", 1e3},  {"M", 1e6},  {"G", 1e9},
+                                        {"T", 1e12},  {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9},
+                                        {"TB", 1e12}, {NULL, 0}};
+    return parse_with_unit(s, units, out);
 }
 
 bool cli_parse_list(const char *s, struct cli_list *out) {

@@ -313,6 +313,8 @@ int session_say(struct lockstep *ls) {
         m->type, cli_bytes(m->weight_bytes, weights), m->parallel, m->n_threads,
         m->n_threads == 1 ? "" : "s", m->n_ranks > 1 ? " each" : "", m->isa, m->sums,
         m->load_s);
+    if (m->placement[0] != '\0')
+        fprintf(stderr, "placement: %s\n", m->placement);
     for (int rank = 0; rank < m->n_ranks; rank++) {
         struct lockstep_rank_info info;
         struct lockstep_error err;

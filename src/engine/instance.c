@@ -52,6 +52,15 @@ static enum status check_links(const struct lockstep_options *opt, int n_ranks,
                : ST_OK;
 }
 
+/* Ranks of one machine are alike and close together; several machines are measured. */
+static enum job_placement open_placement(const struct job *job,
+                                         const struct lockstep_options *opt) {
+    if (job->n_local >= job->n_ranks || opt->n_split != 0)
+        return JOB_PLACE_TOLD;
+    return opt->parallel == NULL || str_eq(opt->parallel, "auto") ? JOB_PLACE_ALL
+                                                                  : JOB_PLACE_SHARES;
+}
+
 static enum status make_job(struct job *out, const struct lockstep_options *opt,
                             struct err *err) {
     struct job job = {.rank = 0};
@@ -66,6 +75,7 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
                        "an option of lockstep_open is negative or too large");
     TRY(count_ranks(&job, opt, err));
     TRY(plan_parse_parallel(opt->parallel, job.n_ranks, &job.tp, &job.pp, err));
+    job.placement = open_placement(&job, opt);
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(plan_parse_experts(opt->experts, &job.experts, err));
@@ -265,6 +275,7 @@ void instance_describe(struct instance *in) {
         .name = in->name,
         .type = main_type(r->g, &info->n_params, &info->weight_bytes),
         .parallel = in->parallel,
+        .placement = r->placement,
         .isa = r->kernels->name,
         .sums = model_sum_algorithm(r->model),
         .n_vocab = (int)r->hp.n_vocab,
@@ -390,6 +401,7 @@ enum status instance_recover(struct instance *in, struct survivors *left,
     }
     int n = in->rank.job.n_ranks;
     if (st == ST_OK)
-        log_info("%d rank%s went on after %.1f s", n, n == 1 ? "" : "s", clock_s() - began);
+        log_info("%d rank%s went on after %.1f s%s%s", n, n == 1 ? "" : "s", clock_s() - began,
+                 in->rank.placement[0] != '\0' ? ": " : "", in->rank.placement);
     return st;
 }

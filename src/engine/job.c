@@ -46,14 +46,15 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
         json_array_append_new(weights, json_real(job->weights[i]));
     json_t *o = json_pack(
         "{s:s, s:s, s:s, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:i, s:i, s:i}",
+        "s:i, s:i, s:i, s:i}",
         "model", job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate",
         job->emulate, "rdma", job->rdma, "rank", job->rank, "n_ranks", job->n_ranks, "tp",
         job->tp, "pp", job->pp, "weights", weights, "link", (int)job->link, "n_threads",
         job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk", (int)job->n_chunk, "n_runs",
         (int)job->n_runs, "n_pages", (int)job->n_pages[KV_WHOLE], "n_window_pages",
         (int)job->n_pages[KV_WINDOW], "kv_type", (int)job->kv_type, "experts",
-        (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local);
+        (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local, "placement",
+        (int)job->placement);
     *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
@@ -64,20 +65,21 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
     json_t *o = json_loadb(text, len, 0, &why), *weights = NULL;
     const char *model, *rendezvous, *token, *emulate = NULL, *rdma = NULL;
     struct job job = {0};
-    int link, n_ctx, n_chunk, n_runs, n_pages, n_window_pages, kv_type, experts;
+    int link, n_ctx, n_chunk, n_runs, n_pages, n_window_pages, kv_type, experts, placement;
     size_t token_len = 0;
     enum status st = ST_OK;
     if (o == NULL ||
         json_unpack_ex(
             o, &why, 0,
             "{s:s, s:s, s:s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-            "s:i, s:i, s:i}",
+            "s:i, s:i, s:i, s:i}",
             "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate,
             "rdma", &rdma, "rank", &job.rank, "n_ranks", &job.n_ranks, "tp", &job.tp, "pp",
             &job.pp, "weights", &weights, "link", &link, "n_threads", &job.n_threads, "n_ctx",
             &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages", &n_pages,
             "n_window_pages", &n_window_pages, "kv_type", &kv_type, "experts", &experts,
-            "silence_ms", &job.silence_ms, "n_local", &job.n_local) != 0) {
+            "silence_ms", &job.silence_ms, "n_local", &job.n_local, "placement",
+            &placement) != 0) {
         st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
         goto done;
     }
@@ -86,6 +88,7 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
         job.pp > PLAN_MAX_RANKS || job.tp * job.pp != job.n_ranks ||
         json_array_size(weights) > PLAN_MAX_RANKS || n_ctx < 1 || n_chunk < 1 || n_runs < 1 ||
         n_pages < 1 || n_window_pages < 0 || kv_type < 0 || kv_type >= KV_N_TYPES ||
+        placement < 0 || placement >= JOB_PLACE_N ||
         sodium_hex2bin(job.token, sizeof job.token, token, strlen(token), NULL, &token_len,
                        NULL) != 0 ||
         token_len != sizeof job.token) {
@@ -102,6 +105,7 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
     job.n_pages[KV_WHOLE] = (uint32_t)n_pages;
     job.n_pages[KV_WINDOW] = (uint32_t)n_window_pages;
     job.kv_type = (enum kv_type)kv_type;
+    job.placement = (enum job_placement)placement;
     job.experts = experts == EXPERTS_WHOLE ? EXPERTS_WHOLE : EXPERTS_SLICE;
     job.model_path = mem_strdup(model);
     job.rendezvous = mem_strdup(rendezvous);

@@ -10,6 +10,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What the ranks measure and decide when they have met (survey.h), rather than being told. */
+enum job_placement {
+    JOB_PLACE_TOLD,   /* nothing: tp, pp and weights hold */
+    JOB_PLACE_SHARES, /* weights, for this tp and pp */
+    JOB_PLACE_ALL,    /* these too */
+    JOB_PLACE_N
+};
+
 struct job {
     char *model_path; /* owned */
     char *rendezvous; /* owned; "host:port", NULL for one rank */
@@ -19,6 +27,7 @@ struct job {
     int rank, n_ranks, tp, pp;
     int n_weights;
     double weights[PLAN_MAX_RANKS];
+    enum job_placement placement;
     enum fabric_link link;
     int n_threads;           /* 0: this machine's cores shared by n_local (job_set_threads) */
     uint32_t n_ctx, n_chunk; /* final numbers */

@@ -7,6 +7,7 @@
 #include "base/util.h"
 #include "fabric/launch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -21,6 +22,11 @@ enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_CLOSE
 #define RUN_WORDS 4
 _Static_assert(sizeof(struct step_run) == RUN_WORDS * sizeof(uint32_t), "runs travel as words");
 
+static enum status make_plan(struct rank *r, struct err *err) {
+    return plan_make(&r->plan, &r->hp, r->g, r->job.tp, r->job.pp, r->job.weights,
+                     r->job.n_weights, r->job.experts, err);
+}
+
 enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err) {
     *r = (struct rank){.job = *job, .g = g};
     *job = (struct job){0};
@@ -29,8 +35,7 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
         TRY(gguf_open(&r->g, r->job.model_path, NULL, err));
     TRY(hparams_read(&r->hp, r->g, err));
     TRY(weights_check(r->g, &r->hp, err));
-    return plan_make(&r->plan, &r->hp, r->g, r->job.tp, r->job.pp, r->job.weights,
-                     r->job.n_weights, r->job.experts, err);
+    return make_plan(r, err);
 }
 
 /* The RDMA device towards each rank, from the job's matrix. */
@@ -151,6 +156,27 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
     return fabric_team(r->f, &r->all, ranks, r->job.n_ranks, err);
 }
 
+/* Together with all ranks: what the job leaves open, and the plan that follows. */
+static enum status choose_placement(struct rank *r, const struct model_config *cfg,
+                                    struct err *err) {
+    const struct survey survey = {.job = &r->job,
+                                  .g = r->g,
+                                  .hp = &r->hp,
+                                  .cfg = cfg,
+                                  .kernels = r->kernels,
+                                  .pool = r->pool,
+                                  .f = r->f,
+                                  .all = r->all};
+    struct survey_choice choice;
+    TRY(survey_place(&choice, &survey, err));
+    r->job.tp = choice.tp;
+    r->job.pp = choice.pp;
+    r->job.n_weights = choice.n_weights;
+    memcpy(r->job.weights, choice.weights, sizeof r->job.weights);
+    snprintf(r->placement, sizeof r->placement, "%s", choice.text);
+    return make_plan(r, err);
+}
+
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
     r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 +
@@ -173,6 +199,8 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .progress = hooks->progress,
         .progress_user = hooks->user,
     };
+    if (r->job.placement != JOB_PLACE_TOLD && r->all != NULL)
+        TRY(choose_placement(r, &cfg, err));
     return model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
                       r->f, err);
 }

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "engine/job.h"
+#include "engine/survey.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
@@ -23,7 +24,8 @@ struct rank {
     struct job job; /* owned copy of what it was told */
     struct gguf *g;
     struct hparams hp;
-    struct plan plan;
+    struct plan plan; /* final when the ranks have met, if the job leaves a placement open */
+    char placement[SURVEY_TEXT]; /* what was measured and chosen; "": nothing */
     struct pool *pool;
     const struct kernels *kernels;
     struct fabric *f; /* NULL: alone */
@@ -52,7 +54,8 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
  * rendezvous, token, link, rdma and silence_ms, and hears the rest from rank 0 (whose job says that
  * it invites). The job's own model_path (if any), n_threads and n_local stay. */
 enum status rank_join(struct rank *r, struct job *job, struct err *err);
-/* Joins the group unless rank_join() did (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), loads. */
+/* Joins the group unless rank_join() did (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), decides with
+ * it what the job leaves open, and loads. */
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
 void rank_close(struct rank *r);

@@ -397,8 +397,18 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     m.kv.shape = model_kv_shape(hp, m.share, cfg->kv_type);
     TRY(weights_describe(&m.w, g, hp, m.share, err));
     enum status st = lay_out(&lay, &m, n_threads, err);
-    if (st == ST_OK)
-        *out = (struct model_bytes){m.w.packed_bytes + m.w.replicated_bytes, lay.total};
+    if (st == ST_OK) {
+        size_t page[KV_KINDS];
+        model_kv_page_bytes(hp, m.share, cfg->kv_type, page);
+        uint64_t windows = (uint64_t)cfg->n_pages[KV_WINDOW] * page[KV_WINDOW];
+        *out = (struct model_bytes){
+            .weights = m.w.packed_bytes + m.w.replicated_bytes,
+            .buffers = lay.total,
+            .kv = (uint64_t)cfg->n_pages[KV_WHOLE] * page[KV_WHOLE] + windows,
+            .kv_windows = windows,
+            .token = m.w.token_bytes,
+        };
+    }
     mem_free(lay.list);
     mem_free(m.mla.nope_act);
     mem_free(m.mla.result_act);

@@ -89,7 +89,9 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
 
 /* What model_open() would take for a rank, from the header alone, with so many threads. */
 struct model_bytes {
-    uint64_t weights, buffers; /* beside the KV cache's pages */
+    uint64_t weights, buffers;
+    uint64_t kv, kv_windows; /* cfg's pages; of these, those of layers with a window */
+    double token;            /* of the weights, read for one token (struct weights) */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
                           const struct hparams *hp, const struct plan *plan, int rank,

@@ -1,0 +1,17 @@
+/* mem_darwin.c: available memory: free pages, and those that the system takes back without writing them. */
+#include "base/mem.h"
+
+#include <mach/mach.h>
+
+uint64_t mem_available(void) {
+    vm_statistics64_data_t vm;
+    mach_msg_type_number_t count = HOST_VM_INFO64_COUNT;
+    vm_size_t page;
+    mach_port_t host = mach_host_self();
+    bool known =
+        host_page_size(host, &page) == KERN_SUCCESS &&
+        host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&vm, &count) == KERN_SUCCESS;
+    mach_port_deallocate(mach_task_self(), host);
+    return known ? ((uint64_t)vm.free_count + vm.inactive_count + vm.purgeable_count) * page
+                 : 0;
+}

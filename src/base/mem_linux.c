@@ -1,0 +1,87 @@
+/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both versions). */
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first number after `key` at the beginning of a line (key "": of the file); false: there is none, and for "max". */
+static bool read_number(const char *path, const char *key, uint64_t *out) {
+    FILE *f = fopen(path, "r");
+    char line[256];
+    bool found = false;
+    while (f != NULL && !found && fgets(line, sizeof line, f) != NULL) {
+        unsigned long long v;
+        found = str_starts(line, key) && sscanf(line + strlen(key), " %llu", &v) == 1;
+        if (found)
+            *out = v;
+    }
+    if (f != NULL)
+        fclose(f);
+    return found;
+}
+
+/* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no limit. */
+static uint64_t left_in(const char *dir, const char *limit_name, const char *usage_name) {
+    char path[512];
+    uint64_t limit, used, cached = 0, n;
+    snprintf(path, sizeof path, "%s/%s", dir, limit_name);
+    if (!read_number(path, "", &limit))
+        return UINT64_MAX;
+    snprintf(path, sizeof path, "%s/%s", dir, usage_name);
+    if (!read_number(path, "", &used))
+        return UINT64_MAX;
+    snprintf(path, sizeof path, "%s/memory.stat", dir);
+    if (read_number(path, "inactive_file ", &n))
+        cached += n;
+    if (read_number(path, "active_file ", &n))
+        cached += n;
+    used -= MIN(used, cached);
+    return limit - MIN(limit, used);
+}
+
+/* The least that this group and those above it leave. The path is the host's where a container sees only its own
+ * group, as the root: what is not there is passed over. */
+static uint64_t left_up(const char *root, const char *group, const char *limit_name,
+                        const char *usage_name) {
+    char dir[512];
+    uint64_t least = UINT64_MAX;
+    int n = snprintf(dir, sizeof dir, "%s%s", root, group);
+    if (n < 0 || n >= (int)sizeof dir)
+        return least;
+    for (;;) {
+        least = MIN(least, left_in(dir, limit_name, usage_name));
+        char *slash = strrchr(dir + strlen(root), '/');
+        if (slash == NULL)
+            return least;
+        *slash = '\0';
+    }
+}
+
+static uint64_t left_in_cgroups(void) {
+    FILE *f = fopen("/proc/self/cgroup", "r");
+    char line[512];
+    uint64_t least = UINT64_MAX;
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) { /* "4:memory:/a/b", "0::/a/b" */
+        char *names = strchr(line, ':'), *path = names != NULL ? strchr(names + 1, ':') : NULL;
+        if (path == NULL)
+            continue;
+        *path++ = '\0';
+        path[strcspn(path, "\n")] = '\0';
+        if (names[1] == '\0')
+            least = MIN(least, left_up("/sys/fs/cgroup", path, "memory.max", "memory.current"));
+        else if (strstr(names, "memory") != NULL)
+            least = MIN(least, left_up("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
+                                       "memory.usage_in_bytes"));
+    }
+    if (f != NULL)
+        fclose(f);
+    return least;
+}
+
+uint64_t mem_available(void) {
+    uint64_t kb = 0;
+    if (!read_number("/proc/meminfo", "MemAvailable:", &kb))
+        return 0;
+    return MIN(kb * 1024, left_in_cgroups());
+}

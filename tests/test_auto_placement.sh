@@ -1,0 +1,74 @@
+#!/bin/bash
+# --parallel auto on several machines measures and decides: tensor on a fast wire, a pipeline on a slow one, with the bits of
+# one rank. A delay of 50 ms on each of 4 sums, against 20 ms of reading that two share: no machine is so busy that this
+# turns. Two machines are two network namespaces, whose wire tc makes slow (where the kernel can), and two names of this one behind an ssh that
+# goes nowhere, whose links are emulated.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+run() { timeout 120 env "$@"; }
+"$LOCKSTEP" synth --shape qwen3-0.6b --layers 2 --type q8_0 model.gguf >/dev/null 2>&1 || exit 1
+eval_args=(eval model.gguf --ids 1,2,3,4,5 --greedy 3 --ctx 64 -t 1)
+"$LOCKSTEP" "${eval_args[@]}" -q --logits ref.f32 >ref.ids || exit 1
+
+check() { # NAME LAYOUT: what the last run said and gave
+    cmp -s ref.f32 got.f32 && cmp -s ref.ids got.ids || fail "$1: other bits"
+    grep -Eq "^placement: $2 \([0-9.]+ tokens/s predicted; .*\); (equal )?shares .*by memory bandwidth \([0-9.]+, [0-9.]+ GB/s\); " err ||
+        fail "$1: expected $2: $(cat err)"
+    grep -q "^qwen3.*; $2, " err || fail "$1: the model is not $2: $(cat err)"
+    rm -f got.f32
+}
+
+# ---- over ssh ---------------------------------------------------------------------------------------
+printf '#!/bin/bash\nshift\nexec bash -c "$*"\n' >ssh && chmod +x ssh
+export LOCKSTEP_SSH=$work/ssh
+over_ssh() { run "$LOCKSTEP" "${eval_args[@]}" --hosts 127.0.0.1,localhost --logits got.f32 "$@" >got.ids 2>err || fail "over ssh $*: $(cat err)"; }
+over_ssh
+check "ssh, fast" tensor2
+over_ssh --emulate-link latency=50ms
+check "ssh, slow" pipeline2
+# What is said holds. The other decision is still made, but none by --split.
+over_ssh --parallel pipeline
+grep -q "^placement: pipeline2 ([0-9.]* tokens/s predicted); " err || fail "--parallel pipeline: $(cat err)"
+over_ssh --split 1,1 --emulate-link latency=1ms
+! grep -q "^placement" err && grep -q "; tensor2, " err || fail "--split: $(cat err)"
+over_ssh -q
+[ ! -s err ] || fail "-q says $(cat err)"
+run "$LOCKSTEP" "${eval_args[@]}" --ranks 2 --logits got.f32 >got.ids 2>err || fail "two ranks here: $(cat err)"
+! grep -q "^placement" err && grep -q "; tensor2, " err || fail "two ranks of one machine: $(cat err)"
+
+# ---- between network namespaces ----------------------------------------------------------------------
+if [ "$(id -u)" != 0 ] || ! command -v ip nsenter unshare tc >/dev/null || ! unshare -n true 2>/dev/null; then
+    echo "skip: two namespaces: no right to make them, or no tc"
+    [ $failures = 0 ]
+    exit
+fi
+hosts=()
+for host in 1 2; do
+    unshare -n sleep 300 &
+    hosts[host]=$!
+    until [ "$(readlink /proc/${hosts[host]}/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
+done
+on() { nsenter -t "${hosts[$1]}" -n "${@:2}"; }
+on 1 ip link add wire type veth peer name wire netns "${hosts[2]}" &&
+    on 1 ip addr add 10.7.1.1/24 dev wire && on 1 ip link set wire up && on 1 ip link set lo up &&
+    on 2 ip addr add 10.7.1.2/24 dev wire && on 2 ip link set wire up && on 2 ip link set lo up || fail "no cable between namespaces"
+export LOCKSTEP_SECRET=x
+between() {
+    on 2 timeout 120 "$LOCKSTEP" "${eval_args[@]}" --join 10.7.1.1:7341 --ranks 2 --rank 1 -q "$@" >follower.out 2>&1 &
+    local follower=$!
+    on 1 timeout 120 "$LOCKSTEP" "${eval_args[@]}" --join 10.7.1.1:7341 --ranks 2 --rank 0 --logits got.f32 "$@" >got.ids 2>err ||
+        fail "between namespaces: $(cat err)"
+    wait $follower || fail "rank 1: $(cat follower.out)"
+}
+between
+check "namespaces, fast" tensor2
+if on 1 tc qdisc add dev wire root netem delay 50ms 2>/dev/null && on 2 tc qdisc add dev wire root netem delay 50ms; then
+    between
+else
+    echo "note: this kernel has no netem: the wire is slow by emulation"
+    between --emulate-link latency=50ms
+fi
+check "namespaces, slow" pipeline2
+kill "${hosts[@]}"
+wait "${hosts[@]}" 2>/dev/null
+[ $failures = 0 ]
