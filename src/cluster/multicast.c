@@ -36,11 +36,6 @@ static bool set(int fd, int level, int name, const void *value, socklen_t n) {
 static bool set_v4(const struct multicast_port *p) {
     struct ip_mreqn interface = {.imr_ifindex = (int)p->index, .imr_address = p->source};
     uint8_t one = 1;
-#ifdef IP_MULTICAST_ALL /* Linux: else it hears what other sockets have joined on other interfaces */
-    int zero = 0;
-    if (!set(p->fd, IPPROTO_IP, IP_MULTICAST_ALL, &zero, sizeof zero))
-        return false;
-#endif
     return set(p->fd, IPPROTO_IP, IP_MULTICAST_IF, &interface, sizeof interface) &&
            set(p->fd, IPPROTO_IP, IP_MULTICAST_TTL, &one, sizeof one) &&
            set(p->fd, IPPROTO_IP, IP_MULTICAST_LOOP, &one, sizeof one);
@@ -56,10 +51,7 @@ static bool set_v6(const struct multicast_port *p) {
 
 static bool bind_any(const struct multicast_port *p, uint16_t udp_port) {
     struct net_address any;
-    int one = 1;
-    return resolve(&any, p->family, NULL, udp_port) &&
-           set(p->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
-           set(p->fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof one) && /* what BSDs want */
+    return resolve(&any, p->family, NULL, udp_port) && multicast_share(p->fd, p->family) &&
            bind(p->fd, (struct sockaddr *)&any.sa, any.len) == 0;
 }
 

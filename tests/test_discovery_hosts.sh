@@ -1,0 +1,116 @@
+#!/bin/bash
+# Three machines (network namespaces) on a switch find each other: on all their interfaces, also on one that is plugged
+# in later; with IPv4 alone; two users' nodes on one machine. Who is unplugged, stopped or killed is missed and found again.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+if ! [ "$(id -u)" = 0 ] || ! command -v ip nsenter unshare >/dev/null || ! unshare -n true 2>/dev/null; then
+    echo "skip: no right to make network namespaces"
+    exit 77
+fi
+
+pids=()
+trap 'exec 2>/dev/null; kill -9 "${pids[@]}"; wait; rm -rf "$work"' EXIT
+declare -A host pid
+for name in switch one two three; do
+    unshare -n sleep 200 &
+    host[$name]=$!
+    pids+=($!)
+    until [ "$(readlink "/proc/${host[$name]}/ns/net")" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
+done
+on() { nsenter -t "${host[$1]}" -n "${@:2}"; }
+cable() { # HOST INTERFACE HOST INTERFACE
+    on "$1" ip link add "$2" type veth peer name "$4" netns "${host[$3]}" && on "$1" ip link set "$2" up &&
+        on "$3" ip link set "$4" up
+}
+if ! on switch ip link add switch type bridge 2>/dev/null; then
+    echo "skip: this kernel has no bridges"
+    exit 77
+fi
+on switch ip link set switch up
+i=0
+for name in one two three; do
+    i=$((i + 1))
+    on $name ip link set lo up
+    cable switch port$i $name eth0 && on switch ip link set port$i master switch &&
+        on $name ip addr add 10.7.0.$i/24 dev eth0 || fail "no cable from the switch to $name"
+done
+on three sh -c 'echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6'
+v6=$(on one sh -c 'test -e /proc/net/if_inet6 && echo yes')
+
+interval=200
+node() { # HOST NAME SECRET [through...]: what it says is in NAME.out
+    nsenter -t "${host[$1]}" -n "${@:4}" "$BUILD_DIR/tests/discovery_node" "$2" "$3" $interval 200 >"$2.out" 2>"$2.err" &
+    pid[$2]=$!
+    pids+=($!)
+}
+sees() { # NAME PATTERN: what NAME knows comes to match within a minute
+    local begin=$SECONDS
+    until tail -n 1 "$1.out" | grep -Eq -e "$2"; do
+        if [ $((SECONDS - begin)) -ge 60 ]; then
+            fail "$1 should see $2: $(tail -n 1 "$1.out") $(cat "$1.err")"
+            return
+        fi
+        sleep 0.05
+    done
+}
+# An address as it is listed; link-local ones are made up by the kernel.
+at() { echo "$1:7343 on $2"; }
+local6() { echo "\[fe80:[^]]*%$1\]:7343 on $1"; }
+
+node one anna ours
+node two ben ours
+node three carla ours
+sees anna "ben [^;]*$(at 10.7.0.2 eth0).*carla [^;]*$(at 10.7.0.3 eth0)"
+sees ben "anna [^;]*$(at 10.7.0.1 eth0).*carla [^;]*$(at 10.7.0.3 eth0)"
+sees carla "anna $(at 10.7.0.1 eth0); ben $(at 10.7.0.2 eth0);"
+if [ -n "$v6" ]; then
+    sees anna "ben [^;]*$(local6 eth0)"
+    sees ben "anna [^;]*$(local6 eth0)"
+else
+    echo "skip: link-local addresses: no IPv6 here"
+fi
+
+# Another user's node on the same machine; a machine with another secret.
+if command -v setpriv >/dev/null && chmod 755 "$work"; then
+    node one dora ours setpriv --reuid 65534 --regid 65534 --clear-groups
+    sees anna "dora [^;]*$(at 127.0.0.1 lo)"
+    sees dora "anna [^;]*$(at 127.0.0.1 lo)"
+    sees ben "dora [^;]*$(at 10.7.0.1 eth0)"
+else
+    echo "skip: two users: no setpriv"
+fi
+node three eve theirs
+sees anna "strangers:.* 10.7.0.3"
+sees eve "^sees: nobody; strangers: "
+
+# A second cable, later: anna and ben have two addresses for each other. Then ben's first one is pulled.
+cable one eth1 two eth1 || fail "no second cable"
+on one ip addr add 10.8.0.1/24 dev eth1
+on two ip addr add 10.8.0.2/24 dev eth1
+sees anna "ben [^;]*$(at 10.7.0.2 eth0)[^;]*$(at 10.8.0.2 eth1)"
+sees ben "anna [^;]*$(at 10.7.0.1 eth0)[^;]*$(at 10.8.0.1 eth1)"
+[ -z "$v6" ] || sees anna "ben [^;]*$(local6 eth1)"
+on two ip link set eth0 down
+sees carla "^sees: anna [^;]*;( dora [^;]*;)? strangers"
+sees anna "ben( [^ ;]* on eth1,?)+;"
+on two ip link set eth0 up
+sees anna "ben [^;]*$(at 10.7.0.2 eth0)"
+sees carla "ben [^;]*$(at 10.7.0.2 eth0)"
+
+# Stopped for longer than five intervals: missed by others; but it does not blame them for its own sleep.
+kill -STOP "${pid[anna]}"
+lines=$(wc -l <anna.out)
+sees ben "^sees: carla"
+kill -CONT "${pid[anna]}"
+sees ben "^sees: anna"
+sleep 0.5
+if tail -n +$((lines + 1)) anna.out | grep -v "ben .*carla "; then fail "anna lost somebody while she slept"; fi
+
+# Killed: nobody says goodbye. Ended: it does.
+kill -9 "${pid[carla]}"
+wait "${pid[carla]}" 2>/dev/null
+sees anna "^sees: ben [^;]*;( dora [^;]*;)? strangers"
+kill "${pid[ben]}"
+wait "${pid[ben]}" || fail "ben ended with status $?: $(cat ben.err)"
+sees anna "^sees: (nobody|dora [^;]*); strangers"
+[ $failures = 0 ]
