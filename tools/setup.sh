@@ -18,6 +18,8 @@ pc:libutf8proc        libutf8proc-dev    utf8proc
 pc:libsodium          libsodium-dev      libsodium
 pc:hwloc              libhwloc-dev       hwloc
 pc:libmicrohttpd      libmicrohttpd-dev  libmicrohttpd
+pc:gnutls             libgnutls28-dev    gnutls
+pc:libcurl            libcurl4-openssl-dev  curl
 pc:libedit            libedit-dev        libedit
 pc:libibverbs         libibverbs-dev     -
 '

@@ -96,6 +96,9 @@ struct lockstep_options {
      * starts the others over ssh ($LOCKSTEP_SSH names another program): the same lockstep and
      * the same model file must lie there at the same paths. "a:7000": the port of the first. */
     const char *hosts;
+    /* The others are started by the nodes there instead (`lockstep node`, with this user's cluster key), which look
+     * for the model among their own: "a,b,c:7343" names c's node where its port is not the usual one. */
+    bool by_nodes;
     /* Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port" at
      * which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
      * lockstep_open(), the others lockstep_follow(). */

@@ -34,6 +34,24 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
     return ST_OK;
 }
 
+enum status file_absolute(char *out, size_t size, const char *path, struct err *err) {
+    struct stat there;
+    size_t n = 0;
+    if (stat(path, &there) != 0)
+        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
+                       strerror(errno));
+    if (*path != '/') {
+        if (getcwd(out, size) == NULL)
+            return err_set(err, ST_IO, "the working directory has no path: %s",
+                           strerror(errno));
+        n = strlen(out);
+    }
+    int k = snprintf(out + n, size - n, "%s%s", *path != '/' ? "/" : "", path);
+    return k >= 0 && (size_t)k < size - n
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT, "%s: too long a path", path);
+}
+
 /* ---- new files ----------------------------------------------------------------------------- */
 
 static bool in_place(const struct file_new *n) {

@@ -14,6 +14,10 @@
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
                            struct err *err);
 
+/* The path from the root, for a process that works elsewhere; links in it are not followed, since what a file is called
+ * may matter (the parts of a split model). ST_NOT_FOUND: nothing is there. */
+enum status file_absolute(char *out, size_t size, const char *path, struct err *err);
+
 /* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
  * (/dev/null, a pipe, /dev/stdout) is written in place: renaming would put a file where the device was. */
 struct file_new {

@@ -34,6 +34,10 @@ int cmd_quantize(int argc, char **argv);
 int cmd_synth(int argc, char **argv);
 int cmd_fabric(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
+int cmd_node(int argc, char **argv);
+int cmd_nodes(int argc, char **argv);
+int cmd_key(int argc, char **argv);
+int cmd_remote(int argc, char **argv);
 
 /* ---- options -----------------------------------------------------------------------------
  *

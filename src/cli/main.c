@@ -29,6 +29,10 @@ static const struct subcommand subcommands[] = {
     {"quantize", cmd_quantize, "converts a model file to another weight type"},
     {"synth", cmd_synth, "writes a model of random weights with a true shape"},
     {"fabric", cmd_fabric, "measures the links between ranks"},
+    {"node", cmd_node, "makes this machine part of a cluster"},
+    {"nodes", cmd_nodes, "lists the machines of the cluster"},
+    {"key", cmd_key, "shows, sets or makes the cluster's key"},
+    {"remote", cmd_remote, NULL},
     {"worker", cmd_worker, NULL},
 };
 
@@ -147,6 +151,7 @@ static const struct {
      "instead of the best one; never changes the bits"},
     {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
     {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},
+    {"LOCKSTEP_CLUSTER_KEY", "the file with the cluster's key (lockstep key)"},
     {"LOCKSTEP_SSH", "what starts ranks on other machines (--hosts), instead of ssh"},
     {"LOCKSTEP_WORKER", "the program that is started for ranks above 0"},
     {"LOCKSTEP_IBVERBS", "the library of --link verbs, instead of the system's libibverbs"},
@@ -156,10 +161,10 @@ static const struct {
 static void list_environment(void) {
     for (size_t i = 0; i < ARRAY_LEN(environment); i++) {
         const char *line = environment[i].what, *rest = strchr(line, '\n');
-        printf("  %-18s%.*s\n", environment[i].name,
+        printf("  %-21s%.*s\n", environment[i].name,
                (int)(rest != NULL ? rest - line : (ptrdiff_t)strlen(line)), line);
         if (rest != NULL)
-            printf("  %-18s%s\n", "", rest + 1);
+            printf("  %-21s%s\n", "", rest + 1);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/util.h"
+#include "cli/nodes.h"
 #include "fabric/launch.h"
 
 #include <stdio.h>
@@ -59,6 +60,10 @@ const struct cli_option session_options[] = {
         0, "failover", &session_args.failover,
         "when a rank is lost, answers pause and go on, same bits,\non those that are left"),
     CLI_HEADING("several machines"),
+    CLI_TEXT(
+        0, "nodes", "auto|A,B,..", &session_args.nodes,
+        "a rank here and on each of these, where lockstep node\nruns: all that are found, or "
+        "names and addresses"),
     CLI_TEXT(
         0, "hosts", "A,B,..", &session_args.hosts,
         "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
@@ -237,6 +242,14 @@ static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
     if (a->rdma_matrix != NULL) {
         TRY(read_text(&matrix, a->rdma_matrix, err));
         opt->rdma_matrix = matrix;
+    }
+    if (a->nodes != NULL) {
+        if (a->hosts != NULL || a->join != NULL || a->rank >= 0 || a->n_ranks != 0)
+            return err_set(
+                err, ST_BAD_INPUT,
+                "--nodes says where the ranks are: not with --ranks, --hosts, --join "
+                "or --rank");
+        return nodes_place(opt, a->nodes, a->quiet, err);
     }
     const char *hosts = a->hosts;
     if (hosts != NULL && *hosts == '@') {

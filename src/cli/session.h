@@ -12,7 +12,7 @@ struct session_args {
     int n_ranks; /* 0: as --split or --parallel say, else 1 */
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
-    const char *hosts, *join, *secret_file, *rdma_matrix;
+    const char *hosts, *nodes, *join, *secret_file, *rdma_matrix;
     int rank; /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
     bool failover;
@@ -33,7 +33,7 @@ void sampling_defaults(void);
 /* What the options ask of lockstep_open(); n_ctx_default stands for an absent --ctx. */
 struct lockstep_options session_lockstep_options(int n_ctx_default);
 
-/* Where the ranks are: completes *opt from --hosts, --join, --rank and the launcher's environment.
+/* Where the ranks are: completes *opt from --nodes, --hosts, --join, --rank and the launcher's environment.
  * CLI_GO_ON: this process leads (rank 0). Otherwise the exit status: of the error (said), or of a
  * rank that somebody else leads, whose whole life this call is. */
 int session_place(struct lockstep_options *opt);

@@ -1,6 +1,7 @@
 #include "engine/instance.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -8,7 +9,6 @@
 #include "fabric/links.h"
 #include "fabric/net.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -88,11 +88,9 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
     job.n_ctx = (uint32_t)opt->n_ctx; /* 0 until the file is open */
     job.n_chunk = opt->n_chunk != 0 ? (uint32_t)opt->n_chunk : INSTANCE_DEFAULT_CHUNK;
     job.silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS;
-    char real[PATH_MAX];
-    if (realpath(opt->model_path, real) == NULL)
-        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", opt->model_path,
-                       strerror(errno));
-    job.model_path = mem_strdup(real);
+    char path[PATH_MAX];
+    TRY(file_absolute(path, sizeof path, opt->model_path, err));
+    job.model_path = mem_strdup(path);
     job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
     job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;
     job.rendezvous = job.invites ? mem_strdup(opt->rendezvous) : NULL;
@@ -156,8 +154,9 @@ static enum status open_children(struct instance *in, const struct lockstep_opti
                   opt->hosts != NULL ? place.rendezvous : "127.0.0.1:0", err));
     /* Here the cores are shared out already; on another machine nobody knows how many it has. */
     int threads = opt->hosts != NULL ? opt->n_threads : job->n_threads;
-    enum status st = launch_open(&in->launch, opt->worker_path, job,
-                                 opt->hosts != NULL ? &hosts : NULL, threads, err);
+    enum status st =
+        launch_open(&in->launch, opt->worker_path, job, opt->hosts != NULL ? &hosts : NULL,
+                    opt->by_nodes, threads, err);
     if (st != ST_OK)
         close(*listen_fd);
     return st;
@@ -205,17 +204,16 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
                       .n_threads = opt->n_threads,
                       .silence_ms =
                           opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS};
-    char real[PATH_MAX];
+    char path[PATH_MAX];
     if (opt->rendezvous == NULL || opt->rank < 1 || opt->rank >= opt->n_ranks)
         return err_set(err, ST_BAD_INPUT, "rank %d of %d does not follow a rank 0 elsewhere",
                        opt->rank, opt->n_ranks);
-    if (opt->model_path != NULL && realpath(opt->model_path, real) == NULL)
-        return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", opt->model_path,
-                       strerror(errno));
+    if (opt->model_path != NULL)
+        TRY(file_absolute(path, sizeof path, opt->model_path, err));
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(set_token(job.token, opt->secret, err));
-    job.model_path = opt->model_path != NULL ? mem_strdup(real) : NULL;
+    job.model_path = opt->model_path != NULL ? mem_strdup(path) : NULL;
     job.rendezvous = mem_strdup(opt->rendezvous);
     job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
     job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;

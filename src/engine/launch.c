@@ -28,7 +28,8 @@ struct child {
     int rank, fd;
     bool ready, reaped;
     int status;
-    const char *host;        /* where ssh runs it; NULL: here */
+    const char *host;        /* where ssh or the node runs it; NULL: here */
+    int node_port;           /* of the node there, 0: the usual one; -1: ssh */
     char report[REPORT_MAX]; /* what it has said so far: "ready\n" or "error: ...\n" */
     size_t n_report;
 };
@@ -92,41 +93,75 @@ static enum status quote_path(const char *path, char *buf, size_t size, struct e
     return ST_OK;
 }
 
-static enum status spawn_child(struct child *c, const char *program, struct err *err) {
-    char quoted[4096], name[] = "lockstep", verb[] = "worker", stdio[] = "--stdio";
-    char *given = getenv("LOCKSTEP_SSH"), ssh[] = "ssh";
-    char *here[] = {name, verb, NULL};
-    char *there[] = {
-        given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
-    char **argv = c->host != NULL ? there : here;
-    if (c->host != NULL)
-        TRY(quote_path(program, quoted, sizeof quoted, err));
+/* A child with one end of a socket pair as descriptor WORKER_FD, or as standard input and output. */
+static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, bool as_stdio,
+                         struct err *err) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
         return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    if (pair[1] == WORKER_FD &&
-        c->host == NULL) /* dup2 onto itself would leave it close-on-exec */
-        fcntl(pair[1], F_SETFD, 0);
-    if (c->host != NULL) {
+    if (as_stdio) {
         posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
         posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
     } else {
+        if (pair[1] == WORKER_FD) /* dup2 onto itself would leave it close-on-exec */
+            fcntl(pair[1], F_SETFD, 0);
         posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
     }
-    int rc =
-        posix_spawnp(&c->pid, c->host != NULL ? argv[0] : program, &files, NULL, argv, environ);
+    int rc = posix_spawnp(pid, program, &files, NULL, argv, environ);
     posix_spawn_file_actions_destroy(&files);
     close(pair[1]);
     if (rc != 0) {
         close(pair[0]);
-        c->pid = 0;
-        return err_set(err, ST_IO, "cannot start %s for rank %d: %s",
-                       c->host != NULL ? argv[0] : program, c->rank, strerror(rc));
+        return err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
     }
-    c->fd = pair[0];
+    *fd = pair[0];
     return ST_OK;
+}
+
+static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct err *err) {
+    char name[] = "lockstep", verb[] = "worker";
+    char *argv[] = {name, verb, NULL};
+    return spawn(pid, fd, program, argv, false, err);
+}
+
+static enum status spawn_over_ssh(struct child *c, const char *program, struct err *err) {
+    char quoted[4096], verb[] = "worker", stdio[] = "--stdio", ssh[] = "ssh";
+    char *given = getenv("LOCKSTEP_SSH");
+    char *argv[] = {
+        given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
+    TRY(quote_path(program, quoted, sizeof quoted, err));
+    return spawn(&c->pid, &c->fd, argv[0], argv, true, err);
+}
+
+/* The stand-in of a worker that the node there has started (cli/cmd_remote.c). */
+static enum status spawn_by_node(struct child *c, const char *program, struct err *err) {
+    char address[LAUNCH_NAME_BYTES + 16], name[] = "lockstep", verb[] = "remote";
+    char *argv[] = {name, verb, address, NULL};
+    bool v6 = strchr(c->host, ':') != NULL;
+    int n = snprintf(address, sizeof address, "%s%s%s", v6 ? "[" : "", c->host, v6 ? "]" : "");
+    if (c->node_port != 0)
+        snprintf(address + n, sizeof address - (size_t)n, ":%d", c->node_port);
+    return spawn(&c->pid, &c->fd, program, argv, true, err);
+}
+
+static enum status spawn_child(struct child *c, const char *program, struct err *err) {
+    enum status st = c->host == NULL     ? spawn_here(&c->pid, &c->fd, program, err)
+                     : c->node_port >= 0 ? spawn_by_node(c, program, err)
+                                         : spawn_over_ssh(c, program, err);
+    if (st == ST_OK)
+        return st;
+    c->pid = 0;
+    return err_prefix(err, st, "rank %d: ", c->rank);
+}
+
+enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const char *job,
+                          struct err *err) {
+    char program[4096];
+    TRY(find_worker(worker_path, program, sizeof program, err));
+    TRY(spawn_here(pid, fd, program, err));
+    return send_all(*fd, job, err);
 }
 
 static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
@@ -141,7 +176,8 @@ static int ranks_beside(const struct launch_hosts *hosts, int rank, int n_ranks)
 }
 
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
-                        const struct launch_hosts *hosts, int threads, struct err *err) {
+                        const struct launch_hosts *hosts, bool by_nodes, int threads,
+                        struct err *err) {
     char program[4096];
     TRY(find_worker(worker_path, program, sizeof program, err));
     struct launch *l = mem_calloc(1, sizeof *l);
@@ -162,8 +198,11 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
         its.rank = rank;
         its.n_threads = threads;
         its.n_local = ranks_beside(hosts, rank, job->n_ranks);
-        if (is_elsewhere(hosts, rank))
+        c->node_port = -1;
+        if (is_elsewhere(hosts, rank)) {
             c->host = l->hosts.names[rank];
+            c->node_port = by_nodes ? l->hosts.ports[rank] : -1;
+        }
         char *text = NULL;
         st = job_to_json(&its, &text, err);
         if (st == ST_OK)
@@ -224,7 +263,8 @@ static bool explain_child(struct child *c, struct err *err) {
     }
     if (!c->reaped)
         return false;
-    if (c->host != NULL && WIFEXITED(c->status) && WEXITSTATUS(c->status) == 255) {
+    if (c->host != NULL && c->node_port < 0 && WIFEXITED(c->status) &&
+        WEXITSTATUS(c->status) == 255) {
         err_set(err, ST_PEER_LOST, "rank %d: ssh to %s ended in an error", c->rank, c->host);
         return true;
     }

@@ -1,5 +1,6 @@
 /* launch.h: worker processes, one per rank but rank 0, and what became of them. They are children of
- * this process; for another machine the child is an ssh that runs the worker there.
+ * this process; for another machine the child is an ssh that runs the worker there, or lockstep's own
+ * stand-in for it, which asks the node there.
  *
  * A worker gets its job as JSON over a socket (so that the token is in no argument list), and says
  * over the same socket when it is ready, or the sentence with which it failed. */
@@ -14,13 +15,20 @@
 
 struct launch;
 
+/* One worker process on this machine, with its job as JSON. *fd: hears what it says, "ready\n" or "error: ...\n"; closed
+ * while the worker loads, it ends. The caller waits for *pid. program: as launch_open's worker_path. */
+enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const char *job,
+                          struct err *err);
+
 /* worker_path: the lockstep program; NULL: $LOCKSTEP_WORKER, this program if it is called lockstep,
  * then $PATH. job: that of rank 0; its model_path is made absolute by the caller. Starts ranks
  * 1..n_ranks-1; with hosts (one per rank; NULL: all here) those whose host is not the first's over
- * ssh, where they find program and model at the same paths. threads: of each rank, 0: as many as
- * its machine has cores for it. */
+ * ssh, where they find program and model at the same paths, or, with by_nodes, through the nodes there (`lockstep
+ * remote`, cluster/client.h), which know where their model is. threads: of each rank, 0: as many as its machine has
+ * cores for it. */
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
-                        const struct launch_hosts *hosts, int threads, struct err *err);
+                        const struct launch_hosts *hosts, bool by_nodes, int threads,
+                        struct err *err);
 /* A worker has ended: the group cannot form any more. */
 bool launch_any_ended(struct launch *l);
 

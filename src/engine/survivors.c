@@ -66,18 +66,18 @@ static uint64_t all_of_machines(const struct launch_hosts *hosts, uint64_t lost)
 
 /* The hosts whose bits are not set as text for launch_hosts(); NULL: no memory. *n: how many. */
 static char *other_hosts(const struct launch_hosts *hosts, uint64_t gone, int *n) {
-    size_t cap = (size_t)hosts->n * (LAUNCH_NAME_BYTES + 1) + 16, len = 0;
+    size_t cap = (size_t)hosts->n * (LAUNCH_NAME_BYTES + 16) + 16, len = 0;
     char *text = mem_calloc(1, cap);
     *n = 0;
     for (int i = 0; text != NULL && i < hosts->n; i++) {
         const char *host = hosts->names[i];
         if (gone >> i & 1)
             continue;
-        bool v6_port = hosts->port != 0 && i == 0 && strchr(host, ':') != NULL;
+        bool v6_port = hosts->ports[i] != 0 && strchr(host, ':') != NULL;
         len += (size_t)snprintf(text + len, cap - len, "%s%s%s%s", *n > 0 ? "," : "",
                                 v6_port ? "[" : "", host, v6_port ? "]" : "");
-        if (hosts->port != 0 && i == 0)
-            len += (size_t)snprintf(text + len, cap - len, ":%d", hosts->port);
+        if (hosts->ports[i] != 0)
+            len += (size_t)snprintf(text + len, cap - len, ":%d", hosts->ports[i]);
         ++*n;
     }
     return text;

@@ -112,6 +112,7 @@ static enum status add_host(struct launch_hosts *l, const char *at, size_t n, st
         return err_set(err, ST_BAD_INPUT, "more than %d hosts", FABRIC_MAX_RANKS);
     if (l->n == 0)
         l->port = port;
+    l->ports[l->n] = port;
     memcpy(l->names[l->n], name, n_name);
     l->names[l->n++][n_name] = '\0';
     return ST_OK;

@@ -22,11 +22,13 @@ enum status launch_from_env(struct launch_place *out, const char *(*get)(const c
 
 /* One host per rank, in the order of the ranks. */
 struct launch_hosts {
-    int n, port; /* port: of the first, 0 where none is given */
+    int n, port;                 /* port: of the first, 0 where none is given */
+    int ports[FABRIC_MAX_RANKS]; /* all of them */
     char names[FABRIC_MAX_RANKS][LAUNCH_NAME_BYTES];
 };
 /* "host", "host:port", "v6" or "[v6]:port", with commas, blanks or line ends between; '#' begins a
- * comment. Port numbers count for the first alone. A name never begins with '-'. */
+ * comment. The first one's port is the rendezvous's; those of the others are their nodes' (lockstep node), and mean
+ * nothing to ssh. A name never begins with '-'. */
 enum status launch_hosts(struct launch_hosts *out, const char *text, struct err *err);
 
 /* This rank among hosts named as above; the first is the rendezvous. */

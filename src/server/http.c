@@ -681,6 +681,11 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     if (cfg->tls_cert_path != NULL) {
         TRY(read_pem(&s->tls_cert, cfg->tls_cert_path, err));
         TRY(read_pem(&s->tls_key, cfg->tls_key_path, err));
+    } else if (cfg->tls_cert_pem != NULL) {
+        s->tls_cert = mem_strdup(cfg->tls_cert_pem);
+        s->tls_key = mem_strdup(cfg->tls_key_pem);
+        if (s->tls_cert == NULL || s->tls_key == NULL)
+            return err_set(err, ST_NO_MEMORY, "no memory for an HTTP server");
     }
     s->host = mem_strdup(cfg->host);
     s->cors_origin = cfg->cors_origin != NULL ? mem_strdup(cfg->cors_origin) : NULL;

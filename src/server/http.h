@@ -24,6 +24,7 @@ struct http_config {
     const char *host;                         /* address or name; default 127.0.0.1 */
     int port;                                 /* 0: any free one */
     const char *tls_cert_path, *tls_key_path; /* PEM files; both or none */
+    const char *tls_cert_pem, *tls_key_pem;   /* or their texts; copied */
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */

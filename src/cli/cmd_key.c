@@ -1,0 +1,82 @@
+/* cmd_key.c: lockstep key: the key that makes machines one cluster. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "cli/cli.h"
+#include "cluster/key.h"
+
+#include <limits.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define TYPED_MAX 4096
+
+static bool set, new_one;
+
+static const struct cli_option options[] = {
+    CLI_FLAG(0, "set", &set, "reads another machine's key from standard input and keeps it"),
+    CLI_FLAG(0, "new", &new_one, "makes a new key: nodes that have the old one are strangers"),
+    CLI_END};
+
+static const struct cli_command command = {
+    "key", "shows, sets or makes the key of this user's cluster",
+    "Machines whose nodes (lockstep node) have the same key are one cluster. The first makes it; "
+    "type or\npaste it on the others:\n\n"
+    "  lockstep key           on the first: prints it\n"
+    "  lockstep key --set     on the others: asks for it\n\n"
+    "Whoever has it may run models on these machines. It is kept in "
+    "~/.config/lockstep/cluster.key\n(or $LOCKSTEP_CLUSTER_KEY), for its owner's eyes alone; a "
+    "node that runs goes on with the key it\nbegan with.",
+    options};
+
+static enum status read_typed(struct cluster_key *out, struct err *err) {
+    char text[TYPED_MAX];
+    bool asks = isatty(STDIN_FILENO);
+    if (asks)
+        fprintf(stderr, "the cluster's key (lockstep key shows it on the first machine): ");
+    if (fgets(text, sizeof text, stdin) == NULL)
+        return err_set(err, ST_BAD_INPUT, "no key came on standard input");
+    enum status st = cluster_key_parse(out, text, err);
+    sodium_memzero(text, sizeof text);
+    return st;
+}
+
+static enum status change(struct cluster_key *key, const char *path, struct err *err) {
+    if (set)
+        TRY(read_typed(key, err));
+    else
+        TRY(cluster_key_make(key, err));
+    TRY(cluster_key_write(key, path, err));
+    fprintf(stderr, "%s: written\n", path);
+    return ST_OK;
+}
+
+static enum status show(struct err *err) {
+    struct cluster_key key;
+    char path[PATH_MAX], text[CLUSTER_KEY_TEXT_BYTES];
+    TRY(cluster_key_path(path, sizeof path, err));
+    enum status st = set || new_one ? ST_NOT_FOUND : cluster_key_read(&key, path, err);
+    if (st == ST_NOT_FOUND)
+        st = change(&key, path, err);
+    TRY(st);
+    cluster_key_text(&key, text);
+    if (!set)
+        printf("%s\n", text);
+    sodium_memzero(&key, sizeof key);
+    sodium_memzero(text, sizeof text);
+    return ST_OK;
+}
+
+int cmd_key(int argc, char **argv) {
+    struct err err;
+    int status = cli_parse(&command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    if (set && new_one)
+        return cli_fail(ST_BAD_INPUT, "either --set or --new, not both");
+    enum status st = show(&err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}

@@ -1,0 +1,474 @@
+#include "cli/nodes.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "cluster/client.h"
+#include "cluster/store.h"
+#include "engine/launch.h"
+#include "fabric/host_id.h"
+#include "server/share.h"
+
+#include <limits.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Answers come within milliseconds; one in a slow moment of its machine a little later. */
+#define DISCOVER_MS 1200
+#define ASK_AGAIN_MS 400
+#define HERE_MS 200
+
+enum status nodes_identity(struct identity *out, struct err *err) {
+    struct cluster_key key;
+    char path[PATH_MAX];
+    TRY(cluster_key_path(path, sizeof path, err));
+    enum status st = cluster_key_read(&key, path, err);
+    if (st == ST_NOT_FOUND)
+        return err_set(
+            err, st,
+            "there is no cluster key yet (%s): lockstep node and lockstep key make one", path);
+    TRY(st);
+    st = identity_make(out, &key, err);
+    sodium_memzero(&key, sizeof key);
+    return st;
+}
+
+enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
+                           char stranger[NET_TEXT_BYTES], size_t *n_strangers,
+                           struct err *err) {
+    struct discovery_config cfg = {.self = NULL};
+    struct discovery *d;
+    struct discovered *found = mem_calloc(DISCOVERY_NODES_MAX, sizeof *found);
+    char others[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
+    if (found == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a list of nodes");
+    memcpy(cfg.key, id->beacon_key, sizeof cfg.key);
+    enum status st = discovery_open(&d, &cfg, err);
+    if (st != ST_OK) {
+        mem_free(found);
+        return st;
+    }
+    for (int ms = 0; ms < DISCOVER_MS; ms += ASK_AGAIN_MS) {
+        poll(NULL, 0, ASK_AGAIN_MS);
+        discovery_ask(d);
+    }
+    poll(NULL, 0, HERE_MS);
+    *n = discovery_nodes(d, found, DISCOVERY_NODES_MAX);
+    *n_strangers = discovery_strangers(d, others, DISCOVERY_STRANGERS_MAX);
+    if (*n_strangers > 0)
+        snprintf(stranger, NET_TEXT_BYTES, "%s", others[0]);
+    discovery_close(d);
+    *list = found;
+    return ST_OK;
+}
+
+/* ---- one node that is to take part ----------------------------------------------------------- */
+
+struct member {
+    char name[64];
+    char address[NET_TEXT_BYTES]; /* host:port of its API */
+    char own[NET_TEXT_BYTES]; /* this machine's address as seen from there, without a port */
+    json_t *facts;            /* GET /v1/node */
+    /* Giving it the model, on a thread of its own: */
+    const struct placing *placing;
+    pthread_t thread;
+    _Atomic uint64_t bytes;
+    atomic_bool done;
+    enum status st;
+    struct err err;
+};
+
+struct placing {
+    const struct identity *id;
+    const char *model_path; /* absolute */
+    struct model_files files;
+    struct share *share;
+    struct member *list;
+    size_t n;
+    bool quiet;
+};
+
+/* The port apart; "[v6]:port" loses its brackets. */
+static bool host_of(const char *address, char *out, size_t size) {
+    const char *colon = strrchr(address, ':');
+    size_t n = colon != NULL ? (size_t)(colon - address) : strlen(address);
+    if (*address == '[' && n >= 2 && address[n - 1] == ']') {
+        address++;
+        n -= 2;
+    }
+    return snprintf(out, size, "%.*s", (int)n, address) < (int)size;
+}
+
+/* This machine's address on the way to that one: what a socket would get that went there. */
+static enum status own_address(char out[NET_TEXT_BYTES], const char *address, struct err *err) {
+    struct net_address to, own;
+    char text[NET_TEXT_BYTES];
+    TRY(net_resolve(&to, address, false, err));
+    int fd = socket(to.sa.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    enum status st = ST_OK;
+    if (fd < 0 || connect(fd, (struct sockaddr *)&to.sa, to.len) != 0)
+        st = err_set(err, ST_IO, "there is no way from here to %s", address);
+    if (st == ST_OK)
+        st = net_local(fd, &own, err);
+    if (fd >= 0)
+        close(fd);
+    TRY(st);
+    net_text(&own, text);
+    return host_of(text, out, NET_TEXT_BYTES)
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT, "%s: too long an address", text);
+}
+
+/* Connects and hears what the node says of itself. */
+static enum status greet(struct member *m, const struct identity *id, struct err *err) {
+    struct client *c;
+    TRY(client_open(&c, id, m->address, err));
+    enum status st = client_json(c, "/v1/node", NULL, &m->facts, err);
+    client_close(c);
+    TRY(st);
+    const char *name = json_string_value(json_object_get(m->facts, "name"));
+    const char *version = json_string_value(json_object_get(m->facts, "version"));
+    if (name == NULL || version == NULL)
+        return err_set(err, ST_IO, "the node at %s does not say who it is", m->address);
+    snprintf(m->name, sizeof m->name, "%s", name);
+    if (!str_eq(version, LOCKSTEP_VERSION))
+        return err_set(err, ST_REFUSED,
+                       "the node %s (%s) runs lockstep %s, this is %s: all must be the same",
+                       m->name, m->address, version, LOCKSTEP_VERSION);
+    return own_address(m->own, m->address, err);
+}
+
+static bool is_this_machine(const char *machine_hex) {
+    uint8_t id[32];
+    char own[2 * BEACON_ID_BYTES + 1];
+    host_id(id);
+    sodium_bin2hex(own, sizeof own, id, BEACON_ID_BYTES);
+    return machine_hex != NULL && str_eq(own, machine_hex);
+}
+
+/* Loopback is other processes of this machine; link-local IPv6 means another thing on each machine. */
+static bool is_usable(const struct net_address *a) {
+    if (a->sa.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->sa;
+        return !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+    }
+    return a->sa.ss_family == AF_INET;
+}
+
+static bool is_loopback(const struct net_address *a) {
+    if (a->sa.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
+}
+
+/* The addresses of a node that was heard, best first: tries them until it answers. */
+static enum status greet_discovered(struct member *m, const struct identity *id,
+                                    const struct discovered *d, struct err *err) {
+    enum status st = err_set(err, ST_NOT_FOUND, "the node %s has no address that can be used",
+                             d->beacon.name);
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < d->n_addresses; i++) {
+            if (!is_usable(&d->addresses[i]) || is_loopback(&d->addresses[i]) != loopback)
+                continue;
+            net_text(&d->addresses[i], m->address);
+            st = greet(m, id, err);
+            if (st == ST_OK || st == ST_REFUSED)
+                return st;
+        }
+    return st;
+}
+
+/* ---- who takes part -------------------------------------------------------------------------- */
+
+/* The place for one more, which counts when p->n does; NULL: there is none. */
+static struct member *next_member(struct placing *p, struct err *err) {
+    if (p->n == LOCKSTEP_MAX_RANKS - 1) {
+        err_set(err, ST_BAD_INPUT, "more than %d nodes", LOCKSTEP_MAX_RANKS - 1);
+        return NULL;
+    }
+    struct member *m = &p->list[p->n];
+    *m = (struct member){.placing = p};
+    return m;
+}
+
+static void drop_member(struct member *m) {
+    json_decref(m->facts);
+    m->facts = NULL;
+}
+
+/* All that were heard but this machine's own. One that cannot be used is left out, with a word. */
+static enum status take_all(struct placing *p, const struct discovered *found, size_t n,
+                            struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        char machine[2 * BEACON_ID_BYTES + 1];
+        struct err why;
+        sodium_bin2hex(machine, sizeof machine, found[i].beacon.machine, BEACON_ID_BYTES);
+        if (is_this_machine(machine))
+            continue;
+        struct member *m = next_member(p, err);
+        if (m == NULL)
+            return ST_BAD_INPUT;
+        if (greet_discovered(m, p->id, &found[i], &why) == ST_OK) {
+            p->n++;
+            continue;
+        }
+        drop_member(m);
+        fprintf(stderr, "leaving out %s: %s\n", found[i].beacon.name, why.text);
+    }
+    return ST_OK;
+}
+
+static const struct discovered *find_name(const struct discovered *found, size_t n,
+                                          const char *name) {
+    for (size_t i = 0; i < n; i++)
+        if (str_eq(found[i].beacon.name, name))
+            return &found[i];
+    return NULL;
+}
+
+/* "name" of one that was heard, or "host", "host:port". */
+static enum status take_named(struct placing *p, const struct discovered *found, size_t n,
+                              const char *which, struct err *err) {
+    char list[2048], *rest = list, *name;
+    if (snprintf(list, sizeof list, "%s", which) >= (int)sizeof list)
+        return err_set(err, ST_BAD_INPUT, "--nodes is too long");
+    while ((name = strsep(&rest, ",")) != NULL) {
+        if (*name == '\0')
+            return err_set(err, ST_BAD_INPUT, "--nodes %s: a name is empty", which);
+        struct member *m = next_member(p, err);
+        if (m == NULL)
+            return ST_BAD_INPUT;
+        const struct discovered *d = find_name(found, n, name);
+        enum status st;
+        if (d != NULL) {
+            st = greet_discovered(m, p->id, d, err);
+        } else {
+            bool has_port = strchr(name, ':') != NULL;
+            if (has_port)
+                snprintf(m->address, sizeof m->address, "%s", name);
+            else
+                snprintf(m->address, sizeof m->address, "%s:%d", name, NODE_PORT);
+            st = greet(m, p->id, err);
+        }
+        if (st == ST_OK &&
+            is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {
+            drop_member(m); /* this process is its rank */
+            continue;
+        }
+        if (st != ST_OK) {
+            drop_member(m);
+            return st;
+        }
+        for (size_t i = 0; i < p->n; i++)
+            if (str_eq(p->list[i].address, m->address)) {
+                drop_member(m);
+                return err_set(err, ST_BAD_INPUT, "--nodes %s: %s is named twice", which, name);
+            }
+        p->n++;
+    }
+    return ST_OK;
+}
+
+static enum status take(struct placing *p, const char *which, struct err *err) {
+    struct discovered *found = NULL;
+    size_t n, n_strangers;
+    char stranger[NET_TEXT_BYTES];
+    TRY(nodes_discover(p->id, &found, &n, stranger, &n_strangers, err));
+    bool all = str_eq(which, "auto");
+    enum status st = all ? take_all(p, found, n, err) : take_named(p, found, n, which, err);
+    mem_free(found);
+    TRY(st);
+    if (all && p->n == 0) {
+        fprintf(stderr, "no other node was found: one rank, on this machine\n");
+        if (n_strangers > 0)
+            fprintf(stderr,
+                    "%s has another cluster key or version: lockstep key shows this one's\n",
+                    stranger);
+    }
+    return ST_OK;
+}
+
+/* ---- the model on all of them ---------------------------------------------------------------- */
+
+static bool hear_progress(void *user, char *line) {
+    struct member *m = user;
+    json_t *o = json_loads(line, 0, NULL);
+    const char *sentence = NULL;
+    json_int_t bytes;
+    if (json_unpack(o, "{s:I}", "bytes", &bytes) == 0)
+        atomic_store_explicit(&m->bytes, (uint64_t)bytes, memory_order_relaxed);
+    if (json_unpack(o, "{s:s}", "error", &sentence) == 0)
+        m->st = err_set(&m->err, ST_IO, "%s: %.400s", m->name, sentence);
+    else if (json_object_get(o, "path") != NULL)
+        m->st = ST_OK;
+    json_decref(o);
+    return true;
+}
+
+static enum status fetch(struct member *m, struct client *c, json_t *question,
+                         struct err *err) {
+    const struct client_stream to = {.line = hear_progress, .user = m};
+    char from[NET_TEXT_BYTES + 16];
+    bool v6 = strchr(m->own, ':') != NULL;
+    snprintf(from, sizeof from, "%s%s%s:%d", v6 ? "[" : "", m->own, v6 ? "]" : "",
+             share_port(m->placing->share));
+    json_object_set_new(question, "from", json_string(from));
+    m->st =
+        err_set(&m->err, ST_IO, "%s: the copy of the model did not come to an end", m->name);
+    TRY(client_lines(c, "/v1/models/fetch", question, &to, err));
+    if (m->st != ST_OK)
+        *err = m->err;
+    return m->st;
+}
+
+static enum status give_model(struct member *m, struct err *err) {
+    const struct placing *p = m->placing;
+    struct client *c;
+    json_t *answer = NULL,
+           *question = json_pack("{s:o, s:s}", "model", model_files_json(&p->files), "hint",
+                                 p->model_path);
+    if (question == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a question");
+    enum status st = client_open(&c, p->id, m->address, err);
+    if (st == ST_OK) {
+        st = client_json(c, "/v1/models/find", question, &answer, err);
+        if (st == ST_NOT_FOUND)
+            st = fetch(m, c, question, err);
+        client_close(c);
+    }
+    json_decref(answer);
+    json_decref(question);
+    return st;
+}
+
+static void *give_main(void *user) {
+    struct member *m = user;
+    struct err err;
+    enum status st = give_model(m, &err);
+    m->st = st;
+    if (st != ST_OK)
+        m->err = err;
+    atomic_store_explicit(&m->done, true, memory_order_release);
+    return NULL;
+}
+
+/* One line while copies are made: the slowest of them. */
+static void show_copies(const struct placing *p, bool *shown) {
+    uint64_t least = UINT64_MAX;
+    const char *who = NULL;
+    for (size_t i = 0; i < p->n; i++) {
+        uint64_t bytes = atomic_load_explicit(&p->list[i].bytes, memory_order_relaxed);
+        if (!atomic_load_explicit(&p->list[i].done, memory_order_acquire) && bytes != 0 &&
+            bytes < least) {
+            least = bytes;
+            who = p->list[i].name;
+        }
+    }
+    if (who == NULL || p->quiet || !isatty(STDERR_FILENO))
+        return;
+    char text[32];
+    fprintf(stderr, "\r\033[Kcopying the model to %s: %.0f%% of %s", who,
+            100 * (double)least / (double)p->files.bytes, cli_bytes(p->files.bytes, text));
+    *shown = true;
+}
+
+static bool all_done(const struct placing *p) {
+    for (size_t i = 0; i < p->n; i++)
+        if (!atomic_load_explicit(&p->list[i].done, memory_order_acquire))
+            return false;
+    return true;
+}
+
+static enum status give_all(struct placing *p, struct err *err) {
+    bool shown = false;
+    size_t n_started = 0;
+    enum status st = ST_OK;
+    double begin = clock_s();
+    for (; n_started < p->n && st == ST_OK; n_started++)
+        if (thread_start(&p->list[n_started].thread, give_main, &p->list[n_started]) != 0) {
+            st = err_set(err, ST_NO_MEMORY, "no thread to copy a model");
+            break;
+        }
+    while (st == ST_OK && !all_done(p)) {
+        poll(NULL, 0, 20);
+        show_copies(p, &shown);
+    }
+    for (size_t i = 0; i < n_started; i++) {
+        struct member *m = &p->list[i];
+        pthread_join(m->thread, NULL);
+        if (st == ST_OK && m->st != ST_OK) {
+            st = m->st;
+            *err = m->err;
+        }
+        if (m->st == ST_OK && m->bytes != 0 && !p->quiet)
+            fprintf(stderr, "%s%s has a copy of the model now (%.1f s)\n",
+                    shown ? "\r\033[K" : "", m->name, clock_s() - begin);
+    }
+    return st;
+}
+
+/* "own,a:7342,b:7342"; the options borrow it for the rest of the process. */
+static enum status name_hosts(const struct placing *p, struct lockstep_options *opt,
+                              struct err *err) {
+    static char hosts[LOCKSTEP_MAX_RANKS * (NET_TEXT_BYTES + 1)];
+    bool v6 = strchr(p->list[0].own, ':') != NULL;
+    size_t n = (size_t)snprintf(hosts, sizeof hosts, "%s%s%s", v6 ? "[" : "", p->list[0].own,
+                                v6 ? "]" : "");
+    for (size_t i = 0; i < p->n; i++) {
+        /* The ranks meet at one address of this machine, which all must reach. */
+        if (!str_eq(p->list[i].own, p->list[0].own) && !p->quiet)
+            fprintf(stderr,
+                    "%s sees this machine as %s, %s as %s: they must reach each other, too\n",
+                    p->list[0].name, p->list[0].own, p->list[i].name, p->list[i].own);
+        n += (size_t)snprintf(hosts + n, sizeof hosts - n, ",%s", p->list[i].address);
+    }
+    if (n >= sizeof hosts)
+        return err_set(err, ST_BAD_INPUT, "too many nodes");
+    opt->hosts = hosts;
+    opt->by_nodes = true;
+    return ST_OK;
+}
+
+static enum status place(struct placing *p, struct lockstep_options *opt, const char *which,
+                         struct err *err) {
+    TRY(take(p, which, err));
+    if (p->n == 0)
+        return ST_OK;
+    TRY(model_files_read(&p->files, p->model_path, err));
+    TRY(share_open(&p->share, p->id, &p->files, p->model_path, err));
+    TRY(give_all(p, err));
+    if (!p->quiet) {
+        fprintf(stderr, "nodes: this machine");
+        for (size_t i = 0; i < p->n; i++)
+            fprintf(stderr, ", %s (%s)", p->list[i].name, p->list[i].address);
+        fprintf(stderr, "\n");
+    }
+    return name_hosts(p, opt, err);
+}
+
+enum status nodes_place(struct lockstep_options *opt, const char *which, bool quiet,
+                        struct err *err) {
+    struct identity id;
+    char path[PATH_MAX];
+    TRY(file_absolute(path, sizeof path, opt->model_path, err));
+    TRY(nodes_identity(&id, err));
+    struct placing p = {.id = &id, .model_path = path, .quiet = quiet};
+    p.list = mem_calloc(LOCKSTEP_MAX_RANKS, sizeof *p.list);
+    enum status st = p.list != NULL ? place(&p, opt, which, err)
+                                    : err_set(err, ST_NO_MEMORY, "no memory for nodes");
+    share_close(p.share);
+    for (size_t i = 0; p.list != NULL && i < p.n; i++)
+        drop_member(&p.list[i]);
+    mem_free(p.list);
+    model_files_deinit(&p.files);
+    identity_deinit(&id);
+    return st;
+}

@@ -1,0 +1,24 @@
+/* nodes.h: the cluster from a command's side: who is there, and ranks on all of it (--nodes). */
+#ifndef LOCKSTEP_CLI_NODES_H
+#define LOCKSTEP_CLI_NODES_H
+
+#include "cli/cli.h"
+#include "cluster/discovery.h"
+#include "cluster/identity.h"
+#include "lockstep/lockstep.h"
+
+/* The key of this user's cluster and what follows from it. ST_NOT_FOUND: there is none yet. */
+enum status nodes_identity(struct identity *out, struct err *err);
+
+/* The nodes that answer a question on all networks, which takes a second. *strangers: how many others have another key or version,
+ * the first of them in stranger. *list is freed with mem_free(). */
+enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
+                           char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
+
+/* --nodes auto, or names and addresses with commas: finds these nodes, gives those that lack the model a copy, and fills
+ * opt->hosts and by_nodes: this machine first. Says on stderr what it does, unless quiet. `auto` without any node is one
+ * rank here, with a warning. */
+enum status nodes_place(struct lockstep_options *opt, const char *which, bool quiet,
+                        struct err *err);
+
+#endif

@@ -1,0 +1,332 @@
+#include "cluster/client.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define REPLY_MAX ((size_t)16 << 20)
+#define LINE_MAX_BYTES ((size_t)1 << 20)
+#define ASK_MS 100
+
+struct client {
+    CURL *curl;
+    struct curl_slist *headers;
+    char *base; /* "https://host:port" */
+    char *address;
+    char why[CURL_ERROR_SIZE];
+    /* The reply under way. */
+    char *text;
+    size_t len, cap, limit;
+    bool too_long;
+    const struct client_stream *lines; /* NULL: text is gathered */
+    bool enough;
+};
+
+static void start_curl(void) {
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* "https://host:port" of an address in any of its forms; NULL: no memory, or it is none. */
+static char *base_of(const char *address) {
+    const char *colon = strchr(address, ':'), *close = strchr(address, ']');
+    bool bare_v6 = *address != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
+    bool has_port =
+        !bare_v6 && (*address == '[' ? close != NULL && close[1] == ':' : colon != NULL);
+    size_t size = strlen(address) + 64;
+    char *text = mem_alloc(size);
+    if (text == NULL)
+        return NULL;
+    /* A URL writes the zone of a link-local address as %25eth0 (RFC 6874); curl takes both. */
+    int n =
+        snprintf(text, size, "https://%s%s%s", bare_v6 ? "[" : "", address, bare_v6 ? "]" : "");
+    if (!has_port)
+        snprintf(text + n, size - (size_t)n, ":%d", NODE_PORT);
+    return text;
+}
+
+static size_t on_data(char *bytes, size_t size, size_t n, void *user);
+
+static CURLcode set_up(struct client *c, const struct identity *id) {
+    CURL *h = c->curl;
+    CURLcode rc = CURLE_OK;
+#define SET(option, value)                           \
+    do {                                             \
+        if (rc == CURLE_OK)                          \
+            rc = curl_easy_setopt(h, option, value); \
+    } while (0)
+    SET(CURLOPT_PROTOCOLS_STR, "https");
+    /* Who it is, the pin says: there is no authority above us, and addresses change. */
+    SET(CURLOPT_SSL_VERIFYPEER, 0L);
+    SET(CURLOPT_SSL_VERIFYHOST, 0L);
+    SET(CURLOPT_PINNEDPUBLICKEY, id->pin);
+    SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    SET(CURLOPT_HTTPHEADER, c->headers);
+    SET(CURLOPT_NOPROXY, "*");
+    SET(CURLOPT_NOSIGNAL, 1L);
+    SET(CURLOPT_TCP_KEEPALIVE, 1L);
+    SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CLIENT_CONNECT_MS);
+    SET(CURLOPT_ERRORBUFFER, c->why);
+    SET(CURLOPT_WRITEFUNCTION, on_data);
+    SET(CURLOPT_WRITEDATA, c);
+#undef SET
+    return rc;
+}
+
+enum status client_open(struct client **out, const struct identity *id, const char *address,
+                        struct err *err) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    char token[IDENTITY_TOKEN_BYTES + 32];
+    pthread_once(&once, start_curl);
+    struct client *c = mem_calloc(1, sizeof *c);
+    if (c == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a client");
+    snprintf(token, sizeof token, "Authorization: Bearer %s", id->token);
+    c->address = mem_strdup(address);
+    c->base = base_of(address);
+    c->curl = curl_easy_init();
+    c->headers = curl_slist_append(NULL, token);
+    struct curl_slist *more =
+        c->headers != NULL ? curl_slist_append(c->headers, "Content-Type: application/json")
+                           : NULL;
+    enum status st = ST_OK;
+    if (c->address == NULL || c->base == NULL || c->curl == NULL || more == NULL)
+        st = err_set(err, ST_NO_MEMORY, "no memory for a client");
+    else if (set_up(c, id) != CURLE_OK)
+        st = err_set(err, ST_UNSUPPORTED,
+                     "this libcurl cannot check a public key that is known in advance");
+    if (st != ST_OK) {
+        client_close(c);
+        return st;
+    }
+    *out = c;
+    return ST_OK;
+}
+
+void client_close(struct client *c) {
+    if (c == NULL)
+        return;
+    curl_easy_cleanup(c->curl);
+    curl_slist_free_all(c->headers);
+    mem_free(c->base);
+    mem_free(c->address);
+    mem_free(c->text);
+    mem_free(c);
+}
+
+/* ---- what comes ------------------------------------------------------------------------------ */
+
+static bool gather(struct client *c, const char *bytes, size_t n) {
+    if (n > c->limit - c->len) {
+        c->too_long = true;
+        return false;
+    }
+    if (c->len + n + 1 > c->cap) {
+        size_t cap = MAX(c->len + n + 1, 2 * c->cap);
+        char *text = mem_realloc(c->text, cap);
+        if (text == NULL)
+            return false;
+        c->text = text;
+        c->cap = cap;
+    }
+    memcpy(c->text + c->len, bytes, n);
+    c->len += n;
+    c->text[c->len] = '\0';
+    return true;
+}
+
+/* Hands out the whole lines of what was gathered. */
+static bool hand_out(struct client *c) {
+    size_t begin = 0;
+    for (char *end; (end = memchr(c->text + begin, '\n', c->len - begin)) != NULL;) {
+        char *line = c->text + begin;
+        *end = '\0';
+        begin = (size_t)(end - c->text) + 1;
+        if (*line != '\0' && !c->lines->line(c->lines->user, line)) {
+            c->enough = true;
+            return false;
+        }
+    }
+    memmove(c->text, c->text + begin, c->len - begin + 1);
+    c->len -= begin;
+    return true;
+}
+
+static bool went_well(struct client *c) {
+    long status = 0;
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    return status >= 200 && status < 300;
+}
+
+static size_t on_data(char *bytes, size_t size, size_t n, void *user) {
+    struct client *c = user;
+    size_t all = size * n;
+    bool good = gather(c, bytes, all);
+    if (good && c->lines != NULL && went_well(c))
+        good = hand_out(c);
+    return good ? all : 0;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
+    if (c->enough)
+        return err_set(err, ST_CANCELLED, "the request to %s was given up", c->address);
+    if (c->too_long)
+        return err_set(err, ST_IO, "the node at %s answers with more than was asked for",
+                       c->address);
+    if (rc == CURLE_SSL_PINNEDPUBKEYNOTMATCH)
+        return err_set(
+            err, ST_REFUSED,
+            "the node at %s has another cluster key: lockstep key --set there, or here",
+            c->address);
+    enum status st = rc == CURLE_OUT_OF_MEMORY          ? ST_NO_MEMORY
+                     : rc == CURLE_COULDNT_RESOLVE_HOST ? ST_NOT_FOUND
+                     : rc == CURLE_COULDNT_CONNECT || rc == CURLE_OPERATION_TIMEDOUT
+                         ? ST_TIMEOUT
+                         : ST_IO;
+    return err_set(err, st, "no answer from the node at %s: %s", c->address,
+                   c->why[0] != '\0' ? c->why : curl_easy_strerror(rc));
+}
+
+/* What the node said with an error status. */
+static enum status say_refusal(struct client *c, struct err *err) {
+    long status = 0;
+    const char *sentence = NULL;
+    curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
+    json_t *o = c->text != NULL ? json_loadb(c->text, c->len, 0, NULL) : NULL;
+    json_unpack(o, "{s:s}", "error", &sentence);
+    enum status st = status == 404   ? ST_NOT_FOUND
+                     : status == 400 ? ST_BAD_INPUT
+                     : status == 401 ? ST_REFUSED
+                     : status == 507 ? ST_NO_MEMORY
+                                     : ST_IO;
+    if (sentence != NULL)
+        err_set(err, st, "the node at %s: %.400s", c->address, sentence);
+    else
+        err_set(err, st, "the node at %s answers with HTTP status %ld", c->address, status);
+    json_decref(o);
+    return st;
+}
+
+/* Path and body; the text stays until the call is over. */
+static bool prepare(struct client *c, const char *path, const char *body, size_t limit) {
+    char url[1024];
+    c->len = 0;
+    c->limit = limit;
+    c->too_long = c->enough = false;
+    c->lines = NULL;
+    c->why[0] = '\0';
+    if (snprintf(url, sizeof url, "%s%s", c->base, path) >= (int)sizeof url)
+        return false;
+    CURLcode rc = curl_easy_setopt(c->curl, CURLOPT_URL, url);
+    if (rc == CURLE_OK && body == NULL)
+        rc = curl_easy_setopt(c->curl, CURLOPT_HTTPGET, 1L);
+    if (rc == CURLE_OK && body != NULL)
+        rc = curl_easy_setopt(c->curl, CURLOPT_POST, 1L);
+    if (rc == CURLE_OK && body != NULL)
+        rc = curl_easy_setopt(c->curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(body));
+    if (rc == CURLE_OK && body != NULL)
+        rc = curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body);
+    if (rc == CURLE_OK)
+        rc = curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)CLIENT_REPLY_MS);
+    if (rc == CURLE_OK)
+        rc = curl_easy_setopt(c->curl, CURLOPT_RANGE, NULL);
+    return rc == CURLE_OK;
+}
+
+/* After prepare(). */
+static enum status ask(struct client *c, struct err *err) {
+    CURLcode rc = curl_easy_perform(c->curl);
+    if (rc != CURLE_OK)
+        return say_failure(c, rc, err);
+    return went_well(c) ? ST_OK : say_refusal(c, err);
+}
+
+static enum status no_memory(const struct client *c, struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
+}
+
+enum status client_json(struct client *c, const char *path, const json_t *body, json_t **reply,
+                        struct err *err) {
+    char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
+    json_error_t why;
+    enum status st = ST_OK;
+    if ((body != NULL && text == NULL) || !prepare(c, path, text, REPLY_MAX))
+        st = no_memory(c, err);
+    if (st == ST_OK)
+        st = ask(c, err);
+    free(text);
+    TRY(st);
+    json_t *o = json_loadb(c->text != NULL ? c->text : "", c->len, 0, &why);
+    if (o == NULL)
+        return err_set(err, ST_IO, "the node at %s answers with no JSON: %s", c->address,
+                       why.text);
+    *reply = o;
+    return ST_OK;
+}
+
+enum status client_range(struct client *c, const char *path, uint64_t at, void *buf, size_t n,
+                         struct err *err) {
+    char range[64];
+    if (!prepare(c, path, NULL, MAX(n, (size_t)65536)))
+        return no_memory(c, err);
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)at,
+             (unsigned long long)(at + n - 1));
+    curl_easy_setopt(c->curl, CURLOPT_RANGE, range);
+    TRY(ask(c, err));
+    if (c->len != n)
+        return err_set(err, ST_IO, "the node at %s gave %zu bytes of a file instead of %zu",
+                       c->address, c->len, n);
+    memcpy(buf, c->text, n);
+    return ST_OK;
+}
+
+/* Runs the transfer, and asks now and then whether to go on. */
+static CURLcode perform_asking(struct client *c, CURLM *multi, const struct client_stream *to) {
+    CURLcode rc = CURLE_FAILED_INIT;
+    int running = 1;
+    while (running != 0) {
+        if (curl_multi_perform(multi, &running) != CURLM_OK)
+            return CURLE_FAILED_INIT;
+        if (running != 0 && to->go_on != NULL && !to->go_on(to->user)) {
+            c->enough = true;
+            return CURLE_ABORTED_BY_CALLBACK;
+        }
+        if (running != 0)
+            curl_multi_poll(multi, NULL, 0, ASK_MS, NULL);
+    }
+    int left;
+    for (CURLMsg *m; (m = curl_multi_info_read(multi, &left)) != NULL;)
+        if (m->msg == CURLMSG_DONE)
+            rc = m->data.result;
+    return rc;
+}
+
+enum status client_lines(struct client *c, const char *path, const json_t *body,
+                         const struct client_stream *to, struct err *err) {
+    char *text = json_dumps(body, JSON_COMPACT);
+    CURLM *multi = curl_multi_init();
+    enum status st = ST_OK;
+    if (text == NULL || multi == NULL || !prepare(c, path, text, LINE_MAX_BYTES) ||
+        curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, 0L) != CURLE_OK ||
+        curl_multi_add_handle(multi, c->curl) != CURLM_OK) {
+        st = no_memory(c, err);
+    } else {
+        c->lines = to;
+        CURLcode rc = perform_asking(c, multi, to);
+        curl_multi_remove_handle(multi, c->curl);
+        st = rc != CURLE_OK ? say_failure(c, rc, err)
+             : went_well(c) ? ST_OK
+                            : say_refusal(c, err);
+    }
+    c->lines = NULL;
+    curl_multi_cleanup(multi);
+    free(text);
+    return st;
+}

@@ -1,0 +1,55 @@
+/* model_files.h: which files a model is, told so that another machine knows whether it has the same, and gets what it
+ * lacks.
+ *
+ * A file is known by its name, its size and a digest of samples (its first and last MiB and 64 places between, 64
+ * KiB each): reading 700 GB to compare them would take longer than to start. Who changes single weights of a model in
+ * place under the same name is not noticed. */
+#ifndef LOCKSTEP_CLUSTER_MODEL_FILES_H
+#define LOCKSTEP_CLUSTER_MODEL_FILES_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define MODEL_DIGEST_BYTES 16
+#define MODEL_FILES_MAX 4096
+
+struct model_file {
+    char *name; /* without a folder */
+    uint64_t bytes;
+    uint8_t digest[MODEL_DIGEST_BYTES];
+};
+
+struct model_files {
+    char *name; /* what is opened: the first file's name, or the folder's */
+    bool folder;
+    struct model_file *list;
+    size_t n;
+    uint64_t bytes; /* of all */
+};
+
+/* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a folder. ST_NOT_FOUND, ST_IO,
+ * ST_BAD_INPUT (too many), ST_NO_MEMORY. */
+enum status model_files_read(struct model_files *out, const char *path, struct err *err);
+void model_files_deinit(struct model_files *m);
+
+/* A new reference; NULL: no memory. */
+json_t *model_files_json(const struct model_files *m);
+/* From another machine. ST_BAD_INPUT: not of that form, or a name that is no plain name. */
+enum status model_files_from_json(struct model_files *out, const json_t *json, struct err *err);
+
+/* Where file i lies if the model is opened as `path`: in the folder, or beside. False: too long. */
+bool model_files_place(const struct model_files *m, size_t i, const char *path, char *out,
+                       size_t size);
+/* Is the model at `path` this one, by the names of its files, their sizes and digests? */
+bool model_files_are_at(const struct model_files *m, const char *path);
+/* The same for one file. */
+bool model_file_is_at(const struct model_file *f, const char *path);
+
+/* A digest of all of it, to name things after. */
+void model_files_digest(const struct model_files *m, uint8_t out[MODEL_DIGEST_BYTES]);
+
+#endif

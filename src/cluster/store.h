@@ -1,0 +1,32 @@
+/* store.h: the models of one machine, as its node knows them: where one is, and how one comes here from a machine
+ * that has it. */
+#ifndef LOCKSTEP_CLUSTER_STORE_H
+#define LOCKSTEP_CLUSTER_STORE_H
+
+#include "cluster/identity.h"
+#include "cluster/model_files.h"
+
+#include <stdbool.h>
+
+/* Where models are kept unless somebody says otherwise: lockstep/models in $XDG_DATA_HOME or ~/.local/share. ST_NOT_FOUND:
+ * there is no home. */
+enum status store_path(char *out, size_t size, struct err *err);
+
+/* Looks for this very model: at `hint` (a path, where it is on the machine that asks; may be NULL), in the store under
+ * its name, and where store_fetch() would put it. False: none of them is it. */
+bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,
+                size_t size);
+
+struct store_progress {
+    /* Bytes here so far; false: enough (ST_CANCELLED). What is here stays and is not fetched again. */
+    bool (*fn)(void *user, uint64_t bytes);
+    void *user;
+};
+/* Copies the model from the share (server/share.h) at `address` into the store. What an earlier try has left is gone on with; two at once do
+ * not harm each other (the second gets ST_AGAIN's sentence as ST_IO). Each file is checked by its digest before it gets its
+ * name. ST_NO_MEMORY: the disk has no room; ST_IO; errors of client.h. */
+enum status store_fetch(const char *store, const struct identity *id, const char *address,
+                        const struct model_files *m, const struct store_progress *progress,
+                        char *out, size_t size, struct err *err);
+
+#endif

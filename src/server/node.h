@@ -1,0 +1,47 @@
+/* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for whoever has the cluster's
+ * key. Small; it never touches weights.
+ *
+ *     GET  /v1/node           what this machine is, and which workers run here
+ *     GET  /v1/nodes          which other nodes it has heard of
+ *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
+ *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or {"error": ..}
+ *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each thing that the worker says
+ *                             (engine/launch.h), at last "exit N" or "signal N"; who hangs up ends the worker
+ *
+ * Errors are {"error": sentence}. Every request needs the token of cluster/identity.h. */
+#ifndef LOCKSTEP_SERVER_NODE_H
+#define LOCKSTEP_SERVER_NODE_H
+
+#include "cluster/discovery.h"
+#include "cluster/identity.h"
+
+#include <jansson.h>
+
+struct node;
+
+struct node_config {
+    const struct identity *id;
+    const char *host;        /* NULL: all addresses */
+    int port;                /* 0: any free one */
+    const char *name;        /* of this machine */
+    const char *store;       /* cluster/store.h */
+    const char *worker_path; /* as launch_open's */
+};
+
+/* Everything is copied but id, which stays the caller's until node_close(). ST_IO: the port is taken... */
+enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
+int node_port(const struct node *n);
+/* Whom to name in /v1/nodes; NULL: nobody. Stays the caller's until node_close(). */
+void node_set_discovery(struct node *n, struct discovery *d);
+/* How many workers run here. */
+int node_n_workers(struct node *n);
+/* Ends the workers. NULL is fine. */
+void node_close(struct node *n);
+
+/* What this machine is: {"name", "version", "machine", "cores", "memory_bytes",
+ * "memory_available_bytes", "isa"}; NULL: no memory. */
+json_t *node_facts(const char *name);
+/* What discovery tells of one node. */
+json_t *node_seen_json(const struct discovered *seen);
+
+#endif

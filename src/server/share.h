@@ -1,0 +1,19 @@
+/* share.h: the files of one model for the nodes of the cluster, over HTTPS: GET /v1/files/I with a Range of at most
+ * SHARE_PIECE_BYTES. Whoever has the cluster's key may read it; for as long as a program has it open. */
+#ifndef LOCKSTEP_SERVER_SHARE_H
+#define LOCKSTEP_SERVER_SHARE_H
+
+#include "cluster/identity.h"
+#include "cluster/model_files.h"
+
+#define SHARE_PIECE_BYTES ((size_t)16 << 20)
+
+struct share;
+
+/* files: of the model at path; both stay the caller's until share_close(). Listens on any free port of all addresses. */
+enum status share_open(struct share **out, const struct identity *id,
+                       const struct model_files *files, const char *path, struct err *err);
+int share_port(const struct share *s);
+void share_close(struct share *s); /* NULL is fine */
+
+#endif

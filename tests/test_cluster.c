@@ -1,0 +1,409 @@
+/* The cluster's key and what follows from it, which files a model is, and what a client makes of answers. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "cluster/client.h"
+#include "cluster/identity.h"
+#include "cluster/model_files.h"
+#include "cluster/store.h"
+#include "server/http.h"
+#include "server/share.h"
+
+#include <setjmp.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static const struct cluster_key some_key = {
+    {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}};
+
+/* ---- the key --------------------------------------------------------------------------------- */
+
+static void test_key_text(void **state) {
+    (void)state;
+    struct cluster_key key, back;
+    char text[CLUSTER_KEY_TEXT_BYTES];
+    struct err err;
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(cluster_key_make(&key, &err), ST_OK);
+        cluster_key_text(&key, text);
+        assert_int_equal(strlen(text), CLUSTER_KEY_TEXT_BYTES - 1);
+        assert_int_equal(cluster_key_parse(&back, text, &err), ST_OK);
+        assert_memory_equal(&key, &back, sizeof key);
+    }
+}
+
+/* Any one mistyped character is noticed, nearly always: the sum has 12 bits. */
+static void test_key_mistyped(void **state) {
+    (void)state;
+    static const char all[] = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    char text[CLUSTER_KEY_TEXT_BYTES];
+    struct cluster_key key;
+    struct err err;
+    int n = 0, unnoticed = 0;
+    cluster_key_text(&some_key, text);
+    for (size_t i = 0; text[i] != '\0'; i++)
+        for (const char *c = all; text[i] != '-' && *c != '\0'; c++) {
+            char was = text[i];
+            if (*c == was)
+                continue;
+            text[i] = *c;
+            n++;
+            unnoticed += cluster_key_parse(&key, text, &err) == ST_OK;
+            text[i] = was;
+        }
+    assert_int_equal(n, 28 * 31);
+    assert_true(unnoticed <= 3);
+}
+
+static void test_key_refused(void **state) {
+    (void)state;
+    static const char *const texts[] = {"", "-", "AB12", "####-####-####-####-####-####-####",
+                                        "0000-0000-0000-0000-0000-0000-000\xc3\xa4"};
+    struct cluster_key key = some_key;
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        assert_int_equal(cluster_key_parse(&key, texts[i], &err), ST_BAD_INPUT);
+        assert_non_null(strstr(err.text, "cluster key"));
+    }
+    assert_memory_equal(&key, &some_key, sizeof key);
+}
+
+static void test_derived_keys_differ(void **state) {
+    (void)state;
+    struct identity a, again, b;
+    struct cluster_key other = some_key;
+    struct err err;
+    other.secret[15] ^= 1;
+    assert_int_equal(identity_make(&a, &some_key, &err), ST_OK);
+    assert_int_equal(identity_make(&again, &some_key, &err), ST_OK);
+    assert_int_equal(identity_make(&b, &other, &err), ST_OK);
+    assert_string_equal(a.pin, again.pin);
+    assert_string_equal(a.token, again.token);
+    assert_string_equal(a.key_pem, again.key_pem);
+    assert_memory_equal(a.beacon_key, again.beacon_key, sizeof a.beacon_key);
+    assert_string_not_equal(a.pin, b.pin);
+    assert_string_not_equal(a.token, b.token);
+    assert_true(memcmp(a.beacon_key, b.beacon_key, sizeof a.beacon_key) != 0);
+    identity_deinit(&a);
+    identity_deinit(&again);
+    identity_deinit(&b);
+}
+
+/* ---- a model's files ------------------------------------------------------------------------- */
+
+static char folder[64];
+
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/test_cluster-XXXXXX");
+    return mkdtemp(folder) != NULL && sodium_init() >= 0 ? 0 : -1;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    char command[96];
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+/* n pseudo-random bytes. */
+static void write_file(const char *path, size_t n, uint8_t seed) {
+    uint8_t *bytes = mem_alloc(n + 1), key[randombytes_SEEDBYTES] = {seed};
+    assert_non_null(bytes);
+    randombytes_buf_deterministic(bytes, n, key);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    mem_free(bytes);
+}
+
+static void path_in(char *out, size_t size, const char *name) {
+    snprintf(out, size, "%s/%s", folder, name);
+}
+
+static void flip_byte(const char *path, long at) {
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    int c = fgetc(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_true(fputc(c ^ 1, f) != EOF);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Up to 6 MiB every byte counts; what comes out of JSON is what went in. */
+static void test_one_file(void **state) {
+    (void)state;
+    static const size_t sizes[] = {0, 1, 70000, (1 << 20) + 1, 5 << 20};
+    char path[128];
+    struct err err;
+    path_in(path, sizeof path, "one.gguf");
+    for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+        struct model_files m, back;
+        write_file(path, sizes[i], (uint8_t)i);
+        assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+        assert_int_equal(m.n, 1);
+        assert_int_equal(m.bytes, sizes[i]);
+        assert_string_equal(m.name, "one.gguf");
+        json_t *json = model_files_json(&m);
+        assert_int_equal(model_files_from_json(&back, json, &err), ST_OK);
+        json_decref(json);
+        assert_true(model_files_are_at(&back, path));
+        for (size_t k = 0; sizes[i] > 0 && k < 5; k++) {
+            long at = (long)((sizes[i] - 1) * k / 4);
+            flip_byte(path, at);
+            assert_false(model_files_are_at(&back, path));
+            flip_byte(path, at);
+        }
+        assert_true(model_files_are_at(&back, path));
+        model_files_deinit(&m);
+        model_files_deinit(&back);
+    }
+}
+
+static void test_parts_and_folders(void **state) {
+    (void)state;
+    char path[128], other[128];
+    struct model_files m;
+    struct err err;
+    path_in(path, sizeof path, "big-00001-of-00003.gguf");
+    write_file(path, 10, 1);
+    path_in(other, sizeof other, "big-00002-of-00003.gguf");
+    write_file(other, 20, 2);
+    assert_int_equal(model_files_read(&m, path, &err), ST_NOT_FOUND);
+    assert_non_null(strstr(err.text, "big-00003-of-00003.gguf"));
+    path_in(other, sizeof other, "big-00003-of-00003.gguf");
+    write_file(other, 30, 3);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(m.n, 3);
+    assert_int_equal(m.bytes, 60);
+    assert_string_equal(m.name, "big-00001-of-00003.gguf");
+    assert_true(model_files_are_at(&m, path));
+    assert_int_equal(unlink(other), 0);
+    assert_false(model_files_are_at(&m, path));
+    model_files_deinit(&m);
+
+    char dir[128];
+    path_in(dir, sizeof dir, "hf");
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(model_files_read(&m, dir, &err), ST_NOT_FOUND);
+    path_in(other, sizeof other, "hf/b.safetensors");
+    write_file(other, 100, 4);
+    path_in(other, sizeof other, "hf/a.json");
+    write_file(other, 50, 5);
+    path_in(other, sizeof other, "hf/.hidden");
+    write_file(other, 50, 5);
+    path_in(path, sizeof path, "hf///");
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_true(m.folder);
+    assert_string_equal(m.name, "hf");
+    assert_int_equal(m.n, 2);
+    assert_string_equal(m.list[0].name, "a.json");
+    assert_true(model_files_are_at(&m, dir));
+    model_files_deinit(&m);
+}
+
+/* What another machine sends. */
+static void test_hostile_lists(void **state) {
+    (void)state;
+    static const char digest[] = "00112233445566778899aabbccddeeff";
+    static const char *const names[] = {"..",  ".hidden",          "",
+                                        "a/b", "../../etc/passwd", "/etc/passwd"};
+    struct model_files m;
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        for (int as_file = 0; as_file < 2; as_file++) {
+            json_t *o = json_pack("{s:s, s:b, s:[{s:s, s:i, s:s}]}", "name",
+                                  as_file ? "m" : names[i], "folder", 1, "files", "name",
+                                  as_file ? names[i] : "f", "bytes", 1, "digest", digest);
+            assert_int_equal(model_files_from_json(&m, o, &err), ST_BAD_INPUT);
+            json_decref(o);
+        }
+    static const char *const texts[] = {
+        "[]",
+        "{}",
+        "{\"name\":\"a\",\"folder\":false,\"files\":[]}",
+        "{\"name\":\"a\",\"folder\":false,\"files\":[7]}",
+        "{\"name\":\"a\",\"folder\":false,\"files\":[{\"name\":\"a\",\"bytes\":-1,\"digest\":"
+        "\"00112233445566778899aabbccddeeff\"}]}",
+        "{\"name\":\"a\",\"folder\":false,\"files\":[{\"name\":\"a\",\"bytes\":1,\"digest\":\"00\"}]}",
+        "{\"name\":\"a\",\"folder\":false,\"files\":[{\"name\":\"b\",\"bytes\":1,\"digest\":"
+        "\"00112233445566778899aabbccddeeff\"}]}",
+        "{\"name\":7,\"folder\":false,\"files\":[{\"name\":\"a\",\"bytes\":1,\"digest\":"
+        "\"00112233445566778899aabbccddeeff\"}]}",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        json_t *o = json_loads(texts[i], 0, NULL);
+        assert_non_null(o);
+        assert_int_equal(model_files_from_json(&m, o, &err), ST_BAD_INPUT);
+        json_decref(o);
+    }
+}
+
+/* ---- copies ---------------------------------------------------------------------------------- */
+
+struct stop_at {
+    uint64_t bytes; /* gives up beyond */
+    uint64_t first; /* what was heard first */
+};
+
+static bool stop_there(void *user, uint64_t bytes) {
+    struct stop_at *s = user;
+    if (s->first == 0)
+        s->first = bytes;
+    return bytes < s->bytes;
+}
+
+static void test_copy(void **state) {
+    (void)state;
+    struct identity id, stranger;
+    struct cluster_key other = some_key;
+    struct model_files m;
+    struct share *share;
+    struct err err;
+    char path[128], store[128], out[256], address[64];
+    const size_t n = 20u << 20;
+    other.secret[0] ^= 1;
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    assert_int_equal(identity_make(&stranger, &other, &err), ST_OK);
+    path_in(path, sizeof path, "copied.gguf");
+    path_in(store, sizeof store, "deep/store");
+    write_file(path, n, 9);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+
+    assert_int_equal(store_fetch(store, &stranger, address, &m, NULL, out, sizeof out, &err),
+                     ST_REFUSED);
+    /* Given up in the middle, then gone on with. */
+    struct stop_at stop = {.bytes = n / 2};
+    const struct store_progress half = {stop_there, &stop};
+    assert_int_equal(store_fetch(store, &id, address, &m, &half, out, sizeof out, &err),
+                     ST_CANCELLED);
+    assert_false(store_find(store, &m, NULL, out, sizeof out));
+    struct stop_at rest = {.bytes = UINT64_MAX};
+    const struct store_progress all = {stop_there, &rest};
+    assert_int_equal(store_fetch(store, &id, address, &m, &all, out, sizeof out, &err), ST_OK);
+    assert_true(rest.first > n / 2);
+    assert_true(model_files_are_at(&m, out));
+    assert_true(store_find(store, &m, NULL, out, sizeof out));
+    assert_true(store_find("/nowhere", &m, path, out, sizeof out));
+    assert_string_equal(out, path);
+    assert_false(store_find("/nowhere", &m, "relative/copied.gguf", out, sizeof out));
+
+    /* The same name with other content goes beside it; a damaged source gives nothing. */
+    char first[256];
+    assert_true(store_find(store, &m, NULL, first, sizeof first));
+    share_close(share);
+    model_files_deinit(&m);
+    write_file(path, n, 10);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    flip_byte(path, 5);
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_IO);
+    assert_non_null(strstr(err.text, "damaged"));
+    flip_byte(path, 5);
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
+    assert_string_not_equal(out, first);
+    assert_true(model_files_are_at(&m, out));
+    share_close(share);
+    assert_int_equal(store_fetch("/proc", &id, address, &m, NULL, out, sizeof out, &err),
+                     ST_NO_MEMORY);
+    model_files_deinit(&m);
+    identity_deinit(&id);
+    identity_deinit(&stranger);
+}
+
+/* ---- a node that answers nonsense -------------------------------------------------------------- */
+
+static void answer_nonsense(void *user, struct http_request *r) {
+    (void)user;
+    static const char garbage[] = "{\"name\": ";
+    const char *path = http_path(r);
+    if (str_eq(path, "/v1/long")) {
+        char *big = mem_calloc(1, 20u << 20);
+        assert_non_null(big);
+        http_reply(r, 200, "application/json", big, 20u << 20);
+        mem_free(big);
+    } else if (str_eq(path, "/v1/refused")) {
+        http_reply(r, 400, "application/json", "{\"error\": \"not so\"}", 19);
+    } else if (str_eq(path, "/v1/wordless")) {
+        http_reply(r, 500, "text/html", "<h1>", 4);
+    } else {
+        http_reply(r, 200, "application/json", garbage, sizeof garbage - 1);
+    }
+}
+
+static bool no_line(void *user, char *line) {
+    (void)line;
+    ++*(int *)user;
+    return true;
+}
+
+static void test_client_and_nonsense(void **state) {
+    (void)state;
+    struct identity id;
+    struct http_config cfg;
+    struct http_server *s;
+    struct client *c;
+    struct err err;
+    json_t *reply = NULL, *body = json_object();
+    char address[64];
+    uint8_t bytes[100];
+    int n_lines = 0;
+    const struct client_stream to = {.line = no_line, .user = &n_lines};
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    http_config_init(&cfg);
+    cfg.tls_cert_pem = id.cert_pem;
+    cfg.tls_key_pem = id.key_pem;
+    cfg.handle = answer_nonsense;
+    assert_int_equal(http_open(&s, &cfg, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", http_port(s));
+    assert_int_equal(client_open(&c, &id, address, &err), ST_OK);
+    assert_int_equal(client_json(c, "/v1/x", NULL, &reply, &err), ST_IO);
+    assert_non_null(strstr(err.text, "no JSON"));
+    assert_int_equal(client_json(c, "/v1/long", NULL, &reply, &err), ST_IO);
+    assert_non_null(strstr(err.text, "more than"));
+    assert_int_equal(client_json(c, "/v1/refused", body, &reply, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "not so"));
+    assert_int_equal(client_json(c, "/v1/wordless", body, &reply, &err), ST_IO);
+    assert_non_null(strstr(err.text, "500"));
+    assert_int_equal(client_range(c, "/v1/x", 0, bytes, sizeof bytes, &err), ST_IO);
+    assert_int_equal(client_lines(c, "/v1/refused", body, &to, &err), ST_BAD_INPUT);
+    assert_int_equal(client_lines(c, "/v1/long", body, &to, &err), ST_IO);
+    assert_int_equal(n_lines, 0);
+    assert_null(reply);
+    client_close(c);
+    http_close(s);
+    /* Nobody there any more. */
+    assert_int_equal(client_open(&c, &id, address, &err), ST_OK);
+    assert_int_equal(client_json(c, "/v1/x", NULL, &reply, &err), ST_TIMEOUT);
+    assert_non_null(strstr(err.text, address));
+    client_close(c);
+    json_decref(body);
+    identity_deinit(&id);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_key_text),
+        cmocka_unit_test(test_key_mistyped),
+        cmocka_unit_test(test_key_refused),
+        cmocka_unit_test(test_derived_keys_differ),
+        cmocka_unit_test(test_one_file),
+        cmocka_unit_test(test_parts_and_folders),
+        cmocka_unit_test(test_hostile_lists),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_client_and_nonsense),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,182 @@
+#!/bin/bash
+# Nodes: three machines (network namespaces on one switch) find each other, take a model that only the first one has, and
+# give the bits of one rank; strangers, the dead and the unwilling are told in one sentence.
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/scratch.sh"
+unset LOCKSTEP_CLUSTER_KEY
+eval_args=(eval "$work/own/m.gguf" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
+mkdir front own && cp "$model" own/m.gguf
+export XDG_CONFIG_HOME=$work/front
+
+# within SECONDS COMMAND...: until it succeeds.
+within() {
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.05
+    done
+}
+refuse() { # STATUS PATTERN words...
+    local want=$1 pattern=$2 status
+    shift 2
+    timeout 60 "$@" >out 2>err </dev/null
+    status=$?
+    [ $status = "$want" ] || fail "$*: exit status $status, expected $want: $(cat err)"
+    grep -Eq -e "$pattern" err || fail "$*: said '$(cat err)', expected /$pattern/"
+}
+
+# ---- the key ------------------------------------------------------------------------------------
+refuse 2 "there is no cluster key yet" "$LOCKSTEP" nodes
+key=$("$LOCKSTEP" key 2>/dev/null)
+[[ $key =~ ^([0-9A-Z]{4}-){6}[0-9A-Z]{4}$ ]] || fail "a key is '$key'"
+[ "$("$LOCKSTEP" key)" = "$key" ] || fail "another key the second time"
+[ "$(stat -c %a front/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
+typed=$(tr 'A-Z0' 'a-zo' <<<"${key//-/ }") # as one reads it aloud
+LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key --set <<<"$typed" 2>/dev/null || fail "key --set"
+[ "$(LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key)" = "$key" ] || fail "a typed key is another one"
+wrong=$(tr '0-9A-F' '1-9A-G' <<<"$key")
+for text in "" "$wrong" "${key%?}" "$key-A" "${key/?/U}"; do
+    LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key --set <<<"$text" 2>err && fail "key --set took '$text'"
+    grep -q "key" err || fail "key --set of '$text' says '$(cat err)'"
+done
+[ "$(LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key)" = "$key" ] || fail "a refused key was kept"
+echo garbage >notakey
+LOCKSTEP_CLUSTER_KEY=$work/notakey refuse 2 "notakey: .*cluster key" "$LOCKSTEP" nodes
+refuse 2 "either --set or --new" "$LOCKSTEP" key --set --new
+refuse 2 "not with --ranks" "$LOCKSTEP" "${eval_args[@]}" --nodes auto --ranks 2 --logits x.f32
+refuse 2 "nowhere.gguf" "$LOCKSTEP" eval nowhere.gguf --ids 1 --nodes auto --logits x.f32
+
+"$LOCKSTEP" "${eval_args[@]}" -q --logits ref.f32 >ref.ids || exit 1
+
+# ---- three machines ----------------------------------------------------------------------------
+if [ "$(id -u)" != 0 ] || ! command -v ip nsenter unshare >/dev/null || ! unshare -n true 2>/dev/null; then
+    echo "skip: no right to make network namespaces"
+    [ $failures = 0 ]
+    exit
+fi
+hosts=() nodes=()
+end_all() {
+    kill "${nodes[@]}" 2>/dev/null
+    kill "${hosts[@]}" 2>/dev/null
+    wait 2>/dev/null
+}
+trap 'end_all; rm -rf "$work"' EXIT
+in_namespace() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/$$/ns/net)" ]; }
+for host in 0 1 2 3; do # 0: the switch
+    unshare -n -m sleep 600 &
+    hosts[host]=$!
+    within 60 in_namespace "${hosts[host]}" || fail "no namespace"
+done
+on() { nsenter -t "${hosts[$1]}" -n -m -w "${@:2}"; }
+# What the first machine calls its own, the others do not have.
+for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
+on1=(nsenter -t "${hosts[1]}" -n -m -w) # for what runs beside, whose pid is its own
+on 0 ip link add switch type bridge && on 0 ip link set switch up || { echo "skip: no bridge here"; exit 0; }
+for host in 1 2 3; do
+    on "$host" ip link set lo up
+    on "$host" ip link add wire type veth peer name "p$host" netns "${hosts[0]}" &&
+        on "$host" ip addr add "10.8.0.$host/24" dev wire && on "$host" ip link set wire up &&
+        on 0 ip link set "p$host" master switch && on 0 ip link set "p$host" up || fail "no wire to $host"
+done
+# start HOST NAME [options]: a node with the cluster's key and a store of its own.
+start() {
+    local host=$1 name=$2
+    shift 2
+    mkdir -p "store-$name"
+    nsenter -t "${hosts[$host]}" -n -m -w "$LOCKSTEP" node --name "$name" --models "$work/store-$name" "$@" >"$name.log" 2>&1 &
+    nodes+=($!)
+    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
+}
+start 1 ann
+start 2 bob
+start 3 cat
+list_is() { [ "$(on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(*(n["name"] for n in json.load(sys.stdin)))' 2>/dev/null)" = "$1" ]; }
+within 60 list_is "ann bob cat" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
+on 1 "$LOCKSTEP" nodes | grep -Eq '^bob +10\.8\.0\.2:7342 .* cores .* 0 workers' || fail "nodes prints $(on 1 "$LOCKSTEP" nodes)"
+within 60 grep -q "bob is here: " ann.log || fail "ann has not seen bob: $(cat ann.log)"
+
+# together NAME words...: a run from machine 1 with these bits.
+together() {
+    local what=$1
+    shift
+    "${on1[@]}" timeout 100 "$LOCKSTEP" "${eval_args[@]}" --logits nodes.f32 "$@" >nodes.ids 2>nodes.err </dev/null ||
+        fail "$what: $(cat nodes.err)"
+    cmp -s ref.f32 nodes.f32 && cmp -s ref.ids nodes.ids || fail "$what: other bits"
+    rm -f nodes.f32
+}
+together "all nodes, the first time" --nodes auto
+grep -q "bob has a copy of the model now" nodes.err || fail "nothing was copied: $(cat nodes.err)"
+grep -q "rank 2: .*; tcp" nodes.err || fail "no third rank: $(cat nodes.err)"
+cmp -s own/m.gguf store-bob/m.gguf && cmp -s own/m.gguf store-cat/m.gguf || fail "no copies in the stores"
+[ ! -e store-ann/m.gguf ] || fail "a copy beside the model itself"
+together "all nodes again, pipeline" --nodes auto --parallel pipeline
+grep -q "copy of the model" nodes.err && fail "copied once more: $(cat nodes.err)"
+together "one by name, a split" --nodes cat --split 3,1
+grep -q "rank 1" nodes.err && ! grep -q "rank 2" nodes.err || fail "one by name: $(cat nodes.err)"
+together "by address" --nodes 10.8.0.3,10.8.0.2:7342
+
+# Another model of the same name is another model.
+cp own/m.gguf kept && printf 'x' | dd of=own/m.gguf bs=1 seek=$(($(stat -c %s own/m.gguf) - 7)) conv=notrunc 2>/dev/null
+"${on1[@]}" timeout 100 "$LOCKSTEP" "${eval_args[@]}" -q --logits one.f32 >one.ids
+"${on1[@]}" timeout 100 "$LOCKSTEP" "${eval_args[@]}" --nodes bob --logits nodes.f32 >nodes.ids 2>nodes.err || fail "changed: $(cat nodes.err)"
+cmp -s one.f32 nodes.f32 || fail "a changed model: other bits"
+cmp -s kept store-bob/m.gguf || fail "the first model was overwritten"
+cp kept own/m.gguf
+# What was left of an earlier copy is gone on with.
+rm -rf store-cat/m.gguf
+"${on1[@]}" timeout 100 "$LOCKSTEP" "${eval_args[@]}" -q --nodes cat --logits x.f32 >out 2>&1 || fail "after removal: $(cat out)"
+part=$(cd store-cat && ls)
+[ "$part" = m.gguf ] || fail "the store holds $part"
+
+# ---- what goes wrong -------------------------------------------------------------------------
+refuse 3 "no answer from the node at 10.8.0.9:7342" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.9 --logits x.f32
+refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 --logits x.f32
+refuse 2 "a name is empty" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,,cat --logits x.f32
+refuse 1 "in use" nsenter -t "${hosts[2]}" -n -m -w "$LOCKSTEP" node --name eve --models "$work"
+refuse 2 "a name has" "$LOCKSTEP" node --name a,b
+LOCKSTEP_CLUSTER_KEY=$work/other "$LOCKSTEP" key >/dev/null 2>&1
+LOCKSTEP_CLUSTER_KEY=$work/other refuse 3 "another cluster key" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.2 --logits x.f32
+LOCKSTEP_CLUSTER_KEY=$work/other on 1 "$LOCKSTEP" nodes >out 2>err
+grep -q "another cluster key" err && [ ! -s out ] || fail "a stranger hears: $(cat out err)"
+# Whoever lacks the key is nobody.
+code() { on 1 curl -sk -o /dev/null -w '%{http_code}' "$@"; }
+[ "$(code https://10.8.0.2:7342/v1/node)" = 401 ] || fail "no token was asked for"
+[ "$(code -X POST -d '{}' https://10.8.0.2:7342/v1/workers)" = 401 ] || fail "no token was asked for a worker"
+on 1 curl -s https://10.8.0.2:7342/v1/node >/dev/null && fail "an authority vouches for a node"
+
+# A worker's end, its node's end, and the end of who asked for it.
+serve() { # begins a server on machine 1 over all nodes
+    "${on1[@]}" "$LOCKSTEP" serve own/m.gguf --port 8090 -t 1 --nodes auto "$@" >serve.log 2>&1 &
+    server=$!
+    nodes+=($server)
+    within 60 grep -q "listens on" serve.log || fail "serve: $(cat serve.log)"
+}
+workers() { on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(sum(len(n["workers"]) for n in json.load(sys.stdin)))' 2>/dev/null; }
+worker_of() { on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(*(w["pid"] for n in json.load(sys.stdin) if n["name"] == sys.argv[1] for w in n["workers"]))' "$1" 2>/dev/null; }
+answer() { # the text that the server gives
+    on 1 curl -s -m 60 http://127.0.0.1:8090/v1/completions -H 'Content-Type: application/json' \
+        -d '{"prompt": "The cat", "max_tokens": 20, "temperature": 0}' | python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["text"])' 2>/dev/null
+}
+serve --failover
+first=$(answer)
+[ "$(workers)" = 2 ] || fail "$(workers) workers: $(on 1 "$LOCKSTEP" nodes)"
+kill -9 "$(worker_of bob)"
+[ "$(answer)" = "$first" ] || fail "another answer after a worker was killed"
+grep -q "bob\|10.8.0.2" serve.log || fail "the server does not say whom it lost: $(cat serve.log)"
+kill "$server" && wait "$server"
+nothing_runs() { [ "$(workers)" = 0 ]; }
+within 60 nothing_runs || fail "$(workers) workers after the server's end: $(on 1 "$LOCKSTEP" nodes)"
+serve
+kill -9 "$server"
+within 60 nothing_runs || fail "$(workers) workers after the server was killed: $(on 1 "$LOCKSTEP" nodes)"
+serve
+kill "${nodes[1]}" # bob
+within 60 list_is "ann cat" || fail "bob is still there: $(on 1 "$LOCKSTEP" nodes)"
+within 60 grep -q "bob is gone" ann.log || fail "ann still sees bob: $(cat ann.log)"
+told() { on 1 curl -s -m 10 http://127.0.0.1:8090/health >health && grep -Eq "rank 1 .*(signal|lost|gone|closed|ended)" health; }
+answer >/dev/null # asks the ranks for something
+within 60 told || fail "without bob: $(cat health)"
+kill "$server"
+[ $failures = 0 ]
