@@ -36,6 +36,17 @@ over_ssh -q
 run "$LOCKSTEP" "${eval_args[@]}" --ranks 2 --logits got.f32 >got.ids 2>err || fail "two ranks here: $(cat err)"
 ! grep -q "^placement" err && grep -q "; tensor2, " err || fail "two ranks of one machine: $(cat err)"
 
+# What no machine can take is refused before it is loaded, in one sentence: two terabytes, of holes.
+if "$LOCKSTEP" synth --shape kimi-k2 --type f16 --header-only huge.gguf >/dev/null 2>&1 && truncate -s 2500G huge.gguf 2>/dev/null; then
+    run "$LOCKSTEP" eval huge.gguf --ids 1 -t 1 --hosts 127.0.0.1,localhost >/dev/null 2>err
+    [ $? = 2 ] && [ "$(wc -l <err)" = 1 ] &&
+        grep -Eq "cannot take the model .*: tensor2: rank [01] would need [0-9.]+ GB, has [0-9.]+ [GM]B; pipeline2: rank" err ||
+        fail "a model that fits nowhere: $(cat err)"
+    rm -f huge.gguf
+else
+    echo "skip: a model that fits nowhere: no files of that size here"
+fi
+
 # ---- between network namespaces ----------------------------------------------------------------------
 if [ "$(id -u)" != 0 ] || ! command -v ip nsenter unshare tc >/dev/null || ! unshare -n true 2>/dev/null; then
     echo "skip: two namespaces: no right to make them, or no tc"

@@ -1,6 +1,7 @@
 /* base: the pool's claims and barriers, errands, the counter-based random numbers, medians. */
 #include "base/errand.h"
 #include "base/median.h"
+#include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -8,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -104,6 +106,14 @@ static void medians(void **state) {
     assert_true(median(x, 5) == 3);
 }
 
+/* Some, and no more than there is. */
+static void available_memory_is_within_the_machine(void **state) {
+    (void)state;
+    uint64_t available = mem_available();
+    uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    assert_true(available > 0 && available <= all);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
@@ -111,6 +121,7 @@ int main(void) {
         cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
+        cmocka_unit_test(available_memory_is_within_the_machine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

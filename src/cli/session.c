@@ -22,13 +22,16 @@ const struct cli_option session_split_options[] = {
     CLI_HEADING("ranks"),
     CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
             "processes that share the work (default 1,\nor as many as --split names)"),
-    CLI_LIST(0, "split", "A,B,..", &session_args.split,
-             "their shares, as relative weights: 3,1 (default equal);\nof the stages or of a "
-             "stage's ranks where --parallel\nhas them"),
+    CLI_LIST(
+        0, "split", "A,B,..", &session_args.split,
+        "their shares, as relative weights: 3,1; of the stages or\nof a stage's ranks where "
+        "--parallel has them (default\nequal; on several machines by their measured "
+        "bandwidth\nand memory)"),
     CLI_TEXT(
         0, "parallel", "HOW", &session_args.parallel,
         "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
-        "tensor2xpipeline2: both;\nauto (default)"),
+        "tensor2xpipeline2: both;\nauto (default): tensor; on several machines, which measure\n"
+        "themselves and their wires first, what is then predicted\nto be fastest"),
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
                "how a mixture of experts is split: a part of each expert,\nor some whole ones "
                "(default auto: slice); never changes\nthe bits"),

@@ -146,9 +146,8 @@ static struct layouts open_layouts(const struct job *job) {
 }
 
 struct stopwatch {
-    double ns[WIRE_TRIES];
+    double ns[WIRE_TRIES], spent_ns;
     size_t n;
-    double budget_ns, spent_ns;
 };
 
 static void note(struct stopwatch *w, uint64_t began_ns) {
@@ -156,24 +155,27 @@ static void note(struct stopwatch *w, uint64_t began_ns) {
     w->spent_ns += w->ns[w->n++];
 }
 
-static bool is_enough(const struct stopwatch *w, double spent_ns) {
-    return w->n == WIRE_TRIES || (w->n >= WIRE_TRIES_LEAST && spent_ns > w->budget_ns);
+static bool is_enough(size_t n, double spent_ns, double budget_ns) {
+    return n == WIRE_TRIES || (n >= WIRE_TRIES_LEAST && spent_ns > budget_ns);
 }
 
-/* Each sum carries how long they have taken each member so far: all see the same total, so all stop together. */
+/* Two in a row each time: where a rank comes late by what the wire takes, it waits for every other sum alone, and so do
+ * the others. Each first one carries how long they have taken every member so far: all see the same total, so all stop
+ * together. */
 static enum status time_sum(int64_t *out_ns, struct team *team, int64_t *x, size_t n,
                             double budget_ns, struct err *err) {
-    struct stopwatch w = {.budget_ns = budget_ns};
-    for (bool enough = false; !enough;) {
+    struct stopwatch w = {.n = 0};
+    double spent_ns = 0;
+    while (!is_enough(w.n, spent_ns, budget_ns)) {
         memset(x, 0, n * sizeof *x);
         x[0] = (int64_t)(w.spent_ns * 1e-3);
         uint64_t began = clock_ns();
         TRY(fabric_sum(team, x, n, err));
-        enough = is_enough(&w, (double)x[0] * 1e3 / team_size(team));
-        if (!enough)
-            note(&w, began);
+        spent_ns = (double)x[0] * 1e3 / team_size(team);
+        TRY(fabric_sum(team, x, n, err));
+        note(&w, began);
     }
-    *out_ns = (int64_t)median(w.ns, w.n);
+    *out_ns = (int64_t)(median(w.ns, w.n) / 2);
     return ST_OK;
 }
 
@@ -194,10 +196,9 @@ static enum status time_team(struct timed *t, int i, const struct survey *s, int
 /* There and back; the first float says whether it is the last time. */
 static enum status ping(int64_t *out_ns, const struct survey *s, int to, float *x,
                         size_t n_bytes, double budget_ns, struct err *err) {
-    struct stopwatch w = {.budget_ns = budget_ns};
+    struct stopwatch w = {.n = 0};
     for (bool last = false; !last;) {
-        last =
-            w.n + 1 == WIRE_TRIES || (w.n + 1 >= WIRE_TRIES_LEAST && w.spent_ns > w.budget_ns);
+        last = is_enough(w.n + 1, w.spent_ns, budget_ns);
         x[0] = last ? 1.0f : 0.0f;
         uint64_t began = clock_ns();
         TRY(fabric_send(s->f, to, x, n_bytes, err));
@@ -404,9 +405,10 @@ static enum status decide(struct survey_choice *choice, const struct survey *s,
     } else if (st == ST_OK) {
         char why[SURVEY_TEXT / 2];
         placement_refusal(p, why, sizeof why);
-        snprintf(choice->text, sizeof choice->text,
-                 "the model does not fit these machines (%s); --split loads it regardless",
-                 why);
+        snprintf(
+            choice->text, sizeof choice->text,
+            "these machines cannot take the model with its KV cache and buffers: %s (--split tries regardless)",
+            why);
     }
     mem_free(p);
     return st;

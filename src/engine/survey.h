@@ -37,7 +37,7 @@ struct survey_choice {
     char text[SURVEY_TEXT]; /* for people; of rank 0 */
 };
 
-/* ST_BAD_INPUT: the model fits no layout that is open: the same sentence on every rank. ST_PEER_LOST, ST_NO_MEMORY. */
+/* ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST, ST_NO_MEMORY. */
 enum status survey_place(struct survey_choice *out, const struct survey *s, struct err *err);
 
 #endif

@@ -97,8 +97,9 @@ int fabric_peer_pid(const struct fabric *f, int rank);
 int fabric_lost_rank(const struct fabric *f);
 
 /* Collective over its members, which all give the same list; a rank may be in several teams. Larger
- * teams measure here how they sum best (some milliseconds). A team of one is legal and every
- * operation on it is a no-op. Closed by fabric_close(). */
+ * teams measure here how they sum best (some milliseconds, or many times a slow wire's latency);
+ * the same list again is the same team. A team of one is legal and every operation on it is a
+ * no-op. Closed by fabric_close(). */
 enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, int n_ranks,
                         struct err *err);
 int team_size(const struct team *t);

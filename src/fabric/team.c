@@ -230,6 +230,12 @@ enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, i
                         struct err *err) {
     int index;
     TRY(check_members(f, ranks, n_ranks, &index, err));
+    for (struct team *t = f->teams; t != NULL; t = t->next)
+        if (t->size == n_ranks &&
+            memcmp(t->ranks, ranks, (size_t)n_ranks * sizeof *ranks) == 0) {
+            *out = t;
+            return ST_OK;
+        }
     struct team *t = mem_calloc(1, sizeof *t);
     if (t == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a team");
