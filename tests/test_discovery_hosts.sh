@@ -97,20 +97,37 @@ on two ip link set eth0 up
 sees anna "ben [^;]*$(at 10.7.0.2 eth0)"
 sees carla "ben [^;]*$(at 10.7.0.2 eth0)"
 
-# Stopped for longer than five intervals: missed by others; but it does not blame them for its own sleep.
-kill -STOP "${pid[anna]}"
-lines=$(wc -l <anna.out)
-sees ben "^sees: carla"
-kill -CONT "${pid[anna]}"
-sees ben "^sees: anna"
-sleep 0.5
-if tail -n +$((lines + 1)) anna.out | grep -v "ben .*carla "; then fail "anna lost somebody while she slept"; fi
+# Two that are stopped for longer than five intervals are missed by the third; but the first that wakes does not blame the
+# other for its own sleep. (For five intervals, that is: again, if this took too long.)
+for _ in 1 2 3 4 5; do
+    kill -STOP "${pid[anna]}" "${pid[ben]}"
+    sees carla "^sees:( nobody;| dora [^;]*;)? strangers"
+    lines=$(wc -l <anna.out)
+    begin=$(date +%s%N)
+    kill -CONT "${pid[anna]}"
+    sees carla "anna"
+    sleep 0.05
+    tail -n +$((lines + 1)) anna.out >awake
+    ms=$((($(date +%s%N) - begin) / 1000000))
+    kill -CONT "${pid[ben]}"
+    sees carla "ben"
+    [ $ms -ge $((5 * interval - 100)) ] || break
+done
+if [ $ms -lt $((5 * interval - 100)) ]; then
+    if grep -v "ben .*carla " awake; then fail "anna lost somebody while she slept"; fi
+else
+    echo "skip: who sleeps: this machine is too slow for it"
+fi
 
 # Killed: nobody says goodbye. Ended: it does.
-kill -9 "${pid[carla]}"
-wait "${pid[carla]}" 2>/dev/null
+{ kill -9 "${pid[carla]}"; wait "${pid[carla]}"; } 2>/dev/null
 sees anna "^sees: ben [^;]*;( dora [^;]*;)? strangers"
 kill "${pid[ben]}"
 wait "${pid[ben]}" || fail "ben ended with status $?: $(cat ben.err)"
 sees anna "^sees: (nobody|dora [^;]*); strangers"
+
+# Never was anything heard on another interface than the one it came by.
+if grep -hE ' (10\.7\.[^ ]*|[^ ]*%eth0[^ ]*) on (lo|eth1)| (10\.8\.[^ ]*|[^ ]*%eth1[^ ]*) on (lo|eth0)' ./*.out; then
+    fail "heard on the wrong interface"
+fi
 [ $failures = 0 ]

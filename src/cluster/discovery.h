@@ -7,8 +7,8 @@
  * What is found is a hint and no proof: that a beacon was made with the cluster's key says that such a node has been,
  * not that it answers at the address the datagram came from. The connection there must authenticate itself.
  *
- * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded memory, and at most
- * some percent of one core. All functions but discovery_close() may be called from any thread. */
+ * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded memory, and at most a
+ * tenth of a core. All functions but discovery_close() may be called from any thread. */
 #ifndef LOCKSTEP_CLUSTER_DISCOVERY_H
 #define LOCKSTEP_CLUSTER_DISCOVERY_H
 
@@ -20,7 +20,7 @@
 #define DISCOVERY_PORT 7342
 #define DISCOVERY_INTERVAL_MS 2000
 #define DISCOVERY_NODES_MAX 64 /* further ones are not seen until one of these is gone */
-#define DISCOVERY_ADDRESSES_MAX 8
+#define DISCOVERY_ADDRESSES_MAX 16
 #define DISCOVERY_STRANGERS_MAX 16
 
 struct discovery_config {
