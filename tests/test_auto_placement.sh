@@ -12,20 +12,38 @@ eval_args=(eval model.gguf --ids 1,2,3,4,5 --greedy 3 --ctx 64 -t 1)
 
 check() { # NAME LAYOUT: what the last run said and gave
     cmp -s ref.f32 got.f32 && cmp -s ref.ids got.ids || fail "$1: other bits"
-    grep -Eq "^placement: $2 \([0-9.]+ tokens/s predicted; .*\); (equal )?shares .*by memory bandwidth \([0-9.]+, [0-9.]+ GB/s\); " err ||
+    grep -Eq "^placement: $2 \([0-9.]+ tokens/s predicted; .*\); (equal )?shares .*by memory bandwidth \([0-9., ]+ GB/s\); " err ||
         fail "$1: expected $2: $(cat err)"
-    grep -q "^qwen3.*; $2, " err || fail "$1: the model is not $2: $(cat err)"
+    grep -Eq "^qwen3.*; $2, " err || fail "$1: the model is not $2: $(cat err)"
     rm -f got.f32
 }
 
 # ---- over ssh ---------------------------------------------------------------------------------------
-printf '#!/bin/bash\nshift\nexec bash -c "$*"\n' >ssh && chmod +x ssh
+cat >ssh <<'EOF'
+#!/bin/bash
+shift
+[ -z "${SLOW:-}" ] || export LOCKSTEP_ISA=$SLOW
+exec bash -c "$*"
+EOF
+chmod +x ssh
 export LOCKSTEP_SSH=$work/ssh
 over_ssh() { run "$LOCKSTEP" "${eval_args[@]}" --hosts 127.0.0.1,localhost --logits got.f32 "$@" >got.ids 2>err || fail "over ssh $*: $(cat err)"; }
 over_ssh
 check "ssh, fast" tensor2
 over_ssh --emulate-link latency=50ms
 check "ssh, slow" pipeline2
+# A machine whose kernels are slow has less; heads, columns and rows are still whole.
+SLOW=scalar over_ssh
+check "ssh, a slow machine" "(tensor|pipeline)2"
+grep -q ", scalar, " err || python3 - <<'END' || fail "the slow machine has too much: $(cat err)"
+import re
+said = open("err").read()
+a, b = map(float, re.search(r"shares ([0-9.]+),([0-9.]+) by memory bandwidth", said).groups())
+assert a > b, said
+END
+# Three layouts, of four ranks whose shares are whatever a busy machine makes them.
+over_ssh --hosts 127.0.0.1,localhost,localhost,localhost
+check "ssh, four" "(tensor4|tensor2xpipeline2|pipeline4)"
 # What is said holds. The other decision is still made, but none by --split.
 over_ssh --parallel pipeline
 grep -q "^placement: pipeline2 ([0-9.]* tokens/s predicted); " err || fail "--parallel pipeline: $(cat err)"

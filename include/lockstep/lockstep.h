@@ -64,7 +64,8 @@ struct lockstep_options {
                                 this process if it is lockstep, then $PATH) */
     int n_ranks;             /* default 1 */
     /* Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
-     * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal. */
+     * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal, or by
+     * measurements (parallel). */
     int n_split;
     double split[LOCKSTEP_MAX_RANKS];
     /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto: tensor on one
