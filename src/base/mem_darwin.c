@@ -1,4 +1,5 @@
-/* mem_darwin.c: available memory: free pages, and those that the system takes back without writing them. */
+/* mem_darwin.c: available memory: free pages, and those that the system takes back without compressing or
+ * writing them: of files, and purgeable ones. */
 #include "base/mem.h"
 
 #include <mach/mach.h>
@@ -12,6 +13,9 @@ uint64_t mem_available(void) {
         host_page_size(host, &page) == KERN_SUCCESS &&
         host_statistics64(host, HOST_VM_INFO64, (host_info64_t)&vm, &count) == KERN_SUCCESS;
     mach_port_deallocate(mach_task_self(), host);
-    return known ? ((uint64_t)vm.free_count + vm.inactive_count + vm.purgeable_count) * page
-                 : 0;
+    if (!known)
+        return 0;
+    /* Speculative pages are counted as free and as a file's. */
+    uint64_t n_free = (uint64_t)vm.free_count - vm.speculative_count;
+    return (n_free + vm.external_page_count + vm.purgeable_count) * page;
 }
