@@ -4,6 +4,7 @@
 #include "cluster/client.h"
 #include "cluster/identity.h"
 #include "cluster/model_files.h"
+#include "cluster/source.h"
 #include "cluster/store.h"
 #include "server/http.h"
 #include "server/share.h"
@@ -262,6 +263,66 @@ static bool stop_there(void *user, uint64_t bytes) {
     return bytes < s->bytes;
 }
 
+/* Any pieces within the file, and none beyond it; and through a source, rows as the loader asks for them. */
+static void check_pieces(const struct identity *id, const char *address, const char *path,
+                         size_t n) {
+    static const struct {
+        struct client_pieces p;
+        enum status st;
+    } asked[] = {
+        {{0, 1, 0, 1}, ST_OK},
+        {{100, 7, 1000, 50}, ST_OK},
+        {{5, 10, 3, 4}, ST_OK}, /* overlapping */
+        {{(20u << 20) - 1, 1, 0, 1}, ST_OK},
+        {{(20u << 20) - 1, 2, 0, 1}, ST_BAD_INPUT},
+        {{20u << 20, 1, 0, 1}, ST_BAD_INPUT},
+        {{0, 1, UINT64_MAX / 2, 4}, ST_BAD_INPUT},
+        {{UINT64_MAX, 1, 0, 1}, ST_BAD_INPUT},
+        {{0, 0, 0, 1}, ST_BAD_INPUT},
+        {{0, 1, 0, 0}, ST_BAD_INPUT},
+        {{0, (16u << 20) + 1, 0, 1}, ST_BAD_INPUT},
+        {{0, 1 << 20, 1 << 20, 17}, ST_BAD_INPUT},
+    };
+    uint8_t *whole = mem_alloc(n), *out = mem_alloc(n);
+    struct client *c;
+    struct file_source source;
+    struct err err;
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(whole, 1, n, f), n);
+    fclose(f);
+    assert_int_equal(client_open(&c, id, address, &err), ST_OK);
+    for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
+        const struct client_pieces *p = &asked[i].p;
+        assert_int_equal(client_pieces(c, "/v1/files/0", p, out, &err), asked[i].st);
+        for (size_t k = 0; asked[i].st == ST_OK && k < p->count; k++)
+            assert_memory_equal(out + k * p->n, whole + p->at + k * p->stride, p->n);
+    }
+    const struct client_pieces one = {.n = 1, .count = 1};
+    assert_int_equal(client_pieces(c, "/v1/files/1", &one, out, &err), ST_NOT_FOUND);
+    assert_int_equal(client_pieces(c, "/v1/files/0x", &one, out, &err), ST_NOT_FOUND);
+    client_close(c);
+
+    assert_int_equal(source_open(&source, id, address, &err), ST_OK);
+    /* Everything at once, as rows that follow each other; some columns of many rows; larger than any request. */
+    assert_int_equal(source.read(source.user, 0, 0, 1000, 1000, n / 1000, out, 1000, &err),
+                     ST_OK);
+    assert_memory_equal(out, whole, n / 1000 * 1000);
+    memset(out, 0, n);
+    assert_int_equal(source.read(source.user, 0, 300, 40, 1000, 20000, out + 300, 1000, &err),
+                     ST_OK);
+    for (size_t r = 0; r < 20000; r++) {
+        assert_memory_equal(out + r * 1000 + 300, whole + r * 1000 + 300, 40);
+        assert_int_equal(out[r * 1000 + 299], 0);
+        assert_int_equal(out[r * 1000 + 340], 0);
+    }
+    assert_int_equal(source.read(source.user, 0, n, 1, 0, 1, out, 0, &err), ST_BAD_INPUT);
+    assert_int_equal(source.read(source.user, 0, 0, 0, 0, 1, out, 0, &err), ST_OK);
+    source_close(&source);
+    mem_free(whole);
+    mem_free(out);
+}
+
 static void test_copy(void **state) {
     (void)state;
     struct identity id, stranger;
@@ -315,6 +376,7 @@ static void test_copy(void **state) {
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_string_not_equal(out, first);
     assert_true(model_files_are_at(&m, out));
+    check_pieces(&id, address, path, n);
     share_close(share);
     assert_int_equal(store_fetch("/proc", &id, address, &m, NULL, out, sizeof out, &err),
                      ST_NO_MEMORY);
@@ -377,7 +439,8 @@ static void test_client_and_nonsense(void **state) {
     assert_non_null(strstr(err.text, "not so"));
     assert_int_equal(client_json(c, "/v1/wordless", body, &reply, &err), ST_IO);
     assert_non_null(strstr(err.text, "500"));
-    assert_int_equal(client_range(c, "/v1/x", 0, bytes, sizeof bytes, &err), ST_IO);
+    const struct client_pieces pieces = {.n = sizeof bytes, .count = 1};
+    assert_int_equal(client_pieces(c, "/v1/x", &pieces, bytes, &err), ST_IO);
     assert_int_equal(client_lines(c, "/v1/refused", body, &to, &err), ST_BAD_INPUT);
     assert_int_equal(client_lines(c, "/v1/long", body, &to, &err), ST_IO);
     assert_int_equal(n_lines, 0);

@@ -130,6 +130,27 @@ rm -rf store-cat/m.gguf
 part=$(cd store-cat && ls)
 [ "$part" = m.gguf ] || fail "the store holds $part"
 
+# Slices alone: nothing is kept of the model but its head. Where the disk has no room for more, without being asked.
+streamed() { # NAME-OF-RUN words...: the bits of one rank, and no copy
+    local what=$1
+    shift
+    "${on1[@]}" timeout 100 "$LOCKSTEP" "${eval_args[@]/m.gguf/s.gguf}" "$@" --logits nodes.f32 >nodes.ids 2>nodes.err ||
+        fail "$what: $(cat nodes.err)"
+    cmp -s slices.f32 nodes.f32 || fail "$what: other bits"
+    grep -q "reads its weights from here" nodes.err || fail "$what: $(cat nodes.err)"
+}
+cp "$([ -e "$SHARED_DIR/golden/logits/deepseek2-lite.gguf" ] && echo "$SHARED_DIR/golden/logits/deepseek2-lite.gguf" || echo "$model")" own/s.gguf
+"$LOCKSTEP" "${eval_args[@]/m.gguf/s.gguf}" -q --logits slices.f32 >one.ids
+streamed "slices, tensor" --nodes auto --weights stream
+streamed "slices, pipeline" --nodes auto --weights stream --parallel pipeline
+[ ! -e store-bob/s.gguf ] && [ ! -e store-cat/s.gguf ] || fail "a copy where slices were asked for"
+mkdir store-dan && on 3 mount -t tmpfs -o size=400k none "$work/store-dan" || fail "no small disk"
+start 3 dan --port 7400
+within 60 list_is "ann bob cat dan" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
+streamed "slices, a full disk" --nodes dan,bob
+kill "${nodes[3]}"
+within 60 list_is "ann bob cat" || fail "dan is still there"
+
 # ---- what goes wrong -------------------------------------------------------------------------
 refuse 3 "no answer from the node at 10.8.0.9:7342" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.9 --logits x.f32
 refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 --logits x.f32
@@ -146,6 +167,8 @@ code() { on 1 curl -sk -o /dev/null -w '%{http_code}' "$@"; }
 [ "$(code -X POST -d '{}' https://10.8.0.2:7342/v1/workers)" = 401 ] || fail "no token was asked for a worker"
 on 1 curl -s https://10.8.0.2:7342/v1/node >/dev/null && fail "an authority vouches for a node"
 
+rm -rf store-bob/m.gguf store-cat/m.gguf store-*/????????????????
+
 # A worker's end, its node's end, and the end of who asked for it.
 serve() { # begins a server on machine 1 over all nodes
     "${on1[@]}" "$LOCKSTEP" serve own/m.gguf --port 8090 -t 1 --nodes auto "$@" >serve.log 2>&1 &
@@ -159,7 +182,7 @@ answer() { # the text that the server gives
     on 1 curl -s -m 60 http://127.0.0.1:8090/v1/completions -H 'Content-Type: application/json' \
         -d '{"prompt": "The cat", "max_tokens": 20, "temperature": 0}' | python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["text"])' 2>/dev/null
 }
-serve --failover
+serve --failover --weights stream
 first=$(answer)
 [ "$(workers)" = 2 ] || fail "$(workers) workers: $(on 1 "$LOCKSTEP" nodes)"
 kill -9 "$(worker_of bob)"

@@ -1,6 +1,7 @@
 /* cmd_serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
 #include "base/mem.h"
 #include "base/util.h"
+#include "cli/nodes.h"
 #include "cli/session.h"
 #include "server/server.h"
 
@@ -185,8 +186,10 @@ static int serve(const struct keys *keys) {
     session_progress_begin(&cfg.service.engine.model);
     enum status st = server_open(&s, &cfg, &err);
     session_progress_end();
-    if (st != ST_OK)
+    if (st != ST_OK) {
+        nodes_end();
         return cli_fail(st, "%s", err.text);
+    }
     cli_on_interrupt(interrupt, NULL);
     say_model(service_facts(server_service(s)));
     status = say_address(s);
@@ -197,6 +200,7 @@ static int serve(const struct keys *keys) {
         status = 0;
     }
     server_close(s, FINISH_MS);
+    nodes_end();
     cli_on_interrupt(NULL, NULL);
     return status;
 }

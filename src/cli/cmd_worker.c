@@ -1,7 +1,25 @@
-/* cmd_worker.c: lockstep worker: a rank other than 0; started by rank 0, not by people. */
+/* cmd_worker.c: lockstep worker: a rank other than 0; started by rank 0 or by a node, not by people. */
 #include "cli/cli.h"
-#include "lockstep/lockstep.h"
+#include "cli/nodes.h"
+#include "cluster/source.h"
+#include "engine/worker.h"
+
+static struct identity identity; /* of this user's cluster, while a source is open */
+
+static enum status open_source(struct file_source *out, const char *address, struct err *err) {
+    TRY(nodes_identity(&identity, err));
+    enum status st = source_open(out, &identity, address, err);
+    if (st != ST_OK)
+        identity_deinit(&identity);
+    return st;
+}
+
+static void close_source(struct file_source *s) {
+    source_close(s);
+    identity_deinit(&identity);
+}
 
 int cmd_worker(int argc, char **argv) {
-    return lockstep_worker_main(argc, argv);
+    static const struct worker_sources sources = {open_source, close_source};
+    return worker_main(argc, argv, &sources);
 }

@@ -81,14 +81,18 @@ struct member {
     const struct placing *placing;
     pthread_t thread;
     _Atomic uint64_t bytes;
+    bool linked; /* it reads its weights from here */
     atomic_bool done;
     enum status st;
     struct err err;
 };
 
+enum weights_way { WEIGHTS_AUTO, WEIGHTS_COPY, WEIGHTS_STREAM };
+
 struct placing {
-    const struct identity *id;
-    const char *model_path; /* absolute */
+    struct identity id;
+    enum weights_way way;
+    char model_path[PATH_MAX]; /* absolute */
     struct model_files files;
     struct share *share;
     struct member *list;
@@ -216,7 +220,7 @@ static enum status take_all(struct placing *p, const struct discovered *found, s
         struct member *m = next_member(p, err);
         if (m == NULL)
             return ST_BAD_INPUT;
-        if (greet_discovered(m, p->id, &found[i], &why) == ST_OK) {
+        if (greet_discovered(m, &p->id, &found[i], &why) == ST_OK) {
             p->n++;
             continue;
         }
@@ -249,14 +253,14 @@ static enum status take_named(struct placing *p, const struct discovered *found,
         const struct discovered *d = find_name(found, n, name);
         enum status st;
         if (d != NULL) {
-            st = greet_discovered(m, p->id, d, err);
+            st = greet_discovered(m, &p->id, d, err);
         } else {
             bool has_port = strchr(name, ':') != NULL;
             if (has_port)
                 snprintf(m->address, sizeof m->address, "%s", name);
             else
                 snprintf(m->address, sizeof m->address, "%s:%d", name, NODE_PORT);
-            st = greet(m, p->id, err);
+            st = greet(m, &p->id, err);
         }
         if (st == ST_OK &&
             is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {
@@ -281,7 +285,7 @@ static enum status take(struct placing *p, const char *which, struct err *err) {
     struct discovered *found = NULL;
     size_t n, n_strangers;
     char stranger[NET_TEXT_BYTES];
-    TRY(nodes_discover(p->id, &found, &n, stranger, &n_strangers, err));
+    TRY(nodes_discover(&p->id, &found, &n, stranger, &n_strangers, err));
     bool all = str_eq(which, "auto");
     enum status st = all ? take_all(p, found, n, err) : take_named(p, found, n, which, err);
     mem_free(found);
@@ -313,14 +317,9 @@ static bool hear_progress(void *user, char *line) {
     return true;
 }
 
-static enum status fetch(struct member *m, struct client *c, json_t *question,
+static enum status fetch(struct member *m, struct client *c, const json_t *question,
                          struct err *err) {
     const struct client_stream to = {.line = hear_progress, .user = m};
-    char from[NET_TEXT_BYTES + 16];
-    bool v6 = strchr(m->own, ':') != NULL;
-    snprintf(from, sizeof from, "%s%s%s:%d", v6 ? "[" : "", m->own, v6 ? "]" : "",
-             share_port(m->placing->share));
-    json_object_set_new(question, "from", json_string(from));
     m->st =
         err_set(&m->err, ST_IO, "%s: the copy of the model did not come to an end", m->name);
     TRY(client_lines(c, "/v1/models/fetch", question, &to, err));
@@ -329,19 +328,42 @@ static enum status fetch(struct member *m, struct client *c, json_t *question,
     return m->st;
 }
 
+/* Nothing but the heads: the node's rank asks for its slices as it loads. */
+static enum status link_weights(struct member *m, struct client *c, const json_t *question,
+                                struct err *err) {
+    json_t *answer;
+    TRY(client_json(c, "/v1/models/link", question, &answer, err));
+    json_decref(answer);
+    m->linked = true;
+    return ST_OK;
+}
+
+static json_t *ask_about_model(const struct member *m) {
+    const struct placing *p = m->placing;
+    char from[NET_TEXT_BYTES + 16];
+    bool v6 = strchr(m->own, ':') != NULL;
+    snprintf(from, sizeof from, "%s%s%s:%d", v6 ? "[" : "", m->own, v6 ? "]" : "",
+             share_port(p->share));
+    return json_pack("{s:o, s:s, s:s}", "model", model_files_json(&p->files), "hint",
+                     p->model_path, "from", from);
+}
+
 static enum status give_model(struct member *m, struct err *err) {
     const struct placing *p = m->placing;
+    bool may_link = model_files_have_heads(&p->files);
     struct client *c;
-    json_t *answer = NULL,
-           *question = json_pack("{s:o, s:s}", "model", model_files_json(&p->files), "hint",
-                                 p->model_path);
+    json_t *answer = NULL, *question = ask_about_model(m);
     if (question == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a question");
-    enum status st = client_open(&c, p->id, m->address, err);
+    enum status st = client_open(&c, &p->id, m->address, err);
     if (st == ST_OK) {
         st = client_json(c, "/v1/models/find", question, &answer, err);
-        if (st == ST_NOT_FOUND)
+        if (st == ST_NOT_FOUND && p->way == WEIGHTS_STREAM)
+            st = link_weights(m, c, question, err);
+        else if (st == ST_NOT_FOUND)
             st = fetch(m, c, question, err);
+        if (st == ST_NO_MEMORY && p->way == WEIGHTS_AUTO && may_link)
+            st = link_weights(m, c, question, err);
         client_close(c);
     }
     json_decref(answer);
@@ -411,6 +433,8 @@ static enum status give_all(struct placing *p, struct err *err) {
         if (m->st == ST_OK && m->bytes != 0 && !p->quiet)
             fprintf(stderr, "%s%s has a copy of the model now (%.1f s)\n",
                     shown ? "\r\033[K" : "", m->name, clock_s() - begin);
+        if (m->linked && !p->quiet)
+            fprintf(stderr, "%s reads its weights from here as it loads\n", m->name);
     }
     return st;
 }
@@ -443,7 +467,8 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
     if (p->n == 0)
         return ST_OK;
     TRY(model_files_read(&p->files, p->model_path, err));
-    TRY(share_open(&p->share, p->id, &p->files, p->model_path, err));
+    TRY(model_files_find_heads(&p->files, p->model_path, err));
+    TRY(share_open(&p->share, &p->id, &p->files, p->model_path, err));
     TRY(give_all(p, err));
     if (!p->quiet) {
         fprintf(stderr, "nodes: this machine");
@@ -454,21 +479,43 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
     return name_hosts(p, opt, err);
 }
 
-enum status nodes_place(struct lockstep_options *opt, const char *which, bool quiet,
-                        struct err *err) {
-    struct identity id;
-    char path[PATH_MAX];
-    TRY(file_absolute(path, sizeof path, opt->model_path, err));
-    TRY(nodes_identity(&id, err));
-    struct placing p = {.id = &id, .model_path = path, .quiet = quiet};
-    p.list = mem_calloc(LOCKSTEP_MAX_RANKS, sizeof *p.list);
-    enum status st = p.list != NULL ? place(&p, opt, which, err)
-                                    : err_set(err, ST_NO_MEMORY, "no memory for nodes");
-    share_close(p.share);
-    for (size_t i = 0; p.list != NULL && i < p.n; i++)
-        drop_member(&p.list[i]);
-    mem_free(p.list);
-    model_files_deinit(&p.files);
-    identity_deinit(&id);
+static struct placing placing; /* one command, one cluster */
+
+void nodes_end(void) {
+    share_close(placing.share);
+    for (size_t i = 0; placing.list != NULL && i < placing.n; i++)
+        drop_member(&placing.list[i]);
+    mem_free(placing.list);
+    model_files_deinit(&placing.files);
+    identity_deinit(&placing.id);
+    placing = (struct placing){.quiet = false};
+}
+
+static bool any_is_linked(const struct placing *p) {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->list[i].linked)
+            return true;
+    return false;
+}
+
+enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,
+                        bool quiet, struct err *err) {
+    struct placing *p = &placing;
+    nodes_end();
+    TRY(file_absolute(p->model_path, sizeof p->model_path, opt->model_path, err));
+    TRY(nodes_identity(&p->id, err));
+    p->quiet = quiet;
+    p->way = weights == NULL || str_eq(weights, "auto") ? WEIGHTS_AUTO
+             : str_eq(weights, "copy")                  ? WEIGHTS_COPY
+                                                        : WEIGHTS_STREAM;
+    p->list = mem_calloc(LOCKSTEP_MAX_RANKS, sizeof *p->list);
+    enum status st = p->list != NULL ? place(p, opt, which, err)
+                                     : err_set(err, ST_NO_MEMORY, "no memory for nodes");
+    if (st != ST_OK || !any_is_linked(p)) {
+        share_close(p->share);
+        p->share = NULL;
+    }
+    if (st != ST_OK)
+        nodes_end();
     return st;
 }

@@ -15,10 +15,12 @@ enum status nodes_identity(struct identity *out, struct err *err);
 enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
                            char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
 
-/* --nodes auto, or names and addresses with commas: finds these nodes, gives those that lack the model a copy, and fills
- * opt->hosts and by_nodes: this machine first. Says on stderr what it does, unless quiet. `auto` without any node is one
- * rank here, with a warning. */
-enum status nodes_place(struct lockstep_options *opt, const char *which, bool quiet,
-                        struct err *err);
+/* --nodes auto, or names and addresses with commas: finds these nodes, sees to it that each has the model or knows where it
+ * is, and fills opt->hosts and by_nodes: this machine first. weights: "copy", "stream", or "auto" (NULL). Says on stderr
+ * what it does, unless quiet. `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks are
+ * gone: until then they may ask for weights. */
+enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,
+                        bool quiet, struct err *err);
+void nodes_end(void);
 
 #endif

@@ -67,6 +67,9 @@ const struct cli_option session_options[] = {
         0, "nodes", "auto|A,B,..", &session_args.nodes,
         "a rank here and on each of these, where lockstep node\nruns: all that are found, or "
         "names and addresses"),
+    CLI_CHOICE(0, "weights", "auto|copy|stream", &session_args.weights,
+               "how nodes get a model that they lack: a whole copy, which\nis kept; only their "
+               "ranks' slices, each time; auto (default):\na copy if the disk has room"),
     CLI_TEXT(
         0, "hosts", "A,B,..", &session_args.hosts,
         "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
@@ -252,7 +255,7 @@ static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
                 err, ST_BAD_INPUT,
                 "--nodes says where the ranks are: not with --ranks, --hosts, --join "
                 "or --rank");
-        return nodes_place(opt, a->nodes, a->quiet, err);
+        return nodes_place(opt, a->nodes, a->weights, a->quiet, err);
     }
     const char *hosts = a->hosts;
     if (hosts != NULL && *hosts == '@') {
@@ -298,8 +301,10 @@ int session_open(struct lockstep **out, int n_ctx_default) {
     struct lockstep *ls;
     enum lockstep_status st = lockstep_open(&ls, &opt, &err);
     session_progress_end();
-    if (st != LOCKSTEP_OK)
+    if (st != LOCKSTEP_OK) {
+        nodes_end();
         return session_fail(st, &err);
+    }
     cli_on_interrupt(cancel, ls);
     *out = ls;
     return CLI_GO_ON;
@@ -308,6 +313,7 @@ int session_open(struct lockstep **out, int n_ctx_default) {
 void session_close(struct lockstep *ls) {
     cli_on_interrupt(NULL, NULL);
     lockstep_close(ls);
+    nodes_end();
 }
 
 int session_fail(enum lockstep_status st, const struct lockstep_error *err) {

@@ -12,7 +12,7 @@ struct session_args {
     int n_ranks; /* 0: as --split or --parallel say, else 1 */
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
-    const char *hosts, *nodes, *join, *secret_file, *rdma_matrix;
+    const char *hosts, *nodes, *weights, *join, *secret_file, *rdma_matrix;
     int rank; /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
     bool failover;

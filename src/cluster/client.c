@@ -235,8 +235,6 @@ static bool prepare(struct client *c, const char *path, const char *body, size_t
         rc = curl_easy_setopt(c->curl, CURLOPT_POSTFIELDS, body);
     if (rc == CURLE_OK)
         rc = curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, (long)CLIENT_REPLY_MS);
-    if (rc == CURLE_OK)
-        rc = curl_easy_setopt(c->curl, CURLOPT_RANGE, NULL);
     return rc == CURLE_OK;
 }
 
@@ -271,19 +269,19 @@ enum status client_json(struct client *c, const char *path, const json_t *body, 
     return ST_OK;
 }
 
-enum status client_range(struct client *c, const char *path, uint64_t at, void *buf, size_t n,
-                         struct err *err) {
-    char range[64];
-    if (!prepare(c, path, NULL, MAX(n, (size_t)65536)))
+enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
+                          void *buf, struct err *err) {
+    char query[256];
+    size_t all = p->n * p->count;
+    snprintf(query, sizeof query, "%s?at=%llu&n=%zu&stride=%llu&count=%zu", path,
+             (unsigned long long)p->at, p->n, (unsigned long long)p->stride, p->count);
+    if (!prepare(c, query, NULL, MAX(all, (size_t)65536)))
         return no_memory(c, err);
-    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)at,
-             (unsigned long long)(at + n - 1));
-    curl_easy_setopt(c->curl, CURLOPT_RANGE, range);
     TRY(ask(c, err));
-    if (c->len != n)
+    if (c->len != all)
         return err_set(err, ST_IO, "the node at %s gave %zu bytes of a file instead of %zu",
-                       c->address, c->len, n);
-    memcpy(buf, c->text, n);
+                       c->address, c->len, all);
+    memcpy(buf, c->text, all);
     return ST_OK;
 }
 

@@ -41,8 +41,15 @@ struct client_stream {
 enum status client_lines(struct client *c, const char *path, const json_t *body,
                          const struct client_stream *to, struct err *err);
 
-/* Bytes [at, at + n) of a file, exactly. */
-enum status client_range(struct client *c, const char *path, uint64_t at, void *buf, size_t n,
-                         struct err *err);
+/* Of a file: `count` pieces of n bytes, the first at offset `at`, each further one `stride` bytes on. */
+struct client_pieces {
+    uint64_t at;
+    size_t n;
+    uint64_t stride;
+    size_t count;
+};
+/* These bytes one piece after the other, exactly, from a share (server/share.h). */
+enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
+                          void *buf, struct err *err);
 
 #endif

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "format/gguf.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -230,6 +231,29 @@ bool model_files_are_at(const struct model_files *m, const char *path) {
     return true;
 }
 
+enum status model_files_find_heads(struct model_files *m, const char *path, struct err *err) {
+    struct gguf *g;
+    if (m->folder)
+        return ST_OK;
+    TRY(gguf_open(&g, path, NULL, err));
+    for (size_t i = 0; i < m->n; i++)
+        m->list[i].head = m->list[i].bytes;
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        if (t->part < m->n)
+            m->list[t->part].head = MIN(m->list[t->part].head, t->offset);
+    }
+    gguf_close(g);
+    return ST_OK;
+}
+
+bool model_files_have_heads(const struct model_files *m) {
+    for (size_t i = 0; i < m->n; i++)
+        if (m->list[i].head == 0)
+            return false;
+    return m->n > 0 && !m->folder;
+}
+
 /* ---- as JSON --------------------------------------------------------------------------------- */
 
 json_t *model_files_json(const struct model_files *m) {
@@ -237,9 +261,9 @@ json_t *model_files_json(const struct model_files *m) {
     for (size_t i = 0; i < m->n; i++) {
         char hex[2 * MODEL_DIGEST_BYTES + 1];
         sodium_bin2hex(hex, sizeof hex, m->list[i].digest, MODEL_DIGEST_BYTES);
-        json_array_append_new(list,
-                              json_pack("{s:s, s:I, s:s}", "name", m->list[i].name, "bytes",
-                                        (json_int_t)m->list[i].bytes, "digest", hex));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:s}", "name", m->list[i].name,
+                                              "bytes", (json_int_t)m->list[i].bytes, "head",
+                                              (json_int_t)m->list[i].head, "digest", hex));
     }
     return json_pack("{s:s, s:b, s:o}", "name", m->name, "folder", m->folder, "files", list);
 }
@@ -255,7 +279,7 @@ enum status model_files_from_json(struct model_files *out, const json_t *json,
     struct model_files m = {.name = NULL};
     const char *name, *file, *hex;
     json_t *list, *e;
-    json_int_t bytes;
+    json_int_t bytes, head;
     size_t i;
     int folder;
     enum status st = ST_OK;
@@ -271,9 +295,10 @@ enum status model_files_from_json(struct model_files *out, const json_t *json,
     json_array_foreach(list, i, e) {
         struct model_file f = {.bytes = 0};
         size_t n_digest = 0;
-        if (json_unpack(e, "{s:s, s:I, s:s}", "name", &file, "bytes", &bytes, "digest", &hex) !=
-                0 ||
-            bytes < 0 || !is_plain_name(file) ||
+        head = 0;
+        if (json_unpack(e, "{s:s, s:I, s?I, s:s}", "name", &file, "bytes", &bytes, "head",
+                        &head, "digest", &hex) != 0 ||
+            bytes < 0 || head < 0 || head > bytes || !is_plain_name(file) ||
             sodium_hex2bin(f.digest, sizeof f.digest, hex, strlen(hex), NULL, &n_digest,
                            NULL) != 0 ||
             n_digest != sizeof f.digest) {
@@ -284,6 +309,7 @@ enum status model_files_from_json(struct model_files *out, const json_t *json,
             break;
         }
         f.bytes = (uint64_t)bytes;
+        f.head = (uint64_t)head;
         st = add_file(&m, &f, file, err);
         if (st != ST_OK)
             break;

@@ -20,6 +20,8 @@
 struct model_file {
     char *name; /* without a folder */
     uint64_t bytes;
+    uint64_t
+        head; /* of a GGUF: bytes before the data of its tensors; 0: not known, or no GGUF */
     uint8_t digest[MODEL_DIGEST_BYTES];
 };
 
@@ -35,6 +37,11 @@ struct model_files {
  * ST_BAD_INPUT (too many), ST_NO_MEMORY. */
 enum status model_files_read(struct model_files *out, const char *path, struct err *err);
 void model_files_deinit(struct model_files *m);
+
+/* Fills in the heads of a GGUF's parts, so that a rank elsewhere may do with these and its slices. Nothing to do for a
+ * folder. What is wrong about the file: as gguf_open(). */
+enum status model_files_find_heads(struct model_files *m, const char *path, struct err *err);
+bool model_files_have_heads(const struct model_files *m);
 
 /* A new reference; NULL: no memory. */
 json_t *model_files_json(const struct model_files *m);

@@ -1,5 +1,6 @@
 #include "cluster/store.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"
@@ -101,7 +102,8 @@ static enum status fetch_rest(struct fetching *f, size_t i, const struct model_f
     snprintf(source, sizeof source, "/v1/files/%zu", i);
     while (at < file->bytes) {
         size_t n = (size_t)MIN((uint64_t)PIECE_BYTES, file->bytes - at);
-        TRY(client_range(f->client, source, at, f->piece, n, err));
+        const struct client_pieces piece = {.at = at, .n = n, .count = 1};
+        TRY(client_pieces(f->client, source, &piece, f->piece, err));
         TRY(write_all(fd, f->piece, n, path, err));
         at += n;
         if (f->progress != NULL && !f->progress->fn(f->progress->user, f->done + at))
@@ -156,7 +158,8 @@ static enum status fetch_file(struct fetching *f, size_t i, const struct model_f
     return fetch_into(f, i, file, part, path, err);
 }
 
-static enum status check_room(const char *path, const struct model_files *m, struct err *err) {
+static enum status check_room_at(const char *path, const struct model_files *m,
+                                 struct err *err) {
     char folder[PATH_MAX];
     struct statvfs fs;
     TRY(make_folders(path, err));
@@ -191,14 +194,27 @@ static bool is_taken(const struct model_files *m, const char *path) {
     return false;
 }
 
+/* Where this model is to go: under its own name, if that is free. */
+static enum status choose_place(const char *store, const struct model_files *m, char *out,
+                                size_t size, struct err *err) {
+    if (!place(store, m, false, out, size) ||
+        (is_taken(m, out) && !place(store, m, true, out, size)))
+        return err_set(err, ST_BAD_INPUT, "%s/%s: too long a path", store, m->name);
+    return ST_OK;
+}
+
+enum status store_check_room(const char *store, const struct model_files *m, struct err *err) {
+    char path[PATH_MAX];
+    TRY(choose_place(store, m, path, sizeof path, err));
+    return check_room_at(path, m, err);
+}
+
 enum status store_fetch(const char *store, const struct identity *id, const char *address,
                         const struct model_files *m, const struct store_progress *progress,
                         char *out, size_t size, struct err *err) {
     struct fetching f = {.progress = progress};
-    if (!place(store, m, false, out, size) ||
-        (is_taken(m, out) && !place(store, m, true, out, size)))
-        return err_set(err, ST_BAD_INPUT, "%s/%s: too long a path", store, m->name);
-    TRY(check_room(out, m, err));
+    TRY(choose_place(store, m, out, size, err));
+    TRY(check_room_at(out, m, err));
     TRY(client_open(&f.client, id, address, err));
     f.piece = mem_alloc(PIECE_BYTES);
     enum status st =
@@ -210,4 +226,98 @@ enum status store_fetch(const char *store, const struct identity *id, const char
     mem_free(f.piece);
     client_close(f.client);
     return st;
+}
+
+/* ---- heads alone ----------------------------------------------------------------------------- */
+
+/* A folder of its own, out of the way of whoever looks for models. */
+static bool link_place(const char *store, const struct model_files *m, const char *name,
+                       char *out, size_t size) {
+    uint8_t digest[MODEL_DIGEST_BYTES];
+    char hex[2 * MODEL_DIGEST_BYTES + 1];
+    model_files_digest(m, digest);
+    sodium_bin2hex(hex, sizeof hex, digest, sizeof digest);
+    int n = snprintf(out, size, "%s/.links/%s/%s", store, hex, name);
+    return n >= 0 && (size_t)n < size;
+}
+
+/* The address is beside the heads; no model's file has a name that begins with a dot. */
+#define LINK_ADDRESS ".address"
+#define ADDRESS_MAX 256
+
+static enum status fetch_head(struct client *c, size_t i, const struct model_file *file,
+                              const char *path, struct err *err) {
+    struct file_new to;
+    char source[64];
+    uint8_t *piece = mem_alloc(PIECE_BYTES);
+    if (piece == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to fetch a model");
+    snprintf(source, sizeof source, "/v1/files/%zu", i);
+    enum status st = file_new_open(&to, path, err);
+    for (uint64_t at = 0; st == ST_OK && at < file->head; at += PIECE_BYTES) {
+        const struct client_pieces p = {
+            .at = at, .n = (size_t)MIN((uint64_t)PIECE_BYTES, file->head - at), .count = 1};
+        st = client_pieces(c, source, &p, piece, err);
+        if (st == ST_OK && fwrite(piece, 1, p.n, to.f) != p.n)
+            st = file_new_failed(&to, errno, err);
+    }
+    if (st == ST_OK)
+        st = file_new_finish(&to, false, err);
+    file_new_drop(&to);
+    mem_free(piece);
+    return st;
+}
+
+static enum status fetch_heads(const char *store, struct client *c, const struct model_files *m,
+                               struct err *err) {
+    char path[PATH_MAX];
+    struct stat there;
+    for (size_t i = 0; i < m->n; i++) {
+        if (!link_place(store, m, m->list[i].name, path, sizeof path))
+            return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
+        TRY(make_folders(path, err));
+        if (stat(path, &there) != 0 || (uint64_t)there.st_size != m->list[i].head)
+            TRY(fetch_head(c, i, &m->list[i], path, err));
+    }
+    return ST_OK;
+}
+
+static enum status remember(const char *store, const struct model_files *m, const char *address,
+                            struct err *err) {
+    char path[PATH_MAX];
+    struct file_new to;
+    if (!link_place(store, m, LINK_ADDRESS, path, sizeof path))
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
+    TRY(file_new_open(&to, path, err));
+    enum status st = fputs(address, to.f) >= 0 ? file_new_finish(&to, false, err)
+                                               : file_new_failed(&to, errno, err);
+    file_new_drop(&to);
+    return st;
+}
+
+enum status store_link(const char *store, const struct identity *id, const char *address,
+                       const struct model_files *m, char *out, size_t size, struct err *err) {
+    struct client *c;
+    if (!model_files_have_heads(m))
+        return err_set(err, ST_UNSUPPORTED, "%s is no GGUF: only a whole copy of it will do",
+                       m->name);
+    if (!link_place(store, m, m->name, out, size))
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
+    TRY(client_open(&c, id, address, err));
+    enum status st = fetch_heads(store, c, m, err);
+    client_close(c);
+    return st == ST_OK ? remember(store, m, address, err) : st;
+}
+
+bool store_find_link(const char *store, const struct model_files *m, char *out, size_t size,
+                     char *address, size_t address_size) {
+    char path[PATH_MAX], *text;
+    struct err ignored;
+    if (!link_place(store, m, m->name, out, size) ||
+        !link_place(store, m, LINK_ADDRESS, path, sizeof path) ||
+        file_read_text(&text, NULL, path, ADDRESS_MAX, &ignored) != ST_OK)
+        return false;
+    bool fits = snprintf(address, address_size, "%s", text) < (int)address_size;
+    mem_free(text);
+    return fits;
 }

@@ -17,6 +17,10 @@ enum status store_path(char *out, size_t size, struct err *err);
 bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,
                 size_t size);
 
+/* Is there room on the disk for what of the model is not in the store yet? ST_NO_MEMORY with the numbers; ST_IO: there is no
+ * such folder and it cannot be made. */
+enum status store_check_room(const char *store, const struct model_files *m, struct err *err);
+
 struct store_progress {
     /* Bytes here so far; false: enough (ST_CANCELLED). What is here stays and is not fetched again. */
     bool (*fn)(void *user, uint64_t bytes);
@@ -28,5 +32,13 @@ struct store_progress {
 enum status store_fetch(const char *store, const struct identity *id, const char *address,
                         const struct model_files *m, const struct store_progress *progress,
                         char *out, size_t size, struct err *err);
+
+/* Copies only the heads of a GGUF, and remembers who has the rest: a rank that opens *out reads its slices from there (struct
+ * job's source). Called again it remembers the new address. ST_UNSUPPORTED: a folder. */
+enum status store_link(const char *store, const struct identity *id, const char *address,
+                       const struct model_files *m, char *out, size_t size, struct err *err);
+/* What store_link() has made: false: nothing of this model. address [address_size] */
+bool store_find_link(const char *store, const struct model_files *m, char *out, size_t size,
+                     char *address, size_t address_size);
 
 #endif

@@ -14,6 +14,7 @@ void job_deinit(struct job *job) {
     mem_free(job->rendezvous);
     mem_free(job->emulate);
     mem_free(job->rdma);
+    mem_free(job->source);
     *job = (struct job){0};
 }
 
@@ -45,13 +46,13 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
     for (int i = 0; i < job->n_weights; i++)
         json_array_append_new(weights, json_real(job->weights[i]));
     json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+        "{s:s, s:s, s:s, s:s*, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
         "s:i, s:i, s:i, s:i}",
         "model", job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate",
-        job->emulate, "rdma", job->rdma, "rank", job->rank, "n_ranks", job->n_ranks, "tp",
-        job->tp, "pp", job->pp, "weights", weights, "link", (int)job->link, "n_threads",
-        job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk", (int)job->n_chunk, "n_runs",
-        (int)job->n_runs, "n_pages", (int)job->n_pages[KV_WHOLE], "n_window_pages",
+        job->emulate, "rdma", job->rdma, "source", job->source, "rank", job->rank, "n_ranks",
+        job->n_ranks, "tp", job->tp, "pp", job->pp, "weights", weights, "link", (int)job->link,
+        "n_threads", job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk", (int)job->n_chunk,
+        "n_runs", (int)job->n_runs, "n_pages", (int)job->n_pages[KV_WHOLE], "n_window_pages",
         (int)job->n_pages[KV_WINDOW], "kv_type", (int)job->kv_type, "experts",
         (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local, "placement",
         (int)job->placement);
@@ -63,7 +64,7 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err) {
     json_error_t why;
     json_t *o = json_loadb(text, len, 0, &why), *weights = NULL;
-    const char *model, *rendezvous, *token, *emulate = NULL, *rdma = NULL;
+    const char *model, *rendezvous, *token, *emulate = NULL, *rdma = NULL, *source = NULL;
     struct job job = {0};
     int link, n_ctx, n_chunk, n_runs, n_pages, n_window_pages, kv_type, experts, placement;
     size_t token_len = 0;
@@ -71,14 +72,14 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
     if (o == NULL ||
         json_unpack_ex(
             o, &why, 0,
-            "{s:s, s:s, s:s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
+            "{s:s, s:s, s:s, s?s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
             "s:i, s:i, s:i, s:i}",
             "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate,
-            "rdma", &rdma, "rank", &job.rank, "n_ranks", &job.n_ranks, "tp", &job.tp, "pp",
-            &job.pp, "weights", &weights, "link", &link, "n_threads", &job.n_threads, "n_ctx",
-            &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages", &n_pages,
-            "n_window_pages", &n_window_pages, "kv_type", &kv_type, "experts", &experts,
-            "silence_ms", &job.silence_ms, "n_local", &job.n_local, "placement",
+            "rdma", &rdma, "source", &source, "rank", &job.rank, "n_ranks", &job.n_ranks, "tp",
+            &job.tp, "pp", &job.pp, "weights", &weights, "link", &link, "n_threads",
+            &job.n_threads, "n_ctx", &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages",
+            &n_pages, "n_window_pages", &n_window_pages, "kv_type", &kv_type, "experts",
+            &experts, "silence_ms", &job.silence_ms, "n_local", &job.n_local, "placement",
             &placement) != 0) {
         st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
         goto done;
@@ -111,8 +112,9 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
     job.rendezvous = mem_strdup(rendezvous);
     job.emulate = emulate != NULL ? mem_strdup(emulate) : NULL;
     job.rdma = rdma != NULL ? mem_strdup(rdma) : NULL;
+    job.source = source != NULL ? mem_strdup(source) : NULL;
     if (job.model_path == NULL || job.rendezvous == NULL || (emulate && job.emulate == NULL) ||
-        (rdma && job.rdma == NULL)) {
+        (rdma && job.rdma == NULL) || (source && job.source == NULL)) {
         st = err_set(err, ST_NO_MEMORY, "no memory for a job");
         job_deinit(&job);
         goto done;

@@ -23,6 +23,9 @@ struct job {
     char *rendezvous; /* owned; "host:port", NULL for one rank */
     char *emulate;    /* owned; as fabric_config's, NULL: none */
     char *rdma;       /* owned; MLX's matrix (fabric/launch.h), NULL: none */
+    char *
+        source; /* owned; where the data of the model are that has only its header here ("host:port", cluster/source.h);
+                         NULL: they are in the file */
     uint8_t token[FABRIC_TOKEN_BYTES];
     int rank, n_ranks, tp, pp;
     int n_weights;

@@ -31,8 +31,9 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
     *r = (struct rank){.job = *job, .g = g};
     *job = (struct job){0};
     TRY(kernels_select(&r->kernels, err));
+    const struct gguf_options opts = {.header_only = r->job.source != NULL};
     if (r->g == NULL)
-        TRY(gguf_open(&r->g, r->job.model_path, NULL, err));
+        TRY(gguf_open(&r->g, r->job.model_path, &opts, err));
     TRY(hparams_read(&r->hp, r->g, err));
     TRY(weights_check(r->g, &r->hp, err));
     return make_plan(r, err);
@@ -196,6 +197,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_runs_max = r->job.n_runs,
         .n_pages = {r->job.n_pages[KV_WHOLE], r->job.n_pages[KV_WINDOW]},
         .kv_type = r->job.kv_type,
+        .source = hooks->source,
         .progress = hooks->progress,
         .progress_user = hooks->user,
     };

@@ -40,6 +40,7 @@ struct rank {
 };
 
 struct rank_hooks {
+    const struct file_source *source; /* where the job's source leads; NULL: it has none */
     void (*progress)(void *user, double fraction);
     void *user;
     bool (*hopeless)(void *user); /* as fabric_config's; may be NULL */

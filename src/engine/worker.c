@@ -1,6 +1,8 @@
 /* worker.c: a worker process: one rank other than 0. It lives as long as its group: when rank 0
  * closes, it ends with 0; when the group is lost, with 3 and a sentence, which goes to rank 0's
  * process if that lives and to stderr otherwise. */
+#include "engine/worker.h"
+
 #include "base/log.h"
 #include "engine/launch.h"
 #include "engine/rank.h"
@@ -18,28 +20,44 @@ static void watch_parent(void *user, double fraction) {
     }
 }
 
-static enum status work(struct rank *r, struct launch_wire wire, struct err *err) {
+static enum status load(struct rank *r, struct launch_wire wire,
+                        const struct worker_sources *sources, struct err *err) {
+    struct rank_hooks hooks = {.progress = watch_parent, .user = &wire.out};
+    struct file_source source;
+    if (r->job.source == NULL)
+        return rank_load(r, -1, &hooks, err);
+    if (sources == NULL)
+        return err_set(err, ST_UNSUPPORTED, "this worker cannot load a model from %s",
+                       r->job.source);
+    TRY(sources->open(&source, r->job.source, err));
+    hooks.source = &source;
+    enum status st = rank_load(r, -1, &hooks, err);
+    sources->close(&source);
+    return st;
+}
+
+static enum status work(struct rank *r, struct launch_wire wire,
+                        const struct worker_sources *sources, struct err *err) {
     struct job job;
     TRY(launch_worker_job(wire.in, &job, err));
     job_set_threads(&job);
     char name[32];
     snprintf(name, sizeof name, "rank %d", job.rank);
     log_set_name(name);
-    const struct rank_hooks hooks = {.progress = watch_parent, .user = &wire.out};
     TRY(rank_init(r, &job, NULL, err));
-    TRY(rank_load(r, -1, &hooks, err));
+    TRY(load(r, wire, sources, err));
     launch_worker_say_ready(wire.out);
     return rank_follow(r, err);
 }
 
-int lockstep_worker_main(int argc, char **argv) {
+int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     struct launch_wire wire = launch_worker_wire(argc, argv);
     /* The terminal's Ctrl-C goes to every process; what it means is rank 0's decision. */
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     struct rank r = {0};
     struct err err = {""};
-    enum status st = work(&r, wire, &err);
+    enum status st = work(&r, wire, sources, &err);
     if (st == ST_PEER_LOST) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
         if (r.f == NULL || fabric_lost_rank(r.f) == 0)
@@ -49,4 +67,8 @@ int lockstep_worker_main(int argc, char **argv) {
     }
     rank_close(&r);
     return status_exit_code(st);
+}
+
+int lockstep_worker_main(int argc, char **argv) {
+    return worker_main(argc, argv, NULL);
 }

@@ -225,6 +225,17 @@ void tensor_row_f32(const struct gguf_tensor *t, uint64_t row, uint64_t col_begi
     }
 }
 
+enum status tensor_fetch_rows(const struct gguf_tensor *t, const struct file_source *from,
+                              uint64_t begin, uint64_t n, uint64_t col_begin, uint64_t n_cols,
+                              uint8_t *buf, struct err *err) {
+    uint64_t block = qtype_info(t->type)->block_values;
+    size_t row_bytes = column_at(t, t->dims[0]), first = column_at(t, col_begin),
+           end = column_at(t, round_up(col_begin + n_cols, block));
+    BUG_ON(t->rows != NULL);
+    return from->read(from->user, t->part, t->offset + begin * row_bytes + first, end - first,
+                      row_bytes, n, buf + first, row_bytes, err);
+}
+
 void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint64_t begin,
                         uint64_t n) {
     const struct tensor_rows *s = t->rows;

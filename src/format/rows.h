@@ -9,6 +9,7 @@
 #define LOCKSTEP_FORMAT_ROWS_H
 
 #include "format/gguf.h"
+#include "format/source.h"
 
 enum rows_form {
     ROWS_PLAIN,    /* f32, f16, bf16 */
@@ -53,6 +54,12 @@ const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t co
 /* The same as f32, without a buffer: out [n_cols]. The type must have a dequantizer. */
 void tensor_row_f32(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
                     uint64_t n_cols, float *out);
+
+/* Rows [begin, begin + n) of a GGUF's tensor without data from elsewhere, to buf [n * qtype_row_bytes]. Of each row only columns
+ * [col_begin, col_begin + n_cols) come (whole blocks), to their places. */
+enum status tensor_fetch_rows(const struct gguf_tensor *t, const struct file_source *from,
+                              uint64_t begin, uint64_t n, uint64_t col_begin, uint64_t n_cols,
+                              uint8_t *buf, struct err *err);
 
 /* gguf_forget() of rows [begin, begin + n) and what they were made from. */
 void tensor_forget_rows(const struct gguf *g, const struct gguf_tensor *t, uint64_t begin,

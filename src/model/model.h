@@ -61,6 +61,7 @@ struct model_config {
     /* Of the cache, by kind: at least div_up(n_ctx, KV_PAGE), and kv_window_pages(). */
     uint32_t n_pages[KV_KINDS];
     enum kv_type kv_type;
+    const struct file_source *source; /* as weights_load's from; NULL: the file is here */
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };

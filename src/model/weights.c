@@ -9,6 +9,7 @@
 #include "format/rows.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -42,8 +43,12 @@ struct loader {
     size_t n_vecs, cap_vecs;
     size_t block_bytes, n_tiles;
     uint8_t *block;
-    size_t row_buf_bytes;      /* of the longest row that must be made (rows.h) */
-    uint8_t *row_bufs;         /* [n_threads][16][row_buf_bytes] */
+    size_t row_buf_bytes;           /* of the longest row that must be made (rows.h) */
+    uint8_t *row_bufs;              /* [n_threads][16][row_buf_bytes] */
+    const struct file_source *from; /* NULL: the data are in the file */
+    atomic_int failed;              /* a status; release: why is written */
+    struct err why;
+    pthread_mutex_t failing;
     _Atomic size_t tiles_done; /* relaxed: for progress only */
     void (*progress)(void *, double);
     void *user;
@@ -112,8 +117,11 @@ static enum status read_scale(const struct loader *ld, const struct part *p,
             err, ST_UNSUPPORTED,
             "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
             gguf_path(ld->g), s->name);
-    if (s->data != NULL) /* a header has none */
+    if (s->data != NULL)
         memcpy(&dst->scale, (const uint8_t *)s->data + p->nth * sizeof(float), sizeof(float));
+    else if (ld->from != NULL) /* else nothing will be computed with it */
+        return ld->from->read(ld->from->user, s->part, s->offset + p->nth * sizeof(float),
+                              sizeof(float), 0, 1, (uint8_t *)&dst->scale, 0, err);
     return ST_OK;
 }
 
@@ -535,13 +543,14 @@ static const uint8_t *turned_row(const void *ctx, uint32_t r) {
 }
 
 /* The file's columns as rows of f32: of attn_kv_b only, which is small. */
-static void pack_transposed(struct loader *ld, struct slice *s) {
+static void pack_transposed(struct loader *ld, struct slice *s, const struct gguf_tensor *t,
+                            uint32_t row_begin) {
     uint32_t cols = s->dst->n_rows, n = s->dst->n_cols; /* of the file's part */
     float *row = mem_alloc(cols * sizeof(float)),
           *all = mem_alloc((size_t)cols * n * sizeof(float));
     BUG_ON(row == NULL || all == NULL);
     for (uint32_t r = 0; r < n; r++) {
-        tensor_row_f32(s->t, s->row_begin + r, 0, cols, row);
+        tensor_row_f32(t, row_begin + r, 0, cols, row);
         for (uint32_t c = 0; c < cols; c++)
             all[(size_t)c * n + r] = row[c];
     }
@@ -551,15 +560,145 @@ static void pack_transposed(struct loader *ld, struct slice *s) {
     mem_free(all);
 }
 
+/* ---- data from elsewhere ------------------------------------------------------------------------- */
+
+/* So much is asked for at once, about: long enough that the way there and back is a small part of it. */
+#define FETCH_BYTES ((size_t)4 << 20)
+
+/* Of several errors the first is told. */
+static void note_failure(struct loader *ld, enum status st, const struct err *why) {
+    pthread_mutex_lock(&ld->failing);
+    if (atomic_load_explicit(&ld->failed, memory_order_relaxed) == ST_OK) {
+        ld->why = *why;
+        atomic_store_explicit(&ld->failed, (int)st, memory_order_release);
+    }
+    pthread_mutex_unlock(&ld->failing);
+}
+
+/* Rows [begin, begin + n) whole; *here is the tensor of these alone, with its data in *bytes, which the caller frees. */
+static enum status fetch_whole_rows(const struct loader *ld, const struct gguf_tensor *t,
+                                    uint64_t begin, uint64_t n, struct gguf_tensor *here,
+                                    uint8_t **bytes, struct err *err) {
+    size_t row_bytes, all;
+    bool fits = qtype_row_bytes(t->type, t->dims[0], &row_bytes) &&
+                mul_size(row_bytes, (size_t)n, &all);
+    uint8_t *buf = fits ? mem_alloc(all) : NULL;
+    if (buf == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory for %s", gguf_path(ld->g), t->name);
+    enum status st = tensor_fetch_rows(t, ld->from, begin, n, 0, t->dims[0], buf, err);
+    if (st != ST_OK) {
+        mem_free(buf);
+        return st;
+    }
+    *here = *t;
+    here->n_dims = 2;
+    here->dims[1] = n;
+    here->dims[2] = here->dims[3] = 1;
+    here->data = *bytes = buf;
+    return ST_OK;
+}
+
+struct fetched {
+    const uint8_t *bytes;
+    size_t row_bytes;
+    uint32_t first; /* the row there, of the slice */
+};
+
+static const uint8_t *fetched_row(const void *ctx, uint32_t r) {
+    const struct fetched *f = ctx;
+    return f->bytes + (r - f->first) * f->row_bytes;
+}
+
+static enum status fetch_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end,
+                               struct err *err) {
+    struct fetched f = {.bytes = NULL};
+    bool whole = qtype_row_bytes(s->t->type, s->t->dims[0], &f.row_bytes);
+    BUG_ON(!whole);
+    uint32_t n_tiles = (uint32_t)MAX(FETCH_BYTES / (f.row_bytes * TILE_ROWS), (size_t)1);
+    n_tiles = MIN(n_tiles, end - begin);
+    uint8_t *buf = mem_alloc((size_t)n_tiles * TILE_ROWS * f.row_bytes);
+    if (buf == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory for rows of %s", gguf_path(ld->g),
+                       s->t->name);
+    f.bytes = buf;
+    enum status st = ST_OK;
+    for (uint32_t at = begin; at < end && st == ST_OK; at += n_tiles) {
+        uint32_t stop = MIN(at + n_tiles, end);
+        f.first = at * TILE_ROWS;
+        st = tensor_fetch_rows(s->t, ld->from, s->row_begin + f.first,
+                               MIN(stop * TILE_ROWS, s->dst->n_rows) - f.first, s->col_begin,
+                               s->dst->n_cols, buf, err);
+        if (st == ST_OK)
+            wmat_pack(s->dst, ld->block + s->offset, at, stop, fetched_row, &f, s->col_begin);
+    }
+    mem_free(buf);
+    return st;
+}
+
+static enum status fetch_transposed(struct loader *ld, struct slice *s, struct err *err) {
+    struct gguf_tensor here;
+    uint8_t *bytes;
+    TRY(fetch_whole_rows(ld, s->t, s->row_begin, s->dst->n_cols, &here, &bytes, err));
+    pack_transposed(ld, s, &here, 0);
+    mem_free(bytes);
+    return ST_OK;
+}
+
+/* As pack_tiles(). */
+static void fetch_and_pack(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end) {
+    struct err err;
+    enum status st = ST_OK;
+    if (atomic_load_explicit(&ld->failed, memory_order_relaxed) != ST_OK)
+        return;
+    if (!s->transposed)
+        st = fetch_tiles(ld, s, begin, end, &err);
+    else if (begin == 0)
+        st = fetch_transposed(ld, s, &err);
+    if (st != ST_OK)
+        note_failure(ld, st, &err);
+}
+
+/* Ranks that embed tokens read rows of it as tokens come. */
+static enum status fetch_embedding(struct loader *ld, struct err *err) {
+    struct weights *w = ld->w;
+    const struct gguf_tensor *t = w->embd;
+    if (ld->share->stage != 0)
+        return ST_OK;
+    size_t row_bytes, done = 0, n_rows = (size_t)t->dims[1];
+    bool whole = qtype_row_bytes(t->type, t->dims[0], &row_bytes);
+    BUG_ON(!whole);
+    w->embd_bytes = mem_huge_alloc((size_t)t->size_bytes);
+    if (w->embd_bytes == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory for the embedding", gguf_path(ld->g));
+    w->embd_here = *t;
+    w->embd_here.data = w->embd_bytes;
+    w->replicated_bytes += (size_t)t->size_bytes;
+    while (done < n_rows) {
+        size_t n = MIN(MAX(FETCH_BYTES / row_bytes, (size_t)1), n_rows - done);
+        TRY(tensor_fetch_rows(t, ld->from, done, n, 0, t->dims[0],
+                              w->embd_bytes + done * row_bytes, err));
+        done += n;
+        if (ld->progress != NULL)
+            ld->progress(ld->user, 0);
+    }
+    return ST_OK;
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------- */
+
 static void pack_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end,
                        uint8_t *bufs) {
+    if (ld->from != NULL) {
+        fetch_and_pack(ld, s, begin, end);
+        return;
+    }
     struct rows rows = {.s = s, .bufs = bufs};
     bool whole = qtype_row_bytes(s->t->type, s->t->dims[0], &rows.row_bytes);
     BUG_ON(!whole);
     if (!s->transposed)
         wmat_pack(s->dst, ld->block + s->offset, begin, end, source_row, &rows, s->col_begin);
     else if (begin == 0)
-        pack_transposed(ld, s);
+        pack_transposed(ld, s, s->t, s->row_begin);
     if (atomic_fetch_sub_explicit(&s->tiles_left, end - begin, memory_order_acq_rel) ==
         end - begin)
         tensor_forget_rows(ld->g, s->t, s->row_begin,
@@ -605,14 +744,23 @@ static void pack_thread(void *arg, struct pool *pool, int thread) {
     }
 }
 
-static void copy_vectors(struct loader *ld) {
+static enum status copy_vectors(struct loader *ld, struct err *err) {
     for (size_t i = 0; i < ld->n_vecs; i++) {
         struct vec *v = &ld->vecs[i];
+        const struct gguf_tensor *t = v->t;
+        struct gguf_tensor here;
+        uint8_t *bytes = NULL;
+        if (ld->from != NULL) {
+            TRY(fetch_whole_rows(ld, v->t, 0, v->n_rows, &here, &bytes, err));
+            t = &here;
+        }
         float *dst = (float *)(void *)(ld->block + v->offset);
         for (uint32_t r = 0; r < v->n_rows; r++)
-            tensor_row_f32(v->t, r, v->begin, v->n, dst + r * v->dst_stride);
+            tensor_row_f32(t, r, v->begin, v->n, dst + r * v->dst_stride);
+        mem_free(bytes);
         *v->dst = dst;
     }
+    return ST_OK;
 }
 
 static enum status fill_block(struct loader *ld, struct pool *pool, struct err *err) {
@@ -625,19 +773,33 @@ static enum status fill_block(struct loader *ld, struct pool *pool, struct err *
     ld->row_bufs = mem_alloc((size_t)pool_n_threads(pool) * TILE_ROWS * ld->row_buf_bytes);
     if (ld->row_bufs == NULL)
         return err_set(err, ST_NO_MEMORY, "%s: no memory to make rows in", gguf_path(ld->g));
-    copy_vectors(ld);
+    TRY(copy_vectors(ld, err));
+    if (ld->from != NULL)
+        TRY(fetch_embedding(ld, err));
     pool_run(pool, pack_thread, ld);
+    enum status st = (enum status)atomic_load_explicit(&ld->failed, memory_order_acquire);
+    if (st != ST_OK) {
+        *err = ld->why;
+        return st;
+    }
     if (ld->progress != NULL)
         ld->progress(ld->user, 1.0);
     return ST_OK;
 }
 
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
-                         const struct share *share, struct pool *pool,
-                         void (*progress)(void *, double), void *user, struct err *err) {
+                         const struct share *share, const struct file_source *from,
+                         struct pool *pool, void (*progress)(void *, double), void *user,
+                         struct err *err) {
     struct weights w = {.n_layers = share->layer_end - share->layer_begin};
-    struct loader ld = {
-        .g = g, .hp = hp, .share = share, .w = &w, .progress = progress, .user = user};
+    struct loader ld = {.g = g,
+                        .hp = hp,
+                        .share = share,
+                        .w = &w,
+                        .from = from,
+                        .failing = PTHREAD_MUTEX_INITIALIZER,
+                        .progress = progress,
+                        .user = user};
     enum status st = ST_OK;
     w.layers = mem_calloc(w.n_layers, sizeof *w.layers);
     if (w.layers == NULL)
@@ -651,8 +813,11 @@ enum status weights_load(struct weights *out, const struct gguf *g, const struct
         w.block_bytes = ld.block_bytes;
         *out = w;
     } else {
+        if (ld.block != NULL)
+            mem_huge_free(ld.block, ld.block_bytes);
         weights_free(&w);
     }
+    pthread_mutex_destroy(&ld.failing);
     mem_free(ld.row_bufs);
     mem_free(ld.slices);
     mem_free(ld.vecs);
@@ -666,12 +831,15 @@ void weights_free(struct weights *w) {
     mem_free(w->layers);
     if (w->block != NULL)
         mem_huge_free(w->block, w->block_bytes);
+    if (w->embd_bytes != NULL)
+        mem_huge_free(w->embd_bytes, (size_t)w->embd_here.size_bytes);
     *w = (struct weights){0};
 }
 
 void weights_embed_row(const struct weights *w, int32_t id, float *out) {
     BUG_ON(id < 0 || (uint64_t)id >= w->embd->dims[1]);
-    tensor_row_f32(w->embd, (uint64_t)id, 0, w->embd->dims[0], out);
+    tensor_row_f32(w->embd_bytes != NULL ? &w->embd_here : w->embd, (uint64_t)id, 0,
+                   w->embd->dims[0], out);
 }
 
 enum status weights_describe(struct weights *out, const struct gguf *g,

@@ -10,6 +10,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "format/gguf.h"
+#include "format/source.h"
 #include "kernels/kernels.h"
 #include "model/hparams.h"
 #include "model/plan.h"
@@ -70,6 +71,9 @@ struct weights {
     const struct gguf_tensor *embd; /* token_embd.weight */
     const float *rope_factors;      /* [n_rot/2] divides the frequencies; NULL: none */
 
+    struct gguf_tensor embd_here; /* the same, with data that came from elsewhere: */
+    uint8_t *embd_bytes;          /* owned; NULL: in the file */
+
     void **owned; /* the arrays above */
     size_t n_owned, cap_owned;
     uint8_t *block; /* owned: all matrices and vectors */
@@ -80,11 +84,13 @@ struct weights {
     double token_macs;
 };
 
-/* progress(user, fraction) is called on the calling thread; may be NULL. */
+/* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data are, of a file that is only a
+ * header here; else NULL. Then only the share's own slices travel, and nothing is kept but what is packed (and, on the first
+ * stage, the embedding). */
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
-                         const struct share *share, struct pool *pool,
-                         void (*progress)(void *user, double fraction), void *user,
-                         struct err *err);
+                         const struct share *share, const struct file_source *from,
+                         struct pool *pool, void (*progress)(void *user, double fraction),
+                         void *user, struct err *err);
 void weights_free(struct weights *w);
 
 /* Row `id` of the embedding as f32: out [n_embd]. */

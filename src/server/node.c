@@ -290,10 +290,16 @@ static void run_fetch(struct task *t) {
         end_with_error(t, ST_BAD_INPUT, "the request does not say where to fetch from");
         return;
     }
+    enum status st = store_check_room(t->node->store, &t->files, &err);
+    if (st != ST_OK) {
+        end_with_json(t, st == ST_NO_MEMORY ? 507 : http_status_of(st),
+                      json_pack("{s:s}", "error", err.text));
+        return;
+    }
     http_stream_begin(t->request, 200, "application/x-ndjson");
     http_fill_quiet(t->request, "application/x-ndjson", QUIET_FILLER);
-    enum status st = store_fetch(t->node->store, t->node->id, from, &t->files, &progress, path,
-                                 sizeof path, &err);
+    st = store_fetch(t->node->store, t->node->id, from, &t->files, &progress, path, sizeof path,
+                     &err);
     if (st == ST_OK)
         log_info("%s is here now: %s", t->files.name, path);
     else
@@ -301,6 +307,20 @@ static void run_fetch(struct task *t) {
     say_line(t, st == ST_OK ? json_pack("{s:s}", "path", path)
                             : json_pack("{s:s}", "error", err.text));
     end_stream(t);
+}
+
+static void run_link(struct task *t) {
+    const char *from = json_string_value(json_object_get(t->body, "from"));
+    char path[PATH_MAX];
+    struct err err;
+    enum status st =
+        from != NULL
+            ? store_link(t->node->store, t->node->id, from, &t->files, path, sizeof path, &err)
+            : err_set(&err, ST_BAD_INPUT, "the request does not say where the model is");
+    if (st == ST_OK)
+        end_with_json(t, 200, json_pack("{s:s}", "path", path));
+    else
+        end_with_error(t, st, err.text);
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -335,12 +355,17 @@ static int wait_for(struct task *t, pid_t pid) {
 }
 
 static enum status start_worker(struct task *t, pid_t *pid, int *fd, struct err *err) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], address[NET_TEXT_BYTES];
+    const char *store = t->node->store;
     json_t *job = json_object_get(t->body, "job");
     if (!json_is_object(job))
         return err_set(err, ST_BAD_INPUT, "the request has no job");
-    if (!store_find(t->node->store, &t->files, t->hint, path, sizeof path))
-        return err_set(err, ST_NOT_FOUND, "%s is not here", t->files.name);
+    json_object_del(job, "source");
+    if (!store_find(store, &t->files, t->hint, path, sizeof path)) {
+        if (!store_find_link(store, &t->files, path, sizeof path, address, sizeof address))
+            return err_set(err, ST_NOT_FOUND, "%s is not here", t->files.name);
+        json_object_set_new(job, "source", json_string(address));
+    }
     json_object_set_new(job, "model", json_string(path));
     char *text = json_dumps(job, JSON_COMPACT);
     if (text == NULL)
@@ -393,7 +418,7 @@ static const struct {
 } routes[] = {
     {"GET", "/v1/node", handle_node, NULL},      {"GET", "/v1/nodes", handle_nodes, NULL},
     {"POST", "/v1/models/find", NULL, run_find}, {"POST", "/v1/models/fetch", NULL, run_fetch},
-    {"POST", "/v1/workers", NULL, run_worker},
+    {"POST", "/v1/models/link", NULL, run_link}, {"POST", "/v1/workers", NULL, run_worker},
 };
 
 static void handle(void *user, struct http_request *r) {

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "cluster/client.h"
 #include "server/http.h"
 #include "server/reply.h"
 
@@ -22,15 +23,32 @@ static void refuse(struct http_request *r, int status, const char *sentence) {
     reply_json(r, status, json_pack("{s:s}", "error", sentence));
 }
 
-/* "bytes=0-1023": both ends, as client_range() asks. */
-static bool parse_range(const char *text, uint64_t *begin, uint64_t *end) {
-    unsigned long long a, b;
-    int n = 0;
-    if (text == NULL || sscanf(text, "bytes=%llu-%llu%n", &a, &b, &n) != 2 || text[n] != '\0' ||
-        b < a || b - a >= SHARE_PIECE_BYTES)
+/* A whole number of the query; absent: `absent`. */
+static bool number(const struct http_request *r, const char *name, uint64_t absent,
+                   uint64_t *out) {
+    const char *text = http_query(r, name);
+    char *end;
+    *out = absent;
+    if (text == NULL)
+        return true;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
+}
+
+/* What is asked for, within a file of so many bytes and SHARE_PIECE_BYTES. */
+static bool parse_pieces(const struct http_request *r, uint64_t file_bytes,
+                         struct client_pieces *out) {
+    uint64_t at, n, stride, count, last;
+    if (!number(r, "at", 0, &at) || !number(r, "n", 0, &n) ||
+        !number(r, "stride", 0, &stride) || !number(r, "count", 1, &count) || n == 0 ||
+        count == 0 || n > SHARE_PIECE_BYTES || count > SHARE_PIECE_BYTES / n)
         return false;
-    *begin = a;
-    *end = b + 1;
+    if (__builtin_mul_overflow(stride, count - 1, &last) ||
+        __builtin_add_overflow(last, at, &last) || __builtin_add_overflow(last, n, &last) ||
+        last > file_bytes)
+        return false;
+    *out = (struct client_pieces){at, (size_t)n, stride, (size_t)count};
     return true;
 }
 
@@ -48,22 +66,24 @@ static bool read_at(int fd, char *buf, uint64_t at, size_t n) {
     return true;
 }
 
-static void give(struct share *s, struct http_request *r, size_t i, uint64_t begin,
-                 uint64_t end) {
-    char path[PATH_MAX], range[96];
-    size_t n = (size_t)(end - begin);
-    char *bytes = mem_alloc(n);
+static bool read_pieces(int fd, char *buf, const struct client_pieces *p) {
+    for (size_t i = 0; i < p->count; i++)
+        if (!read_at(fd, buf + i * p->n, p->at + i * p->stride, p->n))
+            return false;
+    return true;
+}
+
+static void give(struct share *s, struct http_request *r, size_t i,
+                 const struct client_pieces *p) {
+    char path[PATH_MAX];
+    char *bytes = mem_alloc(p->n * p->count);
     int fd = -1;
     if (model_files_place(s->files, i, s->path, path, sizeof path))
         fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (bytes == NULL || fd < 0 || !read_at(fd, bytes, begin, n)) {
+    if (bytes == NULL || fd < 0 || !read_pieces(fd, bytes, p))
         refuse(r, 500, "the file cannot be read");
-    } else {
-        snprintf(range, sizeof range, "bytes %llu-%llu/%llu", (unsigned long long)begin,
-                 (unsigned long long)end - 1, (unsigned long long)s->files->list[i].bytes);
-        http_set_header(r, "Content-Range", range);
-        http_reply(r, 206, "application/octet-stream", bytes, n);
-    }
+    else
+        http_reply(r, 200, "application/octet-stream", bytes, p->n * p->count);
     if (fd >= 0)
         close(fd);
     mem_free(bytes);
@@ -74,15 +94,15 @@ static void handle(void *user, struct http_request *r) {
     const char *path = http_path(r);
     size_t i;
     int n = 0;
-    uint64_t begin, end;
+    struct client_pieces p;
     if (!str_eq(http_method(r), "GET") || sscanf(path, "/v1/files/%zu%n", &i, &n) != 1 ||
         path[n] != '\0' || i >= s->files->n)
         refuse(r, 404, "there is no such file");
-    else if (!parse_range(http_header(r, "Range"), &begin, &end) ||
-             end > s->files->list[i].bytes)
-        refuse(r, 416, "a file is read in ranges of at most 16 MiB within its size");
+    else if (!parse_pieces(r, s->files->list[i].bytes, &p))
+        refuse(r, 400,
+               "a file is read as ?at=..&n=..&stride=..&count=.., at most 16 MiB within it");
     else
-        give(s, r, i, begin, end);
+        give(s, r, i, &p);
 }
 
 enum status share_open(struct share **out, const struct identity *id,

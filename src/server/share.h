@@ -1,5 +1,6 @@
-/* share.h: the files of one model for the nodes of the cluster, over HTTPS: GET /v1/files/I with a Range of at most
- * SHARE_PIECE_BYTES. Whoever has the cluster's key may read it; for as long as a program has it open. */
+/* share.h: the files of one model for the nodes of the cluster, over HTTPS: GET
+ * /v1/files/I?at=..&n=..&stride=..&count=.. gives `count` pieces of n bytes (one without count), one after the other,
+ * together at most SHARE_PIECE_BYTES. Whoever has the cluster's key may read, for as long as a program has it open. */
 #ifndef LOCKSTEP_SERVER_SHARE_H
 #define LOCKSTEP_SERVER_SHARE_H
 

@@ -1,0 +1,14 @@
+/* source.h: a model's data from the machine that shares it (server/share.h), slice by slice. */
+#ifndef LOCKSTEP_CLUSTER_SOURCE_H
+#define LOCKSTEP_CLUSTER_SOURCE_H
+
+#include "cluster/identity.h"
+#include "format/source.h"
+
+/* As many connections as there are threads that read. A read that fails for want of an answer is tried again a few times. The
+ * identity stays the caller's until source_close(). */
+enum status source_open(struct file_source *out, const struct identity *id, const char *address,
+                        struct err *err);
+void source_close(struct file_source *s);
+
+#endif
