@@ -57,9 +57,13 @@ run "$LOCKSTEP" "${eval_args[@]}" --ranks 2 --logits got.f32 >got.ids 2>err || f
 # What no machine can take is refused before it is loaded, in one sentence: two terabytes, of holes.
 if "$LOCKSTEP" synth --shape kimi-k2 --type f16 --header-only huge.gguf >/dev/null 2>&1 && truncate -s 2500G huge.gguf 2>/dev/null; then
     run "$LOCKSTEP" eval huge.gguf --ids 1 -t 1 --hosts 127.0.0.1,localhost >/dev/null 2>err
-    [ $? = 2 ] && [ "$(wc -l <err)" = 1 ] &&
-        grep -Eq "cannot take the model .*: tensor2: rank [01] would need [0-9.]+ GB, has [0-9.]+ [GM]B; pipeline2: rank" err ||
+    status=$?
+    if grep -q "cannot be mapped" err; then # as under sanitizers, which take the addresses
+        echo "skip: a model that fits nowhere: no addresses for it"
+    elif [ $status != 2 ] || [ "$(wc -l <err)" != 1 ] ||
+        ! grep -Eq "cannot take the model .*: tensor2: rank [01] would need [0-9.]+ GB, has [0-9.]+ [GM]B; pipeline2: rank" err; then
         fail "a model that fits nowhere: $(cat err)"
+    fi
     rm -f huge.gguf
 else
     echo "skip: a model that fits nowhere: no files of that size here"
