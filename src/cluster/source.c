@@ -12,7 +12,7 @@
 #define IDLE_MAX 64
 #define TRIES 4
 #define TRY_AGAIN_MS 250
-#define ASK_BYTES ((size_t)8 << 20)
+#define ASK_BYTES ((size_t)1 << 20)
 
 struct source {
     const struct identity *id;

@@ -562,8 +562,8 @@ static void pack_transposed(struct loader *ld, struct slice *s, const struct ggu
 
 /* ---- data from elsewhere ------------------------------------------------------------------------- */
 
-/* So much is asked for at once, about: long enough that the way there and back is a small part of it. */
-#define FETCH_BYTES ((size_t)4 << 20)
+/* So much is asked for at once, about: the way there and back is a small part of it, and buffers stay in the caches. */
+#define FETCH_BYTES ((size_t)1 << 20)
 
 /* Of several errors the first is told. */
 static void note_failure(struct loader *ld, enum status st, const struct err *why) {
