@@ -162,11 +162,13 @@ static int fill(struct server_config *cfg, const struct keys *keys) {
 }
 
 static void say_model(const struct service_facts *f) {
-    if (!session_args.quiet)
-        fprintf(stderr,
-                "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
-                f->name, f->architecture, f->type, (double)f->n_params * 1e-6, f->n_ctx,
-                f->n_ranks, f->n_ranks == 1 ? "" : "s", f->chat_format);
+    if (session_args.quiet)
+        return;
+    if (f->placement[0] != '\0')
+        fprintf(stderr, "placement: %s\n", f->placement);
+    fprintf(stderr, "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
+            f->name, f->architecture, f->type, (double)f->n_params * 1e-6, f->n_ctx, f->n_ranks,
+            f->n_ranks == 1 ? "" : "s", f->chat_format);
 }
 
 static int say_address(const struct server *s) {

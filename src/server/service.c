@@ -27,7 +27,7 @@ struct service {
     struct service_config cfg;
     struct service_facts facts;
     char fingerprint[16];
-    char *name, *path, *template_source, *architecture, *type;
+    char *name, *path, *template_source, *architecture, *type, *placement;
     struct memo *memo;
     pthread_rwlock_t lock;
     struct model *open;       /* NULL: being opened again, or stopped */
@@ -180,8 +180,9 @@ static enum status describe(struct service *s, struct err *err) {
     s->template_source = mem_strdup(chat_source(m->chat));
     s->architecture = mem_strdup(info->architecture);
     s->type = mem_strdup(info->type);
+    s->placement = mem_strdup(info->placement);
     if (s->path == NULL || s->name == NULL || s->template_source == NULL ||
-        s->architecture == NULL || s->type == NULL)
+        s->architecture == NULL || s->type == NULL || s->placement == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a service");
     make_fingerprint(s, info);
     s->facts = (struct service_facts){.name = s->name,
@@ -189,6 +190,7 @@ static enum status describe(struct service *s, struct err *err) {
                                       .path = s->path,
                                       .architecture = s->architecture,
                                       .type = s->type,
+                                      .placement = s->placement,
                                       .chat_format = chat_format_name(m->style.format),
                                       .template_source = s->template_source,
                                       .n_ctx = info->n_ctx,
@@ -255,6 +257,7 @@ void service_close(struct service *s) {
     mem_free(s->path);
     mem_free(s->template_source);
     mem_free(s->architecture);
+    mem_free(s->placement);
     mem_free(s->type);
     mem_free(s);
 }

@@ -37,6 +37,7 @@ void service_close(struct service *s); /* NULL is fine */
 struct service_facts {
     const char *name, *path;
     const char *architecture, *type, *chat_format, *template_source;
+    const char *placement; /* what was measured for it, in a line; "": nothing */
     int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
     uint64_t n_params, weight_bytes;
     bool thinks, has_tools;
