@@ -106,7 +106,10 @@ together() {
     cmp -s ref.f32 nodes.f32 && cmp -s ref.ids nodes.ids || fail "$what: other bits"
     rm -f nodes.f32
 }
-together "all nodes, the first time" --nodes auto
+together "all that are faster" --nodes auto
+grep -q "placement: 1 machine .* leaving out bob, cat" nodes.err || fail "three machines for a small model: $(cat nodes.err)"
+rm -rf store-bob/m.gguf store-cat/m.gguf
+together "all nodes, the first time" --nodes bob,cat
 grep -q "bob has a copy of the model now" nodes.err || fail "nothing was copied: $(cat nodes.err)"
 grep -q "rank 2: .*; tcp" nodes.err || fail "no third rank: $(cat nodes.err)"
 cmp -s own/m.gguf store-bob/m.gguf && cmp -s own/m.gguf store-cat/m.gguf || fail "no copies in the stores"
@@ -141,7 +144,7 @@ streamed() { # NAME-OF-RUN words...: the bits of one rank, and no copy
 }
 cp "$([ -e "$SHARED_DIR/golden/logits/deepseek2-lite.gguf" ] && echo "$SHARED_DIR/golden/logits/deepseek2-lite.gguf" || echo "$model")" own/s.gguf
 "$LOCKSTEP" "${eval_args[@]/m.gguf/s.gguf}" -q --logits slices.f32 >one.ids
-streamed "slices, tensor" --nodes auto --weights stream
+streamed "slices, tensor" --nodes bob,cat --weights stream
 streamed "slices, pipeline" --nodes auto --weights stream --parallel pipeline
 [ ! -e store-bob/s.gguf ] && [ ! -e store-cat/s.gguf ] || fail "a copy where slices were asked for"
 mkdir store-dan && on 3 mount -t tmpfs -o size=400k none "$work/store-dan" || fail "no small disk"
@@ -171,7 +174,7 @@ rm -rf store-bob/m.gguf store-cat/m.gguf store-*/????????????????
 
 # A worker's end, its node's end, and the end of who asked for it.
 serve() { # begins a server on machine 1 over all nodes
-    "${on1[@]}" "$LOCKSTEP" serve own/m.gguf --port 8090 -t 1 --nodes auto "$@" >serve.log 2>&1 &
+    "${on1[@]}" "$LOCKSTEP" serve own/m.gguf --port 8090 -t 1 --nodes bob,cat "$@" >serve.log 2>&1 &
     server=$!
     nodes+=($server)
     within 60 grep -q "listens on" serve.log || fail "serve: $(cat serve.log)"

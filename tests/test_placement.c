@@ -406,8 +406,90 @@ static void predictions_agree_with_published_figures(void **state) {
     close_shape(&qwen);
 }
 
+/* ---- fewer machines -------------------------------------------------------------------------------- */
+
+static uint64_t kept(const struct model_file *m, const struct cluster *c) {
+    const struct placement_wish wish = wish_for(m, c);
+    struct placement *p = rank_wish(&wish);
+    struct placement_fewer fewer;
+    struct err err = {""};
+    if (placement_fewer(&fewer, &wish, p, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    if (fewer.keep != 0)
+        assert_true(fewer.tokens_per_s >
+                    PLACEMENT_FEWER_GAIN * placement_tokens_per_s(&p->list[0]));
+    assert_int_equal(fewer.n, __builtin_popcountll(fewer.keep));
+    mem_free(p);
+    return fewer.keep;
+}
+
+/* Qwen3 0.6B in Q8_0 is read in 6 ms at 100 GB/s; over 1 ms wires even the three exchanges of a pipeline of three cost half as
+ * much again. At 3 us three machines are nearly three times as fast as one. */
+static void a_machine_alone_may_be_the_fastest(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "qwen3-0.6b", QT_Q8_0);
+    struct cluster slow = machines_alike(3, 64ull * GB, 100e9, 1e-3);
+    struct cluster fast = machines_alike(3, 64ull * GB, 100e9, 3e-6);
+    assert_int_equal(kept(&m, &slow), 1);
+    assert_int_equal(kept(&m, &fast), 0);
+    close_shape(&m);
+}
+
+/* 0.70 GB at 50, 20 and 100 GB/s over 1 ms wires: alone 14 ms; with the third machine 4.6 + 4.6 + 2 or 3; the second one only adds
+ * an exchange. Which machine is named when does not matter. */
+static void the_slow_one_is_left_out(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-3.2-1b", QT_Q4_0);
+    struct cluster c = machines_alike(3, 64ull * GB, 50e9, 1e-3);
+    c.machines[1].rate = 20e9;
+    c.machines[2].rate = 100e9;
+    assert_int_equal(kept(&m, &c), 5);
+    c.machines[1].rate = 100e9;
+    c.machines[2].rate = 20e9;
+    assert_int_equal(kept(&m, &c), 3);
+    close_shape(&m);
+}
+
+/* 141 GB do not fit one or two machines of 64 GB, however slow the wire; and where three have too little, two have less. */
+static void memory_needs_them_all(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "llama-3.3-70b", QT_F16);
+    struct cluster c = machines_alike(3, 64ull * GB, 100e9, 20e-3);
+    assert_int_equal(kept(&m, &c), 0);
+    c = machines_alike(3, 32ull * GB, 100e9, 20e-3);
+    assert_int_equal(kept(&m, &c), 0);
+    close_shape(&m);
+}
+
+/* Between two and seven machines every number of those that stay has wires to be thought with: those that were measured
+ * are for teams that divide all. */
+static void wires_that_were_not_measured(void **state) {
+    (void)state;
+    struct model_file m;
+    open_shape(&m, "qwen3-0.6b", QT_Q8_0);
+    for (int n = 2; n <= 7; n++) {
+        struct cluster c = machines_alike(n, 64ull * GB, 100e9, 2e-3);
+        for (int tp = 1; tp <= n; tp++) {
+            if (n % tp != 0)
+                c.wires.sum_s[tp] = c.wires.hand_s[tp] = c.wires.answer_s[tp] = 0;
+            if (tp == n)
+                c.wires.hand_s[tp] = 0;
+        }
+        /* Were an exchange free where none was measured, several would be the fastest. */
+        assert_int_equal(kept(&m, &c), 1);
+    }
+    close_shape(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_machine_alone_may_be_the_fastest),
+        cmocka_unit_test(the_slow_one_is_left_out),
+        cmocka_unit_test(memory_needs_them_all),
+        cmocka_unit_test(wires_that_were_not_measured),
         cmocka_unit_test(equal_machines_on_a_fast_wire_are_tensor),
         cmocka_unit_test(a_small_model_on_a_slow_wire_is_a_pipeline),
         cmocka_unit_test(of_experts_those_at_work_are_read),

@@ -187,6 +187,10 @@ static int serve(const struct keys *keys) {
         return status;
     session_progress_begin(&cfg.service.engine.model);
     enum status st = server_open(&s, &cfg, &err);
+    if (st == ST_AGAIN) {
+        nodes_fewer(&cfg.service.engine.model);
+        st = server_open(&s, &cfg, &err);
+    }
     session_progress_end();
     if (st != ST_OK) {
         nodes_end();

@@ -99,6 +99,7 @@ struct placing {
     size_t n;
     bool quiet;
 };
+static struct placing placing; /* one command, one cluster */
 
 /* The port apart; "[v6]:port" loses its brackets. */
 static bool host_of(const char *address, char *out, size_t size) {
@@ -440,9 +441,10 @@ static enum status give_all(struct placing *p, struct err *err) {
 }
 
 /* "own,a:7342,b:7342"; the options borrow it for the rest of the process. */
+static char hosts[LOCKSTEP_MAX_RANKS * (NET_TEXT_BYTES + 1)];
+
 static enum status name_hosts(const struct placing *p, struct lockstep_options *opt,
                               struct err *err) {
-    static char hosts[LOCKSTEP_MAX_RANKS * (NET_TEXT_BYTES + 1)];
     bool v6 = strchr(p->list[0].own, ':') != NULL;
     size_t n = (size_t)snprintf(hosts, sizeof hosts, "%s%s%s", v6 ? "[" : "", p->list[0].own,
                                 v6 ? "]" : "");
@@ -461,6 +463,38 @@ static enum status name_hosts(const struct placing *p, struct lockstep_options *
     return ST_OK;
 }
 
+/* Of the last opening. */
+static uint64_t faster_alone;
+
+static void hear_fewer(void *user, uint64_t keep, const char *why) {
+    (void)user;
+    faster_alone = keep;
+    if (placing.quiet)
+        return;
+    fprintf(stderr, "placement: %s; leaving out", why);
+    for (size_t i = 0, n = 0; i < placing.n; i++)
+        if ((keep >> (i + 1) & 1) == 0)
+            fprintf(stderr, "%s %s", n++ > 0 ? "," : "", placing.list[i].name);
+    fprintf(stderr, " (--nodes with their names takes them all the same)\n");
+}
+
+void nodes_fewer(struct lockstep_options *opt) {
+    struct placing *p = &placing;
+    struct err ignored;
+    size_t n = 0;
+    for (size_t i = 0; i < p->n; i++)
+        if (faster_alone >> (i + 1) & 1)
+            p->list[n++] = p->list[i];
+        else
+            drop_member(&p->list[i]);
+    p->n = n;
+    opt->fewer = NULL;
+    opt->hosts = NULL;
+    opt->by_nodes = false;
+    if (n > 0)
+        (void)name_hosts(p, opt, &ignored); /* a shorter list than the one that was good */
+}
+
 static enum status place(struct placing *p, struct lockstep_options *opt, const char *which,
                          struct err *err) {
     TRY(take(p, which, err));
@@ -476,11 +510,10 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
             fprintf(stderr, ", %s (%s)", p->list[i].name, p->list[i].address);
         fprintf(stderr, "\n");
     }
+    if (str_eq(which, "auto"))
+        opt->fewer = hear_fewer;
     return name_hosts(p, opt, err);
 }
-
-static struct placing placing; /* one command, one cluster */
-
 void nodes_end(void) {
     share_close(placing.share);
     for (size_t i = 0; placing.list != NULL && i < placing.n; i++)

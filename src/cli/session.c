@@ -300,6 +300,10 @@ int session_open(struct lockstep **out, int n_ctx_default) {
     session_progress_begin(&opt);
     struct lockstep *ls;
     enum lockstep_status st = lockstep_open(&ls, &opt, &err);
+    if (st == LOCKSTEP_AGAIN) {
+        nodes_fewer(&opt);
+        st = lockstep_open(&ls, &opt, &err);
+    }
     session_progress_end();
     if (st != LOCKSTEP_OK) {
         nodes_end();

@@ -169,7 +169,9 @@ static bool a_child_has_ended(void *launch) {
 static enum status start_ranks(struct instance *in, const struct lockstep_options *opt,
                                struct err *err) {
     struct rank *r = &in->rank;
-    struct rank_hooks hooks = {.progress = opt->progress, .user = opt->progress_user};
+    struct rank_hooks hooks = {.progress = opt->progress,
+                               .user = opt->progress_user,
+                               .may_leave_out = opt->fewer != NULL};
     int listen_fd = -1;
     if (r->job.n_ranks > 1 && sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
@@ -317,7 +319,12 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err) {
-    TRY(start(in, opt, err));
+    enum status st = start(in, opt, err);
+    if (st == ST_AGAIN) {
+        opt->fewer(opt->fewer_user, in->rank.keep, in->rank.placement);
+        return err_set(err, st, "fewer machines are faster: %s", in->rank.placement);
+    }
+    TRY(st);
     instance_describe(in);
     in->info.load_s = clock_s() - in->began_s;
     return ST_OK;

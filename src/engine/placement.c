@@ -1,5 +1,6 @@
 #include "engine/placement.h"
 
+#include "base/mem.h"
 #include "base/util.h"
 
 #include <math.h>
@@ -275,6 +276,66 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
         }
     }
     return ST_OK;
+}
+
+/* ---- fewer machines --------------------------------------------------------------------------------- */
+
+/* For teams of any size, from those that divide n: a team between two of them is like the larger one, and to hand on takes
+ * what it takes from rank to rank. */
+static void fill_wires(struct placement_wires *out, const struct placement_wires *w, int n) {
+    *out = *w;
+    for (int tp = n; tp > 1; tp--) {
+        if (tp == n || n % tp != 0)
+            out->hand_s[tp] = w->hand_s[1];
+        if (n % tp == 0)
+            continue;
+        out->sum_s[tp] = out->sum_s[tp + 1];
+        out->answer_s[tp] = out->answer_s[tp + 1];
+    }
+}
+
+/* Ranks 1 to n - 1, the fastest first. */
+static void sort_by_rate(int *order, const struct placement_wish *q) {
+    for (int i = 1; i < q->n_ranks; i++) {
+        int at = i - 1;
+        for (; at > 0 && q->machines[order[at - 1]].rate < q->machines[i].rate; at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *q,
+                            const struct placement *all, struct err *err) {
+    struct placement_machine machines[PLAN_MAX_RANKS];
+    struct placement_wires wires;
+    struct placement_wish some = *q;
+    struct placement *p = mem_alloc(sizeof *p);
+    int order[PLAN_MAX_RANKS];
+    enum status st =
+        p != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a placement");
+    *out = (struct placement_fewer){.tokens_per_s = PLACEMENT_FEWER_GAIN *
+                                                    placement_tokens_per_s(&all->list[0])};
+    fill_wires(&wires, q->wires, q->n_ranks);
+    sort_by_rate(order, q);
+    some.machines = machines;
+    some.wires = &wires;
+    uint64_t keep = 1;
+    /* Where all have too little memory, fewer have less. */
+    for (int n = 1; st == ST_OK && all->list[0].fits && n < q->n_ranks; n++) {
+        if (n > 1)
+            keep |= (uint64_t)1 << order[n - 2];
+        int k = 0;
+        for (int r = 0; r < q->n_ranks; r++)
+            if (keep >> r & 1)
+                machines[k++] = q->machines[r];
+        some.n_ranks = n;
+        st = placement_rank(p, &some, err);
+        if (st == ST_OK && p->list[0].fits &&
+            placement_tokens_per_s(&p->list[0]) > out->tokens_per_s)
+            *out = (struct placement_fewer){keep, n, placement_tokens_per_s(&p->list[0])};
+    }
+    mem_free(p);
+    return st;
 }
 
 /* ---- for people --------------------------------------------------------------------------------------- */

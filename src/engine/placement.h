@@ -85,6 +85,18 @@ struct placement {
 enum status placement_rank(struct placement *out, const struct placement_wish *wish,
                            struct err *err);
 
+/* Worth the others' absence: a prediction is not exact. */
+#define PLACEMENT_FEWER_GAIN 1.1
+struct placement_fewer {
+    uint64_t keep; /* bits of the ranks; 0: all of them are the fastest */
+    int n;
+    double tokens_per_s;
+};
+/* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster there, by PLACEMENT_FEWER_GAIN, than
+ * `all` says of the best layout of all? Wires that were not measured count as those of the next larger team. */
+enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
+                            const struct placement *all, struct err *err);
+
 /* "tensor2: rank 1 would need 40.1 GB, has 32.0 GB; pipeline2: ...", for when nothing fits. */
 void placement_refusal(const struct placement *p, char *buf, size_t size);
 /* "equal shares", "shares 2,1": of n numbers; buf gets what has room. */

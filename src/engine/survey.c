@@ -394,7 +394,24 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* Rank 0: to choice, whose text is the refusal if tp is 0. */
+/* "one machine (44.0 tokens/s predicted; tensor3 12.3)" */
+static enum status consider_fewer(struct survey_choice *choice, const struct placement *p,
+                                  const struct placement_wish *wish, struct err *err) {
+    struct placement_fewer fewer;
+    char how[64];
+    TRY(placement_fewer(&fewer, wish, p, err));
+    if (fewer.keep == 0)
+        return ST_OK;
+    choice->keep = fewer.keep;
+    plan_text(&p->list[0].plan, how, sizeof how);
+    snprintf(choice->text, sizeof choice->text,
+             "%d machine%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
+             fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how,
+             placement_tokens_per_s(&p->list[0]));
+    return ST_OK;
+}
+
+/* Rank 0: to choice, whose text is the refusal if tp and keep are 0. */
 static enum status decide(struct survey_choice *choice, const struct survey *s,
                           const struct placement_machine *machines,
                           const struct placement_wires *wires, struct err *err) {
@@ -414,7 +431,11 @@ static enum status decide(struct survey_choice *choice, const struct survey *s,
     enum status st = p != NULL ? placement_rank(p, &wish, err)
                                : err_set(err, ST_NO_MEMORY, "no memory for a placement");
     const struct placement_candidate *c = st == ST_OK ? &p->list[0] : NULL;
-    if (st == ST_OK && c->fits) {
+    if (st == ST_OK && s->may_leave_out && job->placement == JOB_PLACE_ALL)
+        st = consider_fewer(choice, p, &wish, err);
+    if (st == ST_OK && choice->keep != 0) {
+        /* said */
+    } else if (st == ST_OK && c->fits) {
         choice->tp = c->tp;
         choice->pp = c->pp;
         choice->n_weights = c->n_shares;
@@ -442,6 +463,10 @@ enum status survey_place(struct survey_choice *out, const struct survey *s, stru
         TRY(decide(&choice, s, machines, &wires, err));
     TRY(fabric_broadcast(s->all, 0, &choice, sizeof choice, err));
     choice.text[sizeof choice.text - 1] = '\0';
+    if (choice.keep != 0) {
+        *out = choice;
+        return ST_OK;
+    }
     if (choice.tp == 0)
         return err_set(err, ST_BAD_INPUT, "%s", choice.text);
     if (choice.tp < 1 || choice.pp < 1 || choice.tp > PLAN_MAX_RANKS ||
