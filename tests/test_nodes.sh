@@ -174,10 +174,11 @@ rm -rf store-bob/m.gguf store-cat/m.gguf store-*/????????????????
 
 # A worker's end, its node's end, and the end of who asked for it.
 serve() { # begins a server on machine 1 over all nodes
+    rm -f serve.log # of the one before
     "${on1[@]}" "$LOCKSTEP" serve own/m.gguf --port 8090 -t 1 --nodes bob,cat "$@" >serve.log 2>&1 &
     server=$!
     nodes+=($server)
-    within 60 grep -q "listens on" serve.log || fail "serve: $(cat serve.log)"
+    within 60 grep -qs "listens on" serve.log || fail "serve: $(cat serve.log)"
 }
 workers() { on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(sum(len(n["workers"]) for n in json.load(sys.stdin)))' 2>/dev/null; }
 worker_of() { on 1 "$LOCKSTEP" nodes --json | python3 -c 'import json, sys; print(*(w["pid"] for n in json.load(sys.stdin) if n["name"] == sys.argv[1] for w in n["workers"]))' "$1" 2>/dev/null; }
@@ -203,6 +204,6 @@ within 60 list_is "ann cat" || fail "bob is still there: $(on 1 "$LOCKSTEP" node
 within 60 grep -q "bob is gone" ann.log || fail "ann still sees bob: $(cat ann.log)"
 told() { on 1 curl -s -m 10 http://127.0.0.1:8090/health >health && grep -Eq "rank 1 .*(signal|lost|gone|closed|ended)" health; }
 answer >/dev/null # asks the ranks for something
-within 60 told || fail "without bob: $(cat health)"
+within 60 told || fail "without bob: $(cat health serve.log)"
 kill "$server"
 [ $failures = 0 ]
