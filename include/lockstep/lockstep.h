@@ -111,11 +111,12 @@ struct lockstep_options {
      * have no cable. NULL: the first device with an active port towards everybody. */
     const char *rdma_matrix;
 
-    /* May fewer machines do it, if they are faster? NULL: no, all of hosts compute. Else, where parallel is "auto" and what
-     * is measured says so, it is called before anything is loaded, with a bit for each of hosts that should stay (the
-     * first always) and a line for people; then opening ends with LOCKSTEP_AGAIN: open again with those. */
-    void (*fewer)(void *user, uint64_t keep, const char *why);
-    void *fewer_user;
+    /* NULL: all of hosts compute. Else, where parallel is "auto" and several machines were measured, it is told before
+     * anything is loaded which of hosts give one answer the fastest (a bit each, the first always; perhaps all), with a
+     * line for people. True: all of them compute nevertheless. False: opening ends with LOCKSTEP_AGAIN, to be called
+     * again with other hosts. */
+    bool (*placed)(void *user, uint64_t fastest, const char *why);
+    void *placed_user;
 
     /* Loading progress, 0 to 1, called from the opening thread; may be NULL. */
     void (*progress)(void *user, double fraction);

@@ -188,8 +188,10 @@ static int serve(const struct keys *keys) {
     session_progress_begin(&cfg.service.engine.model);
     enum status st = server_open(&s, &cfg, &err);
     if (st == ST_AGAIN) {
-        nodes_fewer(&cfg.service.engine.model);
-        st = server_open(&s, &cfg, &err);
+        session_progress_end();
+        st = nodes_place_again(&cfg.service.engine.model, &err);
+        if (st == ST_OK)
+            st = server_open(&s, &cfg, &err);
     }
     session_progress_end();
     if (st != ST_OK) {

@@ -21,10 +21,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Answers come within milliseconds; one in a slow moment of its machine a little later. */
+/* Answers come within milliseconds; one in a slow moment of its machine a little later. Strangers do not answer: where nobody
+ * else does, they are waited for until they have spoken by themselves. */
 #define DISCOVER_MS 1200
+#define STRANGERS_MS (DISCOVERY_INTERVAL_MS + 600)
 #define ASK_AGAIN_MS 400
-#define HERE_MS 200
 
 enum status nodes_identity(struct identity *out, struct err *err) {
     struct cluster_key key;
@@ -56,13 +57,14 @@ enum status nodes_discover(const struct identity *id, struct discovered **list, 
         mem_free(found);
         return st;
     }
-    for (int ms = 0; ms < DISCOVER_MS; ms += ASK_AGAIN_MS) {
-        poll(NULL, 0, ASK_AGAIN_MS);
+    *n = *n_strangers = 0;
+    for (int ms = 0; ms < DISCOVER_MS || (*n + *n_strangers == 0 && ms < STRANGERS_MS);
+         ms += ASK_AGAIN_MS) {
         discovery_ask(d);
+        poll(NULL, 0, ASK_AGAIN_MS);
+        *n = discovery_nodes(d, found, DISCOVERY_NODES_MAX);
+        *n_strangers = discovery_strangers(d, others, DISCOVERY_STRANGERS_MAX);
     }
-    poll(NULL, 0, HERE_MS);
-    *n = discovery_nodes(d, found, DISCOVERY_NODES_MAX);
-    *n_strangers = discovery_strangers(d, others, DISCOVERY_STRANGERS_MAX);
     if (*n_strangers > 0)
         snprintf(stranger, NET_TEXT_BYTES, "%s", others[0]);
     discovery_close(d);
@@ -97,6 +99,7 @@ struct placing {
     struct share *share;
     struct member *list;
     size_t n;
+    bool provisional; /* who lacks the model has got its head, to measure with */
     bool quiet;
 };
 static struct placing placing; /* one command, one cluster */
@@ -359,7 +362,7 @@ static enum status give_model(struct member *m, struct err *err) {
     enum status st = client_open(&c, &p->id, m->address, err);
     if (st == ST_OK) {
         st = client_json(c, "/v1/models/find", question, &answer, err);
-        if (st == ST_NOT_FOUND && p->way == WEIGHTS_STREAM)
+        if (st == ST_NOT_FOUND && (p->way == WEIGHTS_STREAM || p->provisional))
             st = link_weights(m, c, question, err);
         else if (st == ST_NOT_FOUND)
             st = fetch(m, c, question, err);
@@ -415,11 +418,15 @@ static enum status give_all(struct placing *p, struct err *err) {
     size_t n_started = 0;
     enum status st = ST_OK;
     double begin = clock_s();
-    for (; n_started < p->n && st == ST_OK; n_started++)
-        if (thread_start(&p->list[n_started].thread, give_main, &p->list[n_started]) != 0) {
+    for (; n_started < p->n && st == ST_OK; n_started++) {
+        struct member *m = &p->list[n_started];
+        m->bytes = 0;
+        m->linked = m->done = false;
+        if (thread_start(&m->thread, give_main, m) != 0) {
             st = err_set(err, ST_NO_MEMORY, "no thread to copy a model");
             break;
         }
+    }
     while (st == ST_OK && !all_done(p)) {
         poll(NULL, 0, 20);
         show_copies(p, &shown);
@@ -434,7 +441,7 @@ static enum status give_all(struct placing *p, struct err *err) {
         if (m->st == ST_OK && m->bytes != 0 && !p->quiet)
             fprintf(stderr, "%s%s has a copy of the model now (%.1f s)\n",
                     shown ? "\r\033[K" : "", m->name, clock_s() - begin);
-        if (m->linked && !p->quiet)
+        if (m->linked && !p->provisional && !p->quiet)
             fprintf(stderr, "%s reads its weights from here as it loads\n", m->name);
     }
     return st;
@@ -463,36 +470,55 @@ static enum status name_hosts(const struct placing *p, struct lockstep_options *
     return ST_OK;
 }
 
-/* Of the last opening. */
-static uint64_t faster_alone;
-
-static void hear_fewer(void *user, uint64_t keep, const char *why) {
-    (void)user;
-    faster_alone = keep;
-    if (placing.quiet)
-        return;
-    fprintf(stderr, "placement: %s; leaving out", why);
-    for (size_t i = 0, n = 0; i < placing.n; i++)
-        if ((keep >> (i + 1) & 1) == 0)
-            fprintf(stderr, "%s %s", n++ > 0 ? "," : "", placing.list[i].name);
-    fprintf(stderr, " (--nodes with their names takes them all the same)\n");
+static bool any_is_linked(const struct placing *p) {
+    for (size_t i = 0; i < p->n; i++)
+        if (p->list[i].linked)
+            return true;
+    return false;
 }
 
-void nodes_fewer(struct lockstep_options *opt) {
+/* What the measurement said: the machines that stay, as bits; this one is the first. */
+static uint64_t fastest;
+
+static bool hear_placed(void *user, uint64_t keep, const char *why) {
+    const struct placing *p = user;
+    bool all = keep == UINT64_MAX >> (63 - p->n);
+    fastest = keep;
+    if (!all && !p->quiet) {
+        fprintf(stderr, "placement: %s; leaving out", why);
+        for (size_t i = 0, n = 0; i < p->n; i++)
+            if ((keep >> (i + 1) & 1) == 0)
+                fprintf(stderr, "%s %s", n++ > 0 ? "," : "", p->list[i].name);
+        fprintf(stderr, " (--nodes with their names takes them all the same)\n");
+    }
+    return all && !p->provisional;
+}
+
+enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     struct placing *p = &placing;
-    struct err ignored;
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
-        if (faster_alone >> (i + 1) & 1)
+        if (fastest >> (i + 1) & 1)
             p->list[n++] = p->list[i];
         else
             drop_member(&p->list[i]);
     p->n = n;
-    opt->fewer = NULL;
+    opt->placed = NULL;
     opt->hosts = NULL;
     opt->by_nodes = false;
-    if (n > 0)
-        (void)name_hosts(p, opt, &ignored); /* a shorter list than the one that was good */
+    if (n == 0)
+        return ST_OK;
+    if (p->provisional) {
+        p->provisional = false;
+        TRY(give_all(p, err));
+    }
+    return name_hosts(p, opt, err);
+}
+
+/* Is it measured who computes? Then nobody gets a copy before. */
+static bool is_measured(const struct lockstep_options *opt, const char *which) {
+    return str_eq(which, "auto") && opt->n_split == 0 &&
+           (opt->parallel == NULL || str_eq(opt->parallel, "auto"));
 }
 
 static enum status place(struct placing *p, struct lockstep_options *opt, const char *which,
@@ -503,15 +529,19 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
     TRY(model_files_read(&p->files, p->model_path, err));
     TRY(model_files_find_heads(&p->files, p->model_path, err));
     TRY(share_open(&p->share, &p->id, &p->files, p->model_path, err));
+    if (is_measured(opt, which)) {
+        opt->placed = hear_placed;
+        opt->placed_user = p;
+        p->provisional = p->way != WEIGHTS_STREAM && model_files_have_heads(&p->files);
+    }
     TRY(give_all(p, err));
+    p->provisional = p->provisional && any_is_linked(p);
     if (!p->quiet) {
         fprintf(stderr, "nodes: this machine");
         for (size_t i = 0; i < p->n; i++)
             fprintf(stderr, ", %s (%s)", p->list[i].name, p->list[i].address);
         fprintf(stderr, "\n");
     }
-    if (str_eq(which, "auto"))
-        opt->fewer = hear_fewer;
     return name_hosts(p, opt, err);
 }
 void nodes_end(void) {
@@ -522,13 +552,6 @@ void nodes_end(void) {
     model_files_deinit(&placing.files);
     identity_deinit(&placing.id);
     placing = (struct placing){.quiet = false};
-}
-
-static bool any_is_linked(const struct placing *p) {
-    for (size_t i = 0; i < p->n; i++)
-        if (p->list[i].linked)
-            return true;
-    return false;
 }
 
 enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,

@@ -21,9 +21,9 @@ enum status nodes_discover(const struct identity *id, struct discovered **list, 
  * gone: until then they may ask for weights. */
 enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,
                         bool quiet, struct err *err);
-/* After LOCKSTEP_AGAIN (opt->fewer, which nodes_place() sets for `auto`): leaves out the machines that would slow the others
- * down, with a word. */
-void nodes_fewer(struct lockstep_options *opt);
+/* After LOCKSTEP_AGAIN (opt->placed, which nodes_place() sets for `auto`): opt is for those machines that make it faster, and
+ * they have the model now. */
+enum status nodes_place_again(struct lockstep_options *opt, struct err *err);
 void nodes_end(void);
 
 #endif

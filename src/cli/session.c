@@ -301,7 +301,13 @@ int session_open(struct lockstep **out, int n_ctx_default) {
     struct lockstep *ls;
     enum lockstep_status st = lockstep_open(&ls, &opt, &err);
     if (st == LOCKSTEP_AGAIN) {
-        nodes_fewer(&opt);
+        struct err why;
+        session_progress_end();
+        enum status placed = nodes_place_again(&opt, &why);
+        if (placed != ST_OK) {
+            nodes_end();
+            return cli_fail(placed, "%s", why.text);
+        }
         st = lockstep_open(&ls, &opt, &err);
     }
     session_progress_end();

@@ -171,7 +171,8 @@ static enum status start_ranks(struct instance *in, const struct lockstep_option
     struct rank *r = &in->rank;
     struct rank_hooks hooks = {.progress = opt->progress,
                                .user = opt->progress_user,
-                               .may_leave_out = opt->fewer != NULL};
+                               .placed = opt->placed,
+                               .placed_user = opt->placed_user};
     int listen_fd = -1;
     if (r->job.n_ranks > 1 && sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
@@ -320,10 +321,8 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err) {
     enum status st = start(in, opt, err);
-    if (st == ST_AGAIN) {
-        opt->fewer(opt->fewer_user, in->rank.keep, in->rank.placement);
-        return err_set(err, st, "fewer machines are faster: %s", in->rank.placement);
-    }
+    if (st == ST_AGAIN)
+        return err_set(err, st, "other machines are to do it, as placed() was told");
     TRY(st);
     instance_describe(in);
     in->info.load_s = clock_s() - in->began_s;

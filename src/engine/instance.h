@@ -27,7 +27,7 @@ struct instance {
  * caller may still change n_chunk, n_runs and n_pages. instance_close() is due in any case. */
 enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
                           struct err *err);
-/* Starts the workers, loads, fills info. ST_AGAIN: as opt->fewer was told. */
+/* Starts the workers, loads, fills info. ST_AGAIN: opt->placed wants other machines. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
 

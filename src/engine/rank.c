@@ -159,7 +159,7 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
 
 /* Together with all ranks: what the job leaves open, and the plan that follows. */
 static enum status choose_placement(struct rank *r, const struct model_config *cfg,
-                                    bool may_leave_out, struct err *err) {
+                                    const struct rank_hooks *hooks, struct err *err) {
     const struct survey survey = {.job = &r->job,
                                   .g = r->g,
                                   .hp = &r->hp,
@@ -168,14 +168,12 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
                                   .pool = r->pool,
                                   .f = r->f,
                                   .all = r->all,
-                                  .may_leave_out = may_leave_out};
+                                  .placed = hooks->placed,
+                                  .placed_user = hooks->placed_user};
     struct survey_choice choice;
     TRY(survey_place(&choice, &survey, err));
-    if (choice.keep != 0) {
-        r->keep = choice.keep;
-        snprintf(r->placement, sizeof r->placement, "%s", choice.text);
+    if (choice.again)
         return ST_AGAIN;
-    }
     r->job.tp = choice.tp;
     r->job.pp = choice.pp;
     r->job.n_weights = choice.n_weights;
@@ -208,7 +206,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .progress_user = hooks->user,
     };
     if (r->job.placement != JOB_PLACE_TOLD && r->all != NULL)
-        TRY(choose_placement(r, &cfg, hooks->may_leave_out, err));
+        TRY(choose_placement(r, &cfg, hooks, err));
     return model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
                       r->f, err);
 }

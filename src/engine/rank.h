@@ -26,7 +26,6 @@ struct rank {
     struct hparams hp;
     struct plan plan; /* final when the ranks have met, if the job leaves a placement open */
     char placement[SURVEY_TEXT]; /* what was measured and chosen; "": nothing */
-    uint64_t keep; /* after rank_load()'s ST_AGAIN: bits of the ranks that are faster alone */
     struct pool *pool;
     const struct kernels *kernels;
     struct fabric *f; /* NULL: alone */
@@ -44,7 +43,8 @@ struct rank_hooks {
     const struct file_source *source; /* where the job's source leads; NULL: it has none */
     void (*progress)(void *user, double fraction);
     void *user;
-    bool may_leave_out;           /* survey.h */
+    bool (*placed)(void *user, uint64_t fastest, const char *why); /* survey.h; may be NULL */
+    void *placed_user;
     bool (*hopeless)(void *user); /* as fabric_config's; may be NULL */
     void *hopeless_user;
 };
@@ -59,7 +59,7 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
 enum status rank_join(struct rank *r, struct job *job, struct err *err);
 /* Joins the group unless rank_join() did (listen_fd: rank 0's listening socket, -1 elsewhere; taken over), decides with
  * it what the job leaves open, and loads. */
-/* ST_AGAIN, on every rank and without a sentence: fewer machines are to do it (r->keep). */
+/* ST_AGAIN, on every rank and without a sentence: placed() wants other machines. */
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
 void rank_close(struct rank *r);

@@ -394,24 +394,27 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* "one machine (44.0 tokens/s predicted; tensor3 12.3)" */
-static enum status consider_fewer(struct survey_choice *choice, const struct placement *p,
-                                  const struct placement_wish *wish, struct err *err) {
+/* "1 machine (44.0 tokens/s predicted; tensor3 12.3)" */
+static enum status ask_caller(struct survey_choice *choice, const struct survey *s,
+                              const struct placement *p, const struct placement_wish *wish,
+                              struct err *err) {
     struct placement_fewer fewer;
-    char how[64];
+    char how[64], why[SURVEY_TEXT];
     TRY(placement_fewer(&fewer, wish, p, err));
-    if (fewer.keep == 0)
-        return ST_OK;
-    choice->keep = fewer.keep;
     plan_text(&p->list[0].plan, how, sizeof how);
-    snprintf(choice->text, sizeof choice->text,
-             "%d machine%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
-             fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how,
-             placement_tokens_per_s(&p->list[0]));
+    if (fewer.keep == 0) {
+        fewer.keep = UINT64_MAX >> (64 - wish->n_ranks);
+        snprintf(why, sizeof why, "%s", choice->text);
+    } else {
+        snprintf(why, sizeof why, "%d machine%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
+                 fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how,
+                 placement_tokens_per_s(&p->list[0]));
+    }
+    choice->again = !s->placed(s->placed_user, fewer.keep, why);
     return ST_OK;
 }
 
-/* Rank 0: to choice, whose text is the refusal if tp and keep are 0. */
+/* Rank 0: to choice, whose text is the refusal if tp is 0. */
 static enum status decide(struct survey_choice *choice, const struct survey *s,
                           const struct placement_machine *machines,
                           const struct placement_wires *wires, struct err *err) {
@@ -431,16 +434,14 @@ static enum status decide(struct survey_choice *choice, const struct survey *s,
     enum status st = p != NULL ? placement_rank(p, &wish, err)
                                : err_set(err, ST_NO_MEMORY, "no memory for a placement");
     const struct placement_candidate *c = st == ST_OK ? &p->list[0] : NULL;
-    if (st == ST_OK && s->may_leave_out && job->placement == JOB_PLACE_ALL)
-        st = consider_fewer(choice, p, &wish, err);
-    if (st == ST_OK && choice->keep != 0) {
-        /* said */
-    } else if (st == ST_OK && c->fits) {
+    if (st == ST_OK && c->fits) {
         choice->tp = c->tp;
         choice->pp = c->pp;
         choice->n_weights = c->n_shares;
         memcpy(choice->weights, c->shares, sizeof choice->weights);
         describe(choice->text, sizeof choice->text, p, s, machines, wires);
+        if (s->placed != NULL && job->placement == JOB_PLACE_ALL)
+            st = ask_caller(choice, s, p, &wish, err);
     } else if (st == ST_OK) {
         char why[SURVEY_TEXT / 2];
         placement_refusal(p, why, sizeof why);
@@ -463,7 +464,7 @@ enum status survey_place(struct survey_choice *out, const struct survey *s, stru
         TRY(decide(&choice, s, machines, &wires, err));
     TRY(fabric_broadcast(s->all, 0, &choice, sizeof choice, err));
     choice.text[sizeof choice.text - 1] = '\0';
-    if (choice.keep != 0) {
+    if (choice.again) {
         *out = choice;
         return ST_OK;
     }

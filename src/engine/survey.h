@@ -29,12 +29,13 @@ struct survey {
     struct pool *pool;
     struct fabric *f;
     struct team *all; /* of all ranks, more than one */
-    bool
-        may_leave_out; /* rank 0: fewer machines may do it, if they are faster and the job leaves all open */
+    /* lockstep.h's, of rank 0; NULL: all ranks compute. */
+    bool (*placed)(void *user, uint64_t fastest, const char *why);
+    void *placed_user;
 };
 
 struct survey_choice {
-    uint64_t keep; /* not 0: these ranks alone are faster, and nothing else is chosen */
+    bool again; /* placed() said so, and nothing is chosen */
     int tp, pp, n_weights;
     double weights[PLAN_MAX_RANKS];
     char text[SURVEY_TEXT]; /* for people; of rank 0 */

@@ -40,7 +40,7 @@ enum status survivors_init(struct survivors *s, const struct lockstep_options *o
     bool whole = true;
     *s = (struct survivors){.opt = *opt};
     s->opt.progress = NULL; /* it is for the first opening, while somebody looks */
-    s->opt.fewer = NULL;    /* who was asked for then stays */
+    s->opt.placed = NULL;   /* who was taken then stays */
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
         const char **at = string_at(&s->opt, i), *text = *at;
         *at = text != NULL ? mem_strdup(text) : NULL;

@@ -62,7 +62,7 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
         if (r.f == NULL || fabric_lost_rank(r.f) == 0)
             log_error("%s", err.text);
-    } else if (st == ST_AGAIN) { /* fewer machines do it, and rank 0 tells */
+    } else if (st == ST_AGAIN) { /* other machines do it, and rank 0 tells */
         st = ST_OK;
     } else if (st != ST_OK && !launch_worker_say_error(wire.out, err.text)) {
         log_error("%s", err.text);
