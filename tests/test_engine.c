@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
@@ -918,6 +919,188 @@ static void a_recovery_that_fails_says_so(void **state) {
     engine_close(e);
 }
 
+/* ---- machines that come back --------------------------------------------------------------------------------- */
+
+/* Machines that are all this one. An ssh that goes nowhere reaches them, unless a file beside it says that the machine is
+ * off; where one says that it is broken, it answers, but no rank lives there; one that hangs never answers, and the
+ * file gets the pid of whoever waits. */
+struct machines {
+    char dir[64], ssh[128];
+};
+
+static void set_machine(const struct machines *m, const char *host, const char *what, bool is) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s-%s", m->dir, what, host);
+    if (!is) {
+        assert_int_equal(unlink(path), 0);
+        return;
+    }
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+static void machines_begin(struct machines *m) {
+    static const char script[] =
+        "#!/bin/sh\n"
+        "host=$1\n"
+        "shift\n"
+        "[ ! -e \"${0%/*}/off-$host\" ] || exit 255\n"
+        "hung=${0%/*}/hung-$host\n"
+        "[ ! -e \"$hung\" ] || { echo $$ >\"$hung\"; exec sleep 1000; }\n"
+        "[ \"$2\" != --version ] || exit 0\n"
+        "[ ! -e \"${0%/*}/broken-$host\" ] || exit 1\n"
+        "exec sh -c \"$*\"\n";
+    snprintf(m->dir, sizeof m->dir, "/tmp/lockstep-machines-XXXXXX");
+    assert_non_null(mkdtemp(m->dir));
+    snprintf(m->ssh, sizeof m->ssh, "%s/ssh", m->dir);
+    FILE *f = fopen(m->ssh, "w");
+    assert_non_null(f);
+    fputs(script, f);
+    assert_int_equal(fchmod(fileno(f), 0700), 0);
+    fclose(f);
+    setenv("LOCKSTEP_SSH", m->ssh, 1);
+}
+
+static void machines_end(const struct machines *m) {
+    unsetenv("LOCKSTEP_SSH");
+    assert_int_equal(unlink(m->ssh), 0);
+    assert_int_equal(rmdir(m->dir), 0);
+}
+
+static struct engine_config three_machines(void) {
+    struct engine_config cfg = plain_config();
+    cfg.model.hosts = "127.0.0.1,127.0.0.2,127.0.0.3";
+    cfg.model.n_split = 3;
+    for (int i = 0; i < 3; i++)
+        cfg.model.split[i] = 3 - i;
+    cfg.model.failover = true;
+    cfg.rejoin_idle_s = 0.2;
+    return cfg;
+}
+
+static void wait_for_rejoin(struct engine *e, uint64_t n) {
+    while (stats_of(e).rejoins < n && stats_of(e).healthy)
+        usleep(1000);
+    assert_int_equal(stats_of(e).rejoins, n);
+    assert_true(stats_of(e).healthy);
+}
+
+/* Nothing runs: who is off is left out; who is back takes part again. One of two at first, and then the other. */
+static void a_machine_that_is_back_takes_part_again(void **state) {
+    (void)state;
+    struct machines m;
+    machines_begin(&m);
+    struct engine_config cfg = three_machines();
+    struct engine *e = open_engine(&cfg);
+    assert_int_equal(stats_of(e).n_ranks, 3);
+    assert_string_equal(stats_of(e).left_out, "");
+    set_machine(&m, "127.0.0.2", "off", true);
+    set_machine(&m, "127.0.0.3", "off", true);
+    lose(e, 1, 0);
+    wait_for_recovery(e, 1); /* which finds that the other is off, too */
+    struct engine_stats s = stats_of(e);
+    assert_int_equal(s.n_ranks, 1);
+    assert_string_equal(s.left_out, "127.0.0.2, 127.0.0.3");
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+    set_machine(&m, "127.0.0.3", "off", false);
+    wait_for_rejoin(e, 1);
+    s = stats_of(e);
+    assert_int_equal(s.n_ranks, 2);
+    assert_string_equal(s.left_out, "127.0.0.2");
+    call_run(e, &calls[4]);
+    assert_same(&calls[4].out[0], &expected[4]);
+    set_machine(&m, "127.0.0.2", "off", false);
+    wait_for_rejoin(e, 2);
+    s = stats_of(e);
+    assert_int_equal(s.n_ranks, 3);
+    assert_string_equal(s.left_out, "");
+    call_run(e, &calls[5]);
+    assert_same(&calls[5].out[0], &expected[5]);
+    engine_close(e);
+    machines_end(&m);
+}
+
+/* Something always runs, and nobody can tell from the answers that somebody came in between. */
+static void a_machine_comes_back_in_the_middle_of_answers(void **state) {
+    (void)state;
+    struct machines m;
+    machines_begin(&m);
+    struct engine_config cfg = three_machines();
+    cfg.rejoin_idle_s = INFINITY;
+    cfg.rejoin_latest_s = 0;
+    struct engine *e = open_engine(&cfg);
+    lose(e, 2, 0);
+    for (int i = 0; i < N_REQUESTS; i++)
+        call_submit(e, &calls[i]);
+    uint64_t n = 0;
+    do {
+        n = stats_of(e).rejoins; /* once more after it */
+        for (int i = 0; i < N_REQUESTS; i++) {
+            call_wait(&calls[i]);
+            assert_same(&calls[i].out[0], &expected[i]);
+            call_submit(e, &calls[i]);
+        }
+    } while (n == 0 && stats_of(e).healthy);
+    for (int i = 0; i < N_REQUESTS; i++) {
+        call_wait(&calls[i]);
+        assert_same(&calls[i].out[0], &expected[i]);
+    }
+    assert_int_equal(stats_of(e).n_ranks, 3);
+    engine_close(e);
+    machines_end(&m);
+}
+
+/* It answers, but no rank lives there: one pause, and the others go on. */
+static void a_machine_that_only_seems_to_be_back_is_done_without(void **state) {
+    (void)state;
+    struct machines m;
+    machines_begin(&m);
+    struct engine_config cfg = three_machines();
+    struct engine *e = open_engine(&cfg);
+    set_machine(&m, "127.0.0.3", "broken", true);
+    lose(e, 2, 0);
+    wait_for_recovery(e, 2); /* without it, and without it again */
+    struct engine_stats s = stats_of(e);
+    assert_int_equal(s.n_ranks, 2);
+    assert_int_equal(s.rejoins, 0);
+    assert_string_equal(s.left_out, "127.0.0.3");
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+    engine_close(e);
+    set_machine(&m, "127.0.0.3", "broken", false);
+    machines_end(&m);
+}
+
+/* Whoever asks ends with the engine. */
+static void a_machine_that_hangs_holds_nobody_up(void **state) {
+    (void)state;
+    struct machines m;
+    machines_begin(&m);
+    struct engine_config cfg = three_machines();
+    struct engine *e = open_engine(&cfg);
+    set_machine(&m, "127.0.0.2", "hung", true);
+    lose(e, 1, 0);
+    char path[256];
+    int pid = 0;
+    snprintf(path, sizeof path, "%s/hung-127.0.0.2", m.dir);
+    while (pid == 0) {
+        call_run(e, &calls[3]);
+        assert_same(&calls[3].out[0], &expected[3]);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        if (fscanf(f, "%d", &pid) != 1)
+            pid = 0;
+        fclose(f);
+    }
+    assert_int_equal(kill(pid, 0), 0);
+    engine_close(e);
+    assert_int_equal(kill(pid, 0), -1);
+    set_machine(&m, "127.0.0.2", "hung", false);
+    machines_end(&m);
+}
+
 /* Eight threads, each with one request after the other: answers, embeddings, several choices, cancelled
  * at any moment or never, in a cache that is too small. What came is always a beginning of what is
  * due. */
@@ -1289,7 +1472,7 @@ static void the_mean_is_that_of_all_positions(void **state) {
 /* The other ranks are this program again. */
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
-        return lockstep_worker_main(argc, argv);
+        return lockstep_worker_main(argc - 1, argv + 1);
     golden_or_skip(MODEL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone),
@@ -1314,6 +1497,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(answers_go_on_when_ranks_are_lost),
         cmocka_unit_test(a_rank_lost_at_rest_comes_back),
         cmocka_unit_test(a_recovery_that_fails_says_so),
+        cmocka_unit_test(a_machine_that_is_back_takes_part_again),
+        cmocka_unit_test(a_machine_comes_back_in_the_middle_of_answers),
+        cmocka_unit_test(a_machine_that_only_seems_to_be_back_is_done_without),
+        cmocka_unit_test(a_machine_that_hangs_holds_nobody_up),
         cmocka_unit_test(a_storm_of_requests),
         cmocka_unit_test(a_storm_while_ranks_are_lost),
         cmocka_unit_test(text_ends_before_a_stop_string),

@@ -1,7 +1,8 @@
 /* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how large a piece of a
- * prompt may be, and who is left when a rank was lost. */
+ * prompt may be, who is left when a rank was lost, and when whom is asked whether it is back. */
 #include "base/rng.h"
 #include "base/util.h"
+#include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
 #include "engine/stops.h"
@@ -355,6 +356,63 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
     survivors_deinit(&s);
 }
 
+static const char *take_back(struct survivors *s, uint64_t which) {
+    const char *back;
+    struct err err = {""};
+    if (survivors_take_back(s, which, &back, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    return back;
+}
+
+/* Whoever comes back has what it had, whatever the order in which machines go and come. */
+static void a_machine_that_is_back_has_what_it_had(void **state) {
+    (void)state;
+    struct lockstep_options opt;
+    lockstep_options_init(&opt);
+    opt.hosts = "a:7000,b,c:7343,b,d";
+    opt.n_split = 5;
+    for (int i = 0; i < 5; i++)
+        opt.split[i] = i + 1;
+    opt.parallel = "tensor5xpipeline1";
+    opt.rdma_matrix = "[[null,\"1\",null,null,null],[\"2\",null,null,null,null],"
+                      "[null,null,null,\"3\",null],[null,null,\"4\",null,null],"
+                      "[null,null,null,null,null]]";
+    struct survivors s;
+    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    assert_null(take_back(&s, UINT64_MAX));
+    assert_string_equal(leave_out(&s, 1 << 1), "b");
+    assert_int_equal(s.machines_out, 1 << 1);
+    assert_string_equal(leave_out(&s, 1 << 2), "d"); /* of a, c, d */
+    assert_int_equal(s.machines_out, 1 << 1 | 1 << 4);
+    assert_string_equal(s.left_out, "b, d");
+    assert_string_equal(s.opt.hosts, "a:7000,c:7343");
+    assert_null(take_back(&s, 1 << 2)); /* was never away */
+
+    assert_string_equal(take_back(&s, 1 << 1), "b");
+    assert_string_equal(s.opt.hosts, "a:7000,b,c:7343,b");
+    assert_string_equal(s.left_out, "d");
+    assert_true(s.opt.n_split == 4 && s.opt.n_ranks == 4);
+    assert_true(s.opt.split[1] == 2 && s.opt.split[3] == 4);
+    assert_null(s.opt.parallel);
+    assert_string_equal(s.opt.rdma_matrix, "[[null,\"1\",null,null],[\"2\",null,null,null],"
+                                           "[null,null,null,\"3\"],[null,null,\"4\",null]]");
+    survivors_keep(&s);
+
+    /* It fails while d is tried, nobody knows why: d is out, b stays. */
+    assert_string_equal(take_back(&s, 1 << 4), "d");
+    assert_string_equal(s.opt.hosts, opt.hosts);
+    assert_int_equal(s.opt.n_ranks, 5);
+    assert_string_equal(s.opt.parallel, opt.parallel);
+    assert_string_equal(s.opt.rdma_matrix, opt.rdma_matrix);
+    assert_int_equal(s.opt.n_split, 5);
+    assert_memory_equal(s.opt.split, opt.split, 5 * sizeof *opt.split);
+    assert_string_equal(s.left_out, "");
+    assert_string_equal(leave_out(&s, 0), "d");
+    assert_string_equal(s.left_out, "d");
+    assert_null(leave_out(&s, 0));
+    survivors_deinit(&s);
+}
+
 static void what_can_come_back_stays(void **state) {
     (void)state;
     struct lockstep_options opt;
@@ -385,6 +443,88 @@ static void what_can_come_back_stays(void **state) {
     survivors_deinit(&s);
 }
 
+/* ---- the lookout ------------------------------------------------------------------------------------------ */
+
+/* Seconds from one question to the next, while nobody answers. */
+static double next_question(struct lookout *l, int machine, double now) {
+    double begin = now;
+    while (lookout_ask(l, now) == 0)
+        now += 0.25;
+    lookout_hear(l, machine, false, now);
+    return now - begin;
+}
+
+static void who_is_away_is_asked_ever_less_often(void **state) {
+    (void)state;
+    struct lookout l;
+    lookout_init(&l, 2, 600);
+    assert_int_equal(lookout_ask(&l, 1e9), 0);
+    lookout_update(&l, 1 << 3, 100);
+    assert_int_equal(lookout_ask(&l, 101.9), 0);
+    assert_int_equal(lookout_ask(&l, 102), 1 << 3);
+    assert_int_equal(lookout_ask(&l, 1000), 0); /* its answer is due */
+    lookout_hear(&l, 3, false, 103);
+    double now = 103, last = 2;
+    for (int i = 0; i < 20; i++) {
+        double wait = next_question(&l, 3, now);
+        assert_true(wait >= last && wait < 1.5 * last + 0.5 && wait <= 60);
+        last = wait;
+        now += wait;
+    }
+    assert_float_equal(last, 60, 0);
+    assert_int_equal(lookout_take_in(&l, 0, now), 0);
+}
+
+static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) {
+    (void)state;
+    struct lookout l;
+    lookout_init(&l, 2, 600);
+    lookout_update(&l, 1 << 1 | 1 << 2, 100);
+    assert_int_equal(lookout_ask(&l, 102), 1 << 1 | 1 << 2);
+    assert_int_equal(lookout_take_in(&l, 0, 102), 0);
+    lookout_hear(&l, 2, true, 102);
+    assert_int_equal(lookout_take_in(&l, 101, 102), 0);
+    assert_int_equal(lookout_take_in(&l, 100, 102), 1 << 2);
+    assert_int_equal(lookout_ask(&l, 112), 1 << 2); /* still? */
+    lookout_hear(&l, 2, true, 112);
+    lookout_hear(&l, 1, true, 113);
+    assert_int_equal(lookout_take_in(&l, 701, 701), 0);
+    assert_int_equal(lookout_take_in(&l, 702, 702), 1 << 1 | 1 << 2);
+    (void)lookout_ask(&l, 703);
+    lookout_hear(&l, 2, false, 704); /* gone again */
+    assert_int_equal(lookout_take_in(&l, 0, 704), 1 << 1);
+    lookout_hear(&l, 1, false, 704);
+    assert_int_equal(lookout_take_in(&l, 0, 1e9), 0);
+}
+
+/* Lost while it is taken in, or soon after: believed ever later; one that has stayed begins anew. */
+static void who_comes_only_to_go_is_believed_ever_later(void **state) {
+    (void)state;
+    static const double waits[] = {2, 16, 128, 1024, 3600, 3600};
+    struct lookout l;
+    lookout_init(&l, 2, 600);
+    double now = 100;
+    for (size_t i = 0; i < ARRAY_LEN(waits); i++) {
+        lookout_update(&l, 1, now);
+        assert_int_equal(lookout_ask(&l, now + waits[i] - 0.5), 0);
+        now += waits[i];
+        assert_int_equal(lookout_ask(&l, now), 1);
+        lookout_hear(&l, 0, true, now);
+        lookout_update(&l, 0, now); /* is taken in, which may take hours */
+        now += 10000;
+        if (i % 2 == 1) {
+            lookout_joined(&l, now);
+            now += 599;
+        }
+    }
+    lookout_update(&l, 1, now);
+    lookout_update(&l, 0, now);
+    lookout_joined(&l, now);
+    now += 600;
+    lookout_update(&l, 1, now);
+    assert_int_equal(lookout_ask(&l, now + 2), 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_in_pieces_ends_where_the_whole_does),
@@ -403,6 +543,10 @@ int main(void) {
         cmocka_unit_test(the_price_of_a_token_is_learnt),
         cmocka_unit_test(a_lost_machine_is_left_out_with_all_that_was_its),
         cmocka_unit_test(what_can_come_back_stays),
+        cmocka_unit_test(a_machine_that_is_back_has_what_it_had),
+        cmocka_unit_test(who_is_away_is_asked_ever_less_often),
+        cmocka_unit_test(who_is_back_waits_for_a_quiet_moment_but_not_for_ever),
+        cmocka_unit_test(who_comes_only_to_go_is_believed_ever_later),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -189,9 +189,23 @@ answer() { # the text that the server gives
 serve --failover --weights stream
 first=$(answer)
 [ "$(workers)" = 2 ] || fail "$(workers) workers: $(on 1 "$LOCKSTEP" nodes)"
-kill -9 "$(worker_of bob)"
+# A worker is killed, and its machine is there: it is taken in again as soon as nothing runs.
+kill -9 "$(worker_of cat)"
 [ "$(answer)" = "$first" ] || fail "another answer after a worker was killed"
-grep -q "bob\|10.8.0.2" serve.log || fail "the server does not say whom it lost: $(cat serve.log)"
+grep -q "going on without 10.8.0.3" serve.log || fail "the server does not say whom it lost: $(cat serve.log)"
+ranks_are() { on 1 curl -s -m 10 http://127.0.0.1:8090/metrics | grep -q "^lockstep_ranks $1\$"; }
+within 60 ranks_are 3 || fail "a machine whose worker was killed is not taken in again: $(cat serve.log)"
+[ "$(answer)" = "$first" ] || fail "another answer after cat came back"
+# A machine is off, and on again.
+kill -9 "${nodes[1]}" "$(worker_of bob)"
+within 60 ranks_are 2 || fail "bob is dead, and the server computes with it: $(cat serve.log)"
+[ "$(answer)" = "$first" ] || fail "another answer without bob"
+on 1 curl -s -m 10 http://127.0.0.1:8090/health | grep -q '"left_out": *"10.8.0.2"' || fail "/health does not say who is left out"
+start 2 bob
+nodes[1]=${nodes[-1]}
+within 60 ranks_are 3 || fail "bob is back, and the server does not take it in: $(cat serve.log)"
+grep -q "10.8.0.2 is back: opening the model on 3 ranks again" serve.log || fail "the server does not say who is back: $(cat serve.log)"
+[ "$(answer)" = "$first" ] || fail "another answer after bob came back"
 kill "$server" && wait "$server"
 nothing_runs() { [ "$(workers)" = 0 ]; }
 within 60 nothing_runs || fail "$(workers) workers after the server's end: $(on 1 "$LOCKSTEP" nodes)"

@@ -1,4 +1,5 @@
 /* cmd_remote.c: lockstep remote ADDRESS: stands for a worker that the node there runs; started by rank 0, not by people.
+ * lockstep remote --ask ADDRESS: says by its exit status whether that node is there.
  *
  * It speaks as that worker would (engine/launch.h): the job on standard input, "ready" or "error: ..." on standard output,
  * and its exit status. Whoever ends it, or closes its socket, ends the worker. */
@@ -103,9 +104,33 @@ static enum status run(struct remote *r, struct err *err) {
     return st;
 }
 
+static enum status ask(const char *address, struct err *err) {
+    struct identity id;
+    struct client *c;
+    json_t *facts = NULL;
+    TRY(nodes_identity(&id, err));
+    enum status st = client_open(&c, &id, address, err);
+    if (st == ST_OK) {
+        st = client_json(c, "/v1/node", NULL, &facts, err);
+        client_close(c);
+    }
+    identity_deinit(&id);
+    TRY(st);
+    const char *version = json_string_value(json_object_get(facts, "version"));
+    bool same = version != NULL && str_eq(version, LOCKSTEP_VERSION);
+    json_decref(facts);
+    return same ? ST_OK
+                : err_set(err, ST_REFUSED, "the node at %s runs another version of lockstep",
+                          address);
+}
+
 int cmd_remote(int argc, char **argv) {
     struct remote r = {.status = -1};
     struct err err;
+    if (argc == 3 && str_eq(argv[1], "--ask")) {
+        enum status answer = ask(argv[2], &err);
+        return answer == ST_OK ? 0 : cli_fail(answer, "%s", err.text);
+    }
     if (argc != 2)
         return cli_fail(ST_BAD_INPUT, "it is started by lockstep itself, with an address");
     r.address = argv[1];

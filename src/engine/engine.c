@@ -1,7 +1,7 @@
 /* engine.c: the thread, and what other threads call.
  *
  * The thread's round: take in what was submitted, end what was cancelled, admit who fits, make one
- * step; and go on with other ranks if one was lost (failover). Between rounds it sleeps if nothing
+ * step; and go on with other ranks if one was lost, or one more if it is back (failover). Between rounds it sleeps if nothing
  * runs or waits, looking every moment whether the other ranks live. */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -15,8 +15,11 @@
 #define ASK_RANKS_S 1.0
 
 void engine_config_init(struct engine_config *cfg) {
-    *cfg =
-        (struct engine_config){.n_running_max = 64, .n_queue_max = 256, .n_step_tokens = 256};
+    *cfg = (struct engine_config){.n_running_max = 64,
+                                  .n_queue_max = 256,
+                                  .n_step_tokens = 256,
+                                  .rejoin_idle_s = 2,
+                                  .rejoin_latest_s = 600};
     lockstep_options_init(&cfg->model);
 }
 
@@ -164,6 +167,7 @@ static void *engine_main(void *arg) {
     bool any_cancelled;
     while (collect(e, &any_cancelled)) {
         recover_if_lost(e);
+        engine_look_out(e);
         mem_forbid_begin();
         if (any_cancelled)
             end_cancelled(e);

@@ -34,6 +34,9 @@ struct engine_config {
     int n_step_tokens; /* of a step with a prompt's piece in it, default 256: bounds how long a
                                decode waits for others' prompts */
     bool no_prefix_cache, no_speculation;
+    /* failover: a machine that was left out and is back takes part again once nothing has run for so long (default 2
+     * s), or once it has been back for so long (default 600 s): the model is opened on all again. */
+    double rejoin_idle_s, rejoin_latest_s;
 };
 void engine_config_init(struct engine_config *cfg);
 
@@ -165,6 +168,8 @@ struct engine_stats {
     struct engine_histogram first_token_s, between_tokens_s, queue_s;
     double compute_s, fabric_s; /* of rank 0 */
     uint64_t recoveries;        /* how often the model was opened again (failover) */
+    uint64_t rejoins;           /* how often machines were taken in again */
+    char left_out[512];         /* machines that were lost; "": none */
     int n_ranks;                /* that compute now */
     bool healthy;
     bool recovering; /* healthy, but nothing is computed until the model is open again */

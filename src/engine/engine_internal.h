@@ -1,10 +1,11 @@
 /* engine_internal.h: what the engine's files share.
  *
- *   engine.c        the thread, what other threads call
- *   engine_open.c   opening, and opening again when a rank was lost
- *   engine_queue.c  who waits, who is next, who has to go back
- *   engine_step.c   a step: which tokens of whom, and what comes of it
- *   engine_seq.c    a sequence's life: tokens, text, stops, its end
+ *   engine.c          the thread, what other threads call
+ *   engine_open.c     opening, and opening again when a rank was lost or is back
+ *   engine_lookout.c  asking who was lost whether it is back
+ *   engine_queue.c    who waits, who is next, who has to go back
+ *   engine_step.c     a step: which tokens of whom, and what comes of it
+ *   engine_seq.c      a sequence's life: tokens, text, stops, its end
  *
  * Everything belongs to the engine's thread but what `lock` guards and the request's `cancelled`.
  *
@@ -16,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "engine/instance.h"
+#include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
@@ -104,6 +106,12 @@ struct engine {
     uint64_t lost_at_token; /* tokens generated when a rank was lost last */
     double lost_s;          /* clock: when that was */
     int n_fruitless;        /* losses in a row that no token came between */
+    struct lookout lookout;
+    struct engine_ask {
+        pid_t pid; /* 0: none */
+        double began_s;
+    } asks[FABRIC_MAX_RANKS]; /* by machine, as lookout's bits */
+    double busy_s; /* clock: when there was a request last, while machines are left out */
     pthread_t thread;
     bool has_thread;
 
@@ -180,6 +188,12 @@ void engine_close_parts(struct engine *e);
 /* The group was lost: everybody goes back into the queue, and the model is opened again with those that are left. Where
  * that cannot be done `lost` stays, and it is not tried again. */
 void engine_recover(struct engine *e);
+/* Likewise, where nobody was lost: survivors_take_back() has been called. why: for those who ask meanwhile. */
+void engine_reopen(struct engine *e, const char *why);
+
+/* engine_lookout.c: once a round. Takes machines in that are back. */
+void engine_look_out(struct engine *e);
+void engine_stop_asking(struct engine *e);
 
 /* engine_queue.c */
 void queue_put(struct engine *e, struct engine_request_handle *req);

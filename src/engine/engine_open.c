@@ -1,7 +1,7 @@
-/* engine_open.c: opening, and opening again when a rank was lost.
+/* engine_open.c: opening, and opening again when a rank was lost, or is back.
  *
  * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks and stays.
- * A recovery puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
+ * Opening again puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
  * another cache, samplers for its threads and a new idea of how long steps take. */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -198,11 +198,13 @@ static void show_ranks(struct engine *e) {
         e->pids[i] = i < e->in.rank.job.n_ranks ? (int)e->in.reports[i].pid : 0;
     pthread_mutex_unlock(&e->lock);
     e->stats.n_ranks = e->in.rank.job.n_ranks;
+    snprintf(e->stats.left_out, sizeof e->stats.left_out, "%s", e->left.left_out);
 }
 
 enum status engine_open_parts(struct engine *e, struct err *err) {
     TRY(check_config(&e->cfg, err));
     TRY(survivors_init(&e->left, &e->cfg.model, err));
+    lookout_init(&e->lookout, e->cfg.rejoin_idle_s, e->cfg.rejoin_latest_s);
     TRY(instance_plan(&e->in, &e->cfg.model, err));
     TRY(size_cache(e, err));
     TRY(instance_start(&e->in, &e->cfg.model, err));
@@ -230,6 +232,7 @@ static void free_slots(struct engine *e) {
 }
 
 void engine_close_parts(struct engine *e) {
+    engine_stop_asking(e);
     close_samplers(e);
     free_slots(e);
     mem_free(e->running);
@@ -273,15 +276,23 @@ static bool wait_before_trying(void *arg, int ms, const char *why) {
     return !closing;
 }
 
-static enum status open_again(struct engine *e, struct err *err) {
-    const struct recovery how = {.size = size_again, .wait = wait_before_trying, .user = e};
-    TRY(instance_recover(&e->in, &e->left, &how, err));
+/* What goes with an instance. */
+static enum status renew_rest(struct engine *e, struct err *err) {
     TRY(open_pages(e, err));
     close_samplers(e);
     TRY(open_samplers(e, err));
     open_pace(e);
     show_ranks(e);
     return ST_OK;
+}
+
+typedef enum status open_again_fn(struct instance *in, struct survivors *left,
+                                  const struct recovery *how, struct err *err);
+
+static enum status open_again(struct engine *e, open_again_fn *open, struct err *err) {
+    const struct recovery how = {.size = size_again, .wait = wait_before_trying, .user = e};
+    TRY(open(&e->in, &e->left, &how, err));
+    return renew_rest(e, err);
 }
 
 /* Something that kills ranks whenever it is computed must not do so for ever. */
@@ -294,18 +305,39 @@ static bool is_fruitless(struct engine *e) {
     return ++e->n_fruitless > RECOVERY_TRIES;
 }
 
+static void put_all_back(struct engine *e, const char *why) {
+    while (e->n_running > 0)
+        queue_put_back(e, e->running[e->n_running - 1]);
+    show_recovering(e, why);
+}
+
+static void give_up(struct engine *e, const struct err *err) {
+    snprintf(e->stats.why, sizeof e->stats.why, "%s", err->text);
+    e->left.opt.failover = false;
+}
+
 void engine_recover(struct engine *e) {
     struct err err;
     snprintf(err.text, sizeof err.text, "%s", e->stats.why);
-    while (e->n_running > 0)
-        queue_put_back(e, e->running[e->n_running - 1]);
-    show_recovering(e, e->stats.why);
+    put_all_back(e, e->stats.why);
     if (!is_fruitless(e))
-        e->lost = open_again(e, &err);
-    if (e->lost == ST_OK) {
+        e->lost = open_again(e, instance_recover, &err);
+    if (e->lost == ST_OK)
         e->stats.recoveries++;
-        return;
-    }
-    snprintf(e->stats.why, sizeof e->stats.why, "%s", err.text);
-    e->left.opt.failover = false;
+    else
+        give_up(e, &err);
+}
+
+void engine_reopen(struct engine *e, const char *why) {
+    struct err err;
+    uint64_t machines_out = e->left.machines_out;
+    put_all_back(e, why);
+    e->n_fruitless = 0;
+    e->lost = open_again(e, instance_reopen, &err);
+    if (e->lost != ST_OK)
+        give_up(e, &err);
+    else if (e->left.machines_out == machines_out)
+        e->stats.rejoins++;
+    else
+        e->stats.recoveries++;
 }

@@ -378,20 +378,31 @@ static void close_ranks(struct instance *in) {
     in->launch = NULL;
 }
 
-static enum status start_again(struct instance *in, struct survivors *left,
-                               const struct recovery *how, struct err *err) {
-    char why[sizeof err->text];
-    snprintf(why, sizeof why, "%s", err->text);
-    TRY(leave_out_lost(in, left, why, err));
-    close_ranks(in);
+static enum status open_on(struct instance *in, struct survivors *left,
+                           const struct recovery *how, struct err *err) {
     TRY(plan(in, &left->opt, err));
     if (how->size != NULL)
         TRY(how->size(how->user, err));
     return start(in, &left->opt, err);
 }
 
+static enum status start_again(struct instance *in, struct survivors *left,
+                               const struct recovery *how, struct err *err) {
+    char why[sizeof err->text];
+    snprintf(why, sizeof why, "%s", err->text);
+    TRY(leave_out_lost(in, left, why, err));
+    close_ranks(in);
+    return open_on(in, left, how, err);
+}
+
 static bool may_pass(enum status st) {
     return st == ST_PEER_LOST || st == ST_TIMEOUT || st == ST_IO;
+}
+
+static void say_who_goes_on(const struct instance *in, double began_s) {
+    int n = in->rank.job.n_ranks;
+    log_info("%d rank%s went on after %.1f s%s%s", n, n == 1 ? "" : "s", clock_s() - began_s,
+             in->rank.placement[0] != '\0' ? ": " : "", in->rank.placement);
 }
 
 enum status instance_recover(struct instance *in, struct survivors *left,
@@ -403,9 +414,20 @@ enum status instance_recover(struct instance *in, struct survivors *left,
             break;
         st = start_again(in, left, how, err);
     }
-    int n = in->rank.job.n_ranks;
     if (st == ST_OK)
-        log_info("%d rank%s went on after %.1f s%s%s", n, n == 1 ? "" : "s", clock_s() - began,
-                 in->rank.placement[0] != '\0' ? ": " : "", in->rank.placement);
+        say_who_goes_on(in, began);
     return st;
+}
+
+enum status instance_reopen(struct instance *in, struct survivors *left,
+                            const struct recovery *how, struct err *err) {
+    double began = clock_s();
+    if (in->rank.model != NULL)
+        rank_lead_close(&in->rank);
+    close_ranks(in);
+    if (open_on(in, left, how, err) != ST_OK)
+        return instance_recover(in, left, how, err);
+    survivors_keep(left);
+    say_who_goes_on(in, began);
+    return ST_OK;
 }

@@ -31,7 +31,7 @@ enum status instance_plan(struct instance *in, const struct lockstep_options *op
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
 
-/* ---- after a loss ------------------------------------------------------------------------------ */
+/* ---- after a loss, and when who was lost is back --------------------------------------------------------- */
 
 struct recovery {
     /* Between planning and starting: may change what it may after instance_plan(). NULL: nothing is changed. */
@@ -47,6 +47,10 @@ struct recovery {
  * reports are the new ranks'. */
 enum status instance_recover(struct instance *in, struct survivors *left,
                              const struct recovery *how, struct err *err);
+/* Opens the model again on the ranks of left->opt, of whom there are more than before, since machines are on trial. Where that
+ * fails it goes on without these, as instance_recover() does. */
+enum status instance_reopen(struct instance *in, struct survivors *left,
+                            const struct recovery *how, struct err *err);
 /* Fills info from the plan and the reports that there are now. */
 void instance_describe(struct instance *in);
 

@@ -126,23 +126,34 @@ static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct e
     return spawn(pid, fd, program, argv, false, err);
 }
 
-static enum status spawn_over_ssh(struct child *c, const char *program, struct err *err) {
-    char quoted[4096], verb[] = "worker", stdio[] = "--stdio", ssh[] = "ssh";
+static char *ssh_program(void) {
+    static char ssh[] = "ssh";
     char *given = getenv("LOCKSTEP_SSH");
-    char *argv[] = {
-        given != NULL ? given : ssh, (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
+    return given != NULL ? given : ssh;
+}
+
+static enum status spawn_over_ssh(struct child *c, const char *program, struct err *err) {
+    char quoted[4096], verb[] = "worker", stdio[] = "--stdio";
+    char *argv[] = {ssh_program(), (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
     TRY(quote_path(program, quoted, sizeof quoted, err));
     return spawn(&c->pid, &c->fd, argv[0], argv, true, err);
 }
 
+#define ADDRESS_BYTES (LAUNCH_NAME_BYTES + 16)
+
+/* port 0: the usual one. */
+static void node_address(char out[ADDRESS_BYTES], const char *host, int port) {
+    bool v6 = strchr(host, ':') != NULL;
+    int n = snprintf(out, ADDRESS_BYTES, "%s%s%s", v6 ? "[" : "", host, v6 ? "]" : "");
+    if (port != 0)
+        snprintf(out + n, ADDRESS_BYTES - (size_t)n, ":%d", port);
+}
+
 /* The stand-in of a worker that the node there has started (cli/cmd_remote.c). */
 static enum status spawn_by_node(struct child *c, const char *program, struct err *err) {
-    char address[LAUNCH_NAME_BYTES + 16], name[] = "lockstep", verb[] = "remote";
+    char address[ADDRESS_BYTES], name[] = "lockstep", verb[] = "remote";
     char *argv[] = {name, verb, address, NULL};
-    bool v6 = strchr(c->host, ':') != NULL;
-    int n = snprintf(address, sizeof address, "%s%s%s", v6 ? "[" : "", c->host, v6 ? "]" : "");
-    if (c->node_port != 0)
-        snprintf(address + n, sizeof address - (size_t)n, ":%d", c->node_port);
+    node_address(address, c->host, c->node_port);
     return spawn(&c->pid, &c->fd, program, argv, true, err);
 }
 
@@ -378,6 +389,55 @@ void launch_close(struct launch *l) {
     }
     mem_free(l->children);
     mem_free(l);
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+/* Away from the terminal: without one, ssh fails rather than ask for a password. */
+static enum status spawn_quietly(pid_t *pid, char **argv, const char *program,
+                                 struct err *err) {
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    posix_spawnattr_init(&attr);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID);
+    posix_spawn_file_actions_init(&files);
+    for (int fd = 0; fd < 3; fd++)
+        posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
+    int rc = posix_spawnp(pid, program, &files, &attr, argv, environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attr);
+    return rc == 0 ? ST_OK : err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
+}
+
+enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_hosts *hosts,
+                       int r, bool by_nodes, struct err *err) {
+    char program[4096], quoted[4096], address[ADDRESS_BYTES];
+    char name[] = "lockstep", remote[] = "remote", question[] = "--ask",
+         version[] = "--version";
+    char *host = (char *)(uintptr_t)hosts->names[r];
+    char *node[] = {name, remote, question, address, NULL};
+    char *ssh[] = {ssh_program(), host, quoted, version, NULL};
+    TRY(find_worker(worker_path, program, sizeof program, err));
+    if (by_nodes) {
+        node_address(address, host, hosts->ports[r]);
+        return spawn_quietly(pid, node, program, err);
+    }
+    TRY(quote_path(program, quoted, sizeof quoted, err));
+    return spawn_quietly(pid, ssh, ssh[0], err);
+}
+
+enum status launch_answer(pid_t pid) {
+    int status;
+    pid_t ended = waitpid(pid, &status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR))
+        return ST_AGAIN;
+    return ended == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0 ? ST_OK : ST_REFUSED;
+}
+
+void launch_stop_asking(pid_t pid) {
+    kill(pid, SIGKILL);
+    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
+        continue;
 }
 
 /* ---- the worker's side ----------------------------------------------------------------------------- */

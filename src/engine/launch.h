@@ -47,6 +47,15 @@ void launch_kill(struct launch *l, uint64_t ranks);
 /* Waits a moment for the workers to end by themselves, then kills; no process is left. NULL is fine. */
 void launch_close(struct launch *l);
 
+/* Asks the machine of rank r of hosts whether it is there: `ssh HOST lockstep --version`, or, with by_nodes,
+ * `lockstep remote --ask ADDRESS`. Does not wait: *pid is to be given to launch_answer() until that is not ST_AGAIN,
+ * or to launch_stop_asking(). It asks nobody for a password and says nothing. */
+enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_hosts *hosts,
+                       int r, bool by_nodes, struct err *err);
+/* ST_OK: it is. ST_REFUSED: it is not. ST_AGAIN: not known yet. */
+enum status launch_answer(pid_t pid);
+void launch_stop_asking(pid_t pid);
+
 /* The worker's side: where it hears and where it speaks. One socket; over ssh standard input and output. */
 struct launch_wire {
     int in, out;

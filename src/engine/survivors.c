@@ -35,23 +35,39 @@ static void set_string(const char **at, char *text) {
     *at = text;
 }
 
-enum status survivors_init(struct survivors *s, const struct lockstep_options *opt,
-                           struct err *err) {
+static void drop_strings(struct lockstep_options *opt) {
+    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
+        set_string(string_at(opt, i), NULL);
+}
+
+/* With strings of its own; where there is no memory none of them leaks. */
+static enum status copy_options(struct lockstep_options *out,
+                                const struct lockstep_options *opt, struct err *err) {
     bool whole = true;
-    *s = (struct survivors){.opt = *opt};
-    s->opt.progress = NULL; /* it is for the first opening, while somebody looks */
-    s->opt.placed = NULL;   /* who was taken then stays */
+    *out = *opt;
     for (size_t i = 0; i < ARRAY_LEN(strings); i++) {
-        const char **at = string_at(&s->opt, i), *text = *at;
+        const char **at = string_at(out, i), *text = *at;
         *at = text != NULL ? mem_strdup(text) : NULL;
         whole &= text == NULL || *at != NULL;
     }
-    return whole ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for options");
+    if (whole)
+        return ST_OK;
+    drop_strings(out);
+    return err_set(err, ST_NO_MEMORY, "no memory for options");
+}
+
+enum status survivors_init(struct survivors *s, const struct lockstep_options *opt,
+                           struct err *err) {
+    *s = (struct survivors){.out = 0};
+    TRY(copy_options(&s->all, opt, err));
+    s->all.progress = NULL; /* it is for the first opening, while somebody looks */
+    s->all.placed = NULL;   /* who was taken then stays */
+    return copy_options(&s->opt, &s->all, err);
 }
 
 void survivors_deinit(struct survivors *s) {
-    for (size_t i = 0; i < ARRAY_LEN(strings); i++)
-        set_string(string_at(&s->opt, i), NULL);
+    drop_strings(&s->opt);
+    drop_strings(&s->all);
 }
 
 /* Bits of all ranks on machines, other than the first's, that lost one. */
@@ -126,38 +142,105 @@ static void name_machines(char *text, size_t size, const struct launch_hosts *ho
     }
 }
 
-enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char **left_out,
-                                struct err *err) {
-    struct launch_hosts hosts;
-    *left_out = NULL;
-    if (s->opt.hosts == NULL)
-        return ST_OK;
-    TRY(launch_hosts(&hosts, s->opt.hosts, err));
-    uint64_t gone = all_of_machines(&hosts, lost);
+/* A bit for each machine that has some of these ranks: its first rank's. */
+static uint64_t machines_of(const struct launch_hosts *hosts, uint64_t ranks) {
+    uint64_t machines = 0;
+    for (int i = 0; i < hosts->n; i++) {
+        int first = 0;
+        while (!str_eq(hosts->names[first], hosts->names[i]))
+            first++;
+        if (ranks >> i & 1)
+            machines |= (uint64_t)1 << first;
+    }
+    return machines;
+}
+
+/* The options of all ranks but these. */
+static enum status options_without(struct lockstep_options *out,
+                                   const struct lockstep_options *all,
+                                   const struct launch_hosts *hosts, uint64_t gone,
+                                   struct err *err) {
+    char *matrix = NULL;
+    int n;
+    TRY(copy_options(out, all, err));
+    out->n_ranks = hosts->n;
     if (gone == 0)
         return ST_OK;
-    char *matrix = NULL, *others;
-    int n;
-    if (s->opt.rdma_matrix != NULL)
-        TRY(other_cables(&matrix, s->opt.rdma_matrix, gone, err));
-    others = other_hosts(&hosts, gone, &n);
-    if (others == NULL) {
-        mem_free(matrix);
-        return err_set(err, ST_NO_MEMORY, "no memory for the hosts that are left");
-    }
-    other_shares(&s->opt, hosts.n, gone);
-    const char *how = s->opt.parallel;
-    if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
-        set_string(&s->opt.parallel, NULL);
-    if (n == 1) {
+    char *others = other_hosts(hosts, gone, &n);
+    enum status st = others != NULL
+                         ? ST_OK
+                         : err_set(err, ST_NO_MEMORY, "no memory for the hosts that are left");
+    if (st == ST_OK && n > 1 && all->rdma_matrix != NULL)
+        st = other_cables(&matrix, all->rdma_matrix, gone, err);
+    if (st != ST_OK || n == 1) {
         mem_free(others);
-        mem_free(matrix);
-        others = matrix = NULL;
+        others = NULL;
     }
-    s->opt.n_ranks = n;
-    set_string(&s->opt.hosts, others);
-    set_string(&s->opt.rdma_matrix, matrix);
-    name_machines(s->left_out, sizeof s->left_out, &hosts, gone);
-    *left_out = s->left_out;
+    set_string(&out->hosts, others);
+    set_string(&out->rdma_matrix, matrix);
+    other_shares(out, hosts->n, gone);
+    const char *how = out->parallel;
+    if (how != NULL && !str_eq(how, "tensor") && !str_eq(how, "pipeline"))
+        set_string(&out->parallel, NULL);
+    out->n_ranks = n;
+    if (st != ST_OK)
+        drop_strings(out);
+    return st;
+}
+
+/* From now on these ranks of `all` are left out. */
+static enum status set_out(struct survivors *s, const struct launch_hosts *hosts, uint64_t out,
+                           struct err *err) {
+    struct lockstep_options opt;
+    TRY(options_without(&opt, &s->all, hosts, out, err));
+    drop_strings(&s->opt);
+    s->opt = opt;
+    name_machines(s->last_call, sizeof s->last_call, hosts, out ^ s->out);
+    name_machines(s->left_out, sizeof s->left_out, hosts, out);
+    s->out = out;
+    s->machines_out = machines_of(hosts, out);
     return ST_OK;
+}
+
+/* The ranks of `all` that opt's are. */
+static uint64_t ranks_of_all(const struct survivors *s, uint64_t ranks) {
+    uint64_t of_all = 0;
+    for (int i = 0, rank = 0; i < FABRIC_MAX_RANKS; i++)
+        if ((s->out >> i & 1) == 0)
+            of_all |= (ranks >> rank++ & 1) << i;
+    return of_all;
+}
+
+enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char **names,
+                                struct err *err) {
+    struct launch_hosts hosts;
+    *names = NULL;
+    if (s->all.hosts == NULL)
+        return ST_OK;
+    TRY(launch_hosts(&hosts, s->all.hosts, err));
+    uint64_t gone = all_of_machines(&hosts, ranks_of_all(s, lost) | s->on_trial);
+    if (gone == 0)
+        return ST_OK;
+    TRY(set_out(s, &hosts, s->out | gone, err));
+    s->on_trial = 0;
+    *names = s->last_call;
+    return ST_OK;
+}
+
+enum status survivors_take_back(struct survivors *s, uint64_t machines, const char **names,
+                                struct err *err) {
+    struct launch_hosts hosts;
+    *names = NULL;
+    if ((machines & s->machines_out) == 0)
+        return ST_OK;
+    TRY(launch_hosts(&hosts, s->all.hosts, err));
+    uint64_t back = all_of_machines(&hosts, machines & s->machines_out);
+    TRY(set_out(s, &hosts, s->out & ~back, err));
+    s->on_trial |= back;
+    *names = s->last_call;
+    return ST_OK;
+}
+
+void survivors_keep(struct survivors *s) {
+    s->on_trial = 0;
 }

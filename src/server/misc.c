@@ -72,8 +72,9 @@ static void health(struct service *s, struct http_request *http) {
                    json_pack("{s:s, s:s}", "status", "recovering", "why", stats.why));
     else if (stats.healthy)
         reply_json(http, 200,
-                   json_pack("{s:s, s:i, s:i}", "status", "ok", "running", stats.running,
-                             "queued", stats.queued));
+                   json_pack("{s:s, s:i, s:i, s:s*}", "status", "ok", "running", stats.running,
+                             "queued", stats.queued, "left_out",
+                             *stats.left_out != '\0' ? stats.left_out : NULL));
     else
         reply_json(http, 503, json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
 }
@@ -124,6 +125,8 @@ static void put_counters(struct buf *t, const struct engine_stats *e) {
            (double)e->preemptions);
     number(t, "recoveries_total", "counter", "Times that lost ranks were done without.",
            (double)e->recoveries);
+    number(t, "rejoins_total", "counter", "Times that machines which were back were taken in.",
+           (double)e->rejoins);
     number(t, "speculated_tokens_total", "counter", "Tokens guessed.", (double)e->speculated);
     number(t, "accepted_tokens_total", "counter", "Guesses that were right.",
            (double)e->accepted);

@@ -1,0 +1,95 @@
+/* engine_lookout.c: machines that were left out are asked whether they are back, and taken in again.
+ *
+ * An answer is a child process's exit status: the engine's thread waits for none of them. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/util.h"
+#include "engine/engine_internal.h"
+
+#include <stdio.h>
+
+/* Longer than an answer takes that comes at all. */
+#define ASK_S 30.0
+
+static bool is_bit(uint64_t bits, int i) {
+    return bits >> i & 1;
+}
+
+static enum status ask_one(struct engine *e, int machine, struct err *err) {
+    const struct lockstep_options *all = &e->left.all;
+    struct launch_hosts hosts;
+    TRY(launch_hosts(&hosts, all->hosts, err));
+    return launch_ask(&e->asks[machine].pid, all->worker_path, &hosts, machine, all->by_nodes,
+                      err);
+}
+
+/* One that cannot be asked has not answered. */
+static void ask(struct engine *e, double now) {
+    uint64_t due = lookout_ask(&e->lookout, now);
+    struct err ignored;
+    for (int i = 0; due != 0 && i < FABRIC_MAX_RANKS; i++) {
+        if (!is_bit(due, i))
+            continue;
+        e->asks[i].began_s = now;
+        if (ask_one(e, i, &ignored) != ST_OK)
+            lookout_hear(&e->lookout, i, false, now);
+    }
+}
+
+static void stop_asking(struct engine *e, uint64_t machines) {
+    for (int i = 0; i < FABRIC_MAX_RANKS; i++) {
+        if (!is_bit(machines, i) || e->asks[i].pid == 0)
+            continue;
+        launch_stop_asking(e->asks[i].pid);
+        e->asks[i].pid = 0;
+    }
+}
+
+static void hear(struct engine *e, double now) {
+    for (int i = 0; e->lookout.asked != 0 && i < FABRIC_MAX_RANKS; i++) {
+        if (!is_bit(e->lookout.asked, i))
+            continue;
+        enum status st = launch_answer(e->asks[i].pid);
+        if (st == ST_AGAIN && now - e->asks[i].began_s < ASK_S)
+            continue;
+        if (st == ST_AGAIN)
+            launch_stop_asking(e->asks[i].pid);
+        e->asks[i].pid = 0;
+        lookout_hear(&e->lookout, i, st == ST_OK, now);
+    }
+}
+
+void engine_stop_asking(struct engine *e) {
+    stop_asking(e, UINT64_MAX);
+}
+
+static void take_in(struct engine *e, uint64_t machines) {
+    struct err err;
+    const char *names;
+    if (survivors_take_back(&e->left, machines, &names, &err) != ST_OK || names == NULL)
+        return; /* no memory: perhaps later */
+    char why[sizeof err.text];
+    snprintf(why, sizeof why, "%.400s %s back: opening the model on %d ranks again", names,
+             strchr(names, ',') != NULL ? "are" : "is", e->left.opt.n_ranks);
+    log_info("%s", why);
+    lookout_update(&e->lookout, e->left.machines_out, clock_s());
+    engine_reopen(e, why);
+    lookout_update(&e->lookout, e->left.machines_out, clock_s());
+    lookout_joined(&e->lookout, clock_s());
+}
+
+void engine_look_out(struct engine *e) {
+    if ((e->left.machines_out | e->lookout.out) == 0 || e->lost != ST_OK)
+        return;
+    double now = clock_s();
+    if (e->requests != NULL || e->lookout.out == 0)
+        e->busy_s = now;
+    lookout_update(&e->lookout, e->left.machines_out, now);
+    hear(e, now);
+    ask(e, now);
+    uint64_t machines = lookout_take_in(&e->lookout, e->busy_s, now);
+    if (machines == 0)
+        return;
+    stop_asking(e, machines);
+    take_in(e, machines);
+}

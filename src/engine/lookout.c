@@ -1,0 +1,63 @@
+#include "engine/lookout.h"
+
+#include "base/util.h"
+
+void lookout_init(struct lookout *l, double idle_s, double latest_s) {
+    *l = (struct lookout){.idle_s = idle_s, .latest_s = latest_s};
+}
+
+static void is_lost(struct lookout_machine *m, double now_s) {
+    bool soon = m->joining || (m->joined_s != 0 && now_s - m->joined_s < LOOKOUT_PROVEN_S);
+    m->n_failed = soon ? m->n_failed + 1 : 0;
+    m->joining = false;
+    m->every_s = LOOKOUT_FIRST_S;
+    for (int i = 0; i < m->n_failed && m->every_s < LOOKOUT_PATIENCE_S; i++)
+        m->every_s *= 8;
+    m->every_s = MIN(m->every_s, LOOKOUT_PATIENCE_S);
+    m->ask_s = now_s + m->every_s;
+}
+
+void lookout_update(struct lookout *l, uint64_t out, double now_s) {
+    for (int i = 0; i < FABRIC_MAX_RANKS; i++) {
+        bool was = l->out >> i & 1, is = out >> i & 1;
+        if (is && !was)
+            is_lost(&l->machines[i], now_s);
+        l->machines[i].joining |= was && !is;
+    }
+    l->out = out;
+    l->asked &= out;
+    l->back &= out;
+}
+
+void lookout_joined(struct lookout *l, double now_s) {
+    for (int i = 0; i < FABRIC_MAX_RANKS; i++) {
+        if (l->machines[i].joining)
+            l->machines[i].joined_s = now_s;
+        l->machines[i].joining = false;
+    }
+}
+
+uint64_t lookout_ask(struct lookout *l, double now_s) {
+    uint64_t due = 0;
+    for (int i = 0; i < FABRIC_MAX_RANKS; i++)
+        if ((l->out & ~l->asked) >> i & 1 && now_s >= l->machines[i].ask_s)
+            due |= (uint64_t)1 << i;
+    l->asked |= due;
+    return due;
+}
+
+void lookout_hear(struct lookout *l, int machine, bool is_back, double now_s) {
+    uint64_t bit = (uint64_t)1 << machine;
+    struct lookout_machine *m = &l->machines[machine];
+    if (is_back && l->back == 0)
+        l->back_s = now_s;
+    l->back = is_back ? l->back | bit : l->back & ~bit;
+    l->asked &= ~bit;
+    m->every_s = is_back ? LOOKOUT_AGAIN_S : MIN(1.5 * m->every_s, LOOKOUT_RARELY_S);
+    m->ask_s = now_s + m->every_s;
+}
+
+uint64_t lookout_take_in(const struct lookout *l, double busy_s, double now_s) {
+    bool now = now_s - busy_s >= l->idle_s || now_s - l->back_s >= l->latest_s;
+    return now ? l->back : 0;
+}
