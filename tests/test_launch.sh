@@ -159,4 +159,12 @@ run LOCKSTEP_SECRET=right "${follow[@]}" "${words[@]}" --rank 1 || fail "the rig
 wait $leader || fail "rank 0 after a wrong secret: $(cat first.err)"
 grep -q "it has another group's token" first.err || fail "rank 0 says: $(cat first.err)"
 cmp -s ref.f32 first.f32 || fail "after a wrong secret: other bits"
+# A program that was replaced while it ran does not start ranks of another version.
+cp "$LOCKSTEP" lockstep
+exec 9<lockstep
+rm lockstep
+/proc/self/fd/9 "${eval_args[@]}" --ranks 2 --logits x.f32 >out 2>err && fail "ranks of a program that is gone"
+grep -q "replaced or removed while it runs" err || fail "a replaced program: $(cat err)"
+exec 9<&-
+
 [ $failures = 0 ]

@@ -57,6 +57,10 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
         const char *base = strrchr(buf, '/');
         if (base != NULL && str_eq(base + 1, "lockstep"))
             return ST_OK;
+        if (base != NULL && str_eq(base + 1, "lockstep (deleted)"))
+            return err_set(err, ST_NOT_FOUND,
+                           "the lockstep program was replaced or removed while it runs: start it "
+                           "again");
     }
     const char *path = getenv("PATH");
     while (path != NULL && *path != '\0') {
@@ -109,7 +113,15 @@ static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, 
             fcntl(pair[1], F_SETFD, 0);
         posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
     }
-    int rc = posix_spawnp(pid, program, &files, NULL, argv, environ);
+    /* The thread that starts it may have all signals blocked (thread_start()); the worker is to hear them. */
+    posix_spawnattr_t how;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setsigmask(&how, &none);
+    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
+    int rc = posix_spawnp(pid, program, &files, &how, argv, environ);
+    posix_spawnattr_destroy(&how);
     posix_spawn_file_actions_destroy(&files);
     close(pair[1]);
     if (rc != 0) {
