@@ -4,7 +4,7 @@
 #
 #   check  release build, every test, arm64 bits under qemu where that build is possible
 #   asan   every test under AddressSanitizer and UndefinedBehaviorSanitizer
-#   tsan   what has threads (pool, fabric, engine, discovery) under ThreadSanitizer
+#   tsan   what has threads (pool, fabric, engine, discovery, nodes) under ThreadSanitizer
 #   arm64  cross build for Linux arm64, the kernels' tests under qemu-user
 #   fuzz   each fuzz target for a moment, from its corpus (FUZZ_SECONDS, default 20)
 set -uo pipefail
@@ -54,7 +54,7 @@ run_ctest() { # part folder [ctest options]
 
 # These look at the tree, build it anew or boot virtual machines: once is enough.
 once='^test_(format|style|includes|install|bits|opencode|page|verbs_vm)$'
-threaded='^test_(base|fabric|link|verdict|engine|api|model|discovery)'
+threaded='^test_(base|fabric|link|verdict|engine|api|model|discovery|cluster|weights_source|node$|http)'
 
 can_arm64() {
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null

@@ -401,24 +401,30 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
     return result;
 }
 
-/* With r->lock held: gives libmicrohttpd what is ready, or waits for it. */
+/* Gives libmicrohttpd what is ready, or waits for it. Without r->lock where libmicrohttpd takes the response's own lock:
+ * it holds that when it calls read_stream(). What is read here has its last value, and the thread is the only one that
+ * frees. */
 static enum MHD_Result respond(struct http_request *r) {
-    if (r->gone && r->phase != PHASE_REPLY)
-        return MHD_NO;
-    if (r->phase == PHASE_HANDLED) {
+    pthread_mutex_lock(&r->lock);
+    bool was_queued = r->queued, over = r->gone && r->phase != PHASE_REPLY,
+         whole = r->phase == PHASE_REPLY, waits = r->phase == PHASE_HANDLED;
+    if (!was_queued && !over && waits) {
         r->suspended = true;
         MHD_suspend_connection(r->connection);
-        return MHD_YES;
     }
+    r->queued |= !over && !waits;
+    pthread_mutex_unlock(&r->lock);
+    if (was_queued || (!over && waits))
+        return MHD_YES;
+    if (over)
+        return MHD_NO;
     struct MHD_Response *response =
-        r->phase == PHASE_REPLY
-            ? MHD_create_response_from_buffer(r->out_len - r->out_begin, r->out + r->out_begin,
-                                              MHD_RESPMEM_MUST_COPY)
-            : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL);
+        whole ? MHD_create_response_from_buffer(r->out_len - r->out_begin,
+                                                r->out + r->out_begin, MHD_RESPMEM_MUST_COPY)
+              : MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 4096, read_stream, r, NULL);
     if (response == NULL)
         return MHD_NO;
     add_headers(r, response);
-    r->queued = true;
     enum MHD_Result result = MHD_queue_response(r->connection, (unsigned)r->status, response);
     MHD_destroy_response(response);
     return result;
@@ -507,10 +513,7 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
     pthread_mutex_unlock(&r->lock);
     if (whole)
         dispatch(r);
-    pthread_mutex_lock(&r->lock);
-    enum MHD_Result result = r->queued ? MHD_YES : respond(r);
-    pthread_mutex_unlock(&r->lock);
-    return result;
+    return respond(r);
 }
 
 static void on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
@@ -659,11 +662,12 @@ static enum status start_daemon(struct http_server *s, int fd, struct err *err) 
         tls[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, s->tls_cert};
         flags |= MHD_USE_TLS;
     }
-    s->daemon = MHD_start_daemon(flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET,
-                                 fd, MHD_OPTION_NOTIFY_COMPLETED, on_completed, s,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->cfg.idle_s,
-                                 MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
-                                 MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
+    s->daemon = MHD_start_daemon(
+        flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_CONNECTION_TIMEOUT,
+        (unsigned)s->cfg.idle_s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)s->cfg.max_per_address, MHD_OPTION_ARRAY,
+        tls, MHD_OPTION_END);
     if (s->daemon != NULL)
         return ST_OK;
     close(fd);

@@ -32,8 +32,9 @@ struct http_config {
     size_t max_body_bytes;               /* default 32 MiB */
     size_t max_unread_bytes;             /* default 1 MiB */
     int max_connections;                 /* default 512 */
-    int idle_s;                          /* default 60 */
-    int quiet_ms;                        /* http_fill_quiet(); default 10 s */
+    int max_per_address; /* of them from one address; default 0: no such limit */
+    int idle_s;          /* default 60 */
+    int quiet_ms;        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
