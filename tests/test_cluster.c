@@ -9,14 +9,18 @@
 #include "server/http.h"
 #include "server/share.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <sodium.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -241,6 +245,19 @@ static void test_hostile_lists(void **state) {
         "{\"name\":7,\"folder\":false,\"files\":[{\"name\":\"a\",\"bytes\":1,\"digest\":"
         "\"00112233445566778899aabbccddeeff\"}]}",
     };
+    /* Twice the same file; more bytes than there are numbers; a name that writes lines into a log. */
+    static const struct {
+        const char *name;
+        json_int_t bytes;
+    } second[] = {{"f", 1}, {"g", INT64_MAX}, {"e", 1}, {"g\nh", 1}};
+    for (size_t i = 0; i < ARRAY_LEN(second); i++) {
+        json_t *o =
+            json_pack("{s:s, s:b, s:[{s:s, s:i, s:s}, {s:s, s:I, s:s}]}", "name", "m", "folder",
+                      1, "files", "name", "f", "bytes", 1, "digest", digest, "name",
+                      second[i].name, "bytes", second[i].bytes, "digest", digest);
+        assert_int_equal(model_files_from_json(&m, o, &err), ST_BAD_INPUT);
+        json_decref(o);
+    }
     for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
         json_t *o = json_loads(texts[i], 0, NULL);
         assert_non_null(o);
@@ -323,6 +340,12 @@ static void check_pieces(const struct identity *id, const char *address, const c
     mem_free(out);
 }
 
+static bool any_part_in(const char *store) {
+    char command[160];
+    snprintf(command, sizeof command, "find %s -name '*.part' | grep -q .", store);
+    return system(command) == 0;
+}
+
 static void test_copy(void **state) {
     (void)state;
     struct identity id, stranger;
@@ -353,7 +376,7 @@ static void test_copy(void **state) {
     struct stop_at rest = {.bytes = UINT64_MAX};
     const struct store_progress all = {stop_there, &rest};
     assert_int_equal(store_fetch(store, &id, address, &m, &all, out, sizeof out, &err), ST_OK);
-    assert_true(rest.first > n / 2);
+    assert_true(rest.first >= n / 2);
     assert_true(model_files_are_at(&m, out));
     assert_true(store_find(store, &m, NULL, out, sizeof out));
     assert_true(store_find("/nowhere", &m, path, out, sizeof out));
@@ -369,14 +392,21 @@ static void test_copy(void **state) {
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
     assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
     snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
-    flip_byte(path, 5);
+    m.list[0].digest[0] ^= 1;
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_IO);
     assert_non_null(strstr(err.text, "damaged"));
-    flip_byte(path, 5);
+    m.list[0].digest[0] ^= 1;
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_string_not_equal(out, first);
     assert_true(model_files_are_at(&m, out));
     check_pieces(&id, address, path, n);
+    /* Who writes a model while it is copied gets no mixture. */
+    const struct timeval long_ago[2] = {{.tv_sec = 1000000000}, {.tv_sec = 1000000000}};
+    assert_int_equal(utimes(path, long_ago), 0);
+    path_in(store, sizeof store, "another");
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_IO);
+    assert_non_null(strstr(err.text, "has changed"));
+    assert_false(any_part_in(store));
     share_close(share);
     assert_int_equal(store_fetch("/proc", &id, address, &m, NULL, out, sizeof out, &err),
                      ST_NO_MEMORY);
@@ -385,13 +415,102 @@ static void test_copy(void **state) {
     identity_deinit(&stranger);
 }
 
+struct waiting {
+    int fd; /* of the part, locked */
+    char part[200], end[200];
+    int asked;
+};
+
+/* The other one ends while somebody waits: with the file, with nothing, or not at all. */
+static bool let_go(void *user, uint64_t bytes) {
+    struct waiting *w = user;
+    (void)bytes;
+    if (++w->asked == 3 && w->end[0] != '\0')
+        assert_int_equal(rename(w->part, w->end), 0);
+    else if (w->asked == 3)
+        assert_int_equal(unlink(w->part), 0);
+    if (w->asked == 3)
+        close(w->fd);
+    return w->asked < 1000;
+}
+
+static bool not_for_long(void *user, uint64_t bytes) {
+    (void)bytes;
+    return ++*(int *)user < 3;
+}
+
+static void test_two_copies_at_once(void **state) {
+    (void)state;
+    struct identity id;
+    struct model_files m;
+    struct share *share;
+    struct err err;
+    char path[128], store[128], out[256], address[64], hex[17];
+    const size_t n = 3u << 20;
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    path_in(path, sizeof path, "twice.gguf");
+    path_in(store, sizeof store, "twice");
+    assert_int_equal(mkdir(store, 0755), 0);
+    write_file(path, n, 11);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    sodium_bin2hex(hex, sizeof hex, m.list[0].digest, 8);
+    for (int with_file = 0; with_file < 2; with_file++) {
+        struct waiting w = {.asked = 0};
+        const struct store_progress progress = {let_go, &w};
+        snprintf(w.part, sizeof w.part, "%s/twice.gguf.%s.part", store, hex);
+        if (with_file)
+            snprintf(w.end, sizeof w.end, "%s/twice.gguf", store);
+        write_file(w.part, n, 11);
+        w.fd = open(w.part, O_RDWR | O_CLOEXEC);
+        assert_true(w.fd >= 0);
+        assert_int_equal(flock(w.fd, LOCK_EX), 0);
+        int asked = 0;
+        const struct store_progress impatient = {not_for_long, &asked};
+        assert_int_equal(
+            store_fetch(store, &id, address, &m, &impatient, out, sizeof out, &err),
+            ST_CANCELLED);
+        assert_int_equal(store_fetch(store, &id, address, &m, &progress, out, sizeof out, &err),
+                         ST_OK);
+        assert_true(model_files_are_at(&m, out));
+        assert_false(any_part_in(store));
+        assert_int_equal(unlink(out), 0);
+    }
+    /* A folder where the file would go, a file where the folder would go: beside it. */
+    char inside[256];
+    path_in(inside, sizeof inside, "twice/twice.gguf");
+    assert_int_equal(mkdir(inside, 0755), 0);
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
+    assert_true(store_find(store, &m, NULL, inside, sizeof inside));
+    share_close(share);
+    model_files_deinit(&m);
+    path_in(path, sizeof path, "pair");
+    path_in(inside, sizeof inside, "pair/config.json");
+    assert_int_equal(mkdir(path, 0755), 0);
+    write_file(inside, 10, 1);
+    path_in(inside, sizeof inside, "twice/pair");
+    write_file(inside, 10, 2);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
+    assert_true(model_files_are_at(&m, out));
+    share_close(share);
+    model_files_deinit(&m);
+    identity_deinit(&id);
+}
+
 /* ---- a node that answers nonsense -------------------------------------------------------------- */
 
+typedef _Atomic(struct http_request *) request_pointer;
+
 static void answer_nonsense(void *user, struct http_request *r) {
-    (void)user;
     static const char garbage[] = "{\"name\": ";
     const char *path = http_path(r);
-    if (str_eq(path, "/v1/long")) {
+    if (str_eq(path, "/v1/never")) {
+        atomic_store((request_pointer *)user, r);
+    } else if (str_eq(path, "/v1/long")) {
         char *big = mem_calloc(1, 20u << 20);
         assert_non_null(big);
         http_reply(r, 200, "application/json", big, 20u << 20);
@@ -403,6 +522,10 @@ static void answer_nonsense(void *user, struct http_request *r) {
     } else {
         http_reply(r, 200, "application/json", garbage, sizeof garbage - 1);
     }
+}
+
+static bool until_asked(void *user) {
+    return atomic_load((request_pointer *)user) == NULL;
 }
 
 static bool no_line(void *user, char *line) {
@@ -421,13 +544,16 @@ static void test_client_and_nonsense(void **state) {
     json_t *reply = NULL, *body = json_object();
     char address[64];
     uint8_t bytes[100];
+    request_pointer unanswered = NULL;
     int n_lines = 0;
+    static const char *const none[] = {"", "a b", "x/y:1", "http://x", "a#b", "me@x", "x?y"};
     const struct client_stream to = {.line = no_line, .user = &n_lines};
     assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
     http_config_init(&cfg);
     cfg.tls_cert_pem = id.cert_pem;
     cfg.tls_key_pem = id.key_pem;
     cfg.handle = answer_nonsense;
+    cfg.user = &unanswered;
     assert_int_equal(http_open(&s, &cfg, &err), ST_OK);
     snprintf(address, sizeof address, "127.0.0.1:%d", http_port(s));
     assert_int_equal(client_open(&c, &id, address, &err), ST_OK);
@@ -444,9 +570,16 @@ static void test_client_and_nonsense(void **state) {
     assert_int_equal(client_lines(c, "/v1/refused", body, &to, &err), ST_BAD_INPUT);
     assert_int_equal(client_lines(c, "/v1/long", body, &to, &err), ST_IO);
     assert_int_equal(n_lines, 0);
+    /* Who answers nothing is not waited for longer than its caller likes. */
+    client_ask_whether(c, until_asked, &unanswered);
+    assert_int_equal(client_pieces(c, "/v1/never", &pieces, bytes, &err), ST_CANCELLED);
+    client_ask_whether(c, NULL, NULL);
     assert_null(reply);
     client_close(c);
+    http_reply(atomic_load(&unanswered), 200, "text/plain", "", 0);
     http_close(s);
+    for (size_t i = 0; i < ARRAY_LEN(none); i++)
+        assert_int_equal(client_open(&c, &id, none[i], &err), ST_BAD_INPUT);
     /* Nobody there any more. */
     assert_int_equal(client_open(&c, &id, address, &err), ST_OK);
     assert_int_equal(client_json(c, "/v1/x", NULL, &reply, &err), ST_TIMEOUT);
@@ -458,15 +591,11 @@ static void test_client_and_nonsense(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_key_text),
-        cmocka_unit_test(test_key_mistyped),
-        cmocka_unit_test(test_key_refused),
-        cmocka_unit_test(test_derived_keys_differ),
-        cmocka_unit_test(test_one_file),
-        cmocka_unit_test(test_parts_and_folders),
-        cmocka_unit_test(test_hostile_lists),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_client_and_nonsense),
+        cmocka_unit_test(test_key_text),           cmocka_unit_test(test_key_mistyped),
+        cmocka_unit_test(test_key_refused),        cmocka_unit_test(test_derived_keys_differ),
+        cmocka_unit_test(test_one_file),           cmocka_unit_test(test_parts_and_folders),
+        cmocka_unit_test(test_hostile_lists),      cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_two_copies_at_once), cmocka_unit_test(test_client_and_nonsense),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -6,6 +6,7 @@
 #include "cluster/client.h"
 #include "cluster/store.h"
 #include "fabric/host_id.h"
+#include "fabric/wake.h"
 #include "server/node.h"
 
 #include <errno.h>
@@ -45,12 +46,11 @@ static const struct cli_command command = {
     "SIGTERM ends it and\nits workers. docs/nodes.md says more.",
     options};
 
-static int interrupted[2]; /* a pipe: the signal handler writes */
+static struct wake interrupted = WAKE_CLOSED;
 
 static void interrupt(void *arg) {
     (void)arg;
-    ssize_t n = write(interrupted[1], "", 1);
-    (void)n;
+    wake_ring(&interrupted);
 }
 
 /* ---- who comes and goes ---------------------------------------------------------------------- */
@@ -94,7 +94,7 @@ static void watch(struct discovery *d) {
     size_t n_before = 0;
     bool warned = false;
     char strangers[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
-    struct pollfd p = {.fd = interrupted[0], .events = POLLIN};
+    struct pollfd p = {.fd = interrupted.fds[0], .events = POLLIN};
     while (poll(&p, 1, d != NULL ? LOOK_MS : -1) <= 0) {
         if (d == NULL || now == NULL)
             continue;
@@ -197,8 +197,7 @@ static enum status begin(struct err *err) {
     struct identity id;
     bool made;
     TRY(fill_names(err));
-    if (pipe(interrupted) != 0)
-        return err_set(err, ST_IO, "cannot make a pipe: %s", strerror(errno));
+    TRY(wake_open(&interrupted, err));
     TRY(find_key(&key, &made, err));
     TRY(identity_make(&id, &key, err));
     enum status st = run(&id, &key, made, err);

@@ -86,7 +86,7 @@ static enum status make_request(json_t **out, struct err *err) {
 }
 
 static enum status run(struct remote *r, struct err *err) {
-    const struct client_stream to = {hear, is_wanted, r};
+    const struct client_stream to = {hear, r};
     struct identity id;
     struct client *c;
     json_t *request;
@@ -95,6 +95,7 @@ static enum status run(struct remote *r, struct err *err) {
     if (st == ST_OK) {
         st = client_open(&c, &id, r->address, err);
         if (st == ST_OK) {
+            client_ask_whether(c, is_wanted, NULL);
             st = client_lines(c, "/v1/workers", request, &to, err);
             client_close(c);
         }
@@ -136,6 +137,7 @@ int cmd_remote(int argc, char **argv) {
     r.address = argv[1];
     /* The terminal's Ctrl-C goes to every process; what it means is rank 0's decision. */
     signal(SIGINT, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* a node that closes, a parent that is gone: noticed and told */
     enum status st = run(&r, &err);
     if (st == ST_CANCELLED)
         return status_exit_code(ST_PEER_LOST);

@@ -83,7 +83,7 @@ struct member {
     const struct placing *placing;
     pthread_t thread;
     _Atomic uint64_t bytes;
-    bool linked; /* it reads its weights from here */
+    bool copied, linked; /* linked: it reads its weights from here */
     atomic_bool done;
     enum status st;
     struct err err;
@@ -311,10 +311,12 @@ static bool hear_progress(void *user, char *line) {
     json_t *o = json_loads(line, 0, NULL);
     const char *sentence = NULL;
     json_int_t bytes;
+    int status = 0;
     if (json_unpack(o, "{s:I}", "bytes", &bytes) == 0)
         atomic_store_explicit(&m->bytes, (uint64_t)bytes, memory_order_relaxed);
-    if (json_unpack(o, "{s:s}", "error", &sentence) == 0)
-        m->st = err_set(&m->err, ST_IO, "%s: %.400s", m->name, sentence);
+    if (json_unpack(o, "{s:s, s?i}", "error", &sentence, "status", &status) == 0)
+        m->st = err_set(&m->err, status == 507 ? ST_NO_MEMORY : ST_IO, "%s: %.400s", m->name,
+                        sentence);
     else if (json_object_get(o, "path") != NULL)
         m->st = ST_OK;
     json_decref(o);
@@ -327,7 +329,8 @@ static enum status fetch(struct member *m, struct client *c, const json_t *quest
     m->st =
         err_set(&m->err, ST_IO, "%s: the copy of the model did not come to an end", m->name);
     TRY(client_lines(c, "/v1/models/fetch", question, &to, err));
-    if (m->st != ST_OK)
+    m->copied = m->st == ST_OK;
+    if (!m->copied)
         *err = m->err;
     return m->st;
 }
@@ -438,7 +441,7 @@ static enum status give_all(struct placing *p, struct err *err) {
             st = m->st;
             *err = m->err;
         }
-        if (m->st == ST_OK && m->bytes != 0 && !p->quiet)
+        if (m->copied && !p->quiet)
             fprintf(stderr, "%s%s has a copy of the model now (%.1f s)\n",
                     shown ? "\r\033[K" : "", m->name, clock_s() - begin);
         if (m->linked && !p->provisional && !p->quiet)

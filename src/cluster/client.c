@@ -1,5 +1,6 @@
 #include "cluster/client.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -7,13 +8,18 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 
 #define REPLY_MAX ((size_t)16 << 20)
 #define LINE_MAX_BYTES ((size_t)1 << 20)
 #define ASK_MS 100
+#define HOST_MAX_BYTES 300
 
 struct client {
     CURL *curl;
+    CURLM *multi; /* of this one transfer: so that go_on is asked, and silence noticed */
+    bool (*go_on)(void *user);
+    void *go_on_user;
     struct curl_slist *headers;
     char *base; /* "https://host:port" */
     char *address;
@@ -23,7 +29,8 @@ struct client {
     size_t len, cap, limit;
     bool too_long;
     const struct client_stream *lines; /* NULL: text is gathered */
-    bool enough;
+    bool enough, silent;
+    double heard_s; /* clock */
 };
 
 static void start_curl(void) {
@@ -32,7 +39,14 @@ static void start_curl(void) {
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* "https://host:port" of an address in any of its forms; NULL: no memory, or it is none. */
+/* What a URL would read as something else than a host and a port is no address. */
+static bool is_address(const char *text) {
+    size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                            "-._:[]%");
+    return n > 0 && n <= HOST_MAX_BYTES && text[n] == '\0';
+}
+
+/* "https://host:port" of an address in any of its forms; NULL: no memory. */
 static char *base_of(const char *address) {
     const char *colon = strchr(address, ':'), *close = strchr(address, ']');
     bool bare_v6 = *address != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
@@ -51,6 +65,13 @@ static char *base_of(const char *address) {
 }
 
 static size_t on_data(char *bytes, size_t size, size_t n, void *user);
+
+/* Not for the workers that this process may start meanwhile: they would keep it open. */
+static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a) {
+    (void)user;
+    (void)purpose;
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
 
 static CURLcode set_up(struct client *c, const struct identity *id) {
     CURL *h = c->curl;
@@ -71,6 +92,7 @@ static CURLcode set_up(struct client *c, const struct identity *id) {
     SET(CURLOPT_NOSIGNAL, 1L);
     SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CLIENT_CONNECT_MS);
+    SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_ERRORBUFFER, c->why);
     SET(CURLOPT_WRITEFUNCTION, on_data);
     SET(CURLOPT_WRITEDATA, c);
@@ -82,6 +104,8 @@ enum status client_open(struct client **out, const struct identity *id, const ch
                         struct err *err) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     char token[IDENTITY_TOKEN_BYTES + 32];
+    if (!is_address(address))
+        return err_set(err, ST_BAD_INPUT, "\"%.100s\" is no address of a node", address);
     pthread_once(&once, start_curl);
     struct client *c = mem_calloc(1, sizeof *c);
     if (c == NULL)
@@ -90,12 +114,14 @@ enum status client_open(struct client **out, const struct identity *id, const ch
     c->address = mem_strdup(address);
     c->base = base_of(address);
     c->curl = curl_easy_init();
+    c->multi = curl_multi_init();
     c->headers = curl_slist_append(NULL, token);
     struct curl_slist *more =
         c->headers != NULL ? curl_slist_append(c->headers, "Content-Type: application/json")
                            : NULL;
     enum status st = ST_OK;
-    if (c->address == NULL || c->base == NULL || c->curl == NULL || more == NULL)
+    if (c->address == NULL || c->base == NULL || c->curl == NULL || c->multi == NULL ||
+        more == NULL)
         st = err_set(err, ST_NO_MEMORY, "no memory for a client");
     else if (set_up(c, id) != CURLE_OK)
         st = err_set(err, ST_UNSUPPORTED,
@@ -112,11 +138,17 @@ void client_close(struct client *c) {
     if (c == NULL)
         return;
     curl_easy_cleanup(c->curl);
+    curl_multi_cleanup(c->multi);
     curl_slist_free_all(c->headers);
     mem_free(c->base);
     mem_free(c->address);
     mem_free(c->text);
     mem_free(c);
+}
+
+void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user) {
+    c->go_on = go_on;
+    c->go_on_user = user;
 }
 
 /* ---- what comes ------------------------------------------------------------------------------ */
@@ -166,6 +198,7 @@ static bool went_well(struct client *c) {
 static size_t on_data(char *bytes, size_t size, size_t n, void *user) {
     struct client *c = user;
     size_t all = size * n;
+    c->heard_s = clock_s();
     bool good = gather(c, bytes, all);
     if (good && c->lines != NULL && went_well(c))
         good = hand_out(c);
@@ -177,6 +210,9 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *user) {
 static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
     if (c->enough)
         return err_set(err, ST_CANCELLED, "the request to %s was given up", c->address);
+    if (c->silent)
+        return err_set(err, ST_TIMEOUT, "the node at %s has said nothing for %d s", c->address,
+                       CLIENT_SILENCE_MS / 1000);
     if (c->too_long)
         return err_set(err, ST_IO, "the node at %s answers with more than was asked for",
                        c->address);
@@ -219,7 +255,8 @@ static bool prepare(struct client *c, const char *path, const char *body, size_t
     char url[1024];
     c->len = 0;
     c->limit = limit;
-    c->too_long = c->enough = false;
+    c->too_long = c->enough = c->silent = false;
+    c->heard_s = clock_s();
     c->lines = NULL;
     c->why[0] = '\0';
     if (snprintf(url, sizeof url, "%s%s", c->base, path) >= (int)sizeof url)
@@ -238,16 +275,39 @@ static bool prepare(struct client *c, const char *path, const char *body, size_t
     return rc == CURLE_OK;
 }
 
+static enum status no_memory(const struct client *c, struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
+}
+
+/* The transfer, with the question every now and then whether to go on. */
+static CURLcode perform(struct client *c) {
+    CURLcode rc = CURLE_FAILED_INIT;
+    int running = 1, left;
+    while (running != 0) {
+        if (curl_multi_perform(c->multi, &running) != CURLM_OK)
+            return CURLE_FAILED_INIT;
+        c->silent = clock_s() - c->heard_s > CLIENT_SILENCE_MS * 1e-3;
+        c->enough |= c->go_on != NULL && !c->go_on(c->go_on_user);
+        if (running != 0 && (c->silent || c->enough))
+            return CURLE_ABORTED_BY_CALLBACK;
+        if (running != 0)
+            curl_multi_poll(c->multi, NULL, 0, ASK_MS, NULL);
+    }
+    for (CURLMsg *m; (m = curl_multi_info_read(c->multi, &left)) != NULL;)
+        if (m->msg == CURLMSG_DONE)
+            rc = m->data.result;
+    return rc;
+}
+
 /* After prepare(). */
 static enum status ask(struct client *c, struct err *err) {
-    CURLcode rc = curl_easy_perform(c->curl);
+    if (curl_multi_add_handle(c->multi, c->curl) != CURLM_OK)
+        return no_memory(c, err);
+    CURLcode rc = perform(c);
+    curl_multi_remove_handle(c->multi, c->curl);
     if (rc != CURLE_OK)
         return say_failure(c, rc, err);
     return went_well(c) ? ST_OK : say_refusal(c, err);
-}
-
-static enum status no_memory(const struct client *c, struct err *err) {
-    return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
 }
 
 enum status client_json(struct client *c, const char *path, const json_t *body, json_t **reply,
@@ -285,46 +345,17 @@ enum status client_pieces(struct client *c, const char *path, const struct clien
     return ST_OK;
 }
 
-/* Runs the transfer, and asks now and then whether to go on. */
-static CURLcode perform_asking(struct client *c, CURLM *multi, const struct client_stream *to) {
-    CURLcode rc = CURLE_FAILED_INIT;
-    int running = 1;
-    while (running != 0) {
-        if (curl_multi_perform(multi, &running) != CURLM_OK)
-            return CURLE_FAILED_INIT;
-        if (running != 0 && to->go_on != NULL && !to->go_on(to->user)) {
-            c->enough = true;
-            return CURLE_ABORTED_BY_CALLBACK;
-        }
-        if (running != 0)
-            curl_multi_poll(multi, NULL, 0, ASK_MS, NULL);
-    }
-    int left;
-    for (CURLMsg *m; (m = curl_multi_info_read(multi, &left)) != NULL;)
-        if (m->msg == CURLMSG_DONE)
-            rc = m->data.result;
-    return rc;
-}
-
 enum status client_lines(struct client *c, const char *path, const json_t *body,
                          const struct client_stream *to, struct err *err) {
     char *text = json_dumps(body, JSON_COMPACT);
-    CURLM *multi = curl_multi_init();
     enum status st = ST_OK;
-    if (text == NULL || multi == NULL || !prepare(c, path, text, LINE_MAX_BYTES) ||
-        curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, 0L) != CURLE_OK ||
-        curl_multi_add_handle(multi, c->curl) != CURLM_OK) {
+    if (text == NULL || !prepare(c, path, text, LINE_MAX_BYTES) ||
+        curl_easy_setopt(c->curl, CURLOPT_TIMEOUT_MS, 0L) != CURLE_OK)
         st = no_memory(c, err);
-    } else {
-        c->lines = to;
-        CURLcode rc = perform_asking(c, multi, to);
-        curl_multi_remove_handle(multi, c->curl);
-        st = rc != CURLE_OK ? say_failure(c, rc, err)
-             : went_well(c) ? ST_OK
-                            : say_refusal(c, err);
-    }
+    c->lines = to;
+    if (st == ST_OK)
+        st = ask(c, err);
     c->lines = NULL;
-    curl_multi_cleanup(multi);
     free(text);
     return st;
 }

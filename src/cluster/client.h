@@ -1,8 +1,9 @@
 /* client.h: asking a node: HTTPS on libcurl, with the cluster's identity (identity.h).
  *
- * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply; a stream of lines has no end of its own, but its
- * caller is asked several times a second whether to go on. Sentences begin with the node's address.
- * ST_TIMEOUT: nobody answers there; ST_REFUSED: whoever does has another cluster key; else what the node said. */
+ * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply; a stream of lines may take as long as it
+ * likes, but not be silent for CLIENT_SILENCE_MS (nodes fill silence with empty lines). Sentences name the node's address.
+ * ST_TIMEOUT: nobody answers there; ST_REFUSED: whoever does has another cluster key; ST_CANCELLED: client_ask_whether(); else what
+ * the node said. */
 #ifndef LOCKSTEP_CLUSTER_CLIENT_H
 #define LOCKSTEP_CLUSTER_CLIENT_H
 
@@ -15,15 +16,19 @@
 
 #define CLIENT_CONNECT_MS 3000
 #define CLIENT_REPLY_MS 30000
+#define CLIENT_SILENCE_MS 60000
 /* The port of a node, and of its beacons. */
 #define NODE_PORT 7342
 
 struct client; /* one connection, kept open between calls; of one thread at a time */
 
-/* address: "host", "host:port", "[v6]:port" or "v6", NODE_PORT where none is given. Does not connect yet. */
+/* address: "host", "host:port", "[v6]:port" or "v6", NODE_PORT where none is given. Does not connect yet. ST_BAD_INPUT: it is none. */
 enum status client_open(struct client **out, const struct identity *id, const char *address,
                         struct err *err);
 void client_close(struct client *c);
+
+/* Asked several times a second during every call from now on; false: it is given up. NULL: none is. */
+void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user);
 
 /* A JSON document for a JSON document. body: NULL for GET, else it is POSTed (the reference stays the caller's). *reply: a
  * new reference. */
@@ -33,8 +38,6 @@ enum status client_json(struct client *c, const char *path, const json_t *body, 
 struct client_stream {
     /* Each line without its end; empty ones are left out. False: enough. */
     bool (*line)(void *user, char *line);
-    /* Asked now and then; false: enough. NULL: goes on. */
-    bool (*go_on)(void *user);
     void *user;
 };
 /* POSTs body and hears lines until the node ends the stream (ST_OK) or the caller has enough (ST_CANCELLED). */

@@ -58,7 +58,8 @@ static bool hash_file(uint8_t out[MODEL_DIGEST_BYTES], int fd, uint64_t bytes) {
 /* Size and digest of a regular file. */
 static enum status look_at(struct model_file *f, const char *path, struct err *err) {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd =
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for its writer */
     if (fd < 0)
         return err_set(err, errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", path,
                        strerror(errno));
@@ -268,10 +269,20 @@ json_t *model_files_json(const struct model_files *m) {
     return json_pack("{s:s, s:b, s:o}", "name", m->name, "folder", m->folder, "files", list);
 }
 
-/* A name that stays in its folder. */
+/* A name that stays in its folder, and on its line of a log. */
 static bool is_plain_name(const char *name) {
-    return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES &&
-           strchr(name, '/') == NULL;
+    for (const char *c = name; *c != '\0'; c++)
+        if ((uint8_t)*c < ' ' || *c == '/' || *c == 127)
+            return false;
+    return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES;
+}
+
+/* Names ascend, as model_files_read() has them, so that none is there twice; the sum is a number. */
+static bool may_follow(const struct model_files *m, const struct model_file *f,
+                       const char *name) {
+    uint64_t sum;
+    return (m->n == 0 || strcmp(m->list[m->n - 1].name, name) < 0) &&
+           !__builtin_add_overflow(m->bytes, f->bytes, &sum) && sum <= INT64_MAX;
 }
 
 enum status model_files_from_json(struct model_files *out, const json_t *json,
@@ -310,7 +321,10 @@ enum status model_files_from_json(struct model_files *out, const json_t *json,
         }
         f.bytes = (uint64_t)bytes;
         f.head = (uint64_t)head;
-        st = add_file(&m, &f, file, err);
+        st = may_follow(&m, &f, file)
+                 ? add_file(&m, &f, file, err)
+                 : err_set(err, ST_BAD_INPUT,
+                           "file %zu of the model is out of order or too large", i);
         if (st != ST_OK)
             break;
     }

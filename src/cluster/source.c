@@ -8,8 +8,6 @@
 #include <pthread.h>
 #include <stdio.h>
 
-/* Connections that nobody uses at the moment. */
-#define IDLE_MAX 64
 #define TRIES 4
 #define TRY_AGAIN_MS 250
 #define ASK_BYTES ((size_t)1 << 20)
@@ -18,30 +16,36 @@ struct source {
     const struct identity *id;
     char *address;
     pthread_mutex_t lock; /* guards: */
-    struct client *idle[IDLE_MAX];
-    int n_idle;
+    pthread_cond_t free;  /* one more may be taken */
+    struct client *idle[SOURCE_CONNECTIONS_MAX];
+    int n_idle, n_taken;
 };
-
-static enum status take_client(struct source *s, struct client **out, struct err *err) {
-    pthread_mutex_lock(&s->lock);
-    *out = s->n_idle > 0 ? s->idle[--s->n_idle] : NULL;
-    pthread_mutex_unlock(&s->lock);
-    return *out != NULL ? ST_OK : client_open(out, s->id, s->address, err);
-}
 
 static void give_back(struct source *s, struct client *c) {
     pthread_mutex_lock(&s->lock);
-    bool room = s->n_idle < IDLE_MAX;
-    if (room)
+    s->n_taken--;
+    if (c != NULL)
         s->idle[s->n_idle++] = c;
+    pthread_cond_signal(&s->free);
     pthread_mutex_unlock(&s->lock);
-    if (!room)
-        client_close(c);
+}
+
+static enum status take_client(struct source *s, struct client **out, struct err *err) {
+    pthread_mutex_lock(&s->lock);
+    while (s->n_taken == SOURCE_CONNECTIONS_MAX)
+        pthread_cond_wait(&s->free, &s->lock);
+    s->n_taken++;
+    *out = s->n_idle > 0 ? s->idle[--s->n_idle] : NULL;
+    pthread_mutex_unlock(&s->lock);
+    enum status st = *out != NULL ? ST_OK : client_open(out, s->id, s->address, err);
+    if (st != ST_OK)
+        give_back(s, NULL);
+    return st;
 }
 
 /* One request, as often as is useful. */
-static enum status read_some(struct source *s, struct client *c, uint32_t part,
-                             const struct client_pieces *p, uint8_t *buf, struct err *err) {
+static enum status read_some(struct client *c, uint32_t part, const struct client_pieces *p,
+                             uint8_t *buf, struct err *err) {
     char path[64];
     snprintf(path, sizeof path, "/v1/files/%u", part);
     enum status st = client_pieces(c, path, p, buf, err);
@@ -49,7 +53,6 @@ static enum status read_some(struct source *s, struct client *c, uint32_t part,
         poll(NULL, 0, TRY_AGAIN_MS << i);
         st = client_pieces(c, path, p, buf, err);
     }
-    (void)s;
     return st;
 }
 
@@ -64,7 +67,7 @@ static enum status read_pieces(struct source *s, struct client *c, uint32_t part
     for (size_t done = 0; st == ST_OK && done < count; done += at_once) {
         const struct client_pieces p = {at + done * stride, n, stride,
                                         MIN(at_once, count - done)};
-        st = read_some(s, c, part, &p, buf, err);
+        st = read_some(c, part, &p, buf, err);
         for (size_t i = 0; st == ST_OK && i < p.count; i++)
             memcpy(out + (done + i) * out_stride, buf + i * n, n);
     }
@@ -106,6 +109,7 @@ enum status source_open(struct file_source *out, const struct identity *id, cons
     }
     s->id = id;
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->free, NULL);
     *out = (struct file_source){read_source, s};
     return ST_OK;
 }
@@ -115,6 +119,7 @@ void source_close(struct file_source *f) {
     for (int i = 0; i < s->n_idle; i++)
         client_close(s->idle[i]);
     pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->free);
     mem_free(s->address);
     mem_free(s);
     *f = (struct file_source){NULL, NULL};

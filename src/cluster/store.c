@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 
 /* Asked for at once. Larger ones take longer: their buffers are fresh pages each time. */
 #define PIECE_BYTES ((size_t)1 << 20)
+#define LOCKED_MS 100
 
 enum status store_path(char *out, size_t size, struct err *err) {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
@@ -76,10 +78,47 @@ static enum status make_folders(const char *path, struct err *err) {
 
 struct fetching {
     struct client *client;
-    const struct store_progress *progress;
-    uint64_t done; /* of files before this one */
+    const struct store_progress *progress; /* NULL: nobody asks */
+    uint64_t done;                         /* of files before this one */
+    uint64_t at;                           /* of this one */
     char *piece;
 };
+
+static bool is_wanted(void *user) {
+    struct fetching *f = user;
+    return f->progress == NULL || f->progress->fn(f->progress->user, f->done + f->at);
+}
+
+static enum status begin_fetching(struct fetching *f, const struct identity *id,
+                                  const char *address, struct err *err) {
+    TRY(client_open(&f->client, id, address, err));
+    client_ask_whether(f->client, is_wanted, f);
+    f->piece = mem_alloc(PIECE_BYTES);
+    if (f->piece != NULL)
+        return ST_OK;
+    client_close(f->client);
+    return err_set(err, ST_NO_MEMORY, "no memory to fetch a model");
+}
+
+static void end_fetching(struct fetching *f) {
+    mem_free(f->piece);
+    client_close(f->client);
+}
+
+/* Up to PIECE_BYTES of file number i of the share, from f->at on, of which `until` bytes are wanted. */
+static enum status fetch_piece(struct fetching *f, size_t i, uint64_t until, size_t *n,
+                               struct err *err) {
+    char source[64];
+    *n = (size_t)MIN((uint64_t)PIECE_BYTES, until - f->at);
+    const struct client_pieces piece = {.at = f->at, .n = *n, .count = 1};
+    snprintf(source, sizeof source, "/v1/files/%zu", i);
+    return client_pieces(f->client, source, &piece, f->piece, err);
+}
+
+static enum status write_failed(const char *path, struct err *err) {
+    return err_set(err, errno == ENOSPC || errno == EDQUOT ? ST_NO_MEMORY : ST_IO, "%s: %s",
+                   path, strerror(errno));
+}
 
 static enum status write_all(int fd, const char *bytes, size_t n, const char *path,
                              struct err *err) {
@@ -88,59 +127,71 @@ static enum status write_all(int fd, const char *bytes, size_t n, const char *pa
         if (k < 0 && errno == EINTR)
             continue;
         if (k < 0)
-            return err_set(err, errno == ENOSPC || errno == EDQUOT ? ST_NO_MEMORY : ST_IO,
-                           "%s: %s", path, strerror(errno));
+            return write_failed(path, err);
         bytes += k;
         n -= (size_t)k;
     }
     return ST_OK;
 }
 
-/* From `at` to the end of file number i of the share. */
+/* From f->at to the end of file number i of the share. */
 static enum status fetch_rest(struct fetching *f, size_t i, const struct model_file *file,
-                              int fd, uint64_t at, const char *path, struct err *err) {
-    char source[64];
-    snprintf(source, sizeof source, "/v1/files/%zu", i);
-    while (at < file->bytes) {
-        size_t n = (size_t)MIN((uint64_t)PIECE_BYTES, file->bytes - at);
-        const struct client_pieces piece = {.at = at, .n = n, .count = 1};
-        TRY(client_pieces(f->client, source, &piece, f->piece, err));
+                              int fd, const char *path, struct err *err) {
+    size_t n;
+    for (; f->at < file->bytes; f->at += n) {
+        TRY(fetch_piece(f, i, file->bytes, &n, err));
         TRY(write_all(fd, f->piece, n, path, err));
-        at += n;
-        if (f->progress != NULL && !f->progress->fn(f->progress->user, f->done + at))
-            return err_set(err, ST_CANCELLED, "%s: given up", path);
     }
     return ST_OK;
 }
 
-/* Into PATH.part, which is locked, and then PATH. */
-static enum status fetch_into(struct fetching *f, size_t i, const struct model_file *file,
-                              const char *part, const char *path, struct err *err) {
+/* PATH.part, locked. While somebody else has it, waits; *gone: he has ended meanwhile, and with what is to be seen. */
+static enum status open_part(struct fetching *f, const char *part, int *out, bool *gone,
+                             struct err *err) {
+    struct stat here, there;
     int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (fd < 0)
         return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
     enum status st = ST_OK;
-    off_t at = 0;
-    if (flock(fd, LOCK_EX | LOCK_NB) != 0)
-        st = err_set(err, ST_IO, "%s is being fetched already", path);
-    if (st == ST_OK)
-        at = lseek(fd, 0, SEEK_END);
-    if (st == ST_OK && at > (off_t)file->bytes && ftruncate(fd, at = 0) != 0)
-        st = err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    if (st == ST_OK && lseek(fd, at, SEEK_SET) < 0)
-        st = err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    if (st == ST_OK)
-        st = fetch_rest(f, i, file, fd, (uint64_t)at, part, err);
+    while (st == ST_OK && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            st = err_set(err, ST_IO, "%s: cannot be locked: %s", part, strerror(errno));
+        else if (!is_wanted(f))
+            st = err_set(err, ST_CANCELLED, "%s: given up", part);
+        else
+            poll(NULL, 0, LOCKED_MS);
+    }
+    *gone = st == ST_OK && (fstat(fd, &here) != 0 || stat(part, &there) != 0 ||
+                            here.st_ino != there.st_ino || here.st_dev != there.st_dev);
+    if (st == ST_OK && !*gone)
+        *out = fd;
+    else
+        close(fd);
+    return st;
+}
+
+/* Fills the part that is open as fd, and gives it its name. */
+static enum status fetch_into(struct fetching *f, size_t i, const struct model_file *file,
+                              int fd, const char *part, const char *path, struct err *err) {
+    off_t at = lseek(fd, 0, SEEK_END);
+    if (at > (off_t)file->bytes && ftruncate(fd, at = 0) != 0)
+        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+    if (at < 0 || lseek(fd, at, SEEK_SET) < 0)
+        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+    f->at = (uint64_t)at;
+    enum status st = fetch_rest(f, i, file, fd, part, err);
     if (st == ST_OK && fsync(fd) != 0)
-        st = err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+        st = write_failed(part, err);
     if (st == ST_OK && !model_file_is_at(file, part)) {
-        (void)unlink(part);
+        f->at = 0;
         st = err_set(err, ST_IO, "%s came damaged or changed meanwhile: once more, please",
                      file->name);
     }
+    /* Nothing came, it is of no use, or it is what fills the disk. */
+    if (st == ST_NO_MEMORY || (st != ST_OK && f->at == 0))
+        (void)unlink(part);
     if (st == ST_OK && rename(part, path) != 0)
         st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    close(fd);
     return st;
 }
 
@@ -153,10 +204,19 @@ static enum status fetch_file(struct fetching *f, size_t i, const struct model_f
     if (!model_files_place(m, i, model_path, path, sizeof path) ||
         snprintf(part, sizeof part, "%s.%s.part", path, hex) >= (int)sizeof part)
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", model_path);
-    if (model_file_is_at(file, path))
-        return ST_OK;
     TRY(make_folders(path, err));
-    return fetch_into(f, i, file, part, path, err);
+    for (bool gone = true; gone;) {
+        int fd;
+        if (model_file_is_at(file, path))
+            return ST_OK;
+        TRY(open_part(f, part, &fd, &gone, err));
+        if (gone)
+            continue;
+        enum status st = fetch_into(f, i, file, fd, part, path, err);
+        close(fd);
+        TRY(st);
+    }
+    return ST_OK;
 }
 
 static enum status check_room_at(const char *path, const struct model_files *m,
@@ -184,10 +244,12 @@ static enum status check_room_at(const char *path, const struct model_files *m,
     return ST_OK;
 }
 
-/* Is there something of another model in the way? */
+/* Is there something else in the way? */
 static bool is_taken(const struct model_files *m, const char *path) {
     char file[PATH_MAX];
     struct stat st;
+    if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) != m->folder)
+        return true;
     for (size_t i = 0; i < m->n; i++)
         if (model_files_place(m, i, path, file, sizeof file) && stat(file, &st) == 0 &&
             !model_file_is_at(&m->list[i], file))
@@ -216,16 +278,14 @@ enum status store_fetch(const char *store, const struct identity *id, const char
     struct fetching f = {.progress = progress};
     TRY(choose_place(store, m, out, size, err));
     TRY(check_room_at(out, m, err));
-    TRY(client_open(&f.client, id, address, err));
-    f.piece = mem_alloc(PIECE_BYTES);
-    enum status st =
-        f.piece != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory to fetch a model");
+    TRY(begin_fetching(&f, id, address, err));
+    enum status st = ST_OK;
     for (size_t i = 0; st == ST_OK && i < m->n; i++) {
+        f.at = 0;
         st = fetch_file(&f, i, m, out, err);
         f.done += m->list[i].bytes;
     }
-    mem_free(f.piece);
-    client_close(f.client);
+    end_fetching(&f);
     return st;
 }
 
@@ -246,31 +306,25 @@ static bool link_place(const char *store, const struct model_files *m, const cha
 #define LINK_ADDRESS ".address"
 #define ADDRESS_MAX 256
 
-static enum status fetch_head(struct client *c, size_t i, const struct model_file *file,
+static enum status fetch_head(struct fetching *f, size_t i, const struct model_file *file,
                               const char *path, struct err *err) {
     struct file_new to;
-    char source[64];
-    uint8_t *piece = mem_alloc(PIECE_BYTES);
-    if (piece == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory to fetch a model");
-    snprintf(source, sizeof source, "/v1/files/%zu", i);
-    enum status st = file_new_open(&to, path, err);
-    for (uint64_t at = 0; st == ST_OK && at < file->head; at += PIECE_BYTES) {
-        const struct client_pieces p = {
-            .at = at, .n = (size_t)MIN((uint64_t)PIECE_BYTES, file->head - at), .count = 1};
-        st = client_pieces(c, source, &p, piece, err);
-        if (st == ST_OK && fwrite(piece, 1, p.n, to.f) != p.n)
+    size_t n;
+    TRY(file_new_open(&to, path, err));
+    enum status st = ST_OK;
+    for (f->at = 0; st == ST_OK && f->at < file->head; f->at += n) {
+        st = fetch_piece(f, i, file->head, &n, err);
+        if (st == ST_OK && fwrite(f->piece, 1, n, to.f) != n)
             st = file_new_failed(&to, errno, err);
     }
     if (st == ST_OK)
-        st = file_new_finish(&to, false, err);
+        st = file_new_finish(&to, true, err);
     file_new_drop(&to);
-    mem_free(piece);
     return st;
 }
 
-static enum status fetch_heads(const char *store, struct client *c, const struct model_files *m,
-                               struct err *err) {
+static enum status fetch_heads(const char *store, struct fetching *f,
+                               const struct model_files *m, struct err *err) {
     char path[PATH_MAX];
     struct stat there;
     for (size_t i = 0; i < m->n; i++) {
@@ -278,7 +332,8 @@ static enum status fetch_heads(const char *store, struct client *c, const struct
             return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
         TRY(make_folders(path, err));
         if (stat(path, &there) != 0 || (uint64_t)there.st_size != m->list[i].head)
-            TRY(fetch_head(c, i, &m->list[i], path, err));
+            TRY(fetch_head(f, i, &m->list[i], path, err));
+        f->done += m->list[i].head;
     }
     return ST_OK;
 }
@@ -297,16 +352,19 @@ static enum status remember(const char *store, const struct model_files *m, cons
 }
 
 enum status store_link(const char *store, const struct identity *id, const char *address,
-                       const struct model_files *m, char *out, size_t size, struct err *err) {
-    struct client *c;
+                       const struct model_files *m, const struct store_progress *progress,
+                       char *out, size_t size, struct err *err) {
+    struct fetching f = {.progress = progress};
     if (!model_files_have_heads(m))
         return err_set(err, ST_UNSUPPORTED, "%s is no GGUF: only a whole copy of it will do",
                        m->name);
     if (!link_place(store, m, m->name, out, size))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
-    TRY(client_open(&c, id, address, err));
-    enum status st = fetch_heads(store, c, m, err);
-    client_close(c);
+    if (strlen(address) > ADDRESS_MAX)
+        return err_set(err, ST_BAD_INPUT, "%.40s...: too long an address", address);
+    TRY(begin_fetching(&f, id, address, err));
+    enum status st = fetch_heads(store, &f, m, err);
+    end_fetching(&f);
     return st == ST_OK ? remember(store, m, address, err) : st;
 }
 

@@ -22,21 +22,22 @@ bool store_find(const char *store, const struct model_files *m, const char *hint
 enum status store_check_room(const char *store, const struct model_files *m, struct err *err);
 
 struct store_progress {
-    /* Bytes here so far; false: enough (ST_CANCELLED). What is here stays and is not fetched again. */
+    /* Bytes here so far; asked several times a second. False: enough (ST_CANCELLED). What is here stays and is not fetched again. */
     bool (*fn)(void *user, uint64_t bytes);
     void *user;
 };
-/* Copies the model from the share (server/share.h) at `address` into the store. What an earlier try has left is gone on with; two at once do
- * not harm each other (the second gets ST_AGAIN's sentence as ST_IO). Each file is checked by its digest before it gets its
- * name. ST_NO_MEMORY: the disk has no room; ST_IO; errors of client.h. */
+/* Copies the model from the share (server/share.h) at `address` into the store. What an earlier try has left is gone on with; of two at
+ * once the second waits for the first. Each file is checked by its digest before it gets its name. ST_NO_MEMORY: the disk has no
+ * room, and nothing is left there of the file that found none; ST_IO; errors of client.h. progress may be NULL. */
 enum status store_fetch(const char *store, const struct identity *id, const char *address,
                         const struct model_files *m, const struct store_progress *progress,
                         char *out, size_t size, struct err *err);
 
 /* Copies only the heads of a GGUF, and remembers who has the rest: a rank that opens *out reads its slices from there (struct
- * job's source). Called again it remembers the new address. ST_UNSUPPORTED: a folder. */
+ * job's source). Called again it remembers the new address. ST_UNSUPPORTED: no GGUF. */
 enum status store_link(const char *store, const struct identity *id, const char *address,
-                       const struct model_files *m, char *out, size_t size, struct err *err);
+                       const struct model_files *m, const struct store_progress *progress,
+                       char *out, size_t size, struct err *err);
 /* What store_link() has made: false: nothing of this model. address [address_size] */
 bool store_find_link(const char *store, const struct model_files *m, char *out, size_t size,
                      char *address, size_t address_size);

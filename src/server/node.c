@@ -30,6 +30,8 @@
 #define QUIET_FILLER "\n"
 #define BODY_MAX ((size_t)4 << 20)
 #define LINE_BYTES 1024
+/* Whoever lacks the key may still connect: he shall not take all of http_config's max_connections. */
+#define CONNECTIONS_OF_ONE (2 * TASKS_MAX)
 
 /* A request that takes its time, on a thread of its own. It lives until the connection is done with it. */
 struct task {
@@ -280,6 +282,11 @@ static bool go_on_fetching(void *user, uint64_t bytes) {
     return !task_is_gone(told->task);
 }
 
+/* store.h's ST_NO_MEMORY is the disk's. */
+static int fetch_status(enum status st) {
+    return st == ST_NO_MEMORY ? 507 : http_status_of(st);
+}
+
 static void run_fetch(struct task *t) {
     struct told told = {.task = t};
     const struct store_progress progress = {go_on_fetching, &told};
@@ -292,8 +299,7 @@ static void run_fetch(struct task *t) {
     }
     enum status st = store_check_room(t->node->store, &t->files, &err);
     if (st != ST_OK) {
-        end_with_json(t, st == ST_NO_MEMORY ? 507 : http_status_of(st),
-                      json_pack("{s:s}", "error", err.text));
+        end_with_json(t, fetch_status(st), json_pack("{s:s}", "error", err.text));
         return;
     }
     http_stream_begin(t->request, 200, "application/x-ndjson");
@@ -304,19 +310,26 @@ static void run_fetch(struct task *t) {
         log_info("%s is here now: %s", t->files.name, path);
     else
         log_error("fetching %s: %s", t->files.name, err.text);
-    say_line(t, st == ST_OK ? json_pack("{s:s}", "path", path)
-                            : json_pack("{s:s}", "error", err.text));
+    say_line(t, st == ST_OK
+                    ? json_pack("{s:s}", "path", path)
+                    : json_pack("{s:s, s:i}", "error", err.text, "status", fetch_status(st)));
     end_stream(t);
 }
 
+static bool go_on_linking(void *user, uint64_t bytes) {
+    (void)bytes;
+    return !task_is_gone(user);
+}
+
 static void run_link(struct task *t) {
+    const struct store_progress progress = {go_on_linking, t};
     const char *from = json_string_value(json_object_get(t->body, "from"));
     char path[PATH_MAX];
     struct err err;
-    enum status st =
-        from != NULL
-            ? store_link(t->node->store, t->node->id, from, &t->files, path, sizeof path, &err)
-            : err_set(&err, ST_BAD_INPUT, "the request does not say where the model is");
+    enum status st = from != NULL ? store_link(t->node->store, t->node->id, from, &t->files,
+                                               &progress, path, sizeof path, &err)
+                                  : err_set(&err, ST_BAD_INPUT,
+                                            "the request does not say where the model is");
     if (st == ST_OK)
         end_with_json(t, 200, json_pack("{s:s}", "path", path));
     else
@@ -399,12 +412,12 @@ static void run_worker(struct task *t) {
     hand_on(t, fd);
     int status = wait_for(t, pid);
     close(fd);
-    if (WIFSIGNALED(status))
-        snprintf(last, sizeof last, "\nsignal %d\n", WTERMSIG(status));
-    else
-        snprintf(last, sizeof last, "\nexit %d\n", WEXITSTATUS(status));
-    log_info("rank %d of %s: worker %d ended:%.*s", rank, t->files.name, (int)pid,
-             (int)strcspn(last + 1, "\n") + 1, last);
+    bool killed = WIFSIGNALED(status);
+    const char *how = killed ? "signal" : "exit";
+    int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
+    log_info("rank %d of %s: worker %d ended: %s %d", rank, t->files.name, (int)pid, how,
+             number);
+    snprintf(last, sizeof last, "\n%s %d\n", how, number);
     (void)http_stream_write(t->request, last, strlen(last));
     end_stream(t);
 }
@@ -455,6 +468,7 @@ static enum status listen_at(struct node *n, const struct node_config *cfg, stru
     http.api_keys = keys;
     http.n_api_keys = 1;
     http.max_body_bytes = BODY_MAX;
+    http.max_per_address = CONNECTIONS_OF_ONE;
     http.handle = handle;
     http.user = n;
     enum status st = http_open(&n->http, &http, err);

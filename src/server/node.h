@@ -5,7 +5,7 @@
  *     GET  /v1/nodes          which other nodes it has heard of
  *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
  *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or
- *                             {"error": ..}; 507: the disk has no room
+ *                             {"error": .., "status": as HTTP has it}; 507: the disk has no room
  *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the heads are copied (store_link())
  *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each thing that the worker says
  *                             (engine/launch.h), at last "exit N" or "signal N"; who hangs up ends the worker

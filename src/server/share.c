@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"
+#include "cluster/source.h"
 #include "server/http.h"
 #include "server/reply.h"
 
@@ -11,12 +12,18 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+/* A rank of every other machine, and some machines with several. */
+#define CONNECTIONS_MAX (64 * SOURCE_CONNECTIONS_MAX)
+#define CONNECTIONS_OF_ONE (8 * SOURCE_CONNECTIONS_MAX)
 
 struct share {
     struct http_server *http;
     const struct model_files *files;
     const char *path;
+    struct stat *seen; /* [files->n], of each file as it was in share_open() */
 };
 
 static void refuse(struct http_request *r, int status, const char *sentence) {
@@ -73,15 +80,34 @@ static bool read_pieces(int fd, char *buf, const struct client_pieces *p) {
     return true;
 }
 
+/* Open for reading, as long as it is the file that it was; -1: it is not. */
+static int open_file(const struct share *s, size_t i) {
+    char path[PATH_MAX];
+    struct stat now;
+    const struct stat *then = &s->seen[i];
+    if (!model_files_place(s->files, i, s->path, path, sizeof path))
+        return -1;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && fstat(fd, &now) == 0 && now.st_size == then->st_size &&
+        now.st_mtime == then->st_mtime && now.st_ino == then->st_ino &&
+        now.st_dev == then->st_dev)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return -1;
+}
+
 static void give(struct share *s, struct http_request *r, size_t i,
                  const struct client_pieces *p) {
-    char path[PATH_MAX];
+    char sentence[512];
     char *bytes = mem_alloc(p->n * p->count);
-    int fd = -1;
-    if (model_files_place(s->files, i, s->path, path, sizeof path))
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (bytes == NULL || fd < 0 || !read_pieces(fd, bytes, p))
-        refuse(r, 500, "the file cannot be read");
+    int fd = open_file(s, i);
+    snprintf(sentence, sizeof sentence, "%s has changed, or can no more be read",
+             s->files->list[i].name);
+    if (bytes == NULL)
+        refuse(r, 503, "no memory for a piece of a file");
+    else if (fd < 0 || !read_pieces(fd, bytes, p))
+        refuse(r, 410, sentence);
     else
         http_reply(r, 200, "application/octet-stream", bytes, p->n * p->count);
     if (fd >= 0)
@@ -105,15 +131,26 @@ static void handle(void *user, struct http_request *r) {
         give(s, r, i, &p);
 }
 
-enum status share_open(struct share **out, const struct identity *id,
-                       const struct model_files *files, const char *path, struct err *err) {
+static void share_free(struct share *s) {
+    mem_free(s->seen);
+    mem_free(s);
+}
+
+static enum status look_at_files(struct share *s, struct err *err) {
+    char path[PATH_MAX];
+    s->seen = mem_calloc(s->files->n, sizeof *s->seen);
+    if (s->seen == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to share a model");
+    for (size_t i = 0; i < s->files->n; i++)
+        if (!model_files_place(s->files, i, s->path, path, sizeof path) ||
+            stat(path, &s->seen[i]) != 0)
+            return err_set(err, ST_IO, "%s: %s", s->files->list[i].name, strerror(errno));
+    return ST_OK;
+}
+
+static enum status listen_at_any(struct share *s, const struct identity *id, struct err *err) {
     struct http_config cfg;
     const char *const keys[] = {id->token};
-    struct share *s = mem_calloc(1, sizeof *s);
-    if (s == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory to share a model");
-    s->files = files;
-    s->path = path;
     http_config_init(&cfg);
     cfg.host = "::";
     cfg.port = 0;
@@ -122,6 +159,8 @@ enum status share_open(struct share **out, const struct identity *id,
     cfg.api_keys = keys;
     cfg.n_api_keys = 1;
     cfg.max_body_bytes = 4096;
+    cfg.max_connections = CONNECTIONS_MAX;
+    cfg.max_per_address = CONNECTIONS_OF_ONE;
     cfg.handle = handle;
     cfg.user = s;
     enum status st = http_open(&s->http, &cfg, err);
@@ -129,12 +168,24 @@ enum status share_open(struct share **out, const struct identity *id,
         cfg.host = "0.0.0.0";
         st = http_open(&s->http, &cfg, err);
     }
-    if (st != ST_OK) {
-        mem_free(s);
-        return st;
-    }
-    *out = s;
-    return ST_OK;
+    return st;
+}
+
+enum status share_open(struct share **out, const struct identity *id,
+                       const struct model_files *files, const char *path, struct err *err) {
+    struct share *s = mem_calloc(1, sizeof *s);
+    if (s == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to share a model");
+    s->files = files;
+    s->path = path;
+    enum status st = look_at_files(s, err);
+    if (st == ST_OK)
+        st = listen_at_any(s, id, err);
+    if (st == ST_OK)
+        *out = s;
+    else
+        share_free(s);
+    return st;
 }
 
 int share_port(const struct share *s) {
@@ -146,5 +197,5 @@ void share_close(struct share *s) {
         return;
     http_drain(s->http, 3000);
     http_close(s->http);
-    mem_free(s);
+    share_free(s);
 }
