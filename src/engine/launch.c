@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -98,11 +99,13 @@ static enum status quote_path(const char *path, char *buf, size_t size, struct e
 }
 
 /* A child with one end of a socket pair as descriptor WORKER_FD, or as standard input and output. */
-static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, bool as_stdio,
-                         struct err *err) {
+static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **argv,
+                               bool as_stdio, struct err *err) {
     int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
         return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
+    fcntl(pair[0], F_SETFD, FD_CLOEXEC);
+    fcntl(pair[1], F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     if (as_stdio) {
@@ -130,6 +133,16 @@ static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, 
     }
     *fd = pair[0];
     return ST_OK;
+}
+
+/* A child that is started meanwhile would inherit the sockets, and keep them open. */
+static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, bool as_stdio,
+                         struct err *err) {
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one_at_a_time);
+    enum status st = spawn_alone(pid, fd, program, argv, as_stdio, err);
+    pthread_mutex_unlock(&one_at_a_time);
+    return st;
 }
 
 static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct err *err) {

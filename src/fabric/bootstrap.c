@@ -19,12 +19,6 @@
 #define MAX_VISITORS 32
 #define RETRY_MS 20 /* between attempts while rank 0 is not there yet */
 
-#ifdef POLLRDHUP
-#define POLL_GONE POLLRDHUP
-#else
-#define POLL_GONE 0 /* POLLHUP is always reported */
-#endif
-
 /* What the functions below share while the mesh is built. */
 struct building {
     struct mesh *mesh;
@@ -180,7 +174,7 @@ static enum status accept_round(struct building *b, struct err *err) {
     for (int i = 0; i < MAX_VISITORS; i++)
         p[n++] = (struct pollfd){.fd = b->visitors[i].fd, .events = POLLIN};
     for (int r = 0; r < b->cfg->n_ranks; r++)
-        p[n++] = (struct pollfd){.fd = b->mesh->side[r], .events = POLL_GONE};
+        p[n++] = (struct pollfd){.fd = b->mesh->side[r], .events = NET_POLL_GONE};
     poll(p, n, MIN(net_ms_left(b->deadline_ns), 100));
     for (int r = 0; r < b->cfg->n_ranks; r++)
         if (p[1 + MAX_VISITORS + r].revents != 0)

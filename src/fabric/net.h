@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,6 +36,13 @@ enum status net_connect(int *fd, const struct net_address *a, uint64_t deadline_
 /* All n bytes or an error: ST_TIMEOUT, ST_PEER_LOST when the other side closed. */
 enum status net_read(int fd, void *buf, size_t n, uint64_t deadline_ns, struct err *err);
 enum status net_write(int fd, const void *buf, size_t n, uint64_t deadline_ns, struct err *err);
+
+/* What poll() is asked for to tell of a peer that has closed its side. */
+#ifdef POLLRDHUP
+#define NET_POLL_GONE POLLRDHUP
+#else
+#define NET_POLL_GONE POLLHUP /* where it has to be asked for */
+#endif
 
 /* Milliseconds until the deadline for poll(): 0 when past. */
 int net_ms_left(uint64_t deadline_ns);

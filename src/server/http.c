@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "fabric/net.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -540,8 +541,8 @@ static bool has_hung_up(struct http_request *r) {
         MHD_get_connection_info(r->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (info == NULL)
         return false;
-    struct pollfd p = {.fd = info->connect_fd, .events = POLLRDHUP};
-    return poll(&p, 1, 0) == 1 && (p.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    struct pollfd p = {.fd = info->connect_fd, .events = NET_POLL_GONE};
+    return poll(&p, 1, 0) == 1 && (p.revents & (NET_POLL_GONE | POLLHUP | POLLERR)) != 0;
 }
 
 /* One request that waits and whose client has gone, marked as such; NULL if there is none. */
@@ -618,9 +619,10 @@ static enum status listen_on(struct http_server *s, int *fd_out, struct err *err
     int fd = -1, why = 0;
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
         int yes = 1;
-        fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        fd = socket(a->ai_family, SOCK_STREAM, 0);
         if (fd < 0)
             continue;
+        net_setup(fd);
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 128) != 0) {
             why = errno;

@@ -55,8 +55,10 @@ static void begin_kimi_call(struct chat_parser *p, const char *head, size_t len)
         head += skip;
         len -= skip;
     }
-    const char *colon = memrchr(head, ':', len);
-    call_begin(p, head, colon != NULL ? (size_t)(colon - head) : len);
+    size_t n = len; /* up to the last colon, if there is one */
+    while (n > 0 && head[n - 1] != ':')
+        n--;
+    call_begin(p, head, n > 0 ? n - 1 : len);
 }
 
 bool step_tagged_head(struct chat_parser *p) {
