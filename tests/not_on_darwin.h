@@ -53,13 +53,13 @@
 #undef SO_BUSY_POLL
 #undef SO_DOMAIN
 #undef SO_PEERCRED
+#undef SOCK_CLOEXEC
 #undef TCP_KEEPIDLE
 #undef TCP_QUICKACK
 #undef TCP_USER_TIMEOUT
 #undef _SC_AVPHYS_PAGES
 
-#pragma GCC poison SOCK_CLOEXEC SOCK_NONBLOCK MFD_CLOEXEC O_TMPFILE O_PATH F_ADD_SEALS \
-    SCHED_BATCH SCHED_IDLE
+#pragma GCC poison SOCK_NONBLOCK MFD_CLOEXEC O_TMPFILE O_PATH F_ADD_SEALS SCHED_BATCH SCHED_IDLE
 #pragma GCC poison CLOCK_MONOTONIC_COARSE PTHREAD_MUTEX_ADAPTIVE_NP st_mtim st_atim st_ctim
 #pragma GCC poison accept4 pipe2 dup3 eventfd epoll_create1 epoll_wait timerfd_create signalfd \
     memfd_create

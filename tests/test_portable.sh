@@ -17,4 +17,7 @@ check "$probe" && { echo "FAILED: accept is an error"; exit 1; }
 found=$(find src -name '*.c' ! -name '*_linux.c' ! -name '*_darwin.c' ! -name '*neon.c' ! -name '*i8mm.c' ! -name '*avx*.c' |
     while read -r file; do check "$file"; done)
 [ -z "$found" ] || { echo "FAILED:"; echo "$found"; exit 1; }
+# An enumerator too, which #undef leaves: net_socket() has it.
+found=$(grep -rl SOCK_CLOEXEC src --include='*.[ch]' | grep -v '_linux.c$\|^src/fabric/net.c$')
+[ -z "$found" ] || { echo "FAILED: SOCK_CLOEXEC, instead of net_socket(): $found"; exit 1; }
 echo "portable: nothing that only Linux has"

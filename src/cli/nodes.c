@@ -120,7 +120,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
     struct net_address to, own;
     char text[NET_TEXT_BYTES];
     TRY(net_resolve(&to, address, false, err));
-    int fd = socket(to.sa.ss_family, SOCK_DGRAM, 0);
+    int fd = net_socket(to.sa.ss_family, SOCK_DGRAM, 0);
     enum status st = ST_OK;
     if (fd < 0 || connect(fd, (struct sockaddr *)&to.sa, to.len) != 0)
         st = err_set(err, ST_IO, "there is no way from here to %s", address);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "fabric/net.h"
 
 #include <curl/curl.h>
 #include <pthread.h>
@@ -70,7 +71,7 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *user);
 static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_sockaddr *a) {
     (void)user;
     (void)purpose;
-    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+    return net_socket(a->family, a->socktype, a->protocol);
 }
 
 static CURLcode set_up(struct client *c, const struct identity *id) {

@@ -59,9 +59,10 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
         if (base != NULL && str_eq(base + 1, "lockstep"))
             return ST_OK;
         if (base != NULL && str_eq(base + 1, "lockstep (deleted)"))
-            return err_set(err, ST_NOT_FOUND,
-                           "the lockstep program was replaced or removed while it runs: start it "
-                           "again");
+            return err_set(
+                err, ST_NOT_FOUND,
+                "the lockstep program was replaced or removed while it runs: start it "
+                "again");
     }
     const char *path = getenv("PATH");
     while (path != NULL && *path != '\0') {

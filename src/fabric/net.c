@@ -64,10 +64,21 @@ void net_setup(int fd) {
 #endif
 }
 
+int net_socket(int family, int type, int protocol) {
+#ifdef SOCK_CLOEXEC /* at once, so that a child which another thread starts just now has no part in it */
+    return socket(family, type | SOCK_CLOEXEC, protocol);
+#else
+    int fd = socket(family, type, protocol);
+    if (fd >= 0)
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return fd;
+#endif
+}
+
 enum status net_listen(int *out, const struct net_address *a, struct err *err) {
     char text[NET_TEXT_BYTES];
     net_text(a, text);
-    int fd = socket(a->sa.ss_family, SOCK_STREAM, 0), one = 1;
+    int fd = net_socket(a->sa.ss_family, SOCK_STREAM, 0), one = 1;
     if (fd < 0)
         return err_set(err, ST_IO, "%s: no socket: %s", text, strerror(errno));
     net_setup(fd);
@@ -107,7 +118,7 @@ enum status net_connect(int *out, const struct net_address *a, uint64_t deadline
                         struct err *err) {
     char text[NET_TEXT_BYTES];
     net_text(a, text);
-    int fd = socket(a->sa.ss_family, SOCK_STREAM, 0);
+    int fd = net_socket(a->sa.ss_family, SOCK_STREAM, 0);
     if (fd < 0)
         return err_set(err, ST_IO, "%s: no socket: %s", text, strerror(errno));
     net_setup(fd);

@@ -22,6 +22,8 @@ void net_text(const struct net_address *a, char out[NET_TEXT_BYTES]);
 /* Resolves "host:port" or "[v6]:port". for_listen: an empty host or "*" means any. */
 enum status net_resolve(struct net_address *out, const char *host_port, bool for_listen,
                         struct err *err);
+/* socket() whose descriptor no child gets. */
+int net_socket(int family, int type, int protocol);
 enum status net_listen(int *fd, const struct net_address *a, struct err *err);
 /* The listener's next connection, or -1. */
 int net_accept(int listen_fd, struct net_address *from);

@@ -619,7 +619,7 @@ static enum status listen_on(struct http_server *s, int *fd_out, struct err *err
     int fd = -1, why = 0;
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
         int yes = 1;
-        fd = socket(a->ai_family, SOCK_STREAM, 0);
+        fd = net_socket(a->ai_family, SOCK_STREAM, 0);
         if (fd < 0)
             continue;
         net_setup(fd);
