@@ -99,6 +99,21 @@ static enum status quote_path(const char *path, char *buf, size_t size, struct e
     return ST_OK;
 }
 
+/* The thread that starts it may have all signals blocked (thread_start()); the child is to hear them. */
+static enum status start(pid_t *pid, const char *program, char **argv,
+                         const posix_spawn_file_actions_t *files, short flags,
+                         struct err *err) {
+    posix_spawnattr_t how;
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_init(&how);
+    posix_spawnattr_setsigmask(&how, &none);
+    posix_spawnattr_setflags(&how, (short)(flags | POSIX_SPAWN_SETSIGMASK));
+    int rc = posix_spawnp(pid, program, files, &how, argv, environ);
+    posix_spawnattr_destroy(&how);
+    return rc == 0 ? ST_OK : err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
+}
+
 /* A child with one end of a socket pair as descriptor WORKER_FD, or as standard input and output. */
 static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **argv,
                                bool as_stdio, struct err *err) {
@@ -117,23 +132,14 @@ static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **
             fcntl(pair[1], F_SETFD, 0);
         posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
     }
-    /* The thread that starts it may have all signals blocked (thread_start()); the worker is to hear them. */
-    posix_spawnattr_t how;
-    sigset_t none;
-    sigemptyset(&none);
-    posix_spawnattr_init(&how);
-    posix_spawnattr_setsigmask(&how, &none);
-    posix_spawnattr_setflags(&how, POSIX_SPAWN_SETSIGMASK);
-    int rc = posix_spawnp(pid, program, &files, &how, argv, environ);
-    posix_spawnattr_destroy(&how);
+    enum status st = start(pid, program, argv, &files, 0, err);
     posix_spawn_file_actions_destroy(&files);
     close(pair[1]);
-    if (rc != 0) {
+    if (st == ST_OK)
+        *fd = pair[0];
+    else
         close(pair[0]);
-        return err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
-    }
-    *fd = pair[0];
-    return ST_OK;
+    return st;
 }
 
 /* A child that is started meanwhile would inherit the sockets, and keep them open. */
@@ -423,16 +429,12 @@ void launch_close(struct launch *l) {
 static enum status spawn_quietly(pid_t *pid, char **argv, const char *program,
                                  struct err *err) {
     posix_spawn_file_actions_t files;
-    posix_spawnattr_t attr;
-    posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID);
     posix_spawn_file_actions_init(&files);
     for (int fd = 0; fd < 3; fd++)
         posix_spawn_file_actions_addopen(&files, fd, "/dev/null", O_RDWR, 0);
-    int rc = posix_spawnp(pid, program, &files, &attr, argv, environ);
+    enum status st = start(pid, program, argv, &files, POSIX_SPAWN_SETSID, err);
     posix_spawn_file_actions_destroy(&files);
-    posix_spawnattr_destroy(&attr);
-    return rc == 0 ? ST_OK : err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
+    return st;
 }
 
 enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_hosts *hosts,
