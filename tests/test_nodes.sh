@@ -159,7 +159,14 @@ refuse 3 "no answer from the node at 10.8.0.9:7342" "${on1[@]}" "$LOCKSTEP" "${e
 refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 --logits x.f32
 refuse 2 "a name is empty" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,,cat --logits x.f32
 refuse 1 "in use" nsenter -t "${hosts[2]}" -n -m -w "$LOCKSTEP" node --name eve --models "$work"
-refuse 2 "a name has" "$LOCKSTEP" node --name a,b
+for name in "" a,b auto "$(printf '%064d' 0)"; do refuse 2 "a name has" "$LOCKSTEP" node --name "$name"; done
+refuse 2 "printable UTF-8" "$LOCKSTEP" node --name $'a\nb'
+refuse 2 "no node of that name was heard" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes zoe --logits x.f32
+start 3 bobby --port 7401 --name bob
+within 60 list_is "ann bob bob cat" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
+refuse 2 "two nodes are called bob" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob --logits x.f32
+kill "${nodes[4]}"
+within 60 list_is "ann bob cat" || fail "the second bob is still there"
 LOCKSTEP_CLUSTER_KEY=$work/other "$LOCKSTEP" key >/dev/null 2>&1
 LOCKSTEP_CLUSTER_KEY=$work/other refuse 3 "another cluster key" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.2 --logits x.f32
 LOCKSTEP_CLUSTER_KEY=$work/other on 1 "$LOCKSTEP" nodes >out 2>err

@@ -123,17 +123,22 @@ static enum status find_key(struct cluster_key *key, bool *made, struct err *err
     return cluster_key_write(key, path, err);
 }
 
-static enum status discover(struct discovery **out, const struct identity *id, int api_port,
-                            struct err *err) {
+static struct beacon beacon_of(int api_port) {
     struct beacon self = {.kind = BEACON_HERE, .port = (uint16_t)api_port};
-    struct discovery_config cfg = {.self = &self};
     uint8_t machine[32];
-    memcpy(cfg.key, id->beacon_key, sizeof cfg.key);
     randombytes_buf(self.node, sizeof self.node);
     host_id(machine);
     memcpy(self.machine, machine, sizeof self.machine);
     snprintf(self.name, sizeof self.name, "%s", name);
     snprintf(self.version, sizeof self.version, "%s", LOCKSTEP_VERSION);
+    return self;
+}
+
+static enum status discover(struct discovery **out, const struct identity *id, int api_port,
+                            struct err *err) {
+    struct beacon self = beacon_of(api_port);
+    struct discovery_config cfg = {.self = &self};
+    memcpy(cfg.key, id->beacon_key, sizeof cfg.key);
     return discovery_open(out, &cfg, err);
 }
 
@@ -176,11 +181,14 @@ static enum status fill_names(struct err *err) {
         own[strcspn(own, ".")] = '\0';
         name = *own != '\0' ? own : "node";
     }
-    if (*name == '\0' || strlen(name) >= sizeof own || strpbrk(name, ",:/ ") != NULL)
+    if (*name == '\0' || strlen(name) >= sizeof own || strpbrk(name, ",:/ ") != NULL ||
+        str_eq(name, "auto"))
         return err_set(err, ST_BAD_INPUT,
-                       "--name %s: a name has 1 to 63 characters, none of them a comma, colon, "
-                       "slash or blank",
+                       "--name %.100s: a name has 1 to 63 bytes, none of them a comma, colon, "
+                       "slash or blank, and is not \"auto\"",
                        name);
+    struct beacon self = beacon_of(NODE_PORT);
+    TRY(beacon_check(&self, err));
     if (store == NULL) {
         TRY(store_path(folder, sizeof folder, err));
         store = folder;

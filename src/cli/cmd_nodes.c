@@ -1,10 +1,12 @@
 /* cmd_nodes.c: lockstep nodes: which machines of the cluster are there. */
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "cluster/client.h"
 #include "server/node.h"
 
+#include <pthread.h>
 #include <stdio.h>
 
 static bool json;
@@ -18,18 +20,26 @@ static const struct cli_command command = {
     "(lockstep\nkey) are there, and each of them what it is. Takes a second.",
     options};
 
+struct asked {
+    const struct identity *id;
+    const struct discovered *seen;
+    pthread_t thread;
+    json_t *answer; /* owned */
+};
+
 /* What the node says, and where it was heard; with "error" if it does not answer. */
-static json_t *ask(const struct identity *id, const struct discovered *d) {
-    json_t *o = node_seen_json(d), *facts = NULL;
+static void *ask(void *user) {
+    struct asked *a = user;
+    json_t *o = node_seen_json(a->seen), *facts = NULL;
+    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n = nodes_addresses(a->seen, addresses);
     struct err err = {"it has no address that can be used"};
     struct client *c;
-    for (int i = 0; i < d->n_addresses && facts == NULL; i++) {
-        char address[NET_TEXT_BYTES];
-        net_text(&d->addresses[i], address);
-        if (client_open(&c, id, address, &err) != ST_OK)
+    for (size_t i = 0; i < n && facts == NULL; i++) {
+        if (client_open(&c, a->id, addresses[i], &err) != ST_OK)
             continue;
         if (client_json(c, "/v1/node", NULL, &facts, &err) == ST_OK)
-            json_object_set_new(o, "address", json_string(address));
+            json_object_set_new(o, "address", json_string(addresses[i]));
         client_close(c);
     }
     if (facts != NULL)
@@ -37,11 +47,31 @@ static json_t *ask(const struct identity *id, const struct discovered *d) {
     else
         json_object_set_new(o, "error", json_string(err.text));
     json_decref(facts);
-    return o;
+    a->answer = o;
+    return NULL;
+}
+
+/* All at once: one that does not answer takes some seconds for each of its addresses. */
+static json_t *ask_all(const struct identity *id, const struct discovered *found, size_t n) {
+    struct asked list[DISCOVERY_NODES_MAX];
+    json_t *all = json_array();
+    size_t n_threads = 0;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct asked){.id = id, .seen = &found[i]};
+    while (n_threads < n && thread_start(&list[n_threads].thread, ask, &list[n_threads]) == 0)
+        n_threads++;
+    for (size_t i = 0; i < n; i++) {
+        if (i < n_threads)
+            pthread_join(list[i].thread, NULL);
+        else
+            ask(&list[i]);
+        json_array_append_new(all, list[i].answer);
+    }
+    return all;
 }
 
 static void print_node(const json_t *o) {
-    const char *node, *version, *address = "-", *isa = "-", *sentence = NULL;
+    const char *node = "?", *version = "?", *address = "-", *isa = "-", *sentence = NULL;
     json_int_t memory = 0, available = 0;
     int cores = 0;
     size_t n_workers = json_array_size(json_object_get(o, "workers"));
@@ -70,9 +100,7 @@ static enum status list(struct err *err) {
         identity_deinit(&id);
         return st;
     }
-    json_t *all = json_array();
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(all, ask(&id, &found[i]));
+    json_t *all = ask_all(&id, found, n);
     if (json) {
         cli_print_json(json_incref(all));
     } else {

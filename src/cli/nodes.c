@@ -177,20 +177,29 @@ static bool is_loopback(const struct net_address *a) {
     return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
 }
 
-/* The addresses of a node that was heard, best first: tries them until it answers. */
+size_t nodes_addresses(const struct discovered *d,
+                       char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]) {
+    size_t n = 0;
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < d->n_addresses; i++)
+            if (is_usable(&d->addresses[i]) && is_loopback(&d->addresses[i]) == loopback)
+                net_text(&d->addresses[i], out[n++]);
+    return n;
+}
+
+/* Tries the addresses of a node that was heard until it answers. */
 static enum status greet_discovered(struct member *m, const struct identity *id,
                                     const struct discovered *d, struct err *err) {
+    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n = nodes_addresses(d, addresses);
     enum status st = err_set(err, ST_NOT_FOUND, "the node %s has no address that can be used",
                              d->beacon.name);
-    for (int loopback = 0; loopback < 2; loopback++)
-        for (int i = 0; i < d->n_addresses; i++) {
-            if (!is_usable(&d->addresses[i]) || is_loopback(&d->addresses[i]) != loopback)
-                continue;
-            net_text(&d->addresses[i], m->address);
-            st = greet(m, id, err);
-            if (st == ST_OK || st == ST_REFUSED)
-                return st;
-        }
+    for (size_t i = 0; i < n; i++) {
+        memcpy(m->address, addresses[i], sizeof m->address);
+        st = greet(m, id, err);
+        if (st == ST_OK || st == ST_REFUSED)
+            return st;
+    }
     return st;
 }
 
@@ -234,12 +243,21 @@ static enum status take_all(struct placing *p, const struct discovered *found, s
     return ST_OK;
 }
 
-static const struct discovered *find_name(const struct discovered *found, size_t n,
-                                          const char *name) {
-    for (size_t i = 0; i < n; i++)
-        if (str_eq(found[i].beacon.name, name))
-            return &found[i];
-    return NULL;
+/* NULL: nobody is called so. */
+static enum status find_name(const struct discovered *found, size_t n, const char *name,
+                             const struct discovered **out, struct err *err) {
+    *out = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!str_eq(found[i].beacon.name, name))
+            continue;
+        if (*out != NULL)
+            return err_set(err, ST_BAD_INPUT,
+                           "two nodes are called %s: lockstep nodes shows their addresses, "
+                           "which --nodes takes, too",
+                           name);
+        *out = &found[i];
+    }
+    return ST_OK;
 }
 
 /* "name" of one that was heard, or "host", "host:port". */
@@ -254,17 +272,25 @@ static enum status take_named(struct placing *p, const struct discovered *found,
         struct member *m = next_member(p, err);
         if (m == NULL)
             return ST_BAD_INPUT;
-        const struct discovered *d = find_name(found, n, name);
+        const struct discovered *d;
+        TRY(find_name(found, n, name, &d, err));
         enum status st;
         if (d != NULL) {
             st = greet_discovered(m, &p->id, d, err);
         } else {
             bool has_port = strchr(name, ':') != NULL;
+            if (strlen(name) + sizeof ":65535" > sizeof m->address)
+                return err_set(err, ST_BAD_INPUT, "--nodes: %s is too long for a name", name);
             if (has_port)
                 snprintf(m->address, sizeof m->address, "%s", name);
             else
                 snprintf(m->address, sizeof m->address, "%s:%d", name, NODE_PORT);
             st = greet(m, &p->id, err);
+            if (st == ST_NOT_FOUND && !has_port)
+                err_set(err, st,
+                        "%s: no node of that name was heard, and no machine is called so "
+                        "(lockstep nodes lists them)",
+                        name);
         }
         if (st == ST_OK &&
             is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {

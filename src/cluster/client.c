@@ -222,6 +222,9 @@ static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
             err, ST_REFUSED,
             "the node at %s has another cluster key: lockstep key --set there, or here",
             c->address);
+    if (rc == CURLE_PARTIAL_FILE || rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
+        rc == CURLE_SEND_ERROR)
+        return err_set(err, ST_IO, "the node at %s has hung up", c->address);
     enum status st = rc == CURLE_OUT_OF_MEMORY          ? ST_NO_MEMORY
                      : rc == CURLE_COULDNT_RESOLVE_HOST ? ST_NOT_FOUND
                      : rc == CURLE_COULDNT_CONNECT || rc == CURLE_OPERATION_TIMEDOUT

@@ -29,7 +29,9 @@ enum status store_path(char *out, size_t size, struct err *err) {
     else if (home != NULL && *home != '\0')
         n = snprintf(out, size, "%s/.local/share/lockstep/models", home);
     if (n < 0 || (size_t)n >= size)
-        return err_set(err, ST_NOT_FOUND, "there is no place for models: $HOME is not set");
+        return err_set(
+            err, ST_NOT_FOUND,
+            "there is no place for models: $HOME is not set, and --models not given");
     return ST_OK;
 }
 

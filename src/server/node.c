@@ -282,6 +282,14 @@ static bool go_on_fetching(void *user, uint64_t bytes) {
     return !task_is_gone(told->task);
 }
 
+static const char *why_gone(struct task *t) {
+    pthread_mutex_lock(&t->node->lock);
+    bool closing = t->node->closing;
+    pthread_mutex_unlock(&t->node->lock);
+    return closing ? "the node was told to end; what it has of the model is kept"
+                   : "who asked for it has hung up; what is here is kept";
+}
+
 /* store.h's ST_NO_MEMORY is the disk's. */
 static int fetch_status(enum status st) {
     return st == ST_NO_MEMORY ? 507 : http_status_of(st);
@@ -306,6 +314,8 @@ static void run_fetch(struct task *t) {
     http_fill_quiet(t->request, "application/x-ndjson", QUIET_FILLER);
     st = store_fetch(t->node->store, t->node->id, from, &t->files, &progress, path, sizeof path,
                      &err);
+    if (st == ST_CANCELLED)
+        err_set(&err, st, "%s", why_gone(t));
     if (st == ST_OK)
         log_info("%s is here now: %s", t->files.name, path);
     else
