@@ -450,7 +450,8 @@ static enum status give_all(struct placing *p, struct err *err) {
     for (; n_started < p->n && st == ST_OK; n_started++) {
         struct member *m = &p->list[n_started];
         m->bytes = 0;
-        m->linked = m->done = false;
+        m->done = false;
+        m->linked = false;
         if (thread_start(&m->thread, give_main, m) != 0) {
             st = err_set(err, ST_NO_MEMORY, "no thread to copy a model");
             break;
