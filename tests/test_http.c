@@ -393,6 +393,49 @@ static void more_connections_than_allowed_wait_outside(void **state) {
     http_close(s);
 }
 
+/* The status; 0: the server has closed. */
+static int try_once(const struct http_server *s) {
+    static const char request[] = GET("/in");
+    int fd = dial(s);
+    say(fd, request);
+    int status = listen_to(fd).status;
+    close(fd);
+    return status;
+}
+
+/* Who takes all that one address may have keeps nobody else out. */
+static void one_address_does_not_get_everything(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.max_connections = 4;
+    cfg.max_per_address = 2;
+    struct http_server *s = serve(&cfg);
+    int fds[2];
+    for (int i = 0; i < 2; i++) {
+        fds[i] = dial(s);
+        assert_int_equal(ask(fds[i], GET("/in")).status, 200);
+    }
+    for (int i = 0; i < 10; i++) {
+        assert_int_equal(try_once(s), 0);
+    }
+    struct sockaddr_in there = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)http_port(s)),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
+                       from = {.sin_family = AF_INET,
+                               .sin_addr.s_addr = htonl(INADDR_LOOPBACK + 1)};
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(other, (struct sockaddr *)&from, sizeof from) == 0) { /* Linux has all of 127/8 */
+        assert_int_equal(connect(other, (struct sockaddr *)&there, sizeof there), 0);
+        assert_int_equal(ask(other, GET("/in")).status, 200);
+    }
+    close(other);
+    for (int i = 0; i < 2; i++)
+        close(fds[i]);
+    while (try_once(s) != 200) /* until the server has noticed */
+        continue;
+    http_close(s);
+}
+
 static bool all_but_open(const char *path) {
     return !str_eq(path, "/open");
 }
@@ -563,6 +606,7 @@ int main(void) {
         cmocka_unit_test(slow_readers_hold_nothing),
         cmocka_unit_test(who_hangs_up_is_noticed),
         cmocka_unit_test(more_connections_than_allowed_wait_outside),
+        cmocka_unit_test(one_address_does_not_get_everything),
         cmocka_unit_test(keys_let_in),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
         cmocka_unit_test(the_end_waits_for_what_runs),
