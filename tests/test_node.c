@@ -228,7 +228,10 @@ static void test_ends_of_a_worker(void **state) {
                 kill((pid_t)json_integer_value(json_object_get(w, "pid")), SIGTERM), 0);
         json_decref(o);
         pthread_join(thread, NULL);
-        assert_string_equal(all.all, by_node ? "ready\nsignal 9\n" : "ready\nsignal 15\n");
+        assert_string_equal(
+            all.all, by_node ? "ready\nerror: the node ann was told to end, and ended its "
+                               "worker\nsignal 9\n"
+                             : "ready\nsignal 15\n");
     }
     begin_node();
 }

@@ -143,6 +143,13 @@ static void task_gone(void *user) {
     pthread_mutex_unlock(&t->node->lock);
 }
 
+static bool is_closing(struct node *n) {
+    pthread_mutex_lock(&n->lock);
+    bool closing = n->closing;
+    pthread_mutex_unlock(&n->lock);
+    return closing;
+}
+
 static bool task_is_gone(struct task *t) {
     pthread_mutex_lock(&t->node->lock);
     bool gone = t->gone;
@@ -283,11 +290,8 @@ static bool go_on_fetching(void *user, uint64_t bytes) {
 }
 
 static const char *why_gone(struct task *t) {
-    pthread_mutex_lock(&t->node->lock);
-    bool closing = t->node->closing;
-    pthread_mutex_unlock(&t->node->lock);
-    return closing ? "the node was told to end; what it has of the model is kept"
-                   : "who asked for it has hung up; what is here is kept";
+    return is_closing(t->node) ? "the node was told to end; what it has of the model is kept"
+                               : "who asked for it has hung up; what is here is kept";
 }
 
 /* store.h's ST_NO_MEMORY is the disk's. */
@@ -400,7 +404,7 @@ static enum status start_worker(struct task *t, pid_t *pid, int *fd, struct err 
 
 static void run_worker(struct task *t) {
     struct err err;
-    char last[64];
+    char last[256];
     pid_t pid;
     int fd,
         rank =
@@ -427,6 +431,11 @@ static void run_worker(struct task *t) {
     int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
     log_info("rank %d of %s: worker %d ended: %s %d", rank, t->files.name, (int)pid, how,
              number);
+    if (is_closing(t->node)) {
+        snprintf(last, sizeof last,
+                 "\nerror: the node %s was told to end, and ended its worker\n", t->node->name);
+        (void)http_stream_write(t->request, last, strlen(last));
+    }
     snprintf(last, sizeof last, "\n%s %d\n", how, number);
     (void)http_stream_write(t->request, last, strlen(last));
     end_stream(t);
