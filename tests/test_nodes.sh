@@ -44,7 +44,7 @@ done
 [ "$(LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key)" = "$key" ] || fail "a refused key was kept"
 echo garbage >notakey
 LOCKSTEP_CLUSTER_KEY=$work/notakey refuse 2 "notakey: .*cluster key" "$LOCKSTEP" nodes
-refuse 2 "either --set or --new" "$LOCKSTEP" key --set --new
+refuse 2 "either --set or --new or --curl" "$LOCKSTEP" key --set --new
 refuse 2 "not with --ranks" "$LOCKSTEP" "${eval_args[@]}" --nodes auto --ranks 2 --logits x.f32
 refuse 2 "nowhere.gguf" "$LOCKSTEP" eval nowhere.gguf --ids 1 --nodes auto --logits x.f32
 
@@ -175,6 +175,8 @@ grep -q "another cluster key" err && [ ! -s out ] || fail "a stranger hears: $(c
 code() { on 1 curl -sk -o /dev/null -w '%{http_code}' "$@"; }
 [ "$(code https://10.8.0.2:7342/v1/node)" = 401 ] || fail "no token was asked for"
 [ "$(code -X POST -d '{}' https://10.8.0.2:7342/v1/workers)" = 401 ] || fail "no token was asked for a worker"
+on 1 curl -s $("$LOCKSTEP" key --curl) https://10.8.0.2:7342/v1/node | grep -q '"name":"bob"' || fail "curl with the key hears nothing"
+on 1 curl -s $(LOCKSTEP_CLUSTER_KEY=$work/other "$LOCKSTEP" key --curl) https://10.8.0.2:7342/v1/node >/dev/null && fail "curl takes any certificate"
 on 1 curl -s https://10.8.0.2:7342/v1/node >/dev/null && fail "an authority vouches for a node"
 
 rm -rf store-bob/m.gguf store-cat/m.gguf store-*/????????????????

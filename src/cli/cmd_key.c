@@ -2,7 +2,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
-#include "cluster/key.h"
+#include "cluster/identity.h"
 
 #include <limits.h>
 #include <sodium.h>
@@ -11,11 +11,14 @@
 
 #define TYPED_MAX 4096
 
-static bool set, new_one;
+static bool set, new_one, curl;
 
 static const struct cli_option options[] = {
     CLI_FLAG(0, "set", &set, "reads another machine's key from standard input and keeps it"),
     CLI_FLAG(0, "new", &new_one, "makes a new key: nodes that have the old one are strangers"),
+    CLI_FLAG(0, "curl", &curl,
+             "prints what curl needs to ask a node: curl $(lockstep key --curl)\n"
+             "https://rack:7342/v1/node"),
     CLI_END};
 
 static const struct cli_command command = {
@@ -51,6 +54,15 @@ static enum status change(struct cluster_key *key, const char *path, struct err 
     return ST_OK;
 }
 
+/* In words that a shell splits: no blank is in any of them. */
+static enum status show_for_curl(const struct cluster_key *key, struct err *err) {
+    struct identity id;
+    TRY(identity_make(&id, key, err));
+    printf("-k --pinnedpubkey %s --oauth2-bearer %s\n", id.pin, id.token);
+    identity_deinit(&id);
+    return ST_OK;
+}
+
 static enum status show(struct err *err) {
     struct cluster_key key;
     char path[PATH_MAX], text[CLUSTER_KEY_TEXT_BYTES];
@@ -59,12 +71,14 @@ static enum status show(struct err *err) {
     if (st == ST_NOT_FOUND)
         st = change(&key, path, err);
     TRY(st);
+    if (curl)
+        st = show_for_curl(&key, err);
     cluster_key_text(&key, text);
-    if (!set)
+    if (!set && !curl)
         printf("%s\n", text);
     sodium_memzero(&key, sizeof key);
     sodium_memzero(text, sizeof text);
-    return ST_OK;
+    return st;
 }
 
 int cmd_key(int argc, char **argv) {
@@ -72,8 +86,8 @@ int cmd_key(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    if (set && new_one)
-        return cli_fail(ST_BAD_INPUT, "either --set or --new, not both");
+    if (set + new_one + curl > 1)
+        return cli_fail(ST_BAD_INPUT, "either --set or --new or --curl, not both");
     enum status st = show(&err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
