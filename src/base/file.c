@@ -4,6 +4,7 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -50,6 +51,32 @@ enum status file_absolute(char *out, size_t size, const char *path, struct err *
     return k >= 0 && (size_t)k < size - n
                ? ST_OK
                : err_set(err, ST_BAD_INPUT, "%s: too long a path", path);
+}
+
+enum status file_make_folders(const char *path, mode_t mode, struct err *err) {
+    char part[PATH_MAX];
+    struct stat st;
+    const char *last = strrchr(path, '/');
+    for (const char *slash = strchr(path + 1, '/'); slash != NULL;
+         slash = strchr(slash + 1, '/')) {
+        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
+        if (mkdir(part, mode) != 0 && slash == last &&
+            (stat(part, &st) != 0 || !S_ISDIR(st.st_mode)))
+            return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+    }
+    return ST_OK;
+}
+
+bool file_read_at(int fd, void *buf, size_t n, uint64_t at) {
+    for (size_t done = 0; done < n;) {
+        ssize_t k = pread(fd, (char *)buf + done, n - done, (off_t)(at + done));
+        if (k < 0 && errno == EINTR)
+            continue;
+        if (k <= 0)
+            return false;
+        done += (size_t)k;
+    }
+    return true;
 }
 
 /* ---- new files ----------------------------------------------------------------------------- */

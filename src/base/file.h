@@ -6,7 +6,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 /* Reads a file of max_bytes at most: *out gets its bytes and a 0 behind them, freed with mem_free(); *n_bytes,
  * unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND: it cannot be opened; ST_BAD_INPUT:
@@ -17,6 +19,12 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
 /* The path from the root, for a process that works elsewhere; links in it are not followed, since what a file is called
  * may matter (the parts of a split model). ST_NOT_FOUND: nothing is there. */
 enum status file_absolute(char *out, size_t size, const char *path, struct err *err);
+
+/* Every folder above `path`, with these rights where there is none. ST_IO: the last one is not there afterwards. */
+enum status file_make_folders(const char *path, mode_t mode, struct err *err);
+
+/* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
+bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 
 /* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
  * (/dev/null, a pipe, /dev/stdout) is written in place: renaming would put a file where the device was. */

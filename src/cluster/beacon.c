@@ -1,10 +1,10 @@
 #include "cluster/beacon.h"
 
 #include "base/util.h"
+#include "tokenizer/printable.h"
 
 #include <assert.h>
 #include <sodium.h>
-#include <utf8proc.h>
 
 static const char magic[8] = "lockstep";
 #define VERSION_AT sizeof magic
@@ -23,29 +23,12 @@ static_assert(NAME_AT + sizeof((struct beacon *)0)->name + sizeof((struct beacon
 
 /* ---- the rules ------------------------------------------------------------------------------- */
 
-/* Neither control characters, which would drive the terminal of whoever lists nodes, nor those that only
- * change how their neighbours look. */
-static bool printable(utf8proc_int32_t c) {
-    switch (utf8proc_category(c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return false;
-    default:
-        return true;
-    }
-}
-
 static bool printable_text(const char *s, size_t n) {
     for (size_t at = 0; at < n;) {
         utf8proc_int32_t c;
         utf8proc_ssize_t len =
             utf8proc_iterate((const utf8proc_uint8_t *)s + at, (utf8proc_ssize_t)(n - at), &c);
-        if (len <= 0 || !printable(c))
+        if (len <= 0 || !is_printable((uint32_t)c))
             return false;
         at += (size_t)len;
     }

@@ -10,7 +10,6 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* Crockford's alphabet: no I, L, O and U. */
@@ -136,22 +135,12 @@ enum status cluster_key_read(struct cluster_key *out, const char *path, struct e
     return st == ST_OK ? st : err_prefix(err, st, "%s: ", path);
 }
 
-/* Every folder above the file; one that is there is fine, and what cannot be made is noticed by open(). */
-static void make_folders(const char *path) {
-    char part[PATH_MAX];
-    for (const char *slash = strchr(path + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        (void)mkdir(part, 0700);
-    }
-}
-
 enum status cluster_key_write(const struct cluster_key *key, const char *path,
                               struct err *err) {
     char text[CLUSTER_KEY_TEXT_BYTES], part[PATH_MAX];
     if (*path == '\0' || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return err_set(err, ST_BAD_INPUT, "\"%s\" cannot name a key's file", path);
-    make_folders(path);
+    (void)file_make_folders(path, 0700, NULL); /* what cannot be made, open() notices */
     /* Made with its final rights, so that nobody reads it in between. */
     (void)unlink(part);
     int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);

@@ -1,5 +1,6 @@
 #include "cluster/model_files.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
@@ -22,16 +23,9 @@
 /* ---- digests --------------------------------------------------------------------------------- */
 
 static bool hash_range(crypto_generichash_state *h, int fd, char *buf, uint64_t at, size_t n) {
-    while (n > 0) {
-        ssize_t k = pread(fd, buf, n, (off_t)at);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        crypto_generichash_update(h, (const uint8_t *)buf, (size_t)k);
-        at += (uint64_t)k;
-        n -= (size_t)k;
-    }
+    if (!file_read_at(fd, buf, n, at))
+        return false;
+    crypto_generichash_update(h, (const uint8_t *)buf, n);
     return true;
 }
 

@@ -63,21 +63,6 @@ bool store_find(const char *store, const struct model_files *m, const char *hint
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-/* Every folder above the file. */
-static enum status make_folders(const char *path, struct err *err) {
-    char part[PATH_MAX];
-    struct stat st;
-    const char *last = strrchr(path, '/');
-    for (const char *slash = strchr(path + 1, '/'); slash != NULL;
-         slash = strchr(slash + 1, '/')) {
-        snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        if (mkdir(part, 0755) != 0 && slash == last &&
-            (stat(part, &st) != 0 || !S_ISDIR(st.st_mode)))
-            return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    }
-    return ST_OK;
-}
-
 struct fetching {
     struct client *client;
     const struct store_progress *progress; /* NULL: nobody asks */
@@ -197,16 +182,23 @@ static enum status fetch_into(struct fetching *f, size_t i, const struct model_f
     return st;
 }
 
+/* File i of the model that is opened as model_path, and what it is called until it is complete: with its digest, since what was
+ * left of another file of this name is none of this one. */
+static bool file_places(const struct model_files *m, size_t i, const char *model_path,
+                        char path[PATH_MAX], char part[PATH_MAX]) {
+    char hex[17];
+    sodium_bin2hex(hex, sizeof hex, m->list[i].digest, 8);
+    return model_files_place(m, i, model_path, path, PATH_MAX) &&
+           snprintf(part, PATH_MAX, "%s.%s.part", path, hex) < PATH_MAX;
+}
+
 static enum status fetch_file(struct fetching *f, size_t i, const struct model_files *m,
                               const char *model_path, struct err *err) {
     const struct model_file *file = &m->list[i];
-    char path[PATH_MAX], part[PATH_MAX], hex[17];
-    sodium_bin2hex(hex, sizeof hex, file->digest, 8);
-    /* The digest in the name: what was left of another file of this name is none of this one. */
-    if (!model_files_place(m, i, model_path, path, sizeof path) ||
-        snprintf(part, sizeof part, "%s.%s.part", path, hex) >= (int)sizeof part)
+    char path[PATH_MAX], part[PATH_MAX];
+    if (!file_places(m, i, model_path, path, part))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", model_path);
-    TRY(make_folders(path, err));
+    TRY(file_make_folders(path, 0755, err));
     for (bool gone = true; gone;) {
         int fd;
         if (model_file_is_at(file, path))
@@ -225,17 +217,14 @@ static enum status check_room_at(const char *path, const struct model_files *m,
                                  struct err *err) {
     char folder[PATH_MAX];
     struct statvfs fs;
-    TRY(make_folders(path, err));
+    TRY(file_make_folders(path, 0755, err));
     snprintf(folder, sizeof folder, "%.*s", (int)(strrchr(path, '/') - path), path);
     uint64_t here = 0;
     for (size_t i = 0; i < m->n; i++) {
-        char file[PATH_MAX], part[PATH_MAX + 32], hex[17];
+        char file[PATH_MAX], part[PATH_MAX];
         struct stat st;
-        sodium_bin2hex(hex, sizeof hex, m->list[i].digest, 8);
-        if (!model_files_place(m, i, path, file, sizeof file))
-            continue;
-        snprintf(part, sizeof part, "%s.%s.part", file, hex);
-        if (stat(part, &st) == 0 || stat(file, &st) == 0)
+        if (file_places(m, i, path, file, part) &&
+            (stat(part, &st) == 0 || stat(file, &st) == 0))
             here += (uint64_t)st.st_size;
     }
     if (statvfs(folder, &fs) == 0 && m->bytes > here &&
@@ -332,7 +321,7 @@ static enum status fetch_heads(const char *store, struct fetching *f,
     for (size_t i = 0; i < m->n; i++) {
         if (!link_place(store, m, m->list[i].name, path, sizeof path))
             return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
-        TRY(make_folders(path, err));
+        TRY(file_make_folders(path, 0755, err));
         if (stat(path, &there) != 0 || (uint64_t)there.st_size != m->list[i].head)
             TRY(fetch_head(f, i, &m->list[i], path, err));
         f->done += m->list[i].head;

@@ -11,6 +11,7 @@
 #include "fabric/host_id.h"
 #include "kernels/kernels.h"
 #include "server/http.h"
+#include "server/peers.h"
 #include "server/reply.h"
 
 #include <errno.h>
@@ -60,12 +61,8 @@ struct node {
     bool closing;
 };
 
-static void refuse(struct http_request *r, int status, const char *sentence) {
-    reply_json(r, status, json_pack("{s:s}", "error", sentence));
-}
-
 static void refuse_for(struct http_request *r, enum status st, const char *sentence) {
-    refuse(r, http_status_of(st), sentence);
+    peers_refuse(r, http_status_of(st), sentence);
 }
 
 /* ---- what it is ------------------------------------------------------------------------------ */
@@ -217,7 +214,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
     pthread_t thread;
     struct task *t = mem_calloc(1, sizeof *t);
     if (t == NULL) {
-        refuse(r, 503, "no memory for a request");
+        peers_refuse(r, 503, "no memory for a request");
         return;
     }
     *t = (struct task){.node = n, .request = r, .run = run};
@@ -236,7 +233,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
     }
     pthread_mutex_unlock(&n->lock);
     if (!room) {
-        refuse(r, 503, "this node has too much to do");
+        peers_refuse(r, 503, "this node has too much to do");
         task_free(t);
         return;
     }
@@ -250,7 +247,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
     n->n_tasks--;
     pthread_mutex_unlock(&n->lock);
     leave_list(t);
-    refuse(r, 503, "no thread for a request");
+    peers_refuse(r, 503, "no thread for a request");
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
@@ -469,33 +466,23 @@ static void handle(void *user, struct http_request *r) {
         return;
     }
     if (known)
-        refuse(r, 405, "this path does not know that method");
+        peers_refuse(r, 405, "this path does not know that method");
     else
-        refuse(r, 404, "there is nothing at this path");
+        peers_refuse(r, 404, "there is nothing at this path");
 }
 
 /* ---- opening and closing ------------------------------------------------------------------- */
 
 static enum status listen_at(struct node *n, const struct node_config *cfg, struct err *err) {
     struct http_config http;
-    const char *const keys[] = {cfg->id->token};
     http_config_init(&http);
-    http.host = cfg->host != NULL ? cfg->host : "::";
+    http.host = cfg->host;
     http.port = cfg->port;
-    http.tls_cert_pem = cfg->id->cert_pem;
-    http.tls_key_pem = cfg->id->key_pem;
-    http.api_keys = keys;
-    http.n_api_keys = 1;
     http.max_body_bytes = BODY_MAX;
     http.max_per_address = CONNECTIONS_OF_ONE;
     http.handle = handle;
     http.user = n;
-    enum status st = http_open(&n->http, &http, err);
-    if (st != ST_OK && cfg->host == NULL) { /* a system without IPv6 */
-        http.host = "0.0.0.0";
-        st = http_open(&n->http, &http, err);
-    }
-    return st;
+    return peers_open(&n->http, &http, cfg->id, err);
 }
 
 static void node_free(struct node *n) {

@@ -1,11 +1,11 @@
 #include "server/share.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"
 #include "cluster/source.h"
-#include "server/http.h"
-#include "server/reply.h"
+#include "server/peers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,10 +25,6 @@ struct share {
     const char *path;
     struct stat *seen; /* [files->n], of each file as it was in share_open() */
 };
-
-static void refuse(struct http_request *r, int status, const char *sentence) {
-    reply_json(r, status, json_pack("{s:s}", "error", sentence));
-}
 
 /* A whole number of the query; absent: `absent`. */
 static bool number(const struct http_request *r, const char *name, uint64_t absent,
@@ -59,23 +55,9 @@ static bool parse_pieces(const struct http_request *r, uint64_t file_bytes,
     return true;
 }
 
-static bool read_at(int fd, char *buf, uint64_t at, size_t n) {
-    while (n > 0) {
-        ssize_t k = pread(fd, buf, n, (off_t)at);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k <= 0)
-            return false;
-        buf += k;
-        at += (uint64_t)k;
-        n -= (size_t)k;
-    }
-    return true;
-}
-
 static bool read_pieces(int fd, char *buf, const struct client_pieces *p) {
     for (size_t i = 0; i < p->count; i++)
-        if (!read_at(fd, buf + i * p->n, p->at + i * p->stride, p->n))
+        if (!file_read_at(fd, buf + i * p->n, p->n, p->at + i * p->stride))
             return false;
     return true;
 }
@@ -105,9 +87,9 @@ static void give(struct share *s, struct http_request *r, size_t i,
     snprintf(sentence, sizeof sentence, "%s has changed, or can no more be read",
              s->files->list[i].name);
     if (bytes == NULL)
-        refuse(r, 503, "no memory for a piece of a file");
+        peers_refuse(r, 503, "no memory for a piece of a file");
     else if (fd < 0 || !read_pieces(fd, bytes, p))
-        refuse(r, 410, sentence);
+        peers_refuse(r, 410, sentence);
     else
         http_reply(r, 200, "application/octet-stream", bytes, p->n * p->count);
     if (fd >= 0)
@@ -123,10 +105,11 @@ static void handle(void *user, struct http_request *r) {
     struct client_pieces p;
     if (!str_eq(http_method(r), "GET") || sscanf(path, "/v1/files/%zu%n", &i, &n) != 1 ||
         path[n] != '\0' || i >= s->files->n)
-        refuse(r, 404, "there is no such file");
+        peers_refuse(r, 404, "there is no such file");
     else if (!parse_pieces(r, s->files->list[i].bytes, &p))
-        refuse(r, 400,
-               "a file is read as ?at=..&n=..&stride=..&count=.., at most 16 MiB within it");
+        peers_refuse(
+            r, 400,
+            "a file is read as ?at=..&n=..&stride=..&count=.., at most 16 MiB within it");
     else
         give(s, r, i, &p);
 }
@@ -150,25 +133,15 @@ static enum status look_at_files(struct share *s, struct err *err) {
 
 static enum status listen_at_any(struct share *s, const struct identity *id, struct err *err) {
     struct http_config cfg;
-    const char *const keys[] = {id->token};
     http_config_init(&cfg);
-    cfg.host = "::";
+    cfg.host = NULL;
     cfg.port = 0;
-    cfg.tls_cert_pem = id->cert_pem;
-    cfg.tls_key_pem = id->key_pem;
-    cfg.api_keys = keys;
-    cfg.n_api_keys = 1;
     cfg.max_body_bytes = 4096;
     cfg.max_connections = CONNECTIONS_MAX;
     cfg.max_per_address = CONNECTIONS_OF_ONE;
     cfg.handle = handle;
     cfg.user = s;
-    enum status st = http_open(&s->http, &cfg, err);
-    if (st != ST_OK) { /* a system without IPv6 */
-        cfg.host = "0.0.0.0";
-        st = http_open(&s->http, &cfg, err);
-    }
-    return st;
+    return peers_open(&s->http, &cfg, id, err);
 }
 
 enum status share_open(struct share **out, const struct identity *id,

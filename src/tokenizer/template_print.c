@@ -1,4 +1,5 @@
 /* How values look as text: Python's str() and repr(), and JSON as Python's json.dumps. */
+#include "tokenizer/printable.h"
 #include "tokenizer/template_value.h"
 
 #include <math.h>
@@ -68,21 +69,10 @@ static void out_int(struct render *r, int64_t i) {
     out_put(r, buf, (size_t)snprintf(buf, sizeof buf, "%lld", (long long)i));
 }
 
-static bool is_printable(uint32_t c) {
-    switch (utf8proc_category((utf8proc_int32_t)c)) {
-    case UTF8PROC_CATEGORY_CC:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_CS:
-    case UTF8PROC_CATEGORY_CO:
-    case UTF8PROC_CATEGORY_CN:
-    case UTF8PROC_CATEGORY_ZL:
-    case UTF8PROC_CATEGORY_ZP:
-        return false;
-    case UTF8PROC_CATEGORY_ZS:
-        return c == ' ';
-    default:
-        return true;
-    }
+/* As Python's str.isprintable(): of spaces only the one of ASCII. */
+static bool python_prints(uint32_t c) {
+    return is_printable(c) &&
+           (c == ' ' || utf8proc_category((utf8proc_int32_t)c) != UTF8PROC_CATEGORY_ZS);
 }
 
 static void out_text_repr(struct render *r, struct value s) {
@@ -98,7 +88,7 @@ static void out_text_repr(struct render *r, struct value s) {
             snprintf(buf, sizeof buf, "\\%c", (int)c);
         else if (c == '\n' || c == '\r' || c == '\t')
             snprintf(buf, sizeof buf, "\\%c", c == '\n' ? 'n' : c == '\r' ? 'r' : 't');
-        else if (is_printable(c))
+        else if (python_prints(c))
             snprintf(buf, sizeof buf, "%.*s", (int)n, s.text + at);
         else if (c < 0x100)
             snprintf(buf, sizeof buf, "\\x%02x", c);

@@ -1,0 +1,24 @@
+#include "server/peers.h"
+
+#include "server/reply.h"
+
+enum status peers_open(struct http_server **out, const struct http_config *given,
+                       const struct identity *id, struct err *err) {
+    struct http_config cfg = *given;
+    const char *const keys[] = {id->token};
+    cfg.tls_cert_pem = id->cert_pem;
+    cfg.tls_key_pem = id->key_pem;
+    cfg.api_keys = keys;
+    cfg.n_api_keys = 1;
+    cfg.host = given->host != NULL ? given->host : "::";
+    enum status st = http_open(out, &cfg, err);
+    if (st != ST_OK && given->host == NULL) { /* a system without IPv6 */
+        cfg.host = "0.0.0.0";
+        st = http_open(out, &cfg, err);
+    }
+    return st;
+}
+
+void peers_refuse(struct http_request *r, int status, const char *sentence) {
+    reply_json(r, status, json_pack("{s:s}", "error", sentence));
+}
