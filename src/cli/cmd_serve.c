@@ -3,6 +3,7 @@
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "cli/session.h"
+#include "fabric/net.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -172,9 +173,9 @@ static void say_model(const struct service_facts *f) {
 }
 
 static int say_address(const struct server *s) {
-    bool v6 = strchr(host, ':') != NULL;
-    printf("lockstep listens on %s://%s%s%s:%d\n", tls_cert != NULL ? "https" : "http",
-           v6 ? "[" : "", host, v6 ? "]" : "", server_port(s));
+    char address[512];
+    net_join(address, sizeof address, host, server_port(s));
+    printf("lockstep listens on %s://%s\n", tls_cert != NULL ? "https" : "http", address);
     return cli_flush();
 }
 

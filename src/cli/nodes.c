@@ -374,9 +374,7 @@ static enum status link_weights(struct member *m, struct client *c, const json_t
 static json_t *ask_about_model(const struct member *m) {
     const struct placing *p = m->placing;
     char from[NET_TEXT_BYTES + 16];
-    bool v6 = strchr(m->own, ':') != NULL;
-    snprintf(from, sizeof from, "%s%s%s:%d", v6 ? "[" : "", m->own, v6 ? "]" : "",
-             share_port(p->share));
+    net_join(from, sizeof from, m->own, share_port(p->share));
     return json_pack("{s:o, s:s, s:s}", "model", model_files_json(&p->files), "hint",
                      p->model_path, "from", from);
 }
@@ -482,9 +480,7 @@ static char hosts[LOCKSTEP_MAX_RANKS * (NET_TEXT_BYTES + 1)];
 
 static enum status name_hosts(const struct placing *p, struct lockstep_options *opt,
                               struct err *err) {
-    bool v6 = strchr(p->list[0].own, ':') != NULL;
-    size_t n = (size_t)snprintf(hosts, sizeof hosts, "%s%s%s", v6 ? "[" : "", p->list[0].own,
-                                v6 ? "]" : "");
+    size_t n = (size_t)net_join(hosts, sizeof hosts, p->list[0].own, 0);
     for (size_t i = 0; i < p->n; i++) {
         /* The ranks meet at one address of this machine, which all must reach. */
         if (!str_eq(p->list[i].own, p->list[0].own) && !p->quiet)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "fabric/net.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -173,19 +174,11 @@ static enum status spawn_over_ssh(struct child *c, const char *program, struct e
 
 #define ADDRESS_BYTES (LAUNCH_NAME_BYTES + 16)
 
-/* port 0: the usual one. */
-static void node_address(char out[ADDRESS_BYTES], const char *host, int port) {
-    bool v6 = strchr(host, ':') != NULL;
-    int n = snprintf(out, ADDRESS_BYTES, "%s%s%s", v6 ? "[" : "", host, v6 ? "]" : "");
-    if (port != 0)
-        snprintf(out + n, ADDRESS_BYTES - (size_t)n, ":%d", port);
-}
-
 /* The stand-in of a worker that the node there has started (cli/cmd_remote.c). */
 static enum status spawn_by_node(struct child *c, const char *program, struct err *err) {
     char address[ADDRESS_BYTES], name[] = "lockstep", verb[] = "remote";
     char *argv[] = {name, verb, address, NULL};
-    node_address(address, c->host, c->node_port);
+    net_join(address, sizeof address, c->host, c->node_port);
     return spawn(&c->pid, &c->fd, program, argv, true, err);
 }
 
@@ -447,7 +440,7 @@ enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_
     char *ssh[] = {ssh_program(), host, quoted, version, NULL};
     TRY(find_worker(worker_path, program, sizeof program, err));
     if (by_nodes) {
-        node_address(address, host, hosts->ports[r]);
+        net_join(address, sizeof address, host, hosts->ports[r]);
         return spawn_quietly(pid, node, program, err);
     }
     TRY(quote_path(program, quoted, sizeof quoted, err));

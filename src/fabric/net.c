@@ -54,6 +54,13 @@ enum status net_resolve(struct net_address *out, const char *host_port, bool for
     return ST_OK;
 }
 
+int net_join(char *out, size_t size, const char *host, int port) {
+    bool v6 = strchr(host, ':') != NULL;
+    const char *left = v6 ? "[" : "", *right = v6 ? "]" : "";
+    return port != 0 ? snprintf(out, size, "%s%s%s:%d", left, host, right, port)
+                     : snprintf(out, size, "%s%s%s", left, host, right);
+}
+
 void net_setup(int fd) {
     int one = 1;
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);

@@ -19,6 +19,9 @@ struct net_address {
 #define NET_TEXT_BYTES 96
 void net_text(const struct net_address *a, char out[NET_TEXT_BYTES]);
 
+/* "host:port", "[v6]:port"; with port 0 "host", "[v6]". Returns what snprintf() does. */
+int net_join(char *out, size_t size, const char *host, int port);
+
 /* Resolves "host:port" or "[v6]:port". for_listen: an empty host or "*" means any. */
 enum status net_resolve(struct net_address *out, const char *host_port, bool for_listen,
                         struct err *err);
