@@ -217,7 +217,7 @@ struct product_case {
 /* Where n_cols of seg_cols columns each can be cut off the type's whole rows. */
 static struct product_case random_case(struct random *r, enum qtype type) {
     static const uint32_t rows[] = {1, 15, 16, 17, 33, 64, 160};
-    static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 19};
+    static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 40};
     static const uint32_t tokens[] = {1, 1,  1,  2,  3,  4,  5,  6,  7,          8,
                                       9, 10, 11, 12, 13, 23, 24, 25, TOKENS_MOST};
     static const uint32_t odd_cols[] = {1, 2, 31, 33, 47, 64, 100};

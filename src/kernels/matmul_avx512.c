@@ -18,6 +18,9 @@
 #define PREFETCH_BYTES 8192
 #define FLOAT_PREFETCH_BYTES 2048
 
+/* Of two tiles, what stays in the smallest first-level cache, 32 KiB, while activations pass. */
+#define CHUNK_BYTES 18432
+
 INLINE __m512i load(const uint8_t *p) {
     return _mm512_loadu_si512(p);
 }
@@ -32,26 +35,26 @@ INLINE __m512i broadcast_4(const int8_t *p) {
     return _mm512_set1_epi32(x);
 }
 
-/* Asks for the bytes that a later iteration (one token) or a later call (several) loads; they may
- * lie beyond the matrix. */
-INLINE void prefetch_run(const struct mm_call *c, int n, const uint8_t *p, size_t bytes) {
+/* One token: asks for the bytes that a later iteration loads; they may lie beyond the matrix. */
+INLINE void prefetch_run(const uint8_t *p, size_t bytes) {
     UNROLL
-    for (size_t at = 0; at < bytes; at += CACHE_LINE) {
-        if (n == 1)
-            _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
-        else
-            _mm_prefetch((const char *)((uintptr_t)p + at + c->next), _MM_HINT_T1);
-    }
+    for (size_t at = 0; at < bytes; at += CACHE_LINE)
+        _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
 }
 
-/* True if it is this call's turn to ask for a block; left: how many blocks are others'. */
-INLINE bool its_turn(const struct mm_call *c, int n, uint32_t *left) {
+/* Several tokens: asks for a block's share of what later calls load. */
+INLINE void prefetch_ahead(const struct mm_call *c, uintptr_t *ahead) {
+    for (uint32_t i = c->ahead_lines; i > 0; i--, *ahead += CACHE_LINE)
+        _mm_prefetch((const char *)*ahead, _MM_HINT_T1);
+}
+
+/* Before a block that lies at p. */
+INLINE void prefetch_block(const struct mm_call *c, int n, const uint8_t *p, size_t bytes,
+                           uintptr_t *ahead) {
     if (n == 1)
-        return true;
-    if ((*left)-- != 0)
-        return false;
-    *left = c->n_turns - 1;
-    return true;
+        prefetch_run(p, bytes);
+    else
+        prefetch_ahead(c, ahead);
 }
 
 /* acc[tile][token]: the sums of a call. */
@@ -62,6 +65,19 @@ INLINE void acc_zero(int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
         UNROLL
         for (int t = 0; t < n; t++)
             acc[i][t] = _mm512_setzero_ps();
+    }
+}
+
+/* Where the call's first sums begin. */
+INLINE void acc_begin(const struct mm_call *c, int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
+    acc_zero(m, n, acc);
+    if (c->from == NULL)
+        return;
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        UNROLL
+        for (int t = 0; t < n; t++)
+            acc[i][t] = _mm512_load_ps(c->from + (t * m + i) * TILE_ROWS);
     }
 }
 
@@ -81,18 +97,29 @@ INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool adds) {
     _mm512_storeu_si512(sum + 8, hi);
 }
 
-/* The sums of the segment that ends at column `end` are complete. */
+/* The sums of the segment that ends at column `end` are complete, or go on in a later call. */
 INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
                       __m512 (*acc)[MM_MAX_TOKENS]) {
+    if (c->part != NULL) {
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            UNROLL
+            for (int t = 0; t < n; t++)
+                _mm512_store_ps(c->part + (t * m + i) * TILE_ROWS, acc[i][t]);
+        }
+        return;
+    }
     UNROLL
     for (int i = 0; i < m; i++) {
         if ((uint32_t)i >= c->n_tiles)
             return;
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            if (c->y != NULL)
+        if (c->y != NULL) {
+            UNROLL
+            for (int t = 0; t < n; t++)
                 _mm512_storeu_ps(c->y + (size_t)t * c->ldy + c->row[i], acc[i][t]);
-            else
+        } else {
+            UNROLL
+            for (int t = 0; t < n; t++)
                 fixed_accumulate(c->fixed[t] + c->row[i], acc[i][t],
                                  c->adds || end > c->seg_cols);
         }
@@ -129,28 +156,29 @@ INLINE __m512 load_floats(enum qtype type, const uint8_t *tile, size_t col) {
 INLINE void mm_float(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     const float *x = c->f;
-    size_t col = 0;
-    uint32_t left = c->turn;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
-        for (; col < end; col++, x += c->gs) {
-            __m512 w[MM_MAX_TILES];
-            bool ask = its_turn(c, n, &left);
-            UNROLL
-            for (int i = 0; i < m; i++) {
-                w[i] = load_floats(type, c->w[i], col);
-                if (ask)
-                    prefetch_run(c, n, c->w[i] + tile_col_at(type, col), CACHE_LINE);
-            }
-            UNROLL
-            for (int t = 0; t < n; t++) {
-                __m512 xt = _mm512_set1_ps(x[t]);
+    uintptr_t ahead = c->ahead;
+    size_t col = c->begin;
+    acc_begin(c, m, n, acc);
+    for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
+        while (col < end) {
+            size_t stop = MIN(col + ACT_BLOCK, end);
+            prefetch_ahead(c, &ahead);
+            for (; col < stop; col++, x += c->gs) {
+                __m512 w[MM_MAX_TILES];
                 UNROLL
                 for (int i = 0; i < m; i++)
-                    acc[i][t] = _mm512_fmadd_ps(w[i], xt, acc[i][t]);
+                    w[i] = load_floats(type, c->w[i], col);
+                UNROLL
+                for (int t = 0; t < n; t++) {
+                    __m512 xt = _mm512_set1_ps(x[t]);
+                    UNROLL
+                    for (int i = 0; i < m; i++)
+                        acc[i][t] = _mm512_fmadd_ps(w[i], xt, acc[i][t]);
+                }
             }
         }
         acc_store(c, m, n, end, acc);
+        acc_zero(m, n, acc);
     }
 }
 
@@ -246,37 +274,28 @@ INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
 }
 
-/* Blocks whose starting sums are made at once: few instructions each, and none in the block,
- * where every one would take a turn from vpdpbusd. */
-#define BIAS_BLOCKS 8
-#define BIAS_ROOM (BIAS_BLOCKS * ACT_GROUP + 16)
-
 /* Sums of up to n more blocks' halves, 16 at most. */
 INLINE __m512i load_sums(const struct act_sums *sums, size_t n) {
     return _mm512_maskz_loadu_epi32((__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1), sums);
 }
 
-/* start[i] = -bias * the sum of block i, n of them: where the integer sums of blocks begin. */
-INLINE void fill_starts(enum qtype type, const struct act_sums *sums, size_t n,
-                        int32_t *start) {
+/* Where the integer sums of a block begin: at -bias * the sum of its activations. */
+INLINE __m512i bias_start(enum qtype type, const struct act_sums *sums) {
     if (operand_bias_log2(type) < 0)
-        return;
-    const __m512i minus_bias = _mm512_set1_epi16((short)-(1 << operand_bias_log2(type)));
-    for (size_t i = 0; i < n; i += 16)
-        _mm512_store_si512(start + i,
-                           _mm512_madd_epi16(load_sums(sums + i, n - i), minus_bias));
+        return _mm512_setzero_si512();
+    int32_t halves;
+    memcpy(&halves, sums, sizeof halves);
+    return _mm512_madd_epi16(_mm512_set1_epi32(halves),
+                             _mm512_set1_epi16((short)-(1 << operand_bias_log2(type))));
 }
 
-/* dot[i][t] = the block's exact integer sums, from starts[t] where the operands have a bias. A
- * single token gets two chains of vpdpbusd. */
+/* dot[i][t] = the block's exact integer sums. A single token gets two chains of vpdpbusd. */
 INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, const int8_t *q,
-                      const int32_t *starts, __m512i (*dot)[MM_MAX_TOKENS]) {
+                      const struct act_sums *sums, __m512i (*dot)[MM_MAX_TOKENS]) {
     __m512i odd[MM_MAX_TILES];
     UNROLL
     for (int t = 0; t < n; t++) {
-        __m512i start = _mm512_setzero_si512();
-        if (operand_bias_log2(type) >= 0)
-            start = _mm512_set1_epi32(starts[t]);
+        __m512i start = bias_start(type, sums + t);
         UNROLL
         for (int i = 0; i < m; i++)
             dot[i][t] = start;
@@ -359,35 +378,30 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
     const int8_t *q = c->q;
     const float *d = c->d, *s = c->s;
     const struct act_sums *sums = c->sums;
-    _Alignas(64) int32_t starts[BIAS_ROOM];
-    size_t at = 0, n_blocks = c->seg_cols / ACT_BLOCK;
-    uint32_t left = c->turn;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
-        for (size_t b = 0; b < n_blocks; b++) {
-            if (b % BIAS_BLOCKS == 0)
-                fill_starts(type, sums, (MIN(n_blocks - b, BIAS_BLOCKS) - 1) * gs + (size_t)n,
-                            starts);
+    const uint8_t *w[MM_MAX_TILES];
+    uintptr_t ahead = c->ahead;
+    UNROLL
+    for (int i = 0; i < m; i++)
+        w[i] = c->w[i] + c->begin / ACT_BLOCK * block_bytes;
+    acc_begin(c, m, n, acc);
+    for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
+        for (size_t b = c->seg_cols / ACT_BLOCK; b > 0; b--) {
             __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
             const uint8_t *vectors[MM_MAX_TILES];
             __m512 dw[MM_MAX_TILES];
-            bool ask = its_turn(c, n, &left);
-            UNROLL
-            for (int i = 0; i < m; i++) {
-                vectors[i] = c->w[i] + at + tile_codes_at(type);
-                if (ask)
-                    prefetch_run(c, n, c->w[i] + at, block_bytes);
-            }
-            dot_block(type, m, n, vectors, q, starts + b % BIAS_BLOCKS * gs, dot);
+            prefetch_block(c, n, w[0], block_bytes, &ahead);
             UNROLL
             for (int i = 0; i < m; i++)
-                dw[i] = scales_of(type) == TILE_E8M0 ? load_e8m0(c->w[i] + at)
-                                                     : load_scale(type, c->w[i] + at);
+                vectors[i] = w[i] + tile_codes_at(type);
+            dot_block(type, m, n, vectors, q, sums, dot);
+            UNROLL
+            for (int i = 0; i < m; i++)
+                dw[i] = scales_of(type) == TILE_E8M0 ? load_e8m0(w[i]) : load_scale(type, w[i]);
             add_dots(m, n, dot, dw, d, acc);
             if (tile_has_m(type)) {
                 UNROLL
                 for (int i = 0; i < m; i++) {
-                    __m512 mw = load_scale(type, c->w[i] + at + 2 * TILE_ROWS);
+                    __m512 mw = load_scale(type, w[i] + 2 * TILE_ROWS);
                     if (tile_formats[type].bias != 0)
                         mw =
                             _mm512_fmadd_ps(_mm512_set1_ps(tile_formats[type].bias), dw[i], mw);
@@ -396,13 +410,16 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
                         acc[i][t] = _mm512_fmadd_ps(mw, _mm512_set1_ps(s[t]), acc[i][t]);
                 }
             }
-            at += block_bytes;
+            UNROLL
+            for (int i = 0; i < m; i++)
+                w[i] += block_bytes;
             q += gs * ACT_BLOCK;
             d += gs;
             s += gs;
             sums += gs;
         }
         acc_store(c, m, n, end, acc);
+        acc_zero(m, n, acc);
     }
 }
 
@@ -419,9 +436,10 @@ INLINE __m512 load_super_d(enum qtype type, const uint8_t *super) {
 INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     const bool has_min = scales_of(type) == TILE_SCALE_MIN;
-    uint32_t b = 0, left = c->turn;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
+    uintptr_t ahead = c->ahead;
+    uint32_t first = c->begin / ACT_BLOCK, b = first;
+    acc_begin(c, m, n, acc);
+    for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
         while (b < end / ACT_BLOCK) {
             uint32_t super = tile_super_of(c->col_phase, b);
             uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
@@ -434,19 +452,15 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
             for (; b < stop; b++) {
                 __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
                 const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
-                bool ask = its_turn(c, n, &left);
-                const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
-                const float *dx = c->d + (size_t)b * c->gs, *sx = c->s + (size_t)b * c->gs;
+                size_t at = (size_t)(b - first) * c->gs;
+                const float *dx = c->d + at, *sx = c->s + at;
                 UNROLL
                 for (int i = 0; i < m; i++) {
                     block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
                     vectors[i] = block[i] + tile_codes_at(type);
-                    if (ask)
-                        prefetch_run(c, n, block[i], tile_block_bytes(type));
                 }
-                _Alignas(64) int32_t starts[16];
-                fill_starts(type, c->sums + (size_t)b * c->gs, (size_t)n, starts);
-                dot_block(type, m, n, vectors, q, starts, dot);
+                prefetch_block(c, n, block[0], tile_block_bytes(type), &ahead);
+                dot_block(type, m, n, vectors, c->q + at * ACT_BLOCK, c->sums + at, dot);
                 __m512 scale[MM_MAX_TILES], min[MM_MAX_TILES];
                 UNROLL
                 for (int i = 0; i < m; i++) {
@@ -467,6 +481,7 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
             }
         }
         acc_store(c, m, n, end, acc);
+        acc_zero(m, n, acc);
     }
 }
 
@@ -532,24 +547,24 @@ INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *con
 INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type);
-    uint32_t b = 0, left = c->turn;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
+    uintptr_t ahead = c->ahead;
+    uint32_t first = c->begin / ACT_BLOCK, b = first;
+    acc_begin(c, m, n, acc);
+    for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
         for (; b < end / ACT_BLOCK; b++) {
             const uint8_t *vectors[MM_MAX_TILES];
             _Alignas(64) int32_t sums[2][16];
-            bool ask = its_turn(c, n, &left);
-            const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
+            size_t at = (size_t)(b - first) * c->gs;
+            const int8_t *q = c->q + at * ACT_BLOCK;
             float dx[MM_MAX_TOKENS];
-            half_sums(type, c->sums + (size_t)b * c->gs, n, sums);
+            prefetch_block(c, n, c->w[0] + b * block_bytes, block_bytes, &ahead);
+            half_sums(type, c->sums + at, n, sums);
             UNROLL
             for (int t = 0; t < n; t++)
-                dx[t] = c->d[(size_t)b * c->gs + (size_t)t] * c->scale;
+                dx[t] = c->d[at + (size_t)t] * c->scale;
             UNROLL
             for (int i = 0; i < m; i++) {
                 vectors[i] = c->w[i] + b * block_bytes + tile_codes_at(type);
-                if (ask)
-                    prefetch_run(c, n, c->w[i] + b * block_bytes, block_bytes);
             }
             UNROLL
             for (int half = 0; half < 2; half++) {
@@ -563,6 +578,7 @@ INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
             }
         }
         acc_store(c, m, n, end, acc);
+        acc_zero(m, n, acc);
     }
 }
 
@@ -582,9 +598,10 @@ INLINE void subtract_mins(int n, const uint8_t *mins, int32_t (*sums)[16], __m51
 /* A scale, and perhaps a minimum, for each half of a block. */
 INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
-    uint32_t b = 0, left = c->turn;
-    for (uint32_t end = c->seg_cols; end <= c->n_cols; end += c->seg_cols) {
-        acc_zero(m, n, acc);
+    uintptr_t ahead = c->ahead;
+    uint32_t first = c->begin / ACT_BLOCK, b = first;
+    acc_begin(c, m, n, acc);
+    for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
         while (b < end / ACT_BLOCK) {
             uint32_t super = tile_super_of(c->col_phase, b);
             uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
@@ -597,19 +614,18 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                 __m512 scale0[MM_MAX_TILES], scale1[MM_MAX_TILES];
                 __m512 f[MM_MAX_TILES][MM_MAX_TOKENS];
                 _Alignas(64) int32_t sums[2][16];
-                bool ask = its_turn(c, n, &left);
-                const int8_t *q = c->q + (size_t)b * c->gs * ACT_BLOCK;
-                const float *dx = c->d + (size_t)b * c->gs;
-                half_sums(type, c->sums + (size_t)b * c->gs, n, sums);
+                size_t at = (size_t)(b - first) * c->gs;
+                const int8_t *q = c->q + at * ACT_BLOCK;
+                const float *dx = c->d + at;
+                half_sums(type, c->sums + at, n, sums);
                 UNROLL
                 for (int i = 0; i < m; i++) {
                     block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
                     scale0[i] = load_i8(block[i]);
                     scale1[i] = load_i8(block[i] + TILE_ROWS);
                     vectors[i] = block[i] + tile_codes_at(type);
-                    if (ask)
-                        prefetch_run(c, n, block[i], tile_block_bytes(type));
                 }
+                prefetch_block(c, n, block[0], tile_block_bytes(type), &ahead);
                 acc_zero(m, n, f);
                 dot_half(type, 0, m, n, vectors, q, sums, scale0, f);
                 dot_half(type, 1, m, n, vectors, q, sums, scale1, f);
@@ -631,6 +647,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
             }
         }
         acc_store(c, m, n, end, acc);
+        acc_zero(m, n, acc);
     }
 }
 
@@ -654,6 +671,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
         .many = {NULL, NULL, family##_##type##_2x2, family##_##type##_2x3,             \
                  family##_##type##_2x4, family##_##type##_2x5, family##_##type##_2x6}, \
         .many_tiles = 2,                                                               \
+        .chunk_bytes = CHUNK_BYTES,                                                    \
         .max_tokens = 6,                                                               \
     };
 
@@ -680,6 +698,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                  mm_float_##type##_2x7, mm_float_##type##_2x8, mm_float_##type##_2x9,     \
                  mm_float_##type##_2x10, mm_float_##type##_2x11, mm_float_##type##_2x12}, \
         .many_tiles = 2,                                                                  \
+        .chunk_bytes = CHUNK_BYTES,                                                       \
         .max_tokens = 12,                                                                 \
     };
 

@@ -3,21 +3,20 @@
 #include "base/util.h"
 #include "kernels/tiles.h"
 
-/* A call's operands for tokens [token, token + n) of group g and tiles [tile, ...). */
-static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t group,
-                            uint32_t token) {
-    uint32_t left = x->n_tokens - group * ACT_GROUP;
-    c->gs = MIN(left, ACT_GROUP);
-    size_t at = (size_t)group * ACT_GROUP;
+/* A call's activations: those of `token` of the batch and the others of its group, from column c->begin on. */
+static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t token) {
+    uint32_t in_group = token % ACT_GROUP, group_at = token - in_group;
+    c->gs = MIN(x->n_tokens - group_at, ACT_GROUP);
     if (x->kind == ACT_F32) {
-        c->f = x->f + at * x->n_cols + token;
+        c->f = x->f + (size_t)group_at * x->n_cols + (size_t)c->begin * c->gs + in_group;
         return;
     }
-    size_t block = at * (x->n_cols / ACT_BLOCK);
-    c->q = x->q + at * x->n_cols + (size_t)token * ACT_BLOCK;
-    c->d = x->d + block + token;
-    c->sums = x->sums + block + token;
-    c->s = x->s + block + token;
+    size_t block = (size_t)group_at * (x->n_cols / ACT_BLOCK) +
+                   (size_t)(c->begin / ACT_BLOCK) * c->gs + in_group;
+    c->q = x->q + block * ACT_BLOCK;
+    c->d = x->d + block;
+    c->sums = x->sums + block;
+    c->s = x->s + block;
 }
 
 /* Tiles first, first + apart... (n of them) for a micro-kernel that takes `width`: the last is repeated. */
@@ -78,8 +77,93 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
     }
 }
 
-/* c is changed in place from call to call: a copy of fields just written would wait for the
- * stores, and these for the arithmetic before them. */
+/* How many calls pass while the weights of some columns stay near. */
+#define CALLS_AT_ONCE 8
+
+/* How many columns these are: what chunk_bytes hold, in equal parts of whole units; all where
+ * that is not asked for. */
+static uint32_t cols_at_once(const struct mm_kernels *k, const struct mm_call *c,
+                             uint32_t n_tokens, size_t tile_bytes, uint32_t unit) {
+    if (k->chunk_bytes == 0 || n_tokens <= k->max_tokens)
+        return c->n_cols;
+    size_t passes = div_up(k->many_tiles * tile_bytes, k->chunk_bytes);
+    return (uint32_t)(div_up(div_up(c->n_cols, passes), unit) * unit);
+}
+
+/* Spreads the asking for the next tiles over the calls with these. */
+static void begin_ahead(const struct mm_kernels *k, struct mm_call *c, uint32_t n_tokens,
+                        size_t tile_bytes) {
+    size_t bytes = k->many_tiles * tile_bytes;
+    size_t blocks = calls_for(k, n_tokens) * div_up(c->n_cols, ACT_BLOCK);
+    c->ahead = (uintptr_t)c->w[0] + bytes;
+    c->ahead_end = c->ahead + bytes;
+    c->ahead_lines = (uint32_t)div_up(bytes / CACHE_LINE, blocks);
+}
+
+/* What a call asked for need not be asked for again. */
+static void move_ahead(struct mm_call *c) {
+    c->ahead += div_up(c->end - c->begin, ACT_BLOCK) * c->ahead_lines * CACHE_LINE;
+    if (c->ahead >= c->ahead_end)
+        c->ahead_lines = 0;
+}
+
+/* Tokens [token, token + n) of one group. */
+struct few_tokens {
+    uint32_t token, n;
+};
+
+/* The next calls of several tokens, CALLS_AT_ONCE at most, and how many they are: none before
+ * a single token. */
+static size_t list_calls(const struct mm_kernels *k, uint32_t token, uint32_t n_tokens,
+                         struct few_tokens *calls) {
+    size_t n = 0;
+    while (n < CALLS_AT_ONCE && token < n_tokens) {
+        uint32_t group_end = MIN(token - token % ACT_GROUP + ACT_GROUP, n_tokens);
+        uint32_t at_once = tokens_at_once(k, group_end - token);
+        if (at_once == 1)
+            break;
+        calls[n++] = (struct few_tokens){token, at_once};
+        token += at_once;
+    }
+    return n;
+}
+
+/* All tokens with n_tiles tiles, less the last where that remains alone; returns the first that
+ * is left. Some calls at a time go over so many columns that their weights stay near. c is
+ * changed in place from call to call: a copy of fields just written would wait for the stores, and
+ * these for the arithmetic before them. */
+static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
+                           const struct act *x, struct result to, uint32_t tile,
+                           uint32_t n_tiles) {
+    _Alignas(CACHE_LINE) float parts[CALLS_AT_ONCE][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
+    struct few_tokens calls[CALLS_AT_ONCE];
+    uint32_t seg_cols = c->seg_cols, token = 0;
+    /* A sum, that is; those in fixed point are of segments, added where they belong. */
+    bool splits = to.y != NULL;
+    uint32_t cols =
+        cols_at_once(k, c, x->n_tokens, w->tile_bytes, splits ? ACT_BLOCK : seg_cols);
+    point_at_tiles(c, w, tile, 1, n_tiles, k->many_tiles);
+    begin_ahead(k, c, x->n_tokens, w->tile_bytes);
+    for (size_t n; (n = list_calls(k, token, x->n_tokens, calls)) > 0;) {
+        for (c->begin = 0; c->begin < c->n_cols; c->begin = c->end) {
+            c->end = MIN(c->begin + cols, c->n_cols);
+            c->seg_cols = splits ? c->end - c->begin : seg_cols;
+            for (size_t i = 0; i < n; i++) {
+                point_at_tokens(c, x, calls[i].token);
+                point_at_results(c, to, calls[i].token, calls[i].n);
+                c->n_tokens = calls[i].n;
+                c->from = splits && c->begin > 0 ? parts[i] : NULL;
+                c->part = splits && c->end < c->n_cols ? parts[i] : NULL;
+                k->many[calls[i].n](c);
+                move_ahead(c);
+            }
+        }
+        token = calls[n - 1].token + calls[n - 1].n;
+    }
+    c->seg_cols = seg_cols;
+    return token;
+}
+
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
@@ -91,24 +175,18 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                         .ldy = ldy,
                         .adds = to.rows != NULL};
     uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
-    c.next = (size_t)k->many_tiles * w->tile_bytes;
-    c.n_turns = calls_for(k, x->n_tokens);
     for (uint32_t tile = tile_begin; tile < tile_end; tile += width) {
-        uint32_t n_tiles = MIN(width, tile_end - tile), n;
-        c.turn = 0;
-        for (uint32_t t = 0; t < x->n_tokens; t += n) {
-            uint32_t group = t / ACT_GROUP, in_group = t % ACT_GROUP;
-            n = tokens_at_once(k, MIN(x->n_tokens - group * ACT_GROUP, ACT_GROUP) - in_group);
-            point_at_tokens(&c, x, group, in_group);
-            point_at_results(&c, to, t, n);
-            c.n_tokens = n;
-            if (n == 1) {
-                drive_one(k, &c, w, tile, tile + n_tiles);
-                continue;
-            }
-            point_at_tiles(&c, w, tile, 1, n_tiles, width);
-            k->many[n](&c);
-            c.turn++;
+        uint32_t n_tiles = MIN(width, tile_end - tile), token = 0;
+        if (x->n_tokens > 1)
+            token = drive_many(k, &c, w, x, to, tile, n_tiles);
+        if (token < x->n_tokens) {
+            c.begin = 0;
+            c.end = c.n_cols;
+            c.from = c.part = NULL;
+            point_at_tokens(&c, x, token);
+            point_at_results(&c, to, token, 1);
+            c.n_tokens = 1;
+            drive_one(k, &c, w, tile, tile + n_tiles);
         }
     }
 }

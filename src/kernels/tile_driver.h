@@ -10,6 +10,8 @@
 /* The most tiles and tokens that a micro-kernel takes at once. */
 #define MM_MAX_TILES 8
 #define MM_MAX_TOKENS ACT_GROUP
+/* The most tiles of a micro-kernel that takes a part of the columns. */
+#define MM_CHUNK_TILES 2
 
 struct mm_call {
     const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
@@ -19,14 +21,20 @@ struct mm_call {
     uint32_t n_cols;    /* of the whole tile */
     uint32_t col_phase; /* as in struct wmat */
     size_t blocks_at;   /* where a tile's blocks begin */
-    uint32_t seg_cols;  /* columns to a sum, from +0; divides n_cols */
+    uint32_t seg_cols;  /* columns to a sum, from +0 or `from`; divides n_cols */
     float scale;        /* as in struct wmat */
-    /* Several tokens: while a call computes, the next tiles (`next` bytes further on) are asked for, so
-     * that memory and arithmetic overlap. The n_turns calls that read the same tiles share
-     * this: call number `turn` asks for blocks turn, turn + n_turns... */
-    size_t next;
-    uint32_t n_turns, turn;
-    /* The activations of the call's first token at column 0; tokens of a group lie
+    /* With chunk_bytes (below): the call's columns, whole segments or a part of the one. The sums
+     * of a part begin where the part before left them (from; NULL: at +0) and, unless it is the
+     * last, go to `part` (otherwise NULL): vectors of 16, [token][tile]. */
+    uint32_t begin, end;
+    const float *from;
+    float *part;
+    /* Several tokens: while a call computes, the tiles that come next are asked for, so that memory
+     * and arithmetic overlap: at each block of columns ahead_lines cache lines, from `ahead` on.
+     * They may lie beyond the matrix. */
+    uintptr_t ahead, ahead_end;
+    uint32_t ahead_lines;
+    /* The activations of the call's first token at column `begin`; tokens of a group lie
      * interleaved, gs of them. */
     uint32_t gs;
     const float *f;
@@ -48,6 +56,9 @@ struct mm_kernels {
     uint32_t one_tiles;
     mm_fn many[MM_MAX_TOKENS + 1]; /* by number of tokens, 2 to max_tokens; many_tiles tiles */
     uint32_t many_tiles;
+    /* Not 0: so many bytes of many_tiles tiles stay near while several calls pass, which are
+     * for that part of the columns. */
+    uint32_t chunk_bytes;
     uint32_t max_tokens;
 };
 
