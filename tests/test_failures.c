@@ -5,7 +5,7 @@
  *
  * A cell of the matrix is a process with its own network, IPC and mount namespaces, so that "lo" can be
  * taken down and /dev/shm counted; without the right to make them, the rows that need it are
- * skipped. A cell that only was too slow (others use this machine too) runs again, four times at most. */
+ * skipped. A cell that only was too slow (others use this machine too) runs again, alone, four times at most. */
 #include "fabric_ranks.h"
 
 #include "lockstep/lockstep.h"
@@ -19,9 +19,9 @@
 #include <sys/socket.h>
 
 #define SILENCE_MS 400
-#define FORMING_MS 2000 /* the least that bootstrap.c waits for a rank that has come */
-#define TOLD_MS 200     /* where the kernel tells */
-#define SLACK_MS 300    /* beats are silence / 6 apart; processes wait for a core */
+#define FORMING_MS 2000          /* the least that bootstrap.c waits for a rank that has come */
+#define TOLD_MS (200 * SLOWDOWN) /* where the kernel tells */
+#define SLACK_MS (300 * SLOWDOWN) /* beats are silence / 6 apart; processes wait for a core */
 #define CELL_LIMIT_MS 30000
 #define N_AT_ONCE 3
 
@@ -365,22 +365,20 @@ static void fill(bool isolated, const char *part) {
         }
 }
 
-int main(int argc, char **argv) {
+/* Runs n cells of the list, at_once at a time. Returns how many failed; those that only were too slow are what
+ * the list has afterwards, *n_late of them. */
+static int run_cells(int *list, int n, int at_once, bool isolated, int *n_late) {
     struct {
         pid_t pid;
-        int cell, tries;
-    } running[N_AT_ONCE] = {{0, 0, 0}};
-    bool isolated = may_isolate();
+        int cell;
+    } running[N_AT_ONCE] = {{0, 0}};
     int next = 0, n_running = 0, bad = 0;
-    if (!isolated)
-        printf("skip: interface down: no right to make namespaces\n");
-    fill(isolated, argc > 1 ? argv[1] : "");
-    while (next < n_cells || n_running > 0) {
-        for (int k = 0; k < N_AT_ONCE && next < n_cells; k++) {
+    *n_late = 0;
+    while (next < n || n_running > 0) {
+        for (int k = 0; k < at_once && next < n; k++) {
             if (running[k].pid != 0)
                 continue;
-            running[k].cell = next++;
-            running[k].tries = 1;
+            running[k].cell = list[next++];
             fflush(NULL);
             running[k].pid = fork();
             if (running[k].pid == 0)
@@ -388,24 +386,35 @@ int main(int argc, char **argv) {
             n_running++;
         }
         int status;
-        pid_t pid = n_running > 0 ? waitpid(-1, &status, 0) : 0;
-        for (int k = 0; k < N_AT_ONCE && pid > 0; k++) {
+        pid_t pid = waitpid(-1, &status, 0);
+        for (int k = 0; k < at_once; k++) {
             if (running[k].pid != pid)
                 continue;
             bool slow = WIFEXITED(status) && WEXITSTATUS(status) == EXIT_LATE;
-            if (slow && running[k].tries++ < LATE_TRIES) {
-                running[k].pid = fork();
-                if (running[k].pid == 0)
-                    _exit(run_cell(&cells[running[k].cell], isolated));
-                break;
-            }
             if (slow)
-                fprintf(stderr, "FAILED: %s: late five times\n", cells[running[k].cell].name);
-            bad += status != 0;
+                list[(*n_late)++] = running[k].cell;
+            bad += status != 0 && !slow;
             running[k].pid = 0;
             n_running--;
         }
     }
+    return bad;
+}
+
+int main(int argc, char **argv) {
+    int list[ARRAY_LEN(cells)], bad = 0;
+    bool isolated = may_isolate();
+    if (!isolated)
+        printf("skip: interface down: no right to make namespaces\n");
+    fill(isolated, argc > 1 ? argv[1] : "");
+    int n = n_cells;
+    for (int i = 0; i < n; i++)
+        list[i] = i;
+    for (int tries = 0; tries < LATE_TRIES && n > 0; tries++)
+        bad += run_cells(list, n, tries == 0 ? N_AT_ONCE : 1, isolated, &n);
+    for (int i = 0; i < n; i++)
+        fprintf(stderr, "FAILED: %s: late %d times\n", cells[list[i]].name, LATE_TRIES);
+    bad += n;
     printf("%d of %d cells as they should be\n", n_cells - bad, n_cells);
     return bad != 0;
 }
