@@ -25,13 +25,6 @@
 #define EXIT_LATE 9  /* of a rank where all was right, but too late */
 #define LATE_TRIES 5 /* so often may that be: other programs use this machine too */
 
-/* How much longer than the product a rank with checks built in computes before it looks. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLOWDOWN 5
-#else
-#define SLOWDOWN 1
-#endif
-
 /* In memory that all processes of a test share. */
 struct shared_notes {
     _Atomic uint64_t killed_at_ns;

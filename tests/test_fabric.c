@@ -286,8 +286,7 @@ static void expect_lost(struct ranks *r, struct fabric *f, struct team *t, enum 
     EXPECT(fabric_lost_rank(f) == VICTIM, "lost rank %d", fabric_lost_rank(f));
     struct err again;
     EXPECT(d->op->call(f, t, &again) == ST_PEER_LOST, "and so does every next call");
-    EXPECT_SOON(ms < SLOWDOWN * d->within_ms, "%s: told after %.0f ms: %s", d->op->name, ms,
-                err->text);
+    EXPECT_SOON(ms < d->within_ms, "%s: told after %.0f ms: %s", d->op->name, ms, err->text);
 }
 
 static void run_death(struct ranks *r, struct fabric *f) {
@@ -382,8 +381,7 @@ static void run_bad_wire(struct ranks *r, struct fabric *f) {
     EXPECT_SOON(!starved(&err), "%s", err.text);
     EXPECT(strstr(err.text, bad->words), "%s: expected %s in: %s", bad->emulate, bad->words,
            err.text);
-    EXPECT_SOON(ms < SLOWDOWN * (2 * bad->silence_ms + 300), "%s: told after %.0f ms",
-                bad->emulate, ms);
+    EXPECT_SOON(ms < 2 * bad->silence_ms + 300, "%s: told after %.0f ms", bad->emulate, ms);
 }
 
 static void bad_wires_end_in_a_clean_error(void **state) {
@@ -423,7 +421,7 @@ static void run_latency(struct ranks *r, struct fabric *f) {
         best = MIN(best, (double)(clock_ns() - begin) * 1e-3);
     }
     EXPECT(me != 0 || best >= 600, "twice 300 us took %.0f us", best);
-    EXPECT_SOON(me != 0 || best < SLOWDOWN * 1000, "twice 300 us took %.0f us", best);
+    EXPECT_SOON(me != 0 || best < 1000, "twice 300 us took %.0f us", best);
 }
 
 static void emulated_latency_is_what_was_asked_for(void **state) {
@@ -497,7 +495,7 @@ static void run_abort(struct ranks *r, struct fabric *f) {
     ualarm(100000, 0);
     uint64_t before = clock_ns();
     EXPECT(fabric_wait(f, 1, -1, &err) == ST_CANCELLED, "aborted");
-    EXPECT_SOON(clock_ns() - before < SLOWDOWN * 400000000ull, "100 ms and %.0f ms",
+    EXPECT_SOON(clock_ns() - before < 400000000u, "100 ms and %.0f ms",
                 (double)(clock_ns() - before) * 1e-6 - 100);
 }
 
@@ -658,7 +656,7 @@ static void a_rank_killed_in_the_bootstrap(void **state) {
         ranks_wait(&r);
         assert_int_equal(r.exits[0], 1);
         assert_int_equal(r.exits[2], 1);
-        late = clock_ns() - before > SLOWDOWN * 500000000ull;
+        late = clock_ns() - before > 500000000u;
         assert_true(!late || ++tries < LATE_TRIES);
         if (late)
             ranks_renew(&r);

@@ -186,7 +186,7 @@ static void run_fault(struct ranks *r, struct fabric *f) {
     EXPECT_SOON(strstr(err.text, "has been silent for") == NULL, "%s", err.text);
     EXPECT(strstr(err.text, fault->words) || strstr(err.text, fault->other_words),
            "%s: expected \"%s\" in: %s", fault->variable, fault->words, err.text);
-    EXPECT_SOON(clock_ns() - begin < SLOWDOWN * 900000000ull, "%s", fault->variable);
+    EXPECT_SOON(clock_ns() - begin < 900000000u, "%s", fault->variable);
 }
 
 static void faults_end_in_a_clean_error(void **state) {

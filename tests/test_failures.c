@@ -19,9 +19,9 @@
 #include <sys/socket.h>
 
 #define SILENCE_MS 400
-#define FORMING_MS 2000          /* the least that bootstrap.c waits for a rank that has come */
-#define TOLD_MS (200 * SLOWDOWN) /* where the kernel tells */
-#define SLACK_MS (300 * SLOWDOWN) /* beats are silence / 6 apart; processes wait for a core */
+#define FORMING_MS 2000 /* the least that bootstrap.c waits for a rank that has come */
+#define TOLD_MS 200     /* where the kernel tells */
+#define SLACK_MS 300    /* beats are silence / 6 apart; processes wait for a core */
 #define CELL_LIMIT_MS 30000
 #define N_AT_ONCE 3
 
@@ -118,6 +118,10 @@ static void describe(const struct rank_of_cell *r, struct lockstep_options *opt)
     opt->n_threads =
         c->phase == PREFILL ? 2 : 1; /* sums beside compute, which all threads leave together */
     opt->n_ctx = 512;
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    opt->n_chunk =
+        128; /* a rank looks after what it computes, which takes several times as long */
+#endif
     opt->silence_ms = SILENCE_MS;
     /* The first message is the job that rank 0 tells; 300 messages later the model has long run. */
     if (c->fault == CORRUPTED)
