@@ -29,7 +29,7 @@ INLINE __m512 load_f16(const uint8_t *p) {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-INLINE __m512i broadcast_4(const int8_t *p) {
+INLINE __m512i broadcast_4(const void *p) {
     int32_t x;
     memcpy(&x, p, sizeof x);
     return _mm512_set1_epi32(x);
@@ -274,18 +274,11 @@ INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
 }
 
-/* Sums of up to n more blocks' halves, 16 at most. */
-INLINE __m512i load_sums(const struct act_sums *sums, size_t n) {
-    return _mm512_maskz_loadu_epi32((__mmask16)(n >= 16 ? 0xffff : (1u << n) - 1), sums);
-}
-
 /* Where the integer sums of a block begin: at -bias * the sum of its activations. */
 INLINE __m512i bias_start(enum qtype type, const struct act_sums *sums) {
     if (operand_bias_log2(type) < 0)
         return _mm512_setzero_si512();
-    int32_t halves;
-    memcpy(&halves, sums, sizeof halves);
-    return _mm512_madd_epi16(_mm512_set1_epi32(halves),
+    return _mm512_madd_epi16(broadcast_4(sums),
                              _mm512_set1_epi16((short)-(1 << operand_bias_log2(type))));
 }
 
@@ -488,7 +481,7 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
 /* out[half][t], of n tokens: what the half's integer sum starts at, -bias times the sum of its
  * activations; where there is no bias, the sum itself. */
 INLINE void half_sums(enum qtype type, const struct act_sums *sums, int n, int32_t (*out)[16]) {
-    __m512i pairs = load_sums(sums, (size_t)n), half[2];
+    __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), sums), half[2];
     half[0] = _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16);
     half[1] = _mm512_srai_epi32(pairs, 16);
     UNROLL
