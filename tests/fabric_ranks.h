@@ -99,7 +99,7 @@ static inline void standin_wires(void) {
     if (fd >= 0)
         close(fd);
     fd = memfd_create("standin", 0);
-    if (fd < 0 || ftruncate(fd, (off_t)1 << 30) != 0)
+    if (fd < 0 || ftruncate(fd, (off_t)4 << 30) != 0)
         abort();
     snprintf(text, sizeof text, "%d", fd);
     setenv("STANDIN_FD", text, 1);
@@ -187,6 +187,9 @@ static inline void ranks_child(struct ranks *r, int rank) {
     struct fabric *f = NULL;
     struct err err;
     int n_fds = count_entries("/proc/self/fd"), n_threads = count_entries("/proc/self/task");
+    char machine[16];
+    snprintf(machine, sizeof machine, "%d", rank);
+    setenv("STANDIN_MACHINE", machine, 1); /* each is its own, for STANDIN_CABLES */
     cfg.rank = rank;
     cfg.rendezvous = r->rendezvous;
     cfg.listen_fd = rank == 0 ? r->listen_fd : -1;

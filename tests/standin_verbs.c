@@ -7,6 +7,11 @@
  * counted in frames, one region for everything, the address at its index in the GID table, and
  * silence when a peer dies. Breaking a rule that hardware answers with corruption ends the process.
  *
+ * STANDIN_CABLES="0.1-2.0 ..." makes several machines of the tests' processes: device 1 of machine 0 and device 0 of
+ * machine 2 are joined, and nothing else is; a process is of machine STANDIN_MACHINE, which has as many devices as
+ * cables name. A message to where no cable leads vanishes; with STANDIN_TELLS the connection is refused
+ * at once, as Apple's is said to be. Without cables every process has one device, from which all others are reached.
+ *
  * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes that away, as
  * other systems may.
  *
@@ -28,11 +33,12 @@
 #define EXPORT __attribute__((visibility("default")))
 #define FRAME 4096u
 #define MAX_BYTES (9 * FRAME)
-#define N_QUEUES 64
+#define N_QUEUES 256
 #define RING 256u
 #define MAX_QPS 10
 #define MAX_FRAMES 4095u
 #define GID_INDEX 1
+#define N_DEVICES 4
 
 struct slot {
     uint32_t n_bytes;
@@ -43,6 +49,7 @@ struct slot {
 struct queue {
     _Atomic uint32_t used, posted, head, tail; /* counts since the start */
     _Atomic uint32_t armed; /* the next arrival raises an event at the door */
+    int machine, device;    /* whose */
     char door[64];
     struct slot ring[RING];
 };
@@ -77,11 +84,20 @@ struct scq {
     uint32_t head, tail;
 };
 
+struct sdevice {
+    struct ibv_context context; /* first */
+    struct ibv_device device;
+    struct ibv_mr region;
+    int number, n_qps;
+};
+
 static struct queue *queues; /* [N_QUEUES], shared */
-static struct ibv_device device = {.name = "standin0"};
-static struct ibv_context context;
-static struct ibv_mr region;
-static int n_qps, sent;
+static struct sdevice devices[N_DEVICES];
+static int n_open, sent;
+
+static struct sdevice *device_of(struct ibv_context *c) {
+    return (struct sdevice *)c;
+}
 
 static void rule(int ok, const char *text) {
     if (!ok) {
@@ -93,6 +109,55 @@ static void rule(int ok, const char *text) {
 static int number(const char *name) {
     const char *s = getenv(name);
     return s != NULL ? atoi(s) : -1;
+}
+
+/* ---- cables ------------------------------------------------------------------------------- */
+
+static int machine(void) {
+    return number("STANDIN_MACHINE");
+}
+
+/* Calls back with both ends of each cable until it returns 0. */
+static void each_cable(int (*see)(const int ends[4], void *user), void *user) {
+    int e[4], n, more = 1;
+    for (const char *s = getenv("STANDIN_CABLES");
+         s != NULL && more && sscanf(s, " %d.%d-%d.%d%n", &e[0], &e[1], &e[2], &e[3], &n) == 4;
+         s += n)
+        more = see(e, user);
+}
+
+static int count_ours(const int e[4], void *n) {
+    for (int i = 0; i < 4; i += 2)
+        if (e[i] == machine() && e[i + 1] >= *(int *)n)
+            *(int *)n = e[i + 1] + 1;
+    return 1;
+}
+
+static int n_devices(void) {
+    int n = 0;
+    if (getenv("STANDIN_FD") == NULL)
+        return 0;
+    if (getenv("STANDIN_CABLES") == NULL)
+        return 1;
+    each_cable(count_ours, &n);
+    return n <= N_DEVICES ? n : N_DEVICES;
+}
+
+struct way {
+    int from[2], to[2], there; /* machine, device */
+};
+
+static int is_way(const int e[4], void *way) {
+    struct way *w = way;
+    w->there = (!memcmp(e, w->from, sizeof w->from) && !memcmp(e + 2, w->to, sizeof w->to)) ||
+               (!memcmp(e, w->to, sizeof w->to) && !memcmp(e + 2, w->from, sizeof w->from));
+    return !w->there;
+}
+
+static int leads_to(const struct sdevice *from, int machine_there, int device_there) {
+    struct way w = {.from = {machine(), from->number}, .to = {machine_there, device_there}};
+    each_cable(is_way, &w);
+    return w.there || getenv("STANDIN_CABLES") == NULL;
 }
 
 /* ---- events ------------------------------------------------------------------------------- */
@@ -168,9 +233,13 @@ static int standin_notify(struct ibv_cq *cq, int solicited_only) {
 /* ---- device ------------------------------------------------------------------------------- */
 
 EXPORT struct ibv_device **ibv_get_device_list(int *n) {
-    struct ibv_device **list = calloc(2, sizeof(struct ibv_device *));
-    *n = getenv("STANDIN_FD") != NULL;
-    list[0] = *n ? &device : NULL;
+    struct ibv_device **list = calloc(N_DEVICES + 1, sizeof(struct ibv_device *));
+    *n = n_devices();
+    for (int i = 0; i < *n; i++) {
+        devices[i].number = i;
+        snprintf(devices[i].device.name, sizeof devices[i].device.name, "standin%d", i);
+        list[i] = &devices[i].device;
+    }
     return list;
 }
 
@@ -194,19 +263,24 @@ EXPORT struct ibv_context *ibv_open_device(struct ibv_device *d) {
             return NULL;
         queues = p;
     }
-    context.device = d;
-    context.ops.poll_cq = standin_poll;
-    context.ops.post_send = standin_send;
-    context.ops.post_recv = standin_recv;
-    context.ops.req_notify_cq = standin_notify;
-    return &context;
+    struct ibv_context *c = &devices[atoi(d->name + strlen("standin"))].context;
+    rule(c->device == NULL, "a device is opened once");
+    c->device = d;
+    c->ops.poll_cq = standin_poll;
+    c->ops.post_send = standin_send;
+    c->ops.post_recv = standin_recv;
+    c->ops.req_notify_cq = standin_notify;
+    n_open++;
+    return c;
 }
 
 EXPORT int ibv_close_device(struct ibv_context *c) {
-    (void)c;
-    rule(n_qps == 0, "the device is closed after its queue pairs");
-    munmap(queues, N_QUEUES * sizeof *queues);
-    queues = NULL;
+    rule(device_of(c)->n_qps == 0, "the device is closed after its queue pairs");
+    c->device = NULL;
+    if (--n_open == 0) {
+        munmap(queues, N_QUEUES * sizeof *queues);
+        queues = NULL;
+    }
     return 0;
 }
 
@@ -225,10 +299,11 @@ EXPORT int ibv_query_port(struct ibv_context *c, uint8_t port,
 }
 
 EXPORT int ibv_query_gid(struct ibv_context *c, uint8_t port, int index, union ibv_gid *gid) {
-    (void)c, (void)port;
+    (void)port;
     static const uint8_t gids[2][16] = {
         {0xfe, 0x80, [15] = 1}, {[10] = 0xff, [11] = 0xff, [12] = 169, [13] = 254, [15] = 1}};
     memcpy(gid->raw, gids[index], sizeof gid->raw);
+    gid->raw[14] = (uint8_t)(device_of(c)->number + N_DEVICES * (machine() + 1));
     return 0;
 }
 
@@ -241,24 +316,25 @@ EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *c) {
 }
 
 EXPORT int ibv_dealloc_pd(struct ibv_pd *pd) {
-    rule(region.addr == NULL, "regions go before their domain");
+    rule(device_of(pd->context)->region.addr == NULL, "regions go before their domain");
     free(pd);
     return 0;
 }
 
 #undef ibv_reg_mr
 EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
-    rule(region.addr == NULL, "one region per device");
+    struct ibv_mr *region = &device_of(pd->context)->region;
+    rule(region->addr == NULL, "one region per device");
     rule((uintptr_t)addr % FRAME == 0, "regions are page-aligned");
     if (!(access & IBV_ACCESS_LOCAL_WRITE))
         return NULL;
-    region = (struct ibv_mr){
+    *region = (struct ibv_mr){
         .context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = 7};
-    return &region;
+    return region;
 }
 
 EXPORT int ibv_dereg_mr(struct ibv_mr *mr) {
-    rule(n_qps == 0, "queue pairs go before the region they use");
+    rule(device_of(mr->context)->n_qps == 0, "queue pairs go before the region they use");
     mr->addr = NULL;
     return 0;
 }
@@ -305,14 +381,17 @@ EXPORT struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *
         errno = EOPNOTSUPP;
         return NULL;
     }
+    struct sdevice *d = device_of(pd->context);
     struct sqp *s = calloc(1, sizeof *s);
-    s->mine = n_qps < MAX_QPS ? queue_take(&s->qp.qp_num) : NULL;
+    s->mine = d->n_qps < MAX_QPS ? queue_take(&s->qp.qp_num) : NULL;
     if (s->mine == NULL) {
         free(s);
         errno = EBUSY;
         return NULL;
     }
-    n_qps++;
+    d->n_qps++;
+    s->mine->machine = machine();
+    s->mine->device = d->number;
     s->qp.context = pd->context;
     s->cq = (struct scq *)init->recv_cq;
     atomic_store(&s->mine->armed, 0);
@@ -332,7 +411,7 @@ EXPORT int ibv_destroy_qp(struct ibv_qp *qp) {
         if (s->cq->qps[i] == s)
             s->cq->qps[i] = NULL;
     atomic_store(&s->mine->used, 0);
-    n_qps--;
+    device_of(qp->context)->n_qps--;
     free(s);
     return 0;
 }
@@ -348,6 +427,10 @@ EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *a, int mask) {
             a->dest_qp_num > N_QUEUES)
             return EINVAL;
         s->theirs = &queues[a->dest_qp_num - 1];
+        int there = a->ah_attr.grh.dgid.raw[14];
+        if (getenv("STANDIN_TELLS") != NULL &&
+            !leads_to(device_of(qp->context), there / N_DEVICES - 1, there % N_DEVICES))
+            return ETIMEDOUT;
     }
     qp->state = a->qp_state;
     return 0;
@@ -366,9 +449,10 @@ EXPORT const char *ibv_wc_status_str(enum ibv_wc_status status) {
 
 /* ---- traffic -------------------------------------------------------------------------------- */
 
-static void in_region(const struct ibv_sge *sge) {
-    rule(sge->lkey == region.lkey && sge->addr >= (uintptr_t)region.addr &&
-             sge->addr + sge->length <= (uintptr_t)region.addr + region.length,
+static void in_region(const struct ibv_qp *qp, const struct ibv_sge *sge) {
+    const struct ibv_mr *region = &device_of(qp->context)->region;
+    rule(sge->lkey == region->lkey && sge->addr >= (uintptr_t)region->addr &&
+             sge->addr + sge->length <= (uintptr_t)region->addr + region->length,
          "buffers lie in the region");
 }
 
@@ -376,7 +460,7 @@ static int standin_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
     (void)bad;
     struct sqp *s = (struct sqp *)qp;
     rule(wr->num_sge == 1 && wr->next == NULL, "one SGE");
-    in_region(wr->sg_list);
+    in_region(qp, wr->sg_list);
     s->recv_frames += wr->sg_list->length / FRAME;
     rule(s->recv_frames <= MAX_FRAMES && s->recv_tail - s->recv_head < RING,
          "no more receives than the queue is deep, in frames");
@@ -406,9 +490,10 @@ static int standin_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
     struct sqp *s = (struct sqp *)qp;
     rule(qp->state == IBV_QPS_RTS && wr->opcode == IBV_WR_SEND && wr->num_sge == 1,
          "SEND with one SGE on a connected queue pair");
-    in_region(wr->sg_list);
+    in_region(qp, wr->sg_list);
     sent++;
-    if (sent != number("STANDIN_LOSE"))
+    if (sent != number("STANDIN_LOSE") &&
+        leads_to(device_of(qp->context), s->theirs->machine, s->theirs->device))
         carry(s->cq->events, s->theirs, (void *)(uintptr_t)wr->sg_list->addr,
               wr->sg_list->length);
     s->cq->done[s->cq->tail++ % (2 * RING)] = (struct ibv_wc){

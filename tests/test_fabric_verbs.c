@@ -1,5 +1,5 @@
-/* What only the verbs link has: queue pairs shared by many groups, and messages that the hardware
- * loses, damages or fails. Over the stand-in libibverbs (standin_verbs.c). */
+/* What only the verbs link has: queue pairs shared by many groups, cables that have to be found, and messages that
+ * the hardware loses, damages or fails. Over the stand-in libibverbs (standin_verbs.c). */
 #include "link_suite.h"
 
 #include <pthread.h>
@@ -209,6 +209,147 @@ static void faults_end_in_a_clean_error(void **state) {
     }
 }
 
+/* ---- cables that nobody named ------------------------------------------------------------------------ */
+
+/* Machines with several devices each, as over Thunderbolt: which device leads where is to be found. */
+struct cabling {
+    const char *cables; /* STANDIN_CABLES */
+    int n_ranks;
+    const char
+        *devices[4][4];    /* towards each rank; NULL: over TCP; "": one of them, whichever */
+    const char *algorithm; /* how they sum; NULL: any */
+};
+
+static void run_cabled(struct ranks *r, struct fabric *f) {
+    const struct cabling *c = r->arg;
+    int me = fabric_rank(f);
+    for (int q = 0; q < r->n; q++) {
+        const char *device = fabric_link_device(f, q), *expected = c->devices[me][q];
+        if (q == me)
+            continue;
+        EXPECT(str_eq(fabric_link_name(f, q), expected != NULL ? "verbs" : "tcp"),
+               "rank %d to %d over %s", me, q, fabric_link_name(f, q));
+        EXPECT(expected == NULL      ? device[0] == '\0'
+               : expected[0] == '\0' ? device[0] != '\0'
+                                     : str_eq(device, expected),
+               "%s: rank %d to %d over device '%s'", c->cables, me, q, device);
+    }
+    if (c->algorithm != NULL)
+        EXPECT(str_eq(team_algorithm(team_of_all(f), 2048), c->algorithm), "%s: %s", c->cables,
+               team_algorithm(team_of_all(f), 2048));
+    run_sums(r, f);
+    run_sends(r, f);
+}
+
+static const struct cabling cablings[] = {
+    {"0.0-1.0", 2, {{0, "standin0"}, {"standin0"}}, NULL},
+    /* Two cables between the same two machines, crossed: both must take the same. */
+    {"0.0-1.1 0.1-1.0", 2, {{0, ""}, {""}}, NULL},
+    /* A device that leads to nobody before the one that does. */
+    {"0.0-7.0 0.1-1.2 1.0-8.0 1.1-9.0", 2, {{0, "standin1"}, {"standin2"}}, NULL},
+    {"0.0-1.1 1.0-2.1 2.0-0.1",
+     3,
+     {{0, "standin0", "standin1"}, {"standin1", 0, "standin0"}, {"standin0", "standin1"}},
+     NULL},
+    {"0.0-1.1 1.0-2.1",
+     3,
+     {{0, "standin0"}, {"standin1", 0, "standin0"}, {0, "standin1"}},
+     "tree"},
+    /* More devices than are tried at once. */
+    {"0.0-5.0 0.1-5.1 0.2-5.2 0.3-1.3 1.0-6.0 1.1-6.1 1.2-2.0 2.1-0.2",
+     3,
+     {{0, "standin3", "standin2"}, {"standin3", 0, "standin2"}, {"standin1", "standin0"}},
+     NULL},
+    {"0.0-1.1 1.0-2.1 2.0-3.1 3.0-0.1",
+     4,
+     {{0, "standin0", 0, "standin1"},
+      {"standin1", 0, "standin0"},
+      {0, "standin1", 0, "standin0"},
+      {"standin0", 0, "standin1"}},
+     NULL},
+};
+
+static void cables_are_found(void **state) {
+    (void)state;
+    for (size_t k = 0; k < 2 * ARRAY_LEN(cablings); k++) {
+        struct ranks r;
+        const struct cabling *c = &cablings[k / 2];
+        setenv("STANDIN_CABLES", c->cables, 1);
+        if (k % 2 == 1) /* hardware that says by itself where no cable leads */
+            setenv("STANDIN_TELLS", "1", 1);
+        ranks_init(&r, c->n_ranks, FABRIC_LINK_VERBS);
+        r.arg = c;
+        r.run = run_cabled;
+        bool good = ranks_succeed(&r);
+        unsetenv("STANDIN_CABLES");
+        unsetenv("STANDIN_TELLS");
+        assert_true(good);
+    }
+}
+
+static void run_one_message(struct ranks *r, struct fabric *f) {
+    (void)r;
+    char c = 5;
+    EXPECT(fabric_link_device(f, !fabric_rank(f))[0] != '\0', "device");
+    if (fabric_rank(f) == 0)
+        TRY_CALL(fabric_send(f, 1, &c, 1, e));
+    else
+        TRY_CALL(fabric_recv(f, 0, &c, 1, e));
+    EXPECT(c == 5, "message");
+}
+
+/* The first message on a cable may get lost. */
+static void a_lost_message_is_not_a_missing_cable(void **state) {
+    (void)state;
+    struct ranks r;
+    setenv("STANDIN_CABLES", "0.0-1.1 0.1-2.0", 1);
+    setenv("STANDIN_LOSE", "1", 1);
+    ranks_init(&r, 2, FABRIC_LINK_VERBS);
+    r.run = run_one_message;
+    bool good = ranks_succeed(&r);
+    unsetenv("STANDIN_LOSE");
+    unsetenv("STANDIN_CABLES");
+    assert_true(good);
+}
+
+/* RDMA alone was asked for, and a machine has a device but no cable to the others: all are told. */
+static void ranks_without_cables_are_named(void **state) {
+    (void)state;
+    struct fabric_config cfg;
+    pid_t pids[3];
+    struct ranks r;
+    setenv("STANDIN_CABLES", "0.0-1.1 1.0-0.1 2.0-5.0", 1);
+    ranks_init(&r, ARRAY_LEN(pids), FABRIC_LINK_VERBS);
+    cfg = r.cfg;
+    for (int rank = 0; rank < r.n; rank++) {
+        char machine[4];
+        snprintf(machine, sizeof machine, "%d", rank);
+        setenv("STANDIN_MACHINE", machine, 1);
+        pids[rank] = fork();
+        if (pids[rank] != 0)
+            continue;
+        struct fabric *f;
+        struct err err;
+        alarm(60);
+        cfg.rank = rank;
+        cfg.rendezvous = r.rendezvous;
+        cfg.listen_fd = rank == 0 ? r.listen_fd : -1;
+        EXPECT(fabric_open(&f, &cfg, &err) == ST_UNSUPPORTED, "rank %d: %s", rank, err.text);
+        EXPECT(strstr(err.text, "no RDMA cable leads from rank 0 to rank 2") != NULL, "%s",
+               err.text);
+        _exit(0);
+    }
+    close(r.listen_fd);
+    munmap(r.notes, sizeof *r.notes);
+    unsetenv("STANDIN_CABLES");
+    unsetenv("STANDIN_MACHINE");
+    for (int rank = 0; rank < r.n; rank++) {
+        int status;
+        waitpid(pids[rank], &status, 0);
+        assert_int_equal(status, 0);
+    }
+}
+
 /* RC is asked for, the device has only UC: told, and no other link was allowed. */
 static void reliable_queue_pairs_may_be_missing(void **state) {
     (void)state;
@@ -229,6 +370,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ten_groups_share_the_queue_pairs),
         cmocka_unit_test(naps_do_where_no_events_come),
+        cmocka_unit_test(cables_are_found),
+        cmocka_unit_test(a_lost_message_is_not_a_missing_cable),
+        cmocka_unit_test(ranks_without_cables_are_named),
         cmocka_unit_test(faults_end_in_a_clean_error),
         cmocka_unit_test(reliable_queue_pairs_may_be_missing),
     };

@@ -32,7 +32,7 @@ follow=("$LOCKSTEP" "${eval_args[@]}" -q --logits second.f32)
 links="shm tcp"
 if [ -e "$BUILD_DIR/tests/libstandin_verbs.so" ]; then
     exec 9<>wires
-    truncate -s 1G wires
+    truncate -s 4G wires
     export LOCKSTEP_IBVERBS=$BUILD_DIR/tests/libstandin_verbs.so STANDIN_FD=9
     links+=" verbs"
 else
@@ -104,10 +104,23 @@ if [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n 
         on 1 ip addr add 10.7.0.1/24 dev wire && on 1 ip link set wire up && on 1 ip link set lo up &&
         on 2 ip addr add 10.7.0.2/24 dev wire && on 2 ip link set wire up && on 2 ip link set lo up || fail "no cable between namespaces"
     enter() { # what `env` runs a command through, on that host
-        printf '#!/bin/bash\nexec nsenter -t %s -n "$@"\n' "${hosts[$1]}" >"on$1" && chmod +x "on$1"
+        printf '#!/bin/bash\nSTANDIN_MACHINE=%s exec nsenter -t %s -n "$@"\n' "$1" "${hosts[$1]}" >"on$1" && chmod +x "on$1"
     }
     enter 1
     enter 2
+    # Nobody says which RDMA device leads to the other host; the first of each leads nowhere. (A socket wakes nobody in the
+    # other namespace.)
+    if [[ $links = *verbs* ]]; then
+        in=("$work/on1" "$work/on2") address=10.7.0.1
+        export STANDIN_CABLES="1.0-7.0 1.1-2.2 2.0-8.0 2.1-9.0" STANDIN_NO_EVENTS=1
+        ranks 2 one-shot
+        grep -q "resident .*; verbs over standin1" first.err || fail "two hosts: cables: $(cat first.err)"
+        # A cable that carries nothing is no reason to fail.
+        export STANDIN_CABLES="1.0-7.0 2.0-8.0"
+        ranks 2 one-shot
+        grep -q "resident .*; tcp" first.err || fail "two hosts without a cable: $(cat first.err)"
+        unset STANDIN_CABLES STANDIN_NO_EVENTS
+    fi
     unset LOCKSTEP_IBVERBS STANDIN_FD
     in=("$work/on1" "$work/on1" "$work/on2" "$work/on2") address=10.7.0.1
     ranks 4 "one-shot|scatter|ring|hierarchical|tree"

@@ -170,7 +170,8 @@ struct lockstep_rank_info {
     uint64_t resident_bytes;   /* what the kernel says: the process's memory, mapped files left
                                    out */
     char link[24];             /* to rank 0: "self", "shm", "emulated tcp" */
-    char text[320];            /* the above for people */
+    char rdma_device[64];      /* rank 0's that leads to it ("rdma_en5"); "": none does */
+    char text[400];            /* the above for people */
 };
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
                                         struct lockstep_rank_info *out,

@@ -85,7 +85,7 @@ const struct cli_option session_options[] = {
              "what keeps strangers out of a group that is joined, the\nsame on all ranks (or "
              "$LOCKSTEP_SECRET)"),
     CLI_TEXT(0, "rdma-matrix", "FILE", &session_args.rdma_matrix,
-             "MLX's JSON matrix of RDMA devices between ranks"),
+             "MLX's JSON matrix of RDMA devices between ranks\n(default: found by trying)"),
     CLI_INCLUDE(session_context_options),
     CLI_END};
 
@@ -367,6 +367,8 @@ static json_t *rank_json(int rank, const struct lockstep_rank_info *r) {
         "replicated_bytes", (json_int_t)r->replicated_bytes, "kv_bytes",
         (json_int_t)r->kv_bytes, "buffer_bytes", (json_int_t)r->buffer_bytes, "resident_bytes",
         (json_int_t)r->resident_bytes);
+    if (r->rdma_device[0] != '\0')
+        json_object_set_new(o, "rdma_device", json_string(r->rdma_device));
     if (r->expert_end != 0) {
         json_object_set_new(o, "experts", json_pack("[ii]", r->expert_begin, r->expert_end));
         json_object_set_new(o, "expert_ffn",

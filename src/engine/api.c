@@ -174,8 +174,10 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
         .buffer_bytes = rep->buffer_bytes,
         .resident_bytes = rep->resident_bytes,
     };
-    snprintf(out->link, sizeof out->link, "%s",
-             rank == 0 || r->f == NULL ? "self" : fabric_link_name(r->f, rank));
+    bool self = rank == 0 || r->f == NULL;
+    snprintf(out->link, sizeof out->link, "%s", self ? "self" : fabric_link_name(r->f, rank));
+    snprintf(out->rdma_device, sizeof out->rdma_device, "%s",
+             self ? "" : fabric_link_device(r->f, rank));
     char windows[64] = "";
     if (rep->kv_window_bytes != 0)
         snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
@@ -189,10 +191,11 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     snprintf(
         out->text, sizeof out->text,
         "rank %d: layers %u-%u, heads %u-%u%s%s, vocabulary %u-%u; %.1f MB of weights, %.1f "
-        "MB of KV cache%s, resident %.1f MB; %s",
+        "MB of KV cache%s, resident %.1f MB; %s%s%s",
         rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, ffn, experts,
         sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
-        (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6, out->link);
+        (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6, out->link,
+        out->rdma_device[0] != '\0' ? " over " : "", out->rdma_device);
     return LOCKSTEP_OK;
 }
 

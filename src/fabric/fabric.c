@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/bootstrap.h"
+#include "fabric/net.h"
 #include "fabric/team.h"
 
 #include <errno.h>
@@ -79,7 +80,71 @@ static void find_next_hops(struct fabric *f) {
     }
 }
 
+/* What leads from each rank to each: those whom it lets rank 0 reach. */
+static uint64_t reached(const uint64_t *wires, int n) {
+    uint64_t seen = 1;
+    for (int step = 0; step < n; step++)
+        for (int r = 0; r < n; r++)
+            seen |= seen >> r & 1 ? wires[r] : 0;
+    return seen;
+}
+
+static uint64_t wires_from(const struct fabric *f) {
+    uint64_t row = 0;
+    for (int r = 0; r < f->cfg.n_ranks; r++)
+        row |= (uint64_t)(r != f->cfg.rank && f->peers[r].opened != FABRIC_LINK_TCP) << r;
+    return row;
+}
+
+/* Everybody's row; small enough for the sockets' buffers. */
+static enum status exchange_rows(const struct fabric *f, uint64_t *rows, uint64_t deadline_ns,
+                                 struct err *err) {
+    struct wire_row mine = {wires_from(f)}, theirs;
+    enum status st = ST_OK;
+    rows[f->cfg.rank] = mine.bits;
+    for (int r = 0; r < f->cfg.n_ranks && st == ST_OK; r++)
+        if (r != f->cfg.rank)
+            st = net_write(f->peers[r].side_fd, &mine, sizeof mine, deadline_ns, err);
+    for (int r = 0; r < f->cfg.n_ranks && st == ST_OK; r++)
+        if (r != f->cfg.rank) {
+            st = net_read(f->peers[r].side_fd, &theirs, sizeof theirs, deadline_ns, err);
+            rows[r] = theirs.bits;
+            if (st != ST_OK)
+                st = forming_failed(st, r, f->peers[r].pid, err);
+        }
+    return st;
+}
+
+/* Nobody said where cables are. Where RDMA (and shared memory) connects everybody, though not each with each, the
+ * collectives keep to it, as they do when cables were named: two steps over cables are faster than one over
+ * what the others talk over. */
+static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err *err) {
+    uint64_t rows[FABRIC_MAX_RANKS], all = ~0ull >> (64 - f->cfg.n_ranks);
+    int lost = 0;
+    if (f->cfg.wires != NULL || f->cfg.link == FABRIC_LINK_TCP)
+        return ST_OK;
+    TRY(exchange_rows(f, rows, deadline_ns, err));
+    uint64_t here = reached(rows, f->cfg.n_ranks);
+    if ((here & all) == all) {
+        TRY(take_wires(f, rows, err));
+        find_next_hops(f);
+        return ST_OK;
+    }
+    while (here >> lost & 1)
+        lost++;
+    if (f->cfg.link == FABRIC_LINK_VERBS)
+        return err_set(err, ST_UNSUPPORTED, "no RDMA cable leads from rank 0 to rank %d", lost);
+    return ST_OK;
+}
+
 /* ---- opening ------------------------------------------------------------------------------------ */
+
+/* Until when another rank may leave this one waiting that may have looked for cables to so many others first, one after
+ * the other: for each the time to connect, to listen, and to listen once more, and some to spare. */
+static uint64_t patient_until(const struct fabric *f, int n_searches, uint64_t deadline_ns) {
+    uint64_t searches = 4 * (uint64_t)n_searches * link_search_ns(&f->cfg);
+    return MIN(deadline_ns, clock_ns() + MAX(forming_limit_ns(&f->cfg), searches));
+}
 
 /* Pairs in ascending order on every rank: then two ranks always get to each other. */
 static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t deadline_ns,
@@ -96,17 +161,21 @@ static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t dead
                                .peer = r,
                                .self = self,
                                .other = &mesh->who[r],
+                               .side_fd = mesh->side[r],
                                .data_fd = mesh->data[r],
+                               .deadline_ns = patient_until(f, f->cfg.rank + r, deadline_ns),
                                .cfg = &f->cfg};
         p->pid = (int)mesh->who[r].pid;
         for (p->host = 0; memcmp(mesh->who[p->host].host_id, mesh->who[r].host_id, 32) != 0;)
             p->host++;
         p->same_host = memcmp(self->host_id, mesh->who[r].host_id, sizeof self->host_id) == 0;
-        uint64_t limit = clock_ns() + forming_limit_ns(&f->cfg);
-        enum status st = link_open(&p->link, &env, mesh->side[r], MIN(deadline_ns, limit), err);
+        enum status st = link_open(&p->link, &env, err);
         mesh->data[r] = env.data_fd;
         if (st != ST_OK)
             return forming_failed(st, r, p->pid, err);
+        p->opened = env.opened;
+        if (env.opened == FABRIC_LINK_VERBS)
+            snprintf(p->device, sizeof p->device, "%s", env.device);
         p->side_fd = mesh->side[r];
         mesh->side[r] = -1;
     }
@@ -129,6 +198,8 @@ static enum status open_group(struct fabric *f, struct err *err) {
         st = wake_open(&f->side_wake, err);
     if (st == ST_OK)
         st = open_links(f, &mesh, deadline, err);
+    if (st == ST_OK)
+        st = find_wires(f, patient_until(f, 2 * f->cfg.n_ranks, deadline), err);
     mesh_close(&mesh); /* what the links did not take */
     return st == ST_OK ? side_start(f, err) : st;
 }
@@ -205,6 +276,11 @@ int fabric_n_ranks(const struct fabric *f) {
 const char *fabric_link_name(const struct fabric *f, int rank) {
     BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
     return rank == f->cfg.rank ? "self" : f->peers[rank].link->name;
+}
+
+const char *fabric_link_device(const struct fabric *f, int rank) {
+    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
+    return f->peers[rank].device;
 }
 
 int fabric_peer_pid(const struct fabric *f, int rank) {

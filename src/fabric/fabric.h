@@ -58,14 +58,15 @@ struct fabric_config {
                                           to others, before it sleeps; default 2000 */
     /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a cable);
      * the same on all ranks, symmetric. Collectives only use wires, neighbours forward; send
-     * and recv between ranks without one go over the bootstrap's network. NULL: all pairs. */
+     * and recv between ranks without one go over the bootstrap's network. NULL: what is found where RDMA devices
+     * are looked through and connect everybody; else all pairs. */
     const uint64_t *wires;
     /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
      * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages),
      * lose=N and flip=N (the Nth message). */
     const char *emulate;
-    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first with an
-     * active port. */
+    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first that is found to reach it,
+     * which takes up to a sixth of silence_ms for a rank that none reaches. */
     const char *const *rdma_devices;
     bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
     /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
@@ -91,6 +92,8 @@ int fabric_rank(const struct fabric *f);
 int fabric_n_ranks(const struct fabric *f);
 /* "shm", "tcp", "emulated shm": how this rank talks to that one; "self". */
 const char *fabric_link_name(const struct fabric *f, int rank);
+/* The RDMA device of this machine that leads there ("rdma_en5"); "": none does. */
+const char *fabric_link_device(const struct fabric *f, int rank);
 /* The process id that rank reported at bootstrap (for messages), 0 if on another host. */
 int fabric_peer_pid(const struct fabric *f, int rank);
 /* The rank whose loss ended the group, -1 if the group is whole. */

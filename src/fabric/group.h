@@ -19,8 +19,10 @@
 struct peer {
     int rank, pid;
     bool same_host;
-    int host;          /* the lowest rank on its host */
-    struct link *link; /* NULL for oneself */
+    int host;                       /* the lowest rank on its host */
+    struct link *link;              /* NULL for oneself */
+    enum fabric_link opened;        /* which: an emulated link's is what it wraps */
+    char device[LINK_DEVICE_BYTES]; /* its RDMA device, or "" */
 
     /* Messages over the link; written by the group's thread, told to the peer by the side
      * thread (relaxed: a count that lags is harmless). */

@@ -9,6 +9,7 @@
 #include "base/util.h"
 
 #if __has_include(<infiniband/verbs.h>)
+#include "fabric/verbs_cables.h"
 #include "fabric/verbs_pair.h"
 
 #include <time.h>
@@ -31,15 +32,28 @@ static_assert(sizeof(struct verbs_head) + sizeof(struct wire_msg) + LINK_SLOT_BY
                   9 * VERBS_FRAME,
               "the largest message fits the largest slot");
 
+static_assert(LINK_DEVICE_BYTES == VERBS_NAME_BYTES, "a device's name");
+
+static struct verbs_peer_id peer_id(const struct link_env *env) {
+    struct verbs_peer_id who = {.pid = env->other->pid};
+    memcpy(who.host_id, env->other->host_id, sizeof who.host_id);
+    return who;
+}
+
+static enum status verbs_find(struct link_env *env, struct err *err) {
+    struct verbs_peer_id who = peer_id(env);
+    const char *const *devices = env->cfg->rdma_devices;
+    return verbs_cable_find(env->device, &env->no_cable, env, &who,
+                            devices != NULL ? devices[env->peer] : NULL,
+                            link_search_ns(env->cfg), err);
+}
+
 static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t *blob,
                                struct err *err) {
-    struct verbs_peer_id who = {.pid = env->other->pid};
+    struct verbs_peer_id who = peer_id(env);
     struct verbs_hello hello;
     struct verbs_channel *channel;
-    const char *const *devices = env->cfg->rdma_devices;
-    memcpy(who.host_id, env->other->host_id, sizeof who.host_id);
-    TRY(verbs_channel_open(&channel, &who, devices != NULL ? devices[env->peer] : NULL,
-                           env->cfg->rdma_reliable, &hello, err));
+    TRY(verbs_channel_open(&channel, &who, env->device, env->cfg->rdma_reliable, &hello, err));
     struct verbs_link *v = mem_huge_alloc(sizeof *v);
     if (v == NULL) {
         verbs_channel_close(channel);
@@ -122,6 +136,13 @@ static void verbs_close(struct link *l) {
     mem_huge_free(v, sizeof *v);
 }
 #else
+/* The other side may have devices, and tells of them. */
+static enum status verbs_find(struct link_env *env, struct err *err) {
+    uint8_t none[LINK_BLOB_BYTES] = {0}, theirs[LINK_BLOB_BYTES];
+    TRY(link_talk(env, FABRIC_LINK_VERBS, none, theirs, err));
+    return err_set(err, ST_UNSUPPORTED, "built without <infiniband/verbs.h>");
+}
+
 static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t *blob,
                                struct err *err) {
     (void)out, (void)env, (void)blob;
@@ -142,6 +163,7 @@ const struct link_ops link_verbs = {
     .name = "verbs",
     .id = FABRIC_LINK_VERBS,
     .private_slots = true,
+    .find = verbs_find,
     .offer = verbs_offer,
     .accept = verbs_accept,
     .ready = verbs_ready,

@@ -17,11 +17,12 @@ static bool wired(const struct link_env *env) {
     return env->cfg->wires == NULL || (env->cfg->wires[env->rank] >> env->peer & 1) != 0;
 }
 
-/* Where no cable is, RDMA cannot be: such a pair talks over the bootstrap's network. */
+/* Where no cable is (it was said, or found), RDMA cannot be: such a pair talks over the bootstrap's network. */
 static bool allowed(const struct link_ops *ops, const struct link_env *env) {
-    if (!wired(env) && ops->id == FABRIC_LINK_VERBS)
+    bool cable = wired(env) && !env->no_cable;
+    if (!cable && ops->id == FABRIC_LINK_VERBS)
         return false;
-    if (!wired(env) && env->cfg->link == FABRIC_LINK_VERBS)
+    if (!cable && env->cfg->link == FABRIC_LINK_VERBS)
         return ops->id == FABRIC_LINK_TCP;
     if (env->cfg->link != FABRIC_LINK_AUTO && env->cfg->link != ops->id)
         return false;
@@ -29,10 +30,10 @@ static bool allowed(const struct link_ops *ops, const struct link_env *env) {
 }
 
 /* Both sides tell and hear; blocking, bounded by the deadline. */
-static enum status exchange(int fd, const struct wire_offer *mine, struct wire_offer *theirs,
-                            uint64_t deadline_ns, struct err *err) {
-    TRY(net_write(fd, mine, sizeof *mine, deadline_ns, err));
-    TRY(net_read(fd, theirs, sizeof *theirs, deadline_ns, err));
+static enum status exchange(const struct link_env *env, const struct wire_offer *mine,
+                            struct wire_offer *theirs, struct err *err) {
+    TRY(net_write(env->side_fd, mine, sizeof *mine, env->deadline_ns, err));
+    TRY(net_read(env->side_fd, theirs, sizeof *theirs, env->deadline_ns, err));
     if (theirs->link != mine->link)
         return err_set(err, ST_BAD_INPUT,
                        "the two sides are configured for different links (%u here, %u there)",
@@ -42,6 +43,22 @@ static enum status exchange(int fd, const struct wire_offer *mine, struct wire_o
 
 enum { OFFER_NO, OFFER_YES, OFFER_AGAIN }; /* wire_offer.ok */
 
+enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *mine,
+                      uint8_t *theirs, struct err *err) {
+    struct wire_offer out = {.link = id, .ok = OFFER_YES}, in;
+    memcpy(out.blob, mine, sizeof out.blob);
+    TRY(exchange(env, &out, &in, err));
+    memcpy(theirs, in.blob, sizeof in.blob);
+    return ST_OK;
+}
+
+#define SEARCHES_PER_SILENCE 6 /* what is silent for so long may be slow, but is no cable */
+
+uint64_t link_search_ns(const struct fabric_config *cfg) {
+    bool searches = cfg->link == FABRIC_LINK_AUTO || cfg->link == FABRIC_LINK_VERBS;
+    return searches ? (uint64_t)cfg->silence_ms * 1000000u / SEARCHES_PER_SILENCE : 0;
+}
+
 static uint32_t as_offer(enum status st) {
     return st == ST_OK ? OFFER_YES : st == ST_AGAIN ? OFFER_AGAIN : OFFER_NO;
 }
@@ -49,20 +66,20 @@ static uint32_t as_offer(enum status st) {
 /* ST_UNSUPPORTED: this link cannot be, try the next; `why` says what was in the way here.
  * ST_AGAIN: try this one again. */
 static enum status try_link(struct link **out, const struct link_ops *ops, struct link_env *env,
-                            int side_fd, uint64_t deadline_ns, struct err *why,
-                            struct err *err) {
+                            struct err *why, struct err *err) {
     struct link *l = NULL;
     struct wire_offer mine = {.link = ops->id}, theirs;
     mine.ok = as_offer(ops->offer(&l, env, mine.blob, why));
-    enum status st = exchange(side_fd, &mine, &theirs, deadline_ns, err);
+    enum status st = exchange(env, &mine, &theirs, err);
     if (st == ST_OK && mine.ok == OFFER_YES && theirs.ok == OFFER_YES) {
         mine.ok = as_offer(ops->accept(l, env, theirs.blob, why));
-        st = exchange(side_fd, &mine, &theirs, deadline_ns, err);
+        st = exchange(env, &mine, &theirs, err);
     }
     if (st == ST_OK && mine.ok == OFFER_YES && theirs.ok == OFFER_YES) {
         if (ops->ready != NULL)
             ops->ready(l);
         l->name = ops->name;
+        env->opened = ops->id;
         *out = l;
         return ST_OK;
     }
@@ -77,10 +94,14 @@ static enum status try_link(struct link **out, const struct link_ops *ops, struc
 #define RETRY_MS 2
 
 static enum status try_link_patiently(struct link **out, const struct link_ops *ops,
-                                      struct link_env *env, int side_fd, uint64_t deadline_ns,
-                                      struct err *why, struct err *err) {
+                                      struct link_env *env, struct err *why, struct err *err) {
+    enum status st = ops->find != NULL ? ops->find(env, why) : ST_OK;
+    if (st != ST_OK) {
+        *err = *why;
+        return st;
+    }
     for (int i = 0; i < RETRIES; i++) {
-        enum status st = try_link(out, ops, env, side_fd, deadline_ns, why, err);
+        st = try_link(out, ops, env, why, err);
         if (st != ST_AGAIN)
             return st;
         poll(NULL, 0, RETRY_MS);
@@ -88,13 +109,12 @@ static enum status try_link_patiently(struct link **out, const struct link_ops *
     return ST_UNSUPPORTED;
 }
 
-enum status link_open(struct link **out, struct link_env *env, int side_fd,
-                      uint64_t deadline_ns, struct err *err) {
+enum status link_open(struct link **out, struct link_env *env, struct err *err) {
     struct err why = {.text = "the other side cannot"};
     for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++) {
         if (!allowed(*ops, env))
             continue;
-        enum status st = try_link_patiently(out, *ops, env, side_fd, deadline_ns, &why, err);
+        enum status st = try_link_patiently(out, *ops, env, &why, err);
         if (st == ST_OK && env->cfg->emulate != NULL)
             st = link_emulate(out, env, err);
         if (st != ST_UNSUPPORTED)

@@ -5,8 +5,8 @@
  * wire is one file with a `const struct link_ops link_xxx`, one line in links.c's table and one
  * value in enum fabric_link; the tests find it in the table.
  *
- * Opening takes three steps, driven by links.c over the side channel, the same on both sides:
- * offer() makes what the other needs and describes it in a blob, accept() takes the other's
+ * Opening takes steps, driven by links.c over the side channel, the same on both sides: find() looks for a way
+ * where there may be several or none (links that have it), offer() makes what the other needs and describes it in a blob, accept() takes the other's
  * blob, ready() runs when both sides have accepted (nobody can fail any more, names may go). An
  * offer or accept that returns ST_AGAIN is repeated, from the start, on both sides.
  *
@@ -37,12 +37,20 @@ struct link {
 /* What one end tells the other to open a link. */
 #define LINK_BLOB_BYTES WIRE_BLOB_BYTES
 
+#define LINK_DEVICE_BYTES 64
+
 /* What a link may need to know about the pair; borrowed during open. */
 struct link_env {
     int rank, peer;
     const struct wire_rank *self, *other;
+    int side_fd; /* carries the offers */
     int data_fd; /* connected TCP socket of this pair; a link that keeps it sets it to -1 */
+    uint64_t deadline_ns; /* for the other side's words */
     const struct fabric_config *cfg;
+    /* What was found. */
+    char device[LINK_DEVICE_BYTES]; /* the RDMA device that leads to the other; "": none */
+    bool no_cable;           /* both sides have RDMA devices, and none reaches the other's */
+    enum fabric_link opened; /* set by link_open() */
 };
 
 struct link_ops {
@@ -51,6 +59,9 @@ struct link_ops {
     bool same_host_only;
     bool private_slots; /* slot() is this process's own memory, not lines that the peer reads */
 
+    /* Finds out with the other side, over link_talk(), what way there is; NULL: nothing to find out. Fills what
+     * env has for it. ST_UNSUPPORTED: none between these two. */
+    enum status (*find)(struct link_env *env, struct err *err);
     /* Makes *out and fills blob [LINK_BLOB_BYTES]. ST_UNSUPPORTED: not between these two. */
     enum status (*offer)(struct link **out, struct link_env *env, uint8_t *blob,
                          struct err *err);
@@ -87,9 +98,13 @@ extern const struct link_ops *const link_table[];
 extern const struct link_ops link_shm, link_tcp, link_verbs, link_ucx;
 
 /* The first link of the table that the configuration allows and both sides can open. The two
- * sides call this at the same time; side_fd carries the offers. */
-enum status link_open(struct link **out, struct link_env *env, int side_fd,
-                      uint64_t deadline_ns, struct err *err);
+ * sides call this at the same time. */
+enum status link_open(struct link **out, struct link_env *env, struct err *err);
+/* How long find() may look for a cable to one rank before it says that there is none. */
+uint64_t link_search_ns(const struct fabric_config *cfg);
+/* For find(): a blob [LINK_BLOB_BYTES] each way; the other side does the same. */
+enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *mine,
+                      uint8_t *theirs, struct err *err);
 /* Puts the emulation that env->cfg->emulate describes in front of *l (link_emulated.c). */
 enum status link_emulate(struct link **l, const struct link_env *env, struct err *err);
 /* Is the description well formed? */

@@ -1,45 +1,28 @@
 /* verbs_pair.h: the queue pairs between two processes on one RDMA device, shared by all groups that
  * these two processes have together.
  *
- *   device   context, protection domain and one registered slab; one per process and device
+ *   device   verbs_device.h
  *   pair     N_CLASSES queue pairs (one per slot size) and a completion queue, to one process
  *   channel  one group's share of a pair: its credits and what has arrived for it
  *
- * The rules of the worst hardware hold everywhere (one table: verbs_choices): UC, SEND/RECV, one
- * SGE, both sides' slots of a queue pair have the same number of 4 KiB frames, one region per
- * device, at most 10 queue pairs per device, depth counted in frames, no trust in hardware flow
- * control: a channel never has more than VERBS_CREDITS messages under way, and for each a
- * receive is posted in every class.
+ * No trust in hardware flow control: a channel never has more than VERBS_CREDITS messages under way, and for
+ * each a receive is posted in every class.
  *
  * Threads: groups of different threads share pairs, so a pair has a lock; it guards everything
- * in it, its channels included. The registry of devices and pairs has another. */
+ * in it, its channels included. The registry of pairs has another. */
 #ifndef LOCKSTEP_FABRIC_VERBS_PAIR_H
 #define LOCKSTEP_FABRIC_VERBS_PAIR_H
 
-#include "fabric/verbs_lib.h"
+#include "fabric/verbs_device.h"
 #include "fabric/wake.h"
 #include "fabric/wire.h"
 
 #include <pthread.h>
 #include <stdbool.h>
 
-#define VERBS_FRAME 4096u
-#define VERBS_N_CLASSES 3
 #define VERBS_CREDITS 8u      /* messages under way per channel and direction */
 #define VERBS_CREDIT_SLOTS 4u /* for messages that only return credits: at most two under way */
 #define VERBS_MAX_CHANNELS 64
-
-static const uint32_t verbs_class_bytes[VERBS_N_CLASSES] = {1 * VERBS_FRAME, 3 * VERBS_FRAME,
-                                                            9 * VERBS_FRAME};
-
-/* The choices on which sources disagree or systems differ, in one place. */
-struct verbs_choices {
-    size_t slab_bytes;   /* per device; above 4 GiB silent corruption was reported */
-    uint32_t max_frames; /* a queue's depth, in frames */
-    int access[2];       /* tried in this order */
-    uint8_t hop_limit;
-};
-extern const struct verbs_choices verbs_choices;
 
 /* In front of every message in its slot. */
 struct verbs_head {
@@ -53,9 +36,7 @@ struct verbs_hello {
     uint32_t pair;    /* 0: a new one; else the first queue pair number of an existing one */
     uint32_t channel; /* how messages to me are to be marked */
     uint32_t qpn[VERBS_N_CLASSES], psn;
-    uint8_t gid[16];
-    uint16_t lid;
-    uint8_t mtu, is_global;
+    struct verbs_address address;
     uint32_t reliable;
 };
 
@@ -81,6 +62,10 @@ struct verbs_peer_id {
     uint8_t host_id[32];
     uint32_t pid;
 };
+
+/* Is there a ready pair to that process? Over which device, and between which queue pairs of class 0. */
+bool verbs_pair_known(const struct verbs_peer_id *who, bool reliable,
+                      char device[VERBS_NAME_BYTES], uint32_t *qpn, uint32_t *peer_qpn);
 
 /* A channel to that process over that device (NULL: the first with an active port), over a pair
  * that exists or a new one whose hello is filled in. */

@@ -9,7 +9,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian");
 
 #define WIRE_MAGIC 0x6b636f6cu /* "lock" */
-#define WIRE_VERSION 1u
+#define WIRE_VERSION 2u
 #define WIRE_NONCE_BYTES 32
 #define WIRE_MAC_BYTES 32
 
@@ -71,6 +71,12 @@ struct wire_offer {
     uint8_t blob[WIRE_BLOB_BYTES];
 };
 static_assert(sizeof(struct wire_offer) == 2048, "wire_offer");
+
+/* When all links are open: bit q, the sender has shared memory or a cable to rank q. */
+struct wire_row {
+    uint64_t bits;
+};
+static_assert(sizeof(struct wire_row) == 8, "wire_row");
 
 /* ---- the side channel: liveness ------------------------------------------------------------ */
 
