@@ -448,26 +448,46 @@ static bool stream_round(struct conn *prompt) {
     return prompt == NULL || p[N_STREAMS].revents == 0 || conn_read(prompt, 65536);
 }
 
-/* The gaps since the last call, beside each stream's usual one, which is found first if asked for. */
+/* Gaps of all streams beside each one's usual one. */
 struct gaps {
     double median, most,
         longest;       /* in usual gaps; most: all but one in a hundred are shorter */
     double slow_share; /* of those longer than SLOW usual ones */
 };
 
-static struct gaps take_gaps(double *usual, bool find_usual) {
+/* Where each stream's gaps of a time begin; they end where those of the next time begin. */
+struct mark {
+    size_t at[N_STREAMS];
+};
+
+static struct mark mark_now(void) {
+    struct mark m;
+    for (int i = 0; i < N_STREAMS; i++)
+        m.at[i] = streams[i].n_gaps;
+    return m;
+}
+
+static double usual_gap(int i, const struct mark *from, const struct mark *to) {
+    static double sorted[GAPS_MAX];
+    size_t n = to->at[i] - from->at[i];
+    memcpy(sorted, streams[i].gaps + from->at[i], n * sizeof *sorted);
+    return at_share(sorted, n, 0.5);
+}
+
+/* What is usual goes evenly from `first` to `last` [N_STREAMS] between the marks: a stream's step takes longer the more
+ * it has written, whatever else comes. */
+static struct gaps judge_gaps(const struct mark *from, const struct mark *to,
+                              const double *first, const double *last) {
     static double all[N_STREAMS * GAPS_MAX];
     struct gaps g = {0};
     size_t n = 0, n_slow = 0;
     for (int i = 0; i < N_STREAMS; i++) {
-        struct stream *s = &streams[i];
-        if (find_usual)
-            usual[i] = at_share(s->gaps, s->n_gaps, 0.5);
-        for (size_t k = 0; k < s->n_gaps; k++) {
-            all[n++] = s->gaps[k] / usual[i];
-            n_slow += s->gaps[k] > SLOW * usual[i];
+        double n_its = (double)(to->at[i] - from->at[i]);
+        for (size_t k = from->at[i]; k < to->at[i]; k++) {
+            double usual = first[i] + (last[i] - first[i]) * (double)(k - from->at[i]) / n_its;
+            all[n++] = streams[i].gaps[k] / usual;
+            n_slow += streams[i].gaps[k] > SLOW * usual;
         }
-        s->n_gaps = 0;
     }
     g.median = at_share(all, n, 0.5);
     g.most = at_share(all, n, 0.99);
@@ -485,10 +505,11 @@ static void write_long_prompt(char *body, size_t size, int n_tokens, uint64_t se
     snprintf(body + n, size - n, "]}");
 }
 
-/* Until each stream has so many gaps. */
+/* Until each stream has so many gaps more. */
 static bool stream_gaps(size_t n) {
+    struct mark m = mark_now();
     for (int i = 0; i < N_STREAMS; i++)
-        while (streams[i].n_gaps < n)
+        while (streams[i].n_gaps < m.at[i] + n)
             if (!stream_round(NULL))
                 return false;
     return true;
@@ -511,50 +532,64 @@ static bool start_streams(void) {
     return true;
 }
 
-/* Says how long the streams' gaps are before a prompt comes and while it is computed. A machine that does
- * something else for a moment makes long ones at any time, so they are for people to judge; what must
- * hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
- * something ended that should not. */
-static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
+#define GAPS_BEFORE 60
+#define GAPS_AFTER 30
+
+static bool answer_prompt(int n_tokens, uint64_t seed) {
     static char body[1 << 17];
-    double usual[N_STREAMS], after[N_STREAMS];
-    size_t had[N_STREAMS];
     struct conn prompt = {.fd = -1};
-    if (!start_streams() || !stream_gaps(20))
-        return false;
-    take_gaps(usual, true); /* their own prompts were computed in these */
-    if (!stream_gaps(60))
-        return false;
-    struct gaps before = take_gaps(usual, true);
-    for (int i = 0; i < N_STREAMS; i++)
-        had[i] = streams[i].c.a.n_body;
     write_long_prompt(body, sizeof body, n_tokens, seed);
-    double began = clock_s();
     if (!conn_open(&prompt, 0) || !conn_post(&prompt, "/v1/completions", "p", body))
         return false;
     while (prompt.a.part != PART_DONE)
         if (!stream_round(&prompt))
             return false;
-    double took = clock_s() - began;
-    struct gaps during = take_gaps(usual, false);
     if (prompt.a.status != 200)
         wrong("the prompt: status %d: %s", prompt.a.status, prompt.a.tail);
     conn_close(&prompt);
+    return true;
+}
+
+/* Says how long the streams' gaps are before a prompt comes and while it is computed. A machine that does
+ * something else for a moment makes long ones at any time, so they are for people to judge; what must
+ * hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
+ * something ended that should not. */
+static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
+    double before[N_STREAMS], after[N_STREAMS];
+    size_t had[N_STREAMS];
+    if (!start_streams() || !stream_gaps(20)) /* their own prompts are computed in these */
+        return false;
+    struct mark first = mark_now();
+    if (!stream_gaps(GAPS_BEFORE))
+        return false;
+    struct mark begin = mark_now();
+    for (int i = 0; i < N_STREAMS; i++)
+        had[i] = streams[i].c.a.n_body;
+    double began = clock_s();
+    if (!answer_prompt(n_tokens, seed))
+        return false;
+    double took = clock_s() - began;
+    struct mark end = mark_now();
     for (int i = 0; i < N_STREAMS; i++)
         if (streams[i].c.a.n_body - had[i] < PIECES_MIN * EVENT_BYTES)
             wrong("stream %d had %zu bytes while the prompt was computed", i,
                   streams[i].c.a.n_body - had[i]);
-    if (!stream_gaps(
-            30)) /* the streams' own contexts have grown, and the machine may have changed */
+    if (!stream_gaps(GAPS_AFTER))
         return false;
-    take_gaps(after, true);
-    printf(
-        "a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms before "
-        "and %.2f ms after; gaps in usual ones before: %.2f (median), %.2f (99 %%), %.2f "
-        "(longest), %.2f %% beyond 3; without a prompt %.2f (99 %%), %.2f (longest)\n",
-        n_tokens, N_STREAMS, took, n_tokens / took, usual[0] * 1e3, after[0] * 1e3,
-        during.median, during.most, during.longest, during.slow_share * 1e2, before.most,
-        before.longest);
+    struct mark last = mark_now();
+    for (int i = 0; i < N_STREAMS; i++) {
+        before[i] = usual_gap(i, &first, &begin);
+        after[i] = usual_gap(i, &end, &last);
+    }
+    struct gaps alone = judge_gaps(&first, &begin, before, before);
+    struct gaps beside = judge_gaps(&begin, &end, before, after);
+    printf("a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms "
+           "before and %.2f ms after %zu more tokens; beside the prompt, in usual gaps: %.2f "
+           "(median), %.2f (99 %%), %.2f (longest), %.2f %% beyond 3; without a prompt %.2f "
+           "(99 %%), %.2f (longest)\n",
+           n_tokens, N_STREAMS, took, n_tokens / took, before[0] * 1e3, after[0] * 1e3,
+           end.at[0] - begin.at[0], beside.median, beside.most, beside.longest,
+           beside.slow_share * 1e2, alone.most, alone.longest);
     return true;
 }
 

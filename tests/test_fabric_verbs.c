@@ -322,7 +322,7 @@ static void ranks_without_cables_are_named(void **state) {
     ranks_init(&r, ARRAY_LEN(pids), FABRIC_LINK_VERBS);
     cfg = r.cfg;
     for (int rank = 0; rank < r.n; rank++) {
-        char machine[4];
+        char machine[16];
         snprintf(machine, sizeof machine, "%d", rank);
         setenv("STANDIN_MACHINE", machine, 1);
         pids[rank] = fork();
