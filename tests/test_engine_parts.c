@@ -174,7 +174,7 @@ static const struct machine machines[] = {{0.010, 0.00001}, {0.010, 0.0002}, {0.
 
 /* What a step may take, in usual ones: at first and where pieces are often late, and at most. */
 #define BUSY 1.8
-#define REGULAR 2.4
+#define REGULAR 2.25
 
 /* On a machine that takes what is expected of it, streams wait for two or three usual steps from the first piece on, more
  * only where a single token takes longer, and prompts get the rest. */
