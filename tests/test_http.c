@@ -244,6 +244,31 @@ static void too_large_a_body_is_told(void **state) {
     http_close(s);
 }
 
+/* Nobody knows where its body ends: the client, who waits for an answer, does not close. */
+static void an_unknown_transfer_coding_is_refused(void **state) {
+    (void)state;
+    static const char *const codings[] = {"gzip", "gzip, chunked", "identity", ""};
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    for (size_t i = 0; i < ARRAY_LEN(codings); i++) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: %s\r\n\r\nhello",
+                 codings[i]);
+        int fd = dial(s);
+        struct answer a = ask(fd, text);
+        assert_int_equal(a.status, 501);
+        assert_non_null(strstr(a.body, "chunked"));
+        close(fd);
+    }
+    int fd = dial(s);
+    struct answer a = ask(fd, "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
+                              "Chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    assert_string_equal(a.body, "POST /a 5 hello");
+    close(fd);
+    http_close(s);
+}
+
 static void headers_are_bounded(void **state) {
     (void)state;
     struct http_config cfg = config();
@@ -600,6 +625,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_serves_many_requests),
         cmocka_unit_test(too_large_a_body_is_told),
+        cmocka_unit_test(an_unknown_transfer_coding_is_refused),
         cmocka_unit_test(headers_are_bounded),
         cmocka_unit_test(nonsense_is_no_request),
         cmocka_unit_test(slow_senders_are_cut_off),

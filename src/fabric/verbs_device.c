@@ -17,8 +17,6 @@ const struct verbs_choices verbs_choices = {
     .hop_limit = 1,
 };
 
-#define DEPTH_MAX 256u /* messages; more than are ever under way */
-
 struct verbs_slot_free {
     struct verbs_slot_free *next;
 };
@@ -217,8 +215,8 @@ static enum status queue_init(struct ibv_qp *qp, uint32_t *depth, const struct v
 
 enum status verbs_queue_new(struct ibv_qp **out, uint32_t *depth, struct verbs_device *d,
                             struct ibv_cq *cq, int class, bool reliable, struct err *err) {
-    *depth =
-        MIN(verbs_choices.max_frames / (verbs_class_bytes[class] / VERBS_FRAME), DEPTH_MAX);
+    *depth = MIN(verbs_choices.max_frames / (verbs_class_bytes[class] / VERBS_FRAME),
+                 VERBS_DEPTH_MAX);
     struct ibv_qp_init_attr init = {
         .send_cq = cq,
         .recv_cq = cq,

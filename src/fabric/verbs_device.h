@@ -19,6 +19,7 @@
 #define VERBS_FRAME 4096u
 #define VERBS_N_CLASSES 3
 #define VERBS_NAME_BYTES 64
+#define VERBS_DEPTH_MAX 256u /* messages of a queue pair; more than are ever under way */
 
 static const uint32_t verbs_class_bytes[VERBS_N_CLASSES] = {1 * VERBS_FRAME, 3 * VERBS_FRAME,
                                                             9 * VERBS_FRAME};

@@ -22,10 +22,11 @@ struct verbs_pair {
     struct ibv_comp_channel *events; /* of cq; NULL: the device has none */
     struct ibv_cq *cq;
     struct ibv_qp *qp[VERBS_N_CLASSES];
-    uint32_t peer_qpn;                    /* of class 0 */
-    uint32_t psn, depth[VERBS_N_CLASSES]; /* messages that a queue takes */
-    pthread_mutex_t lock;                 /* guards what follows */
-    uint32_t posted[VERBS_N_CLASSES];     /* receive slots that belong to this pair */
+    uint32_t peer_qpn;                             /* of class 0 */
+    uint32_t psn, depth[VERBS_N_CLASSES];          /* messages that a queue takes */
+    pthread_mutex_t lock;                          /* guards what follows */
+    uint32_t posted[VERBS_N_CLASSES];              /* receive slots that belong to this pair */
+    void *slots[VERBS_N_CLASSES][VERBS_DEPTH_MAX]; /* these, wherever they are now */
     uint32_t sending[VERBS_N_CLASSES];
     struct verbs_channel *channels[VERBS_MAX_CHANNELS]; /* by id - 1 */
     int n_asleep;
@@ -43,6 +44,9 @@ static void pair_free(struct verbs_pair *p) {
     for (int class = 0; class < VERBS_N_CLASSES; class ++)
         if (p->qp[class] != NULL)
             lib->destroy_qp(p->qp[class]);
+    for (int class = 0; class < VERBS_N_CLASSES; class ++)
+        for (uint32_t i = 0; i < p->posted[class]; i++)
+            verbs_slot_give(p->device, class, p->slots[class][i]);
     if (p->cq != NULL)
         lib->destroy_cq(p->cq);
     if (p->events != NULL)
@@ -55,7 +59,7 @@ static void pair_free(struct verbs_pair *p) {
 /* With completions as events where the device has them (Apple's may not). */
 static void create_completion_queue(struct verbs_pair *p) {
     struct verbs_device *d = p->device;
-    const int n = 2 * 256 * VERBS_N_CLASSES;
+    const int n = 2 * VERBS_DEPTH_MAX * VERBS_N_CLASSES;
     if (d->lib->create_comp_channel != NULL && d->context->ops.req_notify_cq != NULL)
         p->events = d->lib->create_comp_channel(d->context);
     if (p->events != NULL) {
@@ -144,6 +148,7 @@ static enum status post_for_channels(struct verbs_pair *p, uint32_t n_channels,
             if (slot == NULL)
                 return err_set(err, ST_NO_MEMORY, "RDMA device %s: the slab is full",
                                p->device->name);
+            p->slots[class][p->posted[class]] = slot;
             TRY(post_recv(p, class, slot, err));
         }
     }

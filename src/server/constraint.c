@@ -198,7 +198,7 @@ enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, c
     static const char call_rule[] =
         "wrapped-call ::= \"<tool_call>\\n\" r0 \"\\n</tool_call>\"\n";
     const struct wrapping *w = wrapping_of(format);
-    json_t *schema;
+    json_t *schema = NULL;
     char *rules;
     if (w == NULL)
         return err_set(err, ST_UNSUPPORTED, "calls in the format of %s cannot be enforced",

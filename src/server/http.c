@@ -28,6 +28,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -493,6 +494,22 @@ static void receive(struct http_request *r, const char *data, size_t len) {
     r->body[r->body_len] = '\0';
 }
 
+/* libmicrohttpd knows the end of a body by its length or its chunks, and of any other only when the client closes
+ * its side, which it may do after the answer. */
+static bool body_has_no_end(struct MHD_Connection *c) {
+    const char *coding =
+        MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+    return coding != NULL && strcasecmp(coding, "chunked") != 0;
+}
+
+static enum MHD_Result refuse(struct http_request *r, int status, const char *sentence) {
+    pthread_mutex_lock(&r->lock);
+    r->phase = PHASE_HANDLED;
+    pthread_mutex_unlock(&r->lock);
+    fail(r, status, sentence);
+    return respond(r);
+}
+
 static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char *url,
                                  const char *method, const char *version, const char *data,
                                  size_t *data_len, void **con_cls) {
@@ -500,6 +517,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
     struct http_request *r = *con_cls;
     if (r == NULL) {
         *con_cls = r = request_new(cls, c, method, url);
+        if (r != NULL && body_has_no_end(c))
+            return refuse(r, 501, "the only transfer coding of a body is chunked");
         return r != NULL ? MHD_YES : MHD_NO;
     }
     if (*data_len != 0) {
