@@ -15,6 +15,8 @@
  * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes that away, as
  * other systems may.
  *
+ * STANDIN_NO_MEMORY: no memory can be registered, as where little may be locked.
+ *
  * STANDIN_LOSE=N, STANDIN_CORRUPT=N, STANDIN_FAIL=N: the Nth message that a process sends vanishes,
  * arrives with a flipped bit, or completes in error. */
 #include <infiniband/verbs.h>
@@ -326,8 +328,10 @@ EXPORT struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, i
     struct ibv_mr *region = &device_of(pd->context)->region;
     rule(region->addr == NULL, "one region per device");
     rule((uintptr_t)addr % FRAME == 0, "regions are page-aligned");
-    if (!(access & IBV_ACCESS_LOCAL_WRITE))
+    if (!(access & IBV_ACCESS_LOCAL_WRITE) || getenv("STANDIN_NO_MEMORY") != NULL) {
+        errno = ENOMEM;
         return NULL;
+    }
     *region = (struct ibv_mr){
         .context = pd->context, .pd = pd, .addr = addr, .length = length, .lkey = 7};
     return region;

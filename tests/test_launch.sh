@@ -119,7 +119,11 @@ if [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n 
         export STANDIN_CABLES="1.0-7.0 2.0-8.0"
         ranks 2 one-shot
         grep -q "resident .*; tcp" first.err || fail "two hosts without a cable: $(cat first.err)"
-        unset STANDIN_CABLES STANDIN_NO_EVENTS
+        export STANDIN_NO_MEMORY=1
+        ranks 2 one-shot
+        grep -q "RDMA is not used towards rank 1: RDMA device standin0 registers no memory: .*ulimit" first.err ||
+            fail "two hosts without memory for RDMA: $(cat first.err)"
+        unset STANDIN_CABLES STANDIN_NO_EVENTS STANDIN_NO_MEMORY
     fi
     unset LOCKSTEP_IBVERBS STANDIN_FD
     in=("$work/on1" "$work/on1" "$work/on2" "$work/on2") address=10.7.0.1

@@ -35,6 +35,11 @@ key=$("$LOCKSTEP" key 2>/dev/null)
 [ "$(stat -c %a front/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
 typed=$(tr 'A-Z0' 'a-zo' <<<"${key//-/ }") # as one reads it aloud
 LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key --set <<<"$typed" 2>/dev/null || fail "key --set"
+LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key 2>&1 >/dev/null | grep -q 'other users' && fail "a warning of the key's own file"
+chmod 640 "$work/typed"
+LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key 2>&1 >/dev/null | grep -q "other users can read the cluster's key in $work/typed" ||
+    fail "no warning of a key that others can read"
+chmod 600 "$work/typed"
 [ "$(LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key)" = "$key" ] || fail "a typed key is another one"
 wrong=$(tr '0-9A-F' '1-9A-G' <<<"$key")
 for text in "" "$wrong" "${key%?}" "$key-A" "${key/?/U}"; do

@@ -1,6 +1,7 @@
 #include "cluster/key.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -10,6 +11,7 @@
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Crockford's alphabet: no I, L, O and U. */
@@ -126,9 +128,18 @@ enum status cluster_key_path(char *out, size_t size, struct err *err) {
     return ST_OK;
 }
 
+static void warn_of_readers(const char *path) {
+    struct stat st;
+    if (stat(path, &st) == 0 && (st.st_mode & (S_IRGRP | S_IROTH)) != 0)
+        log_warn("other users can read the cluster's key in %s, and with it run models here: "
+                 "chmod 600 it",
+                 path);
+}
+
 enum status cluster_key_read(struct cluster_key *out, const char *path, struct err *err) {
     char *text;
     TRY(file_read_text(&text, NULL, path, FILE_MAX, err));
+    warn_of_readers(path);
     enum status st = cluster_key_parse(out, text, err);
     sodium_memzero(text, strlen(text));
     mem_free(text);

@@ -20,7 +20,7 @@
 
 struct notes {
     struct finding *list;
-    int n;
+    int n, n_rdma_devices;
 };
 
 __attribute__((format(printf, 4, 5))) static void
@@ -88,6 +88,7 @@ static void look_at_rdma(struct notes *notes) {
              ""
 #endif
         );
+    notes->n_rdma_devices = n;
     for (int i = 0; i < n; i++)
         look_at_device(notes, lib, list[i]);
     if (list != NULL)
@@ -101,20 +102,24 @@ static void look_at_rdma(struct notes *notes) {
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-#define LOCKED_NEEDED ((size_t)64 << 20) /* a slab of 32 MiB, and the library's own */
+/* A slab for each device while cables are looked for, and as much for the library's own. */
+static size_t locked_needed(const struct notes *notes) {
+    return ((size_t)MAX(notes->n_rdma_devices, 1) + 1) * ((size_t)32 << 20);
+}
 
 static void look_at_memory(struct notes *notes) {
     struct rlimit limit;
+    const size_t needed = locked_needed(notes);
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
         if (limit.rlim_cur == RLIM_INFINITY)
             note(notes, FINDING_GOOD, "", "locked memory: unlimited");
         else
-            note(notes, limit.rlim_cur < LOCKED_NEEDED ? FINDING_BAD : FINDING_GOOD,
-                 limit.rlim_cur < LOCKED_NEEDED
+            note(notes, limit.rlim_cur < needed ? FINDING_BAD : FINDING_GOOD,
+                 limit.rlim_cur < needed
                      ? "ulimit -l unlimited, or memlock in /etc/security/limits.conf"
                      : "",
                  "locked memory: %llu KiB (RDMA needs %zu)",
-                 (unsigned long long)limit.rlim_cur / 1024, LOCKED_NEEDED / 1024);
+                 (unsigned long long)limit.rlim_cur / 1024, needed / 1024);
     }
 #ifdef __linux__
     char text[64] = "";

@@ -4,6 +4,7 @@
 #include "fabric/verbs_cables.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <sodium.h>
 #include <stdio.h>
@@ -19,7 +20,7 @@ static const double send_at[] = {0, 0, 0.25, 0.5};
 #define N_SENDS ((int)ARRAY_LEN(send_at))
 #define NAP_NS 20000
 
-/* What the two sides tell each other. */
+/* What the two sides tell each other, in the blobs of link_talk(). */
 struct told_devices {
     uint32_t n;       /* that work */
     uint32_t settled; /* somebody chose the device and link: there is nothing to fall back to */
@@ -34,12 +35,16 @@ struct told_probes {
 struct told_bits {
     uint64_t bits; /* by probe */
 };
+static_assert(sizeof(struct told_devices) == 16 && sizeof(struct told_bits) == 8 &&
+                  sizeof(struct told_probes) == 516,
+              "the same everywhere");
 static_assert(sizeof(struct told_probes) <= LINK_BLOB_BYTES && N_PROBES <= 64, "fits");
 
 /* What goes over a probe: from whom, and which. */
 struct probe_msg {
     uint32_t magic, psn, probe, round;
 };
+static_assert(sizeof(struct probe_msg) == 16, "the same everywhere");
 
 /* One queue pair. Both sides number probes alike: AT_ONCE * (device of the lower rank) + one of AT_ONCE. */
 struct probe {
@@ -218,6 +223,7 @@ static void listen_for(struct search *s, uint64_t probes, uint64_t wanted,
         if ((s->heard & wanted) == 0)
             nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
+    hear(s); /* the nap may have been a long one */
 }
 
 /* Each side stops at what it hears first, which over two cables need not be the same, or at nothing when the other's
@@ -320,7 +326,9 @@ enum status verbs_cable_find(char device[VERBS_NAME_BYTES], bool *tried, struct 
                              uint64_t patience_ns, struct err *err) {
     struct search s = {.env = env, .reliable = env->cfg->rdma_reliable};
     *tried = false;
-    verbs_devices_open(s.devices, DEVICES_MAX, &s.n, given, err);
+    enum status opened = verbs_devices_open(s.devices, DEVICES_MAX, &s.n, given, err);
+    if (opened == ST_NO_MEMORY && env->cfg->link == FABRIC_LINK_AUTO)
+        log_warn("RDMA is not used towards rank %d: %s", env->peer, err->text);
     enum status st = agree(device, tried, &s, who, given != NULL, patience_ns, err);
     for (int i = 0; i < s.n; i++)
         verbs_device_close(s.devices[i]);

@@ -76,9 +76,8 @@ static enum status register_slab(struct verbs_device *d, struct err *err) {
         d->mr =
             d->lib->reg_mr(d->pd, d->slab, verbs_choices.slab_bytes, verbs_choices.access[i]);
     if (d->mr == NULL)
-        return err_set(err, ST_UNSUPPORTED,
-                       "RDMA device %s registers no memory: %s (ulimit -l?)", d->name,
-                       strerror(errno));
+        return err_set(err, ST_NO_MEMORY, "RDMA device %s registers no memory: %s (ulimit -l?)",
+                       d->name, strerror(errno));
     return ST_OK;
 }
 
@@ -140,16 +139,21 @@ enum status verbs_devices_open(struct verbs_device **out, int max, int *n, const
     TRY(verbs_lib_get(&lib, err));
     int n_listed = 0;
     struct ibv_device **list = lib->get_device_list(&n_listed);
-    err_set(err, ST_UNSUPPORTED, "no RDMA device%s%s", name ? " called " : "",
-            name ? name : "");
+    enum status st = err_set(err, ST_UNSUPPORTED, "no RDMA device%s%s", name ? " called " : "",
+                             name ? name : "");
     pthread_mutex_lock(&devices_lock);
     for (int i = 0; list != NULL && i < n_listed && *n < max; i++)
-        if (name == NULL || str_eq(lib->get_device_name(list[i]), name))
-            *n += device_open(&out[*n], lib, list[i], err) == ST_OK;
+        if (name == NULL || str_eq(lib->get_device_name(list[i]), name)) {
+            struct err why;
+            enum status opened = device_open(&out[*n], lib, list[i], &why);
+            *n += opened == ST_OK;
+            if (opened != ST_OK && st != ST_NO_MEMORY)
+                st = err_set(err, opened, "%s", why.text);
+        }
     pthread_mutex_unlock(&devices_lock);
     if (list != NULL)
         lib->free_device_list(list);
-    return *n > 0 ? ST_OK : ST_UNSUPPORTED;
+    return *n > 0 ? ST_OK : st;
 }
 
 void verbs_device_hold(struct verbs_device *d) {

@@ -62,7 +62,7 @@ struct verbs_device {
 
 /* Every device of this machine that works (an active port, an address, a registered slab), at most max of
  * them, in the system's order; with a name only that one. Each is to be closed. ST_UNSUPPORTED: there is none, and
- * why the last that was tried does not work. */
+ * why the last that was tried does not work. ST_NO_MEMORY: one would, but registers no memory. */
 enum status verbs_devices_open(struct verbs_device **out, int max, int *n, const char *name,
                                struct err *err);
 /* One user more, who closes it too. */
