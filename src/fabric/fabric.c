@@ -80,7 +80,7 @@ static void find_next_hops(struct fabric *f) {
     }
 }
 
-/* What leads from each rank to each: those whom it lets rank 0 reach. */
+/* The ranks that rank 0 reaches over these wires, itself among them. */
 static uint64_t reached(const uint64_t *wires, int n) {
     uint64_t seen = 1;
     for (int step = 0; step < n; step++)

@@ -5,10 +5,11 @@
  * wire is one file with a `const struct link_ops link_xxx`, one line in links.c's table and one
  * value in enum fabric_link; the tests find it in the table.
  *
- * Opening takes steps, driven by links.c over the side channel, the same on both sides: find() looks for a way
- * where there may be several or none (links that have it), offer() makes what the other needs and describes it in a blob, accept() takes the other's
- * blob, ready() runs when both sides have accepted (nobody can fail any more, names may go). An
- * offer or accept that returns ST_AGAIN is repeated, from the start, on both sides.
+ * Opening takes these steps, driven by links.c over the side channel, the same on both sides: find(), of a link that
+ * has it, looks for a way to the other where there may be several or none; offer() makes what the other needs and
+ * describes it in a blob; accept() takes the other's blob; ready() runs when both sides have accepted (nobody
+ * can fail any more, names may go). An offer or accept that returns ST_AGAIN is repeated, from the offer on, on
+ * both sides.
  *
  * Threads: the group's thread, except kick(). Nothing blocks except sleep(). No function waits
  * for the peer: "not now" is NULL or ST_AGAIN. */

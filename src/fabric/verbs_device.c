@@ -38,19 +38,36 @@ static enum status find_port(struct verbs_device *d, struct ibv_port_attr *attr,
     return err_set(err, ST_UNSUPPORTED, "RDMA device %s has no active port", d->name);
 }
 
-/* The entry with an IPv4 address mapped into IPv6, which RoCE and Thunderbolt route by; else the
- * first, which InfiniBand uses. */
+/* Linux lists an address of RoCE twice: for version 1, which is Ethernet of its own kind, and for 2, which is UDP
+ * and what networks are set up for. */
+static bool is_roce_v2(const struct verbs_device *d, int gid_index) {
+    char path[160], type[16] = "";
+    snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%d", d->name,
+             d->port, gid_index);
+    FILE *f = fopen(path, "r");
+    if (f == NULL)
+        return false;
+    if (fgets(type, sizeof type, f) == NULL)
+        type[0] = '\0';
+    fclose(f);
+    return str_starts(type, "RoCE v2");
+}
+
+/* The entry with an IPv4 address mapped into IPv6, which RoCE and Thunderbolt route by (of several one of RoCE v2,
+ * else the first); without any the table's first, which InfiniBand uses. */
 static enum status find_gid(struct verbs_device *d, int n_gids, union ibv_gid *gid,
                             struct err *err) {
     static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
-    for (int i = 0; i < n_gids; i++)
-        if (d->lib->query_gid(d->context, d->port, i, gid) == 0 &&
-            memcmp(gid->raw, mapped, sizeof mapped) == 0) {
-            d->gid_index = i;
-            return ST_OK;
-        }
-    d->gid_index = 0;
-    if (d->lib->query_gid(d->context, d->port, 0, gid) != 0)
+    int first = -1, v2 = -1;
+    for (int i = 0; i < n_gids; i++) {
+        if (d->lib->query_gid(d->context, d->port, i, gid) != 0 ||
+            memcmp(gid->raw, mapped, sizeof mapped) != 0)
+            continue;
+        first = first < 0 ? i : first;
+        v2 = v2 < 0 && is_roce_v2(d, i) ? i : v2;
+    }
+    d->gid_index = v2 >= 0 ? v2 : MAX(first, 0);
+    if (d->lib->query_gid(d->context, d->port, d->gid_index, gid) != 0)
         return err_set(err, ST_UNSUPPORTED, "RDMA device %s has no address (GID)", d->name);
     return ST_OK;
 }
