@@ -5,6 +5,7 @@
 # goes nowhere, whose links are emulated.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/hosts.sh"
 run() { timeout 120 env "$@"; }
 "$LOCKSTEP" synth --shape qwen3-0.6b --layers 2 --type q8_0 model.gguf >/dev/null 2>&1 || exit 1
 eval_args=(eval model.gguf --ids 1,2,3,4,5 --greedy 3 --ctx 64 -t 1)
@@ -70,21 +71,14 @@ else
 fi
 
 # ---- between network namespaces ----------------------------------------------------------------------
-if [ "$(id -u)" != 0 ] || ! command -v ip nsenter unshare tc >/dev/null || ! unshare -n true 2>/dev/null; then
+if ! can_make_hosts || ! command -v tc >/dev/null; then
     echo "skip: two namespaces: no right to make them, or no tc"
     [ $failures = 0 ]
     exit
 fi
-hosts=()
-for host in 1 2; do
-    unshare -n sleep 300 &
-    hosts[host]=$!
-    until [ "$(readlink /proc/${hosts[host]}/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
-done
-on() { nsenter -t "${hosts[$1]}" -n "${@:2}"; }
-on 1 ip link add wire type veth peer name wire netns "${hosts[2]}" &&
-    on 1 ip addr add 10.7.1.1/24 dev wire && on 1 ip link set wire up && on 1 ip link set lo up &&
-    on 2 ip addr add 10.7.1.2/24 dev wire && on 2 ip link set wire up && on 2 ip link set lo up || fail "no cable between namespaces"
+make_hosts 1 2
+cable 1 wire 2 wire
+for host in 1 2; do on $host ip addr add 10.7.1.$host/24 dev wire || fail "no address for $host"; done
 export LOCKSTEP_SECRET=x
 between() {
     on 2 timeout 120 "$LOCKSTEP" "${eval_args[@]}" --join 10.7.1.1:7341 --ranks 2 --rank 1 -q "$@" >follower.out 2>&1 &
@@ -102,6 +96,4 @@ else
     between --emulate-link latency=50ms
 fi
 check "namespaces, slow" pipeline2
-kill "${hosts[@]}"
-wait "${hosts[@]}" 2>/dev/null
 [ $failures = 0 ]

@@ -3,25 +3,16 @@
 # in later; with IPv4 alone; two users' nodes on one machine. Who is unplugged, stopped or killed is missed and found again.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
-if ! [ "$(id -u)" = 0 ] || ! command -v ip nsenter unshare >/dev/null || ! unshare -n true 2>/dev/null; then
+. "$SOURCE_DIR/tests/hosts.sh"
+if ! can_make_hosts; then
     echo "skip: no right to make network namespaces"
     exit 77
 fi
 
 pids=()
-trap 'exec 2>/dev/null; kill -9 "${pids[@]}"; wait; rm -rf "$work"' EXIT
-declare -A host pid
-for name in switch one two three; do
-    unshare -n sleep 200 &
-    host[$name]=$!
-    pids+=($!)
-    until [ "$(readlink "/proc/${host[$name]}/ns/net")" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
-done
-on() { nsenter -t "${host[$1]}" -n "${@:2}"; }
-cable() { # HOST INTERFACE HOST INTERFACE
-    on "$1" ip link add "$2" type veth peer name "$4" netns "${host[$3]}" && on "$1" ip link set "$2" up &&
-        on "$3" ip link set "$4" up
-}
+trap 'exec 2>/dev/null; kill -9 "${pids[@]}"; end_hosts; wait; rm -rf "$work"' EXIT
+declare -A pid
+make_hosts switch one two three
 if ! on switch ip link add switch type bridge 2>/dev/null; then
     echo "skip: this kernel has no bridges"
     exit 77
@@ -30,16 +21,15 @@ on switch ip link set switch up
 i=0
 for name in one two three; do
     i=$((i + 1))
-    on $name ip link set lo up
-    cable switch port$i $name eth0 && on switch ip link set port$i master switch &&
-        on $name ip addr add 10.7.0.$i/24 dev eth0 || fail "no cable from the switch to $name"
+    cable switch port$i $name eth0
+    on switch ip link set port$i master switch && on $name ip addr add 10.7.0.$i/24 dev eth0 || fail "no cable from the switch to $name"
 done
 on three sh -c 'echo 1 >/proc/sys/net/ipv6/conf/eth0/disable_ipv6'
 v6=$(on one sh -c 'test -e /proc/net/if_inet6 && echo yes')
 
 interval=200
 node() { # HOST NAME SECRET [through...]: what it says is in NAME.out
-    nsenter -t "${host[$1]}" -n "${@:4}" "$BUILD_DIR/tests/discovery_node" "$2" "$3" $interval 200 >"$2.out" 2>"$2.err" &
+    nsenter -t "${hosts[$1]}" -n "${@:4}" "$BUILD_DIR/tests/discovery_node" "$2" "$3" $interval 200 >"$2.out" 2>"$2.err" &
     pid[$2]=$!
     pids+=($!)
 }
@@ -84,7 +74,7 @@ sees anna "strangers:.* 10.7.0.3"
 sees eve "^sees: nobody; strangers: "
 
 # A second cable, later: anna and ben have two addresses for each other. Then ben's first one is pulled.
-cable one eth1 two eth1 || fail "no second cable"
+cable one eth1 two eth1
 on one ip addr add 10.8.0.1/24 dev eth1
 on two ip addr add 10.8.0.2/24 dev eth1
 sees anna "ben [^;]*$(at 10.7.0.2 eth0)[^;]*$(at 10.8.0.2 eth1)"

@@ -4,6 +4,7 @@
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/hosts.sh"
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 eval_args=(eval "$model" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
 run() { timeout 60 env "$@"; }
@@ -92,17 +93,10 @@ if [[ $links = *verbs* ]]; then
 fi
 
 # Two hosts with two ranks each: network namespaces with a cable, shared memory inside, TCP between.
-if [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n true 2>/dev/null; then
-    hosts=()
-    for host in 1 2; do
-        unshare -n sleep 100 &
-        hosts[host]=$!
-        until [ "$(readlink /proc/${hosts[host]}/ns/net)" != "$(readlink /proc/$$/ns/net)" ]; do sleep 0.01; done
-    done
-    on() { nsenter -t "${hosts[$1]}" -n "${@:2}"; }
-    on 1 ip link add wire type veth peer name wire netns "${hosts[2]}" &&
-        on 1 ip addr add 10.7.0.1/24 dev wire && on 1 ip link set wire up && on 1 ip link set lo up &&
-        on 2 ip addr add 10.7.0.2/24 dev wire && on 2 ip link set wire up && on 2 ip link set lo up || fail "no cable between namespaces"
+if can_make_hosts; then
+    make_hosts 1 2
+    cable 1 wire 2 wire
+    for host in 1 2; do on $host ip addr add 10.7.0.$host/24 dev wire || fail "no address for $host"; done
     enter() { # what `env` runs a command through, on that host
         printf '#!/bin/bash\nSTANDIN_MACHINE=%s exec nsenter -t %s -n "$@"\n' "$1" "${hosts[$1]}" >"on$1" && chmod +x "on$1"
     }
@@ -129,8 +123,7 @@ if [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n 
     in=("$work/on1" "$work/on1" "$work/on2" "$work/on2") address=10.7.0.1
     ranks 4 "one-shot|scatter|ring|hierarchical|tree"
     for link in shm tcp; do grep -q "resident .*; $link" first.err || fail "two hosts: no $link: $(cat first.err)"; done
-    kill "${hosts[@]}"
-    wait "${hosts[@]}" 2>/dev/null
+    end_hosts
 else
     echo "skip: two hosts: no right to make network namespaces"
 fi

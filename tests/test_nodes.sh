@@ -4,6 +4,7 @@
 set -u
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/hosts.sh"
 unset LOCKSTEP_CLUSTER_KEY
 eval_args=(eval "$work/own/m.gguf" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
 mkdir front own && cp "$model" own/m.gguf
@@ -56,41 +57,34 @@ refuse 2 "nowhere.gguf" "$LOCKSTEP" eval nowhere.gguf --ids 1 --nodes auto --log
 "$LOCKSTEP" "${eval_args[@]}" -q --logits ref.f32 >ref.ids || exit 1
 
 # ---- three machines ----------------------------------------------------------------------------
-if [ "$(id -u)" != 0 ] || ! command -v ip nsenter unshare >/dev/null || ! unshare -n true 2>/dev/null; then
+if ! can_make_hosts; then
     echo "skip: no right to make network namespaces"
     [ $failures = 0 ]
     exit
 fi
-hosts=() nodes=()
+nodes=()
 end_all() {
     kill "${nodes[@]}" 2>/dev/null
-    kill "${hosts[@]}" 2>/dev/null
+    end_hosts
     wait 2>/dev/null
 }
 trap 'end_all; rm -rf "$work"' EXIT
-in_namespace() { [ "$(readlink "/proc/$1/ns/net")" != "$(readlink /proc/$$/ns/net)" ]; }
-for host in 0 1 2 3; do # 0: the switch
-    unshare -n -m sleep 600 &
-    hosts[host]=$!
-    within 60 in_namespace "${hosts[host]}" || fail "no namespace"
-done
-on() { nsenter -t "${hosts[$1]}" -n -m -w "${@:2}"; }
+host_unshare=(-n -m) host_enter=(-n -m -w)
+make_hosts 0 1 2 3 # 0: the switch
 # What the first machine calls its own, the others do not have.
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
-on1=(nsenter -t "${hosts[1]}" -n -m -w) # for what runs beside, whose pid is its own
+on1=(nsenter -t "${hosts[1]}" "${host_enter[@]}") # for what runs beside, whose pid is its own
 on 0 ip link add switch type bridge && on 0 ip link set switch up || { echo "skip: no bridge here"; exit 0; }
 for host in 1 2 3; do
-    on "$host" ip link set lo up
-    on "$host" ip link add wire type veth peer name "p$host" netns "${hosts[0]}" &&
-        on "$host" ip addr add "10.8.0.$host/24" dev wire && on "$host" ip link set wire up &&
-        on 0 ip link set "p$host" master switch && on 0 ip link set "p$host" up || fail "no wire to $host"
+    cable "$host" wire 0 "p$host"
+    on "$host" ip addr add "10.8.0.$host/24" dev wire && on 0 ip link set "p$host" master switch || fail "no wire to $host"
 done
 # start HOST NAME [options]: a node with the cluster's key and a store of its own.
 start() {
     local host=$1 name=$2
     shift 2
     mkdir -p "store-$name"
-    nsenter -t "${hosts[$host]}" -n -m -w "$LOCKSTEP" node --name "$name" --models "$work/store-$name" "$@" >"$name.log" 2>&1 &
+    nsenter -t "${hosts[$host]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" "$@" >"$name.log" 2>&1 &
     nodes+=($!)
     within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
 }
@@ -163,7 +157,7 @@ within 60 list_is "ann bob cat" || fail "dan is still there"
 refuse 3 "no answer from the node at 10.8.0.9:7342" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.9 --logits x.f32
 refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 --logits x.f32
 refuse 2 "a name is empty" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,,cat --logits x.f32
-refuse 1 "in use" nsenter -t "${hosts[2]}" -n -m -w "$LOCKSTEP" node --name eve --models "$work"
+refuse 1 "in use" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" node --name eve --models "$work"
 for name in "" a,b auto "$(printf '%064d' 0)"; do refuse 2 "a name has" "$LOCKSTEP" node --name "$name"; done
 refuse 2 "printable UTF-8" "$LOCKSTEP" node --name $'a\nb'
 refuse 2 "no node of that name was heard" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes zoe --logits x.f32

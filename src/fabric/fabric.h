@@ -66,7 +66,7 @@ struct fabric_config {
      * lose=N and flip=N (the Nth message). */
     const char *emulate;
     /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first that is found to reach it,
-     * which takes up to a sixth of silence_ms for a rank that none reaches. */
+     * which takes about a sixth of silence_ms for a rank that none reaches. */
     const char *const *rdma_devices;
     bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
     /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with

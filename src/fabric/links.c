@@ -52,11 +52,17 @@ enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *
     return ST_OK;
 }
 
-#define SEARCHES_PER_SILENCE 6 /* what is silent for so long may be slow, but is no cable */
+/* What is silent for so long may be slow, but is no cable; and the group is to form in time where one rank has none
+ * to all the others. */
+#define SEARCHES_PER_SILENCE 6
+#define SEARCHES_PER_BOOTSTRAP 4
 
 uint64_t link_search_ns(const struct fabric_config *cfg) {
-    bool searches = cfg->link == FABRIC_LINK_AUTO || cfg->link == FABRIC_LINK_VERBS;
-    return searches ? (uint64_t)cfg->silence_ms * 1000000u / SEARCHES_PER_SILENCE : 0;
+    uint64_t silence_ns = (uint64_t)cfg->silence_ms * 1000000u;
+    uint64_t each_ns = (uint64_t)cfg->bootstrap_ms * 1000000u / (uint64_t)cfg->n_ranks;
+    if (cfg->link != FABRIC_LINK_AUTO && cfg->link != FABRIC_LINK_VERBS)
+        return 0;
+    return MIN(silence_ns / SEARCHES_PER_SILENCE, each_ns / SEARCHES_PER_BOOTSTRAP);
 }
 
 static uint32_t as_offer(enum status st) {

@@ -1,0 +1,34 @@
+# hosts.sh, to be sourced after scratch.sh: machines for a test, each a network namespace that a sleeping process holds.
+declare -A hosts
+host_unshare=(-n) host_enter=(-n) # what else a machine is to have of its own is added by the test
+
+end_hosts() {
+    [ ${#hosts[@]} = 0 ] || { kill "${hosts[@]}" && wait "${hosts[@]}"; } 2>/dev/null
+    hosts=()
+}
+trap 'end_hosts; rm -rf "$work"' EXIT
+
+can_make_hosts() { [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n true 2>/dev/null; }
+
+# on NAME words...: a command on that machine.
+on() { nsenter -t "${hosts[$1]}" "${host_enter[@]}" "${@:2}"; }
+
+# make_hosts NAME...: they last ten minutes at most.
+make_hosts() {
+    local name try
+    for name in "$@"; do
+        unshare "${host_unshare[@]}" sleep 600 &
+        hosts[$name]=$!
+        for try in {1..6000}; do
+            [ "$(readlink "/proc/${hosts[$name]}/ns/net")" != "$(readlink /proc/$$/ns/net)" ] && break
+            sleep 0.01
+        done
+        on "$name" ip link set lo up || fail "no machine $name: try $try"
+    done
+}
+
+# cable HOST INTERFACE HOST INTERFACE: joins two of them; both ends are up.
+cable() {
+    on "$1" ip link add "$2" type veth peer name "$4" netns "${hosts[$3]}" && on "$1" ip link set "$2" up &&
+        on "$3" ip link set "$4" up || fail "no cable from $1 to $3"
+}
