@@ -51,7 +51,9 @@ class Server:
         return r.status, r.read().decode()
 
     def worker(self):
-        found = subprocess.run(["pgrep", "-P", str(self.process.pid)], capture_output=True, text=True).stdout.split()
+        """A rank, and none of the server's other children: it asks lost machines now and then whether they are back."""
+        ranks = ["pgrep", "-P", str(self.process.pid), "-f", "lockstep worker"]
+        found = subprocess.run(ranks, capture_output=True, text=True).stdout.split()
         return int(found[0])
 
     def stop(self):
