@@ -182,17 +182,23 @@ static inline void ranks_init(struct ranks *r, int n, enum fabric_link link) {
     ranks_renew(r);
 }
 
-static inline void ranks_child(struct ranks *r, int rank) {
+/* In the rank's own process. */
+static inline struct fabric_config ranks_config(const struct ranks *r, int rank) {
     struct fabric_config cfg = r->cfg;
-    struct fabric *f = NULL;
-    struct err err;
-    int n_fds = count_entries("/proc/self/fd"), n_threads = count_entries("/proc/self/task");
     char machine[16];
     snprintf(machine, sizeof machine, "%d", rank);
     setenv("STANDIN_MACHINE", machine, 1); /* each is its own, for STANDIN_CABLES */
     cfg.rank = rank;
     cfg.rendezvous = r->rendezvous;
     cfg.listen_fd = rank == 0 ? r->listen_fd : -1;
+    return cfg;
+}
+
+static inline void ranks_child(struct ranks *r, int rank) {
+    struct fabric *f = NULL;
+    struct err err;
+    int n_fds = count_entries("/proc/self/fd"), n_threads = count_entries("/proc/self/task");
+    struct fabric_config cfg = ranks_config(r, rank);
     if (rank != 0) {
         close(r->listen_fd);
         n_fds--;

@@ -15,15 +15,15 @@ on() { nsenter -t "${hosts[$1]}" "${host_enter[@]}" "${@:2}"; }
 
 # make_hosts NAME...: they last ten minutes at most.
 make_hosts() {
-    local name try
+    local name
     for name in "$@"; do
         unshare "${host_unshare[@]}" sleep 600 &
         hosts[$name]=$!
-        for try in {1..6000}; do
+        for _ in {1..6000}; do
             [ "$(readlink "/proc/${hosts[$name]}/ns/net")" != "$(readlink /proc/$$/ns/net)" ] && break
             sleep 0.01
         done
-        on "$name" ip link set lo up || fail "no machine $name: try $try"
+        on "$name" ip link set lo up || fail "no machine $name"
     done
 }
 

@@ -195,7 +195,7 @@ static void pieces_fit_what_streams_can_bear(void **state) {
                 sum += step < 50 ? 0 : ratio;
             }
             double most = step_takes(m, n_streams, 256) / step_takes(m, n_streams, 0);
-            assert_true(sum / 150 > 0.8 * (most < REGULAR ? most : REGULAR));
+            assert_true(sum / 150 > 0.86 * (most < REGULAR ? most : REGULAR));
             assert_true(pos >= 180);
         }
 }

@@ -315,25 +315,18 @@ static void a_lost_message_is_not_a_missing_cable(void **state) {
 /* RDMA alone was asked for, and a machine has a device but no cable to the others: all are told. */
 static void ranks_without_cables_are_named(void **state) {
     (void)state;
-    struct fabric_config cfg;
     pid_t pids[3];
     struct ranks r;
     setenv("STANDIN_CABLES", "0.0-1.1 1.0-0.1 2.0-5.0", 1);
     ranks_init(&r, ARRAY_LEN(pids), FABRIC_LINK_VERBS);
-    cfg = r.cfg;
     for (int rank = 0; rank < r.n; rank++) {
-        char machine[16];
-        snprintf(machine, sizeof machine, "%d", rank);
-        setenv("STANDIN_MACHINE", machine, 1);
         pids[rank] = fork();
         if (pids[rank] != 0)
             continue;
+        struct fabric_config cfg = ranks_config(&r, rank);
         struct fabric *f;
         struct err err;
         alarm(60);
-        cfg.rank = rank;
-        cfg.rendezvous = r.rendezvous;
-        cfg.listen_fd = rank == 0 ? r.listen_fd : -1;
         EXPECT(fabric_open(&f, &cfg, &err) == ST_UNSUPPORTED, "rank %d: %s", rank, err.text);
         EXPECT(strstr(err.text, "no RDMA cable leads from rank 0 to rank 2") != NULL, "%s",
                err.text);
@@ -342,7 +335,6 @@ static void ranks_without_cables_are_named(void **state) {
     close(r.listen_fd);
     munmap(r.notes, sizeof *r.notes);
     unsetenv("STANDIN_CABLES");
-    unsetenv("STANDIN_MACHINE");
     for (int rank = 0; rank < r.n; rank++) {
         int status;
         waitpid(pids[rank], &status, 0);

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #if __has_include(<infiniband/verbs.h>)
-#include "fabric/verbs_lib.h"
+#include "fabric/verbs_device.h"
 #endif
 #if __has_include(<ucp/api/ucp.h>)
 #include "fabric/ucx_lib.h"
@@ -40,10 +40,9 @@ note(struct notes *notes, enum finding_kind kind, const char *mend, const char *
 
 #if __has_include(<infiniband/verbs.h>)
 static bool has_ipv4_gid(const struct verbs_lib *lib, struct ibv_context *c, int n) {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     union ibv_gid gid;
     for (int i = 0; i < n; i++)
-        if (lib->query_gid(c, 1, i, &gid) == 0 && memcmp(gid.raw, mapped, sizeof mapped) == 0)
+        if (lib->query_gid(c, 1, i, &gid) == 0 && verbs_gid_is_ipv4(&gid))
             return true;
     return false;
 }

@@ -96,23 +96,24 @@ static uint64_t wires_from(const struct fabric *f) {
     return row;
 }
 
-/* Everybody's row; small enough for the sockets' buffers. */
+/* Everybody's row. All are told, which is little enough for the sockets' buffers, before any is heard. */
 static enum status exchange_rows(const struct fabric *f, uint64_t *rows, uint64_t deadline_ns,
                                  struct err *err) {
     struct wire_row mine = {wires_from(f)}, theirs;
-    enum status st = ST_OK;
+    for (int i = 0; i < 2 * f->cfg.n_ranks; i++) {
+        const struct peer *p = &f->peers[i % f->cfg.n_ranks];
+        if (p->link == NULL)
+            continue;
+        bool tell = i < f->cfg.n_ranks;
+        enum status st = tell ? net_write(p->side_fd, &mine, sizeof mine, deadline_ns, err)
+                              : net_read(p->side_fd, &theirs, sizeof theirs, deadline_ns, err);
+        if (st != ST_OK)
+            return forming_failed(st, p->rank, p->pid, err);
+        if (!tell)
+            rows[p->rank] = theirs.bits;
+    }
     rows[f->cfg.rank] = mine.bits;
-    for (int r = 0; r < f->cfg.n_ranks && st == ST_OK; r++)
-        if (r != f->cfg.rank)
-            st = net_write(f->peers[r].side_fd, &mine, sizeof mine, deadline_ns, err);
-    for (int r = 0; r < f->cfg.n_ranks && st == ST_OK; r++)
-        if (r != f->cfg.rank) {
-            st = net_read(f->peers[r].side_fd, &theirs, sizeof theirs, deadline_ns, err);
-            rows[r] = theirs.bits;
-            if (st != ST_OK)
-                st = forming_failed(st, r, f->peers[r].pid, err);
-        }
-    return st;
+    return ST_OK;
 }
 
 /* Nobody said where cables are. Where RDMA (and shared memory) connects everybody, though not each with each, the

@@ -42,10 +42,7 @@ static struct verbs_peer_id peer_id(const struct link_env *env) {
 
 static enum status verbs_find(struct link_env *env, struct err *err) {
     struct verbs_peer_id who = peer_id(env);
-    const char *const *devices = env->cfg->rdma_devices;
-    return verbs_cable_find(env->device, &env->no_cable, env, &who,
-                            devices != NULL ? devices[env->peer] : NULL,
-                            link_search_ns(env->cfg), err);
+    return verbs_cable_find(env, &who, err);
 }
 
 static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t *blob,

@@ -57,7 +57,6 @@ struct search {
     struct link_env *env;
     struct verbs_device *devices[DEVICES_MAX];
     int n, n_theirs, round;
-    bool reliable;
     uint32_t psn, their_psn;
     struct ibv_cq *cq[DEVICES_MAX]; /* by device */
     struct probe probes[N_PROBES];
@@ -103,7 +102,8 @@ static bool probe_open(struct search *s, int i, struct verbs_device *d, struct i
         if ((p->slots[k] = verbs_slot_take(d, 0)) == NULL)
             return false;
     return cq != NULL &&
-           verbs_queue_new(&p->qp, &depth, d, cq, 0, s->reliable, &unused) == ST_OK &&
+           verbs_queue_new(&p->qp, &depth, d, cq, 0, s->env->cfg->rdma_reliable, &unused) ==
+               ST_OK &&
            depth >= N_SENDS;
 }
 
@@ -156,8 +156,8 @@ static bool probe_connect(struct search *s, int i, const struct told_probes *the
     int mine, other, rc = 0;
     if (p->qp == NULL || theirs->qpn[i] == 0 || !probe_devices(s, i, &mine, &other))
         return false;
-    if (verbs_queue_connect(p->device, p->qp, s->reliable, &theirs->at[other], theirs->qpn[i],
-                            theirs->psn, s->psn, &unused) != ST_OK)
+    if (verbs_queue_connect(p->device, p->qp, s->env->cfg->rdma_reliable, &theirs->at[other],
+                            theirs->qpn[i], theirs->psn, s->psn, &unused) != ST_OK)
         return false;
     for (int k = 0; k < N_SENDS && rc == 0; k++)
         rc = verbs_post_recv(p->device, p->qp, 0, p->slots[k], wr_id_of(i, k));
@@ -264,15 +264,19 @@ static enum status round_run(uint64_t *both, struct search *s, uint64_t patience
 
 /* ---- the search ------------------------------------------------------------------------------------------- */
 
-static enum status search_all(char *device, struct search *s, uint64_t patience_ns,
-                              struct err *err) {
-    uint64_t both = 0;
+static void take_device(const struct search *s, const char *name) {
+    snprintf(s->env->device, sizeof s->env->device, "%s", name);
+}
+
+static enum status search_all(struct search *s, struct err *err) {
+    uint64_t both = 0, patience_ns = link_search_ns(s->env->cfg) / (uint64_t)n_rounds(s);
     int mine, theirs, i = 0;
     for (s->round = 0; s->round < n_rounds(s); s->round++) {
-        TRY(round_run(&both, s, patience_ns / (uint64_t)n_rounds(s), err));
+        TRY(round_run(&both, s, patience_ns, err));
         if (both != 0)
             break;
     }
+    s->env->no_cable = both == 0;
     if (both == 0)
         return err_set(err, ST_UNSUPPORTED,
                        "none of the %d RDMA devices here reaches one of the %d of rank %d",
@@ -280,7 +284,7 @@ static enum status search_all(char *device, struct search *s, uint64_t patience_
     while ((both >> i & 1) == 0)
         i++;
     probe_devices(s, i, &mine, &theirs);
-    snprintf(device, VERBS_NAME_BYTES, "%s", s->devices[mine]->name);
+    take_device(s, s->devices[mine]->name);
     return ST_OK;
 }
 
@@ -291,14 +295,16 @@ static bool may_use(const struct search *s, const char *device) {
     return false;
 }
 
-static enum status agree(char *device, bool *tried, struct search *s,
-                         const struct verbs_peer_id *who, bool given, uint64_t patience_ns,
+static enum status agree(struct search *s, const struct verbs_peer_id *who, bool given,
                          struct err *err) {
+    const struct fabric_config *cfg = s->env->cfg;
     struct told_devices mine = {.n = (uint32_t)s->n,
-                                .settled = given || s->env->cfg->link == FABRIC_LINK_VERBS},
+                                .settled = given || cfg->link == FABRIC_LINK_VERBS},
                         theirs;
-    if (verbs_pair_known(who, s->reliable, device, &mine.known_qpn, &mine.known_peer_qpn) &&
-        !may_use(s, device))
+    char known[VERBS_NAME_BYTES];
+    if (verbs_pair_known(who, cfg->rdma_reliable, known, &mine.known_qpn,
+                         &mine.known_peer_qpn) &&
+        !may_use(s, known))
         mine.known_qpn = 0;
     TRY(talk(s, &mine, &theirs, sizeof mine, err));
     if (theirs.n > DEVICES_MAX)
@@ -309,27 +315,25 @@ static enum status agree(char *device, bool *tried, struct search *s,
     if (theirs.n == 0)
         return err_set(err, ST_UNSUPPORTED, "rank %d has no RDMA device that works",
                        s->env->peer);
-    if (mine.known_qpn != 0 && mine.known_qpn == theirs.known_peer_qpn &&
-        mine.known_peer_qpn == theirs.known_qpn)
-        return ST_OK;
-    snprintf(device, VERBS_NAME_BYTES, "%s", s->devices[0]->name);
-    if (mine.settled && theirs.settled && s->n == 1 && theirs.n == 1)
-        return ST_OK;
     s->n_theirs = (int)theirs.n;
-    enum status st = search_all(device, s, patience_ns, err);
-    *tried = st == ST_UNSUPPORTED;
-    return st;
+    bool share = mine.known_qpn != 0 && mine.known_qpn == theirs.known_peer_qpn &&
+                 mine.known_peer_qpn == theirs.known_qpn;
+    bool settled = mine.settled && theirs.settled && s->n == 1 && s->n_theirs == 1;
+    if (!share && !settled)
+        return search_all(s, err);
+    take_device(s, share ? known : s->devices[0]->name);
+    return ST_OK;
 }
 
-enum status verbs_cable_find(char device[VERBS_NAME_BYTES], bool *tried, struct link_env *env,
-                             const struct verbs_peer_id *who, const char *given,
-                             uint64_t patience_ns, struct err *err) {
-    struct search s = {.env = env, .reliable = env->cfg->rdma_reliable};
-    *tried = false;
+enum status verbs_cable_find(struct link_env *env, const struct verbs_peer_id *who,
+                             struct err *err) {
+    const char *const *devices = env->cfg->rdma_devices;
+    const char *given = devices != NULL ? devices[env->peer] : NULL;
+    struct search s = {.env = env};
     enum status opened = verbs_devices_open(s.devices, DEVICES_MAX, &s.n, given, err);
     if (opened == ST_NO_MEMORY && env->cfg->link == FABRIC_LINK_AUTO)
         log_warn("RDMA is not used towards rank %d: %s", env->peer, err->text);
-    enum status st = agree(device, tried, &s, who, given != NULL, patience_ns, err);
+    enum status st = agree(&s, who, given != NULL, err);
     for (int i = 0; i < s.n; i++)
         verbs_device_close(s.devices[i]);
     return st;

@@ -8,15 +8,13 @@
 #define LOCKSTEP_FABRIC_VERBS_CABLES_H
 
 #include "fabric/links.h"
-#include "fabric/verbs_device.h"
 #include "fabric/verbs_pair.h"
 
-/* Both sides call it at the same time. given: the one device that may be used, or NULL. Where each side has one device
- * only, and somebody asked for it or for RDMA alone, there is nothing to try. Gives up after patience_ns.
+/* Fills env->device. Both sides call it at the same time. Where each side has one device only, and the configuration
+ * names it or wants RDMA alone, there is nothing to try. Gives up after link_search_ns().
  *
- * ST_UNSUPPORTED: a side has no device, or *tried becomes true: no device reaches one of the other's. */
-enum status verbs_cable_find(char device[VERBS_NAME_BYTES], bool *tried, struct link_env *env,
-                             const struct verbs_peer_id *who, const char *given,
-                             uint64_t patience_ns, struct err *err);
+ * ST_UNSUPPORTED: a side has no device, or env->no_cable: no device reaches one of the other's. */
+enum status verbs_cable_find(struct link_env *env, const struct verbs_peer_id *who,
+                             struct err *err);
 
 #endif

@@ -53,15 +53,13 @@ static bool is_roce_v2(const struct verbs_device *d, int gid_index) {
     return str_starts(type, "RoCE v2");
 }
 
-/* The entry with an IPv4 address mapped into IPv6, which RoCE and Thunderbolt route by (of several one of RoCE v2,
- * else the first); without any the table's first, which InfiniBand uses. */
+/* The entry with an IPv4 address (of several one of RoCE v2, else the first); without any the table's first, which
+ * InfiniBand uses. */
 static enum status find_gid(struct verbs_device *d, int n_gids, union ibv_gid *gid,
                             struct err *err) {
-    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
     int first = -1, v2 = -1;
     for (int i = 0; i < n_gids; i++) {
-        if (d->lib->query_gid(d->context, d->port, i, gid) != 0 ||
-            memcmp(gid->raw, mapped, sizeof mapped) != 0)
+        if (d->lib->query_gid(d->context, d->port, i, gid) != 0 || !verbs_gid_is_ipv4(gid))
             continue;
         first = first < 0 ? i : first;
         v2 = v2 < 0 && is_roce_v2(d, i) ? i : v2;

@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define VERBS_FRAME 4096u
 #define VERBS_N_CLASSES 3
@@ -40,6 +41,12 @@ struct verbs_address {
     uint8_t mtu; /* enum ibv_mtu */
     uint8_t is_global;
 };
+
+/* An IPv4 address mapped into IPv6, which RoCE and Thunderbolt route by. */
+static inline bool verbs_gid_is_ipv4(const union ibv_gid *gid) {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    return memcmp(gid->raw, mapped, sizeof mapped) == 0;
+}
 
 struct verbs_slot_free;
 
