@@ -36,6 +36,8 @@ int cmd_fabric(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
+int cmd_up(int argc, char **argv);
+int cmd_down(int argc, char **argv);
 int cmd_key(int argc, char **argv);
 int cmd_remote(int argc, char **argv);
 

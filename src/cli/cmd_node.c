@@ -7,6 +7,7 @@
 #include "cluster/store.h"
 #include "fabric/host_id.h"
 #include "fabric/wake.h"
+#include "server/keeper.h"
 #include "server/node.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 #define LOOK_MS 1000
 
-static const char *host, *name, *store;
+static const char *host, *name, *store, *state, *seeds;
 static int port = NODE_PORT;
 static bool alone;
 
@@ -30,6 +31,11 @@ static const struct cli_option options[] = {
     CLI_TEXT(0, "models", "DIR", &store,
              "where models are looked for, and copies kept\n(default "
              "~/.local/share/lockstep/models)"),
+    CLI_TEXT(
+        0, "state", "DIR", &state,
+        "where it keeps what lockstep up asked for\n(default ~/.local/share/lockstep/state)"),
+    CLI_TEXT(0, "seeds", "A,B,..", &seeds,
+             "addresses of other nodes, where multicast does not pass"),
     CLI_FLAG(0, "no-discovery", &alone,
              "says nothing to the networks: others must name its address"),
     CLI_END};
@@ -40,7 +46,8 @@ static const struct cli_command command = {
     "has\nthe cluster's key (lockstep key) may then use them all:\n\n"
     "  lockstep node                              on each machine\n"
     "  lockstep nodes                             on any: who is there\n"
-    "  lockstep serve model.gguf --nodes auto     on any: a rank on each\n\n"
+    "  lockstep serve model.gguf --nodes auto     on any: a rank on each\n"
+    "  lockstep up model.gguf                     the same, kept up by all nodes together\n\n"
     "The node itself is small and holds no weights; it starts a worker for each rank that it is "
     "asked\nfor, and copies the model from the machine that asks if it is not here. Ctrl-C or "
     "SIGTERM ends it and\nits workers. docs/nodes.md says more.",
@@ -153,29 +160,46 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
     sodium_memzero(text, sizeof text);
 }
 
+static enum status keep(struct keeper **out, const struct identity *id, struct discovery *d,
+                        struct err *err) {
+    const struct keeper_config cfg = {.id = id,
+                                      .discovery = d,
+                                      .seeds = seeds,
+                                      .name = name,
+                                      .models = store,
+                                      .state = state};
+    return keeper_open(out, &cfg, err);
+}
+
 static enum status run(const struct identity *id, const struct cluster_key *key, bool made,
                        struct err *err) {
     const struct node_config cfg = {
         .id = id, .host = host, .port = port, .name = name, .store = store};
     struct discovery *d = NULL;
+    struct keeper *k = NULL;
     struct node *n;
     TRY(node_open(&n, &cfg, err));
     enum status st = alone ? ST_OK : discover(&d, id, node_port(n), err);
+    if (st == ST_OK)
+        st = keep(&k, id, d, err);
     if (st == ST_OK) {
         node_set_discovery(n, d);
+        node_set_keeper(n, k);
         cli_on_interrupt(interrupt, NULL);
         say_beginning(n, key, made);
         if (cli_flush() == CLI_GO_ON)
             watch(d);
-        discovery_close(d); /* says that it leaves before it does */
+        node_set_keeper(n, NULL);
         node_set_discovery(n, NULL);
     }
+    keeper_close(k);
+    discovery_close(d); /* says that it leaves before it does */
     node_close(n);
     return st;
 }
 
 static enum status fill_names(struct err *err) {
-    static char own[64], folder[PATH_MAX];
+    static char own[64], folder[PATH_MAX], beside[PATH_MAX + 16];
     if (name == NULL) {
         gethostname(own, sizeof own - 1);
         own[strcspn(own, ".")] = '\0';
@@ -196,6 +220,10 @@ static enum status fill_names(struct err *err) {
         store = folder;
     } else {
         return err_set(err, ST_NOT_FOUND, "--models %s: %s", store, strerror(errno));
+    }
+    if (state == NULL) {
+        TRY(store_data_path(beside, sizeof beside, "state", err));
+        state = beside;
     }
     return ST_OK;
 }

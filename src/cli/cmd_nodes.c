@@ -1,4 +1,4 @@
-/* cmd_nodes.c: lockstep nodes: which machines of the cluster are there. */
+/* cmd_nodes.c: lockstep nodes: which machines of the cluster are there, and which models they serve. */
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
@@ -17,7 +17,8 @@ static const struct cli_option options[] = {
 static const struct cli_command command = {
     "nodes", "lists the machines of this user's cluster",
     "Asks all networks of this machine which nodes (lockstep node) with this user's cluster key "
-    "(lockstep\nkey) are there, and each of them what it is. Takes a second.",
+    "(lockstep\nkey) are there, and each of them what it is; and which models they serve together "
+    "(lockstep up).\nTakes a second.",
     options};
 
 struct asked {
@@ -32,7 +33,7 @@ static void *ask(void *user) {
     struct asked *a = user;
     json_t *o = node_seen_json(a->seen), *facts = NULL;
     char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n = nodes_addresses(a->seen, addresses);
+    size_t n = discovered_addresses(a->seen, addresses);
     struct err err = {"it has no address that can be used"};
     struct client *c;
     for (size_t i = 0; i < n && facts == NULL; i++) {
@@ -89,6 +90,34 @@ static void print_node(const json_t *o) {
                version);
 }
 
+static void print_deployment(const json_t *o) {
+    const char *name, *state, *sentence, *node = NULL;
+    int port, tls;
+    if (json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s:s, s:i, s:b, s?s}", "name", &name,
+                    "state", &state, "sentence", &sentence, "port", &port, "tls", &tls, "node",
+                    &node) != 0)
+        return;
+    printf("%-20s at %s://ANY-NODE:%-5d %s%s%s%s%s\n", name, tls ? "https" : "http", port,
+           state, node != NULL ? " on " : "", node != NULL ? node : "",
+           *sentence != '\0' && !str_eq(state, "listening") ? ": " : "",
+           str_eq(state, "listening") ? "" : sentence);
+}
+
+/* All nodes know the same: the first that says anything is heard. */
+static void print_deployments(const json_t *all) {
+    size_t i, k;
+    json_t *node, *one;
+    json_array_foreach((json_t *)(uintptr_t)all, i, node) {
+        const json_t *list = json_object_get(node, "deployments");
+        if (list == NULL)
+            continue;
+        if (json_array_size(list) > 0)
+            printf("\n");
+        json_array_foreach((json_t *)(uintptr_t)list, k, one) print_deployment(one);
+        return;
+    }
+}
+
 static enum status list(struct err *err) {
     struct identity id;
     struct discovered *found;
@@ -106,6 +135,7 @@ static enum status list(struct err *err) {
     } else {
         for (size_t i = 0; i < n; i++)
             print_node(json_array_get(all, i));
+        print_deployments(all);
         if (n == 0)
             fprintf(stderr, "no node was heard: is lockstep node running, with the key that "
                             "lockstep key shows here?\n");

@@ -2,38 +2,41 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"
+#include "cli/serve.h"
 #include "cli/session.h"
 #include "fabric/net.h"
 #include "server/server.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define KEYS_MAX 1024
 #define FINISH_MS 600000 /* for what runs when the server is told to end */
 
-static const char *host = "127.0.0.1", *api_key, *api_key_file, *tls_cert, *tls_key, *cors,
-                  *alias;
-static int port = 8080, n_parallel = 64, n_queue = 256;
+static const char *host = "127.0.0.1";
+static int n_parallel = 64, n_queue = 256;
 static uint64_t kv_memory;
-static bool insecure, no_speculation, restart;
+static bool no_speculation, restart, until_eof;
 
-static const struct cli_option options[] = {
-    CLI_TEXT(0, "alias", "NAME", &alias, "the model's name in the APIs (default: the file's)"),
-    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
+struct serve_args serve_args = {.port = 8080};
+
+const struct cli_option serve_options[] = {
+    CLI_TEXT(0, "alias", "NAME", &serve_args.alias,
+             "the model's name in the APIs (default: the file's)"),
     CLI_HEADING("network"),
-    CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
-    CLI_INT(0, "port", "P", &port, 0, 65535, "0: any free one (default 8080)"),
+    CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "0: any free one (default 8080)"),
     CLI_TEXT(
-        0, "api-key", "KEY", &api_key,
+        0, "api-key", "KEY", &serve_args.api_key,
         "asks for this key; others see it in the list of processes:\nbetter --api-key-file"),
-    CLI_TEXT(0, "api-key-file", "F", &api_key_file, "asks for one of these keys, one a line"),
-    CLI_TEXT(0, "tls-cert", "F", &tls_cert, "HTTPS: the certificate (PEM)"),
-    CLI_TEXT(0, "tls-key", "F", &tls_key, "and its key (PEM)"),
-    CLI_TEXT(0, "cors", "ORIGIN", &cors, "lets web pages of this origin in (\"*\": of any)"),
-    CLI_FLAG(0, "insecure", &insecure, "a public address without a key"),
+    CLI_TEXT(0, "api-key-file", "F", &serve_args.api_key_file,
+             "asks for one of these keys, one a line"),
+    CLI_TEXT(0, "tls-cert", "F", &serve_args.tls_cert, "HTTPS: the certificate (PEM)"),
+    CLI_TEXT(0, "tls-key", "F", &serve_args.tls_key, "and its key (PEM)"),
+    CLI_TEXT(0, "cors", "ORIGIN", &serve_args.cors,
+             "lets web pages of this origin in (\"*\": of any)"),
+    CLI_FLAG(0, "insecure", &serve_args.insecure, "a public address without a key"),
     CLI_HEADING("requests"),
     CLI_SIZE(0, "kv-memory", "SIZE", &kv_memory,
              "of the KV cache, all ranks together\n(default: eight contexts, or what memory is "
@@ -49,6 +52,14 @@ static const struct cli_option options[] = {
     CLI_INCLUDE(session_options),
     CLI_END};
 
+static const struct cli_option options[] = {
+    CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
+    CLI_FLAG(
+        0, "until-eof", &until_eof,
+        "ends as after Ctrl-C when its standard input ends, for who\nstarts it and may die"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
+    CLI_INCLUDE(serve_options), CLI_END};
+
 static const struct cli_command command = {
     "serve", "answers over HTTP, as OpenAI's, Anthropic's and Ollama's APIs do",
     "Speaks the APIs of OpenAI (chat/completions, completions, responses, embeddings and models "
@@ -59,12 +70,6 @@ static const struct cli_command command = {
 
 /* ---- keys ------------------------------------------------------------------------------------------ */
 
-struct keys {
-    const char *list[KEYS_MAX];
-    size_t n;
-    char *text; /* the file's */
-};
-
 static char *trim(char *line) {
     line += strspn(line, " \t\r");
     size_t n = strlen(line);
@@ -73,37 +78,40 @@ static char *trim(char *line) {
     return line;
 }
 
-static enum status read_key_file(struct keys *keys, struct err *err) {
+static enum status read_key_file(struct serve_keys *keys, struct err *err) {
     enum { CAP = 1 << 18 };
-    FILE *f = fopen(api_key_file, "rb");
+    FILE *f = fopen(serve_args.api_key_file, "rb");
     if (f == NULL)
-        return err_set(err, ST_NOT_FOUND, "%s: %s", api_key_file, strerror(errno));
+        return err_set(err, ST_NOT_FOUND, "%s: %s", serve_args.api_key_file, strerror(errno));
     keys->text = mem_calloc(1, CAP);
     if (keys->text != NULL)
         fread(keys->text, 1, CAP - 1, f);
     bool failed = ferror(f) || keys->text == NULL;
     fclose(f);
     if (failed)
-        return err_set(err, ST_IO, "%s: cannot be read", api_key_file);
+        return err_set(err, ST_IO, "%s: cannot be read", serve_args.api_key_file);
     char *rest = keys->text, *line;
     while ((line = strsep(&rest, "\n")) != NULL) {
         line = trim(line);
         if (*line == '\0' || *line == '#')
             continue;
-        if (keys->n == KEYS_MAX)
-            return err_set(err, ST_BAD_INPUT, "%s: more than %d keys", api_key_file, KEYS_MAX);
+        if (keys->n == SERVE_KEYS_MAX)
+            return err_set(err, ST_BAD_INPUT, "%s: more than %d keys", serve_args.api_key_file,
+                           SERVE_KEYS_MAX);
         keys->list[keys->n++] = line;
     }
-    return keys->n > 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "%s: no key in it", api_key_file);
+    return keys->n > 0
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT, "%s: no key in it", serve_args.api_key_file);
 }
 
-static enum status collect_keys(struct keys *keys, struct err *err) {
-    if (api_key_file != NULL)
+static enum status collect_keys(struct serve_keys *keys, struct err *err) {
+    if (serve_args.api_key_file != NULL)
         TRY(read_key_file(keys, err));
-    if (api_key != NULL && *api_key == '\0')
+    if (serve_args.api_key != NULL && *serve_args.api_key == '\0')
         return err_set(err, ST_BAD_INPUT, "--api-key: an empty key keeps nobody out");
-    if (api_key != NULL && keys->n < KEYS_MAX)
-        keys->list[keys->n++] = api_key;
+    if (serve_args.api_key != NULL && keys->n < SERVE_KEYS_MAX)
+        keys->list[keys->n++] = serve_args.api_key;
     return ST_OK;
 }
 
@@ -112,17 +120,36 @@ static bool is_local(const char *address) {
            str_eq(address, "localhost");
 }
 
-static enum status check_names(struct err *err) {
-    if (*host == '\0')
+static enum status check_names(const char *address, struct err *err) {
+    if (*address == '\0')
         return err_set(err, ST_BAD_INPUT, "--host is empty: 0.0.0.0 is every address");
-    if (alias != NULL && *alias == '\0')
+    if (serve_args.alias != NULL && *serve_args.alias == '\0')
         return err_set(err, ST_BAD_INPUT, "--alias is empty: the model needs a name");
-    if (cors != NULL && !str_eq(cors, "*") && !str_eq(cors, "null") &&
-        strstr(cors, "://") == NULL)
+    if (serve_args.cors != NULL && !str_eq(serve_args.cors, "*") &&
+        !str_eq(serve_args.cors, "null") && strstr(serve_args.cors, "://") == NULL)
         return err_set(err, ST_BAD_INPUT,
                        "--cors %s: expected an origin, as http://localhost:3000, or \"*\"",
-                       cors);
+                       serve_args.cors);
     return ST_OK;
+}
+
+enum status serve_check(struct serve_keys *keys, const char *address, struct err *err) {
+    *keys = (struct serve_keys){.n = 0};
+    TRY(check_names(address, err));
+    enum status st = collect_keys(keys, err);
+    if (st == ST_OK && keys->n == 0 && !serve_args.insecure && !is_local(address))
+        st = err_set(err, ST_BAD_INPUT,
+                     "%s is a public address: give --api-key-file, or --insecure if everybody "
+                     "may",
+                     address);
+    if (st != ST_OK)
+        serve_keys_deinit(keys);
+    return st;
+}
+
+void serve_keys_deinit(struct serve_keys *keys) {
+    mem_free(keys->text);
+    keys->text = NULL;
 }
 
 /* ---- serving ---------------------------------------------------------------------------------------- */
@@ -135,13 +162,21 @@ static void interrupt(void *arg) {
     (void)n;
 }
 
-static void wait_for_signal(void) {
-    char byte;
-    while (read(interrupted[0], &byte, 1) < 0 && errno == EINTR)
-        continue;
+/* For a signal, or (--until-eof) the end of the standard input; what comes there is nothing to us. */
+static void wait_for_end(void) {
+    struct pollfd fds[] = {{.fd = interrupted[0], .events = POLLIN},
+                           {.fd = until_eof ? STDIN_FILENO : -1, .events = POLLIN}};
+    char bytes[256];
+    for (;;) {
+        if (poll(fds, ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
+            return;
+        if (fds[0].revents != 0 ||
+            (fds[1].revents != 0 && read(STDIN_FILENO, bytes, sizeof bytes) <= 0))
+            return;
+    }
 }
 
-static int fill(struct server_config *cfg, const struct keys *keys) {
+static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     server_config_init(cfg);
     struct engine_config *e = &cfg->service.engine;
     e->model = session_lockstep_options(0);
@@ -150,13 +185,13 @@ static int fill(struct server_config *cfg, const struct keys *keys) {
     e->n_running_max = n_parallel;
     e->n_queue_max = n_queue;
     e->no_speculation = no_speculation;
-    cfg->service.name = alias;
+    cfg->service.name = serve_args.alias;
     cfg->service.restart = restart;
     cfg->http.host = host;
-    cfg->http.port = port;
-    cfg->http.tls_cert_path = tls_cert;
-    cfg->http.tls_key_path = tls_key;
-    cfg->http.cors_origin = cors;
+    cfg->http.port = serve_args.port;
+    cfg->http.tls_cert_path = serve_args.tls_cert;
+    cfg->http.tls_key_path = serve_args.tls_key;
+    cfg->http.cors_origin = serve_args.cors;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;
     return status;
@@ -175,11 +210,12 @@ static void say_model(const struct service_facts *f) {
 static int say_address(const struct server *s) {
     char address[512];
     net_join(address, sizeof address, host, server_port(s));
-    printf("lockstep listens on %s://%s\n", tls_cert != NULL ? "https" : "http", address);
+    printf("lockstep listens on %s://%s\n", serve_args.tls_cert != NULL ? "https" : "http",
+           address);
     return cli_flush();
 }
 
-static int serve(const struct keys *keys) {
+static int serve(const struct serve_keys *keys) {
     struct server_config cfg;
     struct server *s;
     struct err err;
@@ -203,7 +239,7 @@ static int serve(const struct keys *keys) {
     say_model(service_facts(server_service(s)));
     status = say_address(s);
     if (status == CLI_GO_ON) {
-        wait_for_signal();
+        wait_for_end();
         if (!session_args.quiet)
             fprintf(stderr, "finishing what runs; once more ends at once\n");
         status = 0;
@@ -215,22 +251,17 @@ static int serve(const struct keys *keys) {
 }
 
 int cmd_serve(int argc, char **argv) {
-    struct keys keys = {.n = 0};
+    struct serve_keys keys;
     struct err err;
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    enum status st = check_names(&err);
-    if (st == ST_OK)
-        st = collect_keys(&keys, &err);
-    if (st == ST_OK && keys.n == 0 && !insecure && !is_local(host))
-        st = err_set(&err, ST_BAD_INPUT,
-                     "%s is a public address: give --api-key-file, or --insecure if everybody "
-                     "may",
-                     host);
-    if (st == ST_OK && pipe(interrupted) != 0)
-        st = err_set(&err, ST_IO, "cannot make a pipe: %s", strerror(errno));
-    status = st == ST_OK ? serve(&keys) : cli_fail(st, "%s", err.text);
-    mem_free(keys.text);
+    enum status st = serve_check(&keys, host, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    status = pipe(interrupted) == 0
+                 ? serve(&keys)
+                 : cli_fail(ST_IO, "cannot make a pipe: %s", strerror(errno));
+    serve_keys_deinit(&keys);
     return status;
 }

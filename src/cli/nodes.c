@@ -12,7 +12,6 @@
 #include "server/share.h"
 
 #include <limits.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sodium.h>
@@ -162,36 +161,11 @@ static bool is_this_machine(const char *machine_hex) {
     return machine_hex != NULL && str_eq(own, machine_hex);
 }
 
-/* Loopback is other processes of this machine; link-local IPv6 means another thing on each machine. */
-static bool is_usable(const struct net_address *a) {
-    if (a->sa.ss_family == AF_INET6) {
-        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->sa;
-        return !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
-    }
-    return a->sa.ss_family == AF_INET;
-}
-
-static bool is_loopback(const struct net_address *a) {
-    if (a->sa.ss_family == AF_INET6)
-        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
-    return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
-}
-
-size_t nodes_addresses(const struct discovered *d,
-                       char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]) {
-    size_t n = 0;
-    for (int loopback = 0; loopback < 2; loopback++)
-        for (int i = 0; i < d->n_addresses; i++)
-            if (is_usable(&d->addresses[i]) && is_loopback(&d->addresses[i]) == loopback)
-                net_text(&d->addresses[i], out[n++]);
-    return n;
-}
-
 /* Tries the addresses of a node that was heard until it answers. */
 static enum status greet_discovered(struct member *m, const struct identity *id,
                                     const struct discovered *d, struct err *err) {
     char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n = nodes_addresses(d, addresses);
+    size_t n = discovered_addresses(d, addresses);
     enum status st = err_set(err, ST_NOT_FOUND, "the node %s has no address that can be used",
                              d->beacon.name);
     for (size_t i = 0; i < n; i++) {

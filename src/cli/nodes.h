@@ -15,10 +15,6 @@ enum status nodes_identity(struct identity *out, struct err *err);
 enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
                            char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
 
-/* Where a node may be asked, as text, best first: loopback, which is only this machine, last; how many they are. */
-size_t nodes_addresses(const struct discovered *d,
-                       char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]);
-
 /* --nodes auto, or names and addresses with commas: finds these nodes, sees to it that each has the model or knows where it
  * is, and fills opt->hosts and by_nodes: this machine first. weights: "copy", "stream", or "auto" (NULL). Says on stderr
  * what it does, unless quiet. `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks are

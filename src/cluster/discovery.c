@@ -396,6 +396,31 @@ size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max) 
     return n;
 }
 
+/* Loopback is other processes of this machine; link-local IPv6 means another thing on each machine. */
+static bool is_usable(const struct net_address *a) {
+    if (a->sa.ss_family == AF_INET6) {
+        const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->sa;
+        return !IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr);
+    }
+    return a->sa.ss_family == AF_INET;
+}
+
+static bool is_loopback(const struct net_address *a) {
+    if (a->sa.ss_family == AF_INET6)
+        return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)&a->sa)->sin6_addr);
+    return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
+}
+
+size_t discovered_addresses(const struct discovered *d,
+                            char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]) {
+    size_t n = 0;
+    for (int loopback = 0; loopback < 2; loopback++)
+        for (int i = 0; i < d->n_addresses; i++)
+            if (is_usable(&d->addresses[i]) && is_loopback(&d->addresses[i]) == loopback)
+                net_text(&d->addresses[i], out[n++]);
+    return n;
+}
+
 static int latest_first(const void *a_, const void *b_) {
     const struct stranger *a = a_, *b = b_;
     return (a->heard_ns < b->heard_ns) - (a->heard_ns > b->heard_ns);

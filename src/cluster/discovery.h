@@ -59,6 +59,10 @@ void discovery_ask(struct discovery *d);
 /* Copies at most max nodes, sorted by name and then by id; returns how many. Never this one. */
 size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max);
 
+/* Where a node may be asked, as text, best first: loopback, which is only this machine, last; how many they are. */
+size_t discovered_addresses(const struct discovered *d,
+                            char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]);
+
 /* Numeric addresses from where beacons with another key or of another protocol version came within the last minute, for
  * a hint to the user; the latest first. */
 size_t discovery_strangers(struct discovery *d, char (*out)[NET_TEXT_BYTES], size_t max);

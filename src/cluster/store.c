@@ -21,18 +21,22 @@
 #define PIECE_BYTES ((size_t)1 << 20)
 #define LOCKED_MS 100
 
-enum status store_path(char *out, size_t size, struct err *err) {
+enum status store_data_path(char *out, size_t size, const char *what, struct err *err) {
     const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
     int n = -1;
     if (data != NULL && *data != '\0')
-        n = snprintf(out, size, "%s/lockstep/models", data);
+        n = snprintf(out, size, "%s/lockstep/%s", data, what);
     else if (home != NULL && *home != '\0')
-        n = snprintf(out, size, "%s/.local/share/lockstep/models", home);
+        n = snprintf(out, size, "%s/.local/share/lockstep/%s", home, what);
     if (n < 0 || (size_t)n >= size)
-        return err_set(
-            err, ST_NOT_FOUND,
-            "there is no place for models: $HOME is not set, and --models not given");
+        return err_set(err, ST_NOT_FOUND,
+                       "there is no place for %s: $HOME is not set, and --%s not given", what,
+                       what);
     return ST_OK;
+}
+
+enum status store_path(char *out, size_t size, struct err *err) {
+    return store_data_path(out, size, "models", err);
 }
 
 /* Under its own name, or, where another model has that, in a folder named after its content. */

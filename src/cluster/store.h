@@ -12,6 +12,9 @@
  * there is no home. */
 enum status store_path(char *out, size_t size, struct err *err);
 
+/* The same for another of a node's folders, which the option --WHAT names, too. */
+enum status store_data_path(char *out, size_t size, const char *what, struct err *err);
+
 /* Looks for this very model: at `hint` (a path, where it is on the machine that asks; may be NULL), in the store under
  * its name, and where store_fetch() would put it. False: none of them is it. */
 bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,

@@ -115,9 +115,11 @@ static enum status start(pid_t *pid, const char *program, char **argv,
     return rc == 0 ? ST_OK : err_set(err, ST_IO, "cannot start %s: %s", program, strerror(rc));
 }
 
-/* A child with one end of a socket pair as descriptor WORKER_FD, or as standard input and output. */
+/* What the child's end of the socket pair is to it. */
+enum wiring { AS_WORKER_FD, AS_STDIO, AS_STDIO_AND_ERROR };
+
 static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **argv,
-                               bool as_stdio, struct err *err) {
+                               enum wiring wiring, struct err *err) {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
         return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
@@ -125,9 +127,11 @@ static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **
     fcntl(pair[1], F_SETFD, FD_CLOEXEC);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    if (as_stdio) {
+    if (wiring != AS_WORKER_FD) {
         posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
         posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
+        if (wiring == AS_STDIO_AND_ERROR)
+            posix_spawn_file_actions_adddup2(&files, pair[1], STDERR_FILENO);
     } else {
         if (pair[1] == WORKER_FD) /* dup2 onto itself would leave it close-on-exec */
             fcntl(pair[1], F_SETFD, 0);
@@ -144,11 +148,11 @@ static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **
 }
 
 /* A child that is started meanwhile would inherit the sockets, and keep them open. */
-static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, bool as_stdio,
-                         struct err *err) {
+static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv,
+                         enum wiring wiring, struct err *err) {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&one_at_a_time);
-    enum status st = spawn_alone(pid, fd, program, argv, as_stdio, err);
+    enum status st = spawn_alone(pid, fd, program, argv, wiring, err);
     pthread_mutex_unlock(&one_at_a_time);
     return st;
 }
@@ -156,7 +160,7 @@ static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv, 
 static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct err *err) {
     char name[] = "lockstep", verb[] = "worker";
     char *argv[] = {name, verb, NULL};
-    return spawn(pid, fd, program, argv, false, err);
+    return spawn(pid, fd, program, argv, AS_WORKER_FD, err);
 }
 
 static char *ssh_program(void) {
@@ -169,7 +173,7 @@ static enum status spawn_over_ssh(struct child *c, const char *program, struct e
     char quoted[4096], verb[] = "worker", stdio[] = "--stdio";
     char *argv[] = {ssh_program(), (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
     TRY(quote_path(program, quoted, sizeof quoted, err));
-    return spawn(&c->pid, &c->fd, argv[0], argv, true, err);
+    return spawn(&c->pid, &c->fd, argv[0], argv, AS_STDIO, err);
 }
 
 #define ADDRESS_BYTES (LAUNCH_NAME_BYTES + 16)
@@ -179,7 +183,7 @@ static enum status spawn_by_node(struct child *c, const char *program, struct er
     char address[ADDRESS_BYTES], name[] = "lockstep", verb[] = "remote";
     char *argv[] = {name, verb, address, NULL};
     net_join(address, sizeof address, c->host, c->node_port);
-    return spawn(&c->pid, &c->fd, program, argv, true, err);
+    return spawn(&c->pid, &c->fd, program, argv, AS_STDIO, err);
 }
 
 static enum status spawn_child(struct child *c, const char *program, struct err *err) {
@@ -198,6 +202,20 @@ enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const ch
     TRY(find_worker(worker_path, program, sizeof program, err));
     TRY(spawn_here(pid, fd, program, err));
     return send_all(*fd, job, err);
+}
+
+#define WORDS_MAX 512
+
+enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *const *words,
+                           struct err *err) {
+    char program[4096], name[] = "lockstep", *argv[WORDS_MAX + 2] = {name};
+    TRY(find_worker(worker_path, program, sizeof program, err));
+    for (size_t n = 0; words[n] != NULL; n++) {
+        if (n == WORDS_MAX)
+            return err_set(err, ST_BAD_INPUT, "more than %d words for lockstep", WORDS_MAX);
+        argv[1 + n] = words[n];
+    }
+    return spawn(pid, fd, program, argv, AS_STDIO_AND_ERROR, err);
 }
 
 static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {

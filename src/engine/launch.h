@@ -20,6 +20,11 @@ struct launch;
 enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const char *job,
                           struct err *err);
 
+/* `lockstep WORDS` (up to a NULL) on this machine, with the other end of *fd as its standard input, output and error. The
+ * caller waits for *pid. */
+enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *const *words,
+                           struct err *err);
+
 /* worker_path: the lockstep program; NULL: $LOCKSTEP_WORKER, this program if it is called lockstep,
  * then $PATH. job: that of rank 0; its model_path is made absolute by the caller. Starts ranks
  * 1..n_ranks-1; with hosts (one per rank; NULL: all here) those whose host is not the first's over

@@ -11,6 +11,7 @@
 #include "fabric/host_id.h"
 #include "kernels/kernels.h"
 #include "server/http.h"
+#include "server/keeper.h"
 #include "server/peers.h"
 #include "server/reply.h"
 
@@ -19,7 +20,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -53,7 +53,9 @@ struct node {
     struct http_server *http;
     const struct identity *id;
     char *name, *store, *worker_path;
-    _Atomic(struct discovery *) seen; /* release, and acquire */
+    pthread_mutex_t borrowed; /* held while one of the two is used */
+    struct discovery *seen;
+    struct keeper *keeper;
     pthread_mutex_t lock;
     pthread_cond_t idle; /* no task is left */
     struct task *tasks;
@@ -107,15 +109,21 @@ static void handle_node(struct node *n, struct http_request *r) {
     pthread_mutex_unlock(&n->lock);
     json_object_set_new(o, "models", json_string(n->store));
     json_object_set_new(o, "workers", workers);
+    pthread_mutex_lock(&n->borrowed);
+    if (n->keeper != NULL)
+        json_object_set_new(o, "deployments", keeper_deployments(n->keeper));
+    pthread_mutex_unlock(&n->borrowed);
     reply_json(r, 200, o);
 }
 
 static void handle_nodes(struct node *n, struct http_request *r) {
-    struct discovery *d = atomic_load_explicit(&n->seen, memory_order_acquire);
     struct discovered *list = mem_calloc(DISCOVERY_NODES_MAX, sizeof *list);
     json_t *nodes = json_array();
-    size_t count =
-        d != NULL && list != NULL ? discovery_nodes(d, list, DISCOVERY_NODES_MAX) : 0;
+    size_t count = 0;
+    pthread_mutex_lock(&n->borrowed);
+    if (n->seen != NULL && list != NULL)
+        count = discovery_nodes(n->seen, list, DISCOVERY_NODES_MAX);
+    pthread_mutex_unlock(&n->borrowed);
     for (size_t i = 0; i < count; i++)
         json_array_append_new(nodes, node_seen_json(&list[i]));
     mem_free(list);
@@ -453,6 +461,11 @@ static const struct {
 static void handle(void *user, struct http_request *r) {
     struct node *n = user;
     bool known = false;
+    pthread_mutex_lock(&n->borrowed);
+    bool kept = n->keeper != NULL && keeper_handle(n->keeper, r);
+    pthread_mutex_unlock(&n->borrowed);
+    if (kept)
+        return;
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
         if (!str_eq(http_path(r), routes[i].path))
             continue;
@@ -486,6 +499,7 @@ static enum status listen_at(struct node *n, const struct node_config *cfg, stru
 }
 
 static void node_free(struct node *n) {
+    pthread_mutex_destroy(&n->borrowed);
     pthread_mutex_destroy(&n->lock);
     pthread_cond_destroy(&n->idle);
     mem_free(n->name);
@@ -498,6 +512,7 @@ enum status node_open(struct node **out, const struct node_config *cfg, struct e
     struct node *n = mem_calloc(1, sizeof *n);
     if (n == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a node");
+    pthread_mutex_init(&n->borrowed, NULL);
     pthread_mutex_init(&n->lock, NULL);
     pthread_cond_init(&n->idle, NULL);
     n->id = cfg->id;
@@ -523,7 +538,15 @@ int node_port(const struct node *n) {
 }
 
 void node_set_discovery(struct node *n, struct discovery *d) {
-    atomic_store_explicit(&n->seen, d, memory_order_release);
+    pthread_mutex_lock(&n->borrowed);
+    n->seen = d;
+    pthread_mutex_unlock(&n->borrowed);
+}
+
+void node_set_keeper(struct node *n, struct keeper *k) {
+    pthread_mutex_lock(&n->borrowed);
+    n->keeper = k;
+    pthread_mutex_unlock(&n->borrowed);
 }
 
 int node_n_workers(struct node *n) {

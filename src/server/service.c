@@ -141,8 +141,7 @@ static void *watch(void *arg) {
 
 /* ---- opening and closing ------------------------------------------------------------------------ */
 
-/* "models/llama-3b.gguf": "llama-3b"; "models/Qwen3-8B/", a folder: "Qwen3-8B". */
-static char *name_of_file(const char *path) {
+char *service_name_of(const char *path) {
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
@@ -176,7 +175,7 @@ static enum status describe(struct service *s, struct err *err) {
     const char *path = s->cfg.engine.model.model_path;
     stat(path, &file);
     s->path = mem_strdup(path);
-    s->name = s->cfg.name != NULL ? mem_strdup(s->cfg.name) : name_of_file(path);
+    s->name = s->cfg.name != NULL ? mem_strdup(s->cfg.name) : service_name_of(path);
     s->template_source = mem_strdup(chat_source(m->chat));
     s->architecture = mem_strdup(info->architecture);
     s->type = mem_strdup(info->type);

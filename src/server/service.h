@@ -49,6 +49,9 @@ struct service_facts {
 };
 /* As of the first opening; borrowed until service_close(). */
 const struct service_facts *service_facts(const struct service *s);
+/* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b"; "models/Qwen3-8B/", a folder:
+ * "Qwen3-8B". Freed with mem_free(); NULL: no memory. */
+char *service_name_of(const char *path);
 
 /* True for the model's name, its file's name, "default" and "lockstep", each also with ":latest"; and for NULL. */
 bool service_is_model(const struct service *s, const char *name);

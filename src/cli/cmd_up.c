@@ -1,0 +1,336 @@
+/* cmd_up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together, whoever of them is there. */
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "cli/nodes.h"
+#include "cli/serve.h"
+#include "cli/session.h"
+#include "cluster/client.h"
+#include "cluster/deployments.h"
+#include "cluster/model_files.h"
+#include "server/service.h"
+
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define ASK_MS 300
+/* A node that cannot find the model has looked for it by then. */
+#define FIND_S 20.0
+#define PEM_MAX ((size_t)1 << 20)
+#define EVERYWHERE "0.0.0.0"
+
+static const char *node = "127.0.0.1", *name;
+static bool json;
+
+#define ASK_OPTIONS                                                                         \
+    CLI_TEXT(0, "node", "ADDRESS", &node, "the node to ask (default: this machine's own)"), \
+        CLI_FLAG(0, "json", &json, "what became of it, as JSON")
+
+static const struct cli_option up_options[] = {ASK_OPTIONS, CLI_INCLUDE(serve_options),
+                                               CLI_END};
+
+static const struct cli_command up_command = {
+    "up", "lets the nodes of the cluster serve a model, whoever of them is there",
+    "Takes the options of lockstep serve. One of the nodes that have the model serves it, with a "
+    "rank on\neach of the others (--nodes auto) and --failover; it answers at the port of every "
+    "node. When that\nnode dies, another one begins; after a power cut the model comes back by "
+    "itself. Needs lockstep node\non this machine, and --api-key-file, or --insecure if everybody "
+    "in the network may.\n\n"
+    "  lockstep up model.gguf --api-key-file keys\n"
+    "  lockstep nodes                             which models are up, and where\n"
+    "  lockstep down model\n\ndocs/nodes.md says more.",
+    up_options};
+
+static const struct cli_option down_options[] = {
+    CLI_ARG("NAME", &name, "as lockstep nodes lists it"), ASK_OPTIONS, CLI_END};
+
+static const struct cli_command down_command = {
+    "down", "takes down what lockstep up has put up",
+    "All nodes forget it; those that are off learn of it when they are back. What is being "
+    "answered has ten\nseconds to finish.",
+    down_options};
+
+/* ---- asking the node -------------------------------------------------------------------------- */
+
+struct asking {
+    struct identity id;
+    struct client *client;
+};
+
+static enum status begin_asking(struct asking *a, struct err *err) {
+    TRY(nodes_identity(&a->id, err));
+    enum status st = client_open(&a->client, &a->id, node, err);
+    if (st != ST_OK)
+        identity_deinit(&a->id);
+    return st;
+}
+
+static void end_asking(struct asking *a) {
+    client_close(a->client);
+    identity_deinit(&a->id);
+}
+
+static enum status ask(struct asking *a, const char *path, const json_t *body, json_t **out,
+                       struct err *err) {
+    enum status st = client_json(a->client, path, body, out, err);
+    if (st == ST_TIMEOUT && str_eq(node, "127.0.0.1"))
+        return err_set(err, st, "no node runs on this machine: lockstep node starts one");
+    return st;
+}
+
+/* Of a list as GET /v1/deployments gives it: a new reference, or NULL. */
+static json_t *find(const json_t *answer, const char *which) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(json_object_get(answer, "deployments"), i, one) {
+        const char *its = json_string_value(json_object_get(one, "name"));
+        if (its != NULL && str_eq(its, which))
+            return json_incref(one);
+    }
+    return NULL;
+}
+
+/* *out: NULL if there is none of that name. */
+static enum status look(struct asking *a, const char *which, json_t **out, struct err *err) {
+    json_t *answer;
+    TRY(ask(a, "/v1/deployments", NULL, &answer, err));
+    *out = find(answer, which);
+    json_decref(answer);
+    return ST_OK;
+}
+
+static enum status take_down(struct asking *a, const char *which, struct err *err) {
+    json_t *answer, *body = json_pack("{s:s}", "name", which);
+    enum status st = ask(a, "/v1/deployments/remove", body, &answer, err);
+    json_decref(body);
+    if (st == ST_OK)
+        json_decref(answer);
+    return st;
+}
+
+/* ---- what is asked for ------------------------------------------------------------------------ */
+
+static enum status check(struct err *err) {
+    const struct session_args *a = &session_args;
+    const struct {
+        bool given;
+        const char *option, *why;
+    } list[] = {
+        {a->hosts != NULL, "hosts", "the nodes are its machines"},
+        {a->join != NULL, "join", "the nodes are its machines"},
+        {a->rank >= 0, "rank", "the nodes are its machines"},
+        {a->secret_file != NULL, "secret-file", "the nodes are its machines"},
+        {a->n_ranks != 0, "ranks", "there is one on each node (--nodes names some)"},
+        {a->rdma_matrix != NULL, "rdma-matrix", "another node may serve it, with other cables"},
+        {serve_args.port == 0, "port 0", "all nodes listen on it: it has to be known"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        if (list[i].given)
+            return err_set(err, ST_BAD_INPUT, "not with --%s: %s", list[i].option, list[i].why);
+    return ST_OK;
+}
+
+/* Does the word hold this value, alone or as --option=VALUE? */
+static bool holds(const char *word, const char *value) {
+    return value != NULL && value >= word && value <= word + strlen(word);
+}
+
+/* The words that lockstep serve gets as they are: all but those that each node has to say in its own way. */
+static json_t *words_of(int argc, char **argv) {
+    const char *const apart[] = {session_args.nodes,      serve_args.api_key,
+                                 serve_args.api_key_file, serve_args.tls_cert,
+                                 serve_args.tls_key,      node};
+    json_t *words = json_array();
+    for (int i = 1; i < argc; i++) {
+        size_t k = 0;
+        if (str_eq(argv[i], "--json") || str_eq(argv[i], "--") || argv[i] == session_args.model)
+            continue;
+        while (k < ARRAY_LEN(apart) && !holds(argv[i], apart[k]))
+            k++;
+        if (k == ARRAY_LEN(apart))
+            json_array_append_new(words, json_string(argv[i]));
+        else if (argv[i] == apart[k] && json_array_size(words) > 0)
+            json_array_remove(words, json_array_size(words) - 1); /* the option before it */
+    }
+    return words;
+}
+
+static enum status add_pem(json_t *files, const char *option, const char *path,
+                           struct err *err) {
+    char *text;
+    if (path == NULL)
+        return ST_OK;
+    TRY(file_read_text(&text, NULL, path, PEM_MAX, err));
+    int rc = json_object_set_new(files, option, json_string(text));
+    mem_free(text);
+    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "%s is no text", path);
+}
+
+static enum status add_keys(json_t *files, const struct serve_keys *keys, struct err *err) {
+    json_t *all = json_string("");
+    for (size_t i = 0; i < keys->n; i++) {
+        json_t *more = json_sprintf("%s%s\n", json_string_value(all), keys->list[i]);
+        json_decref(all);
+        all = more;
+    }
+    int rc = keys->n == 0 || json_object_set(files, "api-key-file", all) == 0 ? 0 : -1;
+    json_decref(all);
+    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "a key is no text");
+}
+
+static enum status gather(json_t *files, struct err *err) {
+    struct serve_keys keys;
+    TRY(serve_check(&keys, EVERYWHERE, err));
+    enum status st = add_keys(files, &keys, err);
+    serve_keys_deinit(&keys);
+    if (st == ST_OK)
+        st = add_pem(files, "tls-cert", serve_args.tls_cert, err);
+    if (st == ST_OK)
+        st = add_pem(files, "tls-key", serve_args.tls_key, err);
+    return st;
+}
+
+static enum status describe(json_t **out, const char *as, int argc, char **argv,
+                            struct err *err) {
+    char path[PATH_MAX];
+    struct model_files model;
+    TRY(file_absolute(path, sizeof path, session_args.model, err));
+    TRY(model_files_read(&model, path, err));
+    json_t *files = json_object(), *words = words_of(argc, argv);
+    enum status st = gather(files, err);
+    if (st == ST_OK && serve_args.alias == NULL &&
+        (json_array_append_new(words, json_string("--alias")) != 0 ||
+         json_array_append_new(words, json_string(as)) != 0))
+        st = err_set(err, ST_BAD_INPUT, "%s is no text: give an --alias", as);
+    if (st == ST_OK) {
+        *out = json_pack(
+            "{s:s, s:i, s:b, s:s, s:b, s:o, s:s, s:O, s:O}", "name", as, "port",
+            serve_args.port, "tls", serve_args.tls_cert != NULL, "nodes",
+            session_args.nodes != NULL ? session_args.nodes : "auto", "copies",
+            session_args.weights == NULL || !str_eq(session_args.weights, "stream"), "model",
+            model_files_json(&model), "hint", path, "args", words, "files", files);
+        if (*out == NULL)
+            st = err_set(err, ST_BAD_INPUT, "%s is no text", path);
+    }
+    json_decref(files);
+    json_decref(words);
+    model_files_deinit(&model);
+    return st;
+}
+
+/* ---- waiting ---------------------------------------------------------------------------------- */
+
+static const char *text_of(const json_t *one, const char *key) {
+    const char *text = json_string_value(json_object_get(one, key));
+    return text != NULL ? text : "";
+}
+
+/* Until it listens (*out: the deployment as it is then), or has failed. */
+static enum status wait_for(struct asking *a, const char *as, json_t **out, struct err *err) {
+    char said[128] = "", now[128];
+    for (double begin = clock_s();; poll(NULL, 0, ASK_MS)) {
+        json_t *one;
+        TRY(look(a, as, &one, err));
+        const char *state = text_of(one, "state"), *sentence = text_of(one, "sentence");
+        enum status st = ST_AGAIN;
+        if (one == NULL)
+            st = err_set(err, ST_CANCELLED, "%s was taken down meanwhile", as);
+        else if (str_eq(state, "listening"))
+            st = ST_OK;
+        else if (str_eq(state, "failed"))
+            st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
+        else if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - begin > FIND_S)
+            st = err_set(err, ST_NOT_FOUND,
+                         "%s: %s (the node looks for it at the same path, as the user that "
+                         "runs the node)",
+                         as, sentence);
+        if (st == ST_OK) {
+            *out = one;
+            return st;
+        }
+        snprintf(now, sizeof now, "%s%s%s", state, *text_of(one, "node") != '\0' ? " on " : "",
+                 text_of(one, "node"));
+        if (st == ST_AGAIN && !str_eq(now, said)) {
+            snprintf(said, sizeof said, "%s", now);
+            fprintf(stderr, "%s: %s\n", as, now);
+        }
+        json_decref(one);
+        if (st != ST_AGAIN)
+            return st;
+    }
+}
+
+static int say_up(const char *as, json_t *one) {
+    if (json)
+        return cli_print_json(one);
+    printf(
+        "%s listens on %s://127.0.0.1:%d, and at this port of every other node; %s serves it\n",
+        as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
+        text_of(one, "node"));
+    json_decref(one);
+    int status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+static enum status up(const char *as, const json_t *deployment, json_t **out, struct err *err) {
+    struct asking a;
+    json_t *before, *answer;
+    TRY(begin_asking(&a, err));
+    enum status st = look(&a, as, &before, err);
+    bool is_new = st == ST_OK && before == NULL;
+    if (st == ST_OK) {
+        json_decref(before);
+        st = ask(&a, "/v1/deployments", deployment, &answer, err);
+    }
+    if (st == ST_OK) {
+        json_decref(answer);
+        st = wait_for(&a, as, out, err);
+        if ((st == ST_IO || st == ST_NOT_FOUND) && is_new)
+            take_down(&a, as, NULL);
+    }
+    end_asking(&a);
+    return st;
+}
+
+int cmd_up(int argc, char **argv) {
+    struct err err;
+    json_t *deployment = NULL, *one = NULL;
+    int status = cli_parse(&up_command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    char *as = serve_args.alias != NULL ? mem_strdup(serve_args.alias)
+                                        : service_name_of(session_args.model);
+    enum status st = as != NULL ? check(&err) : err_set(&err, ST_NO_MEMORY, "no memory");
+    if (st == ST_OK && !deployment_name_is_good(as))
+        st = err_set(&err, ST_BAD_INPUT,
+                     "%s is no name for a deployment: --alias gives one of 1 to 63 bytes "
+                     "without blank, comma or slash",
+                     as);
+    if (st == ST_OK)
+        st = describe(&deployment, as, argc, argv, &err);
+    if (st == ST_OK)
+        st = up(as, deployment, &one, &err);
+    json_decref(deployment);
+    status = st == ST_OK ? say_up(as, one) : cli_fail(st, "%s", err.text);
+    mem_free(as);
+    return status;
+}
+
+int cmd_down(int argc, char **argv) {
+    struct asking a;
+    struct err err;
+    int status = cli_parse(&down_command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    enum status st = begin_asking(&a, &err);
+    if (st == ST_OK) {
+        st = take_down(&a, name, &err);
+        end_asking(&a);
+    }
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    return json ? cli_print_json(json_pack("{s:s}", "down", name)) : 0;
+}

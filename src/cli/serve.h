@@ -1,0 +1,29 @@
+/* serve.h: what `lockstep serve` and `lockstep up` share: the options that say how a model is served. */
+#ifndef LOCKSTEP_CLI_SERVE_H
+#define LOCKSTEP_CLI_SERVE_H
+
+#include "cli/cli.h"
+
+#define SERVE_KEYS_MAX 1024
+
+/* What serve_options wrote, as far as both look at it. */
+struct serve_args {
+    const char *alias, *api_key, *api_key_file, *tls_cert, *tls_key, *cors;
+    int port;
+    bool insecure;
+};
+extern struct serve_args serve_args;
+/* With session_options. */
+extern const struct cli_option serve_options[];
+
+struct serve_keys {
+    const char *list[SERVE_KEYS_MAX]; /* point into text, and argv */
+    size_t n;
+    char *text; /* the file's; owned */
+};
+
+/* Checks what the options say, for a server at `host`, and reads its keys. ST_BAD_INPUT, ST_NOT_FOUND, ST_IO. */
+enum status serve_check(struct serve_keys *keys, const char *host, struct err *err);
+void serve_keys_deinit(struct serve_keys *keys);
+
+#endif

@@ -1,0 +1,83 @@
+/* deployments.h: which models a cluster serves, and who does it: what `lockstep up` and `lockstep down` ask for.
+ *
+ * Every node keeps the whole list, on its disk too, and tells it to every other one (server/keeper.h). There is no
+ * master: a deployment has a version, the greater one wins, and one that was taken down stays in the list as a
+ * name and a version, so that a machine which was off at the time learns of it. Merging lists is commutative,
+ * associative and idempotent: whoever hears what, in which order, ends with the same.
+ *
+ * Who serves a deployment is a function of the list and of what the living nodes say of themselves.
+ *
+ * One thread at a time. A deployment is JSON:
+ *
+ *     {"name": "qwen3-8b", "version": 1, "home": node, "port": 8080, "tls": false, "nodes": "auto",
+ *      "copies": true,
+ *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
+ *      "files": {"api-key-file": text, ...}}
+ *     {"name": "qwen3-8b", "version": 2, "removed": true} */
+#ifndef LOCKSTEP_CLUSTER_DEPLOYMENTS_H
+#define LOCKSTEP_CLUSTER_DEPLOYMENTS_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEPLOYMENTS_MAX 64          /* that are up */
+#define DEPLOYMENT_NAMES_MAX 1024   /* that ever were */
+#define DEPLOYMENTS_DIGEST_BYTES 33 /* hex, and its 0 */
+
+struct deployments {
+    json_t *by_name; /* owned */
+};
+
+/* ST_NO_MEMORY. */
+enum status deployments_init(struct deployments *d, struct err *err);
+void deployments_deinit(struct deployments *d);
+
+/* A name is a word of 1 to 63 printable bytes without a slash that does not begin with a dot: it is a file's name, too. */
+bool deployment_name_is_good(const char *name);
+/* ST_BAD_INPUT: it is not of the form above. */
+enum status deployment_check(const json_t *deployment, struct err *err);
+bool deployment_is_up(const json_t *deployment);
+
+/* What is known of a name (borrowed); NULL: nothing. */
+json_t *deployments_find(const struct deployments *d, const char *name);
+/* How many are up. */
+size_t deployments_n_up(const struct deployments *d);
+
+/* A new deployment in the next version of its name; its own "version" does not matter. ST_BAD_INPUT: its form; or the name is up
+ * already, or another one has its port; ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
+enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
+/* ST_NOT_FOUND: no such name is up. */
+enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
+
+/* All of them, sorted by name, for other nodes: a new reference; NULL: no memory. */
+json_t *deployments_list(const struct deployments *d);
+/* Takes what is newer in another node's list. *changed: anything was. ST_BAD_INPUT: one of them is not of the
+ * form above, or they are too many; the good ones before it are taken. */
+enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
+                              struct err *err);
+/* The same for the same list, on any node. */
+void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
+
+/* On disk, for its owner's eyes alone: keys are in it. ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged. */
+enum status deployments_read(struct deployments *d, const char *path, struct err *err);
+enum status deployments_write(const struct deployments *d, const char *path, struct err *err);
+
+/* A living node, as far as one deployment concerns it. */
+struct deployment_candidate {
+    const char *node; /* its id */
+    const char *name; /* and its name */
+    uint64_t term;    /* runs it, for the so-manieth time of all nodes; 0: does not */
+    int failures;     /* how often it tried in vain since it last did run it */
+    bool able;        /* the model is there, and the last failure was long enough ago */
+};
+/* Who serves it: who does already, the latest of them where two parts of a cluster could not see each other; else of those who are
+ * able the one with the fewest failures, its home before the others, and these in an order that differs between names, so
+ * that several deployments do not all move to one node. n: nobody. */
+size_t deployment_owner(const char *name, const char *home,
+                        const struct deployment_candidate *list, size_t n);
+
+#endif

@@ -1,0 +1,47 @@
+/* keeper.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells the other nodes of them and
+ * hears of theirs, serves those that are its own, and leads the port of each other one to the node that serves it.
+ *
+ *     GET  /v1/deployments         {"deployments": [{"name", "model", "port", "tls", "state", "node", "sentence"}]};
+ *                                  state: "listening", "starting", "stopping", "failed", "waiting"
+ *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
+ *     POST /v1/deployments/remove  {"name"}
+ *     POST /v1/deployments/sync    nodes among themselves: what one knows and does, for what the other knows and does
+ *
+ * A deployment is served by a child, `lockstep serve`, which ends with the node. If the node that has it is not heard of for ten
+ * seconds, the next one that has the model begins; one that comes back finds that and does not. Two parts of a
+ * cluster that cannot see each other both serve, until they can.
+ *
+ * A thread of its own does all that; keeper_handle() is the HTTP server's and never waits for it. */
+#ifndef LOCKSTEP_SERVER_KEEPER_H
+#define LOCKSTEP_SERVER_KEEPER_H
+
+#include "cluster/discovery.h"
+#include "cluster/identity.h"
+#include "server/http.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct keeper;
+
+struct keeper_config {
+    const struct identity *id;   /* borrowed until keeper_close() */
+    struct discovery *discovery; /* the same; NULL: only seeds */
+    const char *seeds;           /* addresses of other nodes, "a,b:7400"; NULL: none */
+    const char *name;            /* of this node */
+    const char *models;          /* cluster/store.h */
+    const char *state;           /* folder for what is kept across starts */
+    const char *program;         /* as launch_open's worker_path */
+};
+
+/* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
+enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, struct err *err);
+/* Ends what it serves: what runs has ten seconds to finish. Tells the others. NULL is fine. */
+void keeper_close(struct keeper *k);
+
+/* False: no path of its. */
+bool keeper_handle(struct keeper *k, struct http_request *r);
+/* The deployments as GET gives them; a new reference. */
+json_t *keeper_deployments(struct keeper *k);
+
+#endif

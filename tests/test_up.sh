@@ -1,0 +1,163 @@
+#!/bin/bash
+# Deployments: three machines (network namespaces on one switch) keep a model up together. It answers at each of them, goes on
+# elsewhere when the one that serves dies or is told to end, comes back after all have been off, and stays down when taken down.
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/hosts.sh"
+unset LOCKSTEP_CLUSTER_KEY
+mkdir own front && cp "$model" own/m.gguf
+export XDG_CONFIG_HOME=$work/front
+port=8099
+
+within() { # SECONDS COMMAND...: until it succeeds.
+    local end=$((SECONDS + $1))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || return 1
+        sleep 0.1
+    done
+}
+refuse() { # STATUS PATTERN words...
+    local want=$1 pattern=$2 status
+    shift 2
+    timeout 60 "$@" >out 2>err </dev/null
+    status=$?
+    [ $status = "$want" ] || fail "$*: exit status $status, expected $want: $(cat err)"
+    grep -Eq -e "$pattern" err || fail "$*: said '$(cat err)', expected /$pattern/"
+}
+
+# ---- what is refused before any node is asked ---------------------------------------------------
+up=("$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256)
+refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
+"$LOCKSTEP" key >/dev/null 2>&1
+refuse 3 "no node runs on this machine: lockstep node starts one" "${up[@]}" --insecure
+refuse 3 "no node runs on this machine" "$LOCKSTEP" down m
+refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
+refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
+refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
+refuse 2 "not with --ranks" "${up[@]}" --insecure --ranks 2
+refuse 2 "not with --port 0" "${up[@]}" --insecure --port 0
+refuse 2 "is no name for a deployment" "${up[@]}" --insecure --alias "a b"
+refuse 2 "no-such-file" "${up[@]}" --api-key-file no-such-file
+
+# ---- three machines -----------------------------------------------------------------------------
+if ! can_make_hosts; then
+    echo "skip: no right to make network namespaces"
+    [ $failures = 0 ]
+    exit
+fi
+declare -A node
+end_all() {
+    kill -9 "${node[@]}" 2>/dev/null
+    end_hosts
+    wait 2>/dev/null
+}
+trap 'end_all; rm -rf "$work"' EXIT
+host_unshare=(-n -m) host_enter=(-n -m -w)
+make_hosts 0 1 2 3 # 0: the switch
+for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
+on 0 ip link add switch type bridge && on 0 ip link set switch up || { echo "skip: no bridge here"; exit 0; }
+for host in 1 2 3; do
+    cable "$host" wire 0 "p$host"
+    on "$host" ip addr add "10.9.0.$host/24" dev wire && on 0 ip link set "p$host" master switch || fail "no wire to $host"
+done
+names=(- ann bob cat)
+start() { # HOST
+    local name=${names[$1]}
+    mkdir -p "store-$name"
+    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
+    node[$1]=$!
+    within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
+}
+# A machine without power: the node, what it has started, and whatever its wire still had to say.
+cut() { # HOST
+    local children
+    children=$(pgrep -P "${node[$1]}")
+    on "$1" ip link set wire down
+    kill -9 "${node[$1]}" $children 2>/dev/null
+    wait "${node[$1]}" 2>/dev/null
+    unset "node[$1]"
+}
+back() { # HOST
+    on "$1" ip link set wire up
+    start "$1"
+}
+logs() { tail -n 30 ann.log bob.log cat.log; }
+question='{"model": "m", "prompt": "What is a bit bucket?", "max_tokens": 24, "temperature": 0}'
+ask() { # HOST: the answer's text, from the port of that machine
+    on "$1" curl -s -m 20 -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d "$question" "http://127.0.0.1:$port/v1/completions" 2>/dev/null |
+        python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"][0]["text"])' 2>/dev/null
+}
+answers() { [ "$(ask "$1")" = "$text" ] && [ -n "$text" ]; }
+code() { on "$1" curl -s -m 20 -o /dev/null -w '%{http_code}' "${@:2}" "http://127.0.0.1:$port/v1/models"; }
+# Who serves, as HOST hears it: "bob listening".
+who() { on "$1" curl -sk -m 20 $("$LOCKSTEP" key --curl) https://127.0.0.1:7342/v1/deployments |
+    python3 -c 'import json, sys; print(*("%s %s" % (d["node"], d["state"]) for d in json.load(sys.stdin)["deployments"]))' 2>/dev/null; }
+who_is() { [ "$(who "$1")" = "$2" ]; }
+
+start 1
+start 2
+start 3
+key=abra-kadabra
+echo "$key" >keys
+refuse 2 "no deployment is called m" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
+refuse 1 "context of 100000 is more than" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --api-key-file keys --ctx 100000
+who_is 1 "" || fail "what failed is still up: $(who 1)"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+grep -q "^m listens on http://127.0.0.1:$port, and at this port of every other node; ann serves it" up.out || fail "up says $(cat up.out)"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-file keys --json 2>/dev/null | grep -q '"node": "ann"' || fail "up once more"
+refuse 2 "is up already, in another way" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" up "$model" --alias m --port $port --insecure
+refuse 2 "m has that port" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure --alias n
+[ "$(stat -c %a state-ann/deployments.json)" = 600 ] || fail "others may read the keys"
+pgrep -fa "serve.*$port" | grep -q "$key" && fail "the key is in the list of processes"
+
+# At every machine, for whoever has the key.
+text=$(ask 1)
+[ -n "$text" ] || fail "no answer: $(logs)"
+for host in 2 3; do within 60 answers $host || fail "no answer at $host: $(logs)"; done
+[ "$(code 2)" = 401 ] && [ "$(code 3 -H "Authorization: Bearer wrong")" = 401 ] || fail "an answer without the key: $(code 2)"
+on 2 "$LOCKSTEP" nodes | grep -q "^m  *at http://ANY-NODE:$port *listening on ann" || fail "nodes says $(on 2 "$LOCKSTEP" nodes)"
+# The others get the model, to be able to stand in.
+for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
+
+# The one that serves dies in the middle of an answer.
+slow='{"model": "m", "prompt": "bit", "max_tokens": 200, "temperature": 0, "stream": true, "ignore_eos": true}'
+on 2 curl -sN -m 60 -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d "$slow" "http://127.0.0.1:$port/v1/completions" >stream.txt 2>&1 &
+stream=$!
+cut 1
+within 60 answers 2 || fail "nobody goes on: $(logs)"
+within 60 answers 3 || fail "no answer at cat: $(logs)"
+wait $stream # it ends
+owner=$(who 2)
+[[ $owner == "bob listening" || $owner == "cat listening" ]] || fail "who serves: $owner"
+# It comes back, and does not disturb.
+back 1
+within 60 answers 1 || fail "no answer at ann: $(logs)"
+who_is 1 "$owner" || fail "ann is back, and $(who 1) serves instead of $owner"
+
+# One that is told to end hands over.
+[ "$owner" = "bob listening" ] && host=2 || host=3
+kill "${node[$host]}" && wait "${node[$host]}" || fail "node $host: exit status $?"
+unset "node[$host]"
+within 60 answers 1 || fail "nobody took over: $(logs)"
+back $host
+within 60 answers $host || fail "no answer at $host: $(logs)"
+
+# All of them off, and on again.
+for host in 1 2 3; do cut $host; done
+for host in 1 2 3; do back $host; done
+for host in 1 2 3; do within 100 answers $host || fail "after a power cut: no answer at $host: $(logs)"; done
+
+# Down, while one machine is off; that one learns of it.
+cut 3
+refuse 2 "no deployment is called n" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" down n
+nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" down m || fail "down"
+closed() { ! on "$1" bash -c "exec 3<>/dev/tcp/127.0.0.1/$port" 2>/dev/null; }
+for host in 1 2; do within 60 closed $host || fail "still something at $host: $(logs)"; done
+back 3
+within 60 who_is 3 "" || fail "cat did not hear that it is down: $(who 3)"
+within 60 closed 3 || fail "still something at cat: $(logs)"
+for host in 1 2 3; do kill "${node[$host]}" && wait "${node[$host]}" || fail "node $host: exit status $?"; done
+pgrep -f "serve.*--port $port" >/dev/null && fail "a server is left: $(pgrep -fa "serve.*--port $port")"
+[ $failures = 0 ]
