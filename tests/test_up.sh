@@ -66,6 +66,7 @@ names=(- ann bob cat)
 start() { # HOST
     local name=${names[$1]}
     mkdir -p "store-$name"
+    : >"$name.log"
     nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
     node[$1]=$!
     within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
@@ -110,7 +111,7 @@ nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-fil
 refuse 2 "is up already, in another way" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" up "$model" --alias m --port $port --insecure
 refuse 2 "m has that port" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure --alias n
 [ "$(stat -c %a state-ann/deployments.json)" = 600 ] || fail "others may read the keys"
-pgrep -fa "serve.*$port" | grep -q "$key" && fail "the key is in the list of processes"
+pgrep -fa "serve.*$work" | grep -q "$key" && fail "the key is in the list of processes"
 
 # At every machine, for whoever has the key.
 text=$(ask 1)
@@ -121,14 +122,66 @@ on 2 "$LOCKSTEP" nodes | grep -q "^m  *at http://ANY-NODE:$port *listening on an
 # The others get the model, to be able to stand in.
 for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
 
-# The one that serves dies in the middle of an answer.
-slow='{"model": "m", "prompt": "bit", "max_tokens": 200, "temperature": 0, "stream": true, "ignore_eos": true}'
-on 2 curl -sN -m 60 -H "Authorization: Bearer $key" -H "Content-Type: application/json" -d "$slow" "http://127.0.0.1:$port/v1/completions" >stream.txt 2>&1 &
-stream=$!
+# The one that serves, with rank 0, dies in the middle of answers, which were asked for at other machines: each goes on, in every
+# dialect, streamed or not, with the words that it would have had. A slow model: three machines with slow wires; over TLS.
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null ||
+    fail "no certificate"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias slow --port 8098 -t 1 --insecure --nodes ann,bob,cat \
+    --emulate-link latency=1ms --no-speculation --tls-cert cert.pem --tls-key key.pem >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+grep -q "slow: .* 3 ranks" ann.log || fail "no rank on each: $(logs)"
+long='"max_tokens": 40, "temperature": 1, "seed": 5, "ignore_eos": true'
+declare -A body=(
+    [v1/completions]="{\"model\": \"slow\", \"prompt\": \"A\", $long, \"stream\": true}"
+    [v1/chat/completions]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long}"
+    [v1/messages]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long, \"stream\": true}"
+    [api/generate]='{"model": "slow", "prompt": "A", "options": {"num_predict": 40, "temperature": 1, "seed": 5, "ignore_eos": true}}')
+request() { # PATH HOST OUT
+    on "$2" curl -skN -m 100 -H "Content-Type: application/json" -d "${body[$1]}" "https://127.0.0.1:8098/$1" >"$3" 2>/dev/null
+}
+for path in "${!body[@]}"; do request "$path" 2 "ref-${path//\//-}" || fail "$path: $(logs)"; done
+pids=()
+for path in "${!body[@]}"; do
+    for host in 2 3; do
+        request "$path" $host "got-${path//\//-}-$host" &
+        pids+=($!)
+    done
+done
+begun() { [ "$(cat got-v1-completions-* got-api-* 2>/dev/null | wc -l)" -ge 20 ]; }
+within 60 begun || fail "the answers do not begin: $(logs)"
 cut 1
+for pid in "${pids[@]}"; do wait "$pid" || fail "a request ended with $?"; done
+cat >compare.py <<'END'
+"""The words of an answer, streamed or not, in any dialect: what names and times it is left out, but has to be one."""
+import glob, json, sys
+
+def read(name):
+    words, ids, done = "", set(), False
+    for line in open(name):
+        line = line.removeprefix("data: ").strip()
+        done = done or line == "[DONE]" or '"message_stop"' in line
+        if not line.startswith("{"):
+            continue
+        o = json.loads(line)
+        ids.add(o.get("id") or o.get("message", {}).get("id") or o.get("created_at"))
+        for choice in o.get("choices", []):
+            message = choice.get("message", choice)
+            done = done or "message" in choice
+            words += message.get("text") or message.get("content") or ""
+        words += o.get("delta", {}).get("text", "") + o.get("response", "")
+        done = done or o.get("done", False)
+    return words, ids - {None}, done
+
+for name in sys.argv[1:]:
+    words, _, done = read(name)
+    assert words and done, (name, words, done)
+    for got in glob.glob(name.replace("ref-", "got-", 1) + "-*"):
+        assert read(got)[0::2] == (words, True), (got, read(got), words)
+        assert len(read(got)[1]) == 1, (got, read(got)[1])
+END
+python3 compare.py ref-* 2>err || fail "answers: $(tail -n 1 err) $(logs)"
 within 60 answers 2 || fail "nobody goes on: $(logs)"
 within 60 answers 3 || fail "no answer at cat: $(logs)"
-wait $stream # it ends
+nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" down slow || fail "down slow"
 owner=$(who 2)
 [[ $owner == "bob listening" || $owner == "cat listening" ]] || fail "who serves: $owner"
 # It comes back, and does not disturb.
@@ -143,6 +196,17 @@ unset "node[$host]"
 within 60 answers 1 || fail "nobody took over: $(logs)"
 back $host
 within 60 answers $host || fail "no answer at $host: $(logs)"
+
+# A node that is killed leaves no server behind.
+owner=$(who 1) && owner=${owner% listening}
+for host in 1 2 3; do [ "${names[$host]}" = "$owner" ] && break; done
+server=$(pgrep -P "${node[$host]}" -f " serve ") || fail "no server at $owner"
+kill -9 "${node[$host]}" && wait "${node[$host]}" 2>/dev/null
+unset "node[$host]"
+ended() { ! kill -0 "$server" 2>/dev/null; }
+within 60 ended || fail "the server of a killed node goes on: $(logs)"
+start $host
+within 60 answers $host || fail "no answer at $owner: $(logs)"
 
 # All of them off, and on again.
 for host in 1 2 3; do cut $host; done
@@ -159,5 +223,5 @@ back 3
 within 60 who_is 3 "" || fail "cat did not hear that it is down: $(who 3)"
 within 60 closed 3 || fail "still something at cat: $(logs)"
 for host in 1 2 3; do kill "${node[$host]}" && wait "${node[$host]}" || fail "node $host: exit status $?"; done
-pgrep -f "serve.*--port $port" >/dev/null && fail "a server is left: $(pgrep -fa "serve.*--port $port")"
+pgrep -f "serve.*store-" >/dev/null && fail "a server is left: $(pgrep -fa "serve.*store-")"
 [ $failures = 0 ]

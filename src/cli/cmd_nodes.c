@@ -113,7 +113,9 @@ static void print_deployments(const json_t *all) {
             continue;
         if (json_array_size(list) > 0)
             printf("\n");
-        json_array_foreach((json_t *)(uintptr_t)list, k, one) print_deployment(one);
+        json_array_foreach((json_t *)(uintptr_t)list, k, one) {
+            print_deployment(one);
+        }
         return;
     }
 }

@@ -74,6 +74,21 @@ static curl_socket_t open_socket(void *user, curlsocktype purpose, struct curl_s
     return net_socket(a->family, a->socktype, a->protocol);
 }
 
+void *client_curl(void) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start_curl);
+    CURL *h = curl_easy_init();
+    if (h != NULL &&
+        (curl_easy_setopt(h, CURLOPT_NOPROXY, "*") != CURLE_OK ||
+         curl_easy_setopt(h, CURLOPT_NOSIGNAL, 1L) != CURLE_OK ||
+         curl_easy_setopt(h, CURLOPT_TCP_KEEPALIVE, 1L) != CURLE_OK ||
+         curl_easy_setopt(h, CURLOPT_OPENSOCKETFUNCTION, open_socket) != CURLE_OK)) {
+        curl_easy_cleanup(h);
+        return NULL;
+    }
+    return h;
+}
+
 static CURLcode set_up(struct client *c, const struct identity *id) {
     CURL *h = c->curl;
     CURLcode rc = CURLE_OK;
@@ -89,11 +104,7 @@ static CURLcode set_up(struct client *c, const struct identity *id) {
     SET(CURLOPT_PINNEDPUBLICKEY, id->pin);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
     SET(CURLOPT_HTTPHEADER, c->headers);
-    SET(CURLOPT_NOPROXY, "*");
-    SET(CURLOPT_NOSIGNAL, 1L);
-    SET(CURLOPT_TCP_KEEPALIVE, 1L);
     SET(CURLOPT_CONNECTTIMEOUT_MS, (long)CLIENT_CONNECT_MS);
-    SET(CURLOPT_OPENSOCKETFUNCTION, open_socket);
     SET(CURLOPT_ERRORBUFFER, c->why);
     SET(CURLOPT_WRITEFUNCTION, on_data);
     SET(CURLOPT_WRITEDATA, c);
@@ -103,18 +114,16 @@ static CURLcode set_up(struct client *c, const struct identity *id) {
 
 enum status client_open(struct client **out, const struct identity *id, const char *address,
                         struct err *err) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     char token[IDENTITY_TOKEN_BYTES + 32];
     if (!is_address(address))
         return err_set(err, ST_BAD_INPUT, "\"%.100s\" is no address of a node", address);
-    pthread_once(&once, start_curl);
     struct client *c = mem_calloc(1, sizeof *c);
     if (c == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a client");
     snprintf(token, sizeof token, "Authorization: Bearer %s", id->token);
     c->address = mem_strdup(address);
     c->base = base_of(address);
-    c->curl = curl_easy_init();
+    c->curl = client_curl();
     c->multi = curl_multi_init();
     c->headers = curl_slist_append(NULL, token);
     struct curl_slist *more =

@@ -55,4 +55,7 @@ struct client_pieces {
 enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
                           void *buf, struct err *err);
 
+/* For whoever else uses libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets that children do not inherit. */
+void *client_curl(void);
+
 #endif

@@ -42,10 +42,11 @@ static bool are_words(const json_t *list) {
     json_t *word;
     if (!json_is_array(list) || json_array_size(list) > ARGS_MAX)
         return false;
-    json_array_foreach((json_t *)(uintptr_t)list, i,
-                       word) if (!json_is_string(word) ||
-                                 strlen(json_string_value(word)) !=
-                                     json_string_length(word)) return false;
+    json_array_foreach((json_t *)(uintptr_t)list, i, word) {
+        if (!json_is_string(word) ||
+            strlen(json_string_value(word)) != json_string_length(word))
+            return false;
+    }
     return true;
 }
 
@@ -55,11 +56,12 @@ static bool are_files(const json_t *files) {
     json_t *text;
     if (!json_is_object(files))
         return false;
-    json_object_foreach((json_t *)(uintptr_t)files, option,
-                        text) if (!json_is_string(text) ||
-                                  (!str_eq(option, "api-key-file") &&
-                                   !str_eq(option, "tls-cert") &&
-                                   !str_eq(option, "tls-key"))) return false;
+    json_object_foreach((json_t *)(uintptr_t)files, option, text) {
+        if (!json_is_string(text) ||
+            (!str_eq(option, "api-key-file") && !str_eq(option, "tls-cert") &&
+             !str_eq(option, "tls-key")))
+            return false;
+    }
     return true;
 }
 
@@ -123,7 +125,9 @@ size_t deployments_n_up(const struct deployments *d) {
     const char *name;
     json_t *one;
     size_t n = 0;
-    json_object_foreach(d->by_name, name, one) n += deployment_is_up(one);
+    json_object_foreach(d->by_name, name, one) {
+        n += deployment_is_up(one);
+    }
     return n;
 }
 
@@ -146,9 +150,10 @@ static enum status set(struct deployments *d, json_t *one, struct err *err) {
 static const char *who_has_port(const struct deployments *d, json_int_t port) {
     const char *name;
     json_t *one;
-    json_object_foreach(d->by_name, name, one) if (deployment_is_up(one) &&
-                                                   json_integer_value(json_object_get(
-                                                       one, "port")) == port) return name;
+    json_object_foreach(d->by_name, name, one) {
+        if (deployment_is_up(one) && json_integer_value(json_object_get(one, "port")) == port)
+            return name;
+    }
     return NULL;
 }
 
@@ -168,6 +173,8 @@ enum status deployments_put(struct deployments *d, const json_t *deployment, str
     json_int_t version = before != NULL ? version_of(before) : 0;
     bool is_up = before != NULL && deployment_is_up(before);
     json_object_set_new(one, "version", json_integer(is_up ? version : version + 1));
+    if (is_up) /* whoever asks for it once more */
+        json_object_set(one, "home", json_object_get(before, "home"));
     const char *other = who_has_port(d, json_integer_value(json_object_get(one, "port")));
     bool same = is_up && json_equal(before, one);
     if (is_up && !same)
@@ -201,7 +208,9 @@ json_t *deployments_list(const struct deployments *d) {
     const char *name;
     json_t *one, *sorted[DEPLOYMENT_NAMES_MAX], *list = json_array();
     size_t n = 0;
-    json_object_foreach(d->by_name, name, one) sorted[n++] = one;
+    json_object_foreach(d->by_name, name, one) {
+        sorted[n++] = one;
+    }
     qsort(sorted, n, sizeof sorted[0], by_name);
     for (size_t i = 0; i < n && list != NULL; i++)
         json_array_append(list, sorted[i]);

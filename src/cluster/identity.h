@@ -10,10 +10,11 @@
 #include "cluster/key.h"
 
 #define IDENTITY_TOKEN_BYTES 65
+#define IDENTITY_PIN_BYTES 64
 
 struct identity {
     char *cert_pem, *key_pem;         /* owned */
-    char pin[64];                     /* "sha256//..." of the public key, as curl has it */
+    char pin[IDENTITY_PIN_BYTES];     /* "sha256//..." of the public key, as curl has it */
     char token[IDENTITY_TOKEN_BYTES]; /* "Authorization: Bearer TOKEN"; hex */
     uint8_t beacon_key[CLUSTER_DERIVED_BYTES];
 };
@@ -21,5 +22,8 @@ struct identity {
 /* ST_IO: the TLS library says no; ST_NO_MEMORY. */
 enum status identity_make(struct identity *out, const struct cluster_key *key, struct err *err);
 void identity_deinit(struct identity *id);
+
+/* The pin of another certificate. ST_BAD_INPUT: it is none. */
+enum status identity_pin(char out[IDENTITY_PIN_BYTES], const char *cert_pem, struct err *err);
 
 #endif

@@ -32,7 +32,8 @@ struct generation {
     void (*on_event)(void *user, const struct service_event *ev);
     void *user;
     bool logprobs;
-    json_t *tools; /* a reference: the parsers look into it */
+    uint8_t nonce[16]; /* of the request */
+    json_t *tools;     /* a reference: the parsers look into it */
     int n_choices;
     struct choice choices[]; /* [n_choices] */
 };
@@ -80,11 +81,13 @@ size_t generation_token_bytes(const struct generation *g, int32_t id, const char
 
 /* ---- events, on the engine's thread ------------------------------------------------------------------ */
 
-static void make_call_id(char id[32]) {
-    unsigned char random[12];
-    char hex[2 * sizeof random + 1];
-    randombytes_buf(random, sizeof random);
-    snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, random, sizeof random));
+static void make_call_id(char id[32], const struct choice *c) {
+    unsigned char bytes[crypto_generichash_BYTES_MIN];
+    char hex[2 * 12 + 1];
+    const uint64_t which[2] = {(uint64_t)c->index, c->n_calls};
+    crypto_generichash(bytes, sizeof bytes, (const uint8_t *)which, sizeof which, c->g->nonce,
+                       sizeof c->g->nonce);
+    snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, bytes, 12));
 }
 
 static void on_chat_event(void *arg, const struct chat_event *from) {
@@ -106,7 +109,7 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
     if (from->kind == CHAT_CALL_BEGIN) {
         c->n_calls++;
         if (from->id == NULL || from->id[0] == '\0') {
-            make_call_id(id);
+            make_call_id(id, c);
             ev.id = id;
         }
     }
@@ -355,6 +358,7 @@ static enum status generation_new(struct generation **out, const struct model *m
     g->user = r->user;
     g->logprobs = r->logprobs;
     g->n_choices = (int)n;
+    memcpy(g->nonce, r->nonce, sizeof g->nonce);
     g->tools = json_incref((json_t *)tools_of(r));
     enum status st = open_parsers(g, m, r, p, err);
     if (st != ST_OK) {

@@ -205,6 +205,29 @@ const char *http_query(const struct http_request *r, const char *name) {
     return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+struct each {
+    http_each_fn fn;
+    void *user;
+};
+
+static enum MHD_Result tell_each(void *cls, enum MHD_ValueKind kind, const char *name,
+                                 const char *value) {
+    const struct each *e = cls;
+    (void)kind;
+    e->fn(e->user, name, value != NULL ? value : "");
+    return MHD_YES;
+}
+
+void http_each_header(const struct http_request *r, http_each_fn fn, void *user) {
+    struct each e = {fn, user};
+    MHD_get_connection_values(r->connection, MHD_HEADER_KIND, tell_each, &e);
+}
+
+void http_each_query(const struct http_request *r, http_each_fn fn, void *user) {
+    struct each e = {fn, user};
+    MHD_get_connection_values(r->connection, MHD_GET_ARGUMENT_KIND, tell_each, &e);
+}
+
 const char *http_body(const struct http_request *r, size_t *len) {
     if (len != NULL)
         *len = r->body_len;
@@ -627,14 +650,15 @@ static enum status read_pem(char **out, const char *path, struct err *err) {
     return file_read_text(out, NULL, path, PEM_MAX, err) == ST_OK ? ST_OK : ST_IO;
 }
 
-static enum status listen_on(struct http_server *s, int *fd_out, struct err *err) {
+static enum status listen_on(struct http_server *s, const char *host, int *fd_out,
+                             struct err *err) {
     char port[16];
     snprintf(port, sizeof port, "%d", s->cfg.port);
     struct addrinfo *list = NULL;
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
-    int rc = getaddrinfo(s->host, port, &hints, &list);
+    int rc = getaddrinfo(host, port, &hints, &list);
     if (rc != 0)
-        return err_set(err, ST_BAD_INPUT, "%s: %s", s->host, gai_strerror(rc));
+        return err_set(err, ST_BAD_INPUT, "%s: %s", host, gai_strerror(rc));
     int fd = -1, why = 0;
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
         int yes = 1;
@@ -651,7 +675,7 @@ static enum status listen_on(struct http_server *s, int *fd_out, struct err *err
     }
     freeaddrinfo(list);
     if (fd < 0)
-        return err_set(err, ST_IO, "cannot listen on %s port %d: %s", s->host, s->cfg.port,
+        return err_set(err, ST_IO, "cannot listen on %s port %d: %s", host, s->cfg.port,
                        strerror(why));
     struct sockaddr_storage at;
     socklen_t len = sizeof at;
@@ -660,6 +684,14 @@ static enum status listen_on(struct http_server *s, int *fd_out, struct err *err
                                              : ((struct sockaddr_in *)&at)->sin_port);
     *fd_out = fd;
     return ST_OK;
+}
+
+static enum status begin_listening(struct http_server *s, int *fd, struct err *err) {
+    if (!str_eq(s->host, "*"))
+        return listen_on(s, s->host, fd, err);
+    if (listen_on(s, "::", fd, err) == ST_OK)
+        return ST_OK;
+    return listen_on(s, "0.0.0.0", fd, err); /* a system without IPv6 */
 }
 
 static enum status hash_keys(struct http_server *s, struct err *err) {
@@ -717,7 +749,7 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     if (s->host == NULL || (cfg->cors_origin != NULL && s->cors_origin == NULL))
         return err_set(err, ST_NO_MEMORY, "no memory for an HTTP server");
     TRY(hash_keys(s, err));
-    TRY(listen_on(s, &fd, err));
+    TRY(begin_listening(s, &fd, err));
     TRY(start_daemon(s, fd, err));
     if (pthread_create(&s->watcher, NULL, watch, s) != 0)
         return err_set(err, ST_NO_MEMORY, "no thread for an HTTP server");

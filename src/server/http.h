@@ -21,8 +21,8 @@ struct http_server;
 struct http_request;
 
 struct http_config {
-    const char *host;                         /* address or name; default 127.0.0.1 */
-    int port;                                 /* 0: any free one */
+    const char *host; /* address or name; "*": all addresses; default 127.0.0.1 */
+    int port;         /* 0: any free one */
     const char *tls_cert_path, *tls_key_path; /* PEM files; both or none */
     const char *tls_cert_pem, *tls_key_pem;   /* or their texts; copied */
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
@@ -61,6 +61,10 @@ const char *http_path(const struct http_request *r);
 /* NULL if absent; names in any case. */
 const char *http_header(const struct http_request *r, const char *name);
 const char *http_query(const struct http_request *r, const char *name);
+/* All of them, from the handler; value: "" where there is none. */
+typedef void (*http_each_fn)(void *user, const char *name, const char *value);
+void http_each_header(const struct http_request *r, http_each_fn fn, void *user);
+void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
 const char *http_body(const struct http_request *r, size_t *len); /* NUL-terminated too */
 /* The client's address without the port, or its API key's hash: whose turn it is. */
 unsigned long long http_client(const struct http_request *r);

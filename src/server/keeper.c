@@ -13,7 +13,7 @@
 #include "cluster/deployments.h"
 #include "cluster/store.h"
 #include "fabric/wake.h"
-#include "server/forward.h"
+#include "server/front.h"
 #include "server/peers.h"
 #include "server/reply.h"
 #include "server/share.h"
@@ -78,7 +78,7 @@ struct run {
     json_t *wanted;     /* owned copy; NULL: it is down */
     json_int_t version; /* of `wanted` */
     bool mine, hasty;   /* this node is to serve it; at once, being asked for it here */
-    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody else */
+    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
     uint64_t seen_term;
     struct tenant tenant;
     json_int_t running_version;
@@ -92,7 +92,7 @@ struct run {
     struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
     double fetch_s;              /* when to try again */
     char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
-    struct forward *forward;
+    struct front *front;
     double port_s; /* when to try the port again */
     bool said_port;
 };
@@ -406,10 +406,11 @@ static struct deployment_candidate candidate(const struct other *o, const char *
         .able = json_object_get(o->able, name) != NULL};
 }
 
-static bool listens(const struct other *o, const char *name) {
-    const char *state =
-        json_string_value(json_object_get(json_object_get(o->runs, name), "state"));
-    return state != NULL && str_eq(state, "listening") && o->host[0] != '\0';
+/* Where another node's server listens; 0: it has none, or none that can be reached. */
+static int port_of(const struct other *o, const char *name) {
+    json_int_t port =
+        json_integer_value(json_object_get(json_object_get(o->runs, name), "port"));
+    return o->host[0] != '\0' && port > 0 && port <= UINT16_MAX ? (int)port : 0;
 }
 
 static bool is_able(const struct run *r, double now) {
@@ -422,6 +423,10 @@ static void judge(struct keeper *k, struct run *r, double now) {
     size_t n = 0;
     uint64_t best = 0;
     r->target[0] = r->source[0] = '\0';
+    if (r->tenant.state == TENANT_LISTENING) {
+        best = r->term;
+        snprintf(r->target, sizeof r->target, "127.0.0.1:%d", r->tenant.port);
+    }
     for (; n < k->n_others; n++) {
         const struct other *o = &k->others[n];
         list[n] = candidate(o, r->name);
@@ -429,10 +434,10 @@ static void judge(struct keeper *k, struct run *r, double now) {
         if (shares > 0 && o->host[0] != '\0')
             snprintf(r->source, sizeof r->source, "%s:%d", o->host, (int)shares);
         r->seen_term = MAX(r->seen_term, list[n].term);
-        if (listens(o, r->name) && list[n].term > best) {
+        int port = port_of(o, r->name);
+        if (port != 0 && list[n].term > best) {
             best = list[n].term;
-            snprintf(r->target, sizeof r->target, "%s:%d", o->host,
-                     (int)json_integer_value(json_object_get(r->wanted, "port")));
+            snprintf(r->target, sizeof r->target, "%s:%d", o->host, port);
         }
     }
     list[n] = (struct deployment_candidate){k->self, k->name, r->term, r->failures,
@@ -586,8 +591,6 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
                                        .path = r->path,
                                        .nodes =
                                            nodes_for(k, r, nodes, sizeof nodes) ? nodes : NULL};
-    forward_close(r->forward);
-    r->forward = NULL;
     r->hasty = false;
     if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
         snprintf(r->tenant.last, sizeof r->tenant.last, "%.399s", err.text);
@@ -617,56 +620,43 @@ static void go_on_serving(struct run *r, double now) {
         failed(r, now);
 }
 
-#define REFUSAL_BODY                                                                                   \
-    "{\"error\": {\"message\": \"no node serves this model just now; one begins as soon as it can\", " \
-    "\"type\": \"server_error\", \"code\": 503}}\n"
-
-static const char *refusal_of(const json_t *wanted, char *out, size_t size) {
-    if (json_is_true(json_object_get(wanted, "tls")))
-        return NULL; /* it would have to be said in TLS */
-    snprintf(out, size,
-             "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
-             "Retry-After: 5\r\nConnection: close\r\nContent-Length: %zu\r\n\r\n%s",
-             strlen(REFUSAL_BODY), REFUSAL_BODY);
-    return out;
-}
-
-static void lead_on(struct run *r, double now) {
+static void keep_front(struct run *r, double now) {
     struct err err;
-    char refusal[512];
-    int port = (int)json_integer_value(json_object_get(r->wanted, "port"));
-    if (r->forward == NULL && now >= r->port_s) {
+    const json_t *files = json_object_get(r->wanted, "files");
+    const struct front_config cfg = {
+        .port = (int)json_integer_value(json_object_get(r->wanted, "port")),
+        .tls_cert_pem = json_string_value(json_object_get(files, "tls-cert")),
+        .tls_key_pem = json_string_value(json_object_get(files, "tls-key"))};
+    if (r->front == NULL && now >= r->port_s) {
         r->port_s = now + PORT_S;
-        if (forward_open(&r->forward, port, refusal_of(r->wanted, refusal, sizeof refusal),
-                         &err) != ST_OK) {
+        if (front_open(&r->front, &cfg, &err) != ST_OK) {
             if (!r->said_port)
                 log_warn("%s: its port is not to be had on this machine: %s", r->name,
                          err.text);
             r->said_port = true;
         }
     }
-    if (r->forward != NULL &&
-        forward_to(r->forward, *r->target != '\0' ? r->target : NULL, &err) != ST_OK)
-        log_warn("%s: %s", r->name, err.text);
+    if (r->front != NULL)
+        front_to(r->front, *r->target != '\0' ? r->target : NULL);
 }
 
 static void do_all(struct keeper *k, bool settled, double now) {
     for (struct run *r = k->runs; r != NULL; r = r->next) {
+        if (r->wanted != NULL) {
+            keep_front(r, now);
+        } else {
+            front_close(r->front);
+            r->front = NULL;
+            r->said_port = false;
+        }
         if (r->tenant.state != TENANT_IDLE) {
             go_on_serving(r, now);
             continue;
         }
         find_model(k, r, now);
         fetch_model(k, r, now);
-        if (r->wanted != NULL && r->mine && (settled || r->hasty)) {
+        if (r->wanted != NULL && r->mine && (settled || r->hasty))
             begin_serving(k, r, now);
-        } else if (r->wanted != NULL) {
-            lead_on(r, now);
-        } else {
-            forward_close(r->forward);
-            r->forward = NULL;
-            r->said_port = false;
-        }
     }
 }
 
@@ -687,14 +677,17 @@ static const char *state_of(const struct run *r) {
 static void publish(struct keeper *k, double now) {
     json_t *runs = json_object(), *able = json_object();
     for (struct run *r = k->runs; r != NULL; r = r->next) {
-        if (r->wanted == NULL && r->tenant.state == TENANT_IDLE)
+        bool idle = r->tenant.state == TENANT_IDLE;
+        if (r->wanted == NULL && idle)
             continue;
         bool runs_it =
             r->tenant.state == TENANT_STARTING || r->tenant.state == TENANT_LISTENING;
-        json_object_set_new(runs, r->name,
-                            json_pack("{s:s, s:I, s:i, s:s}", "state", state_of(r), "term",
-                                      (json_int_t)(runs_it ? r->term : 0), "failures",
-                                      r->failures, "sentence", r->tenant.last));
+        json_object_set_new(
+            runs, r->name,
+            json_pack("{s:I, s:s, s:I, s:i, s:i, s:s}", "version",
+                      idle ? r->version : r->running_version, "state", state_of(r), "term",
+                      (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
+                      runs_it ? r->tenant.port : 0, "sentence", r->tenant.last));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
             json_object_set_new(able, r->name,
@@ -778,13 +771,15 @@ static void *keeper_main(void *user) {
 /* ---- requests --------------------------------------------------------------------------------- */
 
 /* Who serves it, or tries to. */
-static void describe(const char *name, const char *node, const json_t *runs, json_int_t *best,
+static void describe(const json_t *one, const char *node, const json_t *runs, json_int_t *best,
                      json_t *out) {
-    const char *state, *sentence;
-    json_int_t term;
+    const char *name = json_string_value(json_object_get(one, "name")), *state, *sentence;
+    json_int_t term, version;
     int failures;
-    if (json_unpack(json_object_get(runs, name), "{s:s, s:I, s:i, s:s}", "state", &state,
-                    "term", &term, "failures", &failures, "sentence", &sentence) != 0)
+    if (json_unpack(json_object_get(runs, name), "{s:I, s:s, s:I, s:i, s:s}", "version",
+                    &version, "state", &state, "term", &term, "failures", &failures, "sentence",
+                    &sentence) != 0 ||
+        version != json_integer_value(json_object_get(one, "version")))
         return;
     /* Runs first, the latest of them; else who failed. */
     json_int_t rank = term > 0 ? term + 1 : failures > 0 ? 1 : 0;
@@ -817,9 +812,9 @@ json_t *keeper_deployments(struct keeper *k) {
             json_object_get(one, "port"), "tls", json_object_get(one, "tls"), "state",
             "waiting", "node", "sentence",
             is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
-        describe(name, k->name, k->self_runs, &best, o);
+        describe(one, k->name, k->self_runs, &best, o);
         for (size_t i = 0; i < k->n_others; i++)
-            describe(name, k->others[i].name, k->others[i].runs, &best, o);
+            describe(one, k->others[i].name, k->others[i].runs, &best, o);
         json_array_append_new(list, o);
     }
     pthread_mutex_unlock(&k->lock);
@@ -898,8 +893,12 @@ static void handle_with_body(struct keeper *k, struct http_request *r, size_t ro
 }
 
 bool keeper_handle(struct keeper *k, struct http_request *r) {
+    bool known = false;
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
-        if (!str_eq(http_path(r), routes[i].path) || !str_eq(http_method(r), routes[i].method))
+        if (!str_eq(http_path(r), routes[i].path))
+            continue;
+        known = true;
+        if (!str_eq(http_method(r), routes[i].method))
             continue;
         if (str_eq(routes[i].method, "GET"))
             routes[i].handle(k, r, NULL);
@@ -907,7 +906,9 @@ bool keeper_handle(struct keeper *k, struct http_request *r) {
             handle_with_body(k, r, i);
         return true;
     }
-    return false;
+    if (known)
+        peers_refuse(r, 405, "this path does not know that method");
+    return known;
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------- */
@@ -933,7 +934,7 @@ static void keeper_free(struct keeper *k) {
     while (k->runs != NULL) {
         struct run *r = k->runs;
         k->runs = r->next;
-        forward_close(r->forward);
+        front_close(r->front);
         forget_model(r);
         json_decref(r->wanted);
         mem_free(r);

@@ -1,5 +1,5 @@
 /* keeper.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells the other nodes of them and
- * hears of theirs, serves those that are its own, and leads the port of each other one to the node that serves it.
+ * hears of theirs, serves those that are its own (tenant.h), and answers at the port of each (front.h).
  *
  *     GET  /v1/deployments         {"deployments": [{"name", "model", "port", "tls", "state", "node", "sentence"}]};
  *                                  state: "listening", "starting", "stopping", "failed", "waiting"
@@ -7,7 +7,7 @@
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    nodes among themselves: what one knows and does, for what the other knows and does
  *
- * A deployment is served by a child, `lockstep serve`, which ends with the node. If the node that has it is not heard of for ten
+ * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on a port of its own. If the node that has it is not heard of for ten
  * seconds, the next one that has the model begins; one that comes back finds that and does not. Two parts of a
  * cluster that cannot see each other both serve, until they can.
  *

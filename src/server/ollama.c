@@ -30,7 +30,7 @@ static bool is_generate(const struct reply *r) {
 
 static json_t *frame(const struct reply *r, bool done) {
     return json_pack("{s:s, s:o, s:b}", "model", service_facts(r->service)->name, "created_at",
-                     time_json((int64_t)time(NULL)), "done", done);
+                     time_json(reply_now(r)), "done", done);
 }
 
 static json_t *message_of(json_t *content, json_t *thinking, json_t *calls) {

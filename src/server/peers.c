@@ -10,13 +10,8 @@ enum status peers_open(struct http_server **out, const struct http_config *given
     cfg.tls_key_pem = id->key_pem;
     cfg.api_keys = keys;
     cfg.n_api_keys = 1;
-    cfg.host = given->host != NULL ? given->host : "::";
-    enum status st = http_open(out, &cfg, err);
-    if (st != ST_OK && given->host == NULL) { /* a system without IPv6 */
-        cfg.host = "0.0.0.0";
-        st = http_open(out, &cfg, err);
-    }
-    return st;
+    cfg.host = given->host != NULL ? given->host : "*";
+    return http_open(out, &cfg, err);
 }
 
 void peers_refuse(struct http_request *r, int status, const char *sentence) {

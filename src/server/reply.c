@@ -317,16 +317,35 @@ static bool reply_alloc(struct reply *r, size_t state_size) {
     return true;
 }
 
+/* As the request says, or by chance. */
+static void name_reply(struct reply *r) {
+    unsigned char bytes[REPLY_NAME_BYTES];
+    const char *name = http_header(r->http, REPLY_NAME_HEADER), *rest;
+    long long created;
+    unsigned long long client;
+    size_t n;
+    r->named = name != NULL &&
+               sodium_hex2bin(bytes, sizeof bytes, name, strlen(name), NULL, &n, &rest) == 0 &&
+               n == sizeof bytes && sscanf(rest, "-%lld-%llx", &created, &client) == 2;
+    if (!r->named)
+        randombytes_buf(bytes, sizeof bytes);
+    r->created = r->named ? created : (int64_t)time(NULL);
+    r->client = r->named ? client : http_client(r->http);
+    sodium_bin2hex(r->id, sizeof r->id, bytes, sizeof bytes);
+}
+
+int64_t reply_now(const struct reply *r) {
+    return r->named ? r->created : (int64_t)time(NULL);
+}
+
 struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
                          int n_parts, int n_each, bool stream, size_t state_size) {
-    unsigned char random[12];
     struct reply *r = mem_calloc(1, sizeof *r);
     if (r != NULL) {
         *r = (struct reply){.service = s,
                             .http = http,
                             .dialect = d,
                             .stream = stream,
-                            .created = (int64_t)time(NULL),
                             .begun_s = clock_s(),
                             .n_parts = n_parts,
                             .n_each = n_each,
@@ -339,8 +358,7 @@ struct reply *reply_open(struct service *s, struct http_request *http, const str
         reply_error(http, d, ST_NO_MEMORY, "no memory for a reply", "");
         return NULL;
     }
-    randombytes_buf(random, sizeof random);
-    sodium_bin2hex(r->id, sizeof r->id, random, sizeof random);
+    name_reply(r);
     char id[48];
     snprintf(id, sizeof id, "req_%s", r->id);
     http_set_header(http, d->id_header != NULL ? d->id_header : "x-request-id", id);
@@ -357,15 +375,27 @@ static void keep_generation(struct reply *r, int part, struct generation *g) {
         generation_cancel(g);
 }
 
+static void name_request(const struct reply *r, int part, struct service_request *request) {
+    crypto_generichash_state h;
+    crypto_generichash_init(&h, NULL, 0, sizeof request->nonce);
+    crypto_generichash_update(&h, (const uint8_t *)r->id, sizeof r->id);
+    crypto_generichash_update(&h, (const uint8_t *)&part, sizeof part);
+    crypto_generichash_final(&h, request->nonce, sizeof request->nonce);
+    if (request->seed_by_chance && r->named)
+        memcpy(&request->sampling.base.seed, request->nonce,
+               sizeof request->sampling.base.seed);
+}
+
 void reply_submit(struct reply *r, struct service_request *requests) {
     struct err err;
     struct generation *g;
     if (r->stream && str_eq(r->dialect->stream_type, "text/event-stream"))
         http_fill_quiet(r->http, r->dialect->stream_type, ": still at work\n\n");
     for (int i = 0; i < r->n_parts; i++) {
-        requests[i].client = http_client(r->http);
+        requests[i].client = r->client;
         requests[i].on_event = on_event;
         requests[i].user = &r->parts[i];
+        name_request(r, i, &requests[i]);
         enum status st = service_generate(r->service, &requests[i], &g, &err);
         if (st == ST_OK) {
             keep_generation(r, i, g);

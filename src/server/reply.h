@@ -14,6 +14,12 @@
 #include <jansson.h>
 #include <pthread.h>
 
+/* A request that says so is called as it says, "HEX-UNIXTIME-CLIENT": its ids, its time and, if it has none, its seed
+ * follow from that, so that the same request gives the same bytes of an answer (server/front.h). CLIENT, in hex: whose turn it
+ * is, since all that comes from a front comes from one address. */
+#define REPLY_NAME_HEADER "Lockstep-Request"
+#define REPLY_NAME_BYTES 12
+
 /* Text that grows; NUL-terminated once something was added. */
 struct buf {
     char *bytes;
@@ -66,7 +72,9 @@ struct reply {
     struct http_request *http;
     const struct dialect *dialect;
     bool stream;
-    char id[40]; /* random hex */
+    char id[2 * REPLY_NAME_BYTES + 1]; /* random hex, or the request's name */
+    bool named;
+    uint64_t client; /* whose turn it is */
     int64_t created;
     double begun_s;      /* clock */
     void *state;         /* the dialect's, mem_free'd with the reply; NULL if it needs none */
@@ -93,6 +101,9 @@ struct reply_usage {
     size_t n_prompt, n_cached, n_generated, n_reasoning;
 };
 struct reply_usage reply_usage(const struct reply *r);
+
+/* The time to write down, Unix: of a named request, that of its name. */
+int64_t reply_now(const struct reply *r);
 
 /* For the dialect's stream functions. v is taken over. */
 void reply_sse(struct reply *r, const char *event, json_t *v); /* event: NULL for none */

@@ -12,9 +12,11 @@ void request_memory_deinit(struct request_memory *m) {
     mem_free(m->biases);
 }
 
-static void param_seed(struct params *p, uint64_t *seed) {
+static void param_seed(struct params *p, struct service_request *r) {
     const json_t *v = json_object_get(p->body, "seed");
-    if (v == NULL || json_is_null(v) || json_integer_value(v) == -1)
+    uint64_t *seed = &r->sampling.base.seed;
+    r->seed_by_chance = v == NULL || json_is_null(v) || json_integer_value(v) == -1;
+    if (r->seed_by_chance)
         randombytes_buf(seed, sizeof *seed);
     else if (!json_is_integer(v))
         params_fail(p, "seed", "seed must be a whole number, not %s", json_kind(v));
@@ -73,7 +75,7 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     param_float(p, "frequency_penalty", -2, 2, &r->sampling.frequency_penalty);
     param_bool(p, "ignore_eos", &r->ignore_end);
     param_biases(p, r, m);
-    param_seed(p, &s->seed);
+    param_seed(p, r);
 }
 
 void param_stops(struct params *p, const char *field, struct service_request *r,

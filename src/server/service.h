@@ -96,6 +96,8 @@ struct service_request {
     int n_top;
     bool embed, embed_last; /* one normalized vector instead of text */
     uint64_t client;
+    bool seed_by_chance; /* the client has given none */
+    uint8_t nonce[16];   /* what ids of tool calls are made of */
 
     void (*on_event)(void *user, const struct service_event *ev);
     void *user;

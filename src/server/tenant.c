@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/launch.h"
-#include "fabric/net.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -90,36 +89,22 @@ static void remove_files(const char *folder, const json_t *deployment) {
     rmdir(folder);
 }
 
-/* All addresses, on a system with IPv6 and on one without. */
-static const char *everywhere(void) {
-    struct net_address any;
-    int fd = net_resolve(&any, "[::]:0", true, NULL) == ST_OK
-                 ? net_socket(AF_INET6, SOCK_STREAM, 0)
-                 : -1;
-    bool can = fd >= 0 && bind(fd, (const struct sockaddr *)&any.sa, any.len) == 0;
-    if (fd >= 0)
-        close(fd);
-    return can ? "::" : "0.0.0.0";
-}
-
 static enum status gather(struct words *w, const char *folder, const json_t *deployment,
                           const struct tenant_place *place, struct err *err) {
     size_t i;
     json_t *word;
-    char port[16];
-    snprintf(port, sizeof port, "%d",
-             (int)json_integer_value(json_object_get(deployment, "port")));
     add(w, "serve");
     add(w, place->path);
-    json_array_foreach(json_object_get(deployment, "args"), i, word)
+    json_array_foreach(json_object_get(deployment, "args"), i, word) {
         add(w, json_string_value(word));
+    }
     TRY(add_files(w, folder, json_object_get(deployment, "files"), err));
     if (place->nodes != NULL) {
         add(w, "--nodes");
         add(w, place->nodes);
     }
-    const char *const ours[] = {"--failover", "--until-eof", "--host",
-                                everywhere(), "--port",      port};
+    static const char *const ours[] = {"--failover", "--until-eof", "--host",
+                                       "*",          "--port",      "0"};
     for (i = 0; i < ARRAY_LEN(ours); i++)
         add(w, ours[i]);
     return w->failed ? err_set(err, ST_NO_MEMORY, "no memory to serve a model") : ST_OK;
@@ -153,6 +138,7 @@ enum status tenant_start(struct tenant *t, const json_t *deployment,
     t->deployment = copy;
     t->state = TENANT_STARTING;
     t->begin_s = clock_s();
+    t->port = 0;
     t->n_line = 0;
     t->last[0] = '\0';
     return ST_OK;
@@ -164,8 +150,10 @@ static void hear_line(struct tenant *t, const char *name) {
     if (t->line[0] == '\0')
         return;
     log_info("%s: %s", name, t->line);
-    if (t->state == TENANT_STARTING && str_starts(t->line, LISTENS))
+    if (t->state == TENANT_STARTING && str_starts(t->line, LISTENS)) {
         t->state = TENANT_LISTENING;
+        t->port = atoi(strrchr(t->line, ':') + 1);
+    }
     const char *sentence = str_starts(t->line, OWN_NAME) ? t->line + strlen(OWN_NAME) : t->line;
     snprintf(t->last, sizeof t->last, "%s", sentence);
 }
@@ -200,6 +188,7 @@ bool tenant_look(struct tenant *t, const char *name) {
     close(t->fd);
     t->state = TENANT_IDLE;
     t->pid = 0;
+    t->port = 0;
     remove_files(t->folder, t->deployment);
     mem_free(t->folder);
     json_decref(t->deployment);

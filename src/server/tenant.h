@@ -18,7 +18,7 @@ enum tenant_state { TENANT_IDLE, TENANT_STARTING, TENANT_LISTENING, TENANT_STOPP
 struct tenant {
     enum tenant_state state;
     pid_t pid;
-    int fd;
+    int fd, port;           /* port: where it listens, on all addresses; 0: it does not yet */
     double begin_s, stop_s; /* when it began, and was told to end */
     char *folder;           /* of the deployment's files; owned */
     json_t *deployment;     /* what it serves; owned */

@@ -1,0 +1,587 @@
+#include "server/front.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "cluster/client.h"
+#include "cluster/identity.h"
+#include "fabric/net.h"
+#include "server/http.h"
+#include "server/reply.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
+#include <time.h>
+
+#define CONNECTIONS_MAX 512
+#define CONNECT_S 5L
+#define KEEPALIVE_IDLE_S 10L
+#define KEEPALIVE_GAP_S 3L
+#define AGAIN_S 0.3
+/* How long a request waits for somebody who serves: one that nobody has had yet, and one that was under way. */
+#define PATIENCE_NEW_S 60.0
+#define PATIENCE_LOST_S 600.0
+/* A server that is told to end refuses at once, and the keepers need a moment to say who is next. */
+#define REFUSED_S 2.0
+#define WHOLE_MAX ((size_t)256 << 20)
+#define EVENT_MAX ((size_t)16 << 20)
+#define FILLER ": still at work\n\n"
+
+struct front {
+    struct http_server *http;
+    const char *scheme;
+    char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool closing;
+    char target[NET_TEXT_BYTES]; /* "": nobody */
+    uint64_t n_targets;          /* how many there have been */
+    int n_passing;
+};
+
+/* What a stream consists of. */
+enum units { WHOLE, EVENTS, LINES };
+
+/* A request on its way. Its thread's, but for what is atomic. */
+struct passing {
+    struct front *f;
+    struct http_request *r;
+    char *path; /* with the query, escaped; owned */
+    struct curl_slist *headers;
+    atomic_bool gone; /* relaxed: the client */
+
+    /* Of this try: */
+    uint64_t target; /* its number */
+    int status;
+    bool has_status, broken; /* broken: what comes is not what came, or does not fit */
+    enum units units;
+    struct buf text; /* whole: the body; else the unit that is not complete yet */
+    size_t n_units;  /* complete ones */
+    struct curl_slist *reply_headers; /* "name: value" */
+
+    /* Of all tries: */
+    bool begun;     /* the client has the status */
+    uint64_t *seen; /* [n_seen] digests of the units that the client has */
+    size_t n_seen, seen_cap;
+};
+
+/* ---- the request ------------------------------------------------------------------------------ */
+
+static bool is_among(const char *name, const char *const *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcasecmp(name, list[i]) == 0)
+            return true;
+    return false;
+}
+
+/* Of one connection, not of the request; or what curl writes itself. */
+static bool is_ours(const char *name) {
+    static const char *const ours[] = {
+        "connection",        "keep-alive", "te",   "upgrade",
+        "transfer-encoding", "trailer",    "host", "content-length",
+        "accept-encoding",   "expect",     "date", "proxy-connection",
+        REPLY_NAME_HEADER};
+    return is_among(name, ours, ARRAY_LEN(ours));
+}
+
+static void add_header(struct curl_slist **list, const char *name, const char *value) {
+    char *line = NULL;
+    size_t size = strlen(name) + strlen(value) + 3;
+    if ((line = mem_alloc(size)) == NULL)
+        return;
+    snprintf(line, size, *value != '\0' ? "%s: %s" : "%s;", name, value);
+    struct curl_slist *longer = curl_slist_append(*list, line);
+    if (longer != NULL)
+        *list = longer;
+    mem_free(line);
+}
+
+static void take_header(void *user, const char *name, const char *value) {
+    struct passing *p = user;
+    if (!is_ours(name))
+        add_header(&p->headers, name, value);
+}
+
+static void add_escaped(struct buf *t, const char *text, bool is_path) {
+    static const char plain[] = "-._~";
+    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
+        char hex[4];
+        bool is_plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') ||
+                        (*c >= 'a' && *c <= 'z') || strchr(plain, *c) != NULL ||
+                        (is_path && *c == '/');
+        if (is_plain) {
+            buf_add(t, c, 1);
+        } else {
+            snprintf(hex, sizeof hex, "%%%02X", *c);
+            buf_add(t, hex, 3);
+        }
+    }
+}
+
+static void take_argument(void *user, const char *name, const char *value) {
+    struct buf *t = user;
+    buf_add(t, memchr(t->bytes, '?', t->len) == NULL ? "?" : "&", 1);
+    add_escaped(t, name, false);
+    buf_add(t, "=", 1);
+    add_escaped(t, value, false);
+}
+
+/* So that its answer is the same whoever gives it. */
+static void name_request(struct passing *p) {
+    unsigned char random[REPLY_NAME_BYTES];
+    char hex[2 * sizeof random + 1], value[80];
+    randombytes_buf(random, sizeof random);
+    snprintf(value, sizeof value, "%s-%lld-%llx",
+             sodium_bin2hex(hex, sizeof hex, random, sizeof random), (long long)time(NULL),
+             http_client(p->r));
+    add_header(&p->headers, REPLY_NAME_HEADER, value);
+}
+
+/* ---- the answer ------------------------------------------------------------------------------- */
+
+static bool remember(struct passing *p, uint64_t digest) {
+    if (p->n_seen == p->seen_cap) {
+        size_t cap = p->seen_cap * 2 + 64;
+        uint64_t *seen = mem_realloc(p->seen, cap * sizeof *seen);
+        if (seen == NULL)
+            return false;
+        p->seen = seen;
+        p->seen_cap = cap;
+    }
+    p->seen[p->n_seen++] = digest;
+    return true;
+}
+
+/* One event or line; false: no more is wanted. */
+static bool give_unit(struct passing *p, const char *bytes, size_t n) {
+    uint64_t digest;
+    uint8_t hash[crypto_generichash_BYTES_MIN];
+    if (p->units == EVENTS && *bytes == ':')
+        return true; /* the server's filler; the client gets ours */
+    crypto_generichash(hash, sizeof hash, (const uint8_t *)bytes, n, NULL, 0);
+    memcpy(&digest, hash, sizeof digest);
+    size_t i = p->n_units++;
+    if (i < p->n_seen) {
+        p->broken = p->seen[i] != digest;
+        return !p->broken;
+    }
+    return remember(p, digest) && http_stream_write(p->r, bytes, n) == ST_OK;
+}
+
+/* The units that are complete in p->text; false: no more is wanted. */
+static bool give_units(struct passing *p) {
+    const char *end = p->units == EVENTS ? "\n\n" : "\n";
+    size_t n_end = strlen(end), at = 0;
+    bool wanted = true;
+    while (wanted && p->text.len > at) {
+        const char *from = p->text.bytes + at, *stop = strstr(from, end);
+        if (stop == NULL)
+            break;
+        size_t n = (size_t)(stop - from) + n_end;
+        wanted = give_unit(p, from, n);
+        at += n;
+    }
+    memmove(p->text.bytes, p->text.bytes + at, p->text.len - at + 1);
+    p->text.len -= at;
+    return wanted;
+}
+
+static const char *reply_header(const struct passing *p, const char *name) {
+    size_t n = strlen(name);
+    for (const struct curl_slist *h = p->reply_headers; h != NULL; h = h->next)
+        if (strncasecmp(h->data, name, n) == 0 && h->data[n] == ':')
+            return h->data + n + 1 + strspn(h->data + n + 1, " ");
+    return NULL;
+}
+
+static const char *content_type(const struct passing *p) {
+    const char *type = reply_header(p, "Content-Type");
+    return type != NULL ? type : "application/octet-stream";
+}
+
+static void give_headers(struct passing *p) {
+    for (const struct curl_slist *h = p->reply_headers; h != NULL; h = h->next) {
+        char name[128];
+        const char *colon = strchr(h->data, ':');
+        if (colon == NULL || (size_t)(colon - h->data) >= sizeof name)
+            continue;
+        snprintf(name, sizeof name, "%.*s", (int)(colon - h->data), h->data);
+        /* What the server here says itself. */
+        static const char *const said[] = {"Content-Type", "Cache-Control",
+                                           "X-Accel-Buffering"};
+        if (!is_ours(name) && !is_among(name, said, ARRAY_LEN(said)))
+            http_set_header(p->r, name, colon + 1 + strspn(colon + 1, " "));
+    }
+}
+
+/* The first bytes of this try's body have come. */
+static void begin_body(struct passing *p) {
+    const char *type = content_type(p);
+    p->units = p->status != 200                           ? WHOLE
+               : str_starts(type, "text/event-stream")    ? EVENTS
+               : str_starts(type, "application/x-ndjson") ? LINES
+                                                          : WHOLE;
+    if (p->units == WHOLE || p->begun)
+        return;
+    p->begun = true;
+    give_headers(p);
+    http_stream_begin(p->r, p->status, type);
+    if (p->units == EVENTS)
+        http_fill_quiet(p->r, "text/event-stream", FILLER);
+}
+
+/* The client has a part of a stream, and this is none. */
+static bool is_out_of_place(const struct passing *p) {
+    return p->begun && p->units == WHOLE;
+}
+
+static size_t take_body(char *bytes, size_t size, size_t n, void *user) {
+    struct passing *p = user;
+    (void)size;
+    if (!p->has_status) {
+        p->has_status = true;
+        begin_body(p);
+    }
+    size_t before = p->text.len;
+    buf_add(&p->text, bytes, n);
+    if (p->text.len != before + n ||
+        p->text.len > (p->units == WHOLE ? WHOLE_MAX : EVENT_MAX)) {
+        p->broken = true;
+        return 0;
+    }
+    if (is_out_of_place(p)) {
+        p->broken = p->status < 500; /* else it does not serve yet, or no more */
+        return 0;
+    }
+    return p->units == WHOLE || give_units(p) ? n : 0;
+}
+
+static size_t take_reply_header(char *bytes, size_t size, size_t n, void *user) {
+    struct passing *p = user;
+    char line[2048];
+    (void)size;
+    size_t len = n;
+    while (len > 0 && (bytes[len - 1] == '\n' || bytes[len - 1] == '\r'))
+        len--;
+    if (len >= sizeof line)
+        return n;
+    memcpy(line, bytes, len);
+    line[len] = '\0';
+    if (str_starts(line, "HTTP/")) { /* another one came before: 100 Continue */
+        const char *number = strchr(line, ' ');
+        p->status = number != NULL ? atoi(number) : 0;
+        curl_slist_free_all(p->reply_headers);
+        p->reply_headers = NULL;
+    } else if (len > 0) {
+        struct curl_slist *longer = curl_slist_append(p->reply_headers, line);
+        if (longer != NULL)
+            p->reply_headers = longer;
+    }
+    return n;
+}
+
+/* ---- one try ---------------------------------------------------------------------------------- */
+
+static bool is_gone(struct passing *p) {
+    return atomic_load_explicit(&p->gone, memory_order_relaxed);
+}
+
+static int look(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
+    struct passing *p = user;
+    (void)a, (void)b, (void)c, (void)d;
+    pthread_mutex_lock(&p->f->lock);
+    bool over = p->f->closing || p->f->n_targets != p->target;
+    pthread_mutex_unlock(&p->f->lock);
+    return over || is_gone(p);
+}
+
+static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
+    size_t n;
+    const char *body = http_body(p->r, &n), *method = http_method(p->r);
+    struct buf url = {.bytes = NULL};
+    buf_add(&url, p->f->scheme, strlen(p->f->scheme));
+    buf_add(&url, target, strlen(target));
+    buf_add(&url, p->path, strlen(p->path));
+    CURLcode rc = url.bytes != NULL ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+#define SET(option, value)                                  \
+    do {                                                    \
+        if (rc == CURLE_OK)                                 \
+            rc = curl_easy_setopt(curl, (option), (value)); \
+    } while (0)
+    SET(CURLOPT_URL, url.bytes);
+    SET(CURLOPT_PATH_AS_IS, 1L);
+    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
+    SET(CURLOPT_CONNECTTIMEOUT, CONNECT_S);
+    SET(CURLOPT_TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
+    SET(CURLOPT_TCP_KEEPINTVL, KEEPALIVE_GAP_S);
+    SET(CURLOPT_HTTPHEADER, p->headers);
+    SET(CURLOPT_HEADERFUNCTION, take_reply_header);
+    SET(CURLOPT_HEADERDATA, p);
+    SET(CURLOPT_WRITEFUNCTION, take_body);
+    SET(CURLOPT_WRITEDATA, p);
+    SET(CURLOPT_NOPROGRESS, 0L);
+    SET(CURLOPT_XFERINFOFUNCTION, look);
+    SET(CURLOPT_XFERINFODATA, p);
+    if (str_eq(method, "HEAD")) {
+        SET(CURLOPT_NOBODY, 1L);
+    } else if (!str_eq(method, "GET")) {
+        SET(CURLOPT_CUSTOMREQUEST, method);
+        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
+        SET(CURLOPT_POSTFIELDS, body);
+    }
+    if (p->f->pin[0] != '\0') { /* whose it is says the key, not the name */
+        SET(CURLOPT_SSL_VERIFYPEER, 0L);
+        SET(CURLOPT_SSL_VERIFYHOST, 0L);
+        SET(CURLOPT_PINNEDPUBLICKEY, p->f->pin);
+    }
+#undef SET
+    mem_free(url.bytes);
+    return rc;
+}
+
+/* The answer of that server has come, whole; false: it has been lost, or is not wanted. */
+static bool try_once(struct passing *p, const char *target) {
+    CURL *curl = client_curl();
+    curl_slist_free_all(p->reply_headers);
+    p->reply_headers = NULL;
+    p->status = 0;
+    p->has_status = false;
+    p->units = WHOLE;
+    p->text.len = p->n_units = 0;
+    CURLcode rc = curl != NULL ? set_up(curl, p, target) : CURLE_OUT_OF_MEMORY;
+    if (rc == CURLE_OK)
+        rc = curl_easy_perform(curl);
+    curl_easy_cleanup(curl);
+    if (rc != CURLE_OK)
+        log_debug("%s %s: %s", target, p->path, curl_easy_strerror(rc));
+    return rc == CURLE_OK && p->status != 0 && !is_out_of_place(p);
+}
+
+/* ---- all tries -------------------------------------------------------------------------------- */
+
+static struct timespec wall_after(double seconds) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += (long)(seconds * 1e9);
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
+/* Sleeps for a moment, or until the target changes. */
+static void sleep_a_little(struct front *f) {
+    struct timespec until = wall_after(AGAIN_S);
+    pthread_mutex_lock(&f->lock);
+    if (!f->closing)
+        pthread_cond_timedwait(&f->changed, &f->lock, &until);
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* Who serves now; false: nobody until then, or it does not matter any more. */
+static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYTES]) {
+    struct front *f = p->f;
+    for (;;) {
+        pthread_mutex_lock(&f->lock);
+        bool closing = f->closing;
+        memcpy(out, f->target, NET_TEXT_BYTES);
+        p->target = f->n_targets;
+        pthread_mutex_unlock(&f->lock);
+        if (closing || is_gone(p))
+            return false;
+        if (*out != '\0')
+            return true;
+        if (clock_s() >= until_s)
+            return false;
+        sleep_a_little(f);
+    }
+}
+
+/* A server that ends refuses; is there another one? */
+static bool is_target_changing(struct passing *p) {
+    for (double end = clock_s() + REFUSED_S; clock_s() < end && !is_gone(p);) {
+        pthread_mutex_lock(&p->f->lock);
+        bool changed = p->f->n_targets != p->target || p->f->closing;
+        pthread_mutex_unlock(&p->f->lock);
+        if (changed)
+            return true;
+        sleep_a_little(p->f);
+    }
+    return false;
+}
+
+/* True: the answer is complete. */
+static bool pass(struct passing *p) {
+    char target[NET_TEXT_BYTES];
+    double until = clock_s() + PATIENCE_NEW_S;
+    bool was_there = false;
+    while (find_target(p, until, target)) {
+        if (try_once(p, target) && !(p->status == 503 && is_target_changing(p)))
+            return true;
+        if (p->broken || is_gone(p))
+            return false;
+        if (p->status != 0 && !was_there) { /* it was under way */
+            was_there = true;
+            until = clock_s() + PATIENCE_LOST_S;
+        }
+        if (clock_s() >= until)
+            return false;
+        sleep_a_little(p->f);
+    }
+    return false;
+}
+
+static const char nobody[] =
+    "{\"error\": {\"message\": \"no node serves this model just now; one begins as soon as it "
+    "can\", \"type\": \"server_error\", \"code\": 503}}\n";
+
+static void end_request(struct passing *p, bool complete) {
+    if (p->begun) {
+        /* What was lost and did not come again ends without its last event: so the client knows. */
+        if (complete && p->text.len > 0)
+            (void)http_stream_write(p->r, p->text.bytes, p->text.len);
+        http_stream_end(p->r);
+    } else if (complete) {
+        give_headers(p);
+        http_reply(p->r, p->status, content_type(p), p->text.bytes, p->text.len);
+    } else {
+        http_set_header(p->r, "Retry-After", "5");
+        http_reply(p->r, 503, "application/json", nobody, sizeof nobody - 1);
+    }
+}
+
+static void passing_free(void *user) {
+    struct passing *p = user;
+    curl_slist_free_all(p->headers);
+    curl_slist_free_all(p->reply_headers);
+    mem_free(p->path);
+    mem_free(p->text.bytes);
+    mem_free(p->seen);
+    mem_free(p);
+}
+
+static void passing_gone(void *user) {
+    struct passing *p = user;
+    atomic_store_explicit(&p->gone, true, memory_order_relaxed);
+    pthread_cond_broadcast(&p->f->changed);
+}
+
+static void *passing_main(void *user) {
+    struct passing *p = user;
+    struct front *f = p->f;
+    end_request(p, pass(p));
+    pthread_mutex_lock(&f->lock);
+    f->n_passing--;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return NULL;
+}
+
+static void handle(void *user, struct http_request *r) {
+    struct front *f = user;
+    pthread_t thread;
+    struct buf path = {.bytes = NULL};
+    struct passing *p = mem_calloc(1, sizeof *p);
+    if (p != NULL) {
+        p->f = f;
+        p->r = r;
+        add_escaped(&path, http_path(r), true);
+        http_each_query(r, take_argument, &path);
+        http_each_header(r, take_header, p);
+        name_request(p);
+        add_header(&p->headers, "Expect", "");
+        p->path = path.bytes;
+    }
+    if (p == NULL || p->path == NULL) {
+        if (p != NULL)
+            passing_free(p);
+        http_reply(r, 503, "application/json", nobody, sizeof nobody - 1);
+        return;
+    }
+    http_set_release(r, passing_free, p);
+    http_on_gone(r, passing_gone, p);
+    pthread_mutex_lock(&f->lock);
+    f->n_passing++;
+    pthread_mutex_unlock(&f->lock);
+    if (thread_start(&thread, passing_main, p) == 0) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_mutex_lock(&f->lock);
+    f->n_passing--;
+    pthread_mutex_unlock(&f->lock);
+    end_request(p, false);
+}
+
+/* ---- opening and closing ---------------------------------------------------------------------- */
+
+static void front_free(struct front *f) {
+    http_close(f->http);
+    pthread_mutex_destroy(&f->lock);
+    pthread_cond_destroy(&f->changed);
+    mem_free(f);
+}
+
+enum status front_open(struct front **out, const struct front_config *cfg, struct err *err) {
+    struct http_config http;
+    struct front *f = mem_calloc(1, sizeof *f);
+    if (f == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a port");
+    pthread_mutex_init(&f->lock, NULL);
+    pthread_cond_init(&f->changed, NULL);
+    f->scheme = "http://";
+    http_config_init(&http);
+    http.host = "*";
+    http.port = cfg->port;
+    http.max_connections = CONNECTIONS_MAX;
+    http.tls_cert_pem = cfg->tls_cert_pem;
+    http.tls_key_pem = cfg->tls_key_pem;
+    http.handle = handle;
+    http.user = f;
+    enum status st = ST_OK;
+    if (cfg->tls_cert_pem != NULL) {
+        f->scheme = "https://";
+        st = identity_pin(f->pin, cfg->tls_cert_pem, err);
+    }
+    if (st == ST_OK)
+        st = http_open(&f->http, &http, err);
+    if (st != ST_OK) {
+        front_free(f);
+        return st;
+    }
+    *out = f;
+    return ST_OK;
+}
+
+int front_port(const struct front *f) {
+    return http_port(f->http);
+}
+
+void front_to(struct front *f, const char *address) {
+    pthread_mutex_lock(&f->lock);
+    if (!str_eq(f->target, address != NULL ? address : "")) {
+        snprintf(f->target, sizeof f->target, "%s", address != NULL ? address : "");
+        f->n_targets++;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+void front_close(struct front *f) {
+    if (f == NULL)
+        return;
+    pthread_mutex_lock(&f->lock);
+    f->closing = true;
+    pthread_cond_broadcast(&f->changed);
+    while (f->n_passing > 0)
+        pthread_cond_wait(&f->changed, &f->lock);
+    pthread_mutex_unlock(&f->lock);
+    front_free(f);
+}

@@ -1,0 +1,257 @@
+/* Which models a cluster serves, and who does it: lists that are merged in any order, and the choice of a node. */
+#include "base/util.h"
+#include "cluster/deployments.h"
+
+#include <setjmp.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static json_t *deployment(const char *name, int version, int port) {
+    return json_pack(
+        "{s:s, s:i, s:s, s:i, s:b, s:s, s:b, s:{s:s, s:b, s:[{s:s, s:i, s:s}]}, s:s, "
+        "s:[s, s], s:{s:s}}",
+        "name", name, "version", version, "home", "ann", "port", port, "tls", 0, "nodes",
+        "auto", "copies", 1, "model", "name", "m.gguf", "folder", 0, "files", "name", "m.gguf",
+        "bytes", 5, "digest", "00112233445566778899aabbccddeeff", "hint", "/m.gguf", "args",
+        "--ctx", "512", "files", "api-key-file", "key\n");
+}
+
+static struct deployments empty(void) {
+    struct deployments d;
+    struct err err;
+    assert_int_equal(deployments_init(&d, &err), ST_OK);
+    return d;
+}
+
+static enum status merge_one(struct deployments *d, json_t *one, bool *changed,
+                             struct err *err) {
+    json_t *list = json_pack("[o]", one);
+    enum status st = deployments_merge(d, list, changed, err);
+    json_decref(list);
+    return st;
+}
+
+static void test_put_and_remove(void **state) {
+    (void)state;
+    struct deployments d = empty();
+    struct err err;
+    json_t *a = deployment("a", 7, 8080), *b = deployment("b", 1, 8080),
+           *c = deployment("b", 1, 8081);
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
+                     1);
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    json_object_set_new(a, "home", json_string("bob")); /* asked for somewhere else */
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
+                     1);
+    json_object_set_new(a, "nodes", json_string("bob"));
+    assert_int_equal(deployments_put(&d, a, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "a is up already"));
+    assert_int_equal(deployments_put(&d, b, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, "a has that port"));
+    assert_int_equal(deployments_put(&d, c, &err), ST_OK);
+    assert_int_equal(deployments_n_up(&d), 2);
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_remove(&d, "never", &err), ST_NOT_FOUND);
+    assert_int_equal(deployments_n_up(&d), 1);
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
+                     3);
+    json_decref(a);
+    json_decref(b);
+    json_decref(c);
+    deployments_deinit(&d);
+}
+
+static void test_form(void **state) {
+    (void)state;
+    static const char *const fields[] = {"name",   "home",  "port", "tls",  "nodes",
+                                         "copies", "model", "hint", "args", "files"};
+    struct deployments d = empty();
+    struct err err;
+    bool changed;
+    for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+        for (int kind = 0; kind < 3; kind++) {
+            json_t *one = deployment("a", 1, 8080);
+            if (kind == 0)
+                json_object_del(one, fields[i]);
+            else
+                json_object_set_new(one, fields[i], kind == 1 ? json_null() : json_pack("[n]"));
+            assert_int_equal(merge_one(&d, one, &changed, &err), ST_BAD_INPUT);
+            assert_false(changed);
+        }
+    static const char *const names[] = {
+        "",    ".",
+        ".a",  "a b",
+        "a/b", "a,b",
+        "a\n", "0123456789012345678901234567890123456789012345678901234567890123"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_int_equal(merge_one(&d, deployment(names[i], 1, 80), &changed, &err),
+                         ST_BAD_INPUT);
+    assert_int_equal(merge_one(&d, deployment("a", 0, 80), &changed, &err), ST_BAD_INPUT);
+    assert_int_equal(merge_one(&d, deployment("a", 1, 0), &changed, &err), ST_BAD_INPUT);
+    assert_int_equal(merge_one(&d, deployment("a", 1, 65536), &changed, &err), ST_BAD_INPUT);
+    json_t *one = deployment("a", 1, 80);
+    json_object_set_new(json_object_get(one, "files"), "../x", json_string(""));
+    assert_int_equal(merge_one(&d, one, &changed, &err), ST_BAD_INPUT);
+    assert_int_equal(deployments_merge(&d, NULL, &changed, &err), ST_BAD_INPUT);
+    assert_int_equal(json_object_size(d.by_name), 0);
+    deployments_deinit(&d);
+}
+
+/* Whoever hears what, in which order and how often, ends with the same. */
+static void test_merge_in_any_order(void **state) {
+    (void)state;
+    enum { N = 40, ROUNDS = 50 };
+    json_t *all[N];
+    char digest[2][DEPLOYMENTS_DIGEST_BYTES], name[8];
+    struct err err;
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, "n%u", randombytes_uniform(6));
+        int version = 1 + (int)randombytes_uniform(4);
+        all[i] =
+            randombytes_uniform(3) == 0
+                ? json_pack("{s:s, s:i, s:b}", "name", name, "version", version, "removed", 1)
+                : deployment(name, version, 1 + (int)randombytes_uniform(3));
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        struct deployments d = empty();
+        bool changed;
+        for (int i = N - 1; i > 0; i--) {
+            int j = (int)randombytes_uniform((uint32_t)i + 1);
+            json_t *swap = all[i];
+            all[i] = all[j];
+            all[j] = swap;
+        }
+        for (int i = 0; i < N; i++)
+            assert_int_equal(merge_one(&d, json_incref(all[i]), &changed, &err), ST_OK);
+        for (int i = 0; i < N; i++) {
+            assert_int_equal(merge_one(&d, json_incref(all[i]), &changed, &err), ST_OK);
+            assert_false(changed);
+        }
+        deployments_digest(&d, digest[round > 0]);
+        assert_string_equal(digest[0], digest[round > 0]);
+        deployments_deinit(&d);
+    }
+    for (int i = 0; i < N; i++)
+        json_decref(all[i]);
+}
+
+static void test_limits(void **state) {
+    (void)state;
+    struct deployments d = empty();
+    struct err err;
+    bool changed;
+    char name[16];
+    for (int i = 0; i <= DEPLOYMENTS_MAX; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        assert_int_equal(merge_one(&d, deployment(name, 1, 1 + i), &changed, &err),
+                         i < DEPLOYMENTS_MAX ? ST_OK : ST_NO_MEMORY);
+    }
+    assert_int_equal(deployments_n_up(&d), DEPLOYMENTS_MAX);
+    for (int i = 0; i <= DEPLOYMENT_NAMES_MAX; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        enum status st = merge_one(
+            &d, json_pack("{s:s, s:i, s:b}", "name", name, "version", 2, "removed", 1),
+            &changed, &err);
+        assert_int_equal(st, i < DEPLOYMENT_NAMES_MAX ? ST_OK : ST_NO_MEMORY);
+    }
+    assert_int_equal(deployments_n_up(&d), 0);
+    deployments_deinit(&d);
+}
+
+static void test_on_disk(void **state) {
+    (void)state;
+    struct deployments d = empty(), back = empty();
+    struct err err;
+    struct stat st;
+    char folder[] = "/tmp/test_deployments-XXXXXX", path[64],
+         digest[2][DEPLOYMENTS_DIGEST_BYTES];
+    bool changed;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/state/d.json", folder);
+    assert_int_equal(deployments_read(&back, path, &err), ST_NOT_FOUND);
+    assert_int_equal(merge_one(&d, deployment("a", 3, 80), &changed, &err), ST_OK);
+    assert_int_equal(deployments_write(&d, path, &err), ST_OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(deployments_read(&back, path, &err), ST_OK);
+    deployments_digest(&d, digest[0]);
+    deployments_digest(&back, digest[1]);
+    assert_string_equal(digest[0], digest[1]);
+    assert_int_equal(truncate(path, st.st_size / 2), 0);
+    assert_int_equal(deployments_read(&back, path, &err), ST_BAD_INPUT);
+    assert_non_null(strstr(err.text, path));
+    unlink(path);
+    snprintf(path, sizeof path, "%s/state", folder);
+    rmdir(path);
+    rmdir(folder);
+    deployments_deinit(&d);
+    deployments_deinit(&back);
+}
+
+static void test_owner(void **state) {
+    (void)state;
+    struct deployment_candidate list[] = {
+        {"id0", "ann", 0, 0, true}, {"id1", "bob", 0, 0, true}, {"id2", "cat", 0, 0, true}};
+    const size_t n = ARRAY_LEN(list);
+    assert_int_equal(deployment_owner("m", "bob", list, n), 1);
+    assert_int_equal(deployment_owner("m", "bob", list, 0), 0);
+    list[1].able = false;
+    size_t heir = deployment_owner("m", "bob", list, n);
+    assert_true(heir == 0 || heir == 2);
+    /* Whoever runs it keeps it, though home is back; of two the later one. */
+    list[1].able = true;
+    list[heir].term = 2;
+    assert_int_equal(deployment_owner("m", "bob", list, n), heir);
+    list[2 - heir].term = 3;
+    assert_int_equal(deployment_owner("m", "bob", list, n), 2 - heir);
+    /* One that fails makes room. */
+    list[0].term = list[2].term = 0;
+    list[1].failures = 1;
+    assert_int_not_equal(deployment_owner("m", "bob", list, n), 1);
+    for (size_t i = 0; i < n; i++)
+        list[i].able = false;
+    assert_int_equal(deployment_owner("m", "bob", list, n), n);
+    /* All nodes choose the same, in whatever order they list each other. */
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct deployment_candidate){list[i].node, list[i].name, 0, 0, true};
+    const char *first = list[deployment_owner("m", "gone", list, n)].name;
+    struct deployment_candidate turned[] = {list[2], list[0], list[1]};
+    assert_string_equal(turned[deployment_owner("m", "gone", turned, n)].name, first);
+}
+
+/* Several deployments whose home is gone do not all move to one node. */
+static void test_owners_differ(void **state) {
+    (void)state;
+    const struct deployment_candidate list[] = {{"id0", "ann", 0, 0, true},
+                                                {"id1", "bob", 0, 0, true}};
+    int n_first = 0;
+    char name[16];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "m%d", i);
+        n_first += deployment_owner(name, "gone", list, 2) == 0;
+    }
+    assert_in_range(n_first, 20, 80);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
+                                       cmocka_unit_test(test_form),
+                                       cmocka_unit_test(test_merge_in_any_order),
+                                       cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_on_disk),
+                                       cmocka_unit_test(test_owner),
+                                       cmocka_unit_test(test_owners_differ)};
+    return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+}

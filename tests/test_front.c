@@ -1,0 +1,390 @@
+/* The port of a deployment: what passes through it, and answers that go on when the server that gave them is lost. The
+ * servers are sockets that say what they are told to. */
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "cluster/client.h"
+#include "fabric/net.h"
+#include "server/front.h"
+#include "server/reply.h"
+
+#include <curl/curl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define LIMIT_NS 60000000000ull
+
+/* ---- a server that answers each request with the same bytes, and closes ------------------------- */
+
+struct server {
+    int listener;
+    char address[NET_TEXT_BYTES];
+    const char *words;
+    bool hangs; /* says no more after that, and waits for the client's end */
+    pthread_t thread;
+    atomic_bool stop, left; /* left: the client of one that hangs has gone */
+    atomic_int n_requests;
+    char request[4096]; /* the last one */
+};
+
+static bool is_whole(const char *text) {
+    const char *end = strstr(text, "\r\n\r\n"), *length = strcasestr(text, "Content-Length:");
+    return end != NULL && (length == NULL ||
+                           strlen(end + 4) >= (size_t)atoi(length + strlen("Content-Length:")));
+}
+
+static void answer(struct server *s, int fd) {
+    size_t n = 0;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    char *text = s->request;
+    text[0] = '\0';
+    while (!is_whole(text) && n < sizeof s->request - 1 && poll(&p, 1, 10000) > 0) {
+        ssize_t k = recv(fd, text + n, sizeof s->request - 1 - n, 0);
+        if (k <= 0)
+            break;
+        text[n += (size_t)k] = '\0';
+    }
+    atomic_fetch_add(&s->n_requests, 1);
+    send(fd, s->words, strlen(s->words), MSG_NOSIGNAL);
+    for (char byte; s->hangs && !s->stop;)
+        if (poll(&p, 1, 50) > 0 && recv(fd, &byte, 1, 0) == 0) {
+            s->left = true;
+            break;
+        }
+    close(fd);
+}
+
+static void *server_main(void *user) {
+    struct server *s = user;
+    struct pollfd p = {.fd = s->listener, .events = POLLIN};
+    struct net_address from;
+    while (!s->stop) {
+        int fd = poll(&p, 1, 50) > 0 ? net_accept(s->listener, &from) : -1;
+        if (fd >= 0)
+            answer(s, fd);
+    }
+    return NULL;
+}
+
+static void server_begin(struct server *s, const char *words) {
+    struct err err;
+    struct net_address a;
+    *s = (struct server){.words = words};
+    assert_int_equal(net_resolve(&a, "127.0.0.1:0", true, &err), ST_OK);
+    assert_int_equal(net_listen(&s->listener, &a, &err), ST_OK);
+    assert_int_equal(net_local(s->listener, &a, &err), ST_OK);
+    net_text(&a, s->address);
+    assert_int_equal(thread_start(&s->thread, server_main, s), 0);
+}
+
+static void server_end(struct server *s) {
+    s->stop = true;
+    pthread_join(s->thread, NULL);
+    close(s->listener);
+}
+
+/* ---- a client --------------------------------------------------------------------------------- */
+
+struct client_call {
+    char url[128];
+    const char *body; /* NULL: GET */
+    long status;
+    struct buf text, headers;
+    CURLcode rc;
+    size_t enough; /* hangs up after so many bytes; 0: never */
+    pthread_t thread;
+};
+
+static size_t take(char *bytes, size_t size, size_t n, void *user) {
+    struct client_call *c = user;
+    buf_add(&c->text, bytes, size * n);
+    return c->enough == 0 || c->text.len < c->enough ? n : 0;
+}
+
+static size_t take_header(char *bytes, size_t size, size_t n, void *user) {
+    struct client_call *c = user;
+    buf_add(&c->headers, bytes, size * n);
+    return n;
+}
+
+static void *call_main(void *user) {
+    struct client_call *c = user;
+    CURL *h = client_curl();
+    struct curl_slist *headers = curl_slist_append(NULL, "Authorization: Bearer abc");
+    headers = curl_slist_append(headers, "Content-Type: application/json");
+    curl_easy_setopt(h, CURLOPT_URL, c->url);
+    curl_easy_setopt(h, CURLOPT_TIMEOUT, 60L);
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, take);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, c);
+    curl_easy_setopt(h, CURLOPT_HEADERFUNCTION, take_header);
+    curl_easy_setopt(h, CURLOPT_HEADERDATA, c);
+    if (c->body != NULL)
+        curl_easy_setopt(h, CURLOPT_POSTFIELDS, c->body);
+    c->rc = curl_easy_perform(h);
+    curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &c->status);
+    curl_easy_cleanup(h);
+    curl_slist_free_all(headers);
+    return NULL;
+}
+
+static void call_begin(struct client_call *c, const struct front *f, const char *path,
+                       const char *body) {
+    memset(c, 0, sizeof *c);
+    c->body = body;
+    snprintf(c->url, sizeof c->url, "http://127.0.0.1:%d%s", front_port(f), path);
+    assert_int_equal(thread_start(&c->thread, call_main, c), 0);
+}
+
+static void call_end(struct client_call *c) {
+    pthread_join(c->thread, NULL);
+    if (c->text.bytes == NULL)
+        buf_add(&c->text, "", 0);
+}
+
+static void call_free(struct client_call *c) {
+    mem_free(c->text.bytes);
+    mem_free(c->headers.bytes);
+}
+
+static struct front *open_front(const char *target) {
+    struct front *f;
+    struct err err;
+    const struct front_config cfg = {.port = 0};
+    assert_int_equal(front_open(&f, &cfg, &err), ST_OK);
+    front_to(f, target);
+    return f;
+}
+
+static void wait_for_requests(struct server *s, int n) {
+    for (uint64_t end = clock_ns() + LIMIT_NS; s->n_requests < n;) {
+        assert_true(clock_ns() < end);
+        poll(NULL, 0, 5);
+    }
+}
+
+#define STREAM "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+#define PLAIN(n) \
+    "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " n "\r\n\r\n"
+#define ONE "data: one\n\n"
+#define TWO "data: two\n\n"
+#define THREE "data: three\n\n"
+/* Where a server dies, its chunk has not ended. */
+#define CUT_STREAM \
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n"
+#define CUT_LINES \
+    "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n100\r\n"
+#define LINES \
+    "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
+
+/* ---- what passes ------------------------------------------------------------------------------ */
+
+static void test_passes_on(void **state) {
+    (void)state;
+    struct server s;
+    struct client_call c;
+    server_begin(&s, "HTTP/1.1 418 Teapot\r\nContent-Type: text/x-tea\r\nX-Tea: green\r\n"
+                     "Content-Length: 3\r\n\r\ntea");
+    struct front *f = open_front(s.address);
+    call_begin(&c, f, "/v1/a%20b/c?x=1%262&y", "{\"a\": 1}");
+    call_end(&c);
+    assert_int_equal(c.status, 418);
+    assert_string_equal(c.text.bytes, "tea");
+    assert_non_null(strstr(c.headers.bytes, "text/x-tea"));
+    assert_non_null(strstr(c.headers.bytes, "X-Tea: green"));
+    assert_int_equal(strncmp(s.request, "POST /v1/a%20b/c?x=1%262&y= HTTP/1.1\r\n", 38), 0);
+    assert_non_null(strstr(s.request, "Authorization: Bearer abc\r\n"));
+    assert_non_null(strstr(s.request, "Content-Type: application/json\r\n"));
+    assert_non_null(strstr(s.request, REPLY_NAME_HEADER ": "));
+    assert_non_null(strstr(s.request, "\r\n\r\n{\"a\": 1}"));
+    call_free(&c);
+    call_begin(&c, f, "/health", NULL);
+    call_end(&c);
+    assert_int_equal(strncmp(s.request, "GET /health HTTP/1.1\r\n", 22), 0);
+    call_free(&c);
+    front_close(f);
+    server_end(&s);
+}
+
+static void test_streams(void **state) {
+    (void)state;
+    struct server s;
+    struct client_call c;
+    server_begin(&s, STREAM ": still at work\n\n" ONE ": still at work\n\n" TWO THREE);
+    struct front *f = open_front(s.address);
+    call_begin(&c, f, "/", "{}");
+    call_end(&c);
+    assert_int_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, ONE TWO THREE);
+    call_free(&c);
+    front_close(f);
+    server_end(&s);
+}
+
+static void test_client_leaves(void **state) {
+    (void)state;
+    struct server s;
+    struct client_call c;
+    server_begin(&s, CUT_STREAM ONE);
+    s.hangs = true;
+    struct front *f = open_front(s.address);
+    memset(&c, 0, sizeof c);
+    call_begin(&c, f, "/", "{}");
+    c.enough = 5;
+    call_end(&c);
+    for (uint64_t end = clock_ns() + LIMIT_NS; !s.left && clock_ns() < end;)
+        poll(NULL, 0, 5);
+    assert_true(s.left || c.rc == CURLE_OPERATION_TIMEDOUT);
+    assert_true(s.left);
+    call_free(&c);
+    front_close(f);
+    server_end(&s);
+}
+
+/* ---- servers that are lost -------------------------------------------------------------------- */
+
+/* A request of which the first server gives `cut`, and then the second one `words`. */
+static void lose(const char *cut, const char *words, struct client_call *c,
+                 char names[2][128]) {
+    struct server a, b;
+    server_begin(&a, cut);
+    server_begin(&b, words);
+    struct front *f = open_front(a.address);
+    call_begin(c, f, "/v1/x", "{}");
+    wait_for_requests(&a, 2); /* it is asked again, as long as it is the one */
+    front_to(f, NULL);
+    front_to(f, b.address);
+    call_end(c);
+    const char *of[] = {a.request, b.request};
+    for (int i = 0; i < 2 && names != NULL; i++)
+        snprintf(names[i], 128, "%.100s", strstr(of[i], REPLY_NAME_HEADER));
+    front_close(f);
+    server_end(&a);
+    server_end(&b);
+}
+
+static void test_stream_goes_on(void **state) {
+    (void)state;
+    struct client_call c;
+    char names[2][128];
+    lose(CUT_STREAM ONE ": still at work\n\n" TWO "data: th", STREAM ONE TWO THREE, &c, names);
+    assert_int_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, ONE TWO THREE);
+    assert_string_equal(names[0], names[1]);
+    call_free(&c);
+    lose(CUT_LINES "{\"a\": 1}\n{\"a\": 2}\n{\"a", LINES "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n",
+         &c, NULL);
+    assert_string_equal(c.text.bytes, "{\"a\": 1}\n{\"a\": 2}\n{\"a\": 3}\n");
+    call_free(&c);
+    /* Before anything has come. */
+    lose(CUT_STREAM, STREAM ONE TWO, &c, NULL);
+    assert_string_equal(c.text.bytes, ONE TWO);
+    call_free(&c);
+}
+
+/* Another answer is not mixed with the first one; nor is what is none. */
+static void test_other_answer(void **state) {
+    (void)state;
+    struct client_call c;
+    lose(CUT_STREAM ONE TWO, STREAM ONE THREE TWO, &c, NULL);
+    assert_string_equal(c.text.bytes, ONE TWO);
+    call_free(&c);
+    lose(CUT_STREAM ONE TWO, PLAIN("2") "{}", &c, NULL);
+    assert_string_equal(c.text.bytes, ONE TWO);
+    call_free(&c);
+}
+
+static void test_whole_goes_on(void **state) {
+    (void)state;
+    struct client_call c;
+    lose(PLAIN("100") "{\"half", PLAIN("13") "{\"whole\": 1}\n", &c, NULL);
+    assert_int_equal(c.status, 200);
+    assert_string_equal(c.text.bytes, "{\"whole\": 1}\n");
+    call_free(&c);
+}
+
+#define BUSY "HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nbusy"
+
+/* One that ends refuses; where there is no other, that is the answer. */
+static void test_refused(void **state) {
+    (void)state;
+    struct server a, b;
+    struct client_call c;
+    server_begin(&a, BUSY);
+    server_begin(&b, PLAIN("2") "{}");
+    struct front *f = open_front(a.address);
+    call_begin(&c, f, "/", "{}");
+    wait_for_requests(&a, 1);
+    front_to(f, b.address);
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    call_free(&c);
+    front_to(f, a.address);
+    call_begin(&c, f, "/", "{}");
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    assert_string_equal(c.text.bytes, "busy");
+    call_free(&c);
+    front_close(f);
+    server_end(&a);
+    server_end(&b);
+}
+
+/* Nobody yet; nobody any more; and a front that is closed meanwhile. */
+static void test_nobody(void **state) {
+    (void)state;
+    struct server s;
+    struct client_call c, waiting;
+    server_begin(&s, PLAIN("2") "{}");
+    struct front *f = open_front(NULL);
+    call_begin(&c, f, "/", "{}");
+    poll(NULL, 0, 100);
+    front_to(f, s.address);
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    assert_int_equal(s.n_requests, 1);
+    call_free(&c);
+    front_to(f, NULL);
+    call_begin(&waiting, f, "/", "{}");
+    poll(NULL, 0, 100);
+    front_close(f);
+    call_end(&waiting);
+    assert_true(waiting.status == 503 || waiting.rc != CURLE_OK);
+    call_free(&waiting);
+    server_end(&s);
+}
+
+static void test_port_taken(void **state) {
+    (void)state;
+    struct err err;
+    struct front *f = open_front(NULL), *g;
+    const struct front_config cfg = {.port = front_port(f)},
+                              bad = {.tls_cert_pem = "no", .tls_key_pem = "no"};
+    assert_int_equal(front_open(&g, &cfg, &err), ST_IO);
+    assert_non_null(strstr(err.text, "cannot listen"));
+    assert_int_equal(front_open(&g, &bad, &err), ST_BAD_INPUT);
+    front_close(f);
+    front_close(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_passes_on),     cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_client_leaves), cmocka_unit_test(test_stream_goes_on),
+        cmocka_unit_test(test_other_answer),  cmocka_unit_test(test_whole_goes_on),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_port_taken)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
