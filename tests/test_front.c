@@ -78,15 +78,19 @@ static void *server_main(void *user) {
     return NULL;
 }
 
-static void server_begin(struct server *s, const char *words) {
+static void server_begin_as(struct server *s, const char *words, bool hangs) {
     struct err err;
     struct net_address a;
-    *s = (struct server){.words = words};
+    *s = (struct server){.words = words, .hangs = hangs};
     assert_int_equal(net_resolve(&a, "127.0.0.1:0", true, &err), ST_OK);
     assert_int_equal(net_listen(&s->listener, &a, &err), ST_OK);
     assert_int_equal(net_local(s->listener, &a, &err), ST_OK);
     net_text(&a, s->address);
     assert_int_equal(thread_start(&s->thread, server_main, s), 0);
+}
+
+static void server_begin(struct server *s, const char *words) {
+    server_begin_as(s, words, false);
 }
 
 static void server_end(struct server *s) {
@@ -140,12 +144,18 @@ static void *call_main(void *user) {
     return NULL;
 }
 
-static void call_begin(struct client_call *c, const struct front *f, const char *path,
-                       const char *body) {
+static void call_begin_as(struct client_call *c, const struct front *f, const char *path,
+                          const char *body, size_t enough) {
     memset(c, 0, sizeof *c);
     c->body = body;
+    c->enough = enough;
     snprintf(c->url, sizeof c->url, "http://127.0.0.1:%d%s", front_port(f), path);
     assert_int_equal(thread_start(&c->thread, call_main, c), 0);
+}
+
+static void call_begin(struct client_call *c, const struct front *f, const char *path,
+                       const char *body) {
+    call_begin_as(c, f, path, body, 0);
 }
 
 static void call_end(struct client_call *c) {
@@ -237,16 +247,12 @@ static void test_client_leaves(void **state) {
     (void)state;
     struct server s;
     struct client_call c;
-    server_begin(&s, CUT_STREAM ONE);
-    s.hangs = true;
+    server_begin_as(&s, CUT_STREAM ONE, true);
     struct front *f = open_front(s.address);
-    memset(&c, 0, sizeof c);
-    call_begin(&c, f, "/", "{}");
-    c.enough = 5;
+    call_begin_as(&c, f, "/", "{}", 5);
     call_end(&c);
     for (uint64_t end = clock_ns() + LIMIT_NS; !s.left && clock_ns() < end;)
         poll(NULL, 0, 5);
-    assert_true(s.left || c.rc == CURLE_OPERATION_TIMEDOUT);
     assert_true(s.left);
     call_free(&c);
     front_close(f);

@@ -1,7 +1,7 @@
 /* The keeper's thread goes round a few times a second: it hears its children, asks the other nodes, decides
  * for each deployment whether it is this node's, and does what follows. What it decides from is guarded by the lock, and so is
  * what the handlers answer with; what it does (children, files, the network) it does without. */
-#include "server/keeper.h"
+#include "server/keeper_internal.h"
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -9,33 +9,17 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
-#include "cluster/client.h"
-#include "cluster/deployments.h"
 #include "cluster/store.h"
-#include "fabric/wake.h"
-#include "server/front.h"
-#include "server/peers.h"
-#include "server/reply.h"
-#include "server/share.h"
-#include "server/tenant.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <poll.h>
-#include <pthread.h>
 #include <sodium.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define LOOK_MS 200
 #define GOSSIP_S 1.0
-/* A node that has not been heard of for so long does nothing any more, as far as the others can know. */
-#define DEAD_S 10.0
-/* One that hangs holds up the round no longer than that. */
-#define EXCHANGE_S 2.0
 /* After its own start a node first hears who serves what; and, after a power cut, waits a while for those whom it knew
  * before: otherwise the first to be back would serve alone. */
 #define SETTLE_S 5.0
@@ -47,55 +31,6 @@
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long, it starts afresh. */
 #define RETRY_LOG2_MAX 6
 #define PROVEN_S 60.0
-#define PEERS_MAX 128
-#define OTHERS_MAX 128
-#define ID_BYTES 33
-
-/* Another node, from what it said last. */
-struct other {
-    char id[ID_BYTES], name[64];
-    char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
-    char address[NET_TEXT_BYTES];
-    double heard_s;
-    json_t *runs, *able; /* owned */
-};
-
-/* Somebody to ask. The thread's. */
-struct peer {
-    char key[NET_TEXT_BYTES + 8]; /* what it is known by: the beacon's id, or the seed */
-    char address[NET_TEXT_BYTES];
-    char digest[DEPLOYMENTS_DIGEST_BYTES]; /* of the deployments that it knows */
-    char id[ID_BYTES];                     /* the keeper's; "": it has not answered yet */
-    struct client *client;
-    int n_tries; /* which of its addresses comes next */
-    bool present;
-};
-
-/* A deployment as this node sees it. The thread's, but for the list itself and what it publishes. */
-struct run {
-    struct run *next;
-    char name[64];
-    json_t *wanted;     /* owned copy; NULL: it is down */
-    json_int_t version; /* of `wanted` */
-    bool mine, hasty;   /* this node is to serve it; at once, being asked for it here */
-    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
-    uint64_t seen_term;
-    struct tenant tenant;
-    json_int_t running_version;
-    uint64_t term; /* 0: not running */
-    int failures;
-    double retry_s;
-    struct model_files files;
-    char path[PATH_MAX];         /* of the model; "": not here */
-    double find_s;               /* when to look for it again */
-    struct share *share;         /* of it, for nodes that lack it */
-    struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
-    double fetch_s;              /* when to try again */
-    char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
-    struct front *front;
-    double port_s; /* when to try the port again */
-    bool said_port;
-};
 
 /* A model on its way here, on a thread of its own. */
 struct fetch {
@@ -108,245 +43,11 @@ struct fetch {
     struct err err;
 };
 
-struct keeper {
-    const struct identity *id;
-    struct discovery *discovery;
-    char *seeds, *models, *state, *program, *list_path, *known_path;
-    char self[ID_BYTES], name[64];
-    double begin_s;
-    pthread_t thread;
-    struct wake wake;
-
-    /* The thread's. */
-    struct peer peers[PEERS_MAX];
-    size_t n_peers;
-    struct discovered found[DISCOVERY_NODES_MAX];
-    struct run *runs;
-    json_t *known; /* names of the nodes that were there when this one last ran, or are now */
-    double gossip_s, exchange_until_s;
-    bool leaving;
-    char saved[DEPLOYMENTS_DIGEST_BYTES];
-    bool said_save;
-
-    pthread_mutex_t lock; /* guards what follows */
-    bool closing;
-    struct deployments list;
-    json_t *hasty; /* names that this node was asked for */
-    struct other others[OTHERS_MAX];
-    size_t n_others;
-    json_t *self_runs, *self_able; /* what this node says of itself */
-};
-
-static bool is_closing(struct keeper *k) {
+bool keeper_is_closing(struct keeper *k) {
     pthread_mutex_lock(&k->lock);
     bool closing = k->closing;
     pthread_mutex_unlock(&k->lock);
     return closing;
-}
-
-/* ---- what others say -------------------------------------------------------------------------- */
-
-static void other_clear(struct other *o) {
-    json_decref(o->runs);
-    json_decref(o->able);
-    memset(o, 0, sizeof *o);
-}
-
-static void other_drop(struct keeper *k, size_t i) {
-    other_clear(&k->others[i]);
-    k->others[i] = k->others[--k->n_others];
-    memset(&k->others[k->n_others], 0, sizeof k->others[0]);
-}
-
-static struct other *other_place(struct keeper *k, const char *id) {
-    for (size_t i = 0; i < k->n_others; i++)
-        if (str_eq(k->others[i].id, id))
-            return &k->others[i];
-    return k->n_others < OTHERS_MAX ? &k->others[k->n_others++] : NULL;
-}
-
-static void expire_others(struct keeper *k, double now) {
-    for (size_t i = k->n_others; i-- > 0;)
-        if (now - k->others[i].heard_s > DEAD_S) {
-            log_warn("%s is not heard of any more", k->others[i].name);
-            other_drop(k, i);
-        }
-}
-
-/* "host:port" or "[v6]:port" without its port. */
-static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
-    const char *colon = strrchr(address, ':');
-    snprintf(out, NET_TEXT_BYTES, "%.*s",
-             (int)(colon != NULL ? (size_t)(colon - address) : strlen(address)), address);
-}
-
-/* What a node says of itself and knows; address: where this node reached it, or NULL. Under the lock. */
-static enum status hear_other(struct keeper *k, const json_t *said, const char *address,
-                              struct err *err) {
-    const char *id, *name;
-    json_t *runs, *able, *list = NULL;
-    bool changed;
-    int leaving = 0;
-    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?b}", "node", &id,
-                    "name", &name, "runs", &runs, "able", &able, "deployments", &list,
-                    "leaving", &leaving) != 0 ||
-        strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
-        !json_is_object(able))
-        return err_set(
-            err, ST_BAD_INPUT,
-            "a node says {\"node\": id, \"name\": .., \"runs\": {..}, \"able\": {..}}");
-    if (str_eq(id, k->self))
-        return ST_OK;
-    struct other *o = other_place(k, id);
-    if (o == NULL)
-        return err_set(err, ST_NO_MEMORY, "more than %d nodes", OTHERS_MAX);
-    if (leaving) {
-        other_drop(k, (size_t)(o - k->others));
-        return ST_OK;
-    }
-    snprintf(o->id, sizeof o->id, "%s", id);
-    snprintf(o->name, sizeof o->name, "%s", name);
-    o->heard_s = clock_s();
-    json_decref(o->runs);
-    json_decref(o->able);
-    o->runs = json_deep_copy(runs);
-    o->able = json_deep_copy(able);
-    if (address != NULL) {
-        snprintf(o->address, sizeof o->address, "%s", address);
-        host_part(address, o->host);
-    }
-    return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
-}
-
-/* What this node says to one whose deployments have that digest. Under the lock; NULL: no memory. */
-static json_t *say(struct keeper *k, const char *its_digest) {
-    char digest[DEPLOYMENTS_DIGEST_BYTES];
-    deployments_digest(&k->list, digest);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "node", k->self, "name", k->name,
-                          "digest", digest, "runs", json_deep_copy(k->self_runs), "able",
-                          json_deep_copy(k->self_able));
-    if (o != NULL && !str_eq(digest, its_digest)) {
-        json_t *list = deployments_list(&k->list);
-        json_object_set_new(o, "deployments", json_deep_copy(list));
-        json_decref(list);
-    }
-    if (o != NULL && k->leaving)
-        json_object_set_new(o, "leaving", json_true());
-    return o;
-}
-
-/* ---- asking them ------------------------------------------------------------------------------ */
-
-static bool in_time(void *user) {
-    struct keeper *k = user;
-    return clock_s() < k->exchange_until_s && (k->leaving || !is_closing(k));
-}
-
-static void exchange(struct keeper *k, struct peer *p) {
-    struct err err;
-    json_t *question, *answer = NULL;
-    pthread_mutex_lock(&k->lock);
-    question = say(k, p->digest);
-    pthread_mutex_unlock(&k->lock);
-    if (question == NULL)
-        return;
-    enum status st = ST_OK;
-    if (p->client == NULL)
-        st = client_open(&p->client, k->id, p->address, &err);
-    if (st == ST_OK) {
-        k->exchange_until_s = clock_s() + EXCHANGE_S;
-        client_ask_whether(p->client, in_time, k);
-        st = client_json(p->client, "/v1/deployments/sync", question, &answer, &err);
-    }
-    json_decref(question);
-    if (st == ST_OK) {
-        pthread_mutex_lock(&k->lock);
-        st = hear_other(k, answer, p->address, &err);
-        pthread_mutex_unlock(&k->lock);
-    }
-    const char *digest = json_string_value(json_object_get(answer, "digest"));
-    const char *id = json_string_value(json_object_get(answer, "node"));
-    if (st == ST_OK && digest != NULL && id != NULL) {
-        snprintf(p->digest, sizeof p->digest, "%s", digest);
-        snprintf(p->id, sizeof p->id, "%s", id);
-    } else { /* another of its addresses the next time */
-        log_debug("%s: %s", p->address, err.text);
-        client_close(p->client);
-        p->client = NULL;
-        p->digest[0] = '\0';
-        p->n_tries++;
-    }
-    json_decref(answer);
-}
-
-/* Somebody to ask, known as `key`; addresses: where. */
-static void peer_seen(struct keeper *k, const char *key, char (*addresses)[NET_TEXT_BYTES],
-                      size_t n_addresses) {
-    struct peer *p = k->peers, *end = p + k->n_peers;
-    while (p < end && !str_eq(p->key, key))
-        p++;
-    if (n_addresses == 0 || p == k->peers + PEERS_MAX)
-        return;
-    if (p == end) {
-        memset(p, 0, sizeof *p);
-        snprintf(p->key, sizeof p->key, "%s", key);
-        k->n_peers++;
-    }
-    p->present = true;
-    if (p->client == NULL)
-        snprintf(p->address, sizeof p->address, "%s",
-                 addresses[(size_t)p->n_tries % n_addresses]);
-}
-
-static void find_discovered(struct keeper *k) {
-    char key[2 * BEACON_ID_BYTES + 1], addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n =
-        k->discovery != NULL ? discovery_nodes(k->discovery, k->found, DISCOVERY_NODES_MAX) : 0;
-    for (size_t i = 0; i < n; i++) {
-        sodium_bin2hex(key, sizeof key, k->found[i].beacon.node, BEACON_ID_BYTES);
-        peer_seen(k, key, addresses, discovered_addresses(&k->found[i], addresses));
-    }
-}
-
-static void find_seeds(struct keeper *k) {
-    char list[4096], *rest = list, *seed, address[1][NET_TEXT_BYTES], key[NET_TEXT_BYTES + 8];
-    snprintf(list, sizeof list, "%s", k->seeds != NULL ? k->seeds : "");
-    while ((seed = strsep(&rest, ",")) != NULL) {
-        if (*seed == '\0')
-            continue;
-        if (strchr(seed, ':') != NULL)
-            snprintf(address[0], sizeof address[0], "%s", seed);
-        else
-            snprintf(address[0], sizeof address[0], "%s:%d", seed, NODE_PORT);
-        snprintf(key, sizeof key, "seed %s", seed);
-        peer_seen(k, key, address, 1);
-    }
-}
-
-/* A seed may be this node, or one that was heard, too. */
-static bool is_asked_already(const struct keeper *k, size_t i) {
-    const struct peer *p = &k->peers[i];
-    if (*p->id == '\0')
-        return false;
-    for (size_t j = 0; j < i; j++)
-        if (str_eq(k->peers[j].id, p->id))
-            return true;
-    return str_eq(p->id, k->self);
-}
-
-static void gossip(struct keeper *k) {
-    for (size_t i = 0; i < k->n_peers; i++)
-        k->peers[i].present = false;
-    find_discovered(k);
-    find_seeds(k);
-    for (size_t i = k->n_peers; i-- > 0;)
-        if (!k->peers[i].present) {
-            client_close(k->peers[i].client);
-            memmove(&k->peers[i], &k->peers[i + 1], (--k->n_peers - i) * sizeof k->peers[0]);
-        }
-    for (size_t i = 0; i < k->n_peers && !is_closing(k); i++)
-        if (!is_asked_already(k, i))
-            exchange(k, &k->peers[i]);
 }
 
 /* ---- who does what ---------------------------------------------------------------------------- */
@@ -467,7 +168,7 @@ static bool is_settled(const struct keeper *k, double now) {
 /* Reads what others say, and decides. True: this node may begin to serve what is its own. */
 static bool judge_all(struct keeper *k, double now) {
     pthread_mutex_lock(&k->lock);
-    expire_others(k, now);
+    keeper_expire(k, now);
     follow_list(k);
     bool settled = is_settled(k, now);
     for (struct run *r = k->runs; r != NULL; r = r->next)
@@ -751,11 +452,11 @@ static void save_known(struct keeper *k, double now) {
 static void *keeper_main(void *user) {
     struct keeper *k = user;
     struct pollfd fd = {.fd = k->wake.fds[0], .events = POLLIN};
-    while (!is_closing(k)) {
+    while (!keeper_is_closing(k)) {
         double now = clock_s();
         if (now >= k->gossip_s) {
             k->gossip_s = now + GOSSIP_S;
-            gossip(k);
+            keeper_gossip(k);
             now = clock_s();
         }
         do_all(k, judge_all(k, now), now);
@@ -766,149 +467,6 @@ static void *keeper_main(void *user) {
         wake_drain(&k->wake);
     }
     return NULL;
-}
-
-/* ---- requests --------------------------------------------------------------------------------- */
-
-/* Who serves it, or tries to. */
-static void describe(const json_t *one, const char *node, const json_t *runs, json_int_t *best,
-                     json_t *out) {
-    const char *name = json_string_value(json_object_get(one, "name")), *state, *sentence;
-    json_int_t term, version;
-    int failures;
-    if (json_unpack(json_object_get(runs, name), "{s:I, s:s, s:I, s:i, s:s}", "version",
-                    &version, "state", &state, "term", &term, "failures", &failures, "sentence",
-                    &sentence) != 0 ||
-        version != json_integer_value(json_object_get(one, "version")))
-        return;
-    /* Runs first, the latest of them; else who failed. */
-    json_int_t rank = term > 0 ? term + 1 : failures > 0 ? 1 : 0;
-    if (rank <= *best)
-        return;
-    *best = rank;
-    json_object_set_new(out, "state", json_string(state));
-    json_object_set_new(out, "node", json_string(node));
-    json_object_set_new(out, "sentence", json_string(sentence));
-}
-
-static bool is_model_somewhere(const struct keeper *k, const char *name) {
-    bool is = json_object_get(k->self_able, name) != NULL;
-    for (size_t i = 0; i < k->n_others && !is; i++)
-        is = json_object_get(k->others[i].able, name) != NULL;
-    return is;
-}
-
-json_t *keeper_deployments(struct keeper *k) {
-    const char *name;
-    json_t *one, *list = json_array();
-    pthread_mutex_lock(&k->lock);
-    json_object_foreach(k->list.by_name, name, one) {
-        json_int_t best = 0;
-        if (!deployment_is_up(one))
-            continue;
-        json_t *o = json_pack(
-            "{s:s, s:O, s:O, s:O, s:s, s:n, s:s}", "name", name, "model",
-            json_object_get(json_object_get(one, "model"), "name"), "port",
-            json_object_get(one, "port"), "tls", json_object_get(one, "tls"), "state",
-            "waiting", "node", "sentence",
-            is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
-        describe(one, k->name, k->self_runs, &best, o);
-        for (size_t i = 0; i < k->n_others; i++)
-            describe(one, k->others[i].name, k->others[i].runs, &best, o);
-        json_array_append_new(list, o);
-    }
-    pthread_mutex_unlock(&k->lock);
-    return list;
-}
-
-static void handle_list(struct keeper *k, struct http_request *r, const json_t *body) {
-    (void)body;
-    reply_json(r, 200, json_pack("{s:o}", "deployments", keeper_deployments(k)));
-}
-
-static void answer(struct keeper *k, struct http_request *r, enum status st,
-                   const char *sentence) {
-    if (st == ST_OK)
-        handle_list(k, r, NULL);
-    else
-        peers_refuse(r, http_status_of(st), sentence);
-    wake_ring(&k->wake);
-}
-
-static void handle_put(struct keeper *k, struct http_request *r, const json_t *body) {
-    struct err err;
-    json_t *one = json_copy((json_t *)(uintptr_t)body);
-    json_object_set_new(one, "home", json_string(k->name));
-    pthread_mutex_lock(&k->lock);
-    enum status st = deployments_put(&k->list, one, &err);
-    if (st == ST_OK)
-        json_object_set_new(k->hasty, json_string_value(json_object_get(one, "name")),
-                            json_true());
-    pthread_mutex_unlock(&k->lock);
-    json_decref(one);
-    answer(k, r, st, err.text);
-}
-
-static void handle_remove(struct keeper *k, struct http_request *r, const json_t *body) {
-    struct err err;
-    const char *name = json_string_value(json_object_get(body, "name"));
-    pthread_mutex_lock(&k->lock);
-    enum status st = name != NULL ? deployments_remove(&k->list, name, &err)
-                                  : err_set(&err, ST_BAD_INPUT, "the request names none");
-    pthread_mutex_unlock(&k->lock);
-    answer(k, r, st, err.text);
-}
-
-static void handle_sync(struct keeper *k, struct http_request *r, const json_t *body) {
-    struct err err;
-    const char *digest = json_string_value(json_object_get(body, "digest"));
-    pthread_mutex_lock(&k->lock);
-    enum status st = hear_other(k, body, NULL, &err);
-    json_t *said = st == ST_OK ? say(k, digest != NULL ? digest : "") : NULL;
-    pthread_mutex_unlock(&k->lock);
-    if (st == ST_OK)
-        reply_json(r, 200, said);
-    else
-        peers_refuse(r, http_status_of(st), err.text);
-}
-
-static const struct {
-    const char *method, *path;
-    void (*handle)(struct keeper *k, struct http_request *r, const json_t *body);
-} routes[] = {{"GET", "/v1/deployments", handle_list},
-              {"POST", "/v1/deployments", handle_put},
-              {"POST", "/v1/deployments/remove", handle_remove},
-              {"POST", "/v1/deployments/sync", handle_sync}};
-
-static void handle_with_body(struct keeper *k, struct http_request *r, size_t route) {
-    json_error_t why;
-    size_t n;
-    const char *text = http_body(r, &n);
-    json_t *body = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
-    if (json_is_object(body))
-        routes[route].handle(k, r, body);
-    else
-        peers_refuse(r, 400, body == NULL ? why.text : "the request is no JSON object");
-    json_decref(body);
-}
-
-bool keeper_handle(struct keeper *k, struct http_request *r) {
-    bool known = false;
-    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
-        if (!str_eq(http_path(r), routes[i].path))
-            continue;
-        known = true;
-        if (!str_eq(http_method(r), routes[i].method))
-            continue;
-        if (str_eq(routes[i].method, "GET"))
-            routes[i].handle(k, r, NULL);
-        else
-            handle_with_body(k, r, i);
-        return true;
-    }
-    if (known)
-        peers_refuse(r, 405, "this path does not know that method");
-    return known;
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------- */
@@ -942,7 +500,7 @@ static void keeper_free(struct keeper *k) {
     for (size_t i = 0; i < k->n_peers; i++)
         client_close(k->peers[i].client);
     while (k->n_others > 0)
-        other_drop(k, 0);
+        keeper_drop(k, 0);
     deployments_deinit(&k->list);
     json_decref(k->hasty);
     json_decref(k->known);
@@ -957,6 +515,22 @@ static void keeper_free(struct keeper *k) {
     mem_free(k->list_path);
     mem_free(k->known_path);
     mem_free(k);
+}
+
+static enum status check_seeds(const struct keeper *k, struct err *err) {
+    char list[SEEDS_BYTES], *rest = list, *seed;
+    struct client *c;
+    if (k->seeds == NULL)
+        return ST_OK;
+    if (snprintf(list, sizeof list, "%s", k->seeds) >= (int)sizeof list)
+        return err_set(err, ST_BAD_INPUT, "--seeds is too long");
+    while ((seed = strsep(&rest, ",")) != NULL) {
+        enum status st = client_open(&c, k->id, seed, err);
+        if (st != ST_OK)
+            return err_prefix(err, st, "--seeds: ");
+        client_close(c);
+    }
+    return ST_OK;
 }
 
 static enum status load(struct keeper *k, struct err *err) {
@@ -993,6 +567,8 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
                         !copy_texts(k, cfg)))
         st = err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
     if (st == ST_OK)
+        st = check_seeds(k, err);
+    if (st == ST_OK)
         st = load(k, err);
     if (st == ST_OK)
         st = wake_open(&k->wake, err);
@@ -1028,13 +604,6 @@ static void stop_all(struct keeper *k) {
     }
 }
 
-static void say_goodbye(struct keeper *k) {
-    k->leaving = true;
-    for (size_t i = 0; i < k->n_peers; i++)
-        if (k->peers[i].client != NULL && !is_asked_already(k, i))
-            exchange(k, &k->peers[i]);
-}
-
 void keeper_close(struct keeper *k) {
     if (k == NULL)
         return;
@@ -1044,6 +613,6 @@ void keeper_close(struct keeper *k) {
     wake_ring(&k->wake);
     pthread_join(k->thread, NULL);
     stop_all(k);
-    say_goodbye(k);
+    keeper_say_goodbye(k);
     keeper_free(k);
 }

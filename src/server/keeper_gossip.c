@@ -1,0 +1,225 @@
+/* What nodes tell each other: who they are, which deployments they know, and what they do for them. A node asks every other one
+ * once a second; who is asked hears, too. A list of deployments is only told to one that has another. */
+#include "server/keeper_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+/* A node that has not been heard of for so long does nothing any more, as far as the others can know. */
+#define DEAD_S 10.0
+/* One that hangs holds up the round no longer than that. */
+#define EXCHANGE_S 2.0
+
+/* ---- what others say -------------------------------------------------------------------------- */
+
+static void other_clear(struct other *o) {
+    json_decref(o->runs);
+    json_decref(o->able);
+    memset(o, 0, sizeof *o);
+}
+
+void keeper_drop(struct keeper *k, size_t i) {
+    other_clear(&k->others[i]);
+    k->others[i] = k->others[--k->n_others];
+    memset(&k->others[k->n_others], 0, sizeof k->others[0]);
+}
+
+static struct other *other_place(struct keeper *k, const char *id) {
+    for (size_t i = 0; i < k->n_others; i++)
+        if (str_eq(k->others[i].id, id))
+            return &k->others[i];
+    return k->n_others < OTHERS_MAX ? &k->others[k->n_others++] : NULL;
+}
+
+void keeper_expire(struct keeper *k, double now) {
+    for (size_t i = k->n_others; i-- > 0;)
+        if (now - k->others[i].heard_s > DEAD_S) {
+            log_warn("%s is not heard of any more", k->others[i].name);
+            keeper_drop(k, i);
+        }
+}
+
+/* "host:port" or "[v6]:port" without its port. */
+static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
+    const char *colon = strrchr(address, ':');
+    snprintf(out, NET_TEXT_BYTES, "%.*s",
+             (int)(colon != NULL ? (size_t)(colon - address) : strlen(address)), address);
+}
+
+enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
+                        struct err *err) {
+    const char *id, *name;
+    json_t *runs, *able, *list = NULL;
+    bool changed;
+    int leaving = 0;
+    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?b}", "node", &id,
+                    "name", &name, "runs", &runs, "able", &able, "deployments", &list,
+                    "leaving", &leaving) != 0 ||
+        strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
+        !json_is_object(able))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "a node says {\"node\": id, \"name\": .., \"runs\": {..}, \"able\": {..}}");
+    if (str_eq(id, k->self))
+        return ST_OK;
+    struct other *o = other_place(k, id);
+    if (o == NULL)
+        return err_set(err, ST_NO_MEMORY, "more than %d nodes", OTHERS_MAX);
+    if (leaving) {
+        keeper_drop(k, (size_t)(o - k->others));
+        return ST_OK;
+    }
+    snprintf(o->id, sizeof o->id, "%s", id);
+    snprintf(o->name, sizeof o->name, "%s", name);
+    o->heard_s = clock_s();
+    json_decref(o->runs);
+    json_decref(o->able);
+    o->runs = json_deep_copy(runs);
+    o->able = json_deep_copy(able);
+    if (address != NULL) {
+        snprintf(o->address, sizeof o->address, "%s", address);
+        host_part(address, o->host);
+    }
+    return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
+}
+
+json_t *keeper_say(struct keeper *k, const char *its_digest) {
+    char digest[DEPLOYMENTS_DIGEST_BYTES];
+    deployments_digest(&k->list, digest);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "node", k->self, "name", k->name,
+                          "digest", digest, "runs", json_deep_copy(k->self_runs), "able",
+                          json_deep_copy(k->self_able));
+    if (o != NULL && !str_eq(digest, its_digest)) {
+        json_t *list = deployments_list(&k->list);
+        json_object_set_new(o, "deployments", json_deep_copy(list));
+        json_decref(list);
+    }
+    if (o != NULL && k->leaving)
+        json_object_set_new(o, "leaving", json_true());
+    return o;
+}
+
+/* ---- asking them ------------------------------------------------------------------------------ */
+
+static bool in_time(void *user) {
+    struct keeper *k = user;
+    return clock_s() < k->exchange_until_s && (k->leaving || !keeper_is_closing(k));
+}
+
+static void exchange(struct keeper *k, struct peer *p) {
+    struct err err = {"it does not say who it is"};
+    json_t *question, *answer = NULL;
+    pthread_mutex_lock(&k->lock);
+    question = keeper_say(k, p->digest);
+    pthread_mutex_unlock(&k->lock);
+    if (question == NULL)
+        return;
+    enum status st = ST_OK;
+    if (p->client == NULL)
+        st = client_open(&p->client, k->id, p->address, &err);
+    if (st == ST_OK) {
+        k->exchange_until_s = clock_s() + EXCHANGE_S;
+        client_ask_whether(p->client, in_time, k);
+        st = client_json(p->client, "/v1/deployments/sync", question, &answer, &err);
+    }
+    json_decref(question);
+    if (st == ST_OK) {
+        pthread_mutex_lock(&k->lock);
+        st = keeper_hear(k, answer, p->address, &err);
+        pthread_mutex_unlock(&k->lock);
+    }
+    const char *digest = json_string_value(json_object_get(answer, "digest"));
+    const char *id = json_string_value(json_object_get(answer, "node"));
+    if (st == ST_OK && digest != NULL && id != NULL) {
+        snprintf(p->digest, sizeof p->digest, "%s", digest);
+        snprintf(p->id, sizeof p->id, "%s", id);
+    } else { /* another of its addresses the next time */
+        log_debug("%s: %s", p->address, err.text);
+        client_close(p->client);
+        p->client = NULL;
+        p->digest[0] = '\0';
+        p->n_tries++;
+    }
+    json_decref(answer);
+}
+
+/* Somebody to ask, known as `key`; addresses: where. */
+static void peer_seen(struct keeper *k, const char *key, char (*addresses)[NET_TEXT_BYTES],
+                      size_t n_addresses) {
+    struct peer *p = k->peers, *end = p + k->n_peers;
+    while (p < end && !str_eq(p->key, key))
+        p++;
+    if (n_addresses == 0 || p == k->peers + PEERS_MAX)
+        return;
+    if (p == end) {
+        memset(p, 0, sizeof *p);
+        snprintf(p->key, sizeof p->key, "%s", key);
+        k->n_peers++;
+    }
+    p->present = true;
+    if (p->client == NULL)
+        snprintf(p->address, sizeof p->address, "%s",
+                 addresses[(size_t)p->n_tries % n_addresses]);
+}
+
+static void find_discovered(struct keeper *k) {
+    char key[2 * BEACON_ID_BYTES + 1], addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n =
+        k->discovery != NULL ? discovery_nodes(k->discovery, k->found, DISCOVERY_NODES_MAX) : 0;
+    for (size_t i = 0; i < n; i++) {
+        sodium_bin2hex(key, sizeof key, k->found[i].beacon.node, BEACON_ID_BYTES);
+        peer_seen(k, key, addresses, discovered_addresses(&k->found[i], addresses));
+    }
+}
+
+static void find_seeds(struct keeper *k) {
+    char list[SEEDS_BYTES], *rest = list, *seed, address[1][NET_TEXT_BYTES],
+                            key[NET_TEXT_BYTES + 8];
+    snprintf(list, sizeof list, "%s", k->seeds != NULL ? k->seeds : "");
+    while ((seed = strsep(&rest, ",")) != NULL) {
+        if (strchr(seed, ':') != NULL)
+            snprintf(address[0], sizeof address[0], "%s", seed);
+        else
+            snprintf(address[0], sizeof address[0], "%s:%d", seed, NODE_PORT);
+        snprintf(key, sizeof key, "seed %s", seed);
+        peer_seen(k, key, address, 1);
+    }
+}
+
+/* A seed may be this node, or one that was heard, too. */
+static bool is_asked_already(const struct keeper *k, size_t i) {
+    const struct peer *p = &k->peers[i];
+    if (*p->id == '\0')
+        return false;
+    for (size_t j = 0; j < i; j++)
+        if (str_eq(k->peers[j].id, p->id))
+            return true;
+    return str_eq(p->id, k->self);
+}
+
+void keeper_gossip(struct keeper *k) {
+    for (size_t i = 0; i < k->n_peers; i++)
+        k->peers[i].present = false;
+    find_discovered(k);
+    find_seeds(k);
+    for (size_t i = k->n_peers; i-- > 0;)
+        if (!k->peers[i].present) {
+            client_close(k->peers[i].client);
+            memmove(&k->peers[i], &k->peers[i + 1], (--k->n_peers - i) * sizeof k->peers[0]);
+        }
+    for (size_t i = 0; i < k->n_peers && !keeper_is_closing(k); i++)
+        if (!is_asked_already(k, i))
+            exchange(k, &k->peers[i]);
+}
+
+void keeper_say_goodbye(struct keeper *k) {
+    k->leaving = true;
+    for (size_t i = 0; i < k->n_peers; i++)
+        if (k->peers[i].client != NULL && !is_asked_already(k, i))
+            exchange(k, &k->peers[i]);
+}

@@ -1,0 +1,119 @@
+/* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_gossip.c talks with other nodes,
+ * keeper_requests.c answers. */
+#ifndef LOCKSTEP_SERVER_KEEPER_INTERNAL_H
+#define LOCKSTEP_SERVER_KEEPER_INTERNAL_H
+
+#include "cluster/client.h"
+#include "cluster/deployments.h"
+#include "cluster/model_files.h"
+#include "fabric/wake.h"
+#include "server/front.h"
+#include "server/keeper.h"
+#include "server/share.h"
+#include "server/tenant.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#define PEERS_MAX 128
+#define OTHERS_MAX 128
+#define ID_BYTES 33
+#define SEEDS_BYTES 4096
+
+/* Another node, from what it said last. */
+struct other {
+    char id[ID_BYTES], name[64];
+    char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
+    char address[NET_TEXT_BYTES];
+    double heard_s;
+    json_t *runs, *able; /* owned */
+};
+
+/* Somebody to ask. The thread's. */
+struct peer {
+    char key[NET_TEXT_BYTES + 8]; /* what it is known by: the beacon's id, or the seed */
+    char address[NET_TEXT_BYTES];
+    char digest[DEPLOYMENTS_DIGEST_BYTES]; /* of the deployments that it knows */
+    char id[ID_BYTES];                     /* the keeper's; "": it has not answered yet */
+    struct client *client;
+    int n_tries; /* which of its addresses comes next */
+    bool present;
+};
+
+/* A deployment as this node sees it. The thread's, but for the list itself and what it publishes. */
+struct run {
+    struct run *next;
+    char name[64];
+    json_t *wanted;     /* owned copy; NULL: it is down */
+    json_int_t version; /* of `wanted` */
+    bool mine, hasty;   /* this node is to serve it; at once, being asked for it here */
+    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
+    uint64_t seen_term;
+    struct tenant tenant;
+    json_int_t running_version;
+    uint64_t term; /* 0: not running */
+    int failures;
+    double retry_s;
+    struct model_files files;
+    char path[PATH_MAX];         /* of the model; "": not here */
+    double find_s;               /* when to look for it again */
+    struct share *share;         /* of it, for nodes that lack it */
+    struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
+    double fetch_s;              /* when to try again */
+    char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
+    struct front *front;
+    double port_s; /* when to try the port again */
+    bool said_port;
+};
+
+struct fetch;
+
+struct keeper {
+    const struct identity *id;
+    struct discovery *discovery;
+    char *seeds, *models, *state, *program, *list_path, *known_path;
+    char self[ID_BYTES], name[64];
+    double begin_s;
+    pthread_t thread;
+    struct wake wake;
+
+    /* The thread's. */
+    struct peer peers[PEERS_MAX];
+    size_t n_peers;
+    struct discovered found[DISCOVERY_NODES_MAX];
+    struct run *runs;
+    json_t *known; /* names of the nodes that were there when this one last ran, or are now */
+    double gossip_s, exchange_until_s;
+    bool leaving;
+    char saved[DEPLOYMENTS_DIGEST_BYTES];
+    bool said_save;
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool closing;
+    struct deployments list;
+    json_t *hasty; /* names that this node was asked for */
+    struct other others[OTHERS_MAX];
+    size_t n_others;
+    json_t *self_runs, *self_able; /* what this node says of itself */
+};
+
+bool keeper_is_closing(struct keeper *k);
+
+/* ---- keeper_gossip.c -------------------------------------------------------------------------- */
+
+/* Asks every other node that is known of, and hears. The thread's. */
+void keeper_gossip(struct keeper *k);
+/* That this node does nothing any more. When the thread has ended. */
+void keeper_say_goodbye(struct keeper *k);
+
+/* Under the lock: what a node says of itself and knows (address: where this node reached it, or NULL). ST_BAD_INPUT,
+ * ST_NO_MEMORY. */
+enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
+                        struct err *err);
+/* Under the lock: what this node says to one whose deployments have that digest; NULL: no memory. */
+json_t *keeper_say(struct keeper *k, const char *its_digest);
+/* Under the lock: forgets those who have been silent for too long; number i. */
+void keeper_expire(struct keeper *k, double now);
+void keeper_drop(struct keeper *k, size_t i);
+
+#endif

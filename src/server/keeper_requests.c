@@ -1,0 +1,149 @@
+/* What a keeper answers, on the HTTP server's thread. */
+#include "server/keeper_internal.h"
+
+#include "base/util.h"
+#include "server/peers.h"
+#include "server/reply.h"
+
+/* ---- requests --------------------------------------------------------------------------------- */
+
+/* Who serves it, or tries to. */
+static void describe(const json_t *one, const char *node, const json_t *runs, json_int_t *best,
+                     json_t *out) {
+    const char *name = json_string_value(json_object_get(one, "name")), *state, *sentence;
+    json_int_t term, version;
+    int failures;
+    if (json_unpack(json_object_get(runs, name), "{s:I, s:s, s:I, s:i, s:s}", "version",
+                    &version, "state", &state, "term", &term, "failures", &failures, "sentence",
+                    &sentence) != 0 ||
+        version != json_integer_value(json_object_get(one, "version")))
+        return;
+    /* Runs first, the latest of them; else who failed. */
+    json_int_t rank = term > 0 ? term + 1 : failures > 0 ? 1 : 0;
+    if (rank <= *best)
+        return;
+    *best = rank;
+    json_object_set_new(out, "state", json_string(state));
+    json_object_set_new(out, "node", json_string(node));
+    json_object_set_new(out, "sentence", json_string(sentence));
+}
+
+static bool is_model_somewhere(const struct keeper *k, const char *name) {
+    bool is = json_object_get(k->self_able, name) != NULL;
+    for (size_t i = 0; i < k->n_others && !is; i++)
+        is = json_object_get(k->others[i].able, name) != NULL;
+    return is;
+}
+
+json_t *keeper_deployments(struct keeper *k) {
+    const char *name;
+    json_t *one, *list = json_array();
+    pthread_mutex_lock(&k->lock);
+    json_object_foreach(k->list.by_name, name, one) {
+        json_int_t best = 0;
+        if (!deployment_is_up(one))
+            continue;
+        json_t *o = json_pack(
+            "{s:s, s:O, s:O, s:O, s:s, s:n, s:s}", "name", name, "model",
+            json_object_get(json_object_get(one, "model"), "name"), "port",
+            json_object_get(one, "port"), "tls", json_object_get(one, "tls"), "state",
+            "waiting", "node", "sentence",
+            is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
+        describe(one, k->name, k->self_runs, &best, o);
+        for (size_t i = 0; i < k->n_others; i++)
+            describe(one, k->others[i].name, k->others[i].runs, &best, o);
+        json_array_append_new(list, o);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return list;
+}
+
+static void handle_list(struct keeper *k, struct http_request *r, const json_t *body) {
+    (void)body;
+    reply_json(r, 200, json_pack("{s:o}", "deployments", keeper_deployments(k)));
+}
+
+static void answer(struct keeper *k, struct http_request *r, enum status st,
+                   const char *sentence) {
+    if (st == ST_OK)
+        handle_list(k, r, NULL);
+    else
+        peers_refuse(r, http_status_of(st), sentence);
+    wake_ring(&k->wake);
+}
+
+static void handle_put(struct keeper *k, struct http_request *r, const json_t *body) {
+    struct err err;
+    json_t *one = json_copy((json_t *)(uintptr_t)body);
+    json_object_set_new(one, "home", json_string(k->name));
+    pthread_mutex_lock(&k->lock);
+    enum status st = deployments_put(&k->list, one, &err);
+    if (st == ST_OK)
+        json_object_set_new(k->hasty, json_string_value(json_object_get(one, "name")),
+                            json_true());
+    pthread_mutex_unlock(&k->lock);
+    json_decref(one);
+    answer(k, r, st, err.text);
+}
+
+static void handle_remove(struct keeper *k, struct http_request *r, const json_t *body) {
+    struct err err;
+    const char *name = json_string_value(json_object_get(body, "name"));
+    pthread_mutex_lock(&k->lock);
+    enum status st = name != NULL ? deployments_remove(&k->list, name, &err)
+                                  : err_set(&err, ST_BAD_INPUT, "the request names none");
+    pthread_mutex_unlock(&k->lock);
+    answer(k, r, st, err.text);
+}
+
+static void handle_sync(struct keeper *k, struct http_request *r, const json_t *body) {
+    struct err err;
+    const char *digest = json_string_value(json_object_get(body, "digest"));
+    pthread_mutex_lock(&k->lock);
+    enum status st = keeper_hear(k, body, NULL, &err);
+    json_t *said = st == ST_OK ? keeper_say(k, digest != NULL ? digest : "") : NULL;
+    pthread_mutex_unlock(&k->lock);
+    if (st == ST_OK)
+        reply_json(r, 200, said);
+    else
+        peers_refuse(r, http_status_of(st), err.text);
+}
+
+static const struct {
+    const char *method, *path;
+    void (*handle)(struct keeper *k, struct http_request *r, const json_t *body);
+} routes[] = {{"GET", "/v1/deployments", handle_list},
+              {"POST", "/v1/deployments", handle_put},
+              {"POST", "/v1/deployments/remove", handle_remove},
+              {"POST", "/v1/deployments/sync", handle_sync}};
+
+static void handle_with_body(struct keeper *k, struct http_request *r, size_t route) {
+    json_error_t why;
+    size_t n;
+    const char *text = http_body(r, &n);
+    json_t *body = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    if (json_is_object(body))
+        routes[route].handle(k, r, body);
+    else
+        peers_refuse(r, 400, body == NULL ? why.text : "the request is no JSON object");
+    json_decref(body);
+}
+
+bool keeper_handle(struct keeper *k, struct http_request *r) {
+    bool known = false;
+    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
+        if (!str_eq(http_path(r), routes[i].path))
+            continue;
+        known = true;
+        if (!str_eq(http_method(r), routes[i].method))
+            continue;
+        if (str_eq(routes[i].method, "GET"))
+            routes[i].handle(k, r, NULL);
+        else
+            handle_with_body(k, r, i);
+        return true;
+    }
+    if (known)
+        peers_refuse(r, 405, "this path does not know that method");
+    return known;
+}
