@@ -363,6 +363,11 @@ static void test_nobody(void **state) {
     assert_int_equal(s.n_requests, 1);
     call_free(&c);
     front_to(f, NULL);
+    call_begin(&c, f, "/health", NULL);
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    assert_non_null(strstr(c.headers.bytes, "Retry-After: "));
+    call_free(&c);
     call_begin(&waiting, f, "/", "{}");
     poll(NULL, 0, 100);
     front_close(f);

@@ -208,6 +208,17 @@ within 60 ended || fail "the server of a killed node goes on: $(logs)"
 start $host
 within 60 answers $host || fail "no answer at $owner: $(logs)"
 
+# One that is cut off, and with it the server: both parts serve, and when they see each other again, one.
+alone() { [ "$(pgrep -cf "lockstep serve .*m\.gguf .*--alias m ")" = 1 ]; }
+on $host ip link set wire down
+others=(1 2 3)
+unset "others[$((host - 1))]"
+for other in "${others[@]}"; do within 60 answers "$other" || fail "no answer at $other, cut off from $owner: $(logs)"; done
+answers $host || fail "no answer at $owner, which is cut off: $(logs)"
+on $host ip link set wire up
+within 60 alone || fail "two servers: $(pgrep -fa "lockstep serve")"
+for other in 1 2 3; do within 60 answers $other || fail "no answer at $other, together again: $(logs)"; done
+
 # All of them off, and on again.
 for host in 1 2 3; do cut $host; done
 for host in 1 2 3; do back $host; done

@@ -99,8 +99,7 @@ static void print_deployment(const json_t *o) {
         return;
     printf("%-20s at %s://ANY-NODE:%-5d %s%s%s%s%s\n", name, tls ? "https" : "http", port,
            state, node != NULL ? " on " : "", node != NULL ? node : "",
-           *sentence != '\0' && !str_eq(state, "listening") ? ": " : "",
-           str_eq(state, "listening") ? "" : sentence);
+           *sentence != '\0' ? ": " : "", sentence);
 }
 
 /* All nodes know the same: the first that says anything is heard. */

@@ -420,14 +420,15 @@ static bool is_target_changing(struct passing *p) {
 /* True: the answer is complete. */
 static bool pass(struct passing *p) {
     char target[NET_TEXT_BYTES];
-    double until = clock_s() + PATIENCE_NEW_S;
-    bool was_there = false;
+    bool only_asks = str_eq(http_method(p->r), "GET") || str_eq(http_method(p->r), "HEAD");
+    double until = clock_s() + (only_asks ? 0 : PATIENCE_NEW_S);
+    bool was_there = only_asks; /* who looks after the server wants to know */
     while (find_target(p, until, target)) {
         if (try_once(p, target) && !(p->status == 503 && is_target_changing(p)))
             return true;
         if (p->broken || is_gone(p))
             return false;
-        if (p->status != 0 && !was_there) { /* it was under way */
+        if (p->status != 0 && !was_there) {
             was_there = true;
             until = clock_s() + PATIENCE_LOST_S;
         }

@@ -6,7 +6,8 @@
  * out. That works because an answer has the same bits wherever it is computed, and because each request is named
  * (reply.h: REPLY_NAME_HEADER), so that ids, times and seeds are the same, too.
  *
- * As long as nobody serves, requests wait; after a minute they get 503. One whose answer was under way waits for ten.
+ * As long as nobody serves, requests wait; after a minute they get 503, GET at once. One whose answer was under way waits for
+ * ten.
  *
  * A thread for each request under way, 512 at most. */
 #ifndef LOCKSTEP_SERVER_FRONT_H

@@ -388,7 +388,8 @@ static void publish(struct keeper *k, double now) {
             json_pack("{s:I, s:s, s:I, s:i, s:i, s:s}", "version",
                       idle ? r->version : r->running_version, "state", state_of(r), "term",
                       (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
-                      runs_it ? r->tenant.port : 0, "sentence", r->tenant.last));
+                      runs_it ? r->tenant.port : 0, "sentence",
+                      r->tenant.state != TENANT_LISTENING ? r->tenant.last : ""));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
             json_object_set_new(able, r->name,
