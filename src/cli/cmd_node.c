@@ -192,8 +192,10 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
         node_set_keeper(n, NULL);
         node_set_discovery(n, NULL);
     }
-    keeper_close(k);
+    if (k != NULL)
+        keeper_leave(k);
     discovery_close(d); /* says that it leaves before it does */
+    keeper_close(k);
     node_close(n);
     return st;
 }

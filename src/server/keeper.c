@@ -30,6 +30,7 @@
 #define FETCH_S 60.0 /* and after a copy that failed */
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long, it starts afresh. */
 #define RETRY_LOG2_MAX 6
+#define TERM_MAX ((json_int_t)1 << 52)
 #define PROVEN_S 60.0
 
 /* A model on its way here, on a thread of its own. */
@@ -70,7 +71,7 @@ static void forget_model(struct run *r) {
 }
 
 /* Takes over what the list says. */
-static void follow_list(struct keeper *k) {
+static void follow_list(struct keeper *k, double now) {
     const char *name;
     json_t *one;
     json_object_foreach(k->list.by_name, name, one) {
@@ -88,6 +89,7 @@ static void follow_list(struct keeper *k) {
         json_decref(r->wanted);
         r->wanted = up ? json_deep_copy(one) : NULL;
         r->version = version;
+        r->learned_s = now;
         r->hasty = json_object_get(k->hasty, name) != NULL;
         r->failures = 0;
         r->retry_s = r->find_s = r->port_s = r->fetch_s = 0;
@@ -102,7 +104,7 @@ static struct deployment_candidate candidate(const struct other *o, const char *
     return (struct deployment_candidate){
         .node = o->id,
         .name = o->name,
-        .term = term > 0 ? (uint64_t)term : 0,
+        .term = term > 0 && term < TERM_MAX ? (uint64_t)term : 0,
         .failures = (int)json_integer_value(json_object_get(run, "failures")),
         .able = json_object_get(o->able, name) != NULL};
 }
@@ -169,7 +171,7 @@ static bool is_settled(const struct keeper *k, double now) {
 static bool judge_all(struct keeper *k, double now) {
     pthread_mutex_lock(&k->lock);
     keeper_expire(k, now);
-    follow_list(k);
+    follow_list(k, now);
     bool settled = is_settled(k, now);
     for (struct run *r = k->runs; r != NULL; r = r->next)
         judge(k, r, now);
@@ -328,8 +330,14 @@ static void keep_front(struct run *r, double now) {
         .port = (int)json_integer_value(json_object_get(r->wanted, "port")),
         .tls_cert_pem = json_string_value(json_object_get(files, "tls-cert")),
         .tls_key_pem = json_string_value(json_object_get(files, "tls-key"))};
+    if (r->front != NULL && r->front_version != r->version) {
+        front_close(r->front);
+        r->front = NULL;
+        r->port_s = now;
+    }
     if (r->front == NULL && now >= r->port_s) {
         r->port_s = now + PORT_S;
+        r->front_version = r->version;
         if (front_open(&r->front, &cfg, &err) != ST_OK) {
             if (!r->said_port)
                 log_warn("%s: its port is not to be had on this machine: %s", r->name,
@@ -339,6 +347,12 @@ static void keep_front(struct run *r, double now) {
     }
     if (r->front != NULL)
         front_to(r->front, *r->target != '\0' ? r->target : NULL);
+}
+
+/* A node that hears of a deployment gives the one where it was asked for the time to say so. */
+static bool may_begin(const struct run *r, bool settled, double now) {
+    return r->wanted != NULL && r->mine &&
+           (r->hasty || (settled && now - r->learned_s >= SETTLE_S));
 }
 
 static void do_all(struct keeper *k, bool settled, double now) {
@@ -356,7 +370,7 @@ static void do_all(struct keeper *k, bool settled, double now) {
         }
         find_model(k, r, now);
         fetch_model(k, r, now);
-        if (r->wanted != NULL && r->mine && (settled || r->hasty))
+        if (may_begin(r, settled, now))
             begin_serving(k, r, now);
     }
 }
@@ -583,24 +597,27 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     return ST_OK;
 }
 
-/* Children first, all at once. Then the others are told, who need not wait until this node is missed. */
-static void stop_all(struct keeper *k) {
-    bool any = true;
+void keeper_leave(struct keeper *k) {
+    pthread_mutex_lock(&k->lock);
+    k->closing = true;
+    pthread_mutex_unlock(&k->lock);
+    wake_ring(&k->wake);
+    pthread_join(k->thread, NULL);
     for (struct run *r = k->runs; r != NULL; r = r->next) {
         tenant_stop(&r->tenant);
         if (r->fetch != NULL)
             atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
     }
-    for (struct run *r = k->runs; r != NULL; r = r->next)
+    keeper_say_goodbye(k);
+    k->left = true;
+}
+
+/* Until all have ended; tenant_look() kills those that take too long. */
+static void wait_for_children(struct keeper *k) {
+    for (struct run *r = k->runs; r != NULL; r = r->next) {
         if (r->fetch != NULL)
             end_fetching(r, clock_s());
-    for (double end = clock_s() + TENANT_FINISH_S + 5; any && clock_s() < end;) {
-        any = false;
-        for (struct run *r = k->runs; r != NULL; r = r->next) {
-            tenant_look(&r->tenant, r->name);
-            any = any || r->tenant.state != TENANT_IDLE;
-        }
-        if (any)
+        while (r->tenant.state != TENANT_IDLE && !tenant_look(&r->tenant, r->name))
             poll(NULL, 0, 20);
     }
 }
@@ -608,12 +625,8 @@ static void stop_all(struct keeper *k) {
 void keeper_close(struct keeper *k) {
     if (k == NULL)
         return;
-    pthread_mutex_lock(&k->lock);
-    k->closing = true;
-    pthread_mutex_unlock(&k->lock);
-    wake_ring(&k->wake);
-    pthread_join(k->thread, NULL);
-    stop_all(k);
-    keeper_say_goodbye(k);
+    if (!k->left)
+        keeper_leave(k);
+    wait_for_children(k);
     keeper_free(k);
 }

@@ -26,7 +26,7 @@ struct keeper;
 
 struct keeper_config {
     const struct identity *id;   /* borrowed until keeper_close() */
-    struct discovery *discovery; /* the same; NULL: only seeds */
+    struct discovery *discovery; /* until keeper_leave(); NULL: only seeds */
     const char *seeds;           /* addresses of other nodes, "a,b:7400"; NULL: none */
     const char *name;            /* of this node */
     const char *models;          /* cluster/store.h */
@@ -36,7 +36,10 @@ struct keeper_config {
 
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
 enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, struct err *err);
-/* Ends what it serves: what runs has ten seconds to finish. Tells the others. NULL is fine. */
+/* Does no more for the cluster, and tells the others, who need not wait until it is missed. What it serves has ten seconds
+ * from now on to finish what runs. Its discovery may be closed then. */
+void keeper_leave(struct keeper *k);
+/* The same, unless it has been done, and waits for that. NULL is fine. */
 void keeper_close(struct keeper *k);
 
 /* False: no path of its. */

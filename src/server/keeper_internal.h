@@ -48,6 +48,7 @@ struct run {
     json_int_t version; /* of `wanted` */
     bool mine, hasty;   /* this node is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
+    double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct tenant tenant;
     json_int_t running_version;
@@ -62,6 +63,7 @@ struct run {
     double fetch_s;              /* when to try again */
     char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
     struct front *front;
+    json_int_t front_version;
     double port_s; /* when to try the port again */
     bool said_port;
 };
@@ -84,7 +86,7 @@ struct keeper {
     struct run *runs;
     json_t *known; /* names of the nodes that were there when this one last ran, or are now */
     double gossip_s, exchange_until_s;
-    bool leaving;
+    bool leaving, left; /* says goodbye; its thread has ended */
     char saved[DEPLOYMENTS_DIGEST_BYTES];
     bool said_save;
 
