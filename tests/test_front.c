@@ -306,9 +306,11 @@ static void test_other_answer(void **state) {
     struct client_call c;
     lose(CUT_STREAM ONE TWO, STREAM ONE THREE TWO, &c, NULL);
     assert_string_equal(c.text.bytes, ONE TWO);
+    assert_int_not_equal(c.rc, CURLE_OK);
     call_free(&c);
     lose(CUT_STREAM ONE TWO, PLAIN("2") "{}", &c, NULL);
     assert_string_equal(c.text.bytes, ONE TWO);
+    assert_int_not_equal(c.rc, CURLE_OK);
     call_free(&c);
 }
 

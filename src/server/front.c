@@ -444,9 +444,10 @@ static const char nobody[] =
     "can\", \"type\": \"server_error\", \"code\": 503}}\n";
 
 static void end_request(struct passing *p, bool complete) {
-    if (p->begun) {
-        /* What was lost and did not come again ends without its last event: so the client knows. */
-        if (complete && p->text.len > 0)
+    if (p->begun && !complete) {
+        http_stream_break(p->r);
+    } else if (p->begun) {
+        if (p->text.len > 0)
             (void)http_stream_write(p->r, p->text.bytes, p->text.len);
         http_stream_end(p->r);
     } else if (complete) {

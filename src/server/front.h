@@ -4,7 +4,8 @@
  * When that one is lost in the middle of an answer, the request is asked again of the one that stands in, and the answer
  * goes on where it was: what the client has got already is compared with what comes now, event by event, and left
  * out. That works because an answer has the same bits wherever it is computed, and because each request is named
- * (reply.h: REPLY_NAME_HEADER), so that ids, times and seeds are the same, too.
+ * (reply.h: REPLY_NAME_HEADER), so that ids, times and seeds are the same, too. Where events differ all the same, the
+ * client's connection breaks.
  *
  * As long as nobody serves, requests wait; after a minute they get 503, GET at once. One whose answer was under way waits for
  * ten.

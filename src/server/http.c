@@ -57,6 +57,7 @@ struct http_request {
     bool suspended; /* the connection waits for us */
     bool queued;    /* a response was given to libmicrohttpd */
     bool ended;     /* its owner is done with it */
+    bool broken;    /* and has not got to its end */
     bool completed; /* libmicrohttpd is done with it */
     bool gone;      /* the client hung up, or was cut off */
     bool watched;   /* the watcher is telling its owner: not to be freed meanwhile */
@@ -390,6 +391,13 @@ void http_stream_end(struct http_request *r) {
     unlock_or_free(r);
 }
 
+void http_stream_break(struct http_request *r) {
+    pthread_mutex_lock(&r->lock);
+    r->broken = true;
+    pthread_mutex_unlock(&r->lock);
+    http_stream_end(r);
+}
+
 /* ---- responses, on libmicrohttpd's thread -------------------------------------------------- */
 
 static void add_headers(const struct http_request *r, struct MHD_Response *response) {
@@ -416,7 +424,8 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
         memcpy(buf, r->out + r->out_begin, n);
         r->out_begin += n;
     } else if (r->ended) {
-        result = MHD_CONTENT_READER_END_OF_STREAM;
+        result =
+            r->broken ? MHD_CONTENT_READER_END_WITH_ERROR : MHD_CONTENT_READER_END_OF_STREAM;
     } else {
         r->suspended = true;
         MHD_suspend_connection(r->connection);

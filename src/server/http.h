@@ -2,7 +2,7 @@
  *
  * A handler gets each request once its body is complete, on the server's thread, and must not block:
  * it replies at once, or keeps the request and replies later from any thread; a reply is one
- * body, or a stream of pieces. Exactly one of http_reply() and http_stream_end() ends a request, after
+ * body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request, after
  * which it is gone.
  *
  * Limits: bodies over max_body_bytes get 413 while they arrive; headers are bounded by
@@ -92,5 +92,7 @@ bool http_quiet_end(struct http_request *r);
 void http_stream_begin(struct http_request *r, int status, const char *content_type);
 enum status http_stream_write(struct http_request *r, const void *data, size_t len);
 void http_stream_end(struct http_request *r);
+/* Instead: after what was written the connection breaks, so that the client knows that more was to come. */
+void http_stream_break(struct http_request *r);
 
 #endif

@@ -70,6 +70,21 @@ static void forget_model(struct run *r) {
     r->path[0] = '\0';
 }
 
+/* Does the user want that node to take part? */
+static bool is_named(const json_t *wanted, const char *node) {
+    const char *wish = json_string_value(json_object_get(wanted, "nodes"));
+    const char *home = json_string_value(json_object_get(wanted, "home"));
+    size_t n = strlen(node);
+    if (wish == NULL || str_eq(wish, "auto") || str_eq(home, node))
+        return true;
+    for (const char *at = wish; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, node, n) == 0 && (at[n] == '\0' || at[n] == ','))
+            return true;
+    }
+    return false;
+}
+
 /* Takes over what the list says. */
 static void follow_list(struct keeper *k, double now) {
     const char *name;
@@ -86,9 +101,12 @@ static void follow_list(struct keeper *k, double now) {
             continue;
         }
         forget_model(r);
+        if (r->version == version) /* other words in the same version: deployments_merge() */
+            r->running_version = r->front_version = 0;
         json_decref(r->wanted);
         r->wanted = up ? json_deep_copy(one) : NULL;
         r->version = version;
+        r->named = up && is_named(r->wanted, k->name);
         r->learned_s = now;
         r->hasty = json_object_get(k->hasty, name) != NULL;
         r->failures = 0;
@@ -117,7 +135,7 @@ static int port_of(const struct other *o, const char *name) {
 }
 
 static bool is_able(const struct run *r, double now) {
-    return r->wanted != NULL && r->path[0] != '\0' && now >= r->retry_s;
+    return r->wanted != NULL && r->named && r->path[0] != '\0' && now >= r->retry_s;
 }
 
 /* Whose it is; and where it is served, if elsewhere. */
@@ -236,8 +254,9 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
             end_fetching(r, now);
         return;
     }
-    if (r->wanted == NULL || r->path[0] != '\0' || now < r->fetch_s || *r->target == '\0' ||
-        *r->source == '\0' || !json_is_true(json_object_get(r->wanted, "copies")))
+    if (r->wanted == NULL || !r->named || r->path[0] != '\0' || now < r->fetch_s ||
+        *r->target == '\0' || *r->source == '\0' ||
+        !json_is_true(json_object_get(r->wanted, "copies")))
         return;
     struct fetch *f = mem_calloc(1, sizeof *f);
     r->fetch_s = now + FETCH_S;
@@ -257,9 +276,8 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
 /* --nodes for the child: of those that the user named, or of all, the living ones; false: none but this machine. */
 static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t size) {
     const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
-    bool all = str_eq(wish, "auto");
     size_t n = 0;
-    if (all && k->discovery != NULL) {
+    if (str_eq(wish, "auto") && k->discovery != NULL) {
         snprintf(out, size, "auto");
         return true;
     }
@@ -267,12 +285,7 @@ static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t s
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        char list[4096], *rest = list, *word;
-        bool named = all;
-        snprintf(list, sizeof list, "%s", wish);
-        while (!named && (word = strsep(&rest, ",")) != NULL)
-            named = str_eq(word, o->name) || str_eq(word, o->address) || str_eq(word, o->host);
-        if (named && o->address[0] != '\0' && n < size)
+        if (is_named(r->wanted, o->name) && o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);

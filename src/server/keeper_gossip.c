@@ -39,7 +39,8 @@ static struct other *other_place(struct keeper *k, const char *id) {
 void keeper_expire(struct keeper *k, double now) {
     for (size_t i = k->n_others; i-- > 0;)
         if (now - k->others[i].heard_s > DEAD_S) {
-            log_warn("%s is not heard of any more", k->others[i].name);
+            if (k->discovery == NULL) /* else that has said so */
+                log_warn("%s is not heard of any more", k->others[i].name);
             keeper_drop(k, i);
         }
 }

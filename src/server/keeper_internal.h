@@ -44,9 +44,10 @@ struct peer {
 struct run {
     struct run *next;
     char name[64];
-    json_t *wanted;     /* owned copy; NULL: it is down */
-    json_int_t version; /* of `wanted` */
-    bool mine, hasty;   /* this node is to serve it; at once, being asked for it here */
+    json_t *wanted;              /* owned copy; NULL: it is down */
+    json_int_t version;          /* of `wanted` */
+    bool named;                  /* this node may take part */
+    bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
     double learned_s;            /* when this version came */
     uint64_t seen_term;

@@ -5,6 +5,8 @@
 #include "server/peers.h"
 #include "server/reply.h"
 
+#include <stdio.h>
+
 /* ---- requests --------------------------------------------------------------------------------- */
 
 /* Who serves it, or tries to. */
@@ -72,11 +74,33 @@ static void answer(struct keeper *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
+/* Nodes by their names: which addresses are whose is known here. Under the lock. */
+static json_t *names_of(const struct keeper *k, const char *wish) {
+    json_t *names = json_string("");
+    char word[256];
+    for (const char *at = wish; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        const char *name = word;
+        for (size_t i = 0; i < k->n_others; i++)
+            if (str_eq(word, k->others[i].address) || str_eq(word, k->others[i].host))
+                name = k->others[i].name;
+        json_t *longer =
+            json_sprintf("%s%s%s", json_string_value(names), at > wish ? "," : "", name);
+        json_decref(names);
+        names = longer;
+    }
+    return names;
+}
+
 static void handle_put(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
+    const char *nodes = json_string_value(json_object_get(one, "nodes"));
     pthread_mutex_lock(&k->lock);
+    if (nodes != NULL)
+        json_object_set_new(one, "nodes", names_of(k, nodes));
     enum status st = deployments_put(&k->list, one, &err);
     if (st == ST_OK)
         json_object_set_new(k->hasty, json_string_value(json_object_get(one, "name")),
