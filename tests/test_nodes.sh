@@ -10,24 +10,6 @@ eval_args=(eval "$work/own/m.gguf" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 
 mkdir front own && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front
 
-# within SECONDS COMMAND...: until it succeeds.
-within() {
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.05
-    done
-}
-refuse() { # STATUS PATTERN words...
-    local want=$1 pattern=$2 status
-    shift 2
-    timeout 60 "$@" >out 2>err </dev/null
-    status=$?
-    [ $status = "$want" ] || fail "$*: exit status $status, expected $want: $(cat err)"
-    grep -Eq -e "$pattern" err || fail "$*: said '$(cat err)', expected /$pattern/"
-}
-
 # ---- the key ------------------------------------------------------------------------------------
 refuse 2 "there is no cluster key yet" "$LOCKSTEP" nodes
 key=$("$LOCKSTEP" key 2>/dev/null)

@@ -10,29 +10,10 @@ mkdir own front && cp "$model" own/m.gguf
 export XDG_CONFIG_HOME=$work/front
 port=8099
 
-within() { # SECONDS COMMAND...: until it succeeds.
-    local end=$((SECONDS + $1))
-    shift
-    until "$@"; do
-        [ $SECONDS -lt $end ] || return 1
-        sleep 0.1
-    done
-}
-refuse() { # STATUS PATTERN words...
-    local want=$1 pattern=$2 status
-    shift 2
-    timeout 60 "$@" >out 2>err </dev/null
-    status=$?
-    [ $status = "$want" ] || fail "$*: exit status $status, expected $want: $(cat err)"
-    grep -Eq -e "$pattern" err || fail "$*: said '$(cat err)', expected /$pattern/"
-}
-
 # ---- what is refused before any node is asked ---------------------------------------------------
 up=("$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256)
 refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
 "$LOCKSTEP" key >/dev/null 2>&1
-refuse 3 "no node runs on this machine: lockstep node starts one" "${up[@]}" --insecure
-refuse 3 "no node runs on this machine" "$LOCKSTEP" down m
 refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
 refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
 refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
@@ -97,6 +78,8 @@ who() { on "$1" curl -sk -m 20 $("$LOCKSTEP" key --curl) https://127.0.0.1:7342/
     python3 -c 'import json, sys; print(*("%s %s" % (d["node"], d["state"]) for d in json.load(sys.stdin)["deployments"]))' 2>/dev/null; }
 who_is() { [ "$(who "$1")" = "$2" ]; }
 
+refuse 3 "no node runs on this machine: lockstep node starts one" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure
+refuse 3 "no node runs on this machine" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
 start 1
 start 2
 start 3

@@ -104,6 +104,13 @@ static void add_header(struct curl_slist **list, const char *name, const char *v
     mem_free(line);
 }
 
+/* What libcurl would send by itself. */
+static void leave_out(struct curl_slist **list, const char *name_and_colon) {
+    struct curl_slist *longer = curl_slist_append(*list, name_and_colon);
+    if (longer != NULL)
+        *list = longer;
+}
+
 static void take_header(void *user, const char *name, const char *value) {
     struct passing *p = user;
     if (!is_ours(name))
@@ -404,7 +411,12 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
     }
 }
 
-/* A server that ends refuses; is there another one? */
+/* By a server that ends; one that has too much to do says when to come again. */
+static bool is_refused(const struct passing *p) {
+    return p->status == 503 && reply_header(p, "Retry-After") == NULL;
+}
+
+/* Is there another one? */
 static bool is_target_changing(struct passing *p) {
     for (double end = clock_s() + REFUSED_S; clock_s() < end && !is_gone(p);) {
         pthread_mutex_lock(&p->f->lock);
@@ -424,7 +436,7 @@ static bool pass(struct passing *p) {
     double until = clock_s() + (only_asks ? 0 : PATIENCE_NEW_S);
     bool was_there = only_asks; /* who looks after the server wants to know */
     while (find_target(p, until, target)) {
-        if (try_once(p, target) && !(p->status == 503 && is_target_changing(p)))
+        if (try_once(p, target) && !(is_refused(p) && is_target_changing(p)))
             return true;
         if (p->broken || is_gone(p))
             return false;
@@ -498,7 +510,9 @@ static void handle(void *user, struct http_request *r) {
         http_each_query(r, take_argument, &path);
         http_each_header(r, take_header, p);
         name_request(p);
-        add_header(&p->headers, "Expect", "");
+        leave_out(&p->headers, "Expect:");
+        if (http_header(r, "Content-Type") == NULL)
+            leave_out(&p->headers, "Content-Type:");
         p->path = path.bytes;
     }
     if (p == NULL || p->path == NULL) {
