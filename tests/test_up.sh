@@ -205,7 +205,7 @@ on $host ip link set wire down
 others=(1 2 3)
 unset "others[$((host - 1))]"
 for other in "${others[@]}"; do within 60 answers "$other" || fail "no answer at $other, cut off from $owner: $(logs)"; done
-answers $host || fail "no answer at $owner, which is cut off: $(logs)"
+within 60 answers $host || fail "no answer at $owner, which is cut off: $(logs)"
 on $host ip link set wire up
 within 60 alone || fail "two servers: $(pgrep -fa "lockstep serve")"
 for other in 1 2 3; do within 60 answers $other || fail "no answer at $other, together again: $(logs)"; done
