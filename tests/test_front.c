@@ -300,6 +300,27 @@ static void test_stream_goes_on(void **state) {
     call_free(&c);
 }
 
+#define CHOICE(i, text) "data: {\"choices\":[{\"index\":" i ",\"text\":\"" text "\"}]}\n\n"
+
+/* Choices may take turns in another order, but each is what it was. */
+static void test_choices(void **state) {
+    (void)state;
+    struct client_call c;
+    lose(CUT_STREAM ONE CHOICE("0", "a") CHOICE("0", "b") CHOICE("1", "x"),
+         STREAM ONE CHOICE("1", "x") CHOICE("0", "a") CHOICE("1", "y") CHOICE("0", "b")
+             CHOICE("0", "c") TWO,
+         &c, NULL);
+    assert_int_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, ONE CHOICE("0", "a") CHOICE("0", "b") CHOICE("1", "x")
+                                          CHOICE("1", "y") CHOICE("0", "c") TWO);
+    call_free(&c);
+    lose(CUT_STREAM CHOICE("0", "a") CHOICE("1", "x"),
+         STREAM CHOICE("0", "a") CHOICE("1", "y") CHOICE("0", "b"), &c, NULL);
+    assert_int_not_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, CHOICE("0", "a") CHOICE("1", "x"));
+    call_free(&c);
+}
+
 /* Another answer is not mixed with the first one; nor is what is none. */
 static void test_other_answer(void **state) {
     (void)state;
@@ -396,8 +417,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passes_on),     cmocka_unit_test(test_streams),
         cmocka_unit_test(test_client_leaves), cmocka_unit_test(test_stream_goes_on),
-        cmocka_unit_test(test_other_answer),  cmocka_unit_test(test_whole_goes_on),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_port_taken)};
+        cmocka_unit_test(test_choices),       cmocka_unit_test(test_other_answer),
+        cmocka_unit_test(test_whole_goes_on), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nobody),        cmocka_unit_test(test_port_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

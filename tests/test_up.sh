@@ -122,7 +122,7 @@ nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.ggu
 grep -q "slow: .* 3 ranks" ann.log || fail "no rank on each: $(logs)"
 long='"max_tokens": 40, "temperature": 1, "seed": 5, "ignore_eos": true'
 declare -A body=(
-    [v1/completions]="{\"model\": \"slow\", \"prompt\": \"A\", $long, \"stream\": true}"
+    [v1/completions]="{\"model\": \"slow\", \"prompt\": \"A\", $long, \"n\": 3, \"logprobs\": 2, \"stream\": true}"
     [v1/chat/completions]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long}"
     [v1/messages]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long, \"stream\": true}"
     [api/generate]='{"model": "slow", "prompt": "A", "options": {"num_predict": 40, "temperature": 1, "seed": 5, "ignore_eos": true}}')
@@ -146,7 +146,9 @@ cat >compare.py <<'END'
 import glob, json, sys
 
 def read(name):
-    words, ids, done = "", set(), False
+    words, ids, done = {}, set(), False
+    def say(choice, text):
+        words[choice] = words.get(choice, "") + (text or "")
     for line in open(name):
         line = line.removeprefix("data: ").strip()
         done = done or line == "[DONE]" or '"message_stop"' in line
@@ -157,8 +159,9 @@ def read(name):
         for choice in o.get("choices", []):
             message = choice.get("message", choice)
             done = done or "message" in choice
-            words += message.get("text") or message.get("content") or ""
-        words += o.get("delta", {}).get("text", "") + o.get("response", "")
+            say(choice["index"], message.get("text") or message.get("content"))
+        say(0, o.get("delta", {}).get("text"))
+        say(0, o.get("response"))
         done = done or o.get("done", False)
     return words, ids - {None}, done
 

@@ -33,6 +33,8 @@
 #define WHOLE_MAX ((size_t)256 << 20)
 #define EVENT_MAX ((size_t)16 << 20)
 #define FILLER ": still at work\n\n"
+/* Choices of a stream that may take turns, and all that is of none. */
+#define LANES_MAX 129
 
 struct front {
     struct http_server *http;
@@ -50,6 +52,13 @@ struct front {
 /* What a stream consists of. */
 enum units { WHOLE, EVENTS, LINES };
 
+/* The units of a stream of one choice: these keep their order, while several choices may take turns in another one. */
+struct lane {
+    uint64_t *seen; /* [n_seen] digests of the units that the client has */
+    size_t n_seen, cap;
+    size_t n_units; /* complete ones in this try */
+};
+
 /* A request on its way. Its thread's, but for what is atomic. */
 struct passing {
     struct front *f;
@@ -64,13 +73,11 @@ struct passing {
     bool has_status, broken; /* broken: what comes is not what came, or does not fit */
     enum units units;
     struct buf text; /* whole: the body; else the unit that is not complete yet */
-    size_t n_units;  /* complete ones */
     struct curl_slist *reply_headers; /* "name: value" */
 
     /* Of all tries: */
-    bool begun;     /* the client has the status */
-    uint64_t *seen; /* [n_seen] digests of the units that the client has */
-    size_t n_seen, seen_cap;
+    bool begun; /* the client has the status */
+    struct lane *lanes[LANES_MAX];
 };
 
 /* ---- the request ------------------------------------------------------------------------------ */
@@ -154,16 +161,30 @@ static void name_request(struct passing *p) {
 
 /* ---- the answer ------------------------------------------------------------------------------- */
 
-static bool remember(struct passing *p, uint64_t digest) {
-    if (p->n_seen == p->seen_cap) {
-        size_t cap = p->seen_cap * 2 + 64;
-        uint64_t *seen = mem_realloc(p->seen, cap * sizeof *seen);
+/* Of which choice a unit is: OpenAI's streams have several, and say which. */
+static size_t lane_of(const char *bytes, size_t n) {
+    static const char key[] = "\"index\":";
+    const char *at = memmem(bytes, n, key, sizeof key - 1);
+    unsigned long index = at != NULL ? strtoul(at + sizeof key - 1, NULL, 10) : LANES_MAX;
+    return MIN(index + 1, LANES_MAX) % LANES_MAX;
+}
+
+static struct lane *lane_place(struct passing *p, size_t i) {
+    if (p->lanes[i] == NULL)
+        p->lanes[i] = mem_calloc(1, sizeof *p->lanes[i]);
+    return p->lanes[i];
+}
+
+static bool remember(struct lane *l, uint64_t digest) {
+    if (l->n_seen == l->cap) {
+        size_t cap = l->cap * 2 + 64;
+        uint64_t *seen = mem_realloc(l->seen, cap * sizeof *seen);
         if (seen == NULL)
             return false;
-        p->seen = seen;
-        p->seen_cap = cap;
+        l->seen = seen;
+        l->cap = cap;
     }
-    p->seen[p->n_seen++] = digest;
+    l->seen[l->n_seen++] = digest;
     return true;
 }
 
@@ -173,14 +194,17 @@ static bool give_unit(struct passing *p, const char *bytes, size_t n) {
     uint8_t hash[crypto_generichash_BYTES_MIN];
     if (p->units == EVENTS && *bytes == ':')
         return true; /* the server's filler; the client gets ours */
+    struct lane *l = lane_place(p, lane_of(bytes, n));
+    if (l == NULL)
+        return false;
     crypto_generichash(hash, sizeof hash, (const uint8_t *)bytes, n, NULL, 0);
     memcpy(&digest, hash, sizeof digest);
-    size_t i = p->n_units++;
-    if (i < p->n_seen) {
-        p->broken = p->seen[i] != digest;
+    size_t i = l->n_units++;
+    if (i < l->n_seen) {
+        p->broken = l->seen[i] != digest;
         return !p->broken;
     }
-    return remember(p, digest) && http_stream_write(p->r, bytes, n) == ST_OK;
+    return remember(l, digest) && http_stream_write(p->r, bytes, n) == ST_OK;
 }
 
 /* The units that are complete in p->text; false: no more is wanted. */
@@ -362,7 +386,10 @@ static bool try_once(struct passing *p, const char *target) {
     p->status = 0;
     p->has_status = false;
     p->units = WHOLE;
-    p->text.len = p->n_units = 0;
+    p->text.len = 0;
+    for (size_t i = 0; i < LANES_MAX; i++)
+        if (p->lanes[i] != NULL)
+            p->lanes[i]->n_units = 0;
     CURLcode rc = curl != NULL ? set_up(curl, p, target) : CURLE_OUT_OF_MEMORY;
     if (rc == CURLE_OK)
         rc = curl_easy_perform(curl);
@@ -477,7 +504,11 @@ static void passing_free(void *user) {
     curl_slist_free_all(p->reply_headers);
     mem_free(p->path);
     mem_free(p->text.bytes);
-    mem_free(p->seen);
+    for (size_t i = 0; i < LANES_MAX; i++)
+        if (p->lanes[i] != NULL) {
+            mem_free(p->lanes[i]->seen);
+            mem_free(p->lanes[i]);
+        }
     mem_free(p);
 }
 
