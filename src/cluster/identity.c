@@ -13,27 +13,9 @@
 #define VALID_FROM 946684800
 #define VALID_UNTIL 253402300799
 
-/* What stands before an Ed25519 public key in its SubjectPublicKeyInfo (RFC 8410, section 4). */
-static const uint8_t spki_head[] = {0x30, 0x2a, 0x30, 0x05, 0x06, 0x03,
-                                    0x2b, 0x65, 0x70, 0x03, 0x21, 0x00};
-
-/* As curl has it: of a SubjectPublicKeyInfo. */
-static void pin_of(char out[IDENTITY_PIN_BYTES], const uint8_t *spki, size_t n) {
+enum status identity_pin(char out[IDENTITY_PIN_BYTES], const char *cert_pem, struct err *err) {
     uint8_t hash[crypto_hash_sha256_BYTES];
     char text[48]; /* of 32 bytes */
-    crypto_hash_sha256(hash, spki, n);
-    sodium_bin2base64(text, sizeof text, hash, sizeof hash, sodium_base64_VARIANT_ORIGINAL);
-    snprintf(out, IDENTITY_PIN_BYTES, "sha256//%s", text);
-}
-
-static void make_pin(char out[IDENTITY_PIN_BYTES], const uint8_t public_key[32]) {
-    uint8_t spki[sizeof spki_head + 32];
-    memcpy(spki, spki_head, sizeof spki_head);
-    memcpy(spki + sizeof spki_head, public_key, 32);
-    pin_of(out, spki, sizeof spki);
-}
-
-enum status identity_pin(char out[IDENTITY_PIN_BYTES], const char *cert_pem, struct err *err) {
     gnutls_x509_crt_t cert = NULL;
     gnutls_pubkey_t key = NULL;
     gnutls_datum_t spki = {NULL, 0},
@@ -47,8 +29,11 @@ enum status identity_pin(char out[IDENTITY_PIN_BYTES], const char *cert_pem, str
         rc = gnutls_pubkey_import_x509(key, cert, 0);
     if (rc >= 0)
         rc = gnutls_pubkey_export2(key, GNUTLS_X509_FMT_DER, &spki);
-    if (rc >= 0)
-        pin_of(out, spki.data, spki.size);
+    if (rc >= 0) { /* as curl has it: of a SubjectPublicKeyInfo */
+        crypto_hash_sha256(hash, spki.data, spki.size);
+        sodium_bin2base64(text, sizeof text, hash, sizeof hash, sodium_base64_VARIANT_ORIGINAL);
+        snprintf(out, IDENTITY_PIN_BYTES, "sha256//%s", text);
+    }
     gnutls_free(spki.data);
     if (key != NULL)
         gnutls_pubkey_deinit(key);
@@ -126,7 +111,6 @@ enum status identity_make(struct identity *out, const struct cluster_key *key,
     cluster_key_derive(key, "lockstep token", token);
     cluster_key_derive(key, "lockstep beacon", id.beacon_key);
     crypto_sign_seed_keypair(public_key, secret_key, seed);
-    make_pin(id.pin, public_key);
     sodium_bin2hex(id.token, sizeof id.token, token, sizeof token);
     int rc = make_certificate(&id, public_key, seed);
     sodium_memzero(seed, sizeof seed);
@@ -135,6 +119,11 @@ enum status identity_make(struct identity *out, const struct cluster_key *key,
         identity_deinit(&id);
         return err_set(err, rc == GNUTLS_E_MEMORY_ERROR ? ST_NO_MEMORY : ST_IO,
                        "no certificate can be made: %s", gnutls_strerror(rc));
+    }
+    enum status st = identity_pin(id.pin, id.cert_pem, err);
+    if (st != ST_OK) {
+        identity_deinit(&id);
+        return st;
     }
     *out = id;
     return ST_OK;

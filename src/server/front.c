@@ -99,23 +99,21 @@ static bool is_ours(const char *name) {
     return is_among(name, ours, ARRAY_LEN(ours));
 }
 
-static void add_header(struct curl_slist **list, const char *name, const char *value) {
-    char *line = NULL;
-    size_t size = strlen(name) + strlen(value) + 3;
-    if ((line = mem_alloc(size)) == NULL)
-        return;
-    snprintf(line, size, *value != '\0' ? "%s: %s" : "%s;", name, value);
+/* Without memory there is one header less. */
+static void append(struct curl_slist **list, const char *line) {
     struct curl_slist *longer = curl_slist_append(*list, line);
     if (longer != NULL)
         *list = longer;
-    mem_free(line);
 }
 
-/* What libcurl would send by itself. */
-static void leave_out(struct curl_slist **list, const char *name_and_colon) {
-    struct curl_slist *longer = curl_slist_append(*list, name_and_colon);
-    if (longer != NULL)
-        *list = longer;
+static void add_header(struct curl_slist **list, const char *name, const char *value) {
+    size_t size = strlen(name) + strlen(value) + 3;
+    char *line = mem_alloc(size);
+    if (line == NULL)
+        return;
+    snprintf(line, size, *value != '\0' ? "%s: %s" : "%s;", name, value);
+    append(list, line);
+    mem_free(line);
 }
 
 static void take_header(void *user, const char *name, const char *value) {
@@ -312,9 +310,7 @@ static size_t take_reply_header(char *bytes, size_t size, size_t n, void *user) 
         curl_slist_free_all(p->reply_headers);
         p->reply_headers = NULL;
     } else if (len > 0) {
-        struct curl_slist *longer = curl_slist_append(p->reply_headers, line);
-        if (longer != NULL)
-            p->reply_headers = longer;
+        append(&p->reply_headers, line);
     }
     return n;
 }
@@ -541,9 +537,9 @@ static void handle(void *user, struct http_request *r) {
         http_each_query(r, take_argument, &path);
         http_each_header(r, take_header, p);
         name_request(p);
-        leave_out(&p->headers, "Expect:");
+        append(&p->headers, "Expect:"); /* libcurl leaves out what it would say by itself */
         if (http_header(r, "Content-Type") == NULL)
-            leave_out(&p->headers, "Content-Type:");
+            append(&p->headers, "Content-Type:");
         p->path = path.bytes;
     }
     if (p == NULL || p->path == NULL) {

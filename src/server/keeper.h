@@ -11,7 +11,7 @@
  * seconds, the next one that has the model begins; one that comes back finds that and does not. Two parts of a
  * cluster that cannot see each other both serve, until they can.
  *
- * A thread of its own does all that; keeper_handle() is the HTTP server's and never waits for it. */
+ * A thread of its own does all that; keeper_handle_*() are the HTTP server's and never wait for it. */
 #ifndef LOCKSTEP_SERVER_KEEPER_H
 #define LOCKSTEP_SERVER_KEEPER_H
 
@@ -42,8 +42,11 @@ void keeper_leave(struct keeper *k);
 /* The same, unless it has been done, and waits for that. NULL is fine. */
 void keeper_close(struct keeper *k);
 
-/* False: no path of its. */
-bool keeper_handle(struct keeper *k, struct http_request *r);
+/* Its paths, in the order above. */
+void keeper_handle_list(struct keeper *k, struct http_request *r);
+void keeper_handle_put(struct keeper *k, struct http_request *r);
+void keeper_handle_remove(struct keeper *k, struct http_request *r);
+void keeper_handle_sync(struct keeper *k, struct http_request *r);
 /* The deployments as GET gives them; a new reference. */
 json_t *keeper_deployments(struct keeper *k);
 

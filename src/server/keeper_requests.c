@@ -60,15 +60,14 @@ json_t *keeper_deployments(struct keeper *k) {
     return list;
 }
 
-static void handle_list(struct keeper *k, struct http_request *r, const json_t *body) {
-    (void)body;
+void keeper_handle_list(struct keeper *k, struct http_request *r) {
     reply_json(r, 200, json_pack("{s:o}", "deployments", keeper_deployments(k)));
 }
 
 static void answer(struct keeper *k, struct http_request *r, enum status st,
                    const char *sentence) {
     if (st == ST_OK)
-        handle_list(k, r, NULL);
+        keeper_handle_list(k, r);
     else
         peers_refuse(r, http_status_of(st), sentence);
     wake_ring(&k->wake);
@@ -93,7 +92,7 @@ static json_t *names_of(const struct keeper *k, const char *wish) {
     return names;
 }
 
-static void handle_put(struct keeper *k, struct http_request *r, const json_t *body) {
+static void put(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
@@ -110,7 +109,7 @@ static void handle_put(struct keeper *k, struct http_request *r, const json_t *b
     answer(k, r, st, err.text);
 }
 
-static void handle_remove(struct keeper *k, struct http_request *r, const json_t *body) {
+static void take_down(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     const char *name = json_string_value(json_object_get(body, "name"));
     pthread_mutex_lock(&k->lock);
@@ -120,7 +119,7 @@ static void handle_remove(struct keeper *k, struct http_request *r, const json_t
     answer(k, r, st, err.text);
 }
 
-static void handle_sync(struct keeper *k, struct http_request *r, const json_t *body) {
+static void sync_with(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     const char *digest = json_string_value(json_object_get(body, "digest"));
     pthread_mutex_lock(&k->lock);
@@ -133,41 +132,28 @@ static void handle_sync(struct keeper *k, struct http_request *r, const json_t *
         peers_refuse(r, http_status_of(st), err.text);
 }
 
-static const struct {
-    const char *method, *path;
-    void (*handle)(struct keeper *k, struct http_request *r, const json_t *body);
-} routes[] = {{"GET", "/v1/deployments", handle_list},
-              {"POST", "/v1/deployments", handle_put},
-              {"POST", "/v1/deployments/remove", handle_remove},
-              {"POST", "/v1/deployments/sync", handle_sync}};
-
-static void handle_with_body(struct keeper *k, struct http_request *r, size_t route) {
+static void with_body(struct keeper *k, struct http_request *r,
+                      void (*handle)(struct keeper *k, struct http_request *r,
+                                     const json_t *body)) {
     json_error_t why;
     size_t n;
     const char *text = http_body(r, &n);
     json_t *body = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
     if (json_is_object(body))
-        routes[route].handle(k, r, body);
+        handle(k, r, body);
     else
         peers_refuse(r, 400, body == NULL ? why.text : "the request is no JSON object");
     json_decref(body);
 }
 
-bool keeper_handle(struct keeper *k, struct http_request *r) {
-    bool known = false;
-    for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
-        if (!str_eq(http_path(r), routes[i].path))
-            continue;
-        known = true;
-        if (!str_eq(http_method(r), routes[i].method))
-            continue;
-        if (str_eq(routes[i].method, "GET"))
-            routes[i].handle(k, r, NULL);
-        else
-            handle_with_body(k, r, i);
-        return true;
-    }
-    if (known)
-        peers_refuse(r, 405, "this path does not know that method");
-    return known;
+void keeper_handle_put(struct keeper *k, struct http_request *r) {
+    with_body(k, r, put);
+}
+
+void keeper_handle_remove(struct keeper *k, struct http_request *r) {
+    with_body(k, r, take_down);
+}
+
+void keeper_handle_sync(struct keeper *k, struct http_request *r) {
+    with_body(k, r, sync_with);
 }

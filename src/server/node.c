@@ -450,22 +450,37 @@ static void run_worker(struct task *t) {
 
 static const struct {
     const char *method, *path;
-    void (*handle)(struct node *n, struct http_request *r); /* NULL: a task */
+    void (*handle)(struct node *n, struct http_request *r); /* one of the three */
     void (*run)(struct task *t);
+    void (*keep)(struct keeper *k, struct http_request *r);
 } routes[] = {
-    {"GET", "/v1/node", handle_node, NULL},      {"GET", "/v1/nodes", handle_nodes, NULL},
-    {"POST", "/v1/models/find", NULL, run_find}, {"POST", "/v1/models/fetch", NULL, run_fetch},
-    {"POST", "/v1/models/link", NULL, run_link}, {"POST", "/v1/workers", NULL, run_worker},
+    {"GET", "/v1/node", .handle = handle_node},
+    {"GET", "/v1/nodes", .handle = handle_nodes},
+    {"POST", "/v1/models/find", .run = run_find},
+    {"POST", "/v1/models/fetch", .run = run_fetch},
+    {"POST", "/v1/models/link", .run = run_link},
+    {"POST", "/v1/workers", .run = run_worker},
+    {"GET", "/v1/deployments", .keep = keeper_handle_list},
+    {"POST", "/v1/deployments", .keep = keeper_handle_put},
+    {"POST", "/v1/deployments/remove", .keep = keeper_handle_remove},
+    {"POST", "/v1/deployments/sync", .keep = keeper_handle_sync},
 };
+
+static const char nothing_there[] = "there is nothing at this path";
+
+static void hand_to_keeper(struct node *n, struct http_request *r,
+                           void (*keep)(struct keeper *k, struct http_request *r)) {
+    pthread_mutex_lock(&n->borrowed);
+    if (n->keeper != NULL)
+        keep(n->keeper, r);
+    else
+        peers_refuse(r, 404, nothing_there);
+    pthread_mutex_unlock(&n->borrowed);
+}
 
 static void handle(void *user, struct http_request *r) {
     struct node *n = user;
     bool known = false;
-    pthread_mutex_lock(&n->borrowed);
-    bool kept = n->keeper != NULL && keeper_handle(n->keeper, r);
-    pthread_mutex_unlock(&n->borrowed);
-    if (kept)
-        return;
     for (size_t i = 0; i < ARRAY_LEN(routes); i++) {
         if (!str_eq(http_path(r), routes[i].path))
             continue;
@@ -474,14 +489,16 @@ static void handle(void *user, struct http_request *r) {
             continue;
         if (routes[i].handle != NULL)
             routes[i].handle(n, r);
-        else
+        else if (routes[i].run != NULL)
             begin_task(n, r, routes[i].run);
+        else
+            hand_to_keeper(n, r, routes[i].keep);
         return;
     }
     if (known)
         peers_refuse(r, 405, "this path does not know that method");
     else
-        peers_refuse(r, 404, "there is nothing at this path");
+        peers_refuse(r, 404, nothing_there);
 }
 
 /* ---- opening and closing ------------------------------------------------------------------- */
