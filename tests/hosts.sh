@@ -32,3 +32,15 @@ cable() {
     on "$1" ip link add "$2" type veth peer name "$4" netns "${hosts[$3]}" && on "$1" ip link set "$2" up &&
         on "$3" ip link set "$4" up || fail "no cable from $1 to $3"
 }
+
+# switch_hosts NET HOST...: the machine 0 becomes a switch that joins them; each is at NET.HOST, on its interface `wire`.
+# False: this kernel has no bridges.
+switch_hosts() {
+    local net=$1 host
+    shift
+    on 0 ip link add switch type bridge && on 0 ip link set switch up || return 1
+    for host in "$@"; do
+        cable "$host" wire 0 "p$host"
+        on "$host" ip addr add "$net.$host/24" dev wire && on 0 ip link set "p$host" master switch || fail "no wire to $host"
+    done
+}

@@ -56,11 +56,7 @@ make_hosts 0 1 2 3 # 0: the switch
 # What the first machine calls its own, the others do not have.
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
 on1=(nsenter -t "${hosts[1]}" "${host_enter[@]}") # for what runs beside, whose pid is its own
-on 0 ip link add switch type bridge && on 0 ip link set switch up || { echo "skip: no bridge here"; exit 0; }
-for host in 1 2 3; do
-    cable "$host" wire 0 "p$host"
-    on "$host" ip addr add "10.8.0.$host/24" dev wire && on 0 ip link set "p$host" master switch || fail "no wire to $host"
-done
+switch_hosts 10.8.0 1 2 3 || { echo "skip: no bridge here"; exit 0; }
 # start HOST NAME [options]: a node with the cluster's key and a store of its own.
 start() {
     local host=$1 name=$2

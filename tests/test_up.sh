@@ -38,11 +38,7 @@ trap 'end_all; rm -rf "$work"' EXIT
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
-on 0 ip link add switch type bridge && on 0 ip link set switch up || { echo "skip: no bridge here"; exit 0; }
-for host in 1 2 3; do
-    cable "$host" wire 0 "p$host"
-    on "$host" ip addr add "10.9.0.$host/24" dev wire && on 0 ip link set "p$host" master switch || fail "no wire to $host"
-done
+switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 0; }
 names=(- ann bob cat)
 start() { # HOST
     local name=${names[$1]}
