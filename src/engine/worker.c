@@ -1,6 +1,6 @@
 /* worker.c: a worker process: one rank other than 0. It lives as long as its group: when rank 0
  * closes, it ends with 0; when the group is lost, with 3 and a sentence, which goes to rank 0's
- * process if that lives and to stderr otherwise. */
+ * process; to stderr if there is none. */
 #include "engine/worker.h"
 
 #include "base/log.h"
@@ -64,8 +64,11 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
             log_error("%s", err.text);
     } else if (st == ST_AGAIN) { /* other machines do it, and rank 0 tells */
         st = ST_OK;
-    } else if (st != ST_OK && !launch_worker_say_error(wire.out, err.text)) {
-        log_error("%s", err.text);
+    } else if (st != ST_OK) {
+        /* Rank 0 that has ended has told its own reason: of the same refusal, where ranks decide together. */
+        bool heard = launch_worker_say_error(wire.out, err.text);
+        if (!heard && r.f == NULL)
+            log_error("%s", err.text);
     }
     rank_close(&r);
     return status_exit_code(st);
