@@ -72,9 +72,33 @@ static void launchers_tell_rank_and_place(void **state) {
     }
 }
 
+static void launchers_tell_who_is_beside(void **state) {
+    (void)state;
+    static const struct {
+        const char *env[10];
+        int n_local, local_rank;
+    } cases[] = {
+        {{"RANK", "5", "WORLD_SIZE", "8", "LOCAL_WORLD_SIZE", "4", "LOCAL_RANK", "1", NULL},
+         4,
+         1},
+        {{"OMPI_COMM_WORLD_RANK", "1", "OMPI_COMM_WORLD_SIZE", "2",
+          "OMPI_COMM_WORLD_LOCAL_SIZE", "2", "OMPI_COMM_WORLD_LOCAL_RANK", "1", NULL},
+         2,
+         1},
+        {{"PMI_RANK", "1", "PMI_SIZE", "2", "MPI_LOCALNRANKS", "2", NULL}, 2, 0},
+        {{"SLURM_PROCID", "3", "SLURM_NTASKS", "4", "SLURM_LOCALID", "1", NULL}, 1, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct launch_place l = launched(cases[i].env);
+        assert_int_equal(l.n_local, cases[i].n_local);
+        assert_int_equal(l.local_rank, cases[i].local_rank);
+    }
+}
+
 static void nonsense_is_refused(void **state) {
     (void)state;
-    static const char *const bad[][7] = {
+    static const char *const bad[][9] = {
+        {"RANK", "1", "WORLD_SIZE", "4", "LOCAL_WORLD_SIZE", "2", "LOCAL_RANK", "2", NULL},
         {"RANK", "4", "WORLD_SIZE", "4", NULL},
         {"RANK", "x", "WORLD_SIZE", "4", NULL},
         {"PMI_RANK", "0", "PMI_SIZE", "1000000", NULL},
@@ -98,6 +122,9 @@ static void host_files(void **state) {
     assert_string_equal(l.rendezvous, "alpha:7100");
     assert_int_equal(launch_from_hosts(&l, "alpha", 0, 7000, &err), ST_OK);
     assert_string_equal(l.rendezvous, "alpha:7000");
+    assert_int_equal(launch_from_hosts(&l, "a,b,a,a,b", 3, 7000, &err), ST_OK);
+    assert_int_equal(l.n_local, 3);
+    assert_int_equal(l.local_rank, 2);
     assert_int_equal(launch_from_hosts(&l, text, 2, 7000, &err), ST_BAD_INPUT);
     assert_int_equal(launch_from_hosts(&l, "", 0, 7000, &err), ST_BAD_INPUT);
 }
@@ -122,6 +149,7 @@ static void mlx_matrices(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(launchers_tell_rank_and_place),
+        cmocka_unit_test(launchers_tell_who_is_beside),
         cmocka_unit_test(nonsense_is_refused),
         cmocka_unit_test(host_files),
         cmocka_unit_test(mlx_matrices),

@@ -84,7 +84,7 @@ together() {
     rm -f nodes.f32
 }
 together "all that are faster" --nodes auto
-grep -q "placement: 1 machine .* leaving out bob, cat" nodes.err || fail "three machines for a small model: $(cat nodes.err)"
+grep -q "placement: 1 rank .* leaving out bob, cat" nodes.err || fail "three machines for a small model: $(cat nodes.err)"
 [ ! -e store-bob/m.gguf ] && [ ! -e store-cat/m.gguf ] || fail "a copy for machines that are left out"
 together "all nodes, the first time" --nodes bob,cat
 grep -q "bob has a copy of the model now" nodes.err || fail "nothing was copied: $(cat nodes.err)"
@@ -131,6 +131,22 @@ streamed "slices, a full disk" --nodes dan,bob
 kill "${nodes[3]}"
 within 60 list_is "ann bob cat" || fail "dan is still there"
 
+# A machine of two sockets is two ranks, unless somebody says how the work is to be divided.
+HWLOC_SYNTHETIC="numa:2 core:1 pu:1" start 3 duo --port 7401
+within 60 list_is "ann bob cat duo" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
+on 1 "$LOCKSTEP" nodes | grep -Eq '^duo .* 2 cores in 2 NUMA domains ' || fail "nodes prints $(on 1 "$LOCKSTEP" nodes)"
+ranks_of() { grep -c '^  rank ' nodes.err; }
+together "two sockets" --nodes duo
+[ "$(ranks_of)" = 3 ] || fail "two sockets: $(cat nodes.err)"
+HWLOC_SYNTHETIC="numa:2 core:1 pu:1" together "two sockets here as well" --nodes duo,bob
+[ "$(ranks_of)" = 5 ] || fail "two sockets here as well: $(cat nodes.err)"
+HWLOC_SYNTHETIC="numa:2 core:1 pu:1" together "left out with both its sockets" --nodes auto
+grep -q "placement: .* leaving out bob, cat, duo" nodes.err || fail "two sockets for a small model: $(cat nodes.err)"
+together "two sockets, a split" --nodes duo --split 2,1
+[ "$(ranks_of)" = 2 ] || fail "two sockets, a split: $(cat nodes.err)"
+kill "${nodes[-1]}"
+within 60 list_is "ann bob cat" || fail "duo is still there"
+
 # ---- what goes wrong -------------------------------------------------------------------------
 refuse 3 "no answer from the node at 10.8.0.9:7342" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.9 --logits x.f32
 refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 --logits x.f32
@@ -139,10 +155,10 @@ refuse 1 "in use" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" node -
 for name in "" a,b auto "$(printf '%064d' 0)"; do refuse 2 "a name has" "$LOCKSTEP" node --name "$name"; done
 refuse 2 "printable UTF-8" "$LOCKSTEP" node --name $'a\nb'
 refuse 2 "no node of that name was heard" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes zoe --logits x.f32
-start 3 bobby --port 7401 --name bob
+start 3 bobby --port 7402 --name bob
 within 60 list_is "ann bob bob cat" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
 refuse 2 "two nodes are called bob" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob --logits x.f32
-kill "${nodes[4]}"
+kill "${nodes[-1]}"
 within 60 list_is "ann bob cat" || fail "the second bob is still there"
 LOCKSTEP_CLUSTER_KEY=$work/other "$LOCKSTEP" key >/dev/null 2>&1
 LOCKSTEP_CLUSTER_KEY=$work/other refuse 3 "another cluster key" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes 10.8.0.2 --logits x.f32

@@ -53,7 +53,7 @@ run_ctest() { # part folder [ctest options]
 }
 
 # These look at the tree, build it anew or boot virtual machines: once is enough.
-once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm)$'
+once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm|numa_vm)$'
 threaded='^test_(base|fabric|link|verdict|engine|api|model|discovery|cluster|weights_source|node$|http|front)'
 
 can_arm64() {

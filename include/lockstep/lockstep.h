@@ -62,7 +62,9 @@ struct lockstep_options {
     const char *model_path;  /* GGUF file (the first part of a split one) or folder */
     const char *worker_path; /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER,
                                 this process if it is lockstep, then $PATH) */
-    int n_ranks;             /* default 1 */
+    /* Default 1. Ranks of one machine share its cores, in whole NUMA domains where there are several; then the thread
+     * that opens runs in the first one's from then on, until it closes. */
+    int n_ranks;
     /* Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
      * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal, or by
      * measurements (parallel). */
@@ -77,7 +79,7 @@ struct lockstep_options {
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
      * chosen), "whole" (some experts each), "auto". NULL: auto. Never changes the bits. */
     const char *experts;
-    int n_threads; /* per rank; 0: the cores of this machine divided by n_ranks */
+    int n_threads; /* per rank; 0: the cores of its part of the machine (n_ranks) */
     int n_ctx;     /* 0: the model's own, at most 4096 */
     int n_chunk;   /* prompt tokens computed at once; 0: 512. Never changes the bits */
     /* How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
@@ -106,7 +108,8 @@ struct lockstep_options {
     const char *rendezvous;
     int rank;
     const char *secret;
-    int n_local; /* ranks on this machine, which share its cores; 0: one */
+    int n_local;    /* ranks on this machine, which share its cores; 0: one */
+    int local_rank; /* which of these this is, 0 .. n_local - 1 */
     /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null where two ranks
      * have no cable. NULL: the first device with an active port towards everybody. */
     const char *rdma_matrix;
@@ -130,7 +133,7 @@ void lockstep_close(struct lockstep *ls); /* NULL is fine */
 
 /* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes, and
  * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost. Of opt only rendezvous, rank, n_ranks,
- * secret, link, emulate_link, silence_ms, rdma_matrix, n_local, n_threads and model_path (its own
+ * secret, link, emulate_link, silence_ms, rdma_matrix, n_local, local_rank, n_threads and model_path (its own
  * copy of the file; NULL: rank 0's path) count: the rest is as rank 0 says. */
 enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
                                      struct lockstep_error *err);
@@ -269,7 +272,8 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
                                         struct lockstep_error *err);
 
 /* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
- * read memory, and multiply, as fast as the best loop can. For `lockstep bench`. */
+ * read memory, and multiply, as fast as the best loop can; of ranks in several NUMA domains those of the first, times
+ * their number. For `lockstep bench`. */
 struct lockstep_roofs {
     double read_gbs;       /* GB/s */
     double peak_gops;      /* 10^9 operations (2 per multiply-add) per second, of the kind that

@@ -74,18 +74,20 @@ static json_t *ask_all(const struct identity *id, const struct discovered *found
 static void print_node(const json_t *o) {
     const char *node = "?", *version = "?", *address = "-", *isa = "-", *sentence = NULL;
     json_int_t memory = 0, available = 0;
-    int cores = 0;
+    int cores = 0, domains = 1;
     size_t n_workers = json_array_size(json_object_get(o, "workers"));
-    char all[32], left[32];
-    json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s?s, s?s, s?s, s?I, s?I, s?i}", "name",
+    char all[32], left[32], numa[32] = "";
+    json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s?s, s?s, s?s, s?I, s?I, s?i, s?i}", "name",
                 &node, "version", &version, "address", &address, "isa", &isa, "error",
                 &sentence, "memory_bytes", &memory, "memory_available_bytes", &available,
-                "cores", &cores);
+                "cores", &cores, "numa_domains", &domains);
+    if (domains > 1)
+        snprintf(numa, sizeof numa, " in %d NUMA domains", domains);
     if (sentence != NULL)
         printf("%-20s %s\n", node, sentence);
     else
-        printf("%-20s %-24s %4d cores  %9s, %9s free  %-8s %zu worker%s  lockstep %s\n", node,
-               address, cores, cli_bytes((uint64_t)memory, all),
+        printf("%-20s %-24s %4d cores%s  %9s, %9s free  %-8s %zu worker%s  lockstep %s\n", node,
+               address, cores, numa, cli_bytes((uint64_t)memory, all),
                cli_bytes((uint64_t)available, left), isa, n_workers, n_workers == 1 ? "" : "s",
                version);
 }

@@ -149,7 +149,7 @@ static enum status make_plan(struct planned *p, struct err *err) {
     enum experts_mode experts;
     int tp, pp, n_weights = opt.n_split, n_ranks = opt.n_ranks, n = p->n_memory;
     if (session_args.n_ranks == 0 && n_weights == 0)
-        n_ranks = MAX(n_ranks, MAX(n, p->n_rates));
+        n_ranks = MAX(1, MAX(n, p->n_rates));
     TRY(plan_parse_parallel(opt.parallel, n_ranks, &tp, &pp, err));
     TRY(plan_parse_experts(opt.experts, &experts, err));
     if (n != 0 && n != n_ranks)

@@ -1,11 +1,11 @@
 /* cmd_quantize.c: `lockstep quantize`: a model file converted to another weight type. */
+#include "base/machine.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "format/quantize_file.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 /* "q8_0, q4_0, ...": what can be written. */
 static void writable_types(char *buf, size_t size) {
@@ -60,7 +60,7 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
 
 int cmd_quantize(int argc, char **argv) {
     const char *in = NULL, *out = NULL, *type_name = NULL, *imatrix_path = NULL;
-    int n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int n_threads = machine_n_cores();
     char types[256];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {

@@ -1,4 +1,5 @@
 /* cmd_synth.c: `lockstep synth`: a model of random weights with a true shape. */
+#include "base/machine.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -7,7 +8,6 @@
 
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static int list_shapes(void) {
     for (size_t i = 0; synth_shape_name(i); i++)
@@ -49,7 +49,7 @@ static int write_model(const char *path, struct synth_options *opts) {
 int cmd_synth(int argc, char **argv) {
     const char *path = NULL, *shape = NULL, *type = "q8_0";
     uint64_t seed = 0;
-    int n_layers = 0, n_threads = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    int n_layers = 0, n_threads = machine_n_cores();
     bool list = false, header_only = false;
     const struct cli_option options[] = {
         CLI_ARG_MAY("OUT", &path, "the file to write"),

@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
@@ -78,6 +79,7 @@ struct member {
     char address[NET_TEXT_BYTES]; /* host:port of its API */
     char own[NET_TEXT_BYTES]; /* this machine's address as seen from there, without a port */
     json_t *facts;            /* GET /v1/node */
+    int n_ranks;              /* one for each of its NUMA domains */
     /* Giving it the model, on a thread of its own: */
     const struct placing *placing;
     pthread_t thread;
@@ -98,6 +100,7 @@ struct placing {
     struct share *share;
     struct member *list;
     size_t n;
+    int n_own_ranks;  /* of this machine */
     bool provisional; /* who lacks the model has got its head, to measure with */
     bool quiet;
 };
@@ -146,6 +149,8 @@ static enum status greet(struct member *m, const struct identity *id, struct err
     if (name == NULL || version == NULL)
         return err_set(err, ST_IO, "the node at %s does not say who it is", m->address);
     snprintf(m->name, sizeof m->name, "%s", name);
+    json_int_t n_domains = json_integer_value(json_object_get(m->facts, "numa_domains"));
+    m->n_ranks = (int)MIN(MAX(n_domains, 1), LOCKSTEP_MAX_RANKS);
     if (!str_eq(version, LOCKSTEP_VERSION))
         return err_set(err, ST_REFUSED,
                        "the node %s (%s) runs lockstep %s, this is %s: all must be the same",
@@ -452,19 +457,35 @@ static enum status give_all(struct placing *p, struct err *err) {
 /* "own,a:7342,b:7342"; the options borrow it for the rest of the process. */
 static char hosts[LOCKSTEP_MAX_RANKS * (NET_TEXT_BYTES + 1)];
 
+static size_t add_host(size_t n, const char *host, int n_ranks) {
+    for (int i = 0; i < n_ranks && n < sizeof hosts; i++)
+        n += (size_t)snprintf(hosts + n, sizeof hosts - n, "%s%s", n > 0 ? "," : "", host);
+    return n;
+}
+
+static int count_ranks(const struct placing *p) {
+    int n = p->n_own_ranks;
+    for (size_t i = 0; i < p->n; i++)
+        n += p->list[i].n_ranks;
+    return n;
+}
+
 static enum status name_hosts(const struct placing *p, struct lockstep_options *opt,
                               struct err *err) {
-    size_t n = (size_t)net_join(hosts, sizeof hosts, p->list[0].own, 0);
+    char own[NET_TEXT_BYTES + 8];
+    net_join(own, sizeof own, p->list[0].own, 0);
+    size_t n = add_host(0, own, p->n_own_ranks);
     for (size_t i = 0; i < p->n; i++) {
         /* The ranks meet at one address of this machine, which all must reach. */
         if (!str_eq(p->list[i].own, p->list[0].own) && !p->quiet)
             fprintf(stderr,
                     "%s sees this machine as %s, %s as %s: they must reach each other, too\n",
                     p->list[0].name, p->list[0].own, p->list[i].name, p->list[i].own);
-        n += (size_t)snprintf(hosts + n, sizeof hosts - n, ",%s", p->list[i].address);
+        n = add_host(n, p->list[i].address, p->list[i].n_ranks);
     }
-    if (n >= sizeof hosts)
-        return err_set(err, ST_BAD_INPUT, "too many nodes");
+    if (n >= sizeof hosts || count_ranks(p) > LOCKSTEP_MAX_RANKS)
+        return err_set(err, ST_BAD_INPUT, "more than %d ranks on these nodes",
+                       LOCKSTEP_MAX_RANKS);
     opt->hosts = hosts;
     opt->by_nodes = true;
     return ST_OK;
@@ -477,17 +498,23 @@ static bool any_is_linked(const struct placing *p) {
     return false;
 }
 
-/* What the measurement said: the machines that stay, as bits; this one is the first. */
-static uint64_t fastest;
+/* What the measurement said: the machines that stay, those of which any rank does; this one is the first. */
+static bool stays[LOCKSTEP_MAX_RANKS];
 
 static bool hear_placed(void *user, uint64_t keep, const char *why) {
     const struct placing *p = user;
-    bool all = keep == UINT64_MAX >> (63 - p->n);
-    fastest = keep;
+    int rank = p->n_own_ranks;
+    bool all = true;
+    for (size_t i = 0; i < p->n; i++) {
+        uint64_t ranks = UINT64_MAX >> (64 - p->list[i].n_ranks) << rank;
+        stays[i] = (keep & ranks) != 0;
+        all &= stays[i];
+        rank += p->list[i].n_ranks;
+    }
     if (!all && !p->quiet) {
         fprintf(stderr, "placement: %s; leaving out", why);
         for (size_t i = 0, n = 0; i < p->n; i++)
-            if ((keep >> (i + 1) & 1) == 0)
+            if (!stays[i])
                 fprintf(stderr, "%s %s", n++ > 0 ? "," : "", p->list[i].name);
         fprintf(stderr, " (--nodes with their names takes them all the same)\n");
     }
@@ -498,7 +525,7 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     struct placing *p = &placing;
     size_t n = 0;
     for (size_t i = 0; i < p->n; i++)
-        if (fastest >> (i + 1) & 1)
+        if (stays[i])
             p->list[n++] = p->list[i];
         else
             drop_member(&p->list[i]);
@@ -515,6 +542,11 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     return name_hosts(p, opt, err);
 }
 
+/* Where nobody says how ranks are to divide the work, a machine is as many as it has NUMA domains. */
+static bool has_own_division(const struct lockstep_options *opt) {
+    return opt->n_split != 0 || (opt->parallel != NULL && strchr(opt->parallel, 'x') != NULL);
+}
+
 /* Is it measured who computes? Then nobody gets a copy before. */
 static bool is_measured(const struct lockstep_options *opt, const char *which) {
     return str_eq(which, "auto") && opt->n_split == 0 &&
@@ -524,6 +556,9 @@ static bool is_measured(const struct lockstep_options *opt, const char *which) {
 static enum status place(struct placing *p, struct lockstep_options *opt, const char *which,
                          struct err *err) {
     TRY(take(p, which, err));
+    p->n_own_ranks = has_own_division(opt) ? 1 : machine_n_domains();
+    for (size_t i = 0; i < p->n && has_own_division(opt); i++)
+        p->list[i].n_ranks = 1;
     if (p->n == 0)
         return ST_OK;
     TRY(model_files_read(&p->files, p->model_path, err));

@@ -1,6 +1,7 @@
 #include "cli/session.h"
 
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "fabric/launch.h"
@@ -20,8 +21,10 @@ const struct cli_option session_model_options[] = {
 
 const struct cli_option session_split_options[] = {
     CLI_HEADING("ranks"),
-    CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
-            "processes that share the work (default 1,\nor as many as --split names)"),
+    CLI_INT(
+        0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
+        "processes that share the work (default: one for each NUMA\ndomain of this machine, "
+        "or as many as --split names)"),
     CLI_LIST(
         0, "split", "A,B,..", &session_args.split,
         "their shares, as relative weights: 3,1; of the stages or\nof a stage's ranks where "
@@ -123,7 +126,7 @@ static int ranks_wanted(void) {
         parallel[end] == '\0' && tensor >= 1 && pipeline >= 1 && tensor <= LOCKSTEP_MAX_RANKS &&
         pipeline <= LOCKSTEP_MAX_RANKS)
         return tensor * pipeline;
-    return session_args.split.n > 0 ? (int)session_args.split.n : 1;
+    return session_args.split.n > 0 ? (int)session_args.split.n : machine_n_domains();
 }
 
 static int percent_shown; /* what stands on the terminal's line; 0 or 100: nothing */
@@ -275,6 +278,7 @@ static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
     opt->n_ranks = place.n_ranks;
     opt->rank = place.rank;
     opt->n_local = place.n_local;
+    opt->local_rank = place.local_rank;
     opt->rendezvous = place.rendezvous;
     return place.n_ranks > 1 ? find_secret(opt, err) : ST_OK;
 }

@@ -1,6 +1,7 @@
 /* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. Those of
  * layers with a window go round: page i of the sequence is the cache's i mod n. */
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/instance.h"
@@ -576,9 +577,12 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     struct err local, *err = err_of(err_, &local);
     const struct rank *r = &ls->in.rank;
     struct pool *pool;
+    /* Ranks in NUMA domains of their own have roofs of their own, which add up; this thread is in the first's. */
+    const size_t n_ranks = (size_t)r->job.n_ranks;
+    const size_t n_domains = MIN(n_ranks, (size_t)machine_n_domains());
     enum status st = check_open(ls, err);
     if (st == ST_OK)
-        st = pool_open(&pool, r->job.n_ranks * r->job.n_threads, err);
+        st = pool_open(&pool, (int)div_up(n_ranks, n_domains) * r->job.n_threads, err);
     if (st != ST_OK)
         return done(st);
     enum qtype type = QT_F32;
@@ -593,8 +597,8 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     if (own != NULL)
         memset(own, 1, ROOF_BYTES);
     *out = (struct lockstep_roofs){
-        .read_gbs = roof_read_gbs(pool, buf, bytes, ROOF_ROUNDS),
-        .peak_gops = f32 ? roof_f32_gops(pool) : roof_int8_gops(pool),
+        .read_gbs = (double)n_domains * roof_read_gbs(pool, buf, bytes, ROOF_ROUNDS),
+        .peak_gops = (double)n_domains * (f32 ? roof_f32_gops(pool) : roof_int8_gops(pool)),
         .peak_kind = f32 ? "f32" : "int8",
     };
     if (own != NULL)

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -21,6 +22,18 @@
 static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
                              struct err *err);
 
+/* The place among the ranks of this machine, where somebody else starts them. */
+static enum status set_local(struct job *job, const struct lockstep_options *opt,
+                             struct err *err) {
+    job->n_local = MAX(opt->n_local, 1);
+    job->local_rank = opt->local_rank;
+    job->own_cores = machine_is_bound();
+    return job->local_rank >= 0 && job->local_rank < job->n_local
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT, "local rank %d of %d on this machine",
+                         job->local_rank, job->n_local);
+}
+
 /* How many ranks there are, and how many of them share this machine. */
 static enum status count_ranks(struct job *job, const struct lockstep_options *opt,
                                struct err *err) {
@@ -35,7 +48,7 @@ static enum status count_ranks(struct job *job, const struct lockstep_options *o
     }
     if (opt->rendezvous == NULL || opt->n_ranks < 2)
         return ST_OK;
-    job->n_local = MAX(opt->n_local, 1);
+    TRY(set_local(job, opt, err));
     job->invites = true;
     return set_token(job->token, opt->secret, err);
 }
@@ -177,6 +190,7 @@ static enum status start_ranks(struct instance *in, const struct lockstep_option
     if (r->job.n_ranks > 1 && sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
     if (r->job.n_ranks > 1 && opt->rendezvous == NULL) {
+        machine_keep_to(0, 1); /* children begin where this thread may run */
         TRY(open_children(in, opt, &listen_fd, err));
         hooks.hopeless = a_child_has_ended;
         hooks.hopeless_user = in->launch;
@@ -203,7 +217,6 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
                                 struct err *err) {
     struct job job = {.rank = opt->rank,
                       .n_ranks = opt->n_ranks,
-                      .n_local = MAX(opt->n_local, 1),
                       .n_threads = opt->n_threads,
                       .silence_ms =
                           opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS};
@@ -213,6 +226,7 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
                        opt->rank, opt->n_ranks);
     if (opt->model_path != NULL)
         TRY(file_absolute(path, sizeof path, opt->model_path, err));
+    TRY(set_local(&job, opt, err));
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(set_token(job.token, opt->secret, err));

@@ -1,5 +1,6 @@
 #include "engine/job.h"
 
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/links.h"
@@ -7,7 +8,6 @@
 #include <jansson.h>
 #include <sodium.h>
 #include <stdio.h>
-#include <unistd.h>
 
 void job_deinit(struct job *job) {
     mem_free(job->model_path);
@@ -19,9 +19,15 @@ void job_deinit(struct job *job) {
 }
 
 void job_set_threads(struct job *job) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    if (job->n_threads == 0)
-        job->n_threads = MAX(1, (int)cores / MAX(job->n_local, 1));
+    if (job->n_threads != 0)
+        return;
+    job->n_threads =
+        job->own_cores ? machine_n_cores() : machine_part_cores(job->local_rank, job->n_local);
+}
+
+void job_keep_to_part(const struct job *job) {
+    if (job->n_local > 1 && !job->own_cores)
+        machine_keep_to(job->local_rank, job->n_local);
 }
 
 enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err) {
@@ -47,15 +53,15 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
         json_array_append_new(weights, json_real(job->weights[i]));
     json_t *o = json_pack(
         "{s:s, s:s, s:s, s:s*, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:i, s:i, s:i, s:i}",
+        "s:i, s:i, s:i, s:i, s:i}",
         "model", job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate",
         job->emulate, "rdma", job->rdma, "source", job->source, "rank", job->rank, "n_ranks",
         job->n_ranks, "tp", job->tp, "pp", job->pp, "weights", weights, "link", (int)job->link,
         "n_threads", job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk", (int)job->n_chunk,
         "n_runs", (int)job->n_runs, "n_pages", (int)job->n_pages[KV_WHOLE], "n_window_pages",
         (int)job->n_pages[KV_WINDOW], "kv_type", (int)job->kv_type, "experts",
-        (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local, "placement",
-        (int)job->placement);
+        (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local, "local_rank",
+        job->local_rank, "placement", (int)job->placement);
     *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
@@ -73,14 +79,14 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
         json_unpack_ex(
             o, &why, 0,
             "{s:s, s:s, s:s, s?s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-            "s:i, s:i, s:i, s:i}",
+            "s:i, s:i, s:i, s:i, s:i}",
             "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate,
             "rdma", &rdma, "source", &source, "rank", &job.rank, "n_ranks", &job.n_ranks, "tp",
             &job.tp, "pp", &job.pp, "weights", &weights, "link", &link, "n_threads",
             &job.n_threads, "n_ctx", &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages",
             &n_pages, "n_window_pages", &n_window_pages, "kv_type", &kv_type, "experts",
-            &experts, "silence_ms", &job.silence_ms, "n_local", &job.n_local, "placement",
-            &placement) != 0) {
+            &experts, "silence_ms", &job.silence_ms, "n_local", &job.n_local, "local_rank",
+            &job.local_rank, "placement", &placement) != 0) {
         st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
         goto done;
     }
@@ -89,7 +95,8 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
         job.pp > PLAN_MAX_RANKS || job.tp * job.pp != job.n_ranks ||
         json_array_size(weights) > PLAN_MAX_RANKS || n_ctx < 1 || n_chunk < 1 || n_runs < 1 ||
         n_pages < 1 || n_window_pages < 0 || kv_type < 0 || kv_type >= KV_N_TYPES ||
-        placement < 0 || placement >= JOB_PLACE_N ||
+        placement < 0 || placement >= JOB_PLACE_N || job.local_rank < 0 ||
+        job.local_rank >= job.n_local || job.n_local > PLAN_MAX_RANKS ||
         sodium_hex2bin(job.token, sizeof job.token, token, strlen(token), NULL, &token_len,
                        NULL) != 0 ||
         token_len != sizeof job.token) {

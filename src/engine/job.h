@@ -32,15 +32,17 @@ struct job {
     double weights[PLAN_MAX_RANKS];
     enum job_placement placement;
     enum fabric_link link;
-    int n_threads;           /* 0: this machine's cores shared by n_local (job_set_threads) */
-    uint32_t n_ctx, n_chunk; /* final numbers */
-    uint32_t n_runs;         /* sequences in a step */
+    int n_threads;              /* 0: the cores of its part of this machine (job_set_threads) */
+    uint32_t n_ctx, n_chunk;    /* final numbers */
+    uint32_t n_runs;            /* sequences in a step */
     uint32_t n_pages[KV_KINDS]; /* of the KV cache; windows: 0 if no layer has one */
     enum kv_type kv_type;
     enum experts_mode experts;
     int silence_ms;
-    int n_local;  /* ranks that share this machine's cores */
-    bool invites; /* rank 0: tells the others what to do when they have come (rank.c) */
+    int n_local;    /* ranks that share this machine's cores, */
+    int local_rank; /* and which of them this is */
+    bool own_cores; /* of this process: a launcher has bound it to its share already */
+    bool invites;   /* rank 0: tells the others what to do when they have come (rank.c) */
 };
 
 void job_deinit(struct job *job);
@@ -51,6 +53,8 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
 
 /* The number of threads where the job leaves it open. */
 void job_set_threads(struct job *job);
+/* The calling thread, and those that it starts, run in this rank's part of the machine (base/machine.h). */
+void job_keep_to_part(const struct job *job);
 
 /* A link's name or "auto"; NULL is auto. */
 enum status job_parse_link(const char *text, enum fabric_link *out, struct err *err);

@@ -222,11 +222,13 @@ static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
     return hosts != NULL && !str_eq(hosts->names[rank], hosts->names[0]);
 }
 
-static int ranks_beside(const struct launch_hosts *hosts, int rank, int n_ranks) {
-    int n = 0;
-    for (int r = 0; hosts != NULL && r < hosts->n; r++)
-        n += str_eq(hosts->names[r], hosts->names[rank]);
-    return hosts != NULL ? n : n_ranks;
+static void set_local(struct job *job, const struct launch_hosts *hosts) {
+    job->n_local = job->local_rank = 0;
+    for (int r = 0; r < job->n_ranks; r++) {
+        bool beside = hosts == NULL || str_eq(hosts->names[r], hosts->names[job->rank]);
+        job->n_local += beside;
+        job->local_rank += beside && r < job->rank;
+    }
 }
 
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
@@ -251,7 +253,7 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
         struct job its = *job; /* shares the strings */
         its.rank = rank;
         its.n_threads = threads;
-        its.n_local = ranks_beside(hosts, rank, job->n_ranks);
+        set_local(&its, hosts);
         c->node_port = -1;
         if (is_elsewhere(hosts, rank)) {
             c->host = l->hosts.names[rank];

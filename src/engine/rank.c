@@ -3,6 +3,7 @@
 #include "engine/rank.h"
 
 #include "base/clock.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch.h"
@@ -128,6 +129,8 @@ enum status rank_join(struct rank *r, struct job *mine, struct err *err) {
     job.rank = told.rank;
     job.n_threads = told.n_threads;
     job.n_local = told.n_local;
+    job.local_rank = told.local_rank;
+    job.own_cores = told.own_cores;
     job_set_threads(&job);
     if (told.model_path != NULL) {
         mem_free(job.model_path);
@@ -184,6 +187,7 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
 
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
+    job_keep_to_part(&r->job); /* before it has threads, and memory */
     r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 +
                      (size_t)r->job.n_runs * RUN_WORDS +
                      r->job.n_runs * 2 * div_up(r->job.n_ctx, KV_PAGE);
@@ -218,6 +222,8 @@ struct gguf *rank_close_but_file(struct rank *r) {
     pool_close(r->pool);
     mem_free(r->words);
     mem_free(r->trace);
+    if (r->job.n_local > 1)
+        machine_keep_to(0, 1);
     job_deinit(&r->job);
     *r = (struct rank){0};
     return g;

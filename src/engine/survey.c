@@ -394,7 +394,7 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* "1 machine (44.0 tokens/s predicted; tensor3 12.3)" */
+/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)" */
 static enum status ask_caller(struct survey_choice *choice, const struct survey *s,
                               const struct placement *p, const struct placement_wish *wish,
                               struct err *err) {
@@ -406,7 +406,7 @@ static enum status ask_caller(struct survey_choice *choice, const struct survey 
         fewer.keep = UINT64_MAX >> (64 - wish->n_ranks);
         snprintf(why, sizeof why, "%s", choice->text);
     } else {
-        snprintf(why, sizeof why, "%d machine%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
+        snprintf(why, sizeof why, "%d rank%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
                  fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how,
                  placement_tokens_per_s(&p->list[0]));
     }

@@ -8,12 +8,13 @@
 
 /* In this order: torchrun and mpirun may run inside a Slurm job, and then know better. */
 static const struct launcher {
-    const char *by, *rank, *n_ranks, *n_local;
+    const char *by, *rank, *n_ranks, *n_local, *local_rank;
 } launchers[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
-    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
-    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK"},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", "MPI_LOCALRANKID"},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"},
 };
 
 static enum status number(int *out, const char *name, const char *text, long min, long max,
@@ -78,6 +79,9 @@ enum status launch_from_env(struct launch_place *out, const char *(*get)(const c
         TRY(number(&l.rank, by->rank, rank, 0, l.n_ranks - 1, err));
         if (get(by->n_local) != NULL)
             TRY(number(&l.n_local, by->n_local, get(by->n_local), 1, FABRIC_MAX_RANKS, err));
+        if (l.n_local > 1 && get(by->local_rank) != NULL)
+            TRY(number(&l.local_rank, by->local_rank, get(by->local_rank), 0, l.n_local - 1,
+                       err));
         l.by = by->by;
         TRY(find_first_host(&l, get, port, err));
     }
@@ -142,8 +146,11 @@ enum status launch_from_hosts(struct launch_place *out, const char *text, int ra
     if (rank < 0 || rank >= l.n_ranks)
         return err_set(err, ST_BAD_INPUT, "%d hosts are named, this is rank %d", l.n_ranks,
                        rank);
-    for (int r = 0; r < hosts.n; r++)
-        l.n_local += str_eq(hosts.names[r], hosts.names[rank]);
+    for (int r = 0; r < hosts.n; r++) {
+        bool beside = str_eq(hosts.names[r], hosts.names[rank]);
+        l.n_local += beside;
+        l.local_rank += beside && r < rank;
+    }
     TRY(join(&l, strlen(hosts.names[0]), hosts.names[0], hosts.port ? hosts.port : port, err));
     *out = l;
     return ST_OK;

@@ -10,7 +10,8 @@
 struct launch_place {
     const char *by; /* "torchrun", "Slurm", "Open MPI", "PMI"; NULL: no launcher */
     int rank, n_ranks;
-    int n_local; /* ranks on this host, as far as the launcher tells; 1 where it does not */
+    int n_local;    /* ranks on this host, as far as the launcher tells; 1 where it does not */
+    int local_rank; /* which of these this is, 0 .. n_local - 1 */
     /* "host:port" of rank 0 if the launcher tells the host (torchrun, Slurm), else "". */
     char rendezvous[LAUNCH_NAME_BYTES];
 };

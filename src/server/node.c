@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
@@ -76,9 +77,9 @@ json_t *node_facts(const char *name) {
     struct err ignored;
     host_id(id);
     sodium_bin2hex(machine, sizeof machine, id, BEACON_ID_BYTES);
-    return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:s}", "name", name, "version",
-                     LOCKSTEP_VERSION, "machine", machine, "cores",
-                     (int)sysconf(_SC_NPROCESSORS_ONLN), "memory_bytes",
+    return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "name", name, "version",
+                     LOCKSTEP_VERSION, "machine", machine, "cores", machine_n_cores(),
+                     "numa_domains", machine_n_domains(), "memory_bytes",
                      (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE),
                      "memory_available_bytes", (json_int_t)mem_available(), "isa",
                      kernels_select(&k, &ignored) == ST_OK ? k->name : "none");

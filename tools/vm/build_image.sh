@@ -1,7 +1,7 @@
 #!/bin/bash
 # tools/vm/build_image.sh DIR FILE...: a virtual machine that boots in seconds and speaks soft-RoCE:
 # DIR/vmlinuz (Debian's kernel, unpacked, never installed) and DIR/image (busybox, the modules,
-# rdma-core, the files under /job, programs with the libraries they need, tools/vm/init).
+# rdma-core, the files under /job, programs with the libraries they need, tools/vm/init and its jobs).
 # Exit status 77 and "skip: why" where something is missing.
 set -euo pipefail
 dir=$1; shift
@@ -61,6 +61,6 @@ for module in virtio_ring virtio virtio_pci_legacy_dev virtio_pci_modern_dev vir
     esac
     echo "/modules/$module.ko" >>"$root/modules/order"
 done
-cp "$here/init" "$root/init"
+cp "$here/init" "$here/rdma" "$here/numa" "$root/"
 chmod +x "$root/init"
 (cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$dir/image"
