@@ -73,6 +73,8 @@ code() { on "$1" curl -s -m 20 -o /dev/null -w '%{http_code}' "${@:2}" "http://1
 who() { on "$1" curl -sk -m 20 $("$LOCKSTEP" key --curl) https://127.0.0.1:7342/v1/deployments |
     python3 -c 'import json, sys; print(*("%s %s" % (d["node"], d["state"]) for d in json.load(sys.stdin)["deployments"]))' 2>/dev/null; }
 who_is() { [ "$(who "$1")" = "$2" ]; }
+# Sets owner: who serves m and listens, not just beginning again since somebody has come.
+someone_listens() { owner=$(who "$1") && [[ $owner == *" listening" ]]; }
 
 refuse 3 "no node runs on this machine: lockstep node starts one" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure
 refuse 3 "no node runs on this machine" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
@@ -171,11 +173,18 @@ END
 python3 compare.py ref-* 2>err || fail "answers: $(tail -n 1 err) $(logs)"
 within 60 answers 2 || fail "nobody goes on: $(logs)"
 within 60 answers 3 || fail "no answer at cat: $(logs)"
-nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" down slow || fail "down slow"
-owner=$(who 2)
-[[ $owner == "bob listening" || $owner == "cat listening" ]] || fail "who serves: $owner"
-# It comes back, and does not disturb.
+# It comes back, does not disturb, and has its part again.
+three() { [ "$(cat bob.log cat.log | grep -c "slow: .* 3 ranks")" -ge 1 ]; }
+[ "$(cat bob.log cat.log | grep -c "slow: .* 2 ranks")" -ge 1 ] || fail "no two ranks: $(logs)"
 back 1
+within 60 three || fail "ann is back, and computes nothing: $(logs)"
+grep -hq "slow: ann has come: starting again, with it" bob.log cat.log || fail "nobody says that ann has come: $(logs)"
+for host in 1 3; do
+    request v1/completions $host got-v1-completions-again || fail "an answer with ann again: $(logs)"
+    python3 compare.py ref-v1-completions 2>err || fail "with ann again: $(tail -n 1 err)"
+done
+nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" down slow || fail "down slow"
+within 60 someone_listens 2 && [[ $owner == bob* || $owner == cat* ]] || fail "who serves: $owner"
 within 60 answers 1 || fail "no answer at ann: $(logs)"
 within 60 who_is 1 "$owner" || fail "ann is back, and $(who 1) serves instead of $owner"
 
@@ -188,7 +197,8 @@ back $host
 within 60 answers $host || fail "no answer at $host: $(logs)"
 
 # A node that is killed leaves no server behind.
-owner=$(who 1) && owner=${owner% listening}
+within 60 someone_listens 1 || fail "nobody listens: $(logs)"
+owner=${owner% listening}
 for host in 1 2 3; do [ "${names[$host]}" = "$owner" ] && break; done
 server=$(pgrep -P "${node[$host]}" -f " serve ") || fail "no server at $owner"
 kill -9 "${node[$host]}" && wait "${node[$host]}" 2>/dev/null
@@ -199,7 +209,7 @@ start $host
 within 60 answers $host || fail "no answer at $owner: $(logs)"
 
 # One that is cut off, and with it the server: both parts serve, and when they see each other again, one.
-alone() { [ "$(pgrep -cf "lockstep serve .*m\.gguf .*--alias m ")" = 1 ]; }
+alone() { [ "$(pgrep -cf "lockstep serve $work/.*m\.gguf .*--alias m ")" = 1 ]; }
 on $host ip link set wire down
 others=(1 2 3)
 unset "others[$((host - 1))]"
@@ -224,5 +234,5 @@ back 3
 within 60 who_is 3 "" || fail "cat did not hear that it is down: $(who 3)"
 within 60 closed 3 || fail "still something at cat: $(logs)"
 for host in 1 2 3; do kill "${node[$host]}" && wait "${node[$host]}" || fail "node $host: exit status $?"; done
-pgrep -f "serve.*store-" >/dev/null && fail "a server is left: $(pgrep -fa "serve.*store-")"
+pgrep -f "serve $work/store-" >/dev/null && fail "a server is left: $(pgrep -fa "serve $work/store-")"
 [ $failures = 0 ]

@@ -617,6 +617,13 @@ void front_to(struct front *f, const char *address) {
     pthread_mutex_unlock(&f->lock);
 }
 
+int front_n_passing(struct front *f) {
+    pthread_mutex_lock(&f->lock);
+    int n = f->n_passing;
+    pthread_mutex_unlock(&f->lock);
+    return n;
+}
+
 void front_close(struct front *f) {
     if (f == NULL)
         return;

@@ -28,6 +28,8 @@ enum status front_open(struct front **out, const struct front_config *cfg, struc
 int front_port(const struct front *f);
 /* "host:port"; NULL: nobody serves. What is asked of the one before is asked again. */
 void front_to(struct front *f, const char *address);
+/* Requests under way. */
+int front_n_passing(struct front *f);
 /* Ends all requests. NULL is fine. */
 void front_close(struct front *f);
 

@@ -32,6 +32,12 @@
 #define RETRY_LOG2_MAX 6
 #define TERM_MAX ((json_int_t)1 << 52)
 #define PROVEN_S 60.0
+/* A node that comes when a model is served already has its part in it after the server's next start: when it has been there for
+ * a while, and no other is about to be ready, in a moment in which nothing is answered, or after a long wait for that. */
+#define JOIN_S 10.0
+#define JOIN_SOON_S 30.0 /* it begins to copy the model, if it has to */
+#define JOIN_IDLE_S 3.0
+#define JOIN_LATEST_S 600.0
 
 /* A model on its way here, on a thread of its own. */
 struct fetch {
@@ -138,6 +144,39 @@ static bool is_able(const struct run *r, double now) {
     return r->wanted != NULL && r->named && r->path[0] != '\0' && now >= r->retry_s;
 }
 
+/* Notes who could join the nodes that serve it with this one. */
+static void look_for_joiners(const struct keeper *k, struct run *r, double now) {
+    bool copies = json_is_true(json_object_get(r->wanted, "copies")), more = false;
+    const char *joiner = NULL;
+    for (size_t i = 0; i < k->n_others && r->tenant.state == TENANT_LISTENING; i++) {
+        const struct other *o = &k->others[i];
+        if (o->host[0] == '\0' || !is_named(r->wanted, o->name) ||
+            json_object_get(r->party, o->name) != NULL)
+            continue;
+        bool ready = !copies || json_object_get(o->able, r->name) != NULL;
+        if (ready && now - o->since_s >= JOIN_S)
+            joiner = o->name;
+        more |= ready ? now - o->since_s < JOIN_S
+                      : now - o->since_s < JOIN_SOON_S ||
+                            json_is_true(
+                                json_object_get(json_object_get(o->runs, r->name), "copying"));
+    }
+    snprintf(r->joiner, sizeof r->joiner, "%s", joiner != NULL && !more ? joiner : "");
+    if (r->joiner[0] == '\0')
+        r->joiner_s = 0;
+    else if (r->joiner_s == 0)
+        r->joiner_s = now;
+}
+
+static void look_for_requests(const struct keeper *k, struct run *r, double now) {
+    json_int_t n = r->front != NULL ? front_n_passing(r->front) : 0;
+    for (size_t i = 0; i < k->n_others; i++)
+        n += json_integer_value(
+            json_object_get(json_object_get(k->others[i].runs, r->name), "requests"));
+    if (n > 0)
+        r->busy_s = now;
+}
+
 /* Whose it is; and where it is served, if elsewhere. */
 static void judge(struct keeper *k, struct run *r, double now) {
     struct deployment_candidate list[OTHERS_MAX + 1];
@@ -165,6 +204,8 @@ static void judge(struct keeper *k, struct run *r, double now) {
                                             is_able(r, now) && r->tenant.state == TENANT_IDLE};
     const char *home = json_string_value(json_object_get(r->wanted, "home"));
     r->mine = r->wanted != NULL && deployment_owner(r->name, home, list, n + 1) == n;
+    look_for_joiners(k, r, now);
+    look_for_requests(k, r, now);
 }
 
 static bool are_all_back(const struct keeper *k) {
@@ -299,6 +340,15 @@ static void failed(struct run *r, double now) {
               r->retry_s - now);
 }
 
+static void remember_party(struct keeper *k, struct run *r) {
+    json_decref(r->party);
+    r->party = json_object();
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        json_object_set_new(r->party, k->others[i].name, json_true());
+    pthread_mutex_unlock(&k->lock);
+}
+
 static void begin_serving(struct keeper *k, struct run *r, double now) {
     char nodes[4096];
     struct err err;
@@ -307,7 +357,8 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
                                        .path = r->path,
                                        .nodes =
                                            nodes_for(k, r, nodes, sizeof nodes) ? nodes : NULL};
-    r->hasty = false;
+    r->hasty = r->joining = false;
+    remember_party(k, r);
     if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
         snprintf(r->tenant.last, sizeof r->tenant.last, "%.399s", err.text);
         failed(r, now);
@@ -318,7 +369,12 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
     log_info("%s: this node serves it", r->name);
 }
 
-static void go_on_serving(struct run *r, double now) {
+static bool is_time_to_join(const struct run *r, double now) {
+    return r->joiner[0] != '\0' &&
+           (now - r->busy_s >= JOIN_IDLE_S || now - r->joiner_s >= JOIN_LATEST_S);
+}
+
+static void go_on_serving(struct keeper *k, struct run *r, double now) {
     bool stopping = r->tenant.state == TENANT_STOPPING;
     if (r->tenant.state == TENANT_LISTENING && now - r->tenant.begin_s >= PROVEN_S)
         r->failures = 0;
@@ -326,9 +382,18 @@ static void go_on_serving(struct run *r, double now) {
         log_info("%s: %s", r->name,
                  r->wanted == NULL ? "it is taken down" : "another node serves it");
         tenant_stop(&r->tenant);
+    } else if (!stopping && is_time_to_join(r, now)) {
+        log_info("%s: %s has come: starting again, with it", r->name, r->joiner);
+        r->joining = true;
+        tenant_stop(&r->tenant);
     }
     if (!tenant_look(&r->tenant, r->name))
         return;
+    if (r->joining && r->mine && r->running_version == r->version) {
+        begin_serving(k, r, now);
+        return;
+    }
+    r->joining = false;
     r->term = 0;
     forget_model(r); /* it may be gone, and that be the cause */
     r->find_s = now;
@@ -378,7 +443,7 @@ static void do_all(struct keeper *k, bool settled, double now) {
             r->said_port = false;
         }
         if (r->tenant.state != TENANT_IDLE) {
-            go_on_serving(r, now);
+            go_on_serving(k, r, now);
             continue;
         }
         find_model(k, r, now);
@@ -395,27 +460,28 @@ static const char *state_of(const struct run *r) {
     case TENANT_LISTENING:
         return "listening";
     case TENANT_STOPPING:
-        return "stopping";
+        return r->joining ? "starting" : "stopping";
     default:
         return r->failures > 0 ? "failed" : "waiting";
     }
 }
 
-/* What the others, and users, hear of this node. One that stops does not run it any more. */
+/* What the others, and users, hear of this node. One that stops does not run it any more, but to begin again. */
 static void publish(struct keeper *k, double now) {
     json_t *runs = json_object(), *able = json_object();
     for (struct run *r = k->runs; r != NULL; r = r->next) {
         bool idle = r->tenant.state == TENANT_IDLE;
         if (r->wanted == NULL && idle)
             continue;
-        bool runs_it =
-            r->tenant.state == TENANT_STARTING || r->tenant.state == TENANT_LISTENING;
+        bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:I, s:s, s:I, s:i, s:i, s:s}", "version",
+            json_pack("{s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:s}", "version",
                       idle ? r->version : r->running_version, "state", state_of(r), "term",
                       (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
-                      runs_it ? r->tenant.port : 0, "sentence",
+                      r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
+                      r->front != NULL ? front_n_passing(r->front) : 0, "copying",
+                      r->fetch != NULL, "sentence",
                       r->tenant.state != TENANT_LISTENING ? r->tenant.last : ""));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
@@ -523,6 +589,7 @@ static void keeper_free(struct keeper *k) {
         front_close(r->front);
         forget_model(r);
         json_decref(r->wanted);
+        json_decref(r->party);
         mem_free(r);
     }
     for (size_t i = 0; i < k->n_peers; i++)

@@ -8,7 +8,8 @@
  *     POST /v1/deployments/sync    nodes among themselves: what one knows and does, for what the other knows and does
  *
  * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on a port of its own. If the node that has it is not heard of for ten
- * seconds, the next one that has the model begins; one that comes back finds that and does not. Two parts of a
+ * seconds, the next one that has the model begins; one that comes back finds that and does not. A node that comes later has its part
+ * when the server starts again, which it does for that when nothing is asked of it. Two parts of a
  * cluster that cannot see each other both serve, until they can.
  *
  * A thread of its own does all that; keeper_handle_*() are the HTTP server's and never wait for it. */

@@ -75,6 +75,8 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
         keeper_drop(k, (size_t)(o - k->others));
         return ST_OK;
     }
+    if (o->id[0] == '\0')
+        o->since_s = clock_s();
     snprintf(o->id, sizeof o->id, "%s", id);
     snprintf(o->name, sizeof o->name, "%s", name);
     o->heard_s = clock_s();

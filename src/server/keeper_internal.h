@@ -25,8 +25,8 @@ struct other {
     char id[ID_BYTES], name[64];
     char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
     char address[NET_TEXT_BYTES];
-    double heard_s;
-    json_t *runs, *able; /* owned */
+    double since_s, heard_s; /* first and last heard of */
+    json_t *runs, *able;     /* owned */
 };
 
 /* Somebody to ask. The thread's. */
@@ -52,6 +52,11 @@ struct run {
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct tenant tenant;
+    json_t *party;   /* owned; names of the nodes that were there when it began to serve */
+    char joiner[64]; /* one that is ready and was not; "": none, or more are to come soon */
+    double joiner_s; /* since when there is one; 0: there is none */
+    double busy_s;   /* when a request was under way last, at any node */
+    bool joining;    /* its server ends, to begin again with who has come */
     json_int_t running_version;
     uint64_t term; /* 0: not running */
     int failures;
