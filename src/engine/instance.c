@@ -191,7 +191,9 @@ static enum status start_ranks(struct instance *in, const struct lockstep_option
         return err_set(err, ST_IO, "libsodium does not start");
     if (r->job.n_ranks > 1 && opt->rendezvous == NULL) {
         machine_keep_to(0, 1); /* children begin where this thread may run */
-        TRY(open_children(in, opt, &listen_fd, err));
+        enum status st = open_children(in, opt, &listen_fd, err);
+        job_keep_to_part(&r->job);
+        TRY(st);
         hooks.hopeless = a_child_has_ended;
         hooks.hopeless_user = in->launch;
     }

@@ -31,6 +31,7 @@ static enum status make_plan(struct rank *r, struct err *err) {
 enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err) {
     *r = (struct rank){.job = *job, .g = g};
     *job = (struct job){0};
+    job_keep_to_part(&r->job); /* before it has threads, and memory */
     TRY(kernels_select(&r->kernels, err));
     const struct gguf_options opts = {.header_only = r->job.source != NULL};
     if (r->g == NULL)
@@ -187,7 +188,6 @@ static enum status choose_placement(struct rank *r, const struct model_config *c
 
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err) {
-    job_keep_to_part(&r->job); /* before it has threads, and memory */
     r->n_words_max = HEADER_WORDS + (size_t)r->job.n_chunk * 2 +
                      (size_t)r->job.n_runs * RUN_WORDS +
                      r->job.n_runs * 2 * div_up(r->job.n_ctx, KV_PAGE);
