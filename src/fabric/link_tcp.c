@@ -90,9 +90,10 @@ static void tcp_written(struct tcp_link *t, size_t n) {
     for (t->written += n; t->flushed != t->queued; t->flushed++) {
         size_t whole = tcp_wire_bytes((const struct wire_msg *)tcp_tx(t, t->flushed));
         if (t->written < whole)
-            break;
+            return;
         t->written -= whole;
     }
+    t->flushed = t->queued = 0; /* the first slot is the one that the caches have */
 }
 
 static enum status tcp_progress(struct link *l, struct err *err) {
@@ -100,7 +101,9 @@ static enum status tcp_progress(struct link *l, struct err *err) {
     while (t->flushed != t->queued) {
         struct iovec pieces[TCP_N_SLOTS];
         struct msghdr all = {.msg_iov = pieces, .msg_iovlen = tcp_pieces(t, pieces)};
-        ssize_t put = sendmsg(t->fd, &all, MSG_NOSIGNAL);
+        ssize_t put = all.msg_iovlen == 1
+                          ? send(t->fd, pieces->iov_base, pieces->iov_len, MSG_NOSIGNAL)
+                          : sendmsg(t->fd, &all, MSG_NOSIGNAL);
         if (put < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
             break;
         if (put < 0)
