@@ -1,8 +1,11 @@
 #include "base/machine.h"
 
+#include "base/quota.h"
 #include "base/util.h"
 
 #include <hwloc.h>
+#include <limits.h>
+#include <math.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,7 +14,8 @@
 static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not start */
     hwloc_bitmap_t usable;
-    int n_domains, n_cores;
+    int n_domains, n_cores; /* in the domains */
+    int n_at_once;          /* cores that a quota leaves; INT_MAX: there is none */
     bool bound;
     struct {
         hwloc_bitmap_t cpus;
@@ -70,6 +74,7 @@ static void look(void) {
     hwloc_topology_t *t = &machine.topology;
     long n = sysconf(_SC_NPROCESSORS_ONLN);
     machine.n_cores = (int)MAX(n, 1);
+    machine.n_at_once = (int)fmax(fmin(ceil(quota_cores()), INT_MAX), 1);
     if (hwloc_topology_init(t) != 0) {
         *t = NULL;
         return;
@@ -79,13 +84,15 @@ static void look(void) {
         *t = NULL;
         return;
     }
+    if (!hwloc_topology_is_thissystem(*t))
+        machine.n_at_once = INT_MAX;
     machine.n_cores = count_cores(machine.usable);
     find_domains();
 }
 
 int machine_n_cores(void) {
     pthread_once(&once, look);
-    return machine.n_cores;
+    return MIN(machine.n_cores, machine.n_at_once);
 }
 
 int machine_n_domains(void) {
@@ -116,7 +123,7 @@ int machine_part_cores(int nth, int n) {
     }
     for (int i = begin; i < end; i++)
         n_cores += machine.domains[i].n_cores;
-    return MAX(n_cores / n_beside, 1);
+    return MAX(MIN(n_cores / n_beside, machine.n_at_once / n), 1);
 }
 
 void machine_keep_to(int nth, int n) {

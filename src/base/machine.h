@@ -4,8 +4,8 @@
  * domain's memory at full speed and the others' at a half of it or less. Ranks on such a machine each keep to a part of it,
  * and have their weights there, since Linux gives a page to the domain of the core that first writes it.
  *
- * Only cores that this process may use count (taskset, containers), as they were when it was first asked; a core with two
- * hardware threads is one core. For a machine that is not there, hwloc's HWLOC_SYNTHETIC says how it looks. */
+ * Only cores that this process may use count (taskset, containers), and no more than it may use at once (base/quota.h), as it
+ * was when it was first asked; a core with two hardware threads is one core. For a machine that is not there, hwloc's HWLOC_SYNTHETIC says how it looks. */
 #ifndef LOCKSTEP_BASE_MACHINE_H
 #define LOCKSTEP_BASE_MACHINE_H
 
