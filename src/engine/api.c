@@ -579,7 +579,7 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     struct pool *pool;
     /* Ranks in NUMA domains of their own have roofs of their own, which add up; this thread is in the first's. */
     const size_t n_ranks = (size_t)r->job.n_ranks;
-    const size_t n_domains = MIN(n_ranks, (size_t)machine_n_domains());
+    const size_t n_domains = (size_t)MIN(MAX(r->job.n_local, 1), machine_n_domains());
     enum status st = check_open(ls, err);
     if (st == ST_OK)
         st = pool_open(&pool, (int)div_up(n_ranks, n_domains) * r->job.n_threads, err);

@@ -32,10 +32,10 @@
 #define RETRY_LOG2_MAX 6
 #define TERM_MAX ((json_int_t)1 << 52)
 #define PROVEN_S 60.0
-/* A node that comes when a model is served already has its part in it after the server's next start: when it has been there for
- * a while, and no other is about to be ready, in a moment in which nothing is answered, or after a long wait for that. */
+/* For a node that comes later the server starts again: once it has the model and has been there for so long, no other is about to
+ * be as far (it begins to copy within JOIN_SOON_S), and nothing has been answered for a while; at the latest after JOIN_LATEST_S. */
 #define JOIN_S 10.0
-#define JOIN_SOON_S 30.0 /* it begins to copy the model, if it has to */
+#define JOIN_SOON_S 30.0
 #define JOIN_IDLE_S 3.0
 #define JOIN_LATEST_S 600.0
 
@@ -122,21 +122,23 @@ static void follow_list(struct keeper *k, double now) {
 }
 
 /* What another node says of a deployment. */
+static const json_t *said_of(const struct other *o, const char *name, const char *key) {
+    return json_object_get(json_object_get(o->runs, name), key);
+}
+
 static struct deployment_candidate candidate(const struct other *o, const char *name) {
-    json_t *run = json_object_get(o->runs, name);
-    json_int_t term = json_integer_value(json_object_get(run, "term"));
+    json_int_t term = json_integer_value(said_of(o, name, "term"));
     return (struct deployment_candidate){
         .node = o->id,
         .name = o->name,
         .term = term > 0 && term < TERM_MAX ? (uint64_t)term : 0,
-        .failures = (int)json_integer_value(json_object_get(run, "failures")),
+        .failures = (int)json_integer_value(said_of(o, name, "failures")),
         .able = json_object_get(o->able, name) != NULL};
 }
 
 /* Where another node's server listens; 0: it has none, or none that can be reached. */
 static int port_of(const struct other *o, const char *name) {
-    json_int_t port =
-        json_integer_value(json_object_get(json_object_get(o->runs, name), "port"));
+    json_int_t port = json_integer_value(said_of(o, name, "port"));
     return o->host[0] != '\0' && port > 0 && port <= UINT16_MAX ? (int)port : 0;
 }
 
@@ -156,10 +158,9 @@ static void look_for_joiners(const struct keeper *k, struct run *r, double now) 
         bool ready = !copies || json_object_get(o->able, r->name) != NULL;
         if (ready && now - o->since_s >= JOIN_S)
             joiner = o->name;
-        more |= ready ? now - o->since_s < JOIN_S
-                      : now - o->since_s < JOIN_SOON_S ||
-                            json_is_true(
-                                json_object_get(json_object_get(o->runs, r->name), "copying"));
+        else
+            more |= now - o->since_s < (ready ? JOIN_S : JOIN_SOON_S) ||
+                    json_is_true(said_of(o, r->name, "copying"));
     }
     snprintf(r->joiner, sizeof r->joiner, "%s", joiner != NULL && !more ? joiner : "");
     if (r->joiner[0] == '\0')
@@ -169,11 +170,10 @@ static void look_for_joiners(const struct keeper *k, struct run *r, double now) 
 }
 
 static void look_for_requests(const struct keeper *k, struct run *r, double now) {
-    json_int_t n = r->front != NULL ? front_n_passing(r->front) : 0;
+    bool busy = r->front != NULL && front_n_passing(r->front) > 0;
     for (size_t i = 0; i < k->n_others; i++)
-        n += json_integer_value(
-            json_object_get(json_object_get(k->others[i].runs, r->name), "requests"));
-    if (n > 0)
+        busy |= json_integer_value(said_of(&k->others[i], r->name, "requests")) > 0;
+    if (busy)
         r->busy_s = now;
 }
 
