@@ -64,28 +64,16 @@ static double number(const json_t *o, const char *name) {
     return json_number_value(json_object_get(o, name));
 }
 
-static uint64_t n_values(const struct gguf_tensor *t) {
-    return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
-}
-
-static json_t *type_shares(const struct gguf *g) {
-    struct {
-        uint64_t tensors, values, bytes;
-    } sums[QT_N] = {{0}};
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        sums[t->type].tensors++;
-        sums[t->type].values += n_values(t);
-        sums[t->type].bytes += t->size_bytes;
-    }
+static json_t *type_shares(const struct gguf_totals *all) {
     json_t *list = json_array();
-    for (uint32_t type = 0; type < QT_N; type++)
-        if (sums[type].tensors)
-            json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I}", "type",
-                                                  qtype_info(type)->name, "tensors",
-                                                  (json_int_t)sums[type].tensors, "parameters",
-                                                  (json_int_t)sums[type].values, "bytes",
-                                                  (json_int_t)sums[type].bytes));
+    for (uint32_t type = 0; type < QT_N; type++) {
+        const struct gguf_type_totals *t = &all->types[type];
+        if (t->n_tensors != 0)
+            json_array_append_new(
+                list, json_pack("{s:s, s:I, s:I, s:I}", "type", qtype_info(type)->name,
+                                "tensors", (json_int_t)t->n_tensors, "parameters",
+                                (json_int_t)t->n_values, "bytes", (json_int_t)t->n_bytes));
+    }
     return list;
 }
 
@@ -98,24 +86,21 @@ static double active_values(const struct gguf *g, const json_t *experts) {
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
         if (tied || !str_eq(t->name, "token_embd.weight"))
-            sum += (double)n_values(t) * (strstr(t->name, "_exps.") ? used : 1);
+            sum += (double)gguf_n_values(t) * (strstr(t->name, "_exps.") ? used : 1);
     }
     return sum;
 }
 
 static void put_sizes(json_t *o, const struct gguf *g) {
-    uint64_t values = 0, bytes = 0;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        values += n_values(gguf_tensor_at(g, i));
-        bytes += gguf_tensor_at(g, i)->size_bytes;
-    }
+    struct gguf_totals all;
+    gguf_totals(g, &all);
     json_object_set_new(o, "tensors", json_integer((json_int_t)gguf_n_tensors(g)));
-    json_object_set_new(o, "parameters", json_integer((json_int_t)values));
-    json_object_set_new(o, "weight_bytes", json_integer((json_int_t)bytes));
-    if (values)
+    json_object_set_new(o, "parameters", json_integer((json_int_t)all.n_values));
+    json_object_set_new(o, "weight_bytes", json_integer((json_int_t)all.n_bytes));
+    if (all.n_values != 0)
         json_object_set_new(o, "bits_per_weight",
-                            json_real(8 * (double)bytes / (double)values));
-    json_object_set_new(o, "types", type_shares(g));
+                            json_real(8 * (double)all.n_bytes / (double)all.n_values));
+    json_object_set_new(o, "types", type_shares(&all));
 }
 
 static void put_gating(json_t *experts, const struct gguf *g, const char *arch) {

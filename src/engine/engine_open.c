@@ -31,10 +31,10 @@ static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
 /* What the weights leave of this machine's memory, with a fifth for everything else. */
 static size_t memory_left(const struct instance *in) {
     long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    double weights = 0, all = n > 0 && size > 0 ? (double)n * (double)size : 0;
-    for (size_t i = 0; i < gguf_n_tensors(in->rank.g); i++)
-        weights += (double)gguf_tensor_at(in->rank.g, i)->size_bytes;
-    return (size_t)MAX(0.8 * all - weights, 0.0);
+    double all = n > 0 && size > 0 ? (double)n * (double)size : 0;
+    struct gguf_totals weights;
+    gguf_totals(in->rank.g, &weights);
+    return (size_t)MAX(0.8 * all - (double)weights.n_bytes, 0.0);
 }
 
 /* As many contexts as there is memory for, the last in part: pages of each kind in the proportion in which

@@ -262,19 +262,11 @@ static void copy_str(char *buf, size_t size, struct gguf_str s) {
     snprintf(buf, size, "%.*s", (int)MIN(s.len, size - 1), s.ptr != NULL ? s.ptr : "");
 }
 
-/* The type that most of the weights' bytes have. */
-static const char *main_type(const struct gguf *g, uint64_t *n_params, uint64_t *bytes) {
-    uint64_t by_type[QT_N] = {0};
-    *n_params = *bytes = 0;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        by_type[t->type] += t->size_bytes;
-        *bytes += t->size_bytes;
-        *n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
-    }
+/* The type of most of the bytes. */
+static const char *main_type(const struct gguf_totals *all) {
     uint32_t best = 0;
     for (uint32_t i = 1; i < QT_N; i++)
-        if (by_type[i] > by_type[best])
+        if (all->types[i].n_bytes > all->types[best].n_bytes)
             best = i;
     return qtype_info(best)->name;
 }
@@ -282,7 +274,9 @@ static const char *main_type(const struct gguf *g, uint64_t *n_params, uint64_t 
 void instance_describe(struct instance *in) {
     struct rank *r = &in->rank;
     struct lockstep_model_info *info = &in->info;
+    struct gguf_totals all;
     struct gguf_str s = {"", 0};
+    gguf_totals(r->g, &all);
     (void)gguf_str(r->g, "general.name", &s, NULL);
     copy_str(in->name, sizeof in->name, s);
     snprintf(in->arch, sizeof in->arch, "%s", r->hp.arch->name);
@@ -290,7 +284,9 @@ void instance_describe(struct instance *in) {
     *info = (struct lockstep_model_info){
         .architecture = in->arch,
         .name = in->name,
-        .type = main_type(r->g, &info->n_params, &info->weight_bytes),
+        .type = main_type(&all),
+        .n_params = all.n_values,
+        .weight_bytes = all.n_bytes,
         .parallel = in->parallel,
         .placement = r->placement,
         .isa = r->kernels->name,
@@ -304,7 +300,6 @@ void instance_describe(struct instance *in) {
         .n_threads = r->job.n_threads,
         .has_chat_template = tokenizer_facts(in->tokenizer)->chat_template != NULL,
     };
-    main_type(r->g, &info->n_params, &info->weight_bytes);
     for (int i = 0; i < r->job.n_ranks; i++) {
         info->token_weight_bytes += in->reports[i].token_bytes;
         info->token_macs += in->reports[i].token_macs;

@@ -86,29 +86,23 @@ static enum status reading_init(struct reading *r, const struct survey *s, enum 
     return ST_OK;
 }
 
-/* The type that most of the weights' bytes have, and how many bytes they are. */
-static enum qtype main_type(const struct gguf *g, uint64_t *bytes) {
-    uint64_t by_type[QT_N] = {0};
+/* The type that most of the bytes have which are multiplied with. */
+static enum qtype main_type(const struct gguf_totals *all) {
     enum qtype best = QT_F32;
-    *bytes = 0;
-    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        by_type[t->type] += t->size_bytes;
-        *bytes += t->size_bytes;
-        if (wmat_type_supported(t->type) && by_type[t->type] > by_type[best])
-            best = t->type;
-    }
+    for (uint32_t i = 0; i < QT_N; i++)
+        if (wmat_type_supported(i) && all->types[i].n_bytes > all->types[best].n_bytes)
+            best = i;
     return best;
 }
 
 static enum status measure_rate(double *rate, const struct survey *s, struct err *err) {
     struct reading r;
-    uint64_t model_bytes;
+    struct gguf_totals all;
     double seconds[RATE_TRIES], began;
     size_t n = 0;
-    enum qtype type = main_type(s->g, &model_bytes);
-    uint64_t share = model_bytes / (uint64_t)s->job->n_ranks;
-    TRY(reading_init(&r, s, type,
+    gguf_totals(s->g, &all);
+    uint64_t share = all.n_bytes / (uint64_t)s->job->n_ranks;
+    TRY(reading_init(&r, s, main_type(&all),
                      (size_t)MIN(MAX(share, RATE_BYTES_LEAST), (uint64_t)SURVEY_BYTES), err));
     enum status st = fabric_barrier(s->all, err);
     double first = clock_s();

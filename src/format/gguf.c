@@ -299,6 +299,19 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i) {
     return &g->tensors[i];
 }
 
+void gguf_totals(const struct gguf *g, struct gguf_totals *out) {
+    *out = (struct gguf_totals){.n_values = 0};
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        struct gguf_type_totals *type = &out->types[t->type];
+        type->n_tensors++;
+        type->n_values += gguf_n_values(t);
+        type->n_bytes += t->size_bytes;
+        out->n_values += gguf_n_values(t);
+        out->n_bytes += t->size_bytes;
+    }
+}
+
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name) {
     size_t begin = 0, end = g->n_tensors;
     while (begin < end) {

@@ -88,6 +88,19 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 /* NULL if there is none. A binary search. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
 
+/* Numbers that a tensor holds. */
+static inline uint64_t gguf_n_values(const struct gguf_tensor *t) {
+    return t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+}
+/* All tensors together, and those of each type. */
+struct gguf_totals {
+    uint64_t n_values, n_bytes;
+    struct gguf_type_totals {
+        uint64_t n_tensors, n_values, n_bytes;
+    } types[QT_N];
+};
+void gguf_totals(const struct gguf *g, struct gguf_totals *out);
+
 /* Drops the pages of [data, data+len) from this process's map: after packing, so that
  * a slice is not resident twice. */
 void gguf_forget(const struct gguf *g, const void *data, size_t len);

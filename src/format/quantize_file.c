@@ -144,7 +144,7 @@ static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, 
 static void describe(struct job *job, const struct gguf_tensor *t) {
     struct quantize_report *report = job->report;
     enum qtype type = quantize_type_of(t, job->opts->type);
-    uint64_t n_values = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    uint64_t n_values = gguf_n_values(t);
     gguf_write_tensor_info(job->w, t->name, type, t->n_dims, t->dims);
     report->n_tensors++;
     report->n_values += n_values;
