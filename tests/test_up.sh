@@ -103,6 +103,16 @@ on 2 "$LOCKSTEP" nodes | grep -q "^m  *at http://ANY-NODE:$port *listening on an
 # The others get the model, to be able to stand in.
 for name in bob cat; do within 60 cmp -s own/m.gguf "store-$name/m.gguf" || fail "no model at $name: $(logs)"; done
 
+# One that comes and cannot compute is no harm: the server begins once more without it.
+mkdir store-dee && cp own/m.gguf store-dee/
+LOCKSTEP_WORKER=/bin/false nsenter -t "${hosts[3]}" "${host_enter[@]}" "$LOCKSTEP" node --name dee --port 7350 --models "$work/store-dee" --state "$work/state-dee" >dee.log 2>&1 &
+node[4]=$!
+within 60 grep -q "m: dee has come: starting again, with it" ann.log || fail "dee is not taken in: $(logs)"
+within 60 grep -q "m: it does not begin with dee, and goes on without: " ann.log || fail "dee computes: $(logs)"
+within 60 answers 2 || fail "dee has come, and nobody answers: $(logs)"
+kill "${node[4]}" && wait "${node[4]}" || fail "dee: exit status $?"
+unset "node[4]"
+
 # Who is not named has no part in it.
 cp own/m.gguf own/x.gguf
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/x.gguf --port 8097 -t 1 --insecure --nodes 10.9.0.2:7342 >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"

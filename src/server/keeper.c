@@ -115,6 +115,7 @@ static void follow_list(struct keeper *k, double now) {
         r->named = up && is_named(r->wanted, k->name);
         r->learned_s = now;
         r->hasty = json_object_get(k->hasty, name) != NULL;
+        json_object_clear(r->refused);
         r->failures = 0;
         r->retry_s = r->find_s = r->port_s = r->fetch_s = 0;
         json_object_del(k->hasty, name);
@@ -314,11 +315,12 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
     log_info("%s: its model comes here from %s", r->name, f->from);
 }
 
-/* --nodes for the child: of those that the user named, or of all, the living ones; false: none but this machine. */
+/* --nodes for the child: of those that the user named, or of all, the living ones that have not been refused; false: none but this
+ * machine. */
 static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t size) {
     const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
     size_t n = 0;
-    if (str_eq(wish, "auto") && k->discovery != NULL) {
+    if (str_eq(wish, "auto") && k->discovery != NULL && json_object_size(r->refused) == 0) {
         snprintf(out, size, "auto");
         return true;
     }
@@ -326,7 +328,8 @@ static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t s
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (is_named(r->wanted, o->name) && o->address[0] != '\0' && n < size)
+        if (is_named(r->wanted, o->name) && json_object_get(r->refused, o->name) == NULL &&
+            o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);
@@ -341,12 +344,19 @@ static void failed(struct run *r, double now) {
 }
 
 static void remember_party(struct keeper *k, struct run *r) {
-    json_decref(r->party);
-    r->party = json_object();
+    json_t *party = json_object();
+    json_decref(r->joiners);
+    r->joiners = json_object();
     pthread_mutex_lock(&k->lock);
-    for (size_t i = 0; i < k->n_others; i++)
-        json_object_set_new(r->party, k->others[i].name, json_true());
+    for (size_t i = 0; i < k->n_others; i++) {
+        const char *name = k->others[i].name;
+        json_object_set_new(party, name, json_true());
+        if (r->joining && json_object_get(r->party, name) == NULL)
+            json_object_set_new(r->joiners, name, json_true());
+    }
     pthread_mutex_unlock(&k->lock);
+    json_decref(r->party);
+    r->party = party;
 }
 
 static void begin_serving(struct keeper *k, struct run *r, double now) {
@@ -357,8 +367,8 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
                                        .path = r->path,
                                        .nodes =
                                            nodes_for(k, r, nodes, sizeof nodes) ? nodes : NULL};
-    r->hasty = r->joining = false;
     remember_party(k, r);
+    r->hasty = r->joining = false;
     if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
         snprintf(r->tenant.last, sizeof r->tenant.last, "%.399s", err.text);
         failed(r, now);
@@ -374,8 +384,23 @@ static bool is_time_to_join(const struct run *r, double now) {
            (now - r->busy_s >= JOIN_IDLE_S || now - r->joiner_s >= JOIN_LATEST_S);
 }
 
+/* A node that has come must not be the end of what was served without it. */
+static void refuse_joiners(struct run *r) {
+    const char *name;
+    json_t *one;
+    if (r->refused == NULL)
+        r->refused = json_object();
+    json_object_foreach(r->joiners, name, one) {
+        log_warn("%s: it does not begin with %s, and goes on without: %s", r->name, name,
+                 r->tenant.last);
+    }
+    json_object_update(r->refused, r->joiners);
+}
+
 static void go_on_serving(struct keeper *k, struct run *r, double now) {
     bool stopping = r->tenant.state == TENANT_STOPPING;
+    if (r->tenant.state == TENANT_LISTENING)
+        json_object_clear(r->joiners);
     if (r->tenant.state == TENANT_LISTENING && now - r->tenant.begin_s >= PROVEN_S)
         r->failures = 0;
     if (!stopping && (!r->mine || r->running_version != r->version)) {
@@ -389,7 +414,10 @@ static void go_on_serving(struct keeper *k, struct run *r, double now) {
     }
     if (!tenant_look(&r->tenant, r->name))
         return;
-    if (r->joining && r->mine && r->running_version == r->version) {
+    bool joined = !stopping && json_object_size(r->joiners) > 0;
+    if (joined)
+        refuse_joiners(r);
+    if ((joined || r->joining) && r->mine && r->running_version == r->version) {
         begin_serving(k, r, now);
         return;
     }
@@ -590,6 +618,8 @@ static void keeper_free(struct keeper *k) {
         forget_model(r);
         json_decref(r->wanted);
         json_decref(r->party);
+        json_decref(r->joiners);
+        json_decref(r->refused);
         mem_free(r);
     }
     for (size_t i = 0; i < k->n_peers; i++)

@@ -57,6 +57,8 @@ struct run {
     double joiner_s; /* since when there is one; 0: there is none */
     double busy_s;   /* when a request was under way last, at any node */
     bool joining;    /* its server ends, to begin again with who has come */
+    json_t *joiners; /* owned; their names, from that beginning until it listens */
+    json_t *refused; /* owned; names of those with which it did not begin */
     json_int_t running_version;
     uint64_t term; /* 0: not running */
     int failures;
