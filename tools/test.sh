@@ -90,20 +90,30 @@ part_tsan() {
     build tsan && run_ctest tsan build-tsan -R "$threaded"
 }
 
+fuzz_one() { # NAME SECONDS: leaves NAME.log, and NAME.passed beside it
+    local target=fuzz/$1
+    mkdir -p "new/$1" "../fuzz/corpus/${1#fuzz_}"
+    "$target" -max_total_time="$2" -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 "new/$1" \
+        "../fuzz/corpus/${1#fuzz_}" >"$target.log" 2>&1 && : >"$target.passed"
+}
+
 part_fuzz() {
-    local target name seconds=${FUZZ_SECONDS:-20}
+    local name names seconds=${FUZZ_SECONDS:-20}
     options[1]=-DLOCKSTEP_TESTS=OFF
     build fuzz || return
-    for target in build-fuzz/fuzz/fuzz_*; do
-        if [ ! -f "$target" ] || [ ! -x "$target" ]; then continue; fi
-        name=$(basename "$target")
-        mkdir -p "build-fuzz/new/$name" "fuzz/corpus/${name#fuzz_}"
-        if (cd build-fuzz && "../$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
-            -print_final_stats=0 "new/$name" "../fuzz/corpus/${name#fuzz_}") >"$target.log" 2>&1; then
+    names=$(cd build-fuzz/fuzz && find . -maxdepth 1 -type f -executable -name 'fuzz_*' -printf '%f\n' | sort)
+    rm -f build-fuzz/fuzz/*.passed
+    for name in $names; do
+        while [ "$(jobs -rp | wc -l)" -ge "$JOBS" ]; do wait -n; done
+        (cd build-fuzz && fuzz_one "$name" "$seconds") &
+    done
+    wait
+    for name in $names; do
+        if [ -e "build-fuzz/fuzz/$name.passed" ]; then
             say "   $name: no finding in $seconds s"
             count 1 0 0
         else
-            tail -40 "$target.log"
+            tail -40 "build-fuzz/fuzz/$name.log"
             say "   $name: a finding (above; the input is in build-fuzz/)"
             count 0 1 0
         fi
