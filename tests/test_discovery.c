@@ -467,8 +467,8 @@ static void another_key_is_a_stranger(void **state) {
     char text[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
     uint64_t end = in_a_minute();
     wait_for(a, "marker", true);
-    while (discovery_strangers(a, text, 1) ==
-           0) /* each has a thread of its own, which speaks when it runs */
+    /* Each has a thread of its own, which speaks when it runs. */
+    while (discovery_strangers(a, text, 1) == 0)
         sleep_before(end, "a stranger");
     assert_int_equal(find(a, "ben"), -1);
     assert_int_equal(find(b, "anna"), -1);

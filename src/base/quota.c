@@ -44,16 +44,6 @@ static double limit_up(char *folder, size_t n_top) {
     return least;
 }
 
-static bool has_word(const char *list, const char *word) {
-    size_t n = strlen(word);
-    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, word, n) == 0 && (at[n] == '\0' || at[n] == ','))
-            return true;
-    }
-    return false;
-}
-
 /* A line: "0::/a/b" (version 2), or "4:cpu,cpuacct:/a/b" (1), whose hierarchy has its controllers' name. */
 static double limit_of_line(const char *root, char *line) {
     char folder[PATH_MAX], *controllers = strchr(line, ':'), *group;
@@ -61,7 +51,7 @@ static double limit_of_line(const char *root, char *line) {
         return INFINITY;
     *controllers++ = *group++ = '\0';
     bool all = *controllers == '\0';
-    if (!all && !has_word(controllers, "cpu"))
+    if (!all && !str_list_has(controllers, "cpu"))
         return INFINITY;
     int n_top = snprintf(folder, sizeof folder, "%s%s%s", root, all ? "" : "/", controllers);
     if ((size_t)n_top + strlen(group) >= sizeof folder)

@@ -50,4 +50,15 @@ static inline bool str_starts(const char *s, const char *prefix) {
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+/* Is it one of the words of a list with commas between them? */
+static inline bool str_list_has(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, word, n) == 0 && (at[n] == '\0' || at[n] == ','))
+            return true;
+    }
+    return false;
+}
+
 #endif

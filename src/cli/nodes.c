@@ -79,7 +79,7 @@ struct member {
     char address[NET_TEXT_BYTES]; /* host:port of its API */
     char own[NET_TEXT_BYTES]; /* this machine's address as seen from there, without a port */
     json_t *facts;            /* GET /v1/node */
-    int n_ranks;              /* one for each of its NUMA domains */
+    int n_ranks;
     /* Giving it the model, on a thread of its own: */
     const struct placing *placing;
     pthread_t thread;
@@ -149,8 +149,6 @@ static enum status greet(struct member *m, const struct identity *id, struct err
     if (name == NULL || version == NULL)
         return err_set(err, ST_IO, "the node at %s does not say who it is", m->address);
     snprintf(m->name, sizeof m->name, "%s", name);
-    json_int_t n_domains = json_integer_value(json_object_get(m->facts, "numa_domains"));
-    m->n_ranks = (int)MIN(MAX(n_domains, 1), LOCKSTEP_MAX_RANKS);
     if (!str_eq(version, LOCKSTEP_VERSION))
         return err_set(err, ST_REFUSED,
                        "the node %s (%s) runs lockstep %s, this is %s: all must be the same",
@@ -543,8 +541,14 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
 }
 
 /* Where nobody says how ranks are to divide the work, a machine is as many as it has NUMA domains. */
-static bool has_own_division(const struct lockstep_options *opt) {
-    return opt->n_split != 0 || (opt->parallel != NULL && strchr(opt->parallel, 'x') != NULL);
+static void set_ranks(struct placing *p, const struct lockstep_options *opt) {
+    bool one_each =
+        opt->n_split != 0 || (opt->parallel != NULL && strchr(opt->parallel, 'x') != NULL);
+    p->n_own_ranks = one_each ? 1 : machine_n_domains();
+    for (size_t i = 0; i < p->n; i++) {
+        json_int_t n = json_integer_value(json_object_get(p->list[i].facts, "numa_domains"));
+        p->list[i].n_ranks = one_each ? 1 : (int)MIN(MAX(n, 1), LOCKSTEP_MAX_RANKS);
+    }
 }
 
 /* Is it measured who computes? Then nobody gets a copy before. */
@@ -556,9 +560,7 @@ static bool is_measured(const struct lockstep_options *opt, const char *which) {
 static enum status place(struct placing *p, struct lockstep_options *opt, const char *which,
                          struct err *err) {
     TRY(take(p, which, err));
-    p->n_own_ranks = has_own_division(opt) ? 1 : machine_n_domains();
-    for (size_t i = 0; i < p->n && has_own_division(opt); i++)
-        p->list[i].n_ranks = 1;
+    set_ranks(p, opt);
     if (p->n == 0)
         return ST_OK;
     TRY(model_files_read(&p->files, p->model_path, err));

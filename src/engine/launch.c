@@ -222,15 +222,6 @@ static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
     return hosts != NULL && !str_eq(hosts->names[rank], hosts->names[0]);
 }
 
-static void set_local(struct job *job, const struct launch_hosts *hosts) {
-    job->n_local = job->local_rank = 0;
-    for (int r = 0; r < job->n_ranks; r++) {
-        bool beside = hosts == NULL || str_eq(hosts->names[r], hosts->names[job->rank]);
-        job->n_local += beside;
-        job->local_rank += beside && r < job->rank;
-    }
-}
-
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
                         const struct launch_hosts *hosts, bool by_nodes, int threads,
                         struct err *err) {
@@ -253,7 +244,10 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
         struct job its = *job; /* shares the strings */
         its.rank = rank;
         its.n_threads = threads;
-        set_local(&its, hosts);
+        its.n_local = job->n_ranks;
+        its.local_rank = rank;
+        if (hosts != NULL)
+            launch_beside(hosts, rank, &its.n_local, &its.local_rank);
         c->node_port = -1;
         if (is_elsewhere(hosts, rank)) {
             c->host = l->hosts.names[rank];

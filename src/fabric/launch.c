@@ -137,6 +137,15 @@ enum status launch_hosts(struct launch_hosts *out, const char *text, struct err 
     return out->n != 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "no host is named");
 }
 
+void launch_beside(const struct launch_hosts *hosts, int rank, int *n_local, int *local_rank) {
+    *n_local = *local_rank = 0;
+    for (int r = 0; r < hosts->n; r++) {
+        bool beside = str_eq(hosts->names[r], hosts->names[rank]);
+        *n_local += beside;
+        *local_rank += beside && r < rank;
+    }
+}
+
 enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
                               struct err *err) {
     struct launch_hosts hosts;
@@ -146,11 +155,7 @@ enum status launch_from_hosts(struct launch_place *out, const char *text, int ra
     if (rank < 0 || rank >= l.n_ranks)
         return err_set(err, ST_BAD_INPUT, "%d hosts are named, this is rank %d", l.n_ranks,
                        rank);
-    for (int r = 0; r < hosts.n; r++) {
-        bool beside = str_eq(hosts.names[r], hosts.names[rank]);
-        l.n_local += beside;
-        l.local_rank += beside && r < rank;
-    }
+    launch_beside(&hosts, rank, &l.n_local, &l.local_rank);
     TRY(join(&l, strlen(hosts.names[0]), hosts.names[0], hosts.port ? hosts.port : port, err));
     *out = l;
     return ST_OK;

@@ -32,6 +32,8 @@ struct launch_hosts {
  * nothing to ssh. A name never begins with '-'. */
 enum status launch_hosts(struct launch_hosts *out, const char *text, struct err *err);
 
+/* How many of the ranks are on this one's host, and which of them it is. */
+void launch_beside(const struct launch_hosts *hosts, int rank, int *n_local, int *local_rank);
 /* This rank among hosts named as above; the first is the rendezvous. */
 enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
                               struct err *err);

@@ -80,15 +80,8 @@ static void forget_model(struct run *r) {
 static bool is_named(const json_t *wanted, const char *node) {
     const char *wish = json_string_value(json_object_get(wanted, "nodes"));
     const char *home = json_string_value(json_object_get(wanted, "home"));
-    size_t n = strlen(node);
-    if (wish == NULL || str_eq(wish, "auto") || str_eq(home, node))
-        return true;
-    for (const char *at = wish; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, node, n) == 0 && (at[n] == '\0' || at[n] == ','))
-            return true;
-    }
-    return false;
+    return wish == NULL || str_eq(wish, "auto") || str_eq(home, node) ||
+           str_list_has(wish, node);
 }
 
 /* Takes over what the list says. */
