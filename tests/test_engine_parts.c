@@ -2,14 +2,17 @@
  * prompt may be, who is left when a rank was lost, and when whom is asked whether it is back. */
 #include "base/rng.h"
 #include "base/util.h"
+#include "engine/job.h"
 #include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
 #include "engine/stops.h"
 #include "engine/survivors.h"
 
+#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -525,6 +528,138 @@ static void who_comes_only_to_go_is_believed_ever_later(void **state) {
     assert_int_equal(lookout_ask(&l, now + 2), 1);
 }
 
+/* ---- a rank's job on its way -------------------------------------------------------------------------- */
+
+static const struct job whole_job = {
+    .model_path = "/models/a b.gguf",
+    .rendezvous = "127.0.0.1:4000",
+    .emulate = "latency=3us",
+    .source = "[::1]:9",
+    .token = {1, 2, 255},
+    .rank = 3,
+    .n_ranks = 6,
+    .tp = 3,
+    .pp = 2,
+    .n_weights = 3,
+    .weights = {1, 1.0 / 3, 1e-9},
+    .placement = JOB_PLACE_SHARES,
+    .link = FABRIC_LINK_UCX,
+    .n_threads = 7,
+    .n_ctx = 131072,
+    .n_chunk = 512,
+    .n_runs = 16,
+    .n_pages = {100, 20},
+    .kv_type = KV_N_TYPES - 1,
+    .experts = EXPERTS_WHOLE,
+    .silence_ms = 3000,
+    .n_local = 2,
+    .local_rank = 1,
+};
+
+static json_t *job_as_json(void) {
+    struct err err;
+    char *text;
+    assert_int_equal(job_to_json(&whole_job, &text, &err), ST_OK);
+    json_t *o = json_loads(text, 0, NULL);
+    assert_non_null(o);
+    free(text);
+    return o;
+}
+
+static void job_arrives_as_it_was_sent(void **state) {
+    (void)state;
+    struct err err;
+    struct job job;
+    char *text;
+    assert_int_equal(job_to_json(&whole_job, &text, &err), ST_OK);
+    assert_int_equal(job_from_json(&job, text, strlen(text), &err), ST_OK);
+    free(text);
+    assert_string_equal(job.model_path, whole_job.model_path);
+    assert_string_equal(job.rendezvous, whole_job.rendezvous);
+    assert_string_equal(job.emulate, whole_job.emulate);
+    assert_null(job.rdma);
+    assert_string_equal(job.source, whole_job.source);
+    assert_memory_equal(job.token, whole_job.token, sizeof job.token);
+    assert_memory_equal(job.weights, whole_job.weights, sizeof job.weights);
+    struct job numbers = whole_job;
+    numbers.model_path = job.model_path;
+    numbers.rendezvous = job.rendezvous;
+    numbers.emulate = job.emulate;
+    numbers.source = job.source;
+    assert_memory_equal(&job, &numbers, sizeof job); /* no number is forgotten */
+    job_deinit(&job);
+}
+
+/* Of what is sent every part is wanted, of its kind and within its range; the sentence names it. */
+static void job_that_makes_no_sense_is_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *value;
+    } bad[] = {
+        {"rank", "-1"},
+        {"rank", "6"},
+        {"n_ranks", "65"},
+        {"tp", "0"},
+        {"pp", "1"},
+        {"link", "99"},
+        {"n_threads", "-1"},
+        {"n_threads", "4096"},
+        {"n_ctx", "0"},
+        {"n_ctx", "1e3"},
+        {"n_ctx", "99999999999"},
+        {"n_chunk", "0"},
+        {"n_runs", "0"},
+        {"n_pages", "0"},
+        {"n_window_pages", "-1"},
+        {"kv_type", "-1"},
+        {"kv_type", "77"},
+        {"experts", "2"},
+        {"silence_ms", "0"},
+        {"n_local", "65"},
+        {"local_rank", "2"},
+        {"placement", "3"},
+        {"model", "7"},
+        {"rendezvous", "null"},
+        {"emulate", "[]"},
+        {"weights", "{}"},
+        {"token", "\"00\""},
+        {"token", "7"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct err err;
+        struct job job;
+        json_t *o = job_as_json();
+        json_object_set_new(o, bad[i].name, json_loads(bad[i].value, JSON_DECODE_ANY, NULL));
+        char *text = json_dumps(o, JSON_COMPACT);
+        json_decref(o);
+        if (job_from_json(&job, text, strlen(text), &err) != ST_BAD_INPUT ||
+            strstr(err.text, "makes no sense: ") == NULL)
+            fail_msg("%s: %s", bad[i].name, bad[i].value);
+        free(text);
+    }
+    json_t *o = job_as_json();
+    const char *name;
+    json_t *value;
+    json_object_foreach(o, name, value) {
+        struct err err;
+        struct job job;
+        json_t *less = json_copy(o);
+        json_object_del(less, name);
+        char *text = json_dumps(less, JSON_COMPACT);
+        json_decref(less);
+        enum status st = job_from_json(&job, text, strlen(text), &err);
+        free(text);
+        if (st == ST_OK) { /* a job without this is another one */
+            assert_true(str_eq(name, "emulate") || str_eq(name, "source"));
+            job_deinit(&job);
+        } else {
+            assert_int_equal(st, ST_BAD_INPUT);
+            assert_non_null(strstr(err.text, name));
+        }
+    }
+    json_decref(o);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_in_pieces_ends_where_the_whole_does),
@@ -547,6 +682,8 @@ int main(void) {
         cmocka_unit_test(who_is_away_is_asked_ever_less_often),
         cmocka_unit_test(who_is_back_waits_for_a_quiet_moment_but_not_for_ever),
         cmocka_unit_test(who_comes_only_to_go_is_believed_ever_later),
+        cmocka_unit_test(job_arrives_as_it_was_sent),
+        cmocka_unit_test(job_that_makes_no_sense_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

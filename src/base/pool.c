@@ -122,8 +122,9 @@ int pool_n_threads(const struct pool *pool) {
 }
 
 enum status pool_open(struct pool **out, int n_threads, struct err *err) {
-    if (n_threads < 1 || n_threads > 1024)
-        return err_set(err, ST_BAD_INPUT, "%d threads: expected 1 to 1024", n_threads);
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
+        return err_set(err, ST_BAD_INPUT, "%d threads: expected 1 to %d", n_threads,
+                       POOL_MAX_THREADS);
     struct pool *pool = aligned_alloc(CACHE_LINE, round_up(sizeof *pool, CACHE_LINE));
     if (pool == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");

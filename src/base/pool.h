@@ -17,7 +17,9 @@
 
 struct pool;
 
-/* n_threads >= 1; the caller of pool_run() is thread 0, the others are created here. */
+#define POOL_MAX_THREADS 1024
+
+/* n_threads: 1 to POOL_MAX_THREADS; the caller of pool_run() is thread 0, the others are created here. */
 enum status pool_open(struct pool **out, int n_threads, struct err *err);
 /* Stops and joins the threads. Not from inside pool_run(). NULL is fine. */
 void pool_close(struct pool *pool);

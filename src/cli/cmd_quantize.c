@@ -1,5 +1,6 @@
 /* cmd_quantize.c: `lockstep quantize`: a model file converted to another weight type. */
 #include "base/machine.h"
+#include "base/pool.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -73,7 +74,8 @@ int cmd_quantize(int argc, char **argv) {
             0, "imatrix", "FILE", &imatrix_path,
             "an importance matrix of llama.cpp's (GGUF or .dat):\nthe error of columns that matter "
             "more counts more"),
-        CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
+        CLI_INT('t', "threads", "T", &n_threads, 1, POOL_MAX_THREADS,
+                "threads (default: all cores)"),
         CLI_END};
     const struct cli_command cmd = {
         "quantize", "converts a model file to another weight type",

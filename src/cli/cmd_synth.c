@@ -1,5 +1,6 @@
 /* cmd_synth.c: `lockstep synth`: a model of random weights with a true shape. */
 #include "base/machine.h"
+#include "base/pool.h"
 #include "base/util.h"
 #include "cli/cli.h"
 #include "cli/progress.h"
@@ -61,7 +62,8 @@ int cmd_synth(int argc, char **argv) {
                 "fewer or more layers than the model has"),
         CLI_FLAG(0, "header-only", &header_only,
                  "keys and tensor descriptions, but no weights"),
-        CLI_INT('t', "threads", "T", &n_threads, 1, 1024, "threads (default: all cores)"),
+        CLI_INT('t', "threads", "T", &n_threads, 1, POOL_MAX_THREADS,
+                "threads (default: all cores)"),
         CLI_FLAG(0, "list", &list, "the shapes that there are"),
         CLI_END};
     const struct cli_command cmd = {

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/machine.h"
+#include "base/pool.h"
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "fabric/launch.h"
@@ -38,7 +39,7 @@ const struct cli_option session_split_options[] = {
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
                "how a mixture of experts is split: a part of each expert,\nor some whole ones "
                "(default auto: slice); never changes\nthe bits"),
-    CLI_INT('t', "threads", "T", &session_args.n_threads, 1, 1024,
+    CLI_INT('t', "threads", "T", &session_args.n_threads, 1, POOL_MAX_THREADS,
             "threads per rank (default: the cores, shared out)"),
     CLI_END};
 

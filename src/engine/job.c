@@ -2,12 +2,17 @@
 
 #include "base/machine.h"
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/util.h"
 #include "fabric/links.h"
 
+#include <assert.h>
 #include <jansson.h>
+#include <limits.h>
 #include <sodium.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 
 void job_deinit(struct job *job) {
     mem_free(job->model_path);
@@ -45,89 +50,155 @@ enum status job_parse_link(const char *text, enum fabric_link *out, struct err *
     return err_set(err, ST_BAD_INPUT, "unknown link %s: expected %s", text, known);
 }
 
+/* The parts of a job in its text form. Numbers are int, uint32_t or enum, texts owned. */
+struct number {
+    const char *name;
+    size_t at;
+    int min, max;
+};
+#define NUMBER(name, member, min, max) \
+    { name, offsetof(struct job, member), min, max }
+static const struct number numbers[] = {
+    NUMBER("rank", rank, 0, PLAN_MAX_RANKS - 1),
+    NUMBER("n_ranks", n_ranks, 1, PLAN_MAX_RANKS),
+    NUMBER("tp", tp, 1, PLAN_MAX_RANKS),
+    NUMBER("pp", pp, 1, PLAN_MAX_RANKS),
+    NUMBER("link", link, FABRIC_LINK_AUTO, FABRIC_LINK_UCX),
+    NUMBER("n_threads", n_threads, 0, POOL_MAX_THREADS),
+    NUMBER("n_ctx", n_ctx, 1, INT_MAX),
+    NUMBER("n_chunk", n_chunk, 1, INT_MAX),
+    NUMBER("n_runs", n_runs, 1, INT_MAX),
+    NUMBER("n_pages", n_pages[KV_WHOLE], 1, INT_MAX),
+    NUMBER("n_window_pages", n_pages[KV_WINDOW], 0, INT_MAX),
+    NUMBER("kv_type", kv_type, 0, KV_N_TYPES - 1),
+    NUMBER("experts", experts, EXPERTS_SLICE, EXPERTS_WHOLE),
+    NUMBER("silence_ms", silence_ms, 1, INT_MAX),
+    NUMBER("n_local", n_local, 1, PLAN_MAX_RANKS),
+    NUMBER("local_rank", local_rank, 0, PLAN_MAX_RANKS - 1),
+    NUMBER("placement", placement, 0, JOB_PLACE_N - 1),
+};
+static_assert(sizeof(enum fabric_link) == sizeof(int) && sizeof(uint32_t) == sizeof(int),
+              "numbers of a job are as large as int");
+
+struct text {
+    const char *name;
+    size_t at;
+    bool optional;
+};
+static const struct text texts[] = {
+    {"model", offsetof(struct job, model_path), false},
+    {"rendezvous", offsetof(struct job, rendezvous), false},
+    {"emulate", offsetof(struct job, emulate), true},
+    {"rdma", offsetof(struct job, rdma), true},
+    {"source", offsetof(struct job, source), true},
+};
+
+static char **text_of(struct job *job, const struct text *t) {
+    return (char **)((char *)job + t->at);
+}
+
 enum status job_to_json(const struct job *job, char **text, struct err *err) {
     char token[FABRIC_TOKEN_BYTES * 2 + 1];
     sodium_bin2hex(token, sizeof token, job->token, sizeof job->token);
     json_t *weights = json_array();
     for (int i = 0; i < job->n_weights; i++)
         json_array_append_new(weights, json_real(job->weights[i]));
-    json_t *o = json_pack(
-        "{s:s, s:s, s:s, s:s*, s:s*, s:s*, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-        "s:i, s:i, s:i, s:i, s:i}",
-        "model", job->model_path, "rendezvous", job->rendezvous, "token", token, "emulate",
-        job->emulate, "rdma", job->rdma, "source", job->source, "rank", job->rank, "n_ranks",
-        job->n_ranks, "tp", job->tp, "pp", job->pp, "weights", weights, "link", (int)job->link,
-        "n_threads", job->n_threads, "n_ctx", (int)job->n_ctx, "n_chunk", (int)job->n_chunk,
-        "n_runs", (int)job->n_runs, "n_pages", (int)job->n_pages[KV_WHOLE], "n_window_pages",
-        (int)job->n_pages[KV_WINDOW], "kv_type", (int)job->kv_type, "experts",
-        (int)job->experts, "silence_ms", job->silence_ms, "n_local", job->n_local, "local_rank",
-        job->local_rank, "placement", (int)job->placement);
-    *text = o != NULL ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_t *o = json_pack("{s:s, s:o}", "token", token, "weights", weights);
+    bool is_whole = o != NULL;
+    for (size_t i = 0; i < ARRAY_LEN(texts) && is_whole; i++) {
+        const char *value = *text_of((struct job *)job, &texts[i]);
+        if (value != NULL || !texts[i].optional)
+            is_whole = json_object_set_new(o, texts[i].name, json_string(value)) == 0;
+    }
+    for (size_t i = 0; i < ARRAY_LEN(numbers) && is_whole; i++) {
+        int value;
+        memcpy(&value, (const char *)job + numbers[i].at, sizeof value);
+        is_whole = json_object_set_new(o, numbers[i].name, json_integer(value)) == 0;
+    }
+    *text = is_whole ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
     return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
 }
 
+static enum status take_number(struct job *job, const json_t *o, const struct number *n,
+                               struct err *err) {
+    const json_t *v = json_object_get(o, n->name);
+    json_int_t value = json_integer_value(v);
+    if (!json_is_integer(v) || value < n->min || value > n->max)
+        return err_set(
+            err, ST_BAD_INPUT,
+            "the job of this worker makes no sense: %s is not a number from %d to %d", n->name,
+            n->min, n->max);
+    int fits = (int)value;
+    memcpy((char *)job + n->at, &fits, sizeof fits);
+    return ST_OK;
+}
+
+static enum status take_text(struct job *job, const json_t *o, const struct text *t,
+                             struct err *err) {
+    const json_t *v = json_object_get(o, t->name);
+    if (v == NULL && t->optional)
+        return ST_OK;
+    if (!json_is_string(v))
+        return err_set(err, ST_BAD_INPUT,
+                       "the job of this worker makes no sense: %s is not a text", t->name);
+    *text_of(job, t) = mem_strdup(json_string_value(v));
+    return *text_of(job, t) != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a job");
+}
+
+/* Whether they fit the ranks is said where the plan is made. */
+static enum status take_weights(struct job *job, const json_t *v, struct err *err) {
+    size_t n = json_array_size(v);
+    if (!json_is_array(v) || n > PLAN_MAX_RANKS)
+        return err_set(
+            err, ST_BAD_INPUT,
+            "the job of this worker makes no sense: weights are not up to %d numbers",
+            PLAN_MAX_RANKS);
+    job->n_weights = (int)n;
+    for (size_t i = 0; i < n; i++)
+        job->weights[i] = json_number_value(json_array_get(v, i));
+    return ST_OK;
+}
+
+static enum status take_token(struct job *job, const char *hex, struct err *err) {
+    size_t n = 0;
+    if (hex == NULL ||
+        sodium_hex2bin(job->token, sizeof job->token, hex, strlen(hex), NULL, &n, NULL) != 0 ||
+        n != sizeof job->token)
+        return err_set(err, ST_BAD_INPUT,
+                       "the job of this worker makes no sense: token is not %d bytes in hex",
+                       FABRIC_TOKEN_BYTES);
+    return ST_OK;
+}
+
+static enum status take_parts(struct job *job, const json_t *o, struct err *err) {
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++)
+        TRY(take_number(job, o, &numbers[i], err));
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        TRY(take_text(job, o, &texts[i], err));
+    TRY(take_weights(job, json_object_get(o, "weights"), err));
+    TRY(take_token(job, json_string_value(json_object_get(o, "token")), err));
+    if (job->tp * job->pp != job->n_ranks || job->rank >= job->n_ranks ||
+        job->local_rank >= job->n_local)
+        return err_set(err, ST_BAD_INPUT,
+                       "the job of this worker makes no sense: rank %d of %d (%d x %d), %d of "
+                       "the %d on its machine",
+                       job->rank, job->n_ranks, job->tp, job->pp, job->local_rank,
+                       job->n_local);
+    return ST_OK;
+}
+
 enum status job_from_json(struct job *out, const char *text, size_t len, struct err *err) {
     json_error_t why;
-    json_t *o = json_loadb(text, len, 0, &why), *weights = NULL;
-    const char *model, *rendezvous, *token, *emulate = NULL, *rdma = NULL, *source = NULL;
     struct job job = {0};
-    int link, n_ctx, n_chunk, n_runs, n_pages, n_window_pages, kv_type, experts, placement;
-    size_t token_len = 0;
-    enum status st = ST_OK;
-    if (o == NULL ||
-        json_unpack_ex(
-            o, &why, 0,
-            "{s:s, s:s, s:s, s?s, s?s, s?s, s:i, s:i, s:i, s:i, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, "
-            "s:i, s:i, s:i, s:i, s:i}",
-            "model", &model, "rendezvous", &rendezvous, "token", &token, "emulate", &emulate,
-            "rdma", &rdma, "source", &source, "rank", &job.rank, "n_ranks", &job.n_ranks, "tp",
-            &job.tp, "pp", &job.pp, "weights", &weights, "link", &link, "n_threads",
-            &job.n_threads, "n_ctx", &n_ctx, "n_chunk", &n_chunk, "n_runs", &n_runs, "n_pages",
-            &n_pages, "n_window_pages", &n_window_pages, "kv_type", &kv_type, "experts",
-            &experts, "silence_ms", &job.silence_ms, "n_local", &job.n_local, "local_rank",
-            &job.local_rank, "placement", &placement) != 0) {
-        st = err_set(err, ST_BAD_INPUT, "the job of this worker cannot be read: %s", why.text);
-        goto done;
-    }
-    if (job.n_ranks < 1 || job.n_ranks > PLAN_MAX_RANKS || job.rank < 0 ||
-        job.rank >= job.n_ranks || job.tp < 1 || job.pp < 1 || job.tp > PLAN_MAX_RANKS ||
-        job.pp > PLAN_MAX_RANKS || job.tp * job.pp != job.n_ranks ||
-        json_array_size(weights) > PLAN_MAX_RANKS || n_ctx < 1 || n_chunk < 1 || n_runs < 1 ||
-        n_pages < 1 || n_window_pages < 0 || kv_type < 0 || kv_type >= KV_N_TYPES ||
-        placement < 0 || placement >= JOB_PLACE_N || job.local_rank < 0 ||
-        job.local_rank >= job.n_local || job.n_local > PLAN_MAX_RANKS ||
-        sodium_hex2bin(job.token, sizeof job.token, token, strlen(token), NULL, &token_len,
-                       NULL) != 0 ||
-        token_len != sizeof job.token) {
-        st = err_set(err, ST_BAD_INPUT, "the job of this worker makes no sense");
-        goto done;
-    }
-    job.n_weights = (int)json_array_size(weights);
-    for (int i = 0; i < job.n_weights; i++)
-        job.weights[i] = json_number_value(json_array_get(weights, (size_t)i));
-    job.link = (enum fabric_link)link;
-    job.n_ctx = (uint32_t)n_ctx;
-    job.n_chunk = (uint32_t)n_chunk;
-    job.n_runs = (uint32_t)n_runs;
-    job.n_pages[KV_WHOLE] = (uint32_t)n_pages;
-    job.n_pages[KV_WINDOW] = (uint32_t)n_window_pages;
-    job.kv_type = (enum kv_type)kv_type;
-    job.placement = (enum job_placement)placement;
-    job.experts = experts == EXPERTS_WHOLE ? EXPERTS_WHOLE : EXPERTS_SLICE;
-    job.model_path = mem_strdup(model);
-    job.rendezvous = mem_strdup(rendezvous);
-    job.emulate = emulate != NULL ? mem_strdup(emulate) : NULL;
-    job.rdma = rdma != NULL ? mem_strdup(rdma) : NULL;
-    job.source = source != NULL ? mem_strdup(source) : NULL;
-    if (job.model_path == NULL || job.rendezvous == NULL || (emulate && job.emulate == NULL) ||
-        (rdma && job.rdma == NULL) || (source && job.source == NULL)) {
-        st = err_set(err, ST_NO_MEMORY, "no memory for a job");
-        job_deinit(&job);
-        goto done;
-    }
-    *out = job;
-done:
+    json_t *o = json_loadb(text, len, 0, &why);
+    enum status st = o != NULL ? take_parts(&job, o, err)
+                               : err_set(err, ST_BAD_INPUT,
+                                         "the job of this worker cannot be read: %s", why.text);
     json_decref(o);
+    if (st == ST_OK)
+        *out = job;
+    else
+        job_deinit(&job);
     return st;
 }
