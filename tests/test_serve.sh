@@ -143,12 +143,67 @@ diff "$work/whole" "$work/streamed" >/dev/null || fail "Ollama streams: $(cat "$
 ask 200 /api/chat -d '{"messages":[{"role":"user","content":"a"}],"stream":false,"options":{"num_predict":200},"format":{"type":"object","properties":{"a":{"type":"boolean"}},"required":["a"]}}'
 holds "json.loads(v['message']['content'])['a'] in [True, False]"
 ask 200 /api/embed -d '{"input":["a b","c"]}' && holds "len(v['embeddings']) == 2"
-ask 200 /api/tags && holds "v['models'][0]['name'] == 'jargon-3m-f16'"
-ask 200 /api/ps && ask 200 /api/version
+ask 200 /api/tags && holds "v['models'][0]['name'] == v['models'][0]['model'] == 'jargon-3m-f16:latest'"
+ask 200 /api/ps && holds "v['models'][0]['model'] == 'jargon-3m-f16:latest'"
+ask 200 /api/version && holds "[int(x) for x in v['version'].split('.')] >= [0, 6, 4]" # what Copilot asks for
 ask 200 /api/show -d '{"model":"jargon-3m-f16:latest"}' && holds "v['details']['family'] == 'qwen3'"
+holds "v['model_info']['general.basename'] == 'jargon-3m-f16' and 'tools' in v['capabilities']"
 ask 404 /api/show -d '{"model":"llama3"}' && holds "isinstance(v['error'], str)"
 ask 404 /api/show -d '{"name":"llama3"}' && ask 200 /api/show -d '{"name":"jargon-3m-f16"}' # what older clients say
 ask 200 /api/embeddings -d '{"model":"jargon-3m-f16","prompt":"a b"}' && holds "abs(sum(x * x for x in v['embedding']) - 1) < 1e-5"
+
+# ---- what programs send ---------------------------------------------------------------------------
+ask 200 /v1/chat/completions -d "{$question,\"model\":\"\",\"max_tokens\":24,\"seed\":42.0}"
+holds "v['choices'][0]['message']['content'] == $same"
+# What asks for nothing changes nothing.
+ask 200 /v1/messages -d "{$asked,\"system\":\"\"}" && holds "v['content'][0]['text'] == $same"
+ask 200 /v1/messages -d "{$asked,\"system\":[]}" && holds "v['content'][0]['text'] == $same"
+ask 200 /api/generate -d '{"prompt":"What is a bit bucket?","system":"","suffix":"","stream":false,"options":{"num_predict":24,"temperature":0}}'
+holds "v['response'] == $same"
+ask 200 /v1/responses -d '{"input":"What is a bit bucket?","instructions":"","max_output_tokens":24,"temperature":0}'
+holds "v['output'][0]['content'][0]['text'] == $same"
+ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":12,"temperature":0,"suffix":"","logprobs":0}'
+holds "v['choices'][0]['logprobs']['text_offset'] == [len(''.join(v['choices'][0]['logprobs']['tokens'][:i])) for i in range(len(v['choices'][0]['logprobs']['tokens']))]"
+# Half a character, a NUL and 2^64 - 1 are JSON, and come out of tools.
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"a\u0000b\ud83d \\u0000 \ud83d\ude00 \udc00"}],"max_tokens":2}'
+cp "$work/body" "$work/mended"
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"a\ufffdb\ufffd \\u0000 😀 \ufffd"}],"max_tokens":2}'
+holds "v['usage']['prompt_tokens'] == json.load(open(sys.argv[1][:-4] + 'mended'))['usage']['prompt_tokens']"
+ask 200 /v1/messages -d '{"max_tokens":2,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"a\u0000b"}]}]}'
+# A schema that no grammar can say: the call is enforced all the same, unless it is to be strict.
+call() { # PARAMETERS [more of the function]
+    ask "${want:-200}" /v1/chat/completions -d "{$question,\"max_tokens\":400,\"parallel_tool_calls\":false,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":$1${2:-}}}]}"
+}
+is_call="v['choices'][0]['finish_reason'] == 'length' or v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'f'"
+unsayable='{"type":"object","properties":{"a":{"type":"string","pattern":"^(?!x).*$"}}}'
+call "$unsayable" && holds "$is_call" && holds "v['usage']['prompt_tokens'] > 100"
+want=400 call "$unsayable" ',"strict":true' && says pattern
+call '{"type":"object","properties":{"a":{"type":"string","format":"email","pattern":"^(?!\\.)[a-z]+@[a-z]+$"}},"required":["a"]}' ',"strict":true'
+holds "$is_call"
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":200,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"type\":\"string\",\"format\":\"date\",\"pattern\":\"^19\"}}}}"
+holds "json.loads(v['choices'][0]['message']['content']).startswith('19')"
+# Tools of which only some may be called.
+two='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}},{"type":"function","function":{"name":"hear","parameters":{"type":"object"}}}]'
+allowed='"mode":"required","tools":[{"type":"function","function":{"name":"hear"}}]'
+ask 200 /v1/chat/completions -d "{$question,$two,\"max_tokens\":300,\"parallel_tool_calls\":false,\"tool_choice\":{\"type\":\"allowed_tools\",\"allowed_tools\":{$allowed}}}"
+holds "v['choices'][0]['finish_reason'] == 'length' or v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'hear'"
+says '"name": *"hear"|"length"'
+ask 400 /v1/chat/completions -d "{$question,$two,\"tool_choice\":{\"type\":\"allowed_tools\",\"mode\":\"any\",\"tools\":[]}}" && says 'mode'
+# Content in parts is the same content, beside tools, too.
+result() {
+    ask 200 /v1/chat/completions -d "{\"messages\":[{\"role\":\"system\",\"content\":$1},{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":null,\"tool_calls\":[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"look\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\",\"tool_call_id\":\"a\",\"content\":$1}],$two,\"max_tokens\":2}"
+}
+result '"sunny"' && cp "$work/body" "$work/mended"
+result '[{"type":"text","text":"sun"},{"type":"text","text":"ny"}]'
+holds "v['usage']['prompt_tokens'] == json.load(open(sys.argv[1][:-4] + 'mended'))['usage']['prompt_tokens']"
+# Vectors of many texts, and of one that is too long.
+python3 -c 'import json; print(json.dumps({"input": ["a %d" % i for i in range(600)]}))' >"$work/many"
+ask 200 /v1/embeddings -d "@$work/many" && holds "len(v['data']) == 600"
+python3 -c 'import json; print(json.dumps({"input": "a " * 5000}))' >"$work/long"
+ask 200 /api/embed -d "@$work/long" && holds "len(v['embeddings']) == 1"
+python3 -c 'import json; print(json.dumps({"input": "a " * 5000, "truncate": False}))' >"$work/long"
+ask 400 /api/embed -d "@$work/long" && says 'too long'
+ask 400 /api/embed -d '{"input":"a","dimensions":8}' && says 'dimensions'
 
 # ---- bad requests -------------------------------------------------------------------------------
 refuse() { # STATUS PATTERN BODY
@@ -188,6 +243,13 @@ for _ in $(seq 600); do [ -s "$work/last" ] && break; sleep 0.02; done
 stop -TERM || fail "SIGTERM: exit status $?"
 wait "$last"
 grep -q '^data: \[DONE\]' "$work/last" || fail "SIGTERM cut a stream: $(tail -c 200 "$work/last")"
+
+# ---- a short queue -------------------------------------------------------------------------------
+# One request for many things is one in the queue.
+start --queue 1
+ask 200 /v1/embeddings -d "@$work/many" && holds "len(v['data']) == 600"
+ask 200 /v1/completions -d '{"prompt":["a","b","c","d","e","f"],"max_tokens":2}' && holds "len(v['choices']) == 6"
+stop -TERM
 
 # ---- keys, and who may listen ----------------------------------------------------------------------
 printf '# people\nsecret-1\n\nsecret-2\n' >"$work/keys"

@@ -361,14 +361,14 @@ static enum status enqueue(struct engine *e, struct engine_request_handle *req,
     pthread_mutex_lock(&e->lock);
     if (!e->shown.healthy) {
         st = err_set(err, ST_PEER_LOST, "%s", e->shown.why);
-    } else if (e->n_queued >= e->cfg.n_queue_max) {
+    } else if (!req->r.follows && e->n_queued >= e->cfg.n_queue_max) {
         st = err_set(err, ST_AGAIN, "%d requests wait already", e->n_queued);
     } else {
         req->submitted_s = clock_s();
         *handle = req;
         *e->inbox_end = req;
         e->inbox_end = &req->next;
-        e->n_queued++;
+        e->n_queued += !req->r.follows;
         pthread_cond_signal(&e->wake);
     }
     pthread_mutex_unlock(&e->lock);

@@ -119,7 +119,7 @@ struct engine {
     pthread_cond_t wake;
     /* Guarded by lock. */
     struct engine_request_handle *inbox, **inbox_end;
-    int n_queued; /* requests of which no sequence was admitted yet */
+    int n_queued; /* requests of which no sequence was admitted yet, without those that follow others */
     bool closing, any_cancelled;
     struct engine_stats shown; /* a copy of stats as of the last step */
     struct engine_rank_stats ranks[PLAN_MAX_RANKS];

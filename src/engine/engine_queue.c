@@ -172,7 +172,7 @@ static void note_started(struct engine *e, struct engine_request_handle *req) {
         return;
     req->started = true;
     pthread_mutex_lock(&e->lock);
-    e->n_queued--;
+    e->n_queued -= !req->r.follows;
     pthread_mutex_unlock(&e->lock);
 }
 

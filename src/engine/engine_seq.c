@@ -159,7 +159,7 @@ static void unlink_request(struct engine *e, struct engine_request_handle *req) 
     if (req->started)
         return;
     pthread_mutex_lock(&e->lock);
-    e->n_queued--;
+    e->n_queued -= !req->r.follows;
     pthread_mutex_unlock(&e->lock);
 }
 

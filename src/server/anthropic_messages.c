@@ -137,11 +137,11 @@ static void read_system(struct params *p, json_t *out) {
     struct buf text = {0};
     if (system == NULL || json_is_null(system))
         return;
-    if (read_texts(system, &text))
+    if (!read_texts(system, &text))
+        params_fail(p, "system", "system must be a string or an array of text blocks");
+    else if (text.len > 0)
         json_array_append_new(
             out, json_pack("{s:s, s:o}", "role", "system", "content", buf_json(&text)));
-    else
-        params_fail(p, "system", "system must be a string or an array of text blocks");
     mem_free(text.bytes);
 }
 

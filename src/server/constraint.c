@@ -151,14 +151,32 @@ enum status constraint_open(struct engine_constraint *out, const char *gbnf,
 
 /* ---- tool calls -------------------------------------------------------------------------------- */
 
-/* The JSON that calls one tool: {"name": ..., KEY: {...}}. */
-static json_t *call_schema(const json_t *function, const char *key) {
+/* The JSON that calls one tool: {"name": ..., KEY: {...}}. loose: with any object. */
+static json_t *call_schema(const json_t *function, const char *key, bool loose) {
     const json_t *parameters = json_object_get(function, "parameters");
-    json_t *arguments = json_is_object(parameters) ? json_deep_copy(parameters)
-                                                   : json_pack("{s:s}", "type", "object");
+    json_t *arguments = json_is_object(parameters) && !loose
+                            ? json_deep_copy(parameters)
+                            : json_pack("{s:s}", "type", "object");
     return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties",
                      "name", "const", json_object_get(function, "name"), key, arguments,
                      "required", "name", key, "additionalProperties", 0);
+}
+
+/* The schema of a tool's call, as far as a grammar can say it. */
+static enum status call_schema_that_works(const json_t *function, const char *key, json_t **out,
+                                          struct err *err) {
+    char *rules = NULL;
+    *out = call_schema(function, key, false);
+    enum status st = json_schema_to_gbnf(*out, &rules, err);
+    mem_free(rules);
+    if (st == ST_UNSUPPORTED && !json_is_true(json_object_get(function, "strict"))) {
+        json_decref(*out);
+        *out = call_schema(function, key, true);
+        return ST_OK;
+    }
+    if (st != ST_OK)
+        json_decref(*out);
+    return st;
 }
 
 static enum status calls_schema(const json_t *tools, const char *only, const char *key,
@@ -168,8 +186,15 @@ static enum status calls_schema(const json_t *tools, const char *only, const cha
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (name != NULL && (only == NULL || str_eq(name, only)))
-            json_array_append_new(any, call_schema(function, key));
+        if (name == NULL || (only != NULL && !str_eq(name, only)))
+            continue;
+        json_t *call;
+        enum status st = call_schema_that_works(function, key, &call, err);
+        if (st != ST_OK) {
+            json_decref(any);
+            return st;
+        }
+        json_array_append_new(any, call);
     }
     if (json_array_size(any) == 0) {
         json_decref(any);
@@ -193,6 +218,10 @@ static const struct wrapping *wrapping_of(enum chat_format format) {
     return format == CHAT_HERMES ? &hermes : format == CHAT_LLAMA3 ? &llama : NULL;
 }
 
+bool constraint_knows_calls(enum chat_format format) {
+    return wrapping_of(format) != NULL;
+}
+
 enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
                                  bool parallel, char **gbnf, struct err *err) {
     static const char call_rule[] =
@@ -200,9 +229,7 @@ enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, c
     const struct wrapping *w = wrapping_of(format);
     json_t *schema = NULL;
     char *rules;
-    if (w == NULL)
-        return err_set(err, ST_UNSUPPORTED, "calls in the format of %s cannot be enforced",
-                       chat_format_name(format));
+    BUG_ON(w == NULL);
     TRY(calls_schema(tools, only, w->key, &schema, err));
     enum status st = json_schema_to_gbnf(schema, &rules, err);
     json_decref(schema);

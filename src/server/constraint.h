@@ -20,9 +20,12 @@ enum status constraint_open(struct engine_constraint *out, const char *gbnf,
                             const struct token_trie *trie, const char *trigger,
                             struct err *err);
 
-/* The grammar of one or more calls of tools (OpenAI's array), only of the one named `only` if not
- * NULL. ST_UNSUPPORTED: calls of this format are made of control tokens, or are no JSON. The
- * caller owns *gbnf (mem_free). */
+/* Can calls be enforced? Not where they are made of control tokens, or are no JSON. */
+bool constraint_knows_calls(enum chat_format format);
+
+/* The grammar of one or more calls of tools (OpenAI's array) in such a format, only of the one named `only` if not
+ * NULL. Arguments whose schema asks for what no grammar can say are any object, or, if the tool is "strict",
+ * ST_UNSUPPORTED. The caller owns *gbnf (mem_free). */
 enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
                                  bool parallel, char **gbnf, struct err *err);
 

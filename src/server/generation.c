@@ -304,10 +304,11 @@ static enum status gbnf_of(const struct model *m, const struct service_request *
     *gbnf = NULL;
     *order = false;
     if (r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL) {
-        enum status st = constraint_tool_gbnf(style_of(m, r).format, r->tools, r->tool_name,
-                                              !r->one_call, gbnf, err);
-        *order = st == ST_UNSUPPORTED;
-        return *order ? ST_OK : st;
+        enum chat_format format = style_of(m, r).format;
+        *order = !constraint_knows_calls(format);
+        return *order ? ST_OK
+                      : constraint_tool_gbnf(format, r->tools, r->tool_name, !r->one_call, gbnf,
+                                             err);
     }
     if (r->form == FORM_SCHEMA)
         return json_schema_to_gbnf(r->schema, gbnf, err);
@@ -379,6 +380,7 @@ static enum status submit(const struct model *m, const struct service_request *r
     er.n_choices = r->n_choices;
     er.n_predict = r->n_predict;
     er.ignore_end = r->ignore_end;
+    er.follows = r->follows;
     er.special = needs_parser(m, r);
     er.sampling = r->sampling;
     er.stops = r->stops;
@@ -432,6 +434,8 @@ enum status service_generate(struct service *s, const struct service_request *r,
     enum status st = gbnf_of(m, r, &gbnf, &order, err);
     if (st == ST_OK)
         st = prompt_make(m, r, order, &p, err);
+    if (r->truncate)
+        p.n_ids = MIN(p.n_ids, (size_t)service_facts(s)->n_ctx);
     if (st == ST_OK)
         st = generate_with(m, r, &p, gbnf, out != NULL ? out : &g, err);
     service_give_back(s);

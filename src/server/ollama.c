@@ -10,8 +10,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#define INPUTS_MAX 256
-
 struct ollama_state {
     bool generate; /* /api/generate: "response" instead of "message" */
 };
@@ -243,7 +241,7 @@ static void param_prompt(struct params *p, struct service_request *r) {
     if (p->st != ST_OK || raw || r->prompt_len == 0)
         return;
     json_t *messages = json_array();
-    if (system != NULL)
+    if (system != NULL && *system != '\0')
         json_array_append_new(messages,
                               json_pack("{s:s, s:s}", "role", "system", "content", system));
     json_array_append_new(messages, json_pack("{s:s, s:s}", "role", "user", "content", prompt));
@@ -325,6 +323,9 @@ static void embed(struct service *s, struct http_request *http, const char *fiel
     if (params_init(&p, body, len)) {
         ollama_param_model(&p, s);
         param_prompts(&p, field, n_max, &inputs);
+        r.truncate = true;
+        param_bool(&p, "truncate", &r.truncate);
+        param_dimensions(&p, s);
     }
     if (p.st == ST_OK && (each = prompts_requests(&inputs, &r)) == NULL)
         params_fail(&p, field, "no memory for the input");
@@ -341,7 +342,7 @@ static void embed(struct service *s, struct http_request *http, const char *fiel
 }
 
 void ollama_embed(struct service *s, struct http_request *http) {
-    embed(s, http, "input", &embed_dialect, INPUTS_MAX);
+    embed(s, http, "input", &embed_dialect, EMBED_INPUTS_MAX);
 }
 
 void ollama_embeddings(struct service *s, struct http_request *http) {

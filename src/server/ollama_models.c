@@ -6,6 +6,10 @@
 
 #include <sodium.h>
 #include <stdio.h>
+#include <string.h>
+
+/* The version of Ollama whose API this is; clients refuse one that lacks what they need. */
+#define API_VERSION "0.12.0"
 
 static json_t *details(const struct service_facts *f) {
     char size[32];
@@ -27,9 +31,15 @@ static json_t *digest(const struct service_facts *f) {
     return json_string(sodium_bin2hex(hex, sizeof hex, hash, sizeof hash));
 }
 
+/* Ollama's names always have a tag, and some clients add it before they look for the name. */
+static json_t *tagged_name(const struct service_facts *f) {
+    return json_sprintf("%s%s", f->name, strchr(f->name, ':') == NULL ? ":latest" : "");
+}
+
 static json_t *model_json(const struct service_facts *f) {
-    return json_pack("{s:s, s:s, s:I, s:o, s:o}", "name", f->name, "model", f->name, "size",
-                     (json_int_t)f->weight_bytes, "digest", digest(f), "details", details(f));
+    return json_pack("{s:o, s:o, s:I, s:o, s:o}", "name", tagged_name(f), "model",
+                     tagged_name(f), "size", (json_int_t)f->weight_bytes, "digest", digest(f),
+                     "details", details(f));
 }
 
 static void tags(struct service *s, struct http_request *http) {
@@ -50,7 +60,7 @@ static void ps(struct service *s, struct http_request *http) {
 
 static void version(struct service *s, struct http_request *http) {
     (void)s;
-    reply_json(http, 200, json_pack("{s:s}", "version", LOCKSTEP_VERSION));
+    reply_json(http, 200, json_pack("{s:s}", "version", API_VERSION));
 }
 
 static void set_info(json_t *info, const struct service_facts *f, const char *key, json_t *v) {
@@ -60,8 +70,9 @@ static void set_info(json_t *info, const struct service_facts *f, const char *ke
 }
 
 static json_t *model_info(const struct service_facts *f) {
-    json_t *info = json_pack("{s:s, s:I}", "general.architecture", f->architecture,
-                             "general.parameter_count", (json_int_t)f->n_params);
+    json_t *info = json_pack("{s:s, s:s, s:I}", "general.architecture", f->architecture,
+                             "general.basename", f->name, "general.parameter_count",
+                             (json_int_t)f->n_params);
     set_info(info, f, "context_length",
              json_integer(f->n_ctx)); /* clients size their prompts by it */
     set_info(info, f, "embedding_length", json_integer(f->n_embd));
@@ -71,9 +82,7 @@ static json_t *model_info(const struct service_facts *f) {
 }
 
 static json_t *show_json(const struct service_facts *f) {
-    json_t *capabilities = json_pack("[s, s]", "completion", "embedding");
-    if (f->has_tools)
-        json_array_append_new(capabilities, json_string("tools"));
+    json_t *capabilities = json_pack("[s, s, s]", "completion", "embedding", "tools");
     if (f->thinks)
         json_array_append_new(capabilities, json_string("thinking"));
     return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "modelfile", "", "parameters", "",

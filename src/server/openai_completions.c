@@ -18,6 +18,13 @@ static void append(json_t *logprobs, const char *name, json_t *v) {
     json_array_append_new(json_object_get(logprobs, name), v);
 }
 
+static size_t n_chars(const json_t *text) {
+    size_t n = 0;
+    for (const char *c = json_string_value(text); *c != '\0'; c++)
+        n += (*c & 0xc0) != 0x80;
+    return n;
+}
+
 static void keep_logprob(struct reply_choice *c, const struct service_event *ev) {
     const struct engine_token *t = ev->token;
     json_t *top = json_object();
@@ -29,10 +36,12 @@ static void keep_logprob(struct reply_choice *c, const struct service_event *ev)
         json_object_set_new(top, json_string_value(text), json_real((double)t->top[i].logprob));
         json_decref(text);
     }
-    append(c->logprobs, "tokens", token_text(ev->generation, t->id));
+    json_t *text = token_text(ev->generation, t->id);
+    append(c->logprobs, "text_offset", json_integer((json_int_t)c->n_chars));
+    c->n_chars += n_chars(text);
+    append(c->logprobs, "tokens", text);
     append(c->logprobs, "token_logprobs", json_real((double)t->logprob));
     append(c->logprobs, "top_logprobs", top);
-    append(c->logprobs, "text_offset", json_integer((json_int_t)c->content.len));
 }
 
 static json_t *logprobs_json(struct reply_choice *c) {
@@ -100,8 +109,9 @@ static void refuse_the_rest(struct params *p, int n) {
         params_fail(p, "echo", "echo is not supported");
     if (best_of != n)
         params_fail(p, "best_of", "best_of is not supported; use n");
-    const json_t *suffix = json_object_get(p->body, "suffix");
-    if (suffix != NULL && !json_is_null(suffix))
+    const char *suffix = "";
+    param_text(p, "suffix", &suffix);
+    if (*suffix != '\0')
         params_fail(p, "suffix", "suffix is not supported");
 }
 

@@ -7,8 +7,6 @@
 
 #include <sodium.h>
 
-#define INPUTS_MAX 256
-
 struct embedding_state {
     bool base64;
 };
@@ -53,22 +51,18 @@ const struct dialect openai_embedding_dialect = {.whole = embedding_whole,
 static void read_request(struct params *p, const struct service *s, struct service_request *r,
                          bool *base64) {
     const char *format = "float", *pooling = "mean";
-    int dimensions = service_facts(s)->n_embd;
     service_request_init(r);
     r->embed = true;
     param_model(p, s);
     param_text(p, "encoding_format", &format);
     param_text(p, "pooling", &pooling);
-    param_int(p, "dimensions", 1, 1 << 20, &dimensions);
     *base64 = str_eq(format, "base64");
     r->embed_last = str_eq(pooling, "last");
     if (!*base64 && !str_eq(format, "float"))
         params_fail(p, "encoding_format", "encoding_format must be \"float\" or \"base64\"");
     if (!r->embed_last && !str_eq(pooling, "mean"))
         params_fail(p, "pooling", "pooling must be \"mean\" or \"last\"");
-    if (dimensions != service_facts(s)->n_embd)
-        params_fail(p, "dimensions", "this model's embeddings have %d dimensions, no others",
-                    service_facts(s)->n_embd);
+    param_dimensions(p, s);
 }
 
 static void answer(struct service *s, struct http_request *http,
@@ -93,7 +87,7 @@ static void embeddings(struct service *s, struct http_request *http, struct para
     struct prompts inputs = {0};
     bool base64 = false;
     read_request(p, s, &r, &base64);
-    param_prompts(p, "input", INPUTS_MAX, &inputs);
+    param_prompts(p, "input", EMBED_INPUTS_MAX, &inputs);
     if (p->st == ST_OK)
         answer(s, http, &r, &inputs, base64);
     prompts_deinit(&inputs);

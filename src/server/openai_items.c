@@ -226,7 +226,7 @@ json_t *items_messages(const json_t *items, const char *instructions) {
         else if (str_eq(type, "function_call_output"))
             add_result(&r, item);
     }
-    if (instructions != NULL)
+    if (instructions != NULL && *instructions != '\0')
         add_instructions(r.messages, instructions);
     return r.messages;
 }

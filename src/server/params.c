@@ -1,5 +1,7 @@
 #include "server/params.h"
 
+#include "base/hex.h"
+#include "base/mem.h"
 #include "base/util.h"
 
 #include <stdarg.h>
@@ -26,12 +28,61 @@ const char *json_kind(const json_t *v) {
     }
 }
 
+/* The four digits of \uXXXX at p; -1: there is none. */
+static int unit_at(const char *p, const char *end) {
+    int unit = 0;
+    if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        int digit = hex_digit(p[i]);
+        if (digit < 0)
+            return -1;
+        unit = unit * 16 + digit;
+    }
+    return unit;
+}
+
+/* Escapes of what is no text here become U+FFFD, in place: \u0000, and halves of surrogate pairs, as they come from
+ * programs that cut a text in the middle of a character. */
+static void mend_escapes(char *text, size_t len) {
+    char *end = text + len;
+    for (char *p = text; (p = memchr(p, '\\', (size_t)(end - p))) != NULL;) {
+        int unit = unit_at(p, end);
+        bool high = unit >= 0xd800 && unit < 0xdc00, low = unit >= 0xdc00 && unit < 0xe000;
+        int next = high ? unit_at(p + 6, end) : -1;
+        if (high && next >= 0xdc00 && next < 0xe000) {
+            p += 12;
+            continue;
+        }
+        if (unit == 0 || high || low)
+            memcpy(p + 2, "fffd", 4);
+        p += unit >= 0 ? 6 : MIN(2, end - p);
+    }
+}
+
+static json_t *parse(const char *text, size_t len, json_error_t *e) {
+    json_t *v = json_loadb(text, len, JSON_DECODE_ANY, e);
+    char *mended = v == NULL ? mem_alloc(len) : NULL;
+    if (mended == NULL)
+        return v;
+    memcpy(mended, text, len);
+    mend_escapes(mended, len);
+    json_error_t first = *e;
+    v = json_loadb(mended, len, JSON_DECODE_ANY, e);
+    if (v == NULL && json_error_code(e) == json_error_numeric_overflow) /* 2^64 - 1, say */
+        v = json_loadb(mended, len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, e);
+    if (v == NULL)
+        *e = first;
+    mem_free(mended);
+    return v;
+}
+
 bool params_init(struct params *p, const char *text, size_t len) {
     json_error_t e;
     *p = (struct params){.st = ST_OK};
     if (len == 0)
         return params_fail(p, "", "the request has no body: expected a JSON object");
-    p->body = json_loadb(text, len, JSON_DECODE_ANY, &e);
+    p->body = parse(text, len, &e);
     if (p->body == NULL)
         return params_fail(p, "", "the body is no valid JSON: line %d, column %d: %s", e.line,
                            e.column, e.text);

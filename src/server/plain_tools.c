@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/reply.h"
+#include "tokenizer/chat.h"
 
 #include <stdlib.h>
 
@@ -20,14 +21,16 @@ json_t *messages_with_system(const json_t *messages, const char *paragraph) {
     json_t *out = json_copy((json_t *)messages);
     const json_t *first = json_array_get(out, 0);
     const char *role = json_string_value(json_object_get(first, "role"));
-    const char *content = json_string_value(json_object_get(first, "content"));
+    json_t *content = chat_content_text(json_object_get(first, "content"));
     if (role != NULL && str_eq(role, "system") && content != NULL)
-        json_array_set_new(out, 0,
-                           json_pack("{s:s, s:o}", "role", "system", "content",
-                                     json_sprintf("%s\n\n%s", content, paragraph)));
+        json_array_set_new(
+            out, 0,
+            json_pack("{s:s, s:o}", "role", "system", "content",
+                      json_sprintf("%s\n\n%s", json_string_value(content), paragraph)));
     else
         json_array_insert_new(out, 0,
                               json_pack("{s:s, s:s}", "role", "system", "content", paragraph));
+    json_decref(content);
     return out;
 }
 
@@ -48,18 +51,23 @@ static void put_call(struct buf *b, const json_t *call) {
 static json_t *message_as_text(const json_t *m) {
     const json_t *calls = json_object_get(m, "tool_calls"), *call;
     const char *role = json_string_value(json_object_get(m, "role"));
-    const char *content = json_string_value(json_object_get(m, "content"));
+    json_t *content = chat_content_text(json_object_get(m, "content"));
     bool result = role != NULL && str_eq(role, "tool") && content != NULL;
     struct buf text = {0};
     size_t i;
-    if (!result && json_array_size(calls) == 0)
+    if (!result && json_array_size(calls) == 0) {
+        json_decref(content);
         return json_incref((json_t *)m);
+    }
     if (result)
         put(&text, "<tool_response>\n");
-    put(&text, content != NULL ? content : "");
+    put(&text, content != NULL ? json_string_value(content) : "");
+    json_decref(content);
     if (result)
         put(&text, "\n</tool_response>");
-    json_array_foreach((json_t *)calls, i, call) put_call(&text, call);
+    json_array_foreach((json_t *)calls, i, call) {
+        put_call(&text, call);
+    }
     json_t *out = json_pack("{s:s, s:o}", "role", result ? "user" : "assistant", "content",
                             buf_json(&text));
     mem_free(text.bytes);

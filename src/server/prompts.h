@@ -16,6 +16,9 @@ struct prompts {
     } * list; /* [n] */
 };
 
+/* Texts for vectors in one request, as many as OpenAI takes. */
+#define EMBED_INPUTS_MAX 2048
+
 void param_prompts(struct params *p, const char *field, size_t max, struct prompts *out);
 void prompts_deinit(struct prompts *prompts);
 

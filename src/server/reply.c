@@ -393,6 +393,7 @@ void reply_submit(struct reply *r, struct service_request *requests) {
         http_fill_quiet(r->http, r->dialect->stream_type, ": still at work\n\n");
     for (int i = 0; i < r->n_parts; i++) {
         requests[i].client = r->client;
+        requests[i].follows = i > 0;
         requests[i].on_event = on_event;
         requests[i].user = &r->parts[i];
         name_request(r, i, &requests[i]);

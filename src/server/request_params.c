@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 
+#include <math.h>
 #include <sodium.h>
 #include <stdlib.h>
 
@@ -15,13 +16,18 @@ void request_memory_deinit(struct request_memory *m) {
 static void param_seed(struct params *p, struct service_request *r) {
     const json_t *v = json_object_get(p->body, "seed");
     uint64_t *seed = &r->sampling.base.seed;
-    r->seed_by_chance = v == NULL || json_is_null(v) || json_integer_value(v) == -1;
+    double real = json_real_value(v);
+    r->seed_by_chance = v == NULL || json_is_null(v) || json_number_value(v) == -1;
     if (r->seed_by_chance)
         randombytes_buf(seed, sizeof *seed);
-    else if (!json_is_integer(v))
-        params_fail(p, "seed", "seed must be a whole number, not %s", json_kind(v));
-    else
+    else if (json_is_integer(v))
         *seed = (uint64_t)json_integer_value(v);
+    else if (json_is_real(v) && real == floor(real) && fabs(real) < 0x1p63)
+        *seed = (uint64_t)(int64_t)real; /* 42.0 */
+    else if (json_is_real(v) && real == floor(real) && real > 0 && real < 0x1p64)
+        *seed = (uint64_t)real;
+    else
+        params_fail(p, "seed", "seed must be a whole number");
 }
 
 static bool one_bias(struct params *p, const char *key, const json_t *value,
@@ -106,6 +112,45 @@ bool tools_check(struct params *p, const json_t *tools) {
     return true;
 }
 
+static bool names_tool(const json_t *allowed, const char *name) {
+    size_t i;
+    const json_t *one;
+    json_array_foreach((json_t *)allowed, i, one) {
+        const json_t *function = json_object_get(one, "function");
+        const char *its =
+            json_string_value(json_object_get(function != NULL ? function : one, "name"));
+        if (its != NULL && str_eq(its, name))
+            return true;
+    }
+    return false;
+}
+
+/* {"type": "allowed_tools", "mode", "tools"}, in chat completions within "allowed_tools": the others are not there. */
+static void allow_tools(struct params *p, const json_t *choice, struct service_request *r) {
+    const json_t *inner = json_object_get(choice, "allowed_tools"), *tool;
+    const json_t *allowed = json_object_get(inner != NULL ? inner : choice, "tools");
+    const char *mode =
+        json_string_value(json_object_get(inner != NULL ? inner : choice, "mode"));
+    size_t i;
+    if (!json_is_array(allowed) || mode == NULL ||
+        (!str_eq(mode, "auto") && !str_eq(mode, "required"))) {
+        params_fail(p, "tool_choice",
+                    "tool_choice of type allowed_tools needs tools and a mode, \"auto\" or "
+                    "\"required\"");
+        return;
+    }
+    json_t *left = json_array();
+    json_array_foreach((json_t *)r->tools, i, tool) {
+        const char *name =
+            json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        if (name != NULL && names_tool(allowed, name))
+            json_array_append(left, (json_t *)tool);
+    }
+    json_object_set_new(p->body, "allowed tools", left); /* which keeps them alive */
+    r->tools = left;
+    r->tool_choice = str_eq(mode, "required") ? TOOLS_REQUIRED : TOOLS_AUTO;
+}
+
 void param_tool_choice(struct params *p, struct service_request *r) {
     bool parallel = true;
     const json_t *v = json_object_get(p->body, "tool_choice");
@@ -115,7 +160,10 @@ void param_tool_choice(struct params *p, struct service_request *r) {
     r->one_call = !parallel;
     if (v == NULL || json_is_null(v))
         return;
-    if (json_is_object(v)) {
+    const char *type = json_string_value(json_object_get(v, "type"));
+    if (type != NULL && str_eq(type, "allowed_tools")) {
+        allow_tools(p, v, r);
+    } else if (json_is_object(v)) {
         r->tool_choice = TOOLS_REQUIRED;
         r->tool_name =
             json_string_value(json_object_get(function != NULL ? function : v, "name"));
@@ -172,11 +220,19 @@ void param_form(struct params *p, struct service_request *r) {
 void param_model(struct params *p, const struct service *s) {
     const char *name = NULL;
     param_text(p, "model", &name);
-    if (p->st != ST_OK || service_is_model(s, name))
+    if (p->st != ST_OK || name == NULL || *name == '\0' || service_is_model(s, name))
         return;
     params_fail(p, "model", "the model \"%.100s\" does not exist here; this server has \"%s\"",
                 name, service_facts(s)->name);
     p->st = ST_NOT_FOUND;
+}
+
+void param_dimensions(struct params *p, const struct service *s) {
+    int has = service_facts(s)->n_embd, wanted = has;
+    param_int(p, "dimensions", 1, 1 << 20, &wanted);
+    if (wanted != has)
+        params_fail(p, "dimensions", "this model's embeddings have %d dimensions, no others",
+                    has);
 }
 
 bool ends_with_answer(const json_t *messages) {

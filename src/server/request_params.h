@@ -30,6 +30,8 @@ void form_read(struct params *p, const char *field, const json_t *format,
                struct service_request *r);
 /* model: ours, or a defect of ST_NOT_FOUND. */
 void param_model(struct params *p, const struct service *s);
+/* dimensions: the model's, or a defect. */
+void param_dimensions(struct params *p, const struct service *s);
 /* tools and the names in them; tools may be NULL. */
 bool tools_check(struct params *p, const json_t *tools);
 

@@ -202,7 +202,6 @@ static enum status describe(struct service *s, struct err *err) {
                                       .weight_bytes = info->weight_bytes,
                                       .thinks = m->style.think_end[0] != '\0' ||
                                                 m->style.format == CHAT_HARMONY,
-                                      .has_tools = m->style.format != CHAT_PLAIN,
                                       .created = (int64_t)time(NULL),
                                       .file_modified = (int64_t)file.st_mtime};
     return ST_OK;

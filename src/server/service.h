@@ -40,7 +40,7 @@ struct service_facts {
     const char *placement; /* what was measured for it, in a line; "": nothing */
     int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
     uint64_t n_params, weight_bytes;
-    bool thinks, has_tools;
+    bool thinks;
     /* Of what decides the bits of an answer: the model's name and size, the KV type, the version. Not of
      * ranks, splits, links or instruction sets, which decide nothing. */
     const char *fingerprint;
@@ -95,6 +95,8 @@ struct service_request {
     bool logprobs;
     int n_top;
     bool embed, embed_last; /* one normalized vector instead of text */
+    bool truncate;          /* a prompt that is too long loses its end */
+    bool follows;           /* as in struct engine_request */
     uint64_t client;
     bool seed_by_chance; /* the client has given none */
     uint8_t nonce[16];   /* what ids of tool calls are made of */

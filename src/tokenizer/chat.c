@@ -184,15 +184,25 @@ static json_t *join_parts(const json_t *parts) {
     return result;
 }
 
+json_t *chat_content_text(const json_t *content) {
+    return json_is_array(content)    ? join_parts(content)
+           : json_is_string(content) ? json_incref((json_t *)content)
+                                     : NULL;
+}
+
 static enum status adapt_content(const struct chat *c, json_t *message, size_t i,
                                  struct err *err) {
     const json_t *content = json_object_get(message, "content");
     json_t *adapted = NULL;
-    if (json_is_array(content) && !c->wants_parts) {
-        adapted = join_parts(content);
-        if (adapted == NULL)
+    if (json_is_array(content)) {
+        json_t *text = join_parts(content);
+        if (text == NULL)
             return err_set(err, ST_UNSUPPORTED,
                            "messages[%zu].content: only parts of text can be used", i);
+        if (c->wants_parts)
+            json_decref(text);
+        else
+            adapted = text;
     } else if (json_is_string(content) && c->wants_parts) {
         adapted = json_pack("[{s:s, s:O}]", "type", "text", "text", content);
     } else if ((content == NULL || json_is_null(content)) && c->refuses_null) {

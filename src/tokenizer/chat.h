@@ -49,6 +49,9 @@ struct chat_request {
     const struct template_clock *now; /* NULL: the real time */
 };
 
+/* The text of a message's content, that of parts joined, as a new reference; NULL: it has none, or a part is no text. */
+json_t *chat_content_text(const json_t *content);
+
 /* *text is owned by the caller (mem_free). ST_BAD_INPUT: messages of a wrong shape
  * ("messages[2].content must be ..."), or the template's own refusal; otherwise as
  * template_render(). */

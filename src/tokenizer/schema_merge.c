@@ -1,17 +1,12 @@
 /* schema_merge.c: $ref, and several schemas that must all hold as one. */
 #include "tokenizer/schema_impl.h"
 
+#include "base/hex.h"
 #include "base/util.h"
 
 #include <stdlib.h>
 
 #define MAX_WORK 1000000
-
-static int hex_value(char c) {
-    return c >= '0' && c <= '9'                     ? c - '0'
-           : (c | 0x20) >= 'a' && (c | 0x20) <= 'f' ? (c | 0x20) - 'a' + 10
-                                                    : -1;
-}
 
 /* One character of a step of a JSON pointer: ~0 ~1 %XX or itself. */
 static char pointer_char(const char **s) {
@@ -20,9 +15,9 @@ static char pointer_char(const char **s) {
         *s += 2;
         return at[1] == '0' ? '~' : '/';
     }
-    if (at[0] == '%' && hex_value(at[1]) >= 0 && hex_value(at[2]) >= 0) {
+    if (at[0] == '%' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
         *s += 3;
-        return (char)(hex_value(at[1]) * 16 + hex_value(at[2]));
+        return (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
     }
     return *(*s)++;
 }

@@ -230,18 +230,21 @@ enum status schema_add_string(struct schema_builder *b, struct text *t, const js
     const char *regex = json_string_value(pattern);
     if (pattern != NULL && regex == NULL)
         return schema_wrong(b, "pattern must be a string");
-    if (format != NULL && format_pattern(format) != NULL) {
-        if (regex != NULL)
-            return schema_unsupported(b, "pattern together with this format is not supported");
-        regex = format_pattern(format);
-    }
+    const char *of_format = format != NULL ? format_pattern(format) : NULL;
+    if (regex == NULL)
+        regex = of_format;
     if (min > MAX_STRING)
         return schema_unsupported(b, "minLength is too large");
     if (max != SCHEMA_NO_LIMIT || min > 0)
         max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : MIN(max, (uint32_t)MAX_STRING);
     text_add(t, "\"\\\"\" ");
     if (regex != NULL) {
-        TRY(schema_pattern(t, regex, strlen(regex), min, max, b->err));
+        enum status st = schema_pattern(t, regex, strlen(regex), min, max, b->err);
+        /* Libraries write both for one thing, the pattern with what grammars cannot say. */
+        if (st == ST_UNSUPPORTED && of_format != NULL)
+            st = schema_pattern(t, of_format, strlen(of_format), min, max, b->err);
+        if (st != ST_OK)
+            return st;
     } else if (max == SCHEMA_NO_LIMIT) {
         text_printf(t, "char{%u,}", min);
     } else if (max < min) {

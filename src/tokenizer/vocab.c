@@ -2,6 +2,7 @@
  * naming the key and the element. */
 #include "tokenizer/vocab.h"
 
+#include "base/hex.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "tokenizer/utf8.h"
@@ -141,16 +142,6 @@ static size_t spm_bytes(const char *text, size_t len, char *out) {
         }
     }
     return n;
-}
-
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    return -1;
 }
 
 /* <0x0A> -> 10; -1 if the text is not of this form. */
