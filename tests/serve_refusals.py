@@ -45,7 +45,7 @@ dialects = [
     ("/api/chat", lambda t: {**conversation(t), "stream": False}, ollama_error, "num_predict",
      lambda s: {"format": s}),
     ("/api/generate", lambda t: {"prompt": t, "stream": False}, ollama_error, "num_predict", lambda s: {"format": s}),
-    ("/api/embed", lambda t: {"input": t}, ollama_error, None, None),
+    ("/api/embed", lambda t: {"input": t, "truncate": False}, ollama_error, None, None),
 ]
 
 

@@ -1,5 +1,6 @@
-/* base: the pool's claims and barriers, errands, the counter-based random numbers, medians. */
+/* base: the pool's claims and barriers, errands, new files, the counter-based random numbers, medians. */
 #include "base/errand.h"
+#include "base/file.h"
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -9,6 +10,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -114,6 +118,67 @@ static void available_memory_is_within_the_machine(void **state) {
     assert_true(available > 0 && available <= all);
 }
 
+/* ---- new files --------------------------------------------------------------------------- */
+
+static char dir[] = "/tmp/lockstep-base-XXXXXX", path[64];
+
+static int make_dir(void **state) {
+    (void)state;
+    if (mkdtemp(dir) == NULL)
+        return -1;
+    snprintf(path, sizeof path, "%s/out", dir);
+    return 0;
+}
+
+static int remove_dir(void **state) {
+    (void)state;
+    unlink(path);
+    return rmdir(dir); /* nothing else is left */
+}
+
+static void has(const char *want) {
+    struct err err;
+    char *text;
+    assert_int_equal(file_read_text(&text, NULL, path, 100, &err), ST_OK);
+    assert_string_equal(text, want);
+    mem_free(text);
+}
+
+static void write_file(const char *text) {
+    struct file_new f;
+    struct err err;
+    assert_int_equal(file_new_open(&f, path, &err), ST_OK);
+    fputs(text, f.f);
+    assert_int_equal(file_new_finish(&f, false, &err), ST_OK);
+    has(text);
+}
+
+/* One at a time; who comes second is told, and does no harm to the first. */
+static void a_new_file_has_one_writer(void **state) {
+    (void)state;
+    struct file_new first, second;
+    struct err err;
+    assert_int_equal(file_new_open(&first, path, &err), ST_OK);
+    fputs("whole", first.f);
+    assert_int_equal(file_new_open(&second, path, &err), ST_IO);
+    assert_non_null(strstr(err.text, "is being written by another"));
+    assert_int_equal(file_new_finish(&first, true, &err), ST_OK);
+    has("whole");
+    write_file("again");
+    /* What was begun and given up, or left by one who was killed, is in nobody's way. */
+    assert_int_equal(file_new_open(&first, path, &err), ST_OK);
+    fputs("half", first.f);
+    file_new_drop(&first);
+    has("again");
+    char part[80];
+    snprintf(part, sizeof part, "%s.part", path);
+    FILE *left = fopen(part, "w");
+    fputs("much longer than what comes", left);
+    fclose(left);
+    write_file("short");
+    assert_int_not_equal(access(part, F_OK), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
@@ -122,6 +187,7 @@ int main(void) {
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
         cmocka_unit_test(available_memory_is_within_the_machine),
+        cmocka_unit_test(a_new_file_has_one_writer),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

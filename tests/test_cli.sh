@@ -159,6 +159,8 @@ accept run "$model" -q -p "Define kluge." --temp 0 -n 8 --split 2,1
 cmp -s "$work/out" "$work/one" || fail "two ranks answer '$(cat "$work/out")', one '$(cat "$work/one")'"
 echo -n "Define kluge." | timeout 60 "$LOCKSTEP" run "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
 cmp -s "$work/out" "$work/one" || fail "a prompt on stdin gives another answer"
+printf 'a\0b' | "$LOCKSTEP" run "$model" -n 2 >/dev/null 2>"$work/err"
+[ $? = 2 ] && grep -q 'NUL byte' "$work/err" || fail "half a prompt is taken: $(cat "$work/err")"
 printf '/help\n\nDefine kluge.\n/quit\n' | timeout 60 "$LOCKSTEP" chat "$model" -q --temp 0 -n 8 >"$work/out" 2>/dev/null
 cmp -s "$work/out" "$work/one" || fail "chat says '$(cat "$work/out")', run '$(cat "$work/one")'"
 accept eval "$model" -q --ids 1,2,3 --greedy 4 --logits "$work/rows.f32"

@@ -27,9 +27,30 @@ fact "$model" 'sum(t["parameters"] for t in o["types"]) == o["parameters"]' True
 "$LOCKSTEP" inspect "$model" | grep -q '^layers  *4, width 256' || fail "inspect: no line of layers"
 [ "$("$LOCKSTEP" inspect --tensors "$model" | grep -c '^blk\.')" = 44 ] || fail "inspect --tensors"
 "$LOCKSTEP" inspect --keys "$model" | grep -q '^qwen3.block_count  *4$' || fail "inspect --keys"
+"$LOCKSTEP" inspect --keys --json "$model" | python3 -c 'import json, sys
+sys.exit(json.load(sys.stdin)["qwen3.block_count"] != 4)' || fail "inspect --keys --json"
+refused 2 "not with --tensors" inspect --keys --tensors "$model"
 refused 2 "No such file" inspect "$work/absent.gguf"
 head -c 100000 "$model" >"$work/short.gguf"
 refused 2 truncated inspect "$work/short.gguf"
+
+# A name that would drive a terminal, or forge a line, does not; a path that is not UTF-8 is JSON all the same.
+python3 - "$model" "$work" <<'END'
+import os, sys
+data = open(sys.argv[1], "rb").read()
+name = b"Lockstep Jargon 3M"
+assert data.count(name) == 1
+for out, wild in ((b"wild.gguf", b"\x1b[31mE\nrank 9\x07\x1b[2J"), (b"bad\xff.gguf", b"Lockste \xff\xfe \xc3\xbcber 3")):
+    assert len(wild) == len(name), out
+    open(os.path.join(sys.argv[2].encode(), out), "wb").write(data.replace(name, wild))
+END
+"$LOCKSTEP" run "$work/wild.gguf" -p hi -n 1 >"$work/out" 2>"$work/err" || fail "run wild.gguf: exit status $?"
+grep -q '^qwen3 ?\[31mE?rank 9??\[2J: ' "$work/err" || fail "said: $(cat -v "$work/err")"
+"$LOCKSTEP" run "$work"/$'bad\xff.gguf' -p hi -n 1 --json -q | python3 -c 'import json, sys
+o = json.load(sys.stdin)
+sys.exit(o["name"] != "Lockste ?? über 3" or not o["model"].endswith("bad\\xff.gguf"))' || fail "run --json of a path that is not UTF-8"
+refused 2 "not UTF-8" serve "$work"/$'bad\xff.gguf' --port 0
+rm "$work"/$'bad\xff.gguf' "$work/wild.gguf"
 
 # quantize
 for type in q8_0 Q4_K f32; do

@@ -99,6 +99,7 @@ holds 'abs(sum(x * x for x in v["data"][1]["embedding"]) - 1) < 1e-5'
 ask 200 /tokenize -d '{"content":"hello there"}'
 cp "$work/body" "$work/tokens"
 ask 200 /detokenize -d "@$work/tokens" && holds 'v["content"] == "hello there"'
+ask 400 /detokenize -d '{"tokens":[104,99999]}' && says 'none of the 2048'
 ask 200 /metrics && says '^lockstep_first_token_seconds_count [1-9]'
 ask 200 / && says '^lockstep serves jargon-3m-f16 '
 page=(-H 'Accept: text/html,application/xhtml+xml,*/*;q=0.8') # as browsers ask

@@ -76,8 +76,8 @@ who_is() { [ "$(who "$1")" = "$2" ]; }
 # Sets owner: who serves m and listens, not just beginning again since somebody has come.
 someone_listens() { owner=$(who "$1") && [[ $owner == *" listening" ]]; }
 
-refuse 3 "no node runs on this machine: lockstep node starts one" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure
-refuse 3 "no node runs on this machine" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
+refuse 3 "no node answers at 127.0.0.1:7342: lockstep node starts one" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure
+refuse 3 "no node answers at 127.0.0.1:7342" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
 start 1
 start 2
 start 3
@@ -85,12 +85,15 @@ key=abra-kadabra
 echo "$key" >keys
 refuse 2 "no deployment is called m" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
 refuse 1 "context of 100000 is more than" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --api-key-file keys --ctx 100000
+# The port of the node itself is taken.
+refuse 1 "in use" nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias taken --port 7342 -t 1 --insecure
 who_is 1 "" || fail "what failed is still up: $(who 1)"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-file keys >up.out 2>up.err || fail "up: $(cat up.err; logs)"
 grep -q "^m listens on http://127.0.0.1:$port, and at this port of every other node; ann serves it" up.out || fail "up says $(cat up.out)"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-file keys --json 2>/dev/null | grep -q '"node": "ann"' || fail "up once more"
 refuse 2 "is up already, in another way" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" up "$model" --alias m --port $port --insecure
 refuse 2 "m has that port" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure --alias n
+grep -q '"m"' state-ann/deployments.json || fail "what is up is not kept"
 [ "$(stat -c %a state-ann/deployments.json)" = 600 ] || fail "others may read the keys"
 pgrep -fa "serve.*$work" | grep -q "$key" && fail "the key is in the list of processes"
 

@@ -4,8 +4,10 @@
 #include "base/util.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,9 +87,53 @@ static bool in_place(const struct file_new *n) {
     return strcmp(n->part, n->path) == 0;
 }
 
+/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK: somebody does). */
+static int open_part(const char *part) {
+    for (;;) {
+        struct stat mine, there;
+        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        if (fd < 0)
+            return -1;
+        bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        int why = errno;
+        /* The one before may have given it its final name since. */
+        bool still = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
+                     mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+        if (!locked && why == EWOULDBLOCK) {
+            close(fd);
+            errno = why;
+            return -1;
+        }
+        if (still && ftruncate(fd, 0) == 0)
+            return fd; /* a file system without locks does without */
+        why = errno;
+        close(fd);
+        if (still) {
+            errno = why;
+            return -1;
+        }
+    }
+}
+
+static enum status start_part(struct file_new *n, struct err *err) {
+    int fd = open_part(n->part);
+    n->lock = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1; /* until it has its final name */
+    n->f = fd >= 0 && n->lock >= 0 ? fdopen(fd, "wb") : NULL;
+    if (n->f != NULL)
+        return ST_OK;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    if (n->lock >= 0)
+        close(n->lock);
+    if (why == EWOULDBLOCK)
+        return err_set(err, ST_IO, "%s is being written by another command", n->path);
+    return file_new_failed(n, why, err);
+}
+
 enum status file_new_open(struct file_new *out, const char *path, struct err *err) {
-    struct file_new n = {.path = mem_strdup(path),
-                         .part = mem_alloc(strlen(path) + sizeof ".part")};
+    struct file_new n = {
+        .path = mem_strdup(path), .part = mem_alloc(strlen(path) + sizeof ".part"), .lock = -1};
     struct stat there;
     enum status st = ST_OK;
     if (n.path == NULL || n.part == NULL) {
@@ -95,8 +141,9 @@ enum status file_new_open(struct file_new *out, const char *path, struct err *er
     } else {
         bool regular = stat(path, &there) != 0 || S_ISREG(there.st_mode);
         sprintf(n.part, "%s%s", path, regular ? ".part" : "");
-        n.f = fopen(n.part, "wb");
-        if (n.f == NULL)
+        if (regular)
+            st = start_part(&n, err);
+        else if ((n.f = fopen(n.part, "wb")) == NULL)
             st = file_new_failed(&n, errno, err);
     }
     if (st != ST_OK) {
@@ -118,6 +165,8 @@ void file_new_drop(struct file_new *n) {
         if (!in_place(n))
             unlink(n->part);
     }
+    if (n->path != NULL && n->lock >= 0)
+        close(n->lock);
     mem_free(n->path);
     mem_free(n->part);
     *n = (struct file_new){0};

@@ -32,9 +32,10 @@ struct file_new {
     FILE *f; /* to be written to; NULL: not open */
     char *path;
     char *part; /* what f writes; path itself where it is written in place */
+    int lock;   /* keeps others from writing it at the same time; -1: nothing does */
 };
 
-/* ST_IO: it cannot be made; ST_NO_MEMORY. */
+/* ST_IO: it cannot be made, or is being written by somebody else; ST_NO_MEMORY. */
 enum status file_new_open(struct file_new *out, const char *path, struct err *err);
 /* The sentence for a write to f that failed with this errno: ST_IO. */
 enum status file_new_failed(const struct file_new *n, int error, struct err *err);

@@ -162,6 +162,8 @@ int cli_flush(void);
 
 /* Writes one JSON value and a newline to stdout and drops the reference. The exit status. */
 int cli_print_json(json_t *value);
+/* A string; where it is no UTF-8, with its bytes as "\xNN". */
+json_t *cli_json_text(const char *s, size_t n);
 
 /* ---- Ctrl-C ------------------------------------------------------------------------------- */
 

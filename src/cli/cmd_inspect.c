@@ -10,15 +10,6 @@
 
 /* ---- facts ------------------------------------------------------------------------- */
 
-/* Bytes that are no UTF-8 become "\xNN". */
-static json_t *json_text(struct gguf_str s) {
-    json_t *text = json_stringn(s.ptr, s.len);
-    if (text)
-        return text;
-    char escaped[256];
-    return json_string(gguf_escape(s, escaped, sizeof escaped));
-}
-
 /* The value of a key as JSON: numbers, strings and booleans as they are, arrays as "[8 i32]".
  * NULL if there is no such key. */
 static json_t *value_of(const struct gguf *g, const char *key) {
@@ -31,7 +22,7 @@ static json_t *value_of(const struct gguf *g, const char *key) {
     if (!gguf_value_type(g, key, &type))
         return NULL;
     if (gguf_str(g, key, &s, NULL) == ST_OK)
-        return json_text(s);
+        return cli_json_text(s.ptr, s.len);
     if (gguf_bool(g, key, &b, NULL) == ST_OK)
         return json_boolean(b);
     if (gguf_u64(g, key, &u, NULL) == ST_OK && u <= INT64_MAX)
@@ -170,7 +161,8 @@ static json_t *special_tokens(const struct gguf *g, const struct gguf_array *tok
             continue;
         json_t *token = json_pack("{s:I}", "id", (json_int_t)id);
         if (id < tokens->n)
-            json_object_set_new(token, "text", json_text(tokens->strs[id]));
+            json_object_set_new(token, "text",
+                                cli_json_text(tokens->strs[id].ptr, tokens->strs[id].len));
         json_object_set_new(list, names[i], token);
     }
     return list;
@@ -199,11 +191,11 @@ static json_t *tensor_list(const struct gguf *g) {
         json_t *dims = json_array();
         for (uint32_t d = 0; d < t->n_dims; d++)
             json_array_append_new(dims, json_integer((json_int_t)t->dims[d]));
-        json_array_append_new(
-            list, json_pack("{s:o, s:s, s:o, s:I, s:I}", "name",
-                            json_text((struct gguf_str){t->name, strlen(t->name)}), "type",
-                            qtype_info(t->type)->name, "dims", dims, "bytes",
-                            (json_int_t)t->size_bytes, "part", (json_int_t)t->part + 1));
+        json_array_append_new(list, json_pack("{s:o, s:s, s:o, s:I, s:I}", "name",
+                                              cli_json_text(t->name, strlen(t->name)), "type",
+                                              qtype_info(t->type)->name, "dims", dims, "bytes",
+                                              (json_int_t)t->size_bytes, "part",
+                                              (json_int_t)t->part + 1));
     }
     return list;
 }
@@ -399,6 +391,18 @@ static void print_keys(const struct gguf *g) {
     }
 }
 
+static json_t *keys_json(const struct gguf *g) {
+    json_t *all = json_object();
+    for (size_t i = 0; i < gguf_n_keys(g); i++) {
+        struct gguf_str s = gguf_key_at(g, i);
+        char key[256];
+        snprintf(key, sizeof key, "%.*s", (int)MIN(s.len, sizeof key - 1), s.ptr);
+        json_t *value = value_of(g, key);
+        json_object_set_new(all, gguf_escape(s, key, sizeof key), value);
+    }
+    return all;
+}
+
 int cmd_inspect(int argc, char **argv) {
     const char *model = NULL;
     bool as_json = false, tensors = false, keys = false;
@@ -415,6 +419,8 @@ int cmd_inspect(int argc, char **argv) {
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)
         return status;
+    if (keys && tensors)
+        return cli_fail(ST_BAD_INPUT, "--keys shows nothing but keys: not with --tensors");
     struct gguf *g;
     struct err err;
     const struct gguf_options any = {.header_only = true};
@@ -422,7 +428,9 @@ int cmd_inspect(int argc, char **argv) {
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     status = 0;
-    if (keys) {
+    if (keys && as_json) {
+        status = cli_print_json(keys_json(g));
+    } else if (keys) {
         print_keys(g);
     } else {
         json_t *facts = describe(g, tensors);

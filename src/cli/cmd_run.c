@@ -136,6 +136,10 @@ static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t
                  "--system: the model has no chat template (--chat takes ChatML)");
         return LOCKSTEP_BAD_INPUT;
     }
+    if (as_chat && memchr(text, '\0', len) != NULL) {
+        snprintf(err->text, sizeof err->text, "the prompt has a NUL byte: it is no text");
+        return LOCKSTEP_BAD_INPUT;
+    }
     if (!as_chat)
         return lockstep_tokenize(ls, text, len, true, true, ids, n_ids, err);
     const struct lockstep_message messages[] = {{"system", system_arg}, {"user", text}};
@@ -158,6 +162,10 @@ static void say_speed(const struct lockstep_result *r) {
     if (session_args.quiet)
         return;
     fflush(stdout);
+    if (n_predict == 0) {
+        fprintf(stderr, "\nprompt: %zu tokens, no answer was asked for\n", r->n_prompt);
+        return;
+    }
     fprintf(stderr, "\nprompt: %zu tokens, first token after %.3f s (%.1f tokens/s)\n",
             r->n_prompt, r->prompt_s,
             session_rate((double)(r->n_prompt - r->n_cached), r->prompt_s));
@@ -168,14 +176,14 @@ static void say_speed(const struct lockstep_result *r) {
 static int print_json(struct lockstep *ls, const struct answer *a,
                       const struct lockstep_result *r) {
     json_t *o = session_json(ls);
-    json_t *mine =
-        json_pack("{s:s%, s:O, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "text",
-                  a->text != NULL ? a->text : "", a->len, "ids", a->ids, "stop", r->stop,
-                  "prompt_tokens", (json_int_t)r->n_prompt, "generated_tokens",
-                  (json_int_t)r->n_generated, "time_to_first_token_s", r->prompt_s,
-                  "prompt_tokens_per_s", session_rate((double)r->n_prompt, r->prompt_s),
-                  "gen_tokens_per_s", session_rate(session_generated(r), r->generate_s), "seed",
-                  (json_int_t)sampling_args.seed);
+    json_t *mine = json_pack(
+        "{s:s%, s:O, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "text",
+        a->text != NULL ? a->text : "", a->len, "ids", a->ids, "stop", r->stop, "prompt_tokens",
+        (json_int_t)r->n_prompt, "generated_tokens", (json_int_t)r->n_generated,
+        "time_to_first_token_s", r->prompt_s, "prompt_tokens_per_s",
+        n_predict != 0 ? session_rate((double)r->n_prompt, r->prompt_s) : 0, "gen_tokens_per_s",
+        session_rate(session_generated(r), r->generate_s), "seed",
+        (json_int_t)sampling_args.seed);
     json_object_update(o, mine);
     json_decref(mine);
     return cli_print_json(o);

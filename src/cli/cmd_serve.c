@@ -6,6 +6,7 @@
 #include "cli/session.h"
 #include "fabric/net.h"
 #include "server/server.h"
+#include "tokenizer/utf8.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -125,6 +126,14 @@ static enum status check_names(const char *address, struct err *err) {
         return err_set(err, ST_BAD_INPUT, "--host is empty: 0.0.0.0 is every address");
     if (serve_args.alias != NULL && *serve_args.alias == '\0')
         return err_set(err, ST_BAD_INPUT, "--alias is empty: the model needs a name");
+    char *name = serve_args.alias != NULL ? mem_strdup(serve_args.alias)
+                                          : service_name_of(session_args.model);
+    bool is_text =
+        name == NULL || utf8_valid_prefix((const uint8_t *)name, strlen(name)) == strlen(name);
+    mem_free(name);
+    if (!is_text)
+        return err_set(err, ST_BAD_INPUT,
+                       "the model's name is not UTF-8: give it another with --alias");
     if (serve_args.cors != NULL && !str_eq(serve_args.cors, "*") &&
         !str_eq(serve_args.cors, "null") && strstr(serve_args.cors, "://") == NULL)
         return err_set(err, ST_BAD_INPUT,

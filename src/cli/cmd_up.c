@@ -77,7 +77,10 @@ static enum status ask(struct asking *a, const char *path, const json_t *body, j
                        struct err *err) {
     enum status st = client_json(a->client, path, body, out, err);
     if (st == ST_TIMEOUT && str_eq(node, "127.0.0.1"))
-        return err_set(err, st, "no node runs on this machine: lockstep node starts one");
+        return err_set(
+            err, st,
+            "no node answers at 127.0.0.1:%d: lockstep node starts one, --node names another",
+            NODE_PORT);
     return st;
 }
 
@@ -238,6 +241,8 @@ static enum status wait_for(struct asking *a, const char *as, json_t **out, stru
         enum status st = ST_AGAIN;
         if (one == NULL)
             st = err_set(err, ST_CANCELLED, "%s was taken down meanwhile", as);
+        else if (str_eq(state, "listening") && *sentence != '\0')
+            st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
         else if (str_eq(state, "listening"))
             st = ST_OK;
         else if (str_eq(state, "failed"))

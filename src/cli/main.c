@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/util.h"
+#include "format/gguf.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -60,6 +61,14 @@ int cli_flush(void) {
         return 1;
     said = true;
     return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+json_t *cli_json_text(const char *s, size_t n) {
+    json_t *text = json_stringn(s, n);
+    if (text != NULL)
+        return text;
+    char escaped[1024];
+    return json_string(gguf_escape((struct gguf_str){s, n}, escaped, sizeof escaped));
 }
 
 int cli_print_json(json_t *value) {

@@ -403,12 +403,12 @@ json_t *session_json(struct lockstep *ls) {
     json_t *ranks = json_array();
     link_names(ls, link, sizeof link, ranks);
     return json_pack(
-        "{s:s, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}",
-        "model", session_args.model, "name", m->name, "architecture", m->architecture, "type",
-        m->type, "parameters", (json_int_t)m->n_params, "weight_bytes",
-        (json_int_t)m->weight_bytes, "vocabulary", m->n_vocab, "context", m->n_ctx, "parallel",
-        m->parallel, "link", link, "isa", m->isa, "sums", m->sums, "ranks", m->n_ranks,
-        "threads", m->n_threads, "load_s", m->load_s, "held", ranks);
+        "{s:o, s:s, s:s, s:s, s:I, s:I, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:o}",
+        "model", cli_json_text(session_args.model, strlen(session_args.model)), "name", m->name,
+        "architecture", m->architecture, "type", m->type, "parameters", (json_int_t)m->n_params,
+        "weight_bytes", (json_int_t)m->weight_bytes, "vocabulary", m->n_vocab, "context",
+        m->n_ctx, "parallel", m->parallel, "link", link, "isa", m->isa, "sums", m->sums,
+        "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s, "held", ranks);
 }
 
 double session_rate(double n, double seconds) {

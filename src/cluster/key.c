@@ -148,7 +148,13 @@ enum status cluster_key_read(struct cluster_key *out, const char *path, struct e
 
 enum status cluster_key_write(const struct cluster_key *key, const char *path,
                               struct err *err) {
-    char text[CLUSTER_KEY_TEXT_BYTES], part[PATH_MAX];
+    char text[CLUSTER_KEY_TEXT_BYTES], part[PATH_MAX], real[PATH_MAX];
+    struct stat there;
+    if (realpath(path, real) != NULL) { /* a link stays one */
+        path = real;
+        if (stat(path, &there) != 0 || !S_ISREG(there.st_mode))
+            return err_set(err, ST_BAD_INPUT, "%s is no file: it cannot hold the key", path);
+    }
     if (*path == '\0' || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return err_set(err, ST_BAD_INPUT, "\"%s\" cannot name a key's file", path);
     (void)file_make_folders(path, 0700, NULL); /* what cannot be made, open() notices */

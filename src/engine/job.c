@@ -117,7 +117,8 @@ enum status job_to_json(const struct job *job, char **text, struct err *err) {
     }
     *text = is_whole ? json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(o);
-    return *text != NULL ? ST_OK : err_set(err, ST_BAD_INPUT, "the job of a rank is not UTF-8");
+    return *text != NULL ? ST_OK
+                         : err_set(err, ST_BAD_INPUT, "the path of the model is not UTF-8");
 }
 
 static enum status take_number(struct job *job, const json_t *o, const struct number *n,

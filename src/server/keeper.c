@@ -437,12 +437,10 @@ static void keep_front(struct run *r, double now) {
     if (r->front == NULL && now >= r->port_s) {
         r->port_s = now + PORT_S;
         r->front_version = r->version;
-        if (front_open(&r->front, &cfg, &err) != ST_OK) {
-            if (!r->said_port)
-                log_warn("%s: its port is not to be had on this machine: %s", r->name,
-                         err.text);
-            r->said_port = true;
-        }
+        bool good = front_open(&r->front, &cfg, &err) == ST_OK;
+        if (!good && r->port_err.text[0] == '\0')
+            log_warn("%s: its port is not to be had on this machine: %s", r->name, err.text);
+        r->port_err = good ? (struct err){""} : err;
     }
     if (r->front != NULL)
         front_to(r->front, *r->target != '\0' ? r->target : NULL);
@@ -461,7 +459,7 @@ static void do_all(struct keeper *k, bool settled, double now) {
         } else {
             front_close(r->front);
             r->front = NULL;
-            r->said_port = false;
+            r->port_err.text[0] = '\0';
         }
         if (r->tenant.state != TENANT_IDLE) {
             go_on_serving(k, r, now);
@@ -503,7 +501,7 @@ static void publish(struct keeper *k, double now) {
                       r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
                       r->front != NULL ? front_n_passing(r->front) : 0, "copying",
                       r->fetch != NULL, "sentence",
-                      r->tenant.state != TENANT_LISTENING ? r->tenant.last : ""));
+                      r->tenant.state != TENANT_LISTENING ? r->tenant.last : r->port_err.text));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
             json_object_set_new(able, r->name,
@@ -519,23 +517,28 @@ static void publish(struct keeper *k, double now) {
 
 /* ---- what is kept ----------------------------------------------------------------------------- */
 
-static void save_list(struct keeper *k) {
+static void write_list(struct keeper *k, const struct deployments *list, const char *digest) {
+    struct err err;
+    enum status st = deployments_write(list, k->list_path, &err);
+    if (st == ST_OK)
+        snprintf(k->saved, sizeof k->saved, "%s", digest);
+    else if (!k->said_save)
+        log_error("deployments are not kept across a start of this node: %s", err.text);
+    k->said_save = st != ST_OK;
+}
+
+void keeper_save_list(struct keeper *k) {
     char digest[DEPLOYMENTS_DIGEST_BYTES];
     struct deployments copy = {.by_name = NULL};
-    struct err err;
+    pthread_mutex_lock(&k->save_lock);
     pthread_mutex_lock(&k->lock);
     deployments_digest(&k->list, digest);
     if (!str_eq(digest, k->saved))
         copy.by_name = json_deep_copy(k->list.by_name);
     pthread_mutex_unlock(&k->lock);
-    if (copy.by_name == NULL)
-        return;
-    enum status st = deployments_write(&copy, k->list_path, &err);
-    if (st == ST_OK)
-        memcpy(k->saved, digest, sizeof k->saved);
-    else if (!k->said_save)
-        log_error("deployments are not kept across a start of this node: %s", err.text);
-    k->said_save = st != ST_OK;
+    if (copy.by_name != NULL)
+        write_list(k, &copy, digest);
+    pthread_mutex_unlock(&k->save_lock);
     deployments_deinit(&copy);
 }
 
@@ -576,7 +579,7 @@ static void *keeper_main(void *user) {
         }
         do_all(k, judge_all(k, now), now);
         publish(k, now);
-        save_list(k);
+        keeper_save_list(k);
         save_known(k, now);
         poll(&fd, 1, LOOK_MS);
         wake_drain(&k->wake);
@@ -626,6 +629,7 @@ static void keeper_free(struct keeper *k) {
     json_decref(k->self_able);
     wake_close(&k->wake);
     pthread_mutex_destroy(&k->lock);
+    pthread_mutex_destroy(&k->save_lock);
     mem_free(k->seeds);
     mem_free(k->models);
     mem_free(k->state);
@@ -677,6 +681,7 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     sodium_bin2hex(k->self, sizeof k->self, id, sizeof id);
     snprintf(k->name, sizeof k->name, "%s", cfg->name);
     pthread_mutex_init(&k->lock, NULL);
+    pthread_mutex_init(&k->save_lock, NULL);
     k->hasty = json_object();
     k->self_runs = json_object();
     k->self_able = json_object();

@@ -72,8 +72,8 @@ struct run {
     char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
     struct front *front;
     json_int_t front_version;
-    double port_s; /* when to try the port again */
-    bool said_port;
+    double port_s;       /* when to try the port again */
+    struct err port_err; /* why the port is not to be had; "": it is */
 };
 
 struct fetch;
@@ -95,6 +95,8 @@ struct keeper {
     json_t *known; /* names of the nodes that were there when this one last ran, or are now */
     double gossip_s, exchange_until_s;
     bool leaving, left; /* says goodbye; its thread has ended */
+
+    pthread_mutex_t save_lock; /* taken before the other; guards what is on the disk, and: */
     char saved[DEPLOYMENTS_DIGEST_BYTES];
     bool said_save;
 
@@ -108,6 +110,8 @@ struct keeper {
 };
 
 bool keeper_is_closing(struct keeper *k);
+/* The list to the disk, if it has changed. Not under the lock. */
+void keeper_save_list(struct keeper *k);
 
 /* ---- keeper_gossip.c -------------------------------------------------------------------------- */
 

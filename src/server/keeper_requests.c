@@ -106,6 +106,7 @@ static void put(struct keeper *k, struct http_request *r, const json_t *body) {
                             json_true());
     pthread_mutex_unlock(&k->lock);
     json_decref(one);
+    keeper_save_list(k); /* what was said to be done is not lost */
     answer(k, r, st, err.text);
 }
 
@@ -116,6 +117,7 @@ static void take_down(struct keeper *k, struct http_request *r, const json_t *bo
     enum status st = name != NULL ? deployments_remove(&k->list, name, &err)
                                   : err_set(&err, ST_BAD_INPUT, "the request names none");
     pthread_mutex_unlock(&k->lock);
+    keeper_save_list(k);
     answer(k, r, st, err.text);
 }
 

@@ -44,6 +44,10 @@ static void detokenize_body(struct service *s, struct http_request *http, struct
     param_prompts(p, "tokens", 1, &tokens);
     if (p->st == ST_OK && tokens.list[0].ids == NULL)
         params_fail(p, "tokens", "tokens must be an array of token ids");
+    for (size_t i = 0; p->st == ST_OK && i < tokens.list[0].n_ids; i++)
+        if (tokens.list[0].ids[i] >= service_facts(s)->n_vocab)
+            params_fail(p, "tokens", "tokens: %d is none of the %d tokens of this model",
+                        tokens.list[0].ids[i], service_facts(s)->n_vocab);
     if (p->st == ST_OK)
         p->st = service_detokenize(s, tokens.list[0].ids, tokens.list[0].n_ids, &text, &len,
                                    &p->err);

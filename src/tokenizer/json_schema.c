@@ -69,9 +69,19 @@ static const char *const restricting[] = {
 };
 
 static const char *const not_understood[] = {
-    "not",           "if",       "dependentRequired", "dependentSchemas",
-    "dependencies",  "contains", "unevaluatedItems",  "$dynamicRef",
-    "$recursiveRef", "disallow", "extends",           "divisibleBy",
+    "not",
+    "if",
+    "dependentRequired",
+    "dependentSchemas",
+    "dependencies",
+    "contains",
+    "unevaluatedItems",
+    "$dynamicRef",
+    "$recursiveRef",
+    "disallow",
+    "extends",
+    "divisibleBy",
+    "unevaluatedProperties",
 };
 
 bool schema_is_restricting(const char *key) {

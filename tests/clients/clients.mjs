@@ -217,7 +217,7 @@ await check("ollama: chat, generate, format, list, show, embed, errors", async (
     streamed += part.response;
   assert.equal(streamed, text);
   assert.ok(units.includes(JSON.parse((await ollama.chat({ model, messages, format: schema })).message.content).unit));
-  assert.equal((await ollama.list()).models[0].name, model);
+  assert.equal((await ollama.list()).models[0].name, `${model}:latest`);
   assert.ok((await ollama.show({ model })).capabilities.includes("completion"));
   assert.equal((await ollama.embed({ model, input: ["a", "b"] })).embeddings.length, 2);
   await assert.rejects(ollama.chat({ model: "other", messages }), /does not exist/);
