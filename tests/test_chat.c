@@ -274,6 +274,14 @@ static void wrong_messages_are_refused(void **state) {
     assert_refused(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
                    "only parts of text");
     chat_close(c);
+    /* A template that takes parts takes no others either: what stands for an image would stand there alone. */
+    c = open_chat("{% for m in messages %}{% for p in m.content %}"
+                  "{{ p.text if p is mapping }}{% endfor %}{% endfor %}");
+    assert_refused(c,
+                   "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, "
+                   "{\"type\": \"image_url\"}]}]",
+                   "only parts of text");
+    chat_close(c);
 }
 
 static void syntax_errors_are_told_at_opening(void **state) {

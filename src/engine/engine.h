@@ -124,8 +124,8 @@ struct engine_request {
                       choice i samples with seed + i */
     int n_predict; /* -1: to the end of the context */
     bool ignore_end;
-    bool
-        follows; /* an earlier one of the same client's wish was taken: the queue is not too long for it, nor longer by it */
+    /* It belongs to another that was taken: the queue is not too long for it, nor longer by it. */
+    bool follows;
     bool special; /* the text shows control tokens too (never the end token) */
     struct engine_sampling sampling;
     const char *const *stops; /* copied; at most 64 of 1 to 1024 bytes */
