@@ -171,6 +171,7 @@ cp "$work/body" "$work/mended"
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"a\ufffdb\ufffd \\u0000 😀 \ufffd"}],"max_tokens":2}'
 holds "v['usage']['prompt_tokens'] == json.load(open(sys.argv[1][:-4] + 'mended'))['usage']['prompt_tokens']"
 ask 200 /v1/messages -d '{"max_tokens":2,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"a\u0000b"}]}]}'
+both_forms='"max_tokens":200,"parallel_tool_calls":false,"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"b":{"enum":["x","y"]}},"required":["b"]}}}'
 # A schema that no grammar can say: the call is enforced all the same, unless it is to be strict.
 call() { # PARAMETERS [more of the function]
     ask "${want:-200}" /v1/chat/completions -d "{$question,\"max_tokens\":400,\"parallel_tool_calls\":false,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":$1${2:-}}}]}"
@@ -183,6 +184,11 @@ call '{"type":"object","properties":{"a":{"type":"string","format":"email","patt
 holds "$is_call"
 ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":200,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":{\"type\":\"string\",\"format\":\"date\",\"pattern\":\"^19\"}}}}"
 holds "json.loads(v['choices'][0]['message']['content']).startswith('19')"
+# A form of the answer leaves room for calls.
+ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":100}}"
+holds "v['choices'][0]['finish_reason'] == 'tool_calls' and v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'look'"
+ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":-100}}"
+holds "v['choices'][0]['finish_reason'] == 'length' or json.loads(v['choices'][0]['message']['content'])['b'] in ['x', 'y']"
 # Tools of which only some may be called.
 two='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object"}}},{"type":"function","function":{"name":"hear","parameters":{"type":"object"}}}]'
 allowed='"mode":"required","tools":[{"type":"function","function":{"name":"hear"}}]'
@@ -197,6 +203,15 @@ result() {
 result '"sunny"' && cp "$work/body" "$work/mended"
 result '[{"type":"text","text":"sun"},{"type":"text","text":"ny"}]'
 holds "v['usage']['prompt_tokens'] == json.load(open(sys.argv[1][:-4] + 'mended'))['usage']['prompt_tokens']"
+# Items of earlier answers, by their ids.
+ask 200 /v1/responses -d '{"input":"What is a bit bucket?","max_output_tokens":24,"temperature":0}'
+item=$(python3 -c 'import json, sys; v = json.load(open(sys.argv[1])); print(v["output"][0]["id"], v["id"])' "$work/body")
+ask 200 /v1/responses -d "{\"previous_response_id\":\"${item#* }\",\"input\":\"Go on.\",\"max_output_tokens\":4,\"temperature\":0}"
+cp "$work/body" "$work/mended"
+ask 200 /v1/responses -d "{\"input\":[{\"role\":\"user\",\"content\":\"What is a bit bucket?\"},{\"type\":\"item_reference\",\"id\":\"${item% *}\"},{\"role\":\"user\",\"content\":\"Go on.\"}],\"max_output_tokens\":4,\"temperature\":0}"
+holds "[v['usage']['input_tokens'], v['output'][0]['content'][0]['text']] == (lambda o: [o['usage']['input_tokens'], o['output'][0]['content'][0]['text']])(json.load(open(sys.argv[1][:-4] + 'mended')))"
+ask 400 /v1/responses -d '{"input":[{"type":"item_reference","id":"msg_0123456789abcdef0123456700"}]}' && says 'not known here'
+ask 400 /v1/responses -d '{"input":[{"type":"item_reference","id":"msg"}]}' && says 'not known here'
 # Vectors of many texts, and of one that is too long.
 python3 -c 'import json; print(json.dumps({"input": ["a %d" % i for i in range(600)]}))' >"$work/many"
 ask 200 /v1/embeddings -d "@$work/many" && holds "len(v['data']) == 600"

@@ -205,16 +205,18 @@ static enum status calls_schema(const json_t *tools, const char *only, const cha
     return *out != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
-/* How a call's JSON is wrapped. */
+/* How a call's JSON, the rule `call`, is wrapped. */
 struct wrapping {
     const char *key;             /* of the arguments */
-    const char *one, *with_more; /* a root over the schema's rule r0 */
+    const char *one, *with_more; /* the rule `calls` */
 };
 
 static const struct wrapping *wrapping_of(enum chat_format format) {
-    static const struct wrapping hermes = {"arguments", "root ::= wrapped-call\n",
-                                           "root ::= wrapped-call (\"\\n\" wrapped-call)*\n"};
-    static const struct wrapping llama = {"parameters", "root ::= r0\n", "root ::= r0\n"};
+#define WRAPPED "\"<tool_call>\\n\" call \"\\n</tool_call>\""
+    static const struct wrapping hermes = {"arguments", "calls ::= " WRAPPED "\n",
+                                           "calls ::= " WRAPPED " (\"\\n\" " WRAPPED ")*\n"};
+#undef WRAPPED
+    static const struct wrapping llama = {"parameters", "calls ::= call\n", "calls ::= call\n"};
     return format == CHAT_HERMES ? &hermes : format == CHAT_LLAMA3 ? &llama : NULL;
 }
 
@@ -223,26 +225,18 @@ bool constraint_knows_calls(enum chat_format format) {
 }
 
 enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
-                                 bool parallel, char **gbnf, struct err *err) {
-    static const char call_rule[] =
-        "wrapped-call ::= \"<tool_call>\\n\" r0 \"\\n</tool_call>\"\n";
+                                 bool parallel, const json_t *answer, char **gbnf,
+                                 struct err *err) {
     const struct wrapping *w = wrapping_of(format);
-    json_t *schema = NULL;
-    char *rules;
+    json_t *call = NULL;
+    char others[256];
     BUG_ON(w == NULL);
-    TRY(calls_schema(tools, only, w->key, &schema, err));
-    enum status st = json_schema_to_gbnf(schema, &rules, err);
-    json_decref(schema);
-    if (st != ST_OK)
-        return st;
-    char *own_root = strstr(rules, "root ::= r0\n");
-    BUG_ON(own_root == NULL);
-    memcpy(own_root, "call", 4); /* the schema's own root makes room */
-    size_t size = strlen(rules) + 512;
-    *gbnf = mem_alloc(size);
-    if (*gbnf != NULL)
-        snprintf(*gbnf, size, "%s%s%s", parallel ? w->with_more : w->one,
-                 format == CHAT_HERMES ? call_rule : "", rules);
-    mem_free(rules);
-    return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+    TRY(calls_schema(tools, only, w->key, &call, err));
+    snprintf(others, sizeof others, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
+             parallel ? w->with_more : w->one);
+    const struct json_schema_rule rules[] = {{"call", call}, {"answer", answer}};
+    enum status st =
+        json_schema_rules_to_gbnf(rules, answer != NULL ? 2 : 1, others, gbnf, err);
+    json_decref(call);
+    return st;
 }

@@ -298,18 +298,31 @@ static const char *trigger_of(const struct model *m, const struct prompt *p) {
     return begun > ended ? m->style.think_end : "";
 }
 
-/* *gbnf is NULL for no constraint. *order: calls of this format cannot be enforced. */
+/* The model must call, or may: what is asked of the form is asked of its answer then, not of calls. */
+static enum status calls_gbnf(const struct model *m, const struct service_request *r,
+                              char **gbnf, struct err *err) {
+    json_t *object = json_pack("{s:s}", "type", "object");
+    const json_t *answer = r->tool_choice == TOOLS_REQUIRED ? NULL
+                           : r->form == FORM_SCHEMA         ? r->schema
+                                                            : object;
+    enum status st = constraint_tool_gbnf(style_of(m, r).format, r->tools, r->tool_name,
+                                          !r->one_call, answer, gbnf, err);
+    json_decref(object);
+    return st;
+}
+
+/* *gbnf is NULL for no constraint. *order: calls are wanted, and those of this format cannot be enforced. */
 static enum status gbnf_of(const struct model *m, const struct service_request *r, char **gbnf,
                            bool *order, struct err *err) {
+    bool must_call = r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL;
+    bool knows_calls = constraint_knows_calls(style_of(m, r).format);
+    bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     *gbnf = NULL;
-    *order = false;
-    if (r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL) {
-        enum chat_format format = style_of(m, r).format;
-        *order = !constraint_knows_calls(format);
-        return *order ? ST_OK
-                      : constraint_tool_gbnf(format, r->tools, r->tool_name, !r->one_call, gbnf,
-                                             err);
-    }
+    *order = must_call && !knows_calls;
+    if (*order)
+        return ST_OK;
+    if (must_call || (has_form && knows_calls && tools_of(r) != NULL))
+        return calls_gbnf(m, r, gbnf, err);
     if (r->form == FORM_SCHEMA)
         return json_schema_to_gbnf(r->schema, gbnf, err);
     if (r->form == FORM_TEXT)

@@ -97,11 +97,6 @@ static bool check_item(struct params *p, size_t i, const json_t *item) {
         return check_strings(p, i, item, result) && check_texts(p, i, item, "output");
     if (str_eq(type, "reasoning"))
         return check_reasoning(p, i, item);
-    if (str_eq(type, "item_reference"))
-        return params_fail(p, "input",
-                           "input[%zu]: references to items are not supported: send the "
-                           "item, or previous_response_id",
-                           i);
     return params_fail(p, "input", "input[%zu]: items of type \"%.40s\" are not supported", i,
                        type);
 }

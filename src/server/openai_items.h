@@ -5,7 +5,7 @@
 
 #include "server/params.h"
 
-/* Checks the field `input`, a text or an array of items, and adds it to `items`. */
+/* Checks the field `input`, a text or an array of items (no references any more), and adds it to `items`. */
 void items_add_input(struct params *p, json_t *items);
 
 /* Items that were checked, or came out of here, as messages of the older API, a new array:

@@ -331,6 +331,55 @@ static json_t *recall(struct service *s, const char *id) {
     return v;
 }
 
+static const char *type_of(const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
+}
+
+/* An item of an answer that is remembered; outputs: those that this request has asked for already, by response.
+ * NULL: it is not known, or not any more. */
+static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
+    enum { N_ID = sizeof((struct reply *)NULL)->id - 1 };
+    char response[N_ID + sizeof "resp_"];
+    const char *own = strchr(id, '_');
+    json_t *item;
+    size_t i;
+    if (own == NULL || strlen(own + 1) < N_ID)
+        return NULL;
+    snprintf(response, sizeof response, "resp_%.*s", (int)N_ID, own + 1);
+    if (json_object_get(outputs, response) == NULL) {
+        json_t *v = recall(s, response);
+        json_t *output = json_object_get(json_object_get(v, "response"), "output");
+        json_object_set(outputs, response, output);
+        json_decref(v);
+    }
+    json_array_foreach(json_object_get(outputs, response), i, item) {
+        const char *its = json_string_value(json_object_get(item, "id"));
+        if (its != NULL && str_eq(its, id))
+            return item;
+    }
+    return NULL;
+}
+
+/* In the place of references what they refer to. */
+static void param_references(struct params *p, struct service *s) {
+    json_t *input = json_object_get(p->body, "input"), *item, *outputs = json_object();
+    size_t i;
+    json_array_foreach(input, i, item) {
+        const char *id = json_string_value(json_object_get(item, "id"));
+        if (p->st != ST_OK || !str_eq(type_of(item), "item_reference"))
+            continue;
+        json_t *known = id != NULL ? recall_item(s, outputs, id) : NULL;
+        if (known != NULL)
+            json_array_set(input, i, known);
+        else
+            params_fail(p, "input",
+                        "input[%zu]: the item \"%.60s\" is not known here, or not any more", i,
+                        id != NULL ? id : "");
+    }
+    json_decref(outputs);
+}
+
 static void param_previous(struct params *p, struct service *s, struct conversation *c) {
     const char *id = NULL;
     param_text(p, "previous_response_id", &id);
@@ -375,11 +424,6 @@ static bool is_absent_here(const char *type) {
         if (str_eq(type, types[i]))
             return true;
     return false;
-}
-
-static const char *type_of(const json_t *tool) {
-    const char *type = json_string_value(json_object_get(tool, "type"));
-    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
 }
 
 static void refuse_tool(struct params *p, size_t i, const char *type) {
@@ -478,6 +522,7 @@ static void read_request(struct params *p, struct service *s, struct service_req
     refuse_the_rest(p);
     param_text(p, "instructions", &instructions);
     param_previous(p, s, c);
+    param_references(p, s);
     if (p->st == ST_OK)
         items_add_input(p, c->items);
     if (p->st != ST_OK)
