@@ -1,5 +1,5 @@
 /* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how large a piece of a
- * prompt may be, who is left when a rank was lost, and when whom is asked whether it is back. */
+ * prompt may be, who is left when a rank was lost, when whom is asked whether it is back, and a job as text. */
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/job.h"

@@ -87,7 +87,8 @@ ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"t
 holds 'json.loads(v["choices"][0]["message"]["content"])["b"] in ["x", "y"]'
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"grammar":"root ::= \"yes\" | \"no\""}'
 holds 'v["choices"][0]["message"]["content"] in ["yes", "no"]'
-tools='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}],"tool_choice":"required"'
+look='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}]'
+tools="$look,\"tool_choice\":\"required\""
 ask 200 /v1/chat/completions -d "{$question,$tools,\"parallel_tool_calls\":false}"
 holds 'v["choices"][0]["finish_reason"] == "tool_calls" and v["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"'
 holds 'json.loads(v["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])["unit"] in ["C", "F"]'
@@ -171,7 +172,7 @@ cp "$work/body" "$work/mended"
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"a\ufffdb\ufffd \\u0000 😀 \ufffd"}],"max_tokens":2}'
 holds "v['usage']['prompt_tokens'] == json.load(open(sys.argv[1][:-4] + 'mended'))['usage']['prompt_tokens']"
 ask 200 /v1/messages -d '{"max_tokens":2,"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"a\u0000b"}]}]}'
-both_forms='"max_tokens":200,"parallel_tool_calls":false,"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"b":{"enum":["x","y"]}},"required":["b"]}}}'
+both_forms='"max_tokens":200,"parallel_tool_calls":false,'"$look"',"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"b":{"enum":["x","y"]}},"required":["b"]}}}'
 # A schema that no grammar can say: the call is enforced all the same, unless it is to be strict.
 call() { # PARAMETERS [more of the function]
     ask "${want:-200}" /v1/chat/completions -d "{$question,\"max_tokens\":400,\"parallel_tool_calls\":false,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":$1${2:-}}}]}"

@@ -87,31 +87,29 @@ static bool in_place(const struct file_new *n) {
     return strcmp(n->part, n->path) == 0;
 }
 
-/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK: somebody does). */
+static bool is_still_at(int fd, const char *path) {
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
+           mine.st_dev == there.st_dev;
+}
+
+/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK: somebody does). A file
+ * system without locks does without. */
 static int open_part(const char *part) {
     for (;;) {
-        struct stat mine, there;
         int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
         if (fd < 0)
             return -1;
-        bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-        int why = errno;
-        /* The one before may have given it its final name since. */
-        bool still = fstat(fd, &mine) == 0 && stat(part, &there) == 0 &&
-                     mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
-        if (!locked && why == EWOULDBLOCK) {
-            close(fd);
-            errno = why;
-            return -1;
-        }
-        if (still && ftruncate(fd, 0) == 0)
-            return fd; /* a file system without locks does without */
-        why = errno;
+        bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+        /* Or has the one before given it its final name since? */
+        bool renamed = !busy && !is_still_at(fd, part);
+        if (!busy && !renamed && ftruncate(fd, 0) == 0)
+            return fd;
+        int why = busy ? EWOULDBLOCK : errno;
         close(fd);
-        if (still) {
-            errno = why;
+        errno = why;
+        if (!renamed)
             return -1;
-        }
     }
 }
 

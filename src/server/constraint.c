@@ -162,39 +162,30 @@ static json_t *call_schema(const json_t *function, const char *key, bool loose) 
                      "required", "name", key, "additionalProperties", 0);
 }
 
-/* The schema of a tool's call, as far as a grammar can say it. */
-static enum status call_schema_that_works(const json_t *function, const char *key, json_t **out,
-                                          struct err *err) {
+/* Can no grammar say what the schema of this tool's arguments asks, and need none? */
+static bool wants_loose(const json_t *function, const char *key) {
+    struct err err;
     char *rules = NULL;
-    *out = call_schema(function, key, false);
-    enum status st = json_schema_to_gbnf(*out, &rules, err);
+    if (json_is_true(json_object_get(function, "strict")))
+        return false;
+    json_t *call = call_schema(function, key, false);
+    enum status st = json_schema_to_gbnf(call, &rules, &err);
     mem_free(rules);
-    if (st == ST_UNSUPPORTED && !json_is_true(json_object_get(function, "strict"))) {
-        json_decref(*out);
-        *out = call_schema(function, key, true);
-        return ST_OK;
-    }
-    if (st != ST_OK)
-        json_decref(*out);
-    return st;
+    json_decref(call);
+    return st == ST_UNSUPPORTED;
 }
 
+/* loose: with any object for arguments that no grammar can say. */
 static enum status calls_schema(const json_t *tools, const char *only, const char *key,
-                                json_t **out, struct err *err) {
+                                bool loose, json_t **out, struct err *err) {
     json_t *any = json_array(), *tool;
     size_t i;
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (name == NULL || (only != NULL && !str_eq(name, only)))
-            continue;
-        json_t *call;
-        enum status st = call_schema_that_works(function, key, &call, err);
-        if (st != ST_OK) {
-            json_decref(any);
-            return st;
-        }
-        json_array_append_new(any, call);
+        if (name != NULL && (only == NULL || str_eq(name, only)))
+            json_array_append_new(
+                any, call_schema(function, key, loose && wants_loose(function, key)));
     }
     if (json_array_size(any) == 0) {
         json_decref(any);
@@ -224,14 +215,12 @@ bool constraint_knows_calls(enum chat_format format) {
     return wrapping_of(format) != NULL;
 }
 
-enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
-                                 bool parallel, const json_t *answer, char **gbnf,
-                                 struct err *err) {
-    const struct wrapping *w = wrapping_of(format);
+static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, const char *only,
+                              bool parallel, bool loose, const json_t *answer, char **gbnf,
+                              struct err *err) {
     json_t *call = NULL;
     char others[256];
-    BUG_ON(w == NULL);
-    TRY(calls_schema(tools, only, w->key, &call, err));
+    TRY(calls_schema(tools, only, w->key, loose, &call, err));
     snprintf(others, sizeof others, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
              parallel ? w->with_more : w->one);
     const struct json_schema_rule rules[] = {{"call", call}, {"answer", answer}};
@@ -239,4 +228,14 @@ enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, c
         json_schema_rules_to_gbnf(rules, answer != NULL ? 2 : 1, others, gbnf, err);
     json_decref(call);
     return st;
+}
+
+enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
+                                 bool parallel, const json_t *answer, char **gbnf,
+                                 struct err *err) {
+    const struct wrapping *w = wrapping_of(format);
+    BUG_ON(w == NULL);
+    enum status st = calls_gbnf(w, tools, only, parallel, false, answer, gbnf, err);
+    return st != ST_UNSUPPORTED ? st
+                                : calls_gbnf(w, tools, only, parallel, true, answer, gbnf, err);
 }

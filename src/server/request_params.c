@@ -22,10 +22,8 @@ static void param_seed(struct params *p, struct service_request *r) {
         randombytes_buf(seed, sizeof *seed);
     else if (json_is_integer(v))
         *seed = (uint64_t)json_integer_value(v);
-    else if (json_is_real(v) && real == floor(real) && fabs(real) < 0x1p63)
-        *seed = (uint64_t)(int64_t)real; /* 42.0 */
-    else if (json_is_real(v) && real == floor(real) && real > 0 && real < 0x1p64)
-        *seed = (uint64_t)real;
+    else if (json_is_real(v) && real == floor(real) && real > -0x1p63 && real < 0x1p64)
+        *seed = real < 0 ? (uint64_t)(int64_t)real : (uint64_t)real; /* 42.0 */
     else
         params_fail(p, "seed", "seed must be a whole number");
 }
@@ -112,13 +110,17 @@ bool tools_check(struct params *p, const json_t *tools) {
     return true;
 }
 
+/* Of {"function": {"name"}}, or, as in responses, {"name"}. */
+static const char *function_name(const json_t *v) {
+    const json_t *function = json_object_get(v, "function");
+    return json_string_value(json_object_get(function != NULL ? function : v, "name"));
+}
+
 static bool names_tool(const json_t *allowed, const char *name) {
     size_t i;
     const json_t *one;
     json_array_foreach((json_t *)allowed, i, one) {
-        const json_t *function = json_object_get(one, "function");
-        const char *its =
-            json_string_value(json_object_get(function != NULL ? function : one, "name"));
+        const char *its = function_name(one);
         if (its != NULL && str_eq(its, name))
             return true;
     }
@@ -128,9 +130,9 @@ static bool names_tool(const json_t *allowed, const char *name) {
 /* {"type": "allowed_tools", "mode", "tools"}, in chat completions within "allowed_tools": the others are not there. */
 static void allow_tools(struct params *p, const json_t *choice, struct service_request *r) {
     const json_t *inner = json_object_get(choice, "allowed_tools"), *tool;
-    const json_t *allowed = json_object_get(inner != NULL ? inner : choice, "tools");
-    const char *mode =
-        json_string_value(json_object_get(inner != NULL ? inner : choice, "mode"));
+    const json_t *says = inner != NULL ? inner : choice;
+    const json_t *allowed = json_object_get(says, "tools");
+    const char *mode = json_string_value(json_object_get(says, "mode"));
     size_t i;
     if (!json_is_array(allowed) || mode == NULL ||
         (!str_eq(mode, "auto") && !str_eq(mode, "required"))) {
@@ -141,8 +143,7 @@ static void allow_tools(struct params *p, const json_t *choice, struct service_r
     }
     json_t *left = json_array();
     json_array_foreach((json_t *)r->tools, i, tool) {
-        const char *name =
-            json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
+        const char *name = function_name(tool);
         if (name != NULL && names_tool(allowed, name))
             json_array_append(left, (json_t *)tool);
     }
@@ -155,7 +156,6 @@ void param_tool_choice(struct params *p, struct service_request *r) {
     bool parallel = true;
     const json_t *v = json_object_get(p->body, "tool_choice");
     const char *word = json_string_value(v);
-    const json_t *function = json_object_get(v, "function");
     param_bool(p, "parallel_tool_calls", &parallel);
     r->one_call = !parallel;
     if (v == NULL || json_is_null(v))
@@ -165,8 +165,7 @@ void param_tool_choice(struct params *p, struct service_request *r) {
         allow_tools(p, v, r);
     } else if (json_is_object(v)) {
         r->tool_choice = TOOLS_REQUIRED;
-        r->tool_name =
-            json_string_value(json_object_get(function != NULL ? function : v, "name"));
+        r->tool_name = function_name(v);
         if (r->tool_name == NULL)
             params_fail(p, "tool_choice", "tool_choice.function.name must be a string");
     } else if (word != NULL && str_eq(word, "none")) {
