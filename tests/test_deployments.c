@@ -44,7 +44,8 @@ static void test_put_and_remove(void **state) {
     struct deployments d = empty();
     struct err err;
     json_t *a = deployment("a", 7, 8080), *b = deployment("b", 1, 8080),
-           *c = deployment("b", 1, 8081);
+           *c = deployment("c", 1, 8080);
+    json_object_set_new(json_object_get(b, "files"), "tls-cert", json_string("cert"));
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
     assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
                      1);
@@ -57,16 +58,24 @@ static void test_put_and_remove(void **state) {
     assert_int_equal(deployments_put(&d, a, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, "a is up already"));
     assert_int_equal(deployments_put(&d, b, &err), ST_BAD_INPUT);
-    assert_non_null(strstr(err.text, "a has that port"));
+    assert_non_null(strstr(err.text, "a has that port with another certificate"));
+    json_object_set_new(b, "port", json_integer(8081));
+    assert_int_equal(deployments_put(&d, b, &err), ST_OK);
+    json_object_set_new(json_object_get(c, "files"), "api-key-file", json_string("other\n"));
     assert_int_equal(deployments_put(&d, c, &err), ST_OK);
-    assert_int_equal(deployments_n_up(&d), 2);
+    assert_int_equal(deployments_n_up(&d), 3);
     assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
     assert_int_equal(deployments_remove(&d, "a", &err), ST_NOT_FOUND);
     assert_int_equal(deployments_remove(&d, "never", &err), ST_NOT_FOUND);
-    assert_int_equal(deployments_n_up(&d), 1);
+    assert_int_equal(deployments_n_up(&d), 2);
+    json_object_set_new(a, "since", json_integer(5));
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
     assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
                      3);
+    json_object_set_new(a, "since", json_integer(6)); /* once more, later */
+    assert_int_equal(deployments_put(&d, a, &err), ST_OK);
+    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "since")),
+                     5);
     json_decref(a);
     json_decref(b);
     json_decref(c);

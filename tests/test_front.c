@@ -169,13 +169,33 @@ static void call_free(struct client_call *c) {
     mem_free(c->headers.bytes);
 }
 
-static struct front *open_front(const char *target) {
+static struct front_route *only; /* of a front that has one */
+
+static struct front *open_empty_front(void) {
     struct front *f;
     struct err err;
     const struct front_config cfg = {.port = 0};
     assert_int_equal(front_open(&f, &cfg, &err), ST_OK);
-    front_to(f, target);
     return f;
+}
+
+static struct front_route *add(struct front *f, const char *name, const char *file,
+                               int64_t since, const char *target) {
+    struct front_route *r = front_add(f, name, file, since);
+    assert_non_null(r);
+    front_to(r, target);
+    return r;
+}
+
+static struct front *open_front(const char *target) {
+    struct front *f = open_empty_front();
+    only = add(f, "only", "only.gguf", 0, target);
+    return f;
+}
+
+static void close_front(struct front *f) {
+    front_remove(only);
+    front_close(f);
 }
 
 static void wait_for_requests(struct server *s, int n) {
@@ -224,7 +244,7 @@ static void test_passes_on(void **state) {
     call_end(&c);
     assert_int_equal(strncmp(s.request, "GET /health HTTP/1.1\r\n", 22), 0);
     call_free(&c);
-    front_close(f);
+    close_front(f);
     server_end(&s);
 }
 
@@ -239,7 +259,7 @@ static void test_streams(void **state) {
     assert_int_equal(c.rc, CURLE_OK);
     assert_string_equal(c.text.bytes, ONE TWO THREE);
     call_free(&c);
-    front_close(f);
+    close_front(f);
     server_end(&s);
 }
 
@@ -255,7 +275,7 @@ static void test_client_leaves(void **state) {
         poll(NULL, 0, 5);
     assert_true(s.left);
     call_free(&c);
-    front_close(f);
+    close_front(f);
     server_end(&s);
 }
 
@@ -270,13 +290,13 @@ static void lose(const char *cut, const char *words, struct client_call *c,
     struct front *f = open_front(a.address);
     call_begin(c, f, "/v1/x", "{}");
     wait_for_requests(&a, 2); /* it is asked again, as long as it is the one */
-    front_to(f, NULL);
-    front_to(f, b.address);
+    front_to(only, NULL);
+    front_to(only, b.address);
     call_end(c);
     const char *of[] = {a.request, b.request};
     for (int i = 0; i < 2 && names != NULL; i++)
         snprintf(names[i], 128, "%.100s", strstr(of[i], REPLY_NAME_HEADER));
-    front_close(f);
+    close_front(f);
     server_end(&a);
     server_end(&b);
 }
@@ -356,17 +376,17 @@ static void test_refused(void **state) {
     struct front *f = open_front(a.address);
     call_begin(&c, f, "/", "{}");
     wait_for_requests(&a, 1);
-    front_to(f, b.address);
+    front_to(only, b.address);
     call_end(&c);
     assert_int_equal(c.status, 200);
     call_free(&c);
-    front_to(f, a.address);
+    front_to(only, a.address);
     call_begin(&c, f, "/", "{}");
     call_end(&c);
     assert_int_equal(c.status, 503);
     assert_string_equal(c.text.bytes, "busy");
     call_free(&c);
-    front_close(f);
+    close_front(f);
     server_end(&a);
     server_end(&b);
 }
@@ -380,12 +400,12 @@ static void test_nobody(void **state) {
     struct front *f = open_front(NULL);
     call_begin(&c, f, "/", "{}");
     poll(NULL, 0, 100);
-    front_to(f, s.address);
+    front_to(only, s.address);
     call_end(&c);
     assert_int_equal(c.status, 200);
     assert_int_equal(s.n_requests, 1);
     call_free(&c);
-    front_to(f, NULL);
+    front_to(only, NULL);
     call_begin(&c, f, "/health", NULL);
     call_end(&c);
     assert_int_equal(c.status, 503);
@@ -393,11 +413,213 @@ static void test_nobody(void **state) {
     call_free(&c);
     call_begin(&waiting, f, "/", "{}");
     poll(NULL, 0, 100);
-    front_close(f);
+    close_front(f);
     call_end(&waiting);
     assert_true(waiting.status == 503 || waiting.rc != CURLE_OK);
     call_free(&waiting);
     server_end(&s);
+}
+
+/* ---- several deployments at one port ----------------------------------------------------------- */
+
+#define BODY(status, type, text) \
+    "HTTP/1.1 " status "\r\nContent-Type: " type "\r\nConnection: close\r\n\r\n" text
+#define JSON(text) BODY("200 OK", "application/json", text)
+
+struct pair {
+    struct server a, b;
+    struct front *f;
+    struct front_route *of_a, *of_b;
+};
+
+/* "ann", put up last, and "bob", put up first: whoever is asked for neither gets bob. */
+static void pair_begin(struct pair *p, const char *a, const char *b) {
+    server_begin(&p->a, a);
+    server_begin(&p->b, b);
+    p->f = open_empty_front();
+    p->of_a = add(p->f, "ann", "x.gguf", 200, p->a.address);
+    p->of_b = add(p->f, "bob", "y.gguf", 100, p->b.address);
+}
+
+static void pair_end(struct pair *p) {
+    front_remove(p->of_a);
+    front_remove(p->of_b);
+    front_close(p->f);
+    server_end(&p->a);
+    server_end(&p->b);
+}
+
+static void expect(struct pair *p, const char *path, const char *body, long status,
+                   const char *text) {
+    struct client_call c;
+    call_begin(&c, p->f, path, body);
+    call_end(&c);
+    assert_int_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, text);
+    assert_int_equal(c.status, status);
+    call_free(&c);
+}
+
+static void test_by_model(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, PLAIN("3") "ann", PLAIN("3") "bob");
+    static const struct {
+        const char *path, *body, *who;
+    } cases[] = {
+        {"/v1/chat/completions", "{\"model\": \"ann\"}", "ann"},
+        {"/v1/chat/completions", "{\"model\": \"bob\"}", "bob"},
+        {"/api/chat", "{\"model\": \"ann:latest\"}", "ann"},
+        {"/api/show", "{\"name\": \"ann\"}", "ann"},
+        {"/v1/messages", "{\"model\": \"x.gguf\"}", "ann"},
+        {"/v1/completions", "{\"model\": \"\\u0061nn\"}", "ann"},
+        {"/v1/completions", "{\"model\": \"default\"}", "bob"},
+        {"/v1/completions", "{\"model\": \"\"}", "bob"},
+        {"/v1/completions", "{\"prompt\": \"ann\"}", "bob"},
+        {"/v1/completions", "{\"model\": 5}", "bob"},
+        {"/v1/completions", "no JSON", "bob"},
+        {"/v1/models/ann", NULL, "ann"},
+        {"/v1/models/y.gguf", NULL, "bob"},
+        {"/health?model=ann", NULL, "ann"},
+        {"/metrics?model=bob", NULL, "bob"},
+        {"/tokenize?model=ann", "{\"content\": \"a\"}", "ann"},
+        {"/api/version", NULL, "bob"},
+        {"/", NULL, "bob"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        expect(&p, cases[i].path, cases[i].body, 200, cases[i].who);
+    pair_end(&p);
+}
+
+/* A name that none of them has: those that the client may use are told, in the words of the dialect. */
+static void test_unknown_model(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, JSON("{\"object\": \"list\", \"data\": [{\"id\": \"ann\"}]}"),
+               JSON("{\"object\": \"list\", \"data\": [{\"id\": \"bob\"}]}"));
+    struct client_call c;
+    call_begin(&c, p.f, "/v1/chat/completions", "{\"model\": \"cat\"}");
+    call_end(&c);
+    assert_int_equal(c.status, 404);
+    assert_non_null(strstr(c.text.bytes, "cat\\\" does not exist here; these do: bob, ann"));
+    assert_non_null(strstr(c.text.bytes, "\"error\""));
+    call_free(&c);
+    expect(&p, "/api/show", "{\"model\": \"cat\"}", 404,
+           "{\"error\":\"the model \\\"cat\\\" does not exist here; these do: bob, ann\"}");
+    pair_end(&p);
+    pair_begin(&p, BODY("401 No", "application/json", "{\"no\": 1}"),
+               BODY("401 No", "application/json", "{\"no\": 2}"));
+    expect(&p, "/v1/chat/completions", "{\"model\": \"cat\"}", 401, "{\"no\": 2}");
+    pair_end(&p);
+}
+
+/* What is asked of all: lists, as each dialect has them; a key may be good for one of them only. */
+static void test_lists(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p,
+               JSON("{\"data\":[{\"id\":\"ann\"}],\"first_id\":\"ann\",\"last_id\":\"ann\"}"),
+               JSON("{\"data\":[{\"id\":\"bob\"}],\"first_id\":\"bob\",\"last_id\":\"bob\"}"));
+    expect(
+        &p, "/v1/models", NULL, 200,
+        "{\"data\":[{\"id\":\"bob\"},{\"id\":\"ann\"}],\"first_id\":\"bob\",\"last_id\":\"ann\"}");
+    front_to(p.of_b, NULL);
+    expect(&p, "/v1/models", NULL, 200,
+           "{\"data\":[{\"id\":\"ann\"}],\"first_id\":\"ann\",\"last_id\":\"ann\"}");
+    pair_end(&p);
+    pair_begin(&p, JSON("{\"models\":[{\"name\":\"ann:latest\"}]}"),
+               BODY("401 No", "application/json", "{\"no\": 1}"));
+    expect(&p, "/api/tags", NULL, 200, "{\"models\":[{\"name\":\"ann:latest\"}]}");
+    pair_end(&p);
+}
+
+static void test_health_of_all(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, JSON("{\"status\":\"ok\",\"running\":1}"),
+               JSON("{\"status\":\"ok\",\"running\":2}"));
+    expect(&p, "/health", NULL, 200,
+           "{\"status\":\"ok\",\"models\":{\"bob\":{\"status\":\"ok\",\"running\":2},"
+           "\"ann\":{\"status\":\"ok\",\"running\":1}}}");
+    front_to(p.of_a, NULL);
+    expect(&p, "/health", NULL, 200,
+           "{\"status\":\"unhealthy\",\"why\":\"ann: no node serves it just now\",\"models\":{"
+           "\"bob\":{\"status\":\"ok\",\"running\":2},"
+           "\"ann\":{\"status\":\"unhealthy\",\"why\":\"no node serves it just now\"}}}");
+    front_to(p.of_b, NULL);
+    struct client_call c;
+    call_begin(&c, p.f, "/health", NULL);
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    call_free(&c);
+    pair_end(&p);
+}
+
+#define METRIC(name, samples) \
+    "# HELP lockstep_" name " What it is.\n# TYPE lockstep_" name " gauge\n" samples
+
+static void test_metrics_of_all(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p,
+               BODY("200 OK", "text/plain",
+                    METRIC("ranks", "lockstep_ranks 2\n")
+                        METRIC("work", "lockstep_work{rank=\"0\"} 1\n")
+                            METRIC("more", "lockstep_more 3\n")),
+               BODY("200 OK", "text/plain",
+                    METRIC("ranks", "lockstep_ranks 1\n") METRIC("more", "lockstep_more 4\n")));
+    expect(
+        &p, "/metrics", NULL, 200,
+        METRIC("ranks", "lockstep_ranks{model=\"bob\"} 1\nlockstep_ranks{model=\"ann\"} 2\n")
+            METRIC("more", "lockstep_more{model=\"bob\"} 4\nlockstep_more{model=\"ann\"} 3\n")
+                METRIC("work", "lockstep_work{model=\"ann\",rank=\"0\"} 1\n"));
+    pair_end(&p);
+}
+
+/* A response is with the server that made it. */
+static void test_whose_response(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, JSON("{\"id\":\"resp_1\"}"),
+               BODY("404 None", "application/json", "{\"error\":1}"));
+    expect(&p, "/v1/responses/resp_1", NULL, 200, "{\"id\":\"resp_1\"}");
+    front_to(p.of_a, p.b.address);
+    expect(&p, "/v1/responses/resp_1", NULL, 404, "{\"error\":1}");
+    front_to(p.of_a, NULL); /* it may be hers */
+    struct client_call c;
+    call_begin(&c, p.f, "/v1/responses/resp_1", NULL);
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    call_free(&c);
+    pair_end(&p);
+}
+
+/* One that is taken down ends what waits for it, and nothing of the others'. */
+static void test_one_goes(void **state) {
+    (void)state;
+    struct pair p;
+    struct client_call waiting;
+    pair_begin(&p, PLAIN("3") "ann", PLAIN("3") "bob");
+    front_to(p.of_a, NULL);
+    call_begin(&waiting, p.f, "/v1/completions", "{\"model\": \"ann\"}");
+    for (uint64_t end = clock_ns() + LIMIT_NS; front_n_passing(p.of_a) == 0;) {
+        assert_true(clock_ns() < end);
+        poll(NULL, 0, 5);
+    }
+    front_remove(p.of_a);
+    call_end(&waiting);
+    assert_int_equal(waiting.status, 503);
+    call_free(&waiting);
+    /* Alone, it says itself what it thinks of that name. */
+    expect(&p, "/v1/completions", "{\"model\": \"ann\"}", 200, "bob");
+    front_remove(p.of_b);
+    p.of_a = p.of_b = NULL;
+    struct client_call c;
+    call_begin(&c, p.f, "/v1/completions", "{}");
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    call_free(&c);
+    pair_end(&p);
 }
 
 static void test_port_taken(void **state) {
@@ -409,16 +631,20 @@ static void test_port_taken(void **state) {
     assert_int_equal(front_open(&g, &cfg, &err), ST_IO);
     assert_non_null(strstr(err.text, "cannot listen"));
     assert_int_equal(front_open(&g, &bad, &err), ST_BAD_INPUT);
-    front_close(f);
+    close_front(f);
     front_close(NULL);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_passes_on),     cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_client_leaves), cmocka_unit_test(test_stream_goes_on),
-        cmocka_unit_test(test_choices),       cmocka_unit_test(test_other_answer),
-        cmocka_unit_test(test_whole_goes_on), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nobody),        cmocka_unit_test(test_port_taken)};
+        cmocka_unit_test(test_by_model),       cmocka_unit_test(test_unknown_model),
+        cmocka_unit_test(test_lists),          cmocka_unit_test(test_health_of_all),
+        cmocka_unit_test(test_metrics_of_all), cmocka_unit_test(test_whose_response),
+        cmocka_unit_test(test_one_goes),       cmocka_unit_test(test_passes_on),
+        cmocka_unit_test(test_streams),        cmocka_unit_test(test_client_leaves),
+        cmocka_unit_test(test_stream_goes_on), cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_other_answer),   cmocka_unit_test(test_whole_goes_on),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_port_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

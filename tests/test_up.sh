@@ -92,7 +92,9 @@ nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-fil
 grep -q "^m listens on http://127.0.0.1:$port, and at this port of every other node; ann serves it" up.out || fail "up says $(cat up.out)"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "${up[@]}" --api-key-file keys --json 2>/dev/null | grep -q '"node": "ann"' || fail "up once more"
 refuse 2 "is up already, in another way" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" up "$model" --alias m --port $port --insecure
-refuse 2 "m has that port" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure --alias n
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null ||
+    fail "no certificate"
+refuse 2 "m has that port with another certificate" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure --alias n --tls-cert cert.pem --tls-key key.pem
 grep -q '"m"' state-ann/deployments.json || fail "what is up is not kept"
 [ "$(stat -c %a state-ann/deployments.json)" = 600 ] || fail "others may read the keys"
 pgrep -fa "serve.*$work" | grep -q "$key" && fail "the key is in the list of processes"
@@ -116,18 +118,28 @@ within 60 answers 2 || fail "dee has come, and nobody answers: $(logs)"
 kill "${node[4]}" && wait "${node[4]}" || fail "dee: exit status $?"
 unset "node[4]"
 
-# Who is not named has no part in it.
+# Who is not named has no part in it. It shares the port of m: the request says which of them it wants, and each has a key of its own.
 cp own/m.gguf own/x.gguf
-nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/x.gguf --port 8097 -t 1 --insecure --nodes 10.9.0.2:7342 >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/x.gguf --port $port -t 1 --insecure --nodes 10.9.0.2:7342 >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
 grep -q "x: nodes: this machine, bob (10.9.0.2:7342)$" ann.log || fail "other nodes than bob: $(logs)"
 within 60 cmp -s own/x.gguf store-bob/x.gguf || fail "no model at bob: $(logs)"
+at() { on 3 curl -s -m 20 "${@:2}" "http://127.0.0.1:$port/$1"; }
+names() { at v1/models "$@" | python3 -c 'import json, sys; print(*(m["id"] for m in json.load(sys.stdin)["data"]))'; }
+are() { [ "$(names "${@:2}")" = "$1" ]; }
+within 60 are x || fail "without a key: $(names)"
+within 60 are "m x" -H "Authorization: Bearer $key" || fail "with a key: $(names -H "Authorization: Bearer $key")"
+[ "$(at v1/completions -d '{"model": "x", "prompt": "What is a bit bucket?", "max_tokens": 24, "temperature": 0}' |
+    python3 -c 'import json, sys; o = json.load(sys.stdin); print(o["model"], o["choices"][0]["text"])')" = "x $text" ] || fail "x answers in other words: $(logs)"
+answers 3 || fail "m does not answer beside x: $(logs)"
+[ "$(at v1/completions -d '{"model": "m", "prompt": "A"}' -o /dev/null -w '%{http_code}')" = 401 ] || fail "m answers without its key"
+at api/chat -d '{"model": "y"}' | grep -q '"error":"the model .*y.* does not exist here; these do: x"' || fail "an unknown model: $(at api/chat -d '{"model": "y"}')"
+at health | grep -q '"status":"ok","models":{"m":{.*"x":{' || fail "health: $(at health)"
+at metrics -H "Authorization: Bearer $key" | grep -q '^lockstep_ranks{model="m"} ' || fail "no metrics of m"
 nsenter -t "${hosts[3]}" "${host_enter[@]}" "$LOCKSTEP" down x || fail "down x"
 [ ! -e store-cat/x.gguf ] || fail "cat has a model in which it has no part"
 
 # The one that serves, with rank 0, dies in the middle of answers, which were asked for at other machines: each goes on, in every
 # dialect, streamed or not, with the words that it would have had. A slow model: three machines with slow wires; over TLS.
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out cert.pem -days 2 -subj /CN=x 2>/dev/null ||
-    fail "no certificate"
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias slow --port 8098 -t 1 --insecure --nodes ann,10.9.0.2,cat \
     --emulate-link latency=1ms --no-speculation --tls-cert cert.pem --tls-key key.pem >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
 grep -q "slow: .* 3 ranks" ann.log || fail "no rank on each: $(logs)"

@@ -147,14 +147,35 @@ static enum status set(struct deployments *d, json_t *one, struct err *err) {
                : err_set(err, ST_NO_MEMORY, "no memory for a deployment");
 }
 
-static const char *who_has_port(const struct deployments *d, json_int_t port) {
+static bool has_same_file(const json_t *a, const json_t *b, const char *which) {
+    const char *x = json_string_value(json_object_get(json_object_get(a, "files"), which));
+    const char *y = json_string_value(json_object_get(json_object_get(b, "files"), which));
+    return x == NULL || y == NULL ? x == y : str_eq(x, y);
+}
+
+bool deployments_may_share_port(const json_t *a, const json_t *b) {
+    return has_same_file(a, b, "tls-cert") && has_same_file(a, b, "tls-key");
+}
+
+/* The name of one that has its port and cannot share it; NULL: there is none. */
+static const char *who_bars_port(const struct deployments *d, const json_t *wanted) {
     const char *name;
     json_t *one;
     json_object_foreach(d->by_name, name, one) {
-        if (deployment_is_up(one) && json_integer_value(json_object_get(one, "port")) == port)
+        if (deployment_is_up(one) &&
+            json_equal(json_object_get(one, "port"), json_object_get(wanted, "port")) &&
+            !deployments_may_share_port(one, wanted))
             return name;
     }
     return NULL;
+}
+
+static void take_over(json_t *one, const json_t *before, const char *key) {
+    json_t *value = json_object_get(before, key);
+    if (value != NULL)
+        json_object_set(one, key, value);
+    else
+        json_object_del(one, key);
 }
 
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err) {
@@ -173,15 +194,21 @@ enum status deployments_put(struct deployments *d, const json_t *deployment, str
     json_int_t version = before != NULL ? version_of(before) : 0;
     bool is_up = before != NULL && deployment_is_up(before);
     json_object_set_new(one, "version", json_integer(is_up ? version : version + 1));
-    if (is_up) /* whoever asks for it once more */
-        json_object_set(one, "home", json_object_get(before, "home"));
-    const char *other = who_has_port(d, json_integer_value(json_object_get(one, "port")));
+    if (is_up) { /* whoever asks for it once more, and when */
+        take_over(one, before, "home");
+        take_over(one, before, "since");
+    }
+    const char *other = who_bars_port(d, one);
     bool same = is_up && json_equal(before, one);
     if (is_up && !same)
         st = err_set(err, ST_BAD_INPUT, "%s is up already, in another way: lockstep down %s",
                      name_of(one), name_of(one));
     else if (!same && other != NULL)
-        st = err_set(err, ST_BAD_INPUT, "%s has that port: give another --port", other);
+        st = err_set(
+            err, ST_BAD_INPUT,
+            "%s has that port with another certificate (or none): give another --port, or "
+            "the same certificate",
+            other);
     else if (!same)
         st = check_room(d, one, err);
     if (st == ST_OK && !same)

@@ -9,8 +9,8 @@
  *
  * One thread at a time. A deployment is JSON:
  *
- *     {"name": "qwen3-8b", "version": 1, "home": node, "port": 8080, "tls": false, "nodes": "auto",
- *      "copies": true,
+ *     {"name": "qwen3-8b", "version": 1, "home": node, "since": Unix time, "port": 8080, "tls": false,
+ *      "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
  *      "files": {"api-key-file": text, ...}}
  *     {"name": "qwen3-8b", "version": 2, "removed": true} */
@@ -41,6 +41,8 @@ bool deployment_name_is_good(const char *name);
 /* ST_BAD_INPUT: it is not of the form above. */
 enum status deployment_check(const json_t *deployment, struct err *err);
 bool deployment_is_up(const json_t *deployment);
+/* Several may have one port if they show the same certificate there, or none. */
+bool deployments_may_share_port(const json_t *a, const json_t *b);
 
 /* What is known of a name (borrowed); NULL: nothing. */
 json_t *deployments_find(const struct deployments *d, const char *name);
@@ -48,7 +50,7 @@ json_t *deployments_find(const struct deployments *d, const char *name);
 size_t deployments_n_up(const struct deployments *d);
 
 /* A new deployment in the next version of its name; its own "version" does not matter. ST_BAD_INPUT: its form; or the name is up
- * already, or another one has its port; ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
+ * already, or its port has another certificate; ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
 /* ST_NOT_FOUND: no such name is up. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);

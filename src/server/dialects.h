@@ -17,5 +17,8 @@ extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], 
 json_t *openai_error(int http_status, const char *sentence, const char *field);
 json_t *ollama_error(int http_status, const char *sentence, const char *field);
 json_t *anthropic_error(int http_status, const char *sentence, const char *field);
+/* As that dialect does which has the path. */
+json_t *dialect_error(const char *path, int http_status, const char *sentence,
+                      const char *field);
 
 #endif

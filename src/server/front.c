@@ -1,525 +1,235 @@
+/* The port: whom a request is for, and a thread that asks there. */
 #include "server/front.h"
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
-#include "cluster/client.h"
-#include "cluster/identity.h"
-#include "fabric/net.h"
-#include "server/http.h"
-#include "server/reply.h"
+#include "server/dialects.h"
+#include "server/front_internal.h"
+#include "server/front_merge.h"
+#include "server/params.h"
 
-#include <curl/curl.h>
-#include <pthread.h>
-#include <sodium.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <strings.h>
-#include <time.h>
 
 #define CONNECTIONS_MAX 512
-#define CONNECT_S 5L
-#define KEEPALIVE_IDLE_S 10L
-#define KEEPALIVE_GAP_S 3L
-#define AGAIN_S 0.3
-/* How long a request waits for somebody who serves: one that nobody has had yet, and one that was under way. */
-#define PATIENCE_NEW_S 60.0
-#define PATIENCE_LOST_S 600.0
-/* A server that is told to end refuses at once, and the keepers need a moment to say who is next. */
-#define REFUSED_S 2.0
-#define WHOLE_MAX ((size_t)256 << 20)
-#define EVENT_MAX ((size_t)16 << 20)
-#define FILLER ": still at work\n\n"
-/* Choices of a stream that may take turns, and all that is of none. */
-#define LANES_MAX 129
+#define MODELS "/v1/models"
+#define RESPONSES "/v1/responses/"
 
-struct front {
-    struct http_server *http;
-    const char *scheme;
-    char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
+/* ---- routes ----------------------------------------------------------------------------------- */
 
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t changed;
-    bool closing;
-    char target[NET_TEXT_BYTES]; /* "": nobody */
-    uint64_t n_targets;          /* how many there have been */
-    int n_passing;
-};
-
-/* What a stream consists of. */
-enum units { WHOLE, EVENTS, LINES };
-
-/* The units of a stream of one choice: these keep their order, while several choices may take turns in another one. */
-struct lane {
-    uint64_t *seen; /* [n_seen] digests of the units that the client has */
-    size_t n_seen, cap;
-    size_t n_units; /* complete ones in this try */
-};
-
-/* A request on its way. Its thread's, but for what is atomic. */
-struct passing {
-    struct front *f;
-    struct http_request *r;
-    char *path; /* with the query, escaped; owned */
-    struct curl_slist *headers;
-    atomic_bool gone; /* relaxed: the client */
-
-    /* Of this try: */
-    uint64_t target; /* its number */
-    int status;
-    bool has_status, broken; /* broken: what comes is not what came, or does not fit */
-    enum units units;
-    struct buf text; /* whole: the body; else the unit that is not complete yet */
-    struct curl_slist *reply_headers; /* "name: value" */
-
-    /* Of all tries: */
-    bool begun; /* the client has the status */
-    struct lane *lanes[LANES_MAX];
-};
-
-/* ---- the request ------------------------------------------------------------------------------ */
-
-static bool is_among(const char *name, const char *const *list, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strcasecmp(name, list[i]) == 0)
-            return true;
-    return false;
+/* Takes hold of the next route after `held`, which may be NULL, and lets go of that; NULL: there is none. */
+static struct front_route *next_route(struct front *f, struct front_route *held) {
+    pthread_mutex_lock(&f->lock);
+    struct front_route *next = held != NULL ? held->next : f->routes;
+    while (next != NULL && next->removed)
+        next = next->next;
+    if (next != NULL)
+        next->n_passing++;
+    if (held != NULL)
+        held->n_passing--;
+    pthread_cond_broadcast(&f->changed);
+    pthread_mutex_unlock(&f->lock);
+    return next;
 }
 
-/* Of one connection, not of the request; or what curl writes itself. */
-static bool is_ours(const char *name) {
-    static const char *const ours[] = {
-        "connection",        "keep-alive", "te",   "upgrade",
-        "transfer-encoding", "trailer",    "host", "content-length",
-        "accept-encoding",   "expect",     "date", "proxy-connection",
-        REPLY_NAME_HEADER};
-    return is_among(name, ours, ARRAY_LEN(ours));
-}
-
-/* Without memory there is one header less. */
-static void append(struct curl_slist **list, const char *line) {
-    struct curl_slist *longer = curl_slist_append(*list, line);
-    if (longer != NULL)
-        *list = longer;
-}
-
-static void add_header(struct curl_slist **list, const char *name, const char *value) {
-    size_t size = strlen(name) + strlen(value) + 3;
-    char *line = mem_alloc(size);
-    if (line == NULL)
+static void let_go(struct front_route *held) {
+    if (held == NULL)
         return;
-    snprintf(line, size, *value != '\0' ? "%s: %s" : "%s;", name, value);
-    append(list, line);
-    mem_free(line);
+    pthread_mutex_lock(&held->front->lock);
+    held->n_passing--;
+    pthread_cond_broadcast(&held->front->changed);
+    pthread_mutex_unlock(&held->front->lock);
 }
 
-static void take_header(void *user, const char *name, const char *value) {
-    struct passing *p = user;
-    if (!is_ours(name))
-        add_header(&p->headers, name, value);
+static bool is_only(struct front *f) {
+    pthread_mutex_lock(&f->lock);
+    bool only = f->routes != NULL && f->routes->next == NULL;
+    pthread_mutex_unlock(&f->lock);
+    return only;
 }
 
-static void add_escaped(struct buf *t, const char *text, bool is_path) {
-    static const char plain[] = "-._~";
-    for (const unsigned char *c = (const unsigned char *)text; *c != '\0'; c++) {
-        char hex[4];
-        bool is_plain = (*c >= '0' && *c <= '9') || (*c >= 'A' && *c <= 'Z') ||
-                        (*c >= 'a' && *c <= 'z') || strchr(plain, *c) != NULL ||
-                        (is_path && *c == '/');
-        if (is_plain) {
-            buf_add(t, c, 1);
-        } else {
-            snprintf(hex, sizeof hex, "%%%02X", *c);
-            buf_add(t, hex, 3);
-        }
-    }
+static bool is_called(const struct front_route *r, const char *name, bool as_file) {
+    return service_name_is(name, as_file ? r->file : r->name);
 }
 
-static void take_argument(void *user, const char *name, const char *value) {
-    struct buf *t = user;
-    buf_add(t, memchr(t->bytes, '?', t->len) == NULL ? "?" : "&", 1);
-    add_escaped(t, name, false);
-    buf_add(t, "=", 1);
-    add_escaped(t, value, false);
-}
-
-/* So that its answer is the same whoever gives it. */
-static void name_request(struct passing *p) {
-    unsigned char random[REPLY_NAME_BYTES];
-    char hex[2 * sizeof random + 1], value[80];
-    randombytes_buf(random, sizeof random);
-    snprintf(value, sizeof value, "%s-%lld-%llx",
-             sodium_bin2hex(hex, sizeof hex, random, sizeof random), (long long)time(NULL),
-             http_client(p->r));
-    add_header(&p->headers, REPLY_NAME_HEADER, value);
-}
-
-/* ---- the answer ------------------------------------------------------------------------------- */
-
-/* Of which choice a unit is: OpenAI's streams have several, and say which. */
-static size_t lane_of(const char *bytes, size_t n) {
-    static const char key[] = "\"index\":";
-    const char *at = memmem(bytes, n, key, sizeof key - 1);
-    unsigned long index = at != NULL ? strtoul(at + sizeof key - 1, NULL, 10) : LANES_MAX;
-    return MIN(index + 1, LANES_MAX) % LANES_MAX;
-}
-
-static struct lane *lane_place(struct passing *p, size_t i) {
-    if (p->lanes[i] == NULL)
-        p->lanes[i] = mem_calloc(1, sizeof *p->lanes[i]);
-    return p->lanes[i];
-}
-
-static bool remember(struct lane *l, uint64_t digest) {
-    if (l->n_seen == l->cap) {
-        size_t cap = l->cap * 2 + 64;
-        uint64_t *seen = mem_realloc(l->seen, cap * sizeof *seen);
-        if (seen == NULL)
-            return false;
-        l->seen = seen;
-        l->cap = cap;
-    }
-    l->seen[l->n_seen++] = digest;
-    return true;
-}
-
-/* One event or line; false: no more is wanted. */
-static bool give_unit(struct passing *p, const char *bytes, size_t n) {
-    uint64_t digest;
-    uint8_t hash[crypto_generichash_BYTES_MIN];
-    if (p->units == EVENTS && *bytes == ':')
-        return true; /* the server's filler; the client gets ours */
-    struct lane *l = lane_place(p, lane_of(bytes, n));
-    if (l == NULL)
-        return false;
-    crypto_generichash(hash, sizeof hash, (const uint8_t *)bytes, n, NULL, 0);
-    memcpy(&digest, hash, sizeof digest);
-    size_t i = l->n_units++;
-    if (i < l->n_seen) {
-        p->broken = l->seen[i] != digest;
-        return !p->broken;
-    }
-    return remember(l, digest) && http_stream_write(p->r, bytes, n) == ST_OK;
-}
-
-/* The units that are complete in p->text; false: no more is wanted. */
-static bool give_units(struct passing *p) {
-    const char *end = p->units == EVENTS ? "\n\n" : "\n";
-    size_t n_end = strlen(end), at = 0;
-    bool wanted = true;
-    while (wanted && p->text.len > at) {
-        const char *from = p->text.bytes + at, *stop = strstr(from, end);
-        if (stop == NULL)
-            break;
-        size_t n = (size_t)(stop - from) + n_end;
-        wanted = give_unit(p, from, n);
-        at += n;
-    }
-    memmove(p->text.bytes, p->text.bytes + at, p->text.len - at + 1);
-    p->text.len -= at;
-    return wanted;
-}
-
-static const char *reply_header(const struct passing *p, const char *name) {
-    size_t n = strlen(name);
-    for (const struct curl_slist *h = p->reply_headers; h != NULL; h = h->next)
-        if (strncasecmp(h->data, name, n) == 0 && h->data[n] == ':')
-            return h->data + n + 1 + strspn(h->data + n + 1, " ");
+/* By its name, else by its file's: held; NULL: there is none. */
+static struct front_route *find_route(struct front *f, const char *name) {
+    for (int as_file = 0; as_file < 2; as_file++)
+        for (struct front_route *r = next_route(f, NULL); r != NULL; r = next_route(f, r))
+            if (is_called(r, name, as_file))
+                return r;
     return NULL;
 }
 
-static const char *content_type(const struct passing *p) {
-    const char *type = reply_header(p, "Content-Type");
-    return type != NULL ? type : "application/octet-stream";
-}
+/* ---- whom a request is for -------------------------------------------------------------------- */
 
-static void give_headers(struct passing *p) {
-    for (const struct curl_slist *h = p->reply_headers; h != NULL; h = h->next) {
-        char name[128];
-        const char *colon = strchr(h->data, ':');
-        if (colon == NULL || (size_t)(colon - h->data) >= sizeof name)
-            continue;
-        snprintf(name, sizeof name, "%.*s", (int)(colon - h->data), h->data);
-        /* What the server here says itself. */
-        static const char *const said[] = {"Content-Type", "Cache-Control",
-                                           "X-Accel-Buffering"};
-        if (!is_ours(name) && !is_among(name, said, ARRAY_LEN(said)))
-            http_set_header(p->r, name, colon + 1 + strspn(colon + 1, " "));
-    }
-}
-
-/* The first bytes of this try's body have come. */
-static void begin_body(struct passing *p) {
-    const char *type = content_type(p);
-    p->units = p->status != 200                           ? WHOLE
-               : str_starts(type, "text/event-stream")    ? EVENTS
-               : str_starts(type, "application/x-ndjson") ? LINES
-                                                          : WHOLE;
-    if (p->units == WHOLE || p->begun)
-        return;
-    p->begun = true;
-    give_headers(p);
-    http_stream_begin(p->r, p->status, type);
-    if (p->units == EVENTS)
-        http_fill_quiet(p->r, "text/event-stream", FILLER);
-}
-
-/* The client has a part of a stream, and this is none. */
-static bool is_out_of_place(const struct passing *p) {
-    return p->begun && p->units == WHOLE;
-}
-
-static size_t take_body(char *bytes, size_t size, size_t n, void *user) {
-    struct passing *p = user;
-    (void)size;
-    if (!p->has_status) {
-        p->has_status = true;
-        begin_body(p);
-    }
-    size_t before = p->text.len;
-    buf_add(&p->text, bytes, n);
-    if (p->text.len != before + n ||
-        p->text.len > (p->units == WHOLE ? WHOLE_MAX : EVENT_MAX)) {
-        p->broken = true;
-        return 0;
-    }
-    if (is_out_of_place(p)) {
-        p->broken = p->status < 500; /* else it does not serve yet, or no more */
-        return 0;
-    }
-    return p->units == WHOLE || give_units(p) ? n : 0;
-}
-
-static size_t take_reply_header(char *bytes, size_t size, size_t n, void *user) {
-    struct passing *p = user;
-    char line[2048];
-    (void)size;
-    size_t len = n;
-    while (len > 0 && (bytes[len - 1] == '\n' || bytes[len - 1] == '\r'))
-        len--;
-    if (len >= sizeof line)
-        return n;
-    memcpy(line, bytes, len);
-    line[len] = '\0';
-    if (str_starts(line, "HTTP/")) { /* another one came before: 100 Continue */
-        const char *number = strchr(line, ' ');
-        p->status = number != NULL ? atoi(number) : 0;
-        curl_slist_free_all(p->reply_headers);
-        p->reply_headers = NULL;
-    } else if (len > 0) {
-        append(&p->reply_headers, line);
-    }
-    return n;
-}
-
-/* ---- one try ---------------------------------------------------------------------------------- */
-
-static bool is_gone(struct passing *p) {
-    return atomic_load_explicit(&p->gone, memory_order_relaxed);
-}
-
-static int look(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
-    struct passing *p = user;
-    (void)a, (void)b, (void)c, (void)d;
-    pthread_mutex_lock(&p->f->lock);
-    bool over = p->f->closing || p->f->n_targets != p->target;
-    pthread_mutex_unlock(&p->f->lock);
-    return over || is_gone(p);
-}
-
-static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
+/* The model that a request's body names: a copy; NULL: none. What is wrong with it the server says. */
+static char *name_in_body(const struct http_request *r) {
+    struct params body;
+    const char *name = NULL, *older = NULL;
     size_t n;
-    const char *body = http_body(p->r, &n), *method = http_method(p->r);
-    struct buf url = {.bytes = NULL};
-    buf_add(&url, p->f->scheme, strlen(p->f->scheme));
-    buf_add(&url, target, strlen(target));
-    buf_add(&url, p->path, strlen(p->path));
-    CURLcode rc = url.bytes != NULL ? CURLE_OK : CURLE_OUT_OF_MEMORY;
-#define SET(option, value)                                  \
-    do {                                                    \
-        if (rc == CURLE_OK)                                 \
-            rc = curl_easy_setopt(curl, (option), (value)); \
-    } while (0)
-    SET(CURLOPT_URL, url.bytes);
-    SET(CURLOPT_PATH_AS_IS, 1L);
-    SET(CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-    SET(CURLOPT_CONNECTTIMEOUT, CONNECT_S);
-    SET(CURLOPT_TCP_KEEPIDLE, KEEPALIVE_IDLE_S);
-    SET(CURLOPT_TCP_KEEPINTVL, KEEPALIVE_GAP_S);
-    SET(CURLOPT_HTTPHEADER, p->headers);
-    SET(CURLOPT_HEADERFUNCTION, take_reply_header);
-    SET(CURLOPT_HEADERDATA, p);
-    SET(CURLOPT_WRITEFUNCTION, take_body);
-    SET(CURLOPT_WRITEDATA, p);
-    SET(CURLOPT_NOPROGRESS, 0L);
-    SET(CURLOPT_XFERINFOFUNCTION, look);
-    SET(CURLOPT_XFERINFODATA, p);
-    if (str_eq(method, "HEAD")) {
-        SET(CURLOPT_NOBODY, 1L);
-    } else if (!str_eq(method, "GET")) {
-        SET(CURLOPT_CUSTOMREQUEST, method);
-        SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
-        SET(CURLOPT_POSTFIELDS, body);
+    const char *text = http_body(r, &n);
+    if (n > 0 && params_init(&body, text, n)) {
+        param_text(&body, "model", &name);
+        param_text(&body, "name", &older);
     }
-    if (p->f->pin[0] != '\0') { /* whose it is says the key, not the name */
-        SET(CURLOPT_SSL_VERIFYPEER, 0L);
-        SET(CURLOPT_SSL_VERIFYHOST, 0L);
-        SET(CURLOPT_PINNEDPUBLICKEY, p->f->pin);
-    }
-#undef SET
-    mem_free(url.bytes);
-    return rc;
+    if (name == NULL)
+        name = older;
+    char *copy = name != NULL ? mem_strdup(name) : NULL;
+    if (n > 0)
+        params_deinit(&body);
+    return copy;
 }
 
-/* The answer of that server has come, whole; false: it has been lost, or is not wanted. */
-static bool try_once(struct passing *p, const char *target) {
-    CURL *curl = client_curl();
-    curl_slist_free_all(p->reply_headers);
-    p->reply_headers = NULL;
-    p->status = 0;
-    p->has_status = false;
-    p->units = WHOLE;
-    p->text.len = 0;
-    for (size_t i = 0; i < LANES_MAX; i++)
-        if (p->lanes[i] != NULL)
-            p->lanes[i]->n_units = 0;
-    CURLcode rc = curl != NULL ? set_up(curl, p, target) : CURLE_OUT_OF_MEMORY;
-    if (rc == CURLE_OK)
-        rc = curl_easy_perform(curl);
-    curl_easy_cleanup(curl);
-    if (rc != CURLE_OK)
-        log_debug("%s %s: %s", target, p->path, curl_easy_strerror(rc));
-    return rc == CURLE_OK && p->status != 0 && !is_out_of_place(p);
+static char *name_in(const struct http_request *r) {
+    const char *path = http_path(r), *query = http_query(r, "model");
+    if (query != NULL)
+        return mem_strdup(query);
+    if (str_starts(path, MODELS "/"))
+        return mem_strdup(path + strlen(MODELS "/"));
+    return name_in_body(r);
 }
 
-/* ---- all tries -------------------------------------------------------------------------------- */
+/* ---- what is asked of all --------------------------------------------------------------------- */
 
-static struct timespec wall_after(double seconds) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += (long)(seconds * 1e9);
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
+struct parts {
+    struct front_part *list;
+    size_t n;
+};
+
+static void parts_free(struct parts *parts) {
+    for (size_t i = 0; i < parts->n; i++)
+        mem_free(parts->list[i].text.bytes);
+    mem_free(parts->list);
 }
 
-/* Sleeps for a moment, or until the target changes. */
-static void sleep_a_little(struct front *f) {
-    struct timespec until = wall_after(AGAIN_S);
-    pthread_mutex_lock(&f->lock);
-    if (!f->closing)
-        pthread_cond_timedwait(&f->changed, &f->lock, &until);
-    pthread_mutex_unlock(&f->lock);
+/* What p->route said, or that it did not; without memory there is one part less. */
+static void keep_part(struct parts *parts, struct passing *p, bool answered) {
+    struct front_part *list = mem_realloc(parts->list, (parts->n + 1) * sizeof *list), *part;
+    if (list == NULL)
+        return;
+    parts->list = list;
+    part = &list[parts->n++];
+    *part = (struct front_part){.status = 0};
+    snprintf(part->name, sizeof part->name, "%s", p->route->name);
+    if (!answered)
+        return;
+    part->status = p->status;
+    part->text = p->text;
+    p->text = (struct buf){.bytes = NULL};
 }
 
-/* Who serves now; false: nobody until then, or it does not matter any more. */
-static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYTES]) {
-    struct front *f = p->f;
-    for (;;) {
-        pthread_mutex_lock(&f->lock);
-        bool closing = f->closing;
-        memcpy(out, f->target, NET_TEXT_BYTES);
-        p->target = f->n_targets;
-        pthread_mutex_unlock(&f->lock);
-        if (closing || is_gone(p))
-            return false;
-        if (*out != '\0')
-            return true;
-        if (clock_s() >= until_s)
-            return false;
-        sleep_a_little(f);
-    }
+/* GET path of each. */
+static void ask_all(struct passing *p, struct parts *parts) {
+    *parts = (struct parts){.list = NULL};
+    p->method = "GET";
+    while ((p->route = next_route(p->f, p->route)) != NULL)
+        keep_part(parts, p, passing_ask(p, false));
 }
 
-/* By a server that ends; one that has too much to do says when to come again. */
-static bool is_refused(const struct passing *p) {
-    return p->status == 503 && reply_header(p, "Retry-After") == NULL;
+static void give_merged(struct passing *p, enum front_merge how) {
+    struct parts parts;
+    struct buf text = {.bytes = NULL};
+    ask_all(p, &parts);
+    int status = parts.n > 0 ? front_merge(how, parts.list, parts.n, &text) : 503;
+    if (text.bytes != NULL)
+        passing_give(p, status,
+                     how == MERGE_METRICS && status == 200 ? "text/plain; version=0.0.4"
+                                                           : "application/json",
+                     &text);
+    else
+        passing_end(p, false);
+    mem_free(text.bytes);
+    parts_free(&parts);
 }
 
-/* Is there another one? */
-static bool is_target_changing(struct passing *p) {
-    for (double end = clock_s() + REFUSED_S; clock_s() < end && !is_gone(p);) {
-        pthread_mutex_lock(&p->f->lock);
-        bool changed = p->f->n_targets != p->target || p->f->closing;
-        pthread_mutex_unlock(&p->f->lock);
-        if (changed)
-            return true;
-        sleep_a_little(p->f);
-    }
-    return false;
+/* Whoever has what the path names: one server made it, and does not say which. */
+static void ask_for_whose(struct passing *p) {
+    bool answered = false;
+    while (!(answered && p->status != 404) && (p->route = next_route(p->f, p->route)) != NULL)
+        answered = passing_ask(p, false);
+    struct front_route *held = p->route; /* p is gone with its request */
+    passing_end(p, answered);
+    let_go(held);
 }
 
-/* True: the answer is complete. */
-static bool pass(struct passing *p) {
-    char target[NET_TEXT_BYTES];
-    bool only_asks = str_eq(http_method(p->r), "GET") || str_eq(http_method(p->r), "HEAD");
-    double until = clock_s() + (only_asks ? 0 : PATIENCE_NEW_S);
-    bool was_there = only_asks; /* who looks after the server wants to know */
-    while (find_target(p, until, target)) {
-        if (try_once(p, target) && !(is_refused(p) && is_target_changing(p)))
-            return true;
-        if (p->broken || is_gone(p))
-            return false;
-        if (p->status != 0 && !was_there) {
-            was_there = true;
-            until = clock_s() + PATIENCE_LOST_S;
-        }
-        if (clock_s() >= until)
-            return false;
-        sleep_a_little(p->f);
-    }
-    return false;
-}
-
-static const char nobody[] =
-    "{\"error\": {\"message\": \"no node serves this model just now; one begins as soon as it "
-    "can\", \"type\": \"server_error\", \"code\": 503}}\n";
-
-static void end_request(struct passing *p, bool complete) {
-    if (p->begun && !complete) {
-        http_stream_break(p->r);
-    } else if (p->begun) {
-        if (p->text.len > 0)
-            (void)http_stream_write(p->r, p->text.bytes, p->text.len);
-        http_stream_end(p->r);
-    } else if (complete) {
-        give_headers(p);
-        http_reply(p->r, p->status, content_type(p), p->text.bytes, p->text.len);
-    } else {
-        http_set_header(p->r, "Retry-After", "5");
-        http_reply(p->r, 503, "application/json", nobody, sizeof nobody - 1);
-    }
-}
-
-static void passing_free(void *user) {
-    struct passing *p = user;
-    curl_slist_free_all(p->headers);
-    curl_slist_free_all(p->reply_headers);
+/* The names that this client may know, "a, b"; NULL: none, and it has been told why. */
+static char *names_for(struct passing *p) {
+    struct parts parts;
+    struct buf text = {.bytes = NULL};
+    size_t i;
+    json_t *one;
     mem_free(p->path);
-    mem_free(p->text.bytes);
-    for (size_t i = 0; i < LANES_MAX; i++)
-        if (p->lanes[i] != NULL) {
-            mem_free(p->lanes[i]->seen);
-            mem_free(p->lanes[i]);
-        }
-    mem_free(p);
+    p->path = mem_strdup(MODELS);
+    if (p->path == NULL) {
+        passing_end(p, false);
+        return NULL;
+    }
+    ask_all(p, &parts);
+    int status = parts.n > 0 ? front_merge(MERGE_LISTS, parts.list, parts.n, &text) : 503;
+    parts_free(&parts);
+    if (status != 200) {
+        if (text.bytes != NULL)
+            passing_give(p, status, "application/json", &text);
+        else
+            passing_end(p, false);
+        mem_free(text.bytes);
+        return NULL;
+    }
+    json_t *list = json_loadb(text.bytes, text.len, 0, NULL);
+    text.len = 0;
+    json_array_foreach(json_object_get(list, "data"), i, one) {
+        const char *name = json_string_value(json_object_get(one, "id"));
+        if (name == NULL)
+            continue;
+        buf_add(&text, ", ", i > 0 ? 2 : 0);
+        buf_add(&text, name, strlen(name));
+    }
+    json_decref(list);
+    return text.bytes;
 }
 
-static void passing_gone(void *user) {
-    struct passing *p = user;
-    atomic_store_explicit(&p->gone, true, memory_order_relaxed);
-    pthread_cond_broadcast(&p->f->changed);
+static void say_unknown(struct passing *p, const char *name) {
+    char sentence[1024], *names = names_for(p);
+    if (names == NULL)
+        return;
+    snprintf(sentence, sizeof sentence,
+             "the model \"%.100s\" does not exist here; these do: %s", name, names);
+    reply_json(p->r, 404, dialect_error(http_path(p->r), 404, sentence, "model"));
+    mem_free(names);
+}
+
+/* ---- a request's thread ----------------------------------------------------------------------- */
+
+static void ask_one(struct passing *p) {
+    char *name = is_only(p->f) ? NULL : name_in(p->r);
+    if (name == NULL || *name == '\0' || service_means_any(name))
+        p->route = next_route(p->f, NULL);
+    else if ((p->route = find_route(p->f, name)) == NULL) {
+        say_unknown(p, name);
+        mem_free(name);
+        return;
+    }
+    mem_free(name);
+    struct front_route *held = p->route; /* p is gone with its request */
+    passing_end(p, held != NULL && passing_ask(p, true));
+    let_go(held);
 }
 
 static void *passing_main(void *user) {
     struct passing *p = user;
     struct front *f = p->f;
-    end_request(p, pass(p));
+    bool of_all = http_query(p->r, "model") == NULL && !is_only(f);
+    enum front_merge how =
+        of_all && passing_only_asks(p) ? front_merge_of(http_path(p->r)) : MERGE_NONE;
+    if (how != MERGE_NONE)
+        give_merged(p, how);
+    else if (of_all && str_starts(http_path(p->r), RESPONSES))
+        ask_for_whose(p);
+    else
+        ask_one(p);
     pthread_mutex_lock(&f->lock);
-    f->n_passing--;
+    f->n_threads--;
     pthread_cond_broadcast(&f->changed);
     pthread_mutex_unlock(&f->lock);
     return NULL;
@@ -528,39 +238,24 @@ static void *passing_main(void *user) {
 static void handle(void *user, struct http_request *r) {
     struct front *f = user;
     pthread_t thread;
-    struct buf path = {.bytes = NULL};
-    struct passing *p = mem_calloc(1, sizeof *p);
-    if (p != NULL) {
-        p->f = f;
-        p->r = r;
-        add_escaped(&path, http_path(r), true);
-        http_each_query(r, take_argument, &path);
-        http_each_header(r, take_header, p);
-        name_request(p);
-        append(&p->headers, "Expect:"); /* libcurl leaves out what it would say by itself */
-        if (http_header(r, "Content-Type") == NULL)
-            append(&p->headers, "Content-Type:");
-        p->path = path.bytes;
-    }
-    if (p == NULL || p->path == NULL) {
-        if (p != NULL)
-            passing_free(p);
-        http_reply(r, 503, "application/json", nobody, sizeof nobody - 1);
+    struct passing *p = passing_open(f, r);
+    if (p == NULL) {
+        reply_json(r, 503, dialect_error(http_path(r), 503, "no memory for a request", ""));
         return;
     }
     http_set_release(r, passing_free, p);
     http_on_gone(r, passing_gone, p);
     pthread_mutex_lock(&f->lock);
-    f->n_passing++;
+    f->n_threads++;
     pthread_mutex_unlock(&f->lock);
     if (thread_start(&thread, passing_main, p) == 0) {
         pthread_detach(thread);
         return;
     }
     pthread_mutex_lock(&f->lock);
-    f->n_passing--;
+    f->n_threads--;
     pthread_mutex_unlock(&f->lock);
-    end_request(p, false);
+    passing_end(p, false);
 }
 
 /* ---- opening and closing ---------------------------------------------------------------------- */
@@ -607,31 +302,82 @@ int front_port(const struct front *f) {
     return http_port(f->http);
 }
 
-void front_to(struct front *f, const char *address) {
-    pthread_mutex_lock(&f->lock);
-    if (!str_eq(f->target, address != NULL ? address : "")) {
-        snprintf(f->target, sizeof f->target, "%s", address != NULL ? address : "");
-        f->n_targets++;
-        pthread_cond_broadcast(&f->changed);
-    }
-    pthread_mutex_unlock(&f->lock);
-}
-
-int front_n_passing(struct front *f) {
-    pthread_mutex_lock(&f->lock);
-    int n = f->n_passing;
-    pthread_mutex_unlock(&f->lock);
-    return n;
-}
-
 void front_close(struct front *f) {
     if (f == NULL)
         return;
     pthread_mutex_lock(&f->lock);
     f->closing = true;
     pthread_cond_broadcast(&f->changed);
-    while (f->n_passing > 0)
+    while (f->n_threads > 0)
         pthread_cond_wait(&f->changed, &f->lock);
     pthread_mutex_unlock(&f->lock);
     front_free(f);
+}
+
+/* ---- routes come and go ----------------------------------------------------------------------- */
+
+static void route_free(struct front_route *r) {
+    mem_free(r->name);
+    mem_free(r->file);
+    mem_free(r);
+}
+
+static bool is_before(const struct front_route *a, const struct front_route *b) {
+    return a->since != b->since ? a->since < b->since : strcmp(a->name, b->name) < 0;
+}
+
+struct front_route *front_add(struct front *f, const char *name, const char *file,
+                              int64_t since) {
+    struct front_route *r = mem_calloc(1, sizeof *r), **at = &f->routes;
+    if (r == NULL)
+        return NULL;
+    *r = (struct front_route){
+        .front = f, .name = mem_strdup(name), .file = mem_strdup(file), .since = since};
+    if (r->name == NULL || r->file == NULL) {
+        route_free(r);
+        return NULL;
+    }
+    pthread_mutex_lock(&f->lock);
+    while (*at != NULL && is_before(*at, r))
+        at = &(*at)->next;
+    r->next = *at;
+    *at = r;
+    pthread_mutex_unlock(&f->lock);
+    return r;
+}
+
+void front_to(struct front_route *r, const char *address) {
+    struct front *f = r->front;
+    const char *target = address != NULL ? address : "";
+    pthread_mutex_lock(&f->lock);
+    if (!str_eq(r->target, target)) {
+        snprintf(r->target, sizeof r->target, "%s", target);
+        r->n_targets++;
+        pthread_cond_broadcast(&f->changed);
+    }
+    pthread_mutex_unlock(&f->lock);
+}
+
+int front_n_passing(struct front_route *r) {
+    pthread_mutex_lock(&r->front->lock);
+    int n = r->n_passing;
+    pthread_mutex_unlock(&r->front->lock);
+    return n;
+}
+
+void front_remove(struct front_route *r) {
+    if (r == NULL)
+        return;
+    struct front *f = r->front;
+    struct front_route **at = &f->routes;
+    pthread_mutex_lock(&f->lock);
+    r->removed = true;
+    pthread_cond_broadcast(&f->changed);
+    while (r->n_passing > 0)
+        pthread_cond_wait(&f->changed, &f->lock);
+    while (*at != r)
+        at = &(*at)->next;
+    *at = r->next;
+    pthread_mutex_unlock(&f->lock);
+    route_free(r);
 }

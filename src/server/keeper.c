@@ -26,7 +26,6 @@
 #define RETURN_S 30.0
 #define KNOWN_S 60.0
 #define FIND_S 15.0  /* between looks for a model that was not there */
-#define PORT_S 10.0  /* and for a port */
 #define FETCH_S 60.0 /* and after a copy that failed */
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long, it starts afresh. */
 #define RETRY_LOG2_MAX 6
@@ -101,7 +100,7 @@ static void follow_list(struct keeper *k, double now) {
         }
         forget_model(r);
         if (r->version == version) /* other words in the same version: deployments_merge() */
-            r->running_version = r->front_version = 0;
+            r->running_version = r->port_version = 0;
         json_decref(r->wanted);
         r->wanted = up ? json_deep_copy(one) : NULL;
         r->version = version;
@@ -110,7 +109,7 @@ static void follow_list(struct keeper *k, double now) {
         r->hasty = json_object_get(k->hasty, name) != NULL;
         json_object_clear(r->refused);
         r->failures = 0;
-        r->retry_s = r->find_s = r->port_s = r->fetch_s = 0;
+        r->retry_s = r->find_s = r->fetch_s = 0;
         json_object_del(k->hasty, name);
     }
 }
@@ -164,7 +163,7 @@ static void look_for_joiners(const struct keeper *k, struct run *r, double now) 
 }
 
 static void look_for_requests(const struct keeper *k, struct run *r, double now) {
-    bool busy = r->front != NULL && front_n_passing(r->front) > 0;
+    bool busy = r->route != NULL && front_n_passing(r->route) > 0;
     for (size_t i = 0; i < k->n_others; i++)
         busy |= json_integer_value(said_of(&k->others[i], r->name, "requests")) > 0;
     if (busy)
@@ -422,30 +421,6 @@ static void go_on_serving(struct keeper *k, struct run *r, double now) {
         failed(r, now);
 }
 
-static void keep_front(struct run *r, double now) {
-    struct err err;
-    const json_t *files = json_object_get(r->wanted, "files");
-    const struct front_config cfg = {
-        .port = (int)json_integer_value(json_object_get(r->wanted, "port")),
-        .tls_cert_pem = json_string_value(json_object_get(files, "tls-cert")),
-        .tls_key_pem = json_string_value(json_object_get(files, "tls-key"))};
-    if (r->front != NULL && r->front_version != r->version) {
-        front_close(r->front);
-        r->front = NULL;
-        r->port_s = now;
-    }
-    if (r->front == NULL && now >= r->port_s) {
-        r->port_s = now + PORT_S;
-        r->front_version = r->version;
-        bool good = front_open(&r->front, &cfg, &err) == ST_OK;
-        if (!good && r->port_err.text[0] == '\0')
-            log_warn("%s: its port is not to be had on this machine: %s", r->name, err.text);
-        r->port_err = good ? (struct err){""} : err;
-    }
-    if (r->front != NULL)
-        front_to(r->front, *r->target != '\0' ? r->target : NULL);
-}
-
 /* A node that hears of a deployment gives the one where it was asked for the time to say so. */
 static bool may_begin(const struct run *r, bool settled, double now) {
     return r->wanted != NULL && r->mine &&
@@ -454,13 +429,7 @@ static bool may_begin(const struct run *r, bool settled, double now) {
 
 static void do_all(struct keeper *k, bool settled, double now) {
     for (struct run *r = k->runs; r != NULL; r = r->next) {
-        if (r->wanted != NULL) {
-            keep_front(r, now);
-        } else {
-            front_close(r->front);
-            r->front = NULL;
-            r->port_err.text[0] = '\0';
-        }
+        keeper_keep_port(k, r, now);
         if (r->tenant.state != TENANT_IDLE) {
             go_on_serving(k, r, now);
             continue;
@@ -499,7 +468,7 @@ static void publish(struct keeper *k, double now) {
                       idle ? r->version : r->running_version, "state", state_of(r), "term",
                       (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
                       r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
-                      r->front != NULL ? front_n_passing(r->front) : 0, "copying",
+                      r->route != NULL ? front_n_passing(r->route) : 0, "copying",
                       r->fetch != NULL, "sentence",
                       r->tenant.state != TENANT_LISTENING ? r->tenant.last : r->port_err.text));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
@@ -610,7 +579,7 @@ static void keeper_free(struct keeper *k) {
     while (k->runs != NULL) {
         struct run *r = k->runs;
         k->runs = r->next;
-        front_close(r->front);
+        keeper_leave_port(k, r);
         forget_model(r);
         json_decref(r->wanted);
         json_decref(r->party);

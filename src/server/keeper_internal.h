@@ -1,5 +1,5 @@
-/* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_gossip.c talks with other nodes,
- * keeper_requests.c answers. */
+/* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_ports.c has the ports, keeper_gossip.c talks with
+ * other nodes, keeper_requests.c answers. */
 #ifndef LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 #define LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 
@@ -70,10 +70,21 @@ struct run {
     struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
     double fetch_s;              /* when to try again */
     char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
-    struct front *front;
-    json_int_t front_version;
-    double port_s;       /* when to try the port again */
-    struct err port_err; /* why the port is not to be had; "": it is */
+    struct port *port;           /* NULL: none yet */
+    json_int_t port_version;
+    struct front_route *route; /* there; NULL: it is not open */
+    struct err port_err;       /* why the port is not to be had; "": it is */
+};
+
+/* What all deployments with that port share. The thread's. */
+struct port {
+    struct port *next;
+    int number;
+    size_t n_runs;
+    json_t *deployment;  /* one of them: its certificate is theirs; owned */
+    struct front *front; /* NULL: the port is not to be had */
+    double retry_s;
+    struct err err;
 };
 
 struct fetch;
@@ -92,6 +103,7 @@ struct keeper {
     size_t n_peers;
     struct discovered found[DISCOVERY_NODES_MAX];
     struct run *runs;
+    struct port *ports;
     json_t *known; /* names of the nodes that were there when this one last ran, or are now */
     double gossip_s, exchange_until_s;
     bool leaving, left; /* says goodbye; its thread has ended */
@@ -112,6 +124,13 @@ struct keeper {
 bool keeper_is_closing(struct keeper *k);
 /* The list to the disk, if it has changed. Not under the lock. */
 void keeper_save_list(struct keeper *k);
+
+/* ---- keeper_ports.c --------------------------------------------------------------------------- */
+
+/* Has the deployment answered at its port, or, where it is down, no longer. */
+void keeper_keep_port(struct keeper *k, struct run *r, double now);
+/* Ends what is under way there. */
+void keeper_leave_port(struct keeper *k, struct run *r);
 
 /* ---- keeper_gossip.c -------------------------------------------------------------------------- */
 

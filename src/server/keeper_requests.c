@@ -6,6 +6,7 @@
 #include "server/reply.h"
 
 #include <stdio.h>
+#include <time.h>
 
 /* ---- requests --------------------------------------------------------------------------------- */
 
@@ -96,6 +97,7 @@ static void put(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
+    json_object_set_new(one, "since", json_integer((json_int_t)time(NULL)));
     const char *nodes = json_string_value(json_object_get(one, "nodes"));
     pthread_mutex_lock(&k->lock);
     if (nodes != NULL)

@@ -26,8 +26,7 @@ void server_config_init(struct server_config *cfg) {
 static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
                                              misc_routes};
 
-/* How errors are said below a path. */
-static json_t *error_of(const char *path, int status, const char *sentence, const char *field) {
+json_t *dialect_error(const char *path, int status, const char *sentence, const char *field) {
     if (str_starts(path, "/v1/messages"))
         return anthropic_error(status, sentence, field);
     if (str_starts(path, "/api/"))
@@ -41,7 +40,7 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
         http_set_header(r, "WWW-Authenticate", "Bearer");
     if (status == 503)
         http_set_header(r, "Retry-After", "2");
-    reply_json(r, status, error_of(http_path(r), status, sentence, ""));
+    reply_json(r, status, dialect_error(http_path(r), status, sentence, ""));
 }
 
 /* Browsers say that they want HTML; who asks with curl gets text (misc.c). */

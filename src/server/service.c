@@ -266,16 +266,20 @@ const struct service_facts *service_facts(const struct service *s) {
     return &s->facts;
 }
 
-static bool names(const char *given, const char *name) {
+bool service_name_is(const char *given, const char *name) {
     size_t n = strlen(name);
     return strncmp(given, name, n) == 0 && (given[n] == '\0' || str_eq(given + n, ":latest"));
+}
+
+bool service_means_any(const char *given) {
+    return service_name_is(given, "default") || service_name_is(given, "lockstep");
 }
 
 bool service_is_model(const struct service *s, const char *name) {
     const char *file = strrchr(s->path, '/');
     file = file != NULL ? file + 1 : s->path;
-    return name == NULL || names(name, s->name) || names(name, file) ||
-           names(name, "default") || names(name, "lockstep");
+    return name == NULL || service_name_is(name, s->name) || service_name_is(name, file) ||
+           service_means_any(name);
 }
 
 void service_stats(struct service *s, struct engine_stats *out) {

@@ -53,6 +53,10 @@ const struct service_facts *service_facts(const struct service *s);
  * "Qwen3-8B". Freed with mem_free(); NULL: no memory. */
 char *service_name_of(const char *path);
 
+/* Whether a request that says so means the model of this name: Ollama's clients add ":latest". */
+bool service_name_is(const char *given, const char *name);
+/* "default" and "lockstep": whatever there is. */
+bool service_means_any(const char *given);
 /* True for the model's name, its file's name, "default" and "lockstep", each also with ":latest"; and for NULL. */
 bool service_is_model(const struct service *s, const char *name);
 

@@ -179,6 +179,34 @@ await check("settings are sent, empty ones are not", async (page) => {
   assert.equal(sent.max_tokens, 5);
   assert.ok(!("temperature" in sent) && !("seed" in sent));
 });
+await check("of several models one is chosen, and asked", async (page) => {
+  const asked = new Set();
+  await page.route("**/v1/models", (route) =>
+    route.fulfill({ contentType: "application/json", body: '{"data": [{"id": "ann"}, {"id": "b&b"}]}' }));
+  await page.route(/\/(health|metrics)\?model=/, (route) => {
+    asked.add(new URL(route.request().url()).searchParams.get("model"));
+    return route.fallback();
+  });
+  const sent = [];
+  await page.route(completions, async (route) => {
+    sent.push(route.request().postDataJSON().model);
+    await route.fulfill({ contentType: "text/event-stream", body: delta("Yes.") + "data: [DONE]\n\n" });
+  });
+  await page.goto(url);
+  await page.getByLabel("Model").waitFor();
+  await ask(page, question);
+  await answered(page);
+  await page.getByLabel("Model").selectOption("b&b");
+  await page.waitForFunction(() => document.querySelector(".status select").value === "b&b");
+  await ask(page, question);
+  await answered(page);
+  assert.deepEqual(sent, ["ann", "b&b"]);
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector(".status select")?.value === "b&b");
+  assert.deepEqual([...asked].sort(), ["ann", "b&b"]);
+  await page.unroute("**/v1/models");
+  await page.locator("header strong", { hasText: "jargon-3m-f16" }).waitFor();
+});
 await check("on a narrow screen", async (page) => {
   await page.goto(url);
   assert.equal(await page.getByRole("link", { name: "New chat" }).isVisible(), false);

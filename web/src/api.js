@@ -57,9 +57,10 @@ export function errorSentence(status, body) {
   return `The server answered with status ${status}.`;
 }
 
-/* The body of POST v1/chat/completions. Settings that are empty are left to the server. */
-export function chatRequest(messages, settings) {
+/* The body of POST v1/chat/completions. Settings that are empty are left to the server, and so is the model "". */
+export function chatRequest(messages, settings, model = "") {
   const request = { messages, stream: true, stream_options: { include_usage: true } };
+  if (model) request.model = model;
   if (settings.system?.trim()) request.messages = [{ role: "system", content: settings.system }, ...messages];
   for (const name of ["temperature", "top_p", "max_tokens", "seed"])
     if (settings[name]?.trim()) request[name] = Number(settings[name]);
@@ -108,22 +109,29 @@ export async function* streamChat(body, key, signal) {
   }
 }
 
-/* {state, why}: ok, loading, recovering, unhealthy or unreachable. */
-export async function getHealth(signal) {
+/* Of one model where the server has several, or "". */
+function about(path, model) {
+  return model ? `${path}?model=${encodeURIComponent(model)}` : path;
+}
+
+/* {state, why}: ok, loading, recovering, unhealthy or unreachable. Without a model: ok if there is one that is. */
+export async function getHealth(model, signal) {
   try {
-    const { status, why } = await (await request("health", "", { signal })).json();
-    return { state: status, why };
+    const response = await request(about("health", model), "", { signal });
+    const { status, why } = await response.json();
+    return response.ok ? { state: "ok", why: "" } : { state: status ?? "unreachable", why };
   } catch {
     return { state: "unreachable", why: "" };
   }
 }
 
-export async function getModel(key) {
-  const response = await needsSuccess(await request("v1/models", key));
-  return (await response.json()).data[0].id;
+/* Their names. */
+export async function getModels(key, signal) {
+  const response = await needsSuccess(await request("v1/models", key, { signal }));
+  return (await response.json()).data.map((m) => m.id);
 }
 
-export async function getMetrics(key, signal) {
-  const response = await needsSuccess(await request("metrics", key, { signal }));
+export async function getMetrics(model, key, signal) {
+  const response = await needsSuccess(await request(about("metrics", model), key, { signal }));
   return parseMetrics(await response.text());
 }

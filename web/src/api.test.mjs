@@ -32,4 +32,6 @@ test("empty settings are left to the server", () => {
   const plain = chatRequest(messages, { system: " ", temperature: "", seed: "7" });
   assert.deepEqual([plain.messages, plain.seed, "temperature" in plain], [messages, 7, false]);
   assert.equal(chatRequest(messages, { system: "Be brief." }).messages[0].role, "system");
+  assert.equal("model" in plain, false);
+  assert.equal(chatRequest(messages, {}, "m").model, "m");
 });

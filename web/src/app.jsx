@@ -42,14 +42,22 @@ function useHash() {
   return hash;
 }
 
-function Status({ watch, speed }) {
+function Status({ watch, speed, onModel }) {
   const { state, why } = watch.health;
   const facts = [watch.cluster?.n_ranks && count(watch.cluster.n_ranks, "rank")];
   if (speed?.rate) facts.push(`${rate(speed.rate)} tokens/s`);
   if (speed) facts.push(`first token after ${seconds(speed.first_s)}`);
   return (
     <div class="status">
-      <strong>{watch.model || "lockstep"}</strong>
+      {watch.models.length > 1 ? (
+        <select aria-label="Model" value={watch.model} onChange={(e) => onModel(e.target.value)}>
+          {watch.models.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      ) : (
+        <strong>{watch.model || "lockstep"}</strong>
+      )}
       <span class={`state ${state}`} role="status">
         {why ? `${state}: ${why}` : state}
       </span>
@@ -99,10 +107,12 @@ function Composer({ place, running, onSend, onStop }) {
 function useServer(settings, redraw, onDenied) {
   const key = () => session.getItem(KEY) ?? "";
   return useMemo(() => {
-    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current), key(), signal);
+    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current, watch.named), key(), signal);
     const chats = new Chats({ storage, ask, changed: redraw, denied: (id) => onDenied(id) });
     const changed = (state) => (state === "recovering" ? chats.markLost() : redraw());
-    return { chats, watch: new Watch({ key, changed, denied: () => onDenied(null) }) };
+    const wanted = () => settings.current.model;
+    const watch = new Watch({ key, wanted, changed, denied: () => onDenied(null) });
+    return { chats, watch };
   }, []);
 }
 
@@ -140,6 +150,11 @@ export function App() {
     setSettings(changed);
     saveSettings(storage, changed);
   };
+  const changeModel = (model) => {
+    latest.current = { ...settings, model }; // what the poll goes by
+    changeSettings(latest.current);
+    watch.start();
+  };
   return (
     <div class="page" onKeyDown={(e) => e.key === "Escape" && setDrawer(false)}>
       <Sidebar
@@ -164,7 +179,7 @@ export function App() {
           >
             <Icon name="menu" />
           </button>
-          <Status watch={watch} speed={speed} />
+          <Status watch={watch} speed={speed} onModel={changeModel} />
         </header>
         {conversation ? (
           <Conversation

@@ -1,5 +1,5 @@
-// status.js: asks the server every two seconds how it is: health, the model's name, the numbers of the cluster.
-import { getHealth, getMetrics, getModel } from "./api.js";
+// status.js: asks the server every two seconds how it is: health, the models' names, the numbers of the cluster.
+import { getHealth, getMetrics, getModels } from "./api.js";
 
 const PERIOD_MS = 2000;
 const DEADLINE_MS = 10000;
@@ -41,15 +41,22 @@ export function clusterOf(metrics, before, seconds) {
 
 export class Watch {
   health = { state: "asking", why: "" };
-  model = "";
+  models = []; // their names
+  model = ""; // the one that is talked to; "": not known
   cluster = null; // null where the server does not tell
   #denied = false; // nothing that needs a key is asked again without another one
   #last = null;
   #timer = null;
 
-  /* key() gives the API key or ""; denied() is told that one is needed; changed() follows every poll. */
-  constructor({ key, changed, denied }) {
-    Object.assign(this, { key, changed, denied });
+  /* key() gives the API key or ""; wanted() the model to talk to if there are several; denied() is told that a key is needed;
+   * changed() follows every poll. */
+  constructor({ key, wanted, changed, denied }) {
+    Object.assign(this, { key, wanted, changed, denied });
+  }
+
+  /* What a request names: the model, where there is a choice. */
+  get named() {
+    return this.models.length > 1 ? this.model : "";
   }
 
   /* Begins, or goes on with a new key. */
@@ -66,18 +73,25 @@ export class Watch {
   }
 
   async #ask() {
-    this.health = await getHealth(AbortSignal.timeout(DEADLINE_MS));
+    this.health = await getHealth(this.named, AbortSignal.timeout(DEADLINE_MS));
     const up = this.health.state === "ok" || this.health.state === "recovering";
-    if (!up) this.model = "";
+    if (!up) this.#choose([]);
     if (!up || this.#denied) this.cluster = this.#last = null;
     else await this.#askMore();
     this.changed(this.health.state);
   }
 
+  #choose(models) {
+    const before = this.model;
+    this.models = models;
+    this.model = models.includes(this.wanted()) ? this.wanted() : (models[0] ?? "");
+    if (this.model !== before) this.#last = null;
+  }
+
   async #askMore() {
     try {
-      this.model ||= await getModel(this.key());
-      const metrics = await getMetrics(this.key(), AbortSignal.timeout(DEADLINE_MS));
+      this.#choose(await getModels(this.key(), AbortSignal.timeout(DEADLINE_MS)));
+      const metrics = await getMetrics(this.named, this.key(), AbortSignal.timeout(DEADLINE_MS));
       const at = performance.now();
       this.cluster = clusterOf(metrics, this.#last?.metrics ?? null, (at - (this.#last?.at ?? at)) / 1000);
       this.#last = { metrics, at };
