@@ -124,7 +124,7 @@ nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/x.ggu
 grep -q "x: nodes: this machine, bob (10.9.0.2:7342)$" ann.log || fail "other nodes than bob: $(logs)"
 within 60 cmp -s own/x.gguf store-bob/x.gguf || fail "no model at bob: $(logs)"
 at() { on 3 curl -s -m 20 "${@:2}" "http://127.0.0.1:$port/$1"; }
-names() { at v1/models "$@" | python3 -c 'import json, sys; print(*(m["id"] for m in json.load(sys.stdin)["data"]))'; }
+names() { at v1/models "$@" | python3 -c 'import json, sys; print(*(m["id"] for m in json.load(sys.stdin)["data"]))' 2>/dev/null; }
 are() { [ "$(names "${@:2}")" = "$1" ]; }
 within 60 are x || fail "without a key: $(names)"
 within 60 are "m x" -H "Authorization: Bearer $key" || fail "with a key: $(names -H "Authorization: Bearer $key")"

@@ -240,7 +240,7 @@ json_t *deployments_list(const struct deployments *d) {
     }
     qsort(sorted, n, sizeof sorted[0], by_name);
     for (size_t i = 0; i < n && list != NULL; i++)
-        json_array_append(list, sorted[i]);
+        json_array_append_new(list, json_deep_copy(sorted[i]));
     return list;
 }
 

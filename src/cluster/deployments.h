@@ -55,7 +55,7 @@ enum status deployments_put(struct deployments *d, const json_t *deployment, str
 /* ST_NOT_FOUND: no such name is up. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
 
-/* All of them, sorted by name, for other nodes: a new reference; NULL: no memory. */
+/* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);
 /* Takes what is newer in another node's list. *changed: anything was. ST_BAD_INPUT: one of them is not of the
  * form above, or they are too many; the good ones before it are taken. */

@@ -47,10 +47,10 @@ json_t *keeper_deployments(struct keeper *k) {
         if (!deployment_is_up(one))
             continue;
         json_t *o = json_pack(
-            "{s:s, s:O, s:O, s:O, s:s, s:n, s:s}", "name", name, "model",
-            json_object_get(json_object_get(one, "model"), "name"), "port",
-            json_object_get(one, "port"), "tls", json_object_get(one, "tls"), "state",
-            "waiting", "node", "sentence",
+            "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", name, "model",
+            json_string_value(json_object_get(json_object_get(one, "model"), "name")), "port",
+            json_integer_value(json_object_get(one, "port")), "tls",
+            json_is_true(json_object_get(one, "tls")), "state", "waiting", "node", "sentence",
             is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
         describe(one, k->name, k->self_runs, &best, o);
         for (size_t i = 0; i < k->n_others; i++)
