@@ -9,7 +9,7 @@ model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 refuse() {
     local want=$1 pattern=$2 status
     shift 2
-    timeout 60 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" </dev/null
+    timeout 60 "$LOCKSTEP" "$@" >"$work/out" 2>"$work/err" <"${input:-/dev/null}"
     status=$?
     [ $status = "$want" ] || fail "lockstep $*: exit status $status, expected $want ($(cat "$work/err"))"
     grep -Eq -e "$pattern" "$work/err" || fail "lockstep $*: said '$(cat "$work/err")', expected /$pattern/"
@@ -123,6 +123,19 @@ refuse 2 "No such file" eval "$model" --ids "@$work/missing"
 refuse 2 "token 99999 is not in the vocabulary" eval "$model" -q --ids 1,99999
 refuse 2 "do not fit the context of 4" eval "$model" -q --ctx 4 --ids 1,2,3,4,5
 LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
+
+refuse 2 "expected a whole number from 0 to 9223372036854775807" run "$model" -p a --seed 18446744073709551615
+printf 'hello\0world\n' >"$work/nul"
+input=$work/nul refuse 2 "NUL byte" chat "$model" -q -n 3
+input=$work refuse 1 "cannot read what to say: Is a directory" chat "$model" -q -n 3
+# The prompt of bench is as long as the model's context allows.
+accept bench "$model" -q -n 4 -r 1 -t 1 --json
+grep -q '"prompt_tokens": 511' "$work/out" || fail "bench: $(cat "$work/out")"
+# Whatever the program is called, its ranks run the same one; and where there are too few files, it says so.
+cp "$LOCKSTEP" "$work/renamed"
+(PATH=/usr/bin:/bin; timeout 60 "$work/renamed" run "$model" -q -p a -n 2 --ranks 2 >/dev/null 2>"$work/err") || fail "a renamed program: $(cat "$work/err")"
+rm "$work/renamed"
+(failures=0; ulimit -n 16; refuse 1 "too few open files" run "$model" -q -p a -n 2 --ranks 4; [ $failures = 0 ]) || failures=1
 
 # ---- a disk that is full, a pipe that is closed -------------------------------------------------------
 if [ -w /dev/full ]; then

@@ -106,5 +106,22 @@ status=$?
 [ -z "$(ls "$work" | grep huge)" ] || fail "interrupted synth left $(ls "$work" | grep huge)"
 [ ! -e "$work/x.gguf" ] && [ ! -e "$work/x.gguf.part" ] || fail "a refused command left a file"
 
+# What is written is not the model that is read, under whatever name; and that it can be written is known before the work.
+cp "$model" "$work/own.gguf" && ln "$work/own.gguf" "$work/other.gguf"
+refused 2 "other.gguf is the model that is read" eval "$work/own.gguf" --ids 1,2 --logits "$work/other.gguf" -q
+refused 2 "own.gguf is the model that is read" bench "$work/own.gguf" --trace "$work/own.gguf"
+cmp "$model" "$work/own.gguf" || fail "the model that was read is another one"
+refused 1 "cannot write $work/none/trace" bench "$model" --trace "$work/none/trace"
+refused 1 "cannot write $work/none/plot" fabric bench --rounds 1 --svg "$work/none/plot.svg"
+[ ! -s "$work/out" ] || fail "fabric bench measured before it knew that its plot cannot be written"
+# A matrix of importances that is another model's.
+python3 - "$work/imatrix.dat" <<'END'
+import struct, sys
+name = b"blk.77.foo.weight"
+open(sys.argv[1], "wb").write(struct.pack("<ii", 1, len(name)) + name + struct.pack("<ii4f", 1, 4, 1, 1, 1, 1))
+END
+"$LOCKSTEP" quantize "$model" "$work/im.gguf" q8_0 --imatrix "$work/imatrix.dat" >/dev/null 2>"$work/err" || fail "quantize --imatrix: $(cat "$work/err")"
+grep -q "names none of the tensors" "$work/err" || fail "an importance matrix of another model: $(cat "$work/err")"
+
 [ $failures = 0 ] && echo "all as expected"
 exit $((failures > 0))

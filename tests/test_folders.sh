@@ -134,5 +134,50 @@ EOF
     got=$("$LOCKSTEP" tokenize pieces --jsonl <texts)
     [ "$got" = "$want" ] || fail "a token of added_tokens.json: $got"
 done
+# Every end that a folder names ends an answer, also in what quantize makes of it.
+make_folder "$golden/logits/qwen3.gguf" ends
+answer() { "$LOCKSTEP" run "$1" --raw -p abc --temp 0 -n 6 --json -q -t 1 | python3 -c 'import json, sys; o = json.load(sys.stdin); print(o["stop"], o["generated_tokens"])'; }
+[ "$(answer ends)" = "length 6" ] || fail "an answer of six tokens: $(answer ends)"
+ends() { # JSON of generation_config.json, "" for none; then that of config.json's eos_token_id
+    rm -f ends/generation_config.json
+    [ -z "$1" ] || echo "{\"eos_token_id\": $1}" >ends/generation_config.json
+    python3 - "$2" <<'EOF'
+import json, sys
+c = json.load(open("ends/config.json"))
+c["eos_token_id"] = json.loads(sys.argv[1])
+json.dump(c, open("ends/config.json", "w"))
+EOF
+    [ "$(answer ends)" = "end 2" ] || fail "ends $1, $2: $(answer ends)"
+}
+ends 229 283
+ends "[283, 281, 284, 287, 229]" 283
+ends "" "[283, 229]"
+"$LOCKSTEP" quantize ends ends.gguf f32 >/dev/null || fail "quantize ends"
+[ "$(answer ends.gguf)" = "end 2" ] || fail "ends of a quantized folder: $(answer ends.gguf)"
+# Spaces beside a token that swallows them.
+strip() { # lstrip rstrip
+    python3 - "$@" <<'EOF'
+import json, sys
+t = json.load(open("ends/tokenizer.json"))
+for a in t["added_tokens"]:
+    if a["content"] == "<|im_start|>":
+        a["lstrip"], a["rstrip"] = sys.argv[1] == "1", sys.argv[2] == "1"
+json.dump(t, open("ends/tokenizer.json", "w"))
+EOF
+}
+tokens() { printf '%s' "$1" | "$LOCKSTEP" tokenize ends; }
+spaced="a <|im_start|>"$' \n'" b"
+[ "$(tokens "$spaced")" != "$(tokens "a<|im_start|>b")" ] || fail "spaces are swallowed that nobody asked for"
+strip 0 1
+[ "$(tokens "$spaced")" = "$(tokens "a <|im_start|>b")" ] || fail "rstrip: $(tokens "$spaced")"
+strip 1 0
+[ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>"$' \n'" b")" ] || fail "lstrip: $(tokens "$spaced")"
+strip 1 1
+[ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>b")" ] || fail "lstrip and rstrip: $(tokens "$spaced")"
+# A tokenizer that is not known is no secret when the folder becomes a file.
+sed -i 's/"Regex": "[^"]*"/"Regex": "\\\\w+"/' ends/tokenizer.json
+"$LOCKSTEP" quantize ends ends.gguf f32 >out 2>err || fail "quantize with an unknown tokenizer: $(cat err)"
+grep -q "warning: the new file holds a tokenizer that lockstep cannot use" err || fail "an unknown tokenizer: $(cat err)"
+
 [ $failures = 0 ] && echo "$n architectures, 4 quantizations, 6 vocabularies: the same"
 [ $failures = 0 ]

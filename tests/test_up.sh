@@ -20,6 +20,7 @@ refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
 refuse 2 "not with --ranks" "${up[@]}" --insecure --ranks 2
 refuse 2 "not with --port 0" "${up[@]}" --insecure --port 0
 refuse 2 "is no name for a deployment" "${up[@]}" --insecure --alias "a b"
+refuse 2 "no dot or dash first" "${up[@]}" --insecure --alias=-x
 refuse 2 "no-such-file" "${up[@]}" --api-key-file no-such-file
 
 # ---- three machines -----------------------------------------------------------------------------
@@ -117,6 +118,23 @@ within 60 grep -q "m: it does not begin with dee, and goes on without: " ann.log
 within 60 answers 2 || fail "dee has come, and nobody answers: $(logs)"
 kill "${node[4]}" && wait "${node[4]}" || fail "dee: exit status $?"
 unset "node[4]"
+
+# What cannot be had everywhere is said: a port that is taken on one of them, a node that nobody has heard of.
+on 3 python3 -c 'import socket, time
+s = socket.socket(); s.bind(("", 8096)); s.listen(); time.sleep(300)' &
+taken=$!
+bound() { on 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/8096' 2>/dev/null; }
+within 60 bound
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias some --port 8096 -t 1 --insecure --nodes ann,bob,eve >up.out 2>up.err || fail "up: $(cat up.err; logs)"
+grep -q "warning: cat does not answer at port 8096: .*in use" up.err || fail "a port is taken, and up says $(cat up.err)"
+grep -q "every other node but those; ann serves it" up.out || fail "a port is taken, and up says $(cat up.out)"
+grep -q "warning: no node called eve is there now" up.err || fail "nobody is called eve, and up says $(cat up.err)"
+on 2 "$LOCKSTEP" nodes | grep -q "not at cat: .*in use" || fail "a port is taken, and nodes says $(on 2 "$LOCKSTEP" nodes)"
+# up has waited until the others answer, too.
+[ "$(on 2 curl -s -m 20 -o /dev/null -w '%{http_code}' http://127.0.0.1:8096/v1/models)" = 200 ] || fail "no answer at bob as soon as up has said so"
+kill -9 $taken
+wait $taken 2>/dev/null
+nsenter -t "${hosts[3]}" "${host_enter[@]}" "$LOCKSTEP" down some || fail "down some"
 
 # Who is not named has no part in it. It shares the port of m: the request says which of them it wants, and each has a key of its own.
 cp own/m.gguf own/x.gguf

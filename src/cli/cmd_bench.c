@@ -4,15 +4,17 @@
 #include "base/util.h"
 #include "cli/bench_links.h"
 #include "cli/session.h"
+#include "format/gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-static int n_prompt = 512, n_generate = 128, n_runs = 5;
+static int n_prompt, n_generate = 128, n_runs = 5;
 static const char *compare_links, *trace;
 
 static const struct cli_option options[] = {
-    CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20, "tokens of the prompt (default 512)"),
+    CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20,
+            "tokens of the prompt (default 512, or what the model's\ncontext has room for)"),
     CLI_INT('n', "generate", "N", &n_generate, 1, 1 << 20,
             "tokens to generate, from an empty context (default 128)"),
     CLI_INT('r', "runs", "R", &n_runs, 1, SESSION_RUNS_MAX,
@@ -236,6 +238,25 @@ static int print_text(const struct bench *b, const struct summary *s) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
+#define PROMPT_DEFAULT 512
+
+/* Of a model with a short context, what it has room for beside the first token of the answer. */
+static int default_prompt(void) {
+    struct gguf *g;
+    struct gguf_str arch;
+    char key[128];
+    uint32_t n_ctx = 0;
+    if (gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
+        return PROMPT_DEFAULT; /* opening says why */
+    if (gguf_str(g, "general.architecture", &arch, NULL) == ST_OK) {
+        snprintf(key, sizeof key, "%.*s.context_length", (int)MIN(arch.len, (size_t)64),
+                 arch.ptr);
+        gguf_u32(g, key, &n_ctx, NULL);
+    }
+    gguf_close(g);
+    return n_ctx > 1 && n_ctx <= PROMPT_DEFAULT ? (int)n_ctx - 1 : PROMPT_DEFAULT;
+}
+
 static int bench(struct lockstep *ls) {
     struct bench b = {.ls = ls, .ids = calloc((size_t)n_prompt, sizeof *b.ids)};
     if (b.ids == NULL)
@@ -255,6 +276,10 @@ int cmd_bench(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status == CLI_GO_ON && compare_links != NULL && trace != NULL)
         return cli_fail(ST_BAD_INPUT, "--compare-links and --trace exclude each other");
+    if (status == CLI_GO_ON && n_prompt == 0)
+        n_prompt = default_prompt();
+    if (status == CLI_GO_ON)
+        status = session_check_output(trace);
     if (status == CLI_GO_ON && compare_links != NULL)
         return bench_links(compare_links, n_prompt, n_generate, n_runs);
     if (status == CLI_GO_ON)

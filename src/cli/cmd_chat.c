@@ -5,6 +5,8 @@
 #include "cli/line.h"
 #include "cli/session.h"
 
+#include <errno.h>
+#include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
@@ -153,6 +155,12 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
 }
 
 /* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */
+/* Whether people want what is less important to look so (no-color.org). */
+static bool may_dim(void) {
+    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+    return (no_color == NULL || *no_color == '\0') && (term == NULL || !str_eq(term, "dumb"));
+}
+
 static int answer(struct chat *c, const char *message) {
     struct lockstep_result result;
     struct lockstep_error err;
@@ -174,12 +182,13 @@ static int answer(struct chat *c, const char *message) {
         chat_drop_last(c);
         return st == LOCKSTEP_BAD_INPUT && line_is_terminal(c->reader) ? CLI_GO_ON : status;
     }
+    bool dims = may_dim();
     if (!session_args.quiet && line_is_terminal(c->reader))
-        fprintf(stderr,
-                "\033[2m[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]\033[0m\n",
-                result.n_prompt, result.n_generated, result.prompt_s,
+        fprintf(stderr, "%s[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]%s\n",
+                dims ? "\033[2m" : "", result.n_prompt, result.n_generated, result.prompt_s,
                 session_rate(session_generated(&result), result.generate_s),
-                str_eq(result.stop, "context") ? "; the context is full: /reset" : "");
+                str_eq(result.stop, "context") ? "; the context is full: /reset" : "",
+                dims ? "\033[0m" : "");
     if (!chat_add(c, "assistant", c->answer.len > 0 ? c->answer.bytes : ""))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
     return CLI_GO_ON;
@@ -207,14 +216,19 @@ static int obey(struct chat *c, const char *line) {
 
 static int converse(struct chat *c) {
     const char *line;
+    size_t len;
     if (!chat_reset(c, system_arg))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
     if (line_is_terminal(c->reader) && !session_args.quiet)
         fprintf(stderr, "/help lists what else can be said; Ctrl-D ends.\n");
     for (;;) {
-        enum line_result got = line_read(c->reader, "> ", &line);
-        if (got == LINE_END) /* of the input, or a signal's while it was waited for */
-            return cli_interrupted() != 0 ? 130 : 0;
+        enum line_result got = line_read(c->reader, "> ", &line, &len);
+        if (got == LINE_FAILED)
+            return cli_fail(ST_IO, "cannot read what to say: %s", strerror(errno));
+        if (got == LINE_END || got == LINE_TERMINATED)
+            return got == LINE_END ? 0 : 130;
+        if (got == LINE_OK && strlen(line) != len)
+            return cli_fail(ST_BAD_INPUT, "the message has a NUL byte: it is no text");
         if (got == LINE_INTERRUPTED || line[strspn(line, " \t\n")] == '\0')
             continue;
         int status = line[0] == '/' ? obey(c, line) : answer(c, line);
@@ -240,10 +254,18 @@ static int chat(struct lockstep *ls) {
     return status;
 }
 
+/* The editor counts characters, not bytes, and drops what its locale does not know. */
+static void use_utf8(void) {
+    static const char *const names[] = {"", "C.UTF-8", "UTF-8", "en_US.UTF-8"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (setlocale(LC_CTYPE, names[i]) != NULL && str_eq(nl_langinfo(CODESET), "UTF-8"))
+            return;
+}
+
 int cmd_chat(int argc, char **argv) {
     struct lockstep *ls = NULL;
     sampling_defaults();
-    setlocale(LC_CTYPE, ""); /* the editor counts characters, not bytes */
+    use_utf8();
     int status = cli_parse(&command, argc, argv);
     if (status == CLI_GO_ON)
         status = session_open(&ls, 0);

@@ -1,5 +1,6 @@
 /* lockstep fabric bench: how fast the links are. lockstep fabric doctor: what they stand on. */
 #include "cli/cli.h"
+#include "cli/session.h"
 
 #include "base/file.h"
 #include "base/util.h"
@@ -179,6 +180,9 @@ static int fabric_bench(int argc, char **argv) {
         return status;
     struct err err;
     size_t n = 0;
+    status = session_check_output(svg);
+    if (status != CLI_GO_ON)
+        return status;
     enum status st = bench_links(links, &cfg, rows, ARRAY_LEN(rows), &n, &err);
     if (st == ST_OK && svg != NULL)
         st = write_plot(svg, rows, n, &err);

@@ -102,6 +102,12 @@ static void print_deployment(const json_t *o) {
     printf("%-20s at %s://ANY-NODE:%-5d %s%s%s%s%s\n", name, tls ? "https" : "http", port,
            state, node != NULL ? " on " : "", node != NULL ? node : "",
            *sentence != '\0' ? ": " : "", sentence);
+    const char *silent;
+    json_t *why;
+    json_object_foreach(json_object_get(o, "silent"), silent, why) {
+        if (json_string_length(why) > 0 && (node == NULL || !str_eq(silent, node)))
+            printf("%-20s not at %s: %s\n", "", silent, json_string_value(why));
+    }
 }
 
 /* All nodes know the same: the first that says anything is heard. */
@@ -144,7 +150,10 @@ static enum status list(struct err *err) {
                             "lockstep key shows here?\n");
     }
     if (n_strangers > 0)
-        fprintf(stderr, "%s has another cluster key or version of lockstep\n", stranger);
+        fprintf(stderr,
+                "%s has another cluster key or version of lockstep, or was not started again "
+                "since the key was set\n",
+                stranger);
     json_decref(all);
     mem_free(found);
     identity_deinit(&id);

@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "format/quantize_file.h"
+#include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
 
@@ -34,6 +35,20 @@ static void print_report(const char *in, const char *out, enum qtype type,
                r->n_fallback, qtype_info(type)->name);
 }
 
+/* A model whose text cannot be cut into tokens is converted all the same. */
+static void warn_of_text(const struct gguf *g) {
+    struct tokenizer *t = NULL;
+    struct err err;
+    struct gguf_str model;
+    if (gguf_str(g, "tokenizer.ggml.model", &model, NULL) != ST_OK)
+        return; /* weights alone */
+    if (tokenizer_open(&t, g, &err) != ST_OK)
+        fprintf(stderr,
+                "warning: the new file holds a tokenizer that lockstep cannot use: %s\n",
+                err.text);
+    tokenizer_close(t);
+}
+
 static int convert(const char *in, const char *out, enum qtype type, int n_threads,
                    const struct imatrix *imatrix) {
     struct gguf *g;
@@ -50,12 +65,18 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
                                           .progress = &progress.progress};
     st = quantize_file(g, out, &opts, &report, &err);
     double seconds = cli_progress_end(&progress);
+    if (st == ST_OK)
+        warn_of_text(g);
     gguf_close(g);
     if (st == ST_CANCELLED)
         return 130;
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     print_report(in, out, type, &report, seconds);
+    if (imatrix != NULL && report.n_weighted == 0)
+        fprintf(stderr,
+                "warning: the importance matrix names none of the tensors converted; it "
+                "was made for another model\n");
     return 0;
 }
 

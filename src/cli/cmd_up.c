@@ -19,6 +19,8 @@
 #define ASK_MS 300
 /* A node that cannot find the model has looked for it by then. */
 #define FIND_S 20.0
+/* The others hear who serves within a second or two. */
+#define SPREAD_S 5.0
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
 
@@ -82,6 +84,11 @@ static enum status ask(struct asking *a, const char *path, const json_t *body, j
             "no node answers at 127.0.0.1:%d: lockstep node starts one, --node names another",
             NODE_PORT);
     return st;
+}
+
+static const char *text_of(const json_t *one, const char *key) {
+    const char *text = json_string_value(json_object_get(one, key));
+    return text != NULL ? text : "";
 }
 
 /* Of a list as GET /v1/deployments gives it: a new reference, or NULL. */
@@ -226,14 +233,22 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
 
 /* ---- waiting ---------------------------------------------------------------------------------- */
 
-static const char *text_of(const json_t *one, const char *key) {
-    const char *text = json_string_value(json_object_get(one, key));
-    return text != NULL ? text : "";
+/* Does a node not know yet who serves it? */
+static bool is_spreading(const json_t *one) {
+    const char *who;
+    json_t *why;
+    json_object_foreach(json_object_get(one, "silent"), who, why) {
+        if (json_string_length(why) == 0)
+            return true;
+    }
+    return false;
 }
 
-/* Until it listens (*out: the deployment as it is then), or has failed. */
-static enum status wait_for(struct asking *a, const char *as, json_t **out, struct err *err) {
+/* Until it listens (*out: the deployment as it is then), or has failed. id: of what was asked for. */
+static enum status wait_for(struct asking *a, const char *as, const char *id, json_t **out,
+                            struct err *err) {
     char said[128] = "", now[128];
+    double listens_s = 0;
     for (double begin = clock_s();; poll(NULL, 0, ASK_MS)) {
         json_t *one;
         TRY(look(a, as, &one, err));
@@ -241,11 +256,19 @@ static enum status wait_for(struct asking *a, const char *as, json_t **out, stru
         enum status st = ST_AGAIN;
         if (one == NULL)
             st = err_set(err, ST_CANCELLED, "%s was taken down meanwhile", as);
+        else if (!str_eq(text_of(one, "id"), id))
+            st = err_set(err, ST_BAD_INPUT,
+                         "%s was put up in another way, elsewhere at the same moment, and that "
+                         "one stays",
+                         as);
         else if (str_eq(state, "listening") && *sentence != '\0')
             st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
-        else if (str_eq(state, "listening"))
-            st = ST_OK;
-        else if (str_eq(state, "failed"))
+        else if (str_eq(state, "listening")) {
+            if (listens_s == 0)
+                listens_s = clock_s();
+            if (!is_spreading(one) || clock_s() - listens_s > SPREAD_S)
+                st = ST_OK;
+        } else if (str_eq(state, "failed"))
             st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
         else if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - begin > FIND_S)
             st = err_set(err, ST_NOT_FOUND,
@@ -269,15 +292,39 @@ static enum status wait_for(struct asking *a, const char *as, json_t **out, stru
 }
 
 static int say_up(const char *as, json_t *one) {
+    const char *who;
+    json_t *why;
+    json_object_foreach(json_object_get(one, "silent"), who, why) {
+        fprintf(stderr, "warning: %s does not answer at port %d%s%s\n", who, serve_args.port,
+                json_string_length(why) > 0 ? ": " : " yet", json_string_value(why));
+    }
     if (json)
         return cli_print_json(one);
-    printf(
-        "%s listens on %s://127.0.0.1:%d, and at this port of every other node; %s serves it\n",
-        as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
-        text_of(one, "node"));
+    printf("%s listens on %s://127.0.0.1:%d, and at this port of every other node%s; %s serves "
+           "it\n",
+           as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
+           json_object_size(json_object_get(one, "silent")) > 0 ? " but those" : "",
+           text_of(one, "node"));
     json_decref(one);
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
+}
+
+/* --nodes may name machines that are off now; or somebody has mistyped. */
+static void warn_of_absent(const json_t *one, const json_t *present) {
+    const char *list = text_of(one, "nodes");
+    for (size_t n; *list != '\0'; list += n + (list[n] == ',')) {
+        size_t i;
+        json_t *its;
+        n = strcspn(list, ",");
+        bool here = n == strlen("auto") && strncmp(list, "auto", n) == 0;
+        json_array_foreach((json_t *)(uintptr_t)present, i, its) {
+            here |=
+                json_string_length(its) == n && strncmp(list, json_string_value(its), n) == 0;
+        }
+        if (!here)
+            fprintf(stderr, "warning: no node called %.*s is there now\n", (int)n, list);
+    }
 }
 
 static enum status up(const char *as, const json_t *deployment, json_t **out, struct err *err) {
@@ -291,8 +338,11 @@ static enum status up(const char *as, const json_t *deployment, json_t **out, st
         st = ask(&a, "/v1/deployments", deployment, &answer, err);
     }
     if (st == ST_OK) {
+        json_t *asked = find(answer, as);
+        warn_of_absent(asked, json_object_get(answer, "present"));
+        st = wait_for(&a, as, text_of(asked, "id"), out, err);
+        json_decref(asked);
         json_decref(answer);
-        st = wait_for(&a, as, out, err);
         if ((st == ST_IO || st == ST_NOT_FOUND) && is_new)
             take_down(&a, as, NULL);
     }
@@ -311,8 +361,7 @@ int cmd_up(int argc, char **argv) {
     enum status st = as != NULL ? check(&err) : err_set(&err, ST_NO_MEMORY, "no memory");
     if (st == ST_OK && !deployment_name_is_good(as))
         st = err_set(&err, ST_BAD_INPUT,
-                     "%s is no name for a deployment: --alias gives one of 1 to 63 bytes "
-                     "without blank, comma or slash",
+                     "%s is no name for a deployment; --alias gives one: " DEPLOYMENT_NAME_RULE,
                      as);
     if (st == ST_OK)
         st = describe(&deployment, as, argc, argv, &err);

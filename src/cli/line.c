@@ -101,7 +101,7 @@ static enum line_result edit_line(struct line_reader *r, const char *prompt, con
     if (signal_number != 0) {
         el_reset(r->el);
         printf("\n");
-        return signal_number == SIGINT ? LINE_INTERRUPTED : LINE_END;
+        return signal_number == SIGINT ? LINE_INTERRUPTED : LINE_TERMINATED;
     }
     if (typed == NULL || n <= 0)
         return LINE_END;
@@ -118,7 +118,7 @@ static enum line_result edit_line(struct line_reader *r, const char *prompt, con
 static enum line_result plain_line(struct line_reader *r, const char **line, size_t *len) {
     ssize_t n = getline(&r->plain, &r->plain_cap, stdin);
     if (n <= 0)
-        return LINE_END;
+        return ferror(stdin) ? LINE_FAILED : LINE_END;
     *line = r->plain;
     *len = (size_t)n - (r->plain[n - 1] == '\n');
     return LINE_OK;
@@ -146,7 +146,8 @@ static bool ends_with(const char *s, size_t n, const char *suffix) {
     return n >= k && memcmp(s + n - k, suffix, k) == 0;
 }
 
-enum line_result line_read(struct line_reader *r, const char *prompt, const char **text) {
+enum line_result line_read(struct line_reader *r, const char *prompt, const char **text,
+                           size_t *n_text) {
     bool in_block = false, more = true;
     r->len = 0;
     for (bool first = true; more; first = false) {
@@ -154,7 +155,7 @@ enum line_result line_read(struct line_reader *r, const char *prompt, const char
         size_t len = 0;
         enum line_result got = r->terminal ? edit_line(r, first ? prompt : "... ", &line, &len)
                                            : plain_line(r, &line, &len);
-        if (got == LINE_INTERRUPTED || (got == LINE_END && first))
+        if (got != LINE_OK && (got != LINE_END || first))
             return got;
         more = got == LINE_OK;
         if (first && len >= strlen(BLOCK) && strncmp(line, BLOCK, strlen(BLOCK)) == 0) {
@@ -173,5 +174,6 @@ enum line_result line_read(struct line_reader *r, const char *prompt, const char
             return LINE_END;
     }
     *text = r->text;
+    *n_text = r->len;
     return LINE_OK;
 }

@@ -10,7 +10,7 @@
 
 struct line_reader;
 
-enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED };
+enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED, LINE_TERMINATED, LINE_FAILED };
 
 /* history_path is read now and written at every line; NULL: no history. Editing needs a terminal
  * on stdin and stdout. */
@@ -22,7 +22,9 @@ bool line_is_terminal(const struct line_reader *r);
 
 /* The next message: one line, or several: a line that ends in '\' goes on with the next one, and
  * lines between """ and """ belong together. *text is NUL-terminated, borrowed until the
- * next call. LINE_INTERRUPTED: Ctrl-C, what was typed is dropped; LINE_END: Ctrl-D, end of file. */
-enum line_result line_read(struct line_reader *r, const char *prompt, const char **text);
+ * next call; *len: without that NUL. LINE_INTERRUPTED: Ctrl-C, what was typed is dropped; LINE_END: Ctrl-D, end of
+ * file; LINE_TERMINATED: SIGTERM; LINE_FAILED: it cannot be read (errno). */
+enum line_result line_read(struct line_reader *r, const char *prompt, const char **text,
+                           size_t *len);
 
 #endif

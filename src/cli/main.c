@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/util.h"
+#include "engine/launch.h"
 #include "format/gguf.h"
 
 #include <errno.h>
@@ -226,6 +227,7 @@ static int help_on(const char *name) {
 int main(int argc, char **argv) {
     /* A reader that went away is a write error, which ends the command in an orderly way. */
     signal(SIGPIPE, SIG_IGN);
+    launch_from_lockstep();
     if (argc < 2) {
         help();
         return 2;

@@ -251,7 +251,7 @@ static int bad_value(const struct cli_option *o, const char *shown, const char *
         return cli_fail(ST_BAD_INPUT, "%s %s: expected one of %s", shown, value, o->choices);
     default:
         return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from 0 to %llu", shown,
-                        value, (unsigned long long)UINT64_MAX);
+                        value, (unsigned long long)INT64_MAX);
     }
 }
 
@@ -263,7 +263,7 @@ static int option_set(const struct cli_option *o, const char *shown, const char 
         ok = cli_parse_int(value, o->min, o->max, o->out);
         break;
     case CLI_KIND_U64:
-        ok = cli_parse_u64(value, o->out);
+        ok = cli_parse_u64(value, o->out) && *(uint64_t *)o->out <= INT64_MAX; /* as JSON's */
         break;
     case CLI_KIND_REAL:
         ok = cli_parse_real(value, o->min, o->max, o->out);

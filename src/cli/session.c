@@ -6,10 +6,12 @@
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "fabric/launch.h"
+#include "format/gguf.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct session_args session_args = {.rank = -1};
@@ -175,6 +177,34 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
     opt.n_chunk = a->n_chunk;
     opt.kv = a->kv;
     return opt;
+}
+
+/* ---- what is written ---------------------------------------------------------------------- */
+
+static bool is_model(const char *path) {
+    struct gguf *g;
+    if (session_args.model == NULL || gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
+        return false;
+    bool is = gguf_is_at(g, path);
+    gguf_close(g);
+    return is;
+}
+
+int session_check_output(const char *path) {
+    struct file_new file;
+    struct err err;
+    struct stat at;
+    bool there = path != NULL && stat(path, &at) == 0;
+    if (path == NULL || (there && !S_ISREG(at.st_mode)))
+        return CLI_GO_ON; /* a pipe's reader must not see an end */
+    if (there && is_model(path))
+        return cli_fail(ST_BAD_INPUT,
+                        "%s is the model that is read; name another file to write", path);
+    enum status st = file_new_open(&file, path, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    file_new_drop(&file);
+    return CLI_GO_ON;
 }
 
 /* ---- where the ranks are ------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
 /* session.h: what run, chat, eval and bench share: the options that say how a model is opened and
- * split, opening it, and saying what it is. They stand on include/lockstep/lockstep.h alone. */
+ * split, opening it (by include/lockstep/lockstep.h alone), and saying what it is. */
 #ifndef LOCKSTEP_CLI_SESSION_H
 #define LOCKSTEP_CLI_SESSION_H
 
@@ -47,6 +47,10 @@ void session_progress_end(void);
  * Ctrl-C cancels what runs. */
 int session_open(struct lockstep **out, int n_ctx_default);
 void session_close(struct lockstep *ls);
+
+/* Before long work whose result goes to that file (NULL: fine): that it can be written, and is not the model. CLI_GO_ON, or
+ * the exit status. */
+int session_check_output(const char *path);
 
 /* Ends a failed call: says err, returns the exit status. */
 int session_fail(enum lockstep_status st, const struct lockstep_error *err);

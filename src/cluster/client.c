@@ -229,7 +229,8 @@ static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
     if (rc == CURLE_SSL_PINNEDPUBKEYNOTMATCH)
         return err_set(
             err, ST_REFUSED,
-            "the node at %s has another cluster key: lockstep key --set there, or here",
+            "the node at %s has another cluster key: lockstep key --set there, or here (a node "
+            "that runs has to be started again to use it)",
             c->address);
     if (rc == CURLE_PARTIAL_FILE || rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
         rc == CURLE_SEND_ERROR)

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define NAME_MAX_BYTES 63
+#define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
 #define ARGS_MAX 256
 #define VERSION_MAX ((json_int_t)1 << 52)
 #define FILE_MAX_BYTES ((size_t)8 << 20)
@@ -32,9 +32,9 @@ void deployments_deinit(struct deployments *d) {
 bool deployment_name_is_good(const char *name) {
     size_t n = strlen(name);
     for (const char *c = name; *c != '\0'; c++)
-        if (*c <= ' ' || *c == 0x7f || *c == '/' || *c == ',')
+        if (*c <= ' ' || *c > '~' || *c == '/' || *c == ',')
             return false;
-    return n >= 1 && n <= NAME_MAX_BYTES && *name != '.';
+    return n >= 1 && n <= NAME_MAX_BYTES && *name != '.' && *name != '-';
 }
 
 static bool are_words(const json_t *list) {
@@ -97,9 +97,7 @@ enum status deployment_check(const json_t *d, struct err *err) {
                        "a deployment is {\"name\": .., \"version\": 1 or more, ..}");
     if (!deployment_name_is_good(name))
         return err_set(err, ST_BAD_INPUT,
-                       "%.80s is no name for a deployment: 1 to %d printable bytes, no "
-                       "blank, comma or slash, and no dot first",
-                       name, NAME_MAX_BYTES);
+                       "%.80s is no name for a deployment: " DEPLOYMENT_NAME_RULE, name);
     return removed ? ST_OK : check_what_runs(d, name, err);
 }
 
@@ -274,13 +272,21 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
     return ST_OK;
 }
 
-void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+static void digest(const json_t *v, char out[DEPLOYMENTS_DIGEST_BYTES]) {
     uint8_t hash[(DEPLOYMENTS_DIGEST_BYTES - 1) / 2] = {0};
-    char *text = json_dumps(d->by_name, CANONICAL);
+    char *text = json_dumps(v, CANONICAL);
     if (text != NULL)
         crypto_generichash(hash, sizeof hash, (const uint8_t *)text, strlen(text), NULL, 0);
     free(text);
     sodium_bin2hex(out, DEPLOYMENTS_DIGEST_BYTES, hash, sizeof hash);
+}
+
+void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+    digest(d->by_name, out);
+}
+
+void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+    digest(deployment, out);
 }
 
 /* ---- on disk ---------------------------------------------------------------------------------- */

@@ -36,7 +36,9 @@ struct deployments {
 enum status deployments_init(struct deployments *d, struct err *err);
 void deployments_deinit(struct deployments *d);
 
-/* A name is a word of 1 to 63 printable bytes without a slash that does not begin with a dot: it is a file's name, too. */
+/* A deployment's name is a file's, too. */
+#define DEPLOYMENT_NAME_RULE \
+    "1 to 63 letters, digits and signs of ASCII, no blank, comma or slash, no dot or dash first"
 bool deployment_name_is_good(const char *name);
 /* ST_BAD_INPUT: it is not of the form above. */
 enum status deployment_check(const json_t *deployment, struct err *err);
@@ -61,8 +63,9 @@ json_t *deployments_list(const struct deployments *d);
  * form above, or they are too many; the good ones before it are taken. */
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err);
-/* The same for the same list, on any node. */
+/* The same for the same list, or deployment, on any node. */
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
+void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]);
 
 /* On disk, for its owner's eyes alone: keys are in it. ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged. */
 enum status deployments_read(struct deployments *d, const char *path, struct err *err);

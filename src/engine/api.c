@@ -214,21 +214,33 @@ enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids
                                          bool special, char **text, size_t *len,
                                          struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
+    int32_t n_vocab = tokenizer_facts(ls->in.tokenizer)->n_tokens;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return done(err_set(err, ST_BAD_INPUT, "%d is none of the %d tokens of this model",
+                                ids[i], n_vocab));
     return done(detokenize(ls->in.tokenizer, ids, n, special, text, len, err));
 }
 
-/* The conversation as OpenAI's messages; NULL if a text is not UTF-8. */
-static json_t *messages_json(const struct lockstep_message *messages, size_t n) {
+/* The conversation as OpenAI's messages. */
+static enum status messages_json(json_t **out, const struct lockstep_message *messages,
+                                 size_t n, struct err *err) {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) {
-        json_t *m =
-            json_pack("{s:s, s:s}", "role", messages[i].role, "content", messages[i].content);
-        if (m == NULL || json_array_append_new(list, m) != 0) {
-            json_decref(list);
-            return NULL;
-        }
+    enum status st = ST_OK;
+    for (size_t i = 0; i < n && st == ST_OK; i++) {
+        const struct lockstep_message *m = &messages[i];
+        if (m->role == NULL || m->content == NULL)
+            st = err_set(err, ST_BAD_INPUT, "message %zu of the conversation has no %s", i,
+                         m->role == NULL ? "role" : "content");
+        else if (json_array_append_new(list, json_pack("{s:s, s:s}", "role", m->role, "content",
+                                                       m->content)) != 0)
+            st = err_set(err, ST_BAD_INPUT, "message %zu of the conversation is not UTF-8", i);
     }
-    return list;
+    if (st == ST_OK)
+        *out = list;
+    else
+        json_decref(list);
+    return st;
 }
 
 enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
@@ -236,12 +248,12 @@ enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
                                           char **text, size_t *len,
                                           struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
-    json_t *list = messages_json(messages, n);
-    if (list == NULL)
-        return done(err_set(err, ST_BAD_INPUT, "a message of the conversation is not UTF-8"));
     struct chat *chat = NULL;
+    json_t *list = NULL;
+    enum status st = messages_json(&list, messages, n, err);
     const struct chat_request request = {.messages = list, .add_generation_prompt = true};
-    enum status st = chat_open(&chat, ls->in.tokenizer, NULL, 0, err);
+    if (st == ST_OK)
+        st = chat_open(&chat, ls->in.tokenizer, NULL, 0, err);
     if (st == ST_OK)
         st = chat_render(chat, &request, text, len, err);
     chat_close(chat);
@@ -561,6 +573,8 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
     struct err local, *err = err_of(err_, &local);
     struct trace_event *events = NULL;
     size_t n[PLAN_MAX_RANKS];
+    if (path == NULL)
+        return done(err_set(err, ST_BAD_INPUT, "a trace needs a path to be written to"));
     enum status st = rank_lead_trace_end(&ls->in.rank, &events, n, err);
     if (st == ST_OK)
         st = trace_write(path, events, n, ls->in.rank.job.n_ranks, err);

@@ -44,6 +44,28 @@ struct launch {
 
 /* ---- starting ------------------------------------------------------------------------------------ */
 
+#define GONE " (deleted)"
+
+static bool is_lockstep; /* the program that calls us, whatever its file is called */
+
+void launch_from_lockstep(void) {
+    is_lockstep = true;
+}
+
+/* This program, if it is lockstep. *gone: its file is not there any more. */
+static bool own_program(char *buf, size_t size, bool *gone) {
+    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
+    if (n <= 0)
+        return false;
+    buf[n] = '\0';
+    size_t len = (size_t)n, tail = strlen(GONE);
+    *gone = len > tail && str_eq(buf + len - tail, GONE);
+    if (*gone)
+        buf[len - tail] = '\0';
+    const char *base = strrchr(buf, '/');
+    return is_lockstep || (base != NULL && str_eq(base + 1, "lockstep"));
+}
+
 static enum status find_worker(const char *given, char *buf, size_t size, struct err *err) {
     const char *env = getenv("LOCKSTEP_WORKER");
     if (given != NULL || env != NULL) {
@@ -53,17 +75,13 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
         return err_set(err, ST_NOT_FOUND, "the worker program %s cannot be run: %s", buf,
                        strerror(errno));
     }
-    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-    if (n > 0) {
-        buf[n] = '\0';
-        const char *base = strrchr(buf, '/');
-        if (base != NULL && str_eq(base + 1, "lockstep"))
+    bool gone;
+    if (own_program(buf, size, &gone)) {
+        if (!gone)
             return ST_OK;
-        if (base != NULL && str_eq(base + 1, "lockstep (deleted)"))
-            return err_set(
-                err, ST_NOT_FOUND,
-                "the lockstep program was replaced or removed while it runs: start it "
-                "again");
+        return err_set(err, ST_NOT_FOUND,
+                       "the lockstep program was replaced or removed while it runs: start it "
+                       "again");
     }
     const char *path = getenv("PATH");
     while (path != NULL && *path != '\0') {
@@ -273,9 +291,12 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
 
 /* ---- watching ------------------------------------------------------------------------------------ */
 
+/* One that is no child any more, since the program that called us ignores SIGCHLD or waits for any, has ended, too. */
 static void reap(struct child *c) {
-    if (!c->reaped && c->pid > 0 && waitpid(c->pid, &c->status, WNOHANG) == c->pid)
-        c->reaped = true;
+    if (c->reaped || c->pid <= 0)
+        return;
+    pid_t ended = waitpid(c->pid, &c->status, WNOHANG);
+    c->reaped = ended == c->pid || (ended < 0 && errno == ECHILD);
 }
 
 /* Reads what the worker says, without blocking. False when it will say no more. */

@@ -20,6 +20,9 @@ struct launch;
 enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const char *job,
                           struct err *err);
 
+/* The program that calls is lockstep itself, whatever its file is called: ranks run the same one. */
+void launch_from_lockstep(void);
+
 /* `lockstep WORDS` (up to a NULL) on this machine, with the other end of *fd as its standard input, output and error. The
  * caller waits for *pid. */
 enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *const *words,

@@ -10,6 +10,7 @@
 #include "fabric/host_id.h"
 #include "fabric/net.h"
 
+#include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sodium.h>
@@ -139,17 +140,22 @@ static void visitor_readable(struct building *b, struct visitor *v) {
         turn_away(v, &why);
 }
 
-static void accept_visitors(struct building *b) {
+static enum status accept_visitors(struct building *b, struct err *err) {
     for (int i = 0; i < MAX_VISITORS; i++) {
         struct visitor *v = &b->visitors[i];
         if (v->fd >= 0)
             continue;
         struct net_address from;
         int fd = net_accept(b->listen_fd, &from);
+        if (fd < 0 &&
+            (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
+            return err_set(err, ST_IO, "cannot take the connections of other ranks: %s",
+                           strerror(errno));
         if (fd < 0)
-            return;
+            return ST_OK; /* no more of them, or one that has gone again */
         visitor_init(v, fd, &from);
     }
+    return ST_OK;
 }
 
 static void expire_visitors(struct building *b) {
@@ -175,7 +181,8 @@ static enum status accept_round(struct building *b, struct err *err) {
         p[n++] = (struct pollfd){.fd = b->visitors[i].fd, .events = POLLIN};
     for (int r = 0; r < b->cfg->n_ranks; r++)
         p[n++] = (struct pollfd){.fd = b->mesh->side[r], .events = NET_POLL_GONE};
-    poll(p, n, MIN(net_ms_left(b->deadline_ns), 100));
+    if (poll(p, n, MIN(net_ms_left(b->deadline_ns), 100)) < 0 && errno == EINVAL)
+        return err_set(err, ST_IO, "too few open files are allowed here (ulimit -n 256)");
     for (int r = 0; r < b->cfg->n_ranks; r++)
         if (p[1 + MAX_VISITORS + r].revents != 0)
             return rank_lost(b, r, err);
@@ -183,7 +190,7 @@ static enum status accept_round(struct building *b, struct err *err) {
         if (p[1 + i].revents != 0)
             visitor_readable(b, &b->visitors[i]);
     if (p[0].revents != 0)
-        accept_visitors(b);
+        TRY(accept_visitors(b, err));
     expire_visitors(b);
     return ST_OK;
 }

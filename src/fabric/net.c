@@ -11,6 +11,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 void net_text(const struct net_address *a, char out[NET_TEXT_BYTES]) {
@@ -30,6 +31,9 @@ enum status net_resolve(struct net_address *out, const char *host_port, bool for
     if (colon == NULL || n >= sizeof host)
         return err_set(err, ST_BAD_INPUT, "rendezvous \"%s\": expected host:port",
                        host_port ? host_port : "");
+    if (colon[1 + strspn(colon + 1, "0123456789")] == '\0' &&
+        (colon[1] == '\0' || strtoul(colon + 1, NULL, 10) > UINT16_MAX))
+        return err_set(err, ST_BAD_INPUT, "rendezvous \"%s\": a port is 0 to 65535", host_port);
     memcpy(host, host_port, n);
     host[n] = '\0';
     char *name = host;

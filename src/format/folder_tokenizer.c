@@ -19,6 +19,9 @@
 /* tokenizer.ggml.token_type */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
+#define ENDS_MAX 32
+#define STRIPS_MAX 4096 /* added tokens that swallow spaces beside them */
+
 struct reading {
     struct folder *f;
     const char *file; /* that has the tokens */
@@ -101,8 +104,8 @@ static enum status read_vocab(struct reading *r, struct err *err) {
 
 static enum status read_added(struct reading *r, struct err *err) {
     const json_t *list = json_object_get(r->tokenizer, "added_tokens"), *t;
-    bool strips = false;
-    size_t i;
+    int32_t left[STRIPS_MAX], right[STRIPS_MAX];
+    size_t i, n_left = 0, n_right = 0;
     json_array_foreach(list, i, t) {
         const json_t *id = json_object_get(t, "id"), *text = json_object_get(t, "content");
         bool special = json_is_true(json_object_get(t, "special"));
@@ -111,11 +114,14 @@ static enum status read_added(struct reading *r, struct err *err) {
         json_int_t n = json_integer_value(id);
         if (r->spm && n >= 0 && n < r->n && r->type[n] == UNKNOWN)
             continue;
-        strips = strips || (special && json_is_true(json_object_get(t, "rstrip")));
+        if (json_is_true(json_object_get(t, "lstrip")) && n_left < STRIPS_MAX)
+            left[n_left++] = (int32_t)n;
+        if (json_is_true(json_object_get(t, "rstrip")) && n_right < STRIPS_MAX)
+            right[n_right++] = (int32_t)n;
         TRY(put_token(r, n, text_of(text), special ? CONTROL : USER_DEFINED, err));
     }
-    if (r->spm)
-        gguf_write_bool(r->f->w, "tokenizer.lockstep.special_strips_right", strips);
+    gguf_write_i32_array(r->f->w, "tokenizer.lockstep.strips_left", left, n_left);
+    gguf_write_i32_array(r->f->w, "tokenizer.lockstep.strips_right", right, n_right);
     return ST_OK;
 }
 
@@ -349,20 +355,27 @@ static void put_id(struct reading *r, const char *key, const char *token, const 
         gguf_write_u32(r->f->w, key, id);
 }
 
-/* Several ends: those that generation_config.json names besides eos_token. */
+/* eos_token, and the ends that generation_config.json names, or, where it names none, config.json. */
 static void put_ends(struct reading *r) {
-    static const char *const keys[] = {"tokenizer.ggml.eot_token_id",
-                                       "tokenizer.ggml.eom_token_id"};
     const json_t *ends = json_object_get(r->generation, "eos_token_id");
     const char *text = settings_token(r, "eos_token");
-    uint32_t eos = UINT32_MAX, id;
-    size_t k = 0;
+    int32_t all[ENDS_MAX];
+    uint32_t id, eos = UINT32_MAX;
+    size_t n = 0, other = 0;
     put_id(r, "tokenizer.ggml.eos_token_id", "eos_token", "eos_token_id");
-    if (!text || !find_token(r, text, &eos))
-        id_in(ends, 0, r->n, &eos);
-    for (size_t i = 0; i < json_array_size(ends) && k < ARRAY_LEN(keys); i++)
-        if (id_in(ends, i, r->n, &id) && id != eos)
-            gguf_write_u32(r->f->w, keys[k++], id);
+    if (ends == NULL || json_is_null(ends))
+        ends = folder_value(r->f->text, "eos_token_id");
+    for (size_t i = 0; i < MAX(json_array_size(ends), (size_t)1) && n < ENDS_MAX; i++)
+        if (id_in(ends, i, r->n, &id))
+            all[n++] = (int32_t)id;
+    if (n > 0)
+        gguf_write_i32_array(r->f->w, "tokenizer.lockstep.end_token_ids", all, n);
+    if (n > 0 && (text == NULL || !find_token(r, text, &eos)))
+        eos = (uint32_t)all[0];
+    while (other < n && (uint32_t)all[other] == eos)
+        other++;
+    if (other < n) /* the one that GGUF has a name for, for other programs */
+        gguf_write_u32(r->f->w, "tokenizer.ggml.eot_token_id", (uint32_t)all[other]);
 }
 
 /* Whether the post-processor begins a text with bos; without a tokenizer.json the Python classes do. */

@@ -273,6 +273,17 @@ const char *gguf_part_path(const struct gguf *g, uint32_t part) {
     return g->parts[part].path;
 }
 
+bool gguf_is_at(const struct gguf *g, const char *path) {
+    struct stat at, part;
+    if (stat(path, &at) != 0)
+        return false;
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        if (stat(g->parts[i].path, &part) == 0 && part.st_dev == at.st_dev &&
+            part.st_ino == at.st_ino)
+            return true;
+    return false;
+}
+
 uint32_t gguf_n_parts(const struct gguf *g) {
     return g->n_parts;
 }

@@ -79,6 +79,8 @@ void gguf_close(struct gguf *g); /* NULL is fine */
 
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
+/* Whether that is one of its files, under whatever name: writing it would lose the model. */
+bool gguf_is_at(const struct gguf *g, const char *path);
 uint32_t gguf_n_parts(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);    /* 0: a folder */
 uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */

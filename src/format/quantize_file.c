@@ -177,21 +177,9 @@ static enum status write_all(struct job *job, struct err *err) {
     return gguf_writer_finish(job->w, err);
 }
 
-/* Renaming over the file that is read would work, and what its owner had would be gone. */
-static bool is_part_of(const struct gguf *in, const char *out_path) {
-    struct stat out, part;
-    if (stat(out_path, &out) != 0)
-        return false;
-    for (uint32_t i = 0; i < gguf_n_parts(in); i++)
-        if (stat(gguf_part_path(in, i), &part) == 0 && part.st_dev == out.st_dev &&
-            part.st_ino == out.st_ino)
-            return true;
-    return false;
-}
-
 static enum status check_input(const struct gguf *in, const char *out_path,
                                const struct quantize_options *opts, struct err *err) {
-    if (is_part_of(in, out_path))
+    if (gguf_is_at(in, out_path))
         return err_set(err, ST_BAD_INPUT,
                        "%s is the model that is read; name another file to write", out_path);
     if (!qtype_info(opts->type)->quantize)

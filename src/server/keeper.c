@@ -104,6 +104,7 @@ static void follow_list(struct keeper *k, double now) {
         json_decref(r->wanted);
         r->wanted = up ? json_deep_copy(one) : NULL;
         r->version = version;
+        deployment_digest(one, r->id);
         r->named = up && is_named(r->wanted, k->name);
         r->learned_s = now;
         r->hasty = json_object_get(k->hasty, name) != NULL;
@@ -464,12 +465,14 @@ static void publish(struct keeper *k, double now) {
         bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:s}", "version",
-                      idle ? r->version : r->running_version, "state", state_of(r), "term",
-                      (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
-                      r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
-                      r->route != NULL ? front_n_passing(r->route) : 0, "copying",
-                      r->fetch != NULL, "sentence",
+            json_pack("{s:s, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "id", r->id,
+                      "version", idle ? r->version : r->running_version, "state", state_of(r),
+                      "term", (json_int_t)(runs_it ? r->term : 0), "failures", r->failures,
+                      "port", r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0,
+                      "requests", r->route != NULL ? front_n_passing(r->route) : 0, "copying",
+                      r->fetch != NULL, "answers",
+                      r->route != NULL && *r->target != '\0' && r->port_version == r->version,
+                      "closed", r->port_err.text, "sentence",
                       r->tenant.state != TENANT_LISTENING ? r->tenant.last : r->port_err.text));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))

@@ -1,8 +1,10 @@
 /* keeper.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells the other nodes of them and
  * hears of theirs, serves those that are its own (tenant.h), and answers at the port of each (front.h).
  *
- *     GET  /v1/deployments         {"deployments": [{"name", "model", "port", "tls", "state", "node", "sentence"}]};
- *                                  state: "listening", "starting", "stopping", "failed", "waiting"
+ *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
+ *                                  "silent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
+ *                                  "failed", "waiting"; id: of what was asked for; silent: the nodes that do not answer at
+ *                                  the port, and why ("": not yet)
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    nodes among themselves: what one knows and does, for what the other knows and does

@@ -98,9 +98,7 @@ json_t *keeper_say(struct keeper *k, const char *its_digest) {
                           "digest", digest, "runs", json_deep_copy(k->self_runs), "able",
                           json_deep_copy(k->self_able));
     if (o != NULL && !str_eq(digest, its_digest)) {
-        json_t *list = deployments_list(&k->list);
-        json_object_set_new(o, "deployments", json_deep_copy(list));
-        json_decref(list);
+        json_object_set_new(o, "deployments", deployments_list(&k->list));
     }
     if (o != NULL && k->leaving)
         json_object_set_new(o, "leaving", json_true());

@@ -46,6 +46,7 @@ struct run {
     char name[64];
     json_t *wanted;              /* owned copy; NULL: it is down */
     json_int_t version;          /* of `wanted` */
+    char id[DEPLOYMENTS_DIGEST_BYTES];
     bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */

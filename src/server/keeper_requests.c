@@ -31,6 +31,17 @@ static void describe(const json_t *one, const char *node, const json_t *runs, js
     json_object_set_new(out, "sentence", json_string(sentence));
 }
 
+/* Notes that a node does not answer at the port, and why; "": it does not know yet who serves. */
+static void note_silent(const char *name, const char *id, const char *node, const json_t *runs,
+                        json_t *silent) {
+    const json_t *its = json_object_get(runs, name);
+    const char *its_id = json_string_value(json_object_get(its, "id"));
+    bool current = its_id != NULL && str_eq(its_id, id);
+    const char *closed = json_string_value(json_object_get(its, "closed"));
+    if (!current || !json_is_true(json_object_get(its, "answers")))
+        json_object_set_new(silent, node, json_string(current && closed != NULL ? closed : ""));
+}
+
 static bool is_model_somewhere(const struct keeper *k, const char *name) {
     bool is = json_object_get(k->self_able, name) != NULL;
     for (size_t i = 0; i < k->n_others && !is; i++)
@@ -40,12 +51,17 @@ static bool is_model_somewhere(const struct keeper *k, const char *name) {
 
 json_t *keeper_deployments(struct keeper *k) {
     const char *name;
+    char id[DEPLOYMENTS_DIGEST_BYTES];
     json_t *one, *list = json_array();
     pthread_mutex_lock(&k->lock);
     json_object_foreach(k->list.by_name, name, one) {
         json_int_t best = 0;
-        if (!deployment_is_up(one))
+        json_t *silent = json_object();
+        if (!deployment_is_up(one)) {
+            json_decref(silent);
             continue;
+        }
+        deployment_digest(one, id);
         json_t *o = json_pack(
             "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", name, "model",
             json_string_value(json_object_get(json_object_get(one, "model"), "name")), "port",
@@ -53,16 +69,33 @@ json_t *keeper_deployments(struct keeper *k) {
             json_is_true(json_object_get(one, "tls")), "state", "waiting", "node", "sentence",
             is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
         describe(one, k->name, k->self_runs, &best, o);
-        for (size_t i = 0; i < k->n_others; i++)
+        note_silent(name, id, k->name, k->self_runs, silent);
+        for (size_t i = 0; i < k->n_others; i++) {
             describe(one, k->others[i].name, k->others[i].runs, &best, o);
+            note_silent(name, id, k->others[i].name, k->others[i].runs, silent);
+        }
+        json_object_set_new(o, "id", json_string(id));
+        json_object_set(o, "nodes", json_object_get(one, "nodes"));
+        json_object_set_new(o, "silent", silent);
         json_array_append_new(list, o);
     }
     pthread_mutex_unlock(&k->lock);
     return list;
 }
 
+static json_t *names_present(struct keeper *k) {
+    json_t *names = json_pack("[s]", k->name);
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        json_array_append_new(names, json_string(k->others[i].name));
+    pthread_mutex_unlock(&k->lock);
+    return names;
+}
+
 void keeper_handle_list(struct keeper *k, struct http_request *r) {
-    reply_json(r, 200, json_pack("{s:o}", "deployments", keeper_deployments(k)));
+    reply_json(r, 200,
+               json_pack("{s:o, s:o}", "deployments", keeper_deployments(k), "present",
+                         names_present(k)));
 }
 
 static void answer(struct keeper *k, struct http_request *r, enum status st,

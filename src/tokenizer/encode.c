@@ -155,16 +155,8 @@ static enum status put_text(struct run *r, const char *text, size_t len) {
     return r->t->v.kind == VOCAB_BPE ? put_text_bpe(r, text, len) : put_text_spm(r, text, len);
 }
 
-static bool strips_right(const struct tokenizer *t, int32_t id) {
-    static const char *const exceptions[] = {"<s>", "<unk>", "<|endoftext|>"};
-    if (!t->special_strips_right)
-        return false;
-    struct gguf_str token = vocab_token(&t->v, id);
-    for (size_t i = 0; i < ARRAY_LEN(exceptions); i++)
-        if (token.len == strlen(exceptions[i]) &&
-            memcmp(token.ptr, exceptions[i], token.len) == 0)
-            return false;
-    return true;
+static bool strips(const struct tokenizer *t, int32_t id, int side) {
+    return t->strips != NULL && id >= 0 && (t->strips[id] & side) != 0;
 }
 
 static bool is_space(char c) {
@@ -179,12 +171,15 @@ static enum status put_all(struct run *r, const char *text, size_t len, unsigned
     for (size_t at = 0; at < len;) {
         struct special_match m =
             special_find(&t->special, &t->v, text, len, at, (flags & TOKENIZE_SPECIAL) != 0);
-        TRY(put_text(r, text + at, m.begin - at));
+        size_t end = m.begin;
+        while (end > at && strips(t, m.id, STRIPS_LEFT) && is_space(text[end - 1]))
+            end--;
+        TRY(put_text(r, text + at, end - at));
         at = m.end;
         if (m.id < 0)
             break;
         TRY(put_id(r, m.id));
-        while (at < len && strips_right(t, m.id) && is_space(text[at]))
+        while (at < len && strips(t, m.id, STRIPS_RIGHT) && is_space(text[at]))
             at++;
     }
     if ((flags & TOKENIZE_BOS) != 0 && t->facts.add_eos)

@@ -108,6 +108,29 @@ static enum status open_pretokenizer(struct tokenizer *t, const struct gguf *g,
     return pretokenizer_open(&t->pre, spec, err);
 }
 
+/* Ids of tokens, if the file has that key; what is none is left out. */
+static void each_id(struct tokenizer *t, const struct gguf *g, const char *key,
+                    void (*fn)(struct tokenizer *t, int32_t id)) {
+    struct gguf_array ids;
+    if (gguf_array(g, key, &ids, NULL) != ST_OK || ids.type != GGUF_I32)
+        return;
+    for (size_t i = 0; i < ids.n; i++) {
+        int64_t id = gguf_array_int(&ids, i);
+        if (id >= 0 && id < t->facts.n_tokens)
+            fn(t, (int32_t)id);
+    }
+}
+
+/* ---- tokens that swallow spaces ---- */
+
+static void strip_left(struct tokenizer *t, int32_t id) {
+    t->strips[id] |= STRIPS_LEFT;
+}
+
+static void strip_right(struct tokenizer *t, int32_t id) {
+    t->strips[id] |= STRIPS_RIGHT;
+}
+
 /* Phi-3 strips spaces after its special tokens; the file tells only by the model's name. */
 static bool named_phi3(const struct gguf *g) {
     struct gguf_str name;
@@ -121,12 +144,42 @@ static bool named_phi3(const struct gguf *g) {
     return false;
 }
 
+static void strip_as_phi3(struct tokenizer *t) {
+    static const char *const exceptions[] = {"<s>", "<unk>", "<|endoftext|>"};
+    for (int32_t id = 0; id < t->facts.n_tokens; id++) {
+        struct gguf_str token = vocab_token(&t->v, id);
+        bool is_one = vocab_is_special(&t->v, id);
+        for (size_t i = 0; i < ARRAY_LEN(exceptions) && is_one; i++)
+            is_one = token.len != strlen(exceptions[i]) ||
+                     memcmp(token.ptr, exceptions[i], token.len) != 0;
+        if (is_one)
+            strip_right(t, id);
+    }
+}
+
+/* A folder says it of each token (format/folder.h). */
+static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct err *err) {
+    static const char left[] = "tokenizer.lockstep.strips_left",
+                      right[] = "tokenizer.lockstep.strips_right";
+    bool phi3 = t->v.kind == VOCAB_SPM && named_phi3(g);
+    struct gguf_array ids;
+    bool said =
+        gguf_array(g, left, &ids, NULL) == ST_OK || gguf_array(g, right, &ids, NULL) == ST_OK;
+    if (!said && !phi3)
+        return ST_OK;
+    t->strips = mem_calloc((size_t)t->facts.n_tokens, sizeof *t->strips);
+    if (t->strips == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a tokenizer");
+    each_id(t, g, left, strip_left);
+    each_id(t, g, right, strip_right);
+    if (!said)
+        strip_as_phi3(t);
+    return ST_OK;
+}
+
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
     t->add_space_prefix = true;
-    t->special_strips_right = named_phi3(g);
-    TRY(optional_bool(g, "tokenizer.lockstep.special_strips_right", &t->special_strips_right,
-                      err));
     return optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err);
 }
 
@@ -165,6 +218,12 @@ static void add_end(struct tokenizer *t, int32_t id) {
         BUG_ON(t->n_ends == MAX_END_TOKENS);
         t->ends[t->n_ends++] = id;
     }
+}
+
+/* As many as there is room for. */
+static void add_named_end(struct tokenizer *t, int32_t id) {
+    if (t->n_ends < MAX_END_TOKENS)
+        add_end(t, id);
 }
 
 /* Files name one end token at most, models have several; their names are well known. */
@@ -209,6 +268,7 @@ static enum status find_ends(struct tokenizer *t, const struct gguf *g, struct e
     add_end(t, eom);
     add_end(t, t->facts.eos);
     add_end(t, t->facts.eot);
+    each_id(t, g, "tokenizer.lockstep.end_token_ids", add_named_end); /* a folder's */
     return ST_OK;
 }
 
@@ -232,6 +292,7 @@ static enum status tokenizer_read(struct tokenizer *t, const struct gguf *g, str
     TRY(bpe ? open_pretokenizer(t, g, err) : read_spm_rules(t, g, err));
     if (t->v.by_rank)
         t->ignore_merges = true; /* as tiktoken does */
+    TRY(read_strips(t, g, err));
     TRY(read_special_ids(t, g, err));
     return find_ends(t, g, err);
 }
@@ -255,6 +316,7 @@ void tokenizer_close(struct tokenizer *t) {
     vocab_deinit(&t->v);
     special_deinit(&t->special);
     pretokenizer_close(t->pre);
+    mem_free(t->strips);
     mem_free((char *)t->facts.model);
     mem_free((char *)t->facts.pre);
     mem_free((char *)t->facts.chat_template);

@@ -9,14 +9,17 @@
 
 #define MAX_END_TOKENS 64
 
+/* Special tokens that swallow the spaces beside them. */
+enum { STRIPS_LEFT = 1, STRIPS_RIGHT = 2 };
+
 struct tokenizer {
     struct tokenizer_facts facts; /* its strings are owned */
     struct vocab v;
     struct special_trie special;
-    struct pretokenizer *pre;  /* VOCAB_BPE only */
-    bool ignore_merges;        /* VOCAB_BPE: a word that is a token is taken as such */
-    bool add_space_prefix;     /* VOCAB_SPM */
-    bool special_strips_right; /* VOCAB_SPM: Phi-3's special tokens swallow spaces after them */
+    struct pretokenizer *pre; /* VOCAB_BPE only */
+    bool ignore_merges;       /* VOCAB_BPE: a word that is a token is taken as such */
+    bool add_space_prefix;    /* VOCAB_SPM */
+    uint8_t *strips;          /* [n_tokens] STRIPS_*; NULL: none does */
     int32_t ends[MAX_END_TOKENS];
     size_t n_ends;
 };
