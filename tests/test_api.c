@@ -1,0 +1,120 @@
+/* The public library (include/lockstep/lockstep.h), for what its callers do wrong, or do besides. */
+#include "base/util.h"
+#include "lockstep/lockstep.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char program[4096];
+
+static struct lockstep *open_model(int n_ranks) {
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep *ls = NULL;
+    lockstep_options_init(&opt);
+    opt.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
+    opt.worker_path = program;
+    opt.n_ranks = n_ranks;
+    opt.n_threads = 1;
+    assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
+    return ls;
+}
+
+static void test_words_that_are_none(void **state) {
+    (void)state;
+    struct lockstep *ls = open_model(1);
+    struct lockstep_error err = {""};
+    char *text = NULL;
+    size_t len = 7;
+    int32_t n_vocab = lockstep_model_info(ls)->n_vocab;
+    const int32_t wrong[] = {-1, INT32_MIN, n_vocab, INT32_MAX};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        const int32_t ids[] = {5, wrong[i]};
+        assert_int_equal(lockstep_detokenize(ls, ids, 2, true, &text, &len, &err),
+                         LOCKSTEP_BAD_INPUT);
+        assert_non_null(strstr(err.text, "is none of the"));
+        assert_null(text);
+        assert_int_equal(len, 7);
+    }
+    const int32_t last[] = {n_vocab - 1};
+    assert_int_equal(lockstep_detokenize(ls, last, 1, true, &text, &len, &err), LOCKSTEP_OK);
+    lockstep_free(text);
+    lockstep_close(ls);
+}
+
+static void test_conversations_that_are_none(void **state) {
+    (void)state;
+    static const struct {
+        struct lockstep_message message;
+        const char *why;
+    } cases[] = {{{NULL, "hi"}, "message 1 of the conversation has no role"},
+                 {{"user", NULL}, "message 1 of the conversation has no content"},
+                 {{"user", "\xff"}, "message 1 of the conversation is not UTF-8"}};
+    struct lockstep *ls = open_model(1);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct lockstep_error err = {""};
+        const struct lockstep_message list[] = {{"system", "Be brief."}, cases[i].message};
+        char *text;
+        size_t len;
+        assert_int_equal(lockstep_chat_prompt(ls, list, 2, &text, &len, &err),
+                         LOCKSTEP_BAD_INPUT);
+        assert_string_equal(err.text, cases[i].why);
+    }
+    struct lockstep_error err = {""};
+    assert_int_equal(lockstep_trace_begin(ls, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_trace_end(ls, NULL, &err), LOCKSTEP_BAD_INPUT);
+    lockstep_close(ls);
+}
+
+static void test_ports_that_are_none(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"127.0.0.1:65536", "127.0.0.1:99999999999999999999",
+                                        "127.0.0.1:", "127.0.0.1"};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct lockstep_options opt;
+        struct lockstep_error err = {""};
+        struct lockstep *ls;
+        lockstep_options_init(&opt);
+        opt.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
+        opt.n_ranks = 2;
+        opt.secret = "secret";
+        opt.rendezvous = wrong[i];
+        assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_BAD_INPUT);
+        assert_non_null(strstr(err.text, "rendezvous \"127.0.0.1"));
+    }
+}
+
+/* A program that does not care for its children: they end as ever, and nobody else is taken for them. */
+static void test_children_that_nobody_waits_for(void **state) {
+    (void)state;
+    signal(SIGCHLD, SIG_IGN);
+    struct lockstep *ls = open_model(2);
+    lockstep_close(ls);
+    signal(SIGCHLD, SIG_DFL);
+    assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
+    assert_int_equal(errno, ECHILD);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1 && str_eq(argv[1], "worker"))
+        return lockstep_worker_main(argc - 1, argv + 1);
+    ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
+    program[MAX(n, (ssize_t)0)] = '\0';
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words_that_are_none),
+        cmocka_unit_test(test_conversations_that_are_none),
+        cmocka_unit_test(test_ports_that_are_none),
+        cmocka_unit_test(test_children_that_nobody_waits_for),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
