@@ -15,6 +15,8 @@ up=("$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256)
 refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
 "$LOCKSTEP" key >/dev/null 2>&1
 refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
+"$LOCKSTEP" up --help | grep -qE -- "--(ranks|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
+"$LOCKSTEP" up --help | grep -q -- "--nodes" || fail "up --help does not tell of --nodes"
 refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
 refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
 refuse 2 "not with --ranks" "${up[@]}" --insecure --ranks 2

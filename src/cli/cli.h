@@ -63,6 +63,7 @@ enum cli_kind {
     CLI_KIND_END,
     CLI_KIND_HEADING, /* name: a title in the help text */
     CLI_KIND_INCLUDE, /* out: const struct cli_option *, another table */
+    CLI_KIND_WITHOUT, /* name: options that the help leaves out */
     CLI_KIND_ARG,     /* out: const char **; a positional argument that must be there */
     CLI_KIND_ARG_MAY, /* the same, may be absent */
     CLI_KIND_FLAG,    /* out: bool *, becomes true */
@@ -98,6 +99,9 @@ struct cli_option {
     { .kind = CLI_KIND_END }
 #define CLI_HEADING(title) \
     { .kind = CLI_KIND_HEADING, .name = (title) }
+/* "a,b": options further on that the command says no to, so that its help leaves them out. */
+#define CLI_WITHOUT(names) \
+    { .kind = CLI_KIND_WITHOUT, .name = (names) }
 #define CLI_INCLUDE(table) \
     { .kind = CLI_KIND_INCLUDE, .out = (void *)(table) }
 #define CLI_ARG(n, o, h) \

@@ -31,8 +31,9 @@ static bool json;
     CLI_TEXT(0, "node", "ADDRESS", &node, "the node to ask (default: this machine's own)"), \
         CLI_FLAG(0, "json", &json, "what became of it, as JSON")
 
-static const struct cli_option up_options[] = {ASK_OPTIONS, CLI_INCLUDE(serve_options),
-                                               CLI_END};
+static const struct cli_option up_options[] = {
+    ASK_OPTIONS, CLI_WITHOUT("ranks,hosts,join,rank,secret-file,rdma-matrix"),
+    CLI_INCLUDE(serve_options), CLI_END};
 
 static const struct cli_command up_command = {
     "up", "lets the nodes of the cluster serve a model, whoever of them is there",

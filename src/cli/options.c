@@ -335,14 +335,20 @@ static void help_positionals(const struct cli_option *table, bool man) {
     }
 }
 
-static void help_options(const struct cli_option *table) {
+static bool is_shown(const struct cli_option *o, const char *refused) {
+    return is_option(o) && (refused == NULL || !str_list_has(refused, o->name));
+}
+
+static void help_options(const struct cli_option *table, const char *refused) {
     char left[160];
     for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
-        if (o->kind == CLI_KIND_HEADING) {
+        if (o->kind == CLI_KIND_WITHOUT) {
+            refused = o->name;
+        } else if (o->kind == CLI_KIND_HEADING) {
             printf("\n%s:\n", o->name);
         } else if (o->kind == CLI_KIND_INCLUDE) {
-            help_options(o->out);
-        } else if (is_option(o)) {
+            help_options(o->out, refused);
+        } else if (is_shown(o, refused)) {
             option_spelled(o, left, sizeof left);
             help_entry(left, o->help);
         }
@@ -366,7 +372,7 @@ static void help_text(const struct cli_command *cmd) {
     help_positionals(cmd->options, false);
     if (cmd->options[0].kind != CLI_KIND_HEADING)
         printf("\noptions:\n");
-    help_options(cmd->options);
+    help_options(cmd->options, NULL);
     help_entry("--help", "this text");
     if (cmd->details != NULL)
         printf("\n%s\n", cmd->details);
@@ -389,14 +395,16 @@ static void man_text(const char *text) {
     putchar('\n');
 }
 
-static void man_options(const struct cli_option *table) {
+static void man_options(const struct cli_option *table, const char *refused) {
     char left[160];
     for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++) {
-        if (o->kind == CLI_KIND_HEADING) {
+        if (o->kind == CLI_KIND_WITHOUT) {
+            refused = o->name;
+        } else if (o->kind == CLI_KIND_HEADING) {
             printf(".SS %s\n", o->name);
         } else if (o->kind == CLI_KIND_INCLUDE) {
-            man_options(o->out);
-        } else if (is_option(o)) {
+            man_options(o->out, refused);
+        } else if (is_shown(o, refused)) {
             option_spelled(o, left, sizeof left);
             printf(".TP\n.B ");
             man_text(left);
@@ -414,7 +422,7 @@ static void man_page(const struct cli_command *cmd) {
     usage_line(cmd);
     printf(".SH OPTIONS\n");
     help_positionals(cmd->options, true);
-    man_options(cmd->options);
+    man_options(cmd->options, NULL);
     if (cmd->details != NULL) {
         printf(".SH DESCRIPTION\n.nf\n");
         man_text(cmd->details);
