@@ -19,14 +19,16 @@ struct shared_grammar {
     struct grammar *g;
     const struct token_trie *trie;
     char trigger[TRIGGER_MAX];
+    int32_t call; /* the token that may stand for the answer; TOKEN_NONE: there is none */
     int n_holders;
 };
 
 struct constraint {
     struct shared_grammar *shared;
     struct grammar_matcher *matcher;
-    bool waiting;           /* for the trigger */
-    bool broken;            /* what followed the trigger does not fit */
+    bool waiting; /* for the trigger */
+    bool begun;   /* the answer */
+    bool free;    /* no more is asked: calls, or what followed the trigger does not fit */
     char tail[TRIGGER_MAX]; /* the end of the text while waiting */
     size_t n_tail;
 };
@@ -44,15 +46,18 @@ static bool constraint_mask(void *state, uint64_t *mask) {
     struct constraint *c = state;
     const struct token_trie *trie = c->shared->trie;
     const uint64_t *allowed;
-    if (c->broken)
+    if (c->free)
         return false;
     if (c->waiting) {
         fill_all_but_ends(trie, mask);
-        return true;
+    } else {
+        if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
+            return false;
+        memcpy(mask, allowed, div_up((size_t)trie->n_tokens, 64) * sizeof *mask);
     }
-    if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
-        return false;
-    memcpy(mask, allowed, div_up((size_t)trie->n_tokens, 64) * sizeof *mask);
+    int32_t call = c->shared->call;
+    if (call >= 0 && !c->begun)
+        mask[call / 64] |= UINT64_C(1) << (call % 64);
     return true;
 }
 
@@ -71,14 +76,22 @@ static void watch_for_trigger(struct constraint *c, const char *bytes, size_t le
         c->waiting = false;
         for (i++; i < len && strchr(" \t\r\n", bytes[i]) != NULL; i++)
             continue;
-        c->broken = i < len && !grammar_matcher_accept_bytes(c->matcher, bytes + i, len - i);
+        c->begun = i < len;
+        c->free = c->begun && !grammar_matcher_accept_bytes(c->matcher, bytes + i, len - i);
         return;
     }
 }
 
 static void constraint_accept(void *state, int32_t id) {
     struct constraint *c = state;
+    if (c->free)
+        return;
+    if (!c->waiting && id == c->shared->call && !c->begun) {
+        c->free = true;
+        return;
+    }
     if (!c->waiting) {
+        c->begun = true;
         grammar_matcher_accept(c->matcher, id);
         return;
     }
@@ -123,7 +136,7 @@ static enum status open_shared(struct constraint *c, const char *gbnf, struct er
 
 enum status constraint_open(struct engine_constraint *out, const char *gbnf,
                             const struct token_trie *trie, const char *trigger,
-                            struct err *err) {
+                            const char *call, struct err *err) {
     struct constraint *c = mem_calloc(1, sizeof *c);
     struct shared_grammar *shared = mem_calloc(1, sizeof *shared);
     if (c == NULL || shared == NULL) {
@@ -134,6 +147,8 @@ enum status constraint_open(struct engine_constraint *out, const char *gbnf,
     shared->trie = trie;
     shared->n_holders = 1;
     snprintf(shared->trigger, sizeof shared->trigger, "%s", trigger != NULL ? trigger : "");
+    shared->call = call != NULL && *call != '\0' ? tokenizer_find(trie->t, call, strlen(call))
+                                                 : TOKEN_NONE;
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
     enum status st = open_shared(c, gbnf, err);

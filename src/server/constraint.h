@@ -2,7 +2,8 @@
  *
  * A model that thinks first, or names the channel it writes to, is left alone until it begins to
  * answer: until `trigger` was written. From there on the grammar rules. While it is waited
- * for the model cannot end its turn. */
+ * for the model cannot end its turn. One that may call tools may write the token that begins (or, in harmony, ends) calls
+ * instead of its answer: then the rest is its own. */
 #ifndef LOCKSTEP_SERVER_CONSTRAINT_H
 #define LOCKSTEP_SERVER_CONSTRAINT_H
 
@@ -15,10 +16,10 @@
 #include <stdbool.h>
 
 /* *out is for one engine_request; free it with out->free(out->state) if the engine does not take
- * it. trigger: NULL or "" for none; copied. trie must outlive it. */
+ * it. trigger: NULL or "" for none; copied. call: the token of calls; NULL: there are none. trie must outlive it. */
 enum status constraint_open(struct engine_constraint *out, const char *gbnf,
                             const struct token_trie *trie, const char *trigger,
-                            struct err *err);
+                            const char *call, struct err *err);
 
 /* Can calls be enforced? Not where they are made of control tokens, or are no JSON. */
 bool constraint_knows_calls(enum chat_format format);

@@ -331,6 +331,16 @@ static enum status gbnf_of(const struct model *m, const struct service_request *
     return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
+/* The token by which the model may call instead of answering in the form that is asked for; NULL: it must not, or the
+ * grammar has room for calls. */
+static const char *call_of(const struct model *m, const struct service_request *r) {
+    bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
+    enum chat_format format = style_of(m, r).format;
+    return has_form && tools_of(r) != NULL && !constraint_knows_calls(format)
+               ? chat_format_call(format)
+               : NULL;
+}
+
 /* ---- submission --------------------------------------------------------------------------------------- */
 
 /* Whether the model's text has to be read, rather than passed on. */
@@ -420,7 +430,7 @@ static enum status generate_with(const struct model *m, const struct service_req
     struct engine_constraint constraint = {0};
     struct generation *g = NULL;
     if (gbnf != NULL)
-        TRY(constraint_open(&constraint, gbnf, m->trie, trigger_of(m, p), err));
+        TRY(constraint_open(&constraint, gbnf, m->trie, trigger_of(m, p), call_of(m, r), err));
     enum status st = generation_new(&g, m, r, p, err);
     if (st == ST_OK) {
         *out = g; /* before an event may come */

@@ -116,6 +116,14 @@ const char *chat_format_name(enum chat_format format) {
     return (unsigned)format < CHAT_N_FORMATS ? syntaxes[format].name : "unknown";
 }
 
+const char *chat_format_call(enum chat_format format) {
+    if (format == CHAT_HARMONY)
+        return "<|call|>";
+    const char *begin =
+        (unsigned)format < CHAT_N_FORMATS ? syntaxes[format].section_begin : NULL;
+    return begin != NULL ? begin : "";
+}
+
 /* ---- buffers ----------------------------------------------------------------------------------- */
 
 void bytes_put(struct chat_parser *p, struct bytes *b, const char *text, size_t len) {

@@ -43,6 +43,9 @@ struct chat_style {
 struct chat_style chat_style_detect(const char *template_text,
                                     bool (*has_token)(void *arg, const char *text), void *arg);
 const char *chat_format_name(enum chat_format format); /* "hermes"; never NULL */
+/* What a model writes before its calls, a token in most vocabularies; of harmony, where calls have a channel, after
+ * them. "": calls are bare JSON, or there are none. */
+const char *chat_format_call(enum chat_format format);
 
 enum chat_event_kind {
     CHAT_CONTENT,    /* text */

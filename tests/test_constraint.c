@@ -1,0 +1,127 @@
+/* Constraints of a request's text (server/constraint.h): before the answer, in it, and where calls may stand for it. */
+#include "base/util.h"
+#include "format/gguf.h"
+#include "server/constraint.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define CALL "<|im_start|>" /* stands for the token that begins calls */
+#define WORDS 64
+
+static struct gguf *g;
+static struct tokenizer *t;
+static struct token_trie *trie;
+
+static int set_up(void **state) {
+    (void)state;
+    assert_int_equal(gguf_open(&g, SOURCE_DIR "/models/jargon-3m-f16.gguf", NULL, NULL), ST_OK);
+    assert_int_equal(tokenizer_open(&t, g, NULL), ST_OK);
+    assert_int_equal(token_trie_open(&trie, t, NULL), ST_OK);
+    assert_true(trie->n_tokens <= 64 * WORDS);
+    return 0;
+}
+
+static int tear_down(void **state) {
+    (void)state;
+    token_trie_close(trie);
+    tokenizer_close(t);
+    gguf_close(g);
+    return 0;
+}
+
+static int32_t token(const char *text) {
+    int32_t id = tokenizer_find(t, text, strlen(text));
+    assert_true(id >= 0);
+    return id;
+}
+
+static struct engine_constraint begin(const char *trigger, const char *call) {
+    struct engine_constraint c;
+    assert_int_equal(constraint_open(&c, "root ::= \"ab\"", trie, trigger, call, NULL), ST_OK);
+    return c;
+}
+
+/* -1: nothing is asked of the next token; else whether it may be this one. */
+static int may(const struct engine_constraint *c, int32_t id) {
+    uint64_t mask[WORDS] = {0};
+    if (!c->mask(c->state, mask))
+        return -1;
+    return (int)(mask[id / 64] >> (id % 64) & 1);
+}
+
+static void test_the_answer_alone(void **state) {
+    (void)state;
+    struct engine_constraint c = begin(NULL, NULL);
+    assert_int_equal(may(&c, token("a")), 1);
+    assert_int_equal(may(&c, token("b")), 0);
+    assert_int_equal(may(&c, token(CALL)), 0);
+    c.accept(c.state, token("a"));
+    c.accept(c.state, token("b"));
+    assert_int_equal(may(&c, token("a")), 0);
+    assert_int_equal(may(&c, token("<|im_end|>")), 1);
+    c.free(c.state);
+}
+
+static void test_calls_instead(void **state) {
+    (void)state;
+    struct engine_constraint c = begin(NULL, CALL);
+    assert_int_equal(may(&c, token("a")), 1);
+    assert_int_equal(may(&c, token("b")), 0);
+    assert_int_equal(may(&c, token(CALL)), 1);
+    struct engine_constraint other = c; /* the choice beside it answers */
+    other.state = c.clone(c.state);
+    assert_non_null(other.state);
+    c.accept(c.state, token(CALL));
+    assert_int_equal(may(&c, token("b")), -1);
+    c.accept(c.state, token("b"));
+    assert_int_equal(may(&c, token("b")), -1);
+    other.accept(other.state, token("a"));
+    assert_int_equal(may(&other, token(CALL)), 0); /* not in the middle of it */
+    assert_int_equal(may(&other, token("b")), 1);
+    c.free(c.state);
+    other.free(other.state);
+    /* A vocabulary without such a token. */
+    c = begin(NULL, "<no such token>");
+    assert_int_equal(may(&c, token("a")), 1);
+    assert_int_equal(may(&c, token(CALL)), 0);
+    c.free(c.state);
+}
+
+/* A model that thinks first cannot end its turn before it has answered, but by a call that it may make. */
+static void test_before_the_answer(void **state) {
+    (void)state;
+    for (int calls = 0; calls < 2; calls++) {
+        struct engine_constraint c = begin("b", calls ? "<|im_end|>" : NULL);
+        assert_int_equal(may(&c, token("a")), 1);
+        assert_int_equal(may(&c, token("<|im_end|>")), calls);
+        c.accept(c.state, token("a"));
+        assert_int_equal(may(&c, token("<|im_end|>")), calls);
+        c.accept(c.state, token("b"));
+        assert_int_equal(may(&c, token("a")), 1);
+        assert_int_equal(may(&c, token("b")), 0);
+        c.free(c.state);
+    }
+}
+
+static void test_formats(void **state) {
+    (void)state;
+    for (int format = 0; format < CHAT_N_FORMATS; format++)
+        assert_true(constraint_knows_calls((enum chat_format)format) || format == CHAT_PLAIN ||
+                    strlen(chat_format_call((enum chat_format)format)) > 5);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_answer_alone),
+        cmocka_unit_test(test_calls_instead),
+        cmocka_unit_test(test_before_the_answer),
+        cmocka_unit_test(test_formats),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
