@@ -145,6 +145,7 @@ if [ -w /dev/full ]; then
     timeout 60 "$LOCKSTEP" help >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "No space left" "$work/err" || fail "help to a full device: $(cat "$work/err")"
 fi
+(failures=0; ulimit -f 8; refuse 1 "File too large" eval "$model" -q --ids 1,2,3 --logits "$work/large"; [ $failures = 0 ] && [ ! -e "$work/large" ]) || failures=1
 refuse 1 "Is a directory" eval "$model" -q --ids "@$work"
 refuse 1 "cannot write $work/no/such/dir" eval "$model" -q --ids 1 --logits "$work/no/such/dir.f32"
 in_small_disk() { # a file system of 64 kB, in a mount namespace of its own

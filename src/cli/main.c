@@ -225,8 +225,10 @@ static int help_on(const char *name) {
 }
 
 int main(int argc, char **argv) {
-    /* A reader that went away is a write error, which ends the command in an orderly way. */
+    /* A reader that went away is a write error, which ends the command in an orderly way; and so is a file that has
+     * become as large as ulimit -f lets it. */
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
     launch_from_lockstep();
     if (argc < 2) {
         help();

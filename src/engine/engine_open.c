@@ -54,7 +54,7 @@ static enum status size_cache(struct engine *e, struct err *err) {
         memory = MAX(least, MIN(DEFAULT_CONTEXTS * least, memory_left(&e->in)));
     if (memory < least)
         return err_set(err, ST_BAD_INPUT,
-                       "a KV cache of %.1f MB is too small: one request's context of %u tokens "
+                       "a KV cache of %.3g MB is too small: one request's context of %u tokens "
                        "needs %.1f MB",
                        (double)memory * 1e-6, job->n_ctx, (double)least * 1e-6);
     for (int k = 0; k < KV_KINDS; k++) {

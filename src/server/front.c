@@ -71,7 +71,8 @@ static char *name_in_body(const struct http_request *r) {
     const char *text = http_body(r, &n);
     if (n > 0 && params_init(&body, text, n)) {
         param_text(&body, "model", &name);
-        param_text(&body, "name", &older);
+        if (str_starts(http_path(r), "/api/"))
+            param_text(&body, "name", &older);
     }
     if (name == NULL)
         name = older;

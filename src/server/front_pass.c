@@ -457,6 +457,7 @@ bool passing_ask(struct passing *p, bool patient) {
     char target[NET_TEXT_BYTES];
     double until = clock_s() + (patient && !passing_only_asks(p) ? PATIENCE_NEW_S : 0);
     bool was_there = passing_only_asks(p); /* who looks after the server wants to know */
+    p->broken = false;
     while (find_target(p, until, target)) {
         if (try_once(p, target) && !(is_refused(p) && is_target_changing(p)))
             return true;
