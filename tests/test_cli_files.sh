@@ -87,7 +87,8 @@ for active in "deepseek-v3 37" "kimi-k2 32" "qwen3-235b-a22b 22" "qwen3-coder-48
     "$LOCKSTEP" synth --shape "${active% *}" --type q4_K --header-only "$work/shape.gguf" >/dev/null || fail "synth $active"
     fact "$work/shape.gguf" 'round(o["active_parameters"] / 1e9)' "${active#* }"
 done
-refused 2 "holds no weights\|truncated" quantize "$work/v3.gguf" "$work/x.gguf" q8_0
+refused 2 "holds no weights: it is a header alone" quantize "$work/v3.gguf" "$work/x.gguf" q8_0
+refused 2 "holds no weights: it is a header alone" run "$work/v3.gguf" -p hi
 refused 2 "no shape is called" synth --shape nonesuch "$work/x.gguf"
 refused 2 "shape is missing" synth "$work/x.gguf"
 refused 2 "no weight type" synth --shape qwen3-0.6b --type nonesuch "$work/x.gguf"

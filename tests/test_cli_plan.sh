@@ -118,6 +118,11 @@ refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --latency 5
 refuse "--bandwidth names 3 machines for 2" "${at[@]}" 819G,1G,2G --ranks 2
 for bad in 0 -5G 5X "" 819G,; do refuse "expected bytes a second" plan 70b.gguf --latency 5us --bandwidth "$bad"; done
 for bad in 0us 5 us -3us 5usx; do refuse "expected a time" plan 70b.gguf --bandwidth 1G --latency "$bad"; done
+# Of memory, GB are powers of 1000, as everywhere else that says GB; G and GiB are what machines have.
+for same in "24GB 24.0" "24G 25.8" "24GiB 25.8" "24000MB 24.0"; do
+    "$LOCKSTEP" plan 70b.gguf --ranks 2 --memory "${same% *},${same% *}" >out 2>err
+    grep -q "its machine has ${same#* } GB" err || fail "--memory ${same% *}: $(cat err)"
+done
 # Powers of 1000, and units of time.
 for same in "819G 5us" "819GB 0.005ms" "0.819T 5000ns" "819000M 0.000005s"; do
     read -r bandwidth latency <<<"$same"

@@ -43,7 +43,8 @@ static int32_t token(const char *text) {
 
 static struct engine_constraint begin(const char *trigger, const char *call) {
     struct engine_constraint c;
-    assert_int_equal(constraint_open(&c, "root ::= \"ab\"", trie, trigger, call, NULL), ST_OK);
+    assert_int_equal(constraint_open(&c, "root ::= \"ab\"", false, trie, trigger, call, NULL),
+                     ST_OK);
     return c;
 }
 
@@ -109,6 +110,18 @@ static void test_before_the_answer(void **state) {
     }
 }
 
+static void test_what_nothing_fits(void **state) {
+    (void)state;
+    struct engine_constraint c;
+    struct err err = {""};
+    for (int of_schema = 0; of_schema < 2; of_schema++) {
+        assert_int_equal(constraint_open(&c, "root ::= []", of_schema, trie, NULL, NULL, &err),
+                         ST_BAD_INPUT);
+        assert_non_null(strstr(err.text, of_schema ? "the schema allows no value"
+                                                   : "the grammar is endless"));
+    }
+}
+
 static void test_formats(void **state) {
     (void)state;
     for (int format = 0; format < CHAT_N_FORMATS; format++)
@@ -118,9 +131,8 @@ static void test_formats(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_answer_alone),
-        cmocka_unit_test(test_calls_instead),
-        cmocka_unit_test(test_before_the_answer),
+        cmocka_unit_test(test_the_answer_alone),  cmocka_unit_test(test_calls_instead),
+        cmocka_unit_test(test_before_the_answer), cmocka_unit_test(test_what_nothing_fits),
         cmocka_unit_test(test_formats),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -103,7 +103,8 @@ static void server_end(struct server *s) {
 
 struct client_call {
     char url[128];
-    const char *body; /* NULL: GET */
+    const char *body;   /* NULL: GET */
+    const char *method; /* another one; NULL: none */
     long status;
     struct buf text, headers;
     CURLcode rc;
@@ -137,6 +138,10 @@ static void *call_main(void *user) {
     curl_easy_setopt(h, CURLOPT_HEADERDATA, c);
     if (c->body != NULL)
         curl_easy_setopt(h, CURLOPT_POSTFIELDS, c->body);
+    if (c->method != NULL)
+        curl_easy_setopt(h, CURLOPT_CUSTOMREQUEST, c->method);
+    if (c->method != NULL && str_eq(c->method, "HEAD"))
+        curl_easy_setopt(h, CURLOPT_NOBODY, 1L);
     c->rc = curl_easy_perform(h);
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &c->status);
     curl_easy_cleanup(h);
@@ -144,18 +149,26 @@ static void *call_main(void *user) {
     return NULL;
 }
 
-static void call_begin_as(struct client_call *c, const struct front *f, const char *path,
-                          const char *body, size_t enough) {
-    memset(c, 0, sizeof *c);
-    c->body = body;
-    c->enough = enough;
+static void call_start(struct client_call *c, const struct front *f, const char *path) {
     snprintf(c->url, sizeof c->url, "http://127.0.0.1:%d%s", front_port(f), path);
     assert_int_equal(thread_start(&c->thread, call_main, c), 0);
+}
+
+static void call_begin_as(struct client_call *c, const struct front *f, const char *path,
+                          const char *body, size_t enough) {
+    *c = (struct client_call){.body = body, .enough = enough};
+    call_start(c, f, path);
 }
 
 static void call_begin(struct client_call *c, const struct front *f, const char *path,
                        const char *body) {
     call_begin_as(c, f, path, body, 0);
+}
+
+static void call_begin_method(struct client_call *c, const struct front *f, const char *method,
+                              const char *path) {
+    *c = (struct client_call){.method = method};
+    call_start(c, f, path);
 }
 
 static void call_end(struct client_call *c) {
@@ -477,6 +490,12 @@ static void test_by_model(void **state) {
         {"/v1/completions", "{\"model\": \"\"}", "bob"},
         {"/v1/completions", "{\"prompt\": \"ann\"}", "bob"},
         {"/v1/completions", "{\"model\": 5}", "bob"},
+        {"/v1/completions",
+         "{\"a\": {\"model\": \"bob\"}, \"b\": [\"}\\\"\", {}], \"model\" : \"ann\", ", "ann"},
+        {"/v1/completions", "{\"a\": \"\\\", \\\"model\\\": \", \"b\": \"model\"}", "bob"},
+        {"/v1/completions", "{\"name\": \"ann\"}", "bob"},
+        {"/v1/completions", "{\"model\": \"ann", "bob"},
+        {"/v1/completions", "{\"model\": \"ann\\", "bob"},
         {"/v1/completions", "no JSON", "bob"},
         {"/v1/models/ann", NULL, "ann"},
         {"/v1/models/y.gguf", NULL, "bob"},
@@ -492,6 +511,78 @@ static void test_by_model(void **state) {
 }
 
 /* A name that none of them has: those that the client may use are told, in the words of the dialect. */
+/* A name that is there as it is comes before what stands for it. */
+static void test_names_that_stand_for_others(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, PLAIN("3") "ann", PLAIN("3") "bob");
+    struct front_route *any = add(p.f, "default", "z.gguf", 300, p.a.address),
+                       *latest = add(p.f, "bob:latest", "z.gguf", 300, p.a.address);
+    expect(&p, "/v1/completions", "{\"model\": \"default\"}", 200, "ann");
+    expect(&p, "/v1/completions", "{\"model\": \"bob:latest\"}", 200, "ann");
+    expect(&p, "/v1/completions", "{\"model\": \"bob\"}", 200, "bob");
+    expect(&p, "/v1/completions", "{\"model\": \"lockstep\"}", 200, "bob");
+    front_remove(any);
+    front_remove(latest);
+    pair_end(&p);
+}
+
+/* A server that hangs is left out of what is asked of all. */
+static void test_one_hangs(void **state) {
+    (void)state;
+    struct server hung;
+    struct pair p;
+    server_begin_as(&hung, "HTTP/1.1 200 OK\r\n", true);
+    pair_begin(&p, JSON("{\"data\":[{\"id\":\"ann\"}]}"), JSON("{\"data\":[]}"));
+    front_to(p.of_b, hung.address);
+    expect(&p, "/v1/models", NULL, 200, "{\"data\":[{\"id\":\"ann\"}]}");
+    pair_end(&p);
+    server_end(&hung);
+}
+
+/* What lets web pages in is found, whoever says it. */
+static void test_pages_of_others(void **state) {
+    (void)state;
+    static const char allows[] = "HTTP/1.1 204 No Content\r\nAccess-Control-Allow-Origin: *\r\n"
+                                 "Content-Length: 0\r\n\r\n";
+    struct pair p;
+    struct client_call c;
+    pair_begin(&p, allows, BODY("401 No", "application/json", "{}"));
+    call_begin_method(&c, p.f, "OPTIONS", "/v1/chat/completions");
+    call_end(&c);
+    assert_int_equal(c.status, 204);
+    assert_non_null(strcasestr(c.headers.bytes, "Access-Control-Allow-Origin: *"));
+    call_free(&c);
+    pair_end(&p);
+    pair_begin(
+        &p,
+        "HTTP/1.1 200 OK\r\nAccess-Control-Allow-Origin: *\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n{\"data\":[]}",
+        JSON("{\"data\":[]}"));
+    for (int i = 0; i < 2; i++) {
+        call_begin(&c, p.f, i == 0 ? "/v1/models" : "/v1/chat/completions",
+                   i == 0 ? NULL : "{\"model\": \"cat\"}");
+        call_end(&c);
+        assert_int_equal(c.status, i == 0 ? 200 : 404);
+        assert_non_null(strcasestr(c.headers.bytes, "Access-Control-Allow-Origin: *"));
+        call_free(&c);
+    }
+    pair_end(&p);
+}
+
+static void test_head(void **state) {
+    (void)state;
+    struct pair p;
+    struct client_call c;
+    pair_begin(&p, PLAIN("3") "ann", PLAIN("3") "bob");
+    call_begin_method(&c, p.f, "HEAD", "/api/version");
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    assert_non_null(strcasestr(c.headers.bytes, "Content-Length: 3"));
+    assert_string_equal(c.text.bytes, "");
+    call_free(&c);
+    pair_end(&p);
+}
+
 static void test_unknown_model(void **state) {
     (void)state;
     struct pair p;
@@ -594,6 +685,15 @@ static void test_whose_response(void **state) {
     pair_end(&p);
 }
 
+/* Another one's key says nothing of hers. */
+static void test_whose_response_by_key(void **state) {
+    (void)state;
+    struct pair p;
+    pair_begin(&p, JSON("{\"id\":\"resp_1\"}"), BODY("401 No", "application/json", "{}"));
+    expect(&p, "/v1/responses/resp_1", NULL, 200, "{\"id\":\"resp_1\"}");
+    pair_end(&p);
+}
+
 /* One that is taken down ends what waits for it, and nothing of the others'. */
 static void test_one_goes(void **state) {
     (void)state;
@@ -636,15 +736,27 @@ static void test_port_taken(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_model),       cmocka_unit_test(test_unknown_model),
-        cmocka_unit_test(test_lists),          cmocka_unit_test(test_health_of_all),
-        cmocka_unit_test(test_metrics_of_all), cmocka_unit_test(test_whose_response),
-        cmocka_unit_test(test_one_goes),       cmocka_unit_test(test_passes_on),
-        cmocka_unit_test(test_streams),        cmocka_unit_test(test_client_leaves),
-        cmocka_unit_test(test_stream_goes_on), cmocka_unit_test(test_choices),
-        cmocka_unit_test(test_other_answer),   cmocka_unit_test(test_whole_goes_on),
-        cmocka_unit_test(test_refused),        cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_port_taken)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_model),
+                                       cmocka_unit_test(test_unknown_model),
+                                       cmocka_unit_test(test_names_that_stand_for_others),
+                                       cmocka_unit_test(test_one_hangs),
+                                       cmocka_unit_test(test_pages_of_others),
+                                       cmocka_unit_test(test_head),
+                                       cmocka_unit_test(test_lists),
+                                       cmocka_unit_test(test_health_of_all),
+                                       cmocka_unit_test(test_metrics_of_all),
+                                       cmocka_unit_test(test_whose_response),
+                                       cmocka_unit_test(test_whose_response_by_key),
+                                       cmocka_unit_test(test_one_goes),
+                                       cmocka_unit_test(test_passes_on),
+                                       cmocka_unit_test(test_streams),
+                                       cmocka_unit_test(test_client_leaves),
+                                       cmocka_unit_test(test_stream_goes_on),
+                                       cmocka_unit_test(test_choices),
+                                       cmocka_unit_test(test_other_answer),
+                                       cmocka_unit_test(test_whole_goes_on),
+                                       cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_nobody),
+                                       cmocka_unit_test(test_port_taken)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -210,6 +210,10 @@ static void a_connection_serves_many_requests(void **state) {
         assert_string_equal(a.body, "POST /a 5 hello");
         a = ask(fd, GET("/b"));
         assert_string_equal(a.body, "GET /b 0 ");
+        a = ask(fd, GET("http://x/b")); /* as to a proxy */
+        assert_string_equal(a.body, "GET /b 0 ");
+        a = ask(fd, GET("http://x"));
+        assert_string_equal(a.body, "GET / 0 ");
     }
     close(fd);
     http_close(s);

@@ -59,6 +59,29 @@ ask 200 /v1/models/jargon-3m-f16
 ask 200 /v1/models -H 'anthropic-version: 2023-06-01' && holds 'v["data"][0]["type"] == "model" and v["first_id"] == "jargon-3m-f16"'
 ask 404 /v1/models/other -H 'anthropic-version: 2023-06-01' && holds 'v["error"]["type"] == "not_found_error"'
 ask 404 /v1/models/other && holds 'v["error"]["code"] == "model_not_found"'
+# Names that are no UTF-8, or are cut in the middle of a character to be quoted.
+ask 404 /v1/models/%FF && holds 'v["error"]["code"] == "model_not_found"'
+for path in /v1/chat/completions /v1/messages /api/chat; do
+    ask 404 $path -d "{\"model\":\"x$(printf 'ü%.0s' $(seq 80))\",\"max_tokens\":1,\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}"
+    holds '"does not exist" in json.dumps(v["error"])'
+done
+# top_p 0 is the likeliest alone; what Anthropic's own servers do is left out beside functions.
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":8,\"temperature\":1,\"top_p\":0}"
+cp "$work/body" "$work/top_p"
+ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":8,\"temperature\":0}"
+[ "$(python3 -c 'import json,sys; print(*(json.load(open(f))["choices"][0]["message"]["content"] for f in sys.argv[1:]), sep="|")' "$work/top_p" "$work/body" | awk -F'|' '{print $1 == $2}')" = 1 ] || fail "top_p 0 is not the likeliest: $(cat "$work/top_p" "$work/body")"
+ask 200 /v1/messages -d '{"max_tokens":4,"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"web_search_20250305","name":"web_search"},{"name":"look","input_schema":{"type":"object"}}]}'
+ask 400 /v1/messages -d '{"max_tokens":4,"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"web_search_20250305","name":"web_search"}]}'
+# A schema that nothing fits, or whose bounds are beyond what is written, is refused in words that say so.
+with_schema() { echo "{$question,\"max_tokens\":20,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":$1}}}"; }
+ask 400 /v1/chat/completions -d "$(with_schema '{"enum":[]}')" && holds '"allows no value" in v["error"]["message"]'
+for bounds in '"minimum":1000000000000000' '"minimum":9007199254740993,"maximum":9007199254740993' '"exclusiveMaximum":-1e16'; do
+    for type in integer number; do
+        ask 400 /v1/chat/completions -d "$(with_schema "{\"type\":\"$type\",$bounds}")" && holds '"minimum and maximum" in v["error"]["message"]'
+    done
+done
+ask 200 /v1/chat/completions -d "$(with_schema '{"type":"integer","minimum":999999999999998,"maximum":1e30}')"
+holds 'int(v["choices"][0]["message"]["content"]) in (999999999999998, 999999999999999)'
 # The engine's text over HTTP is the text that `lockstep run` prints.
 ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24}"
 holds 'v["choices"][0]["finish_reason"] == "length" and v["usage"]["completion_tokens"] == 24'

@@ -71,10 +71,10 @@ enum cli_kind {
     CLI_KIND_U64,     /* out: uint64_t * */
     CLI_KIND_REAL,    /* out: double *, from min to max */
     CLI_KIND_FLOAT,   /* out: float *, from min to max */
-    CLI_KIND_SIZE,    /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T (powers of 1024) */
-    CLI_KIND_LIST,    /* out: struct cli_list *, "3,1,0.5": positive numbers */
-    CLI_KIND_CHOICE,  /* out: const char **, one of choices ("a|b|c") */
-    CLI_KIND_TEXT     /* out: const char ** */
+    CLI_KIND_SIZE, /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T or KiB.. (powers of 1024), KB.. (of 1000) */
+    CLI_KIND_LIST,   /* out: struct cli_list *, "3,1,0.5": positive numbers */
+    CLI_KIND_CHOICE, /* out: const char **, one of choices ("a|b|c") */
+    CLI_KIND_TEXT    /* out: const char ** */
 };
 
 #define CLI_LIST_MAX 64

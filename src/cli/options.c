@@ -160,8 +160,9 @@ bool cli_parse_size(const char *s, uint64_t *out) {
         const char *unit = strchr(units, toupper((unsigned char)*end));
         if (unit == NULL)
             return false;
+        bool decimal = end[1] == 'B' || end[1] == 'b'; /* GB; G is GiB */
         for (const char *u = units; u <= unit; u++)
-            v *= 1024;
+            v *= decimal ? 1000 : 1024;
         end++;
         if (*end == 'i')
             end++;

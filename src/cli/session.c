@@ -53,7 +53,7 @@ const struct cli_option session_context_options[] = {
             "prompt tokens computed at once (default 512);\nnever changes the bits"),
     CLI_CHOICE(
         0, "kv", "f16|f32|q8_0", &session_args.kv,
-        "how keys and values are kept (default f16); q8_0\nneeds half the memory of f16"),
+        "how keys and values are kept (default f16); q8_0\nneeds little more than half the memory of f16"),
     CLI_END};
 
 const struct cli_option session_options[] = {

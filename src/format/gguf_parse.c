@@ -400,6 +400,9 @@ static enum status place_tensors(const struct reader *r, struct gguf_header *h,
                                t->name);
             continue;
         }
+        if (data_len == 0 && t->size_bytes > 0)
+            return err_set(err, ST_BAD_INPUT,
+                           "the file holds no weights: it is a header alone, or truncated");
         if (t->offset > data_len || t->size_bytes > data_len - t->offset)
             return err_set(
                 err, ST_BAD_INPUT,

@@ -25,8 +25,9 @@ static const char *error_type(int http_status) {
 
 json_t *anthropic_error(int http_status, const char *sentence, const char *field) {
     (void)field;
-    return json_pack("{s:s, s:{s:s, s:s}}", "type", "error", "error", "type",
-                     error_type(http_status), "message", sentence);
+    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type",
+                     error_type(http_status), "message",
+                     bytes_json(sentence, strlen(sentence)));
 }
 
 /* Tokens found in the cache are not among input_tokens. */

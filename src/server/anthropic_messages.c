@@ -158,6 +158,13 @@ json_t *anthropic_messages_of(struct params *p) {
     return out;
 }
 
+/* What Anthropic's own servers do (web_search_20250305 and the like): those have a type and no schema. */
+static bool is_anthropics(const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    return type != NULL && !str_eq(type, "custom") &&
+           json_object_get(tool, "input_schema") == NULL;
+}
+
 json_t *anthropic_tools_of(struct params *p) {
     const json_t *tools = NULL;
     json_t *out = json_array(), *tool;
@@ -165,6 +172,8 @@ json_t *anthropic_tools_of(struct params *p) {
     param_array(p, "tools", &tools);
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *schema = json_object_get(tool, "input_schema");
+        if (is_anthropics(tool) && json_array_size(tools) > 1)
+            continue; /* the model has the others */
         if (!json_is_string(json_object_get(tool, "name")) || !json_is_object(schema)) {
             params_fail(p, "tools", "tools[%zu] must have a name and an input_schema", i);
             break;

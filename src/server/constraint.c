@@ -129,12 +129,17 @@ static void *constraint_clone(const void *state) {
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-static enum status open_shared(struct constraint *c, const char *gbnf, struct err *err) {
-    TRY(grammar_open(&c->shared->g, gbnf, strlen(gbnf), c->shared->trie, err));
+static enum status open_shared(struct constraint *c, const char *gbnf, bool of_schema,
+                               struct err *err) {
+    enum status st = grammar_open(&c->shared->g, gbnf, strlen(gbnf), c->shared->trie, err);
+    if (st == ST_BAD_INPUT && of_schema && str_starts(err->text, GRAMMAR_ENDLESS))
+        return err_set(err, st, "the schema allows no value that could be written");
+    if (st != ST_OK)
+        return st;
     return grammar_matcher_open(&c->matcher, c->shared->g, err);
 }
 
-enum status constraint_open(struct engine_constraint *out, const char *gbnf,
+enum status constraint_open(struct engine_constraint *out, const char *gbnf, bool of_schema,
                             const struct token_trie *trie, const char *trigger,
                             const char *call, struct err *err) {
     struct constraint *c = mem_calloc(1, sizeof *c);
@@ -151,7 +156,7 @@ enum status constraint_open(struct engine_constraint *out, const char *gbnf,
                                                  : TOKEN_NONE;
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
-    enum status st = open_shared(c, gbnf, err);
+    enum status st = open_shared(c, gbnf, of_schema, err);
     if (st != ST_OK) {
         constraint_free(c);
         return st;

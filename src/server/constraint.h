@@ -15,9 +15,9 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* *out is for one engine_request; free it with out->free(out->state) if the engine does not take
+/* of_schema: the grammar was made, and errors speak of what it was made of. *out is for one engine_request; free it with out->free(out->state) if the engine does not take
  * it. trigger: NULL or "" for none; copied. call: the token of calls; NULL: there are none. trie must outlive it. */
-enum status constraint_open(struct engine_constraint *out, const char *gbnf,
+enum status constraint_open(struct engine_constraint *out, const char *gbnf, bool of_schema,
                             const struct token_trie *trie, const char *trigger,
                             const char *call, struct err *err);
 

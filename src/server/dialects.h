@@ -14,6 +14,7 @@ struct route {
 
 extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], misc_routes[];
 
+/* A sentence may quote what is no UTF-8, or end in half a character. */
 json_t *openai_error(int http_status, const char *sentence, const char *field);
 json_t *ollama_error(int http_status, const char *sentence, const char *field);
 json_t *anthropic_error(int http_status, const char *sentence, const char *field);

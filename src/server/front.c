@@ -7,13 +7,15 @@
 #include "server/dialects.h"
 #include "server/front_internal.h"
 #include "server/front_merge.h"
-#include "server/params.h"
+#include "server/json_peek.h"
 
 #include <stdio.h>
 
 #define CONNECTIONS_MAX 512
 #define MODELS "/v1/models"
 #define RESPONSES "/v1/responses/"
+#define ALLOW_ORIGIN "Access-Control-Allow-Origin"
+#define PART_S 3.0 /* for a server to say its part of an answer of all */
 
 /* ---- routes ----------------------------------------------------------------------------------- */
 
@@ -48,47 +50,30 @@ static bool is_only(struct front *f) {
     return only;
 }
 
-static bool is_called(const struct front_route *r, const char *name, bool as_file) {
-    return service_name_is(name, as_file ? r->file : r->name);
-}
-
-/* By its name, else by its file's: held; NULL: there is none. */
+/* By its name as it is; with what Ollama's clients add to it; by its file's. Held; NULL: there is none. */
 static struct front_route *find_route(struct front *f, const char *name) {
-    for (int as_file = 0; as_file < 2; as_file++)
+    for (int how = 0; how < 3; how++)
         for (struct front_route *r = next_route(f, NULL); r != NULL; r = next_route(f, r))
-            if (is_called(r, name, as_file))
+            if (how == 0   ? str_eq(name, r->name)
+                : how == 1 ? service_name_is(name, r->name)
+                           : service_name_is(name, r->file))
                 return r;
     return NULL;
 }
 
 /* ---- whom a request is for -------------------------------------------------------------------- */
 
-/* The model that a request's body names: a copy; NULL: none. What is wrong with it the server says. */
-static char *name_in_body(const struct http_request *r) {
-    struct params body;
-    const char *name = NULL, *older = NULL;
-    size_t n;
-    const char *text = http_body(r, &n);
-    if (n > 0 && params_init(&body, text, n)) {
-        param_text(&body, "model", &name);
-        if (str_starts(http_path(r), "/api/"))
-            param_text(&body, "name", &older);
-    }
-    if (name == NULL)
-        name = older;
-    char *copy = name != NULL ? mem_strdup(name) : NULL;
-    if (n > 0)
-        params_deinit(&body);
-    return copy;
-}
-
+/* The model that a request names: a copy; NULL: none. */
 static char *name_in(const struct http_request *r) {
     const char *path = http_path(r), *query = http_query(r, "model");
     if (query != NULL)
         return mem_strdup(query);
     if (str_starts(path, MODELS "/"))
         return mem_strdup(path + strlen(MODELS "/"));
-    return name_in_body(r);
+    size_t n;
+    const char *body = http_body(r, &n);
+    char *name = json_peek_text(body, n, "model");
+    return name == NULL && str_starts(path, "/api/") ? json_peek_text(body, n, "name") : name;
 }
 
 /* ---- what is asked of all --------------------------------------------------------------------- */
@@ -120,12 +105,24 @@ static void keep_part(struct parts *parts, struct passing *p, bool answered) {
     p->text = (struct buf){.bytes = NULL};
 }
 
-/* GET path of each. */
+/* GET path of each; what comes with the first answer that lets web pages in, or else the last one, is kept. One that hangs is as
+ * one that is not there. */
 static void ask_all(struct passing *p, struct parts *parts) {
+    struct curl_slist *kept = NULL;
     *parts = (struct parts){.list = NULL};
     p->method = "GET";
-    while ((p->route = next_route(p->f, p->route)) != NULL)
+    p->limit_s = PART_S;
+    while ((p->route = next_route(p->f, p->route)) != NULL) {
         keep_part(parts, p, passing_ask(p, false));
+        if (kept == NULL && passing_reply_header(p, ALLOW_ORIGIN) != NULL) {
+            kept = p->reply_headers;
+            p->reply_headers = NULL;
+        }
+    }
+    if (kept != NULL) {
+        curl_slist_free_all(p->reply_headers);
+        p->reply_headers = kept;
+    }
 }
 
 static void give_merged(struct passing *p, enum front_merge how) {
@@ -144,14 +141,27 @@ static void give_merged(struct passing *p, enum front_merge how) {
     parts_free(&parts);
 }
 
-/* Whoever has what the path names: one server made it, and does not say which. */
-static void ask_for_whose(struct passing *p) {
-    bool answered = false;
-    while (!(answered && p->status != 404) && (p->route = next_route(p->f, p->route)) != NULL)
+/* Whose this is only they know: asks one after the other, until one says more than that it is not hers, or not this client's to
+ * ask. */
+static void ask_for_whose(struct passing *p, bool (*is_hers)(const struct passing *p)) {
+    bool answered = false, found = false;
+    p->limit_s = PART_S;
+    while (!found && (p->route = next_route(p->f, p->route)) != NULL) {
         answered = passing_ask(p, false);
+        found = answered && is_hers(p);
+    }
     struct front_route *held = p->route; /* p is gone with its request */
     passing_end(p, answered);
     let_go(held);
+}
+
+static bool has_response(const struct passing *p) {
+    return p->status != 404 && p->status != 401 && p->status != 403;
+}
+
+/* Of a web page that asks whether it may: it does not say of which model. */
+static bool lets_in(const struct passing *p) {
+    return passing_reply_header(p, ALLOW_ORIGIN) != NULL;
 }
 
 /* The names that this client may know, "a, b"; NULL: none, and it has been told why. */
@@ -196,7 +206,10 @@ static void say_unknown(struct passing *p, const char *name) {
         return;
     snprintf(sentence, sizeof sentence,
              "the model \"%.100s\" does not exist here; these do: %s", name, names);
-    reply_json(p->r, 404, dialect_error(http_path(p->r), 404, sentence, "model"));
+    struct buf text = {.bytes = NULL};
+    buf_add_json(&text, dialect_error(http_path(p->r), 404, sentence, "model"));
+    passing_give(p, 404, "application/json", &text);
+    mem_free(text.bytes);
     mem_free(names);
 }
 
@@ -204,13 +217,16 @@ static void say_unknown(struct passing *p, const char *name) {
 
 static void ask_one(struct passing *p) {
     char *name = is_only(p->f) ? NULL : name_in(p->r);
-    if (name == NULL || *name == '\0' || service_means_any(name))
-        p->route = next_route(p->f, NULL);
-    else if ((p->route = find_route(p->f, name)) == NULL) {
+    bool named = name != NULL && *name != '\0';
+    if (named)
+        p->route = find_route(p->f, name);
+    if (p->route == NULL && named && !service_means_any(name)) {
         say_unknown(p, name);
         mem_free(name);
         return;
     }
+    if (p->route == NULL)
+        p->route = next_route(p->f, NULL);
     mem_free(name);
     struct front_route *held = p->route; /* p is gone with its request */
     passing_end(p, held != NULL && passing_ask(p, true));
@@ -226,7 +242,9 @@ static void *passing_main(void *user) {
     if (how != MERGE_NONE)
         give_merged(p, how);
     else if (of_all && str_starts(http_path(p->r), RESPONSES))
-        ask_for_whose(p);
+        ask_for_whose(p, has_response);
+    else if (of_all && str_eq(http_method(p->r), "OPTIONS"))
+        ask_for_whose(p, lets_in);
     else
         ask_one(p);
     pthread_mutex_lock(&f->lock);
@@ -239,6 +257,10 @@ static void *passing_main(void *user) {
 static void handle(void *user, struct http_request *r) {
     struct front *f = user;
     pthread_t thread;
+    if (http_path(r)[0] != '/') {
+        reply_json(r, 400, dialect_error("", 400, "there is nothing at this path", ""));
+        return;
+    }
     struct passing *p = passing_open(f, r);
     if (p == NULL) {
         reply_json(r, 503, dialect_error(http_path(r), 503, "no memory for a request", ""));

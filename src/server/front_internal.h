@@ -57,6 +57,7 @@ struct passing {
     atomic_bool gone; /* relaxed: the client */
 
     struct front_route *route; /* held: who is asked */
+    double limit_s;            /* for each of them; 0: none */
 
     /* Of this try: */
     uint64_t target; /* its number */
@@ -85,7 +86,9 @@ bool passing_ask(struct passing *p, bool patient);
 void passing_end(struct passing *p, bool complete);
 /* and other words, with the headers of what came last. */
 void passing_give(struct passing *p, int status, const char *type, const struct buf *text);
-/* GET or HEAD. */
+/* Of what came last; NULL: there is none of that name. */
+const char *passing_reply_header(const struct passing *p, const char *name);
+/* GET, which HEAD is here, too. */
 bool passing_only_asks(const struct passing *p);
 
 #endif

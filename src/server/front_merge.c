@@ -2,8 +2,6 @@
 
 #include "base/util.h"
 
-#include <stdlib.h>
-
 #define NOBODY "no node serves it just now"
 
 enum front_merge front_merge_of(const char *path) {
@@ -18,15 +16,6 @@ enum front_merge front_merge_of(const char *path) {
 
 static void add_text(struct buf *out, const char *text) {
     buf_add(out, text, strlen(text));
-}
-
-/* v is taken over. */
-static void add_json(struct buf *out, json_t *v) {
-    char *text = json_dumps(v, JSON_COMPACT);
-    if (text != NULL)
-        add_text(out, text);
-    free(text);
-    json_decref(v);
 }
 
 static json_t *parse(const struct front_part *part) {
@@ -75,7 +64,7 @@ static int merge_lists(const struct front_part *parts, size_t n, struct buf *out
     if (all == NULL)
         return give_bad(parts, n, out);
     set_end(all);
-    add_json(out, all);
+    buf_add_json(out, all);
     return 200;
 }
 
@@ -103,7 +92,7 @@ static int merge_health(const struct front_part *parts, size_t n, struct buf *ou
     json_t *all =
         json_pack("{s:o, s:o*, s:o}", "status", status != NULL ? status : json_string("ok"),
                   "why", why, "models", models);
-    add_json(out, all);
+    buf_add_json(out, all);
     return any ? 200 : 503;
 }
 

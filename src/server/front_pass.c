@@ -48,8 +48,7 @@ static bool is_ours(const char *name) {
     static const char *const ours[] = {
         "connection",        "keep-alive", "te",   "upgrade",
         "transfer-encoding", "trailer",    "host", "content-length",
-        "accept-encoding",   "expect",     "date", "proxy-connection",
-        REPLY_NAME_HEADER};
+        "accept-encoding",   "expect",     "date", "proxy-connection"};
     return is_among(name, ours, ARRAY_LEN(ours));
 }
 
@@ -112,7 +111,7 @@ static void name_request(struct passing *p) {
 }
 
 bool passing_only_asks(const struct passing *p) {
-    return str_eq(p->method, "GET") || str_eq(p->method, "HEAD");
+    return str_eq(p->method, "GET");
 }
 
 struct passing *passing_open(struct front *f, struct http_request *r) {
@@ -123,10 +122,13 @@ struct passing *passing_open(struct front *f, struct http_request *r) {
     p->f = f;
     p->r = r;
     p->method = http_method(r);
+    if (str_eq(p->method, "HEAD"))
+        p->method = "GET"; /* whose length the answer has */
     add_escaped(&path, http_path(r), true);
     http_each_query(r, take_argument, &path);
     http_each_header(r, take_header, p);
-    name_request(p);
+    if (http_header(r, REPLY_NAME_HEADER) == NULL)
+        name_request(p);
     append(&p->headers, "Expect:"); /* libcurl leaves out what it would say by itself */
     if (http_header(r, "Content-Type") == NULL)
         append(&p->headers, "Content-Type:");
@@ -224,7 +226,7 @@ static bool give_units(struct passing *p) {
     return wanted;
 }
 
-static const char *reply_header(const struct passing *p, const char *name) {
+const char *passing_reply_header(const struct passing *p, const char *name) {
     size_t n = strlen(name);
     for (const struct curl_slist *h = p->reply_headers; h != NULL; h = h->next)
         if (strncasecmp(h->data, name, n) == 0 && h->data[n] == ':')
@@ -233,7 +235,7 @@ static const char *reply_header(const struct passing *p, const char *name) {
 }
 
 static const char *content_type(const struct passing *p) {
-    const char *type = reply_header(p, "Content-Type");
+    const char *type = passing_reply_header(p, "Content-Type");
     return type != NULL ? type : "application/octet-stream";
 }
 
@@ -358,9 +360,9 @@ static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
     SET(CURLOPT_NOPROGRESS, 0L);
     SET(CURLOPT_XFERINFOFUNCTION, look);
     SET(CURLOPT_XFERINFODATA, p);
-    if (str_eq(p->method, "HEAD")) {
-        SET(CURLOPT_NOBODY, 1L);
-    } else if (!str_eq(p->method, "GET")) {
+    if (p->limit_s > 0)
+        SET(CURLOPT_TIMEOUT_MS, (long)(p->limit_s * 1000));
+    if (!str_eq(p->method, "GET")) {
         SET(CURLOPT_CUSTOMREQUEST, p->method);
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
         SET(CURLOPT_POSTFIELDS, body);
@@ -437,7 +439,7 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
 
 /* By a server that ends; one that has too much to do says when to come again. */
 static bool is_refused(const struct passing *p) {
-    return p->status == 503 && reply_header(p, "Retry-After") == NULL;
+    return p->status == 503 && passing_reply_header(p, "Retry-After") == NULL;
 }
 
 /* Is there another one? */

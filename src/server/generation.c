@@ -430,7 +430,8 @@ static enum status generate_with(const struct model *m, const struct service_req
     struct engine_constraint constraint = {0};
     struct generation *g = NULL;
     if (gbnf != NULL)
-        TRY(constraint_open(&constraint, gbnf, m->trie, trigger_of(m, p), call_of(m, r), err));
+        TRY(constraint_open(&constraint, gbnf, r->form != FORM_GBNF, m->trie, trigger_of(m, p),
+                            call_of(m, r), err));
     enum status st = generation_new(&g, m, r, p, err);
     if (st == ST_OK) {
         *out = g; /* before an event may come */

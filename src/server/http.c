@@ -137,6 +137,17 @@ static void request_free(struct http_request *r) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* A proxy's form, http://host/path, means the path (RFC 9112, 3.2.2). */
+static const char *path_of(const char *target) {
+    size_t scheme = str_starts(target, "http://")    ? strlen("http://")
+                    : str_starts(target, "https://") ? strlen("https://")
+                                                     : 0;
+    if (scheme == 0)
+        return target;
+    const char *path = strchr(target + scheme, '/');
+    return path != NULL ? path : "/";
+}
+
 static struct http_request *request_new(struct http_server *s, struct MHD_Connection *c,
                                         const char *method, const char *path) {
     struct http_request *r = mem_calloc(1, sizeof *r);
@@ -145,7 +156,7 @@ static struct http_request *request_new(struct http_server *s, struct MHD_Connec
     r->server = s;
     r->connection = c;
     r->method = mem_strdup(method);
-    r->path = mem_strdup(path);
+    r->path = mem_strdup(path_of(path));
     r->body = mem_calloc(1, 1);
     pthread_mutex_init(&r->lock, NULL);
     pthread_mutex_lock(&s->lock);

@@ -17,7 +17,7 @@ struct ollama_state {
 json_t *ollama_error(int http_status, const char *sentence, const char *field) {
     (void)http_status;
     (void)field;
-    return json_pack("{s:s}", "error", sentence);
+    return json_pack("{s:o}", "error", bytes_json(sentence, strlen(sentence)));
 }
 
 /* ---- one line, or the whole ------------------------------------------------------------------------------ */

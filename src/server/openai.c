@@ -27,9 +27,9 @@ json_t *openai_error(int http_status, const char *sentence, const char *field) {
                        : http_status == 404 && str_eq(field, "model") ? "model_not_found"
                        : str_eq(field, "previous_response_id") ? "previous_response_not_found"
                                                                : NULL;
-    return json_pack("{s:{s:s, s:s, s:s?, s:s?}}", "error", "message", sentence, "type",
-                     error_type(http_status), "param", field[0] != '\0' ? field : NULL, "code",
-                     code);
+    return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message",
+                     bytes_json(sentence, strlen(sentence)), "type", error_type(http_status),
+                     "param", field[0] != '\0' ? field : NULL, "code", code);
 }
 
 const char *openai_finish(enum service_finish f) {

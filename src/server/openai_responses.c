@@ -613,7 +613,23 @@ static void say_unknown(struct http_request *http) {
                 "no response with this id is known here, or not any more", "");
 }
 
+/* Below an id there is nothing, and what is kept is not streamed; true: that was said. */
+static bool is_refused(struct http_request *http) {
+    const char *stream = http_query(http, "stream");
+    bool below = strchr(id_in_path(http), '/') != NULL;
+    bool streams = stream != NULL && str_eq(stream, "true");
+    if (below)
+        reply_error(http, &openai_response_dialect, ST_NOT_FOUND,
+                    "there is nothing at this path", "");
+    else if (streams)
+        reply_error(http, &openai_response_dialect, ST_BAD_INPUT,
+                    "stream: a response that is kept comes whole", "stream");
+    return below || streams;
+}
+
 void openai_response_show(struct service *s, struct http_request *http) {
+    if (is_refused(http))
+        return;
     json_t *v = recall(s, id_in_path(http));
     if (v == NULL) {
         say_unknown(http);

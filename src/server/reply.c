@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/utf8.h"
 
 #include <pthread.h>
 #include <sodium.h>
@@ -37,7 +38,29 @@ void buf_add(struct buf *t, const void *bytes, size_t len) {
 
 json_t *bytes_json(const char *bytes, size_t len) {
     json_t *v = json_stringn(len > 0 ? bytes : "", len);
-    return v != NULL ? v : json_string("\xEF\xBF\xBD");
+    struct buf text = {.bytes = NULL};
+    bool wrong = false; /* what came last is replaced already */
+    for (size_t i = 0; v == NULL && i < len;) {
+        int n = utf8_check((const uint8_t *)bytes + i, len - i);
+        if (n > 0)
+            buf_add(&text, bytes + i, (size_t)n);
+        else if (!wrong)
+            buf_add(&text, UTF8_REPLACEMENT, strlen(UTF8_REPLACEMENT));
+        wrong = n <= 0;
+        i += (size_t)MAX(n, 1);
+    }
+    if (v == NULL)
+        v = json_stringn(text.len > 0 ? text.bytes : "", text.len);
+    mem_free(text.bytes);
+    return v;
+}
+
+void buf_add_json(struct buf *t, json_t *v) {
+    char *text = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
+    if (text != NULL)
+        buf_add(t, text, strlen(text));
+    free(text);
+    json_decref(v);
 }
 
 json_t *buf_json(const struct buf *t) {

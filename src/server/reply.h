@@ -26,9 +26,12 @@ struct buf {
     size_t len, cap;
 };
 void buf_add(struct buf *t, const void *bytes, size_t len);
+/* JSON in one line; v is taken over. */
+void buf_add_json(struct buf *t, json_t *v);
 /* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. */
 json_t *buf_json(const struct buf *t);
 json_t *time_json(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
+/* What is no UTF-8 becomes U+FFFD, one for all that follows on each other. */
 json_t *bytes_json(const char *bytes, size_t len);
 
 struct reply_call {

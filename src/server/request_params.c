@@ -66,6 +66,7 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     struct lockstep_sampling *s = &r->sampling.base;
     param_float(p, "temperature", 0, 2, &s->temperature);
     param_float(p, "top_p", 0, 1, &s->top_p);
+    s->top_p = MAX(s->top_p, 1e-6f);               /* 0: the likeliest alone */
     param_int(p, "top_k", -1, 1 << 30, &s->top_k); /* -1 is off, too, to vLLM's clients */
     s->top_k = MAX(s->top_k, 0);
     param_float(p, "min_p", 0, 1, &s->min_p);

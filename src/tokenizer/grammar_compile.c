@@ -1,5 +1,6 @@
 /* grammar_compile.c: the tree of a grammar to an automaton over bytes, and the checks that make
  * running it safe: no rule calls itself before reading a byte, and the root can end. */
+#include "tokenizer/grammar.h"
 #include "tokenizer/grammar_impl.h"
 
 #include "base/mem.h"
@@ -461,8 +462,7 @@ static enum status check(struct compiler *c) {
         for (size_t i = 0; i < a->n_nodes; i++)
             a->nodes[i].can_end = reaches[i];
         if (!reaches[a->root])
-            st = err_set(c->err, ST_BAD_INPUT,
-                         "the grammar is endless: no text is a whole root");
+            st = err_set(c->err, ST_BAD_INPUT, GRAMMAR_ENDLESS);
     }
     edges_deinit(&e);
     mem_free(reaches);

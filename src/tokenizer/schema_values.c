@@ -120,6 +120,9 @@ static enum status get_bounds(struct schema_builder *b, const json_t *schema,
     return ST_OK;
 }
 
+/* Less than what is asked may be written for a bound on the other side, but nothing for one on this. */
+#define BEYOND "minimum and maximum are supported up to 15 digits"
+
 static int64_t clamp(double x) {
     double limit = (double)SCHEMA_NUMBER_MAX;
     return (int64_t)MAX(-limit, MIN(limit, x));
@@ -160,6 +163,8 @@ enum status schema_add_integer(struct schema_builder *b, struct text *t, const j
         text_add(t, "integer");
         return ST_OK;
     }
+    if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
+        return schema_unsupported(b, BEYOND);
     int64_t min = clamp(ceil(bounds.min)), max = clamp(floor(bounds.max));
     min += bounds.above_min && (double)min == bounds.min;
     max -= bounds.below_max && (double)max == bounds.max;
@@ -189,6 +194,8 @@ enum status schema_add_number(struct schema_builder *b, struct text *t, const js
         return schema_add_integer(b, t, schema);
     if (isinf(bounds.min) && isinf(bounds.max))
         text_add(t, "number");
+    else if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
+        return schema_unsupported(b, BEYOND);
     else
         schema_reals(t, bounds);
     return ST_OK;

@@ -148,7 +148,7 @@ await check("a key is asked for, and sent", async (page) => {
 });
 await check("a lost rank is told while the answer waits", async (page) => {
   await page.goto(url);
-  await page.route("**/health", (route) =>
+  await page.route("**/health?*", (route) =>
     route.fulfill({ status: 503, contentType: "application/json", body: '{"status":"recovering","why":"rank 1 is gone"}' }));
   let release;
   const held = new Promise((r) => (release = r));

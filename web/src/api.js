@@ -109,7 +109,7 @@ export async function* streamChat(body, key, signal) {
   }
 }
 
-/* Of one model where the server has several, or "". */
+/* Of one model, since there may be several at that address, or "". */
 function about(path, model) {
   return model ? `${path}?model=${encodeURIComponent(model)}` : path;
 }

@@ -107,7 +107,7 @@ function Composer({ place, running, onSend, onStop }) {
 function useServer(settings, redraw, onDenied) {
   const key = () => session.getItem(KEY) ?? "";
   return useMemo(() => {
-    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current, watch.named), key(), signal);
+    const ask = (messages, signal) => streamChat(chatRequest(messages, settings.current, watch.model), key(), signal);
     const chats = new Chats({ storage, ask, changed: redraw, denied: (id) => onDenied(id) });
     const changed = (state) => (state === "recovering" ? chats.markLost() : redraw());
     const wanted = () => settings.current.model;

@@ -54,11 +54,6 @@ export class Watch {
     Object.assign(this, { key, wanted, changed, denied });
   }
 
-  /* What a request names: the model, where there is a choice. */
-  get named() {
-    return this.models.length > 1 ? this.model : "";
-  }
-
   /* Begins, or goes on with a new key. */
   start() {
     clearTimeout(this.#timer);
@@ -73,7 +68,7 @@ export class Watch {
   }
 
   async #ask() {
-    this.health = await getHealth(this.named, AbortSignal.timeout(DEADLINE_MS));
+    this.health = await getHealth(this.model, AbortSignal.timeout(DEADLINE_MS));
     const up = this.health.state === "ok" || this.health.state === "recovering";
     if (!up) this.#choose([]);
     if (!up || this.#denied) this.cluster = this.#last = null;
@@ -91,7 +86,7 @@ export class Watch {
   async #askMore() {
     try {
       this.#choose(await getModels(this.key(), AbortSignal.timeout(DEADLINE_MS)));
-      const metrics = await getMetrics(this.named, this.key(), AbortSignal.timeout(DEADLINE_MS));
+      const metrics = await getMetrics(this.model, this.key(), AbortSignal.timeout(DEADLINE_MS));
       const at = performance.now();
       this.cluster = clusterOf(metrics, this.#last?.metrics ?? null, (at - (this.#last?.at ?? at)) / 1000);
       this.#last = { metrics, at };
