@@ -692,6 +692,13 @@ static void test_whose_response_by_key(void **state) {
     pair_begin(&p, JSON("{\"id\":\"resp_1\"}"), BODY("401 No", "application/json", "{}"));
     expect(&p, "/v1/responses/resp_1", NULL, 200, "{\"id\":\"resp_1\"}");
     pair_end(&p);
+    for (int i = 0; i < 2; i++) { /* whoever comes last */
+        static const char no[] = BODY("401 No", "application/json", "{\"no\":1}"),
+                          none[] = BODY("404 None", "application/json", "{\"none\":1}");
+        pair_begin(&p, i == 0 ? no : none, i == 0 ? none : no);
+        expect(&p, "/v1/responses/resp_1", NULL, 404, "{\"none\":1}");
+        pair_end(&p);
+    }
 }
 
 /* One that is taken down ends what waits for it, and nothing of the others'. */

@@ -143,13 +143,21 @@ static void give_merged(struct passing *p, enum front_merge how) {
 
 /* Whose this is only they know: asks one after the other, until one says more than that it is not hers, or not this client's to
  * ask. */
-static void ask_for_whose(struct passing *p, bool (*is_hers)(const struct passing *p)) {
-    bool answered = false, found = false;
+static bool seek(struct passing *p, bool (*is_hers)(const struct passing *p), bool *answered) {
+    bool all = true, any = false;
     p->limit_s = PART_S;
-    while (!found && (p->route = next_route(p->f, p->route)) != NULL) {
-        answered = passing_ask(p, false);
-        found = answered && is_hers(p);
+    while ((p->route = next_route(p->f, p->route)) != NULL) {
+        *answered = passing_ask(p, false);
+        if (*answered && is_hers(p))
+            return true;
+        any = true;
+        all &= *answered;
     }
+    *answered = any && all;
+    return false;
+}
+
+static void give_hers(struct passing *p, bool answered) {
     struct front_route *held = p->route; /* p is gone with its request */
     passing_end(p, answered);
     let_go(held);
@@ -159,9 +167,27 @@ static bool has_response(const struct passing *p) {
     return p->status != 404 && p->status != 401 && p->status != 403;
 }
 
+static bool lacks_response(const struct passing *p) {
+    return p->status == 404;
+}
+
+static void ask_for_response(struct passing *p) {
+    bool answered = false;
+    /* That there is none says more than that a key is wanted. */
+    if (!seek(p, has_response, &answered) && answered)
+        seek(p, lacks_response, &answered);
+    give_hers(p, answered);
+}
+
 /* Of a web page that asks whether it may: it does not say of which model. */
 static bool lets_in(const struct passing *p) {
     return passing_reply_header(p, ALLOW_ORIGIN) != NULL;
+}
+
+static void ask_for_entry(struct passing *p) {
+    bool answered = false;
+    seek(p, lets_in, &answered);
+    give_hers(p, answered);
 }
 
 /* The names that this client may know, "a, b"; NULL: none, and it has been told why. */
@@ -189,6 +215,7 @@ static char *names_for(struct passing *p) {
     }
     json_t *list = json_loadb(text.bytes, text.len, 0, NULL);
     text.len = 0;
+    buf_add(&text, "", 0);
     json_array_foreach(json_object_get(list, "data"), i, one) {
         const char *name = json_string_value(json_object_get(one, "id"));
         if (name == NULL)
@@ -242,9 +269,9 @@ static void *passing_main(void *user) {
     if (how != MERGE_NONE)
         give_merged(p, how);
     else if (of_all && str_starts(http_path(p->r), RESPONSES))
-        ask_for_whose(p, has_response);
+        ask_for_response(p);
     else if (of_all && str_eq(http_method(p->r), "OPTIONS"))
-        ask_for_whose(p, lets_in);
+        ask_for_entry(p);
     else
         ask_one(p);
     pthread_mutex_lock(&f->lock);

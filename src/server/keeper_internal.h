@@ -44,8 +44,8 @@ struct peer {
 struct run {
     struct run *next;
     char name[64];
-    json_t *wanted;              /* owned copy; NULL: it is down */
-    json_int_t version;          /* of `wanted` */
+    json_t *wanted;     /* owned copy; NULL: it is down */
+    json_int_t version; /* of `wanted` */
     char id[DEPLOYMENTS_DIGEST_BYTES];
     bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */

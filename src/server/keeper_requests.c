@@ -56,11 +56,9 @@ json_t *keeper_deployments(struct keeper *k) {
     pthread_mutex_lock(&k->lock);
     json_object_foreach(k->list.by_name, name, one) {
         json_int_t best = 0;
-        json_t *silent = json_object();
-        if (!deployment_is_up(one)) {
-            json_decref(silent);
+        if (!deployment_is_up(one))
             continue;
-        }
+        json_t *silent = json_object();
         deployment_digest(one, id);
         json_t *o = json_pack(
             "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", name, "model",
@@ -75,7 +73,8 @@ json_t *keeper_deployments(struct keeper *k) {
             note_silent(name, id, k->others[i].name, k->others[i].runs, silent);
         }
         json_object_set_new(o, "id", json_string(id));
-        json_object_set(o, "nodes", json_object_get(one, "nodes"));
+        json_object_set_new(o, "nodes",
+                            json_string(json_string_value(json_object_get(one, "nodes"))));
         json_object_set_new(o, "silent", silent);
         json_array_append_new(list, o);
     }
