@@ -236,6 +236,18 @@ static void a_refused_late_system_message_joins_its_neighbours(void **state) {
     chat_close(c);
 }
 
+/* What was refused before is text as well. */
+static void refusals_are_text(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}[{{ m.content }}]{% endfor %}");
+    assert_renders(c,
+                   "[{\"role\": \"user\", \"content\": \"Do.\"}, {\"role\": \"assistant\", "
+                   "\"content\": [{\"type\": \"refusal\", \"refusal\": \"No, \"}, {\"type\": "
+                   "\"text\", \"text\": \"thanks.\"}]}]",
+                   "[Do.][No, thanks.]");
+    chat_close(c);
+}
+
 static void strings_become_parts_where_only_parts_work(void **state) {
     (void)state;
     struct chat *c = open_chat("{% for m in messages %}{% for p in m.content %}"
@@ -446,6 +458,7 @@ int main(void) {
         cmocka_unit_test(null_becomes_empty_where_the_template_fails),
         cmocka_unit_test(a_refused_system_message_joins_the_user),
         cmocka_unit_test(a_refused_late_system_message_joins_its_neighbours),
+        cmocka_unit_test(refusals_are_text),
         cmocka_unit_test(strings_become_parts_where_only_parts_work),
         cmocka_unit_test(wrong_messages_are_refused),
         cmocka_unit_test(syntax_errors_are_told_at_opening),

@@ -75,7 +75,8 @@ EOF
 # ---- bad usage ----------------------------------------------------------------------------------
 timeout 60 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
-refuse 2 "unknown command 'rum'" rum
+refuse 2 "unknown command 'rum' \(did you mean run\?\)" rum
+refuse 2 "unknown command 'nosuch'; see lockstep help" nosuch
 refuse 2 "unknown option --rnks \(did you mean --ranks\?\)" run "$model" --rnks 2
 refuse 2 "unknown option --xyzzy" run "$model" --xyzzy
 refuse 2 "unknown option -Z" eval "$model" -Z

@@ -320,6 +320,35 @@ static void nonsense_is_no_request(void **state) {
     http_close(s);
 }
 
+/* A body whose end a proxy might see elsewhere (RFC 9112, 6.3), or that nobody here can read. */
+static void bodies_in_disguise_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *words;
+        int status;
+    } cases[] = {
+        {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 40\r\n\r\n{}",
+         400},
+        {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+         400},
+        {"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b",
+         415},
+    };
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        assert_int_equal(ask_once(s, cases[i].words).status, cases[i].status);
+        still_serves(s);
+    }
+    assert_int_equal(
+        ask_once(
+            s,
+            "POST /a HTTP/1.1\r\nHost: x\r\nContent-Encoding: identity\r\nContent-Length: 2\r\n\r\n{}")
+            .status,
+        200);
+    http_close(s);
+}
+
 /* Who sends half a request, or nothing, is cut off. */
 static void slow_senders_are_cut_off(void **state) {
     (void)state;
@@ -632,6 +661,7 @@ int main(void) {
         cmocka_unit_test(an_unknown_transfer_coding_is_refused),
         cmocka_unit_test(headers_are_bounded),
         cmocka_unit_test(nonsense_is_no_request),
+        cmocka_unit_test(bodies_in_disguise_are_refused),
         cmocka_unit_test(slow_senders_are_cut_off),
         cmocka_unit_test(slow_readers_hold_nothing),
         cmocka_unit_test(who_hangs_up_is_noticed),

@@ -137,6 +137,13 @@ struct cli_command {
 
 #define CLI_GO_ON (-1)
 
+/* What the exit statuses of all commands mean. */
+#define CLI_EXIT_STATUSES \
+    "0 done; 1 the system said no; 2 wrong usage or an unusable file; 3 a rank was lost or silent; 130 interrupted"
+
+/* How many letters differ; a is n letters long. */
+int cli_edit_distance(const char *a, size_t n, const char *b);
+
 /* CLI_GO_ON, or the exit status to return: 0 after --help, 2 after an error (said). */
 int cli_parse(const struct cli_command *cmd, int argc, char **argv);
 

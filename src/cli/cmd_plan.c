@@ -95,7 +95,7 @@ static int parse_machines(struct planned *p) {
         return cli_fail(ST_BAD_INPUT, "--bandwidth and --latency go together");
     if (status == CLI_GO_ON && latency_text != NULL &&
         !cli_parse_time(latency_text, &p->latency_s))
-        return cli_fail(ST_BAD_INPUT, "--latency %s: expected a time as 5us or 0.3ms",
+        return cli_fail(ST_BAD_INPUT, "--latency %s: expected a time above 0, as 5us or 0.3ms",
                         latency_text);
     return status;
 }

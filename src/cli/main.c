@@ -187,6 +187,7 @@ static void help(void) {
     list_commands("  %-10s %s\n");
     printf("\nlockstep COMMAND --help says more. For example:\n\n"
            "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n\n"
+           "exit status: " CLI_EXIT_STATUSES "\n\n"
            "environment:\n\n");
     list_environment();
 }
@@ -207,6 +208,11 @@ static void man_page(void) {
 static int unknown_command(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
         if (subcommands[i].summary != NULL && str_starts(subcommands[i].name, name))
+            return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
+                            subcommands[i].name);
+    for (size_t i = 0; i < ARRAY_LEN(subcommands) && strlen(name) >= 3; i++)
+        if (subcommands[i].summary != NULL &&
+            cli_edit_distance(name, strlen(name), subcommands[i].name) <= 2)
             return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
                             subcommands[i].name);
     return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);

@@ -63,8 +63,8 @@ static const struct cli_option *nth_arg(const struct cli_option *table, int n) {
 
 /* ---- suggestions ------------------------------------------------------------------------- */
 
-/* Levenshtein distance of two short words. */
-static int edit_distance(const char *a, size_t n_a, const char *b) {
+/* Levenshtein's distance, of short words. */
+int cli_edit_distance(const char *a, size_t n_a, const char *b) {
     int row[64];
     size_t n_b = MIN(strlen(b), ARRAY_LEN(row) - 1);
     for (size_t j = 0; j <= n_b; j++)
@@ -91,7 +91,7 @@ static bool match_nearest(const struct cli_option *o, const void *key) {
     struct nearest *k = (struct nearest *)key;
     if (!is_option(o) || o->name == NULL)
         return false;
-    int d = edit_distance(k->word.name, k->word.len, o->name);
+    int d = cli_edit_distance(k->word.name, k->word.len, o->name);
     if (k->word.len >= 3 && strncmp(o->name, k->word.name, k->word.len) == 0)
         d = 1;
     if (d < k->distance) {
@@ -429,8 +429,7 @@ static void man_page(const struct cli_command *cmd) {
         man_text(cmd->details);
         printf(".fi\n");
     }
-    printf(".SH EXIT STATUS\n0 done; 1 the system said no; 2 wrong usage or an unusable file; "
-           "3 a rank was lost or silent; 130 interrupted.\n"
+    printf(".SH EXIT STATUS\n" CLI_EXIT_STATUSES ".\n"
            ".SH SEE ALSO\n.BR lockstep (1)\n");
 }
 

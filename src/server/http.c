@@ -545,6 +545,28 @@ static bool body_has_no_end(struct MHD_Connection *c) {
     return coding != NULL && strcasecmp(coding, "chunked") != 0;
 }
 
+/* Where its body ends is said in two ways, which what stands between might read in the other one. */
+static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const char *name,
+                                     const char *value) {
+    int *n = cls;
+    (void)kind, (void)value;
+    *n += strcasecmp(name, MHD_HTTP_HEADER_CONTENT_LENGTH) == 0 ||
+          strcasecmp(name, MHD_HTTP_HEADER_TRANSFER_ENCODING) == 0;
+    return MHD_YES;
+}
+
+static bool body_has_two_ends(struct MHD_Connection *c) {
+    int n = 0;
+    MHD_get_connection_values(c, MHD_HEADER_KIND, count_lengths, &n);
+    return n > 1;
+}
+
+static bool body_is_packed(struct MHD_Connection *c) {
+    const char *coding =
+        MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_ENCODING);
+    return coding != NULL && *coding != '\0' && strcasecmp(coding, "identity") != 0;
+}
+
 static enum MHD_Result refuse(struct http_request *r, int status, const char *sentence) {
     pthread_mutex_lock(&r->lock);
     r->phase = PHASE_HANDLED;
@@ -562,6 +584,10 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
         *con_cls = r = request_new(cls, c, method, url);
         if (r != NULL && body_has_no_end(c))
             return refuse(r, 501, "the only transfer coding of a body is chunked");
+        if (r != NULL && body_has_two_ends(c))
+            return refuse(r, 400, "the length of the request's body is said more than once");
+        if (r != NULL && body_is_packed(c))
+            return refuse(r, 415, "a request's body comes as it is, without Content-Encoding");
         return r != NULL ? MHD_YES : MHD_NO;
     }
     if (*data_len != 0) {

@@ -160,12 +160,18 @@ const json_t *chat_token_variables(const struct chat *c) {
 
 /* ---- adapting messages --------------------------------------------------------------------- */
 
+/* What a part says; NULL if it is no text. An answer that the model has refused before is one, too. */
+static const json_t *text_of_part(const json_t *part) {
+    const json_t *text = json_object_get(part, "text");
+    return json_is_string(text) ? text : json_object_get(part, "refusal");
+}
+
 /* The texts of the parts, joined; NULL if a part is no text. */
 static json_t *join_parts(const json_t *parts) {
     size_t len = 0, i;
     const json_t *part;
     json_array_foreach(parts, i, part) {
-        const json_t *text = json_object_get(part, "text");
+        const json_t *text = text_of_part(part);
         if (!json_is_string(text))
             return NULL;
         len += json_string_length(text);
@@ -175,7 +181,7 @@ static json_t *join_parts(const json_t *parts) {
         return NULL;
     len = 0;
     json_array_foreach(parts, i, part) {
-        const json_t *text = json_object_get(part, "text");
+        const json_t *text = text_of_part(part);
         memcpy(joined + len, json_string_value(text), json_string_length(text));
         len += json_string_length(text);
     }

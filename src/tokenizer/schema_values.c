@@ -17,8 +17,20 @@
 
 /* --- values written out --- */
 
+/* With as many digits as numbers need: 0.1, not 0.10000000000000001. */
+static char *written(const json_t *value) {
+    char *s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(15));
+    json_t *read = s != NULL ? json_loads(s, JSON_DECODE_ANY, NULL) : NULL;
+    if (!json_equal((json_t *)(uintptr_t)value, read)) {
+        free(s);
+        s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    }
+    json_decref(read);
+    return s;
+}
+
 enum status schema_add_json(struct schema_builder *b, struct text *t, const json_t *value) {
-    char *s = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+    char *s = written(value);
     if (s == NULL)
         return schema_no_memory(b);
     text_literal(t, s, strlen(s));
