@@ -81,6 +81,9 @@ someone_listens() { owner=$(who "$1") && [[ $owner == *" listening" ]]; }
 
 refuse 3 "no node answers at 127.0.0.1:7342: lockstep node starts one" nsenter -t "${hosts[1]}" "${host_enter[@]}" "${up[@]}" --insecure
 refuse 3 "no node answers at 127.0.0.1:7342" nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down m
+mkdir store-eve
+(on 1 timeout 5 "$LOCKSTEP" node --name eve --port 7352 --no-discovery --models "$work/store-eve" --state /proc/none) >eve.log 2>&1
+grep -q "deployments are not kept across a start of this node: /proc/none" eve.log || fail "a node that cannot keep its list says $(cat eve.log)"
 start 1
 start 2
 start 3

@@ -632,7 +632,9 @@ static enum status load(struct keeper *k, struct err *err) {
     enum status st = deployments_read(&k->list, k->list_path, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    deployments_digest(&k->list, k->saved);
+    if (st ==
+        ST_OK) /* else an empty one is written now: whether that works is known before there is something to keep */
+        deployments_digest(&k->list, k->saved);
     if (file_read_text(&text, NULL, k->known_path, (size_t)1 << 20, err) == ST_OK) {
         k->known = json_loads(text, 0, NULL); /* a damaged one is none */
         mem_free(text);
