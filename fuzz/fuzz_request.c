@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/dialects.h"
+#include "server/json_peek.h"
 #include "server/memo.h"
 
 #include <stdlib.h>
@@ -32,6 +33,11 @@ const char *http_header(const struct http_request *r, const char *name) {
     (void)r, (void)name;
     return NULL;
 }
+const char *http_query(const struct http_request *r, const char *name) {
+    (void)r, (void)name;
+    return NULL;
+}
+
 const char *http_body(const struct http_request *r, size_t *len) {
     *len = r->body_len;
     return r->body;
@@ -291,6 +297,16 @@ static const struct route *route_at(size_t n) {
                     return r;
 }
 
+/* What is found without reading the body is what reading it finds. */
+static void peek(const char *body, size_t len) {
+    char *name = json_peek_text(body, len, "model");
+    json_t *whole = json_loadb(body, len, JSON_REJECT_DUPLICATES, NULL);
+    const char *read = json_string_value(json_object_get(whole, "model"));
+    BUG_ON(name != NULL && whole != NULL && (read == NULL || !str_eq(name, read)));
+    json_decref(whole);
+    mem_free(name);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct err err;
     if (memo == NULL)
@@ -305,6 +321,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     snprintf(path, sizeof path, "%s%.20s", route->path,
              route->path[strlen(route->path) - 1] == '/' ? "model" : "");
     struct http_request r = {.path = path, .body = body, .body_len = size - 2};
+    peek(body, size - 2);
     route->handle(NULL, &r);
     BUG_ON(!r.ended);
     if (r.release != NULL)
