@@ -513,7 +513,7 @@ static const char *scaling_type(const struct folder *f, const char *object) {
     const char *type = json_string_value(json_object_get(o, "rope_type"));
     if (!type)
         type = json_string_value(json_object_get(o, "type"));
-    return type ? type : json_object_get(o, "factor") ? "of no type" : "default";
+    return type ? type : json_object_get(o, "factor") ? "(none)" : "default";
 }
 
 static enum status scaling_number(const struct folder *f, const char *name, double fallback,

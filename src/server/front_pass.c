@@ -457,16 +457,17 @@ static bool is_target_changing(struct passing *p) {
 
 bool passing_ask(struct passing *p, bool patient) {
     char target[NET_TEXT_BYTES];
-    double until = clock_s() + (patient && !passing_only_asks(p) ? PATIENCE_NEW_S : 0);
-    bool was_there = passing_only_asks(p); /* who looks after the server wants to know */
+    bool waits =
+        patient && !passing_only_asks(p); /* who looks after the server wants to know */
+    double until = clock_s() + (waits ? PATIENCE_NEW_S : 0);
     p->broken = false;
     while (find_target(p, until, target)) {
         if (try_once(p, target) && !(is_refused(p) && is_target_changing(p)))
             return true;
         if (p->broken || is_gone(p))
             return false;
-        if (p->status != 0 && !was_there) {
-            was_there = true;
+        if (p->status != 0 && waits) {
+            waits = false; /* not anew for each that is lost */
             until = clock_s() + PATIENCE_LOST_S;
         }
         if (clock_s() >= until)

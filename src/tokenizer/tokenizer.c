@@ -157,7 +157,7 @@ static void strip_as_phi3(struct tokenizer *t) {
     }
 }
 
-/* A folder says it of each token (format/folder.h). */
+/* A folder says it of each token (format/folder_tokenizer.c). */
 static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct err *err) {
     static const char left[] = "tokenizer.lockstep.strips_left",
                       right[] = "tokenizer.lockstep.strips_right";
