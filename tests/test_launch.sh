@@ -57,6 +57,10 @@ together "Open MPI" OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${lead[@]}" -
 port=$(free_port)
 together "PMI" PMI_SIZE=2 PMI_RANK=0 "${lead[@]}" --join "127.0.0.1:$port" -- \
     PMI_SIZE=2 PMI_RANK=1 "${follow[@]}" --join "127.0.0.1:$port"
+# A launcher's ranks share one command line; what it writes is rank 0's business.
+port=$(free_port)
+together "one command line" OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 "${lead[@]}" --join "127.0.0.1:$port" -- \
+    OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 "$LOCKSTEP" "${eval_args[@]}" -q --logits nowhere/first.f32 --join "127.0.0.1:$port"
 port=$(free_port)
 together "flags, a split" A=1 "${lead[@]}" --join "127.0.0.1:$port" --ranks 2 --rank 0 --split 3,1 -- \
     A=1 "${follow[@]}" --join "127.0.0.1:$port" --ranks 2 --rank 1
@@ -72,12 +76,14 @@ ranks() { # HOW-MANY LEADER-SUMS options...: so many ranks by --join, verbose; c
     port=$(free_port)
     for ((rank = 1; rank < n; rank++)); do
         run LOCKSTEP_SECRET=x "${in[rank]:-env}" "${follow[@]}" --join "$address:$port" --ranks "$n" --rank $rank "$@" \
-            >>second.out 2>second.err &
+            >>second.out 2>rank$rank.err &
         pids+=($!)
     done
     run LOCKSTEP_SECRET=x "${in[0]:-env}" "$LOCKSTEP" "${eval_args[@]}" --logits first.f32 --join "$address:$port" \
         --ranks "$n" --rank 0 --parallel tensor "$@" >first.ids 2>first.err || fail "$n ranks $*: $(cat first.err)"
-    for pid in "${pids[@]}"; do wait "$pid" || fail "$n ranks $*: $(cat second.err)"; done
+    for ((rank = 1; rank < n; rank++)); do
+        wait "${pids[rank - 1]}" || fail "$n ranks $*: rank $rank: exit status $?: $(cat rank$rank.err)"
+    done
     cmp -s ref.f32 first.f32 || fail "$n ranks $*: other bits"
     grep -Eq "sums: ($sums);" first.err || fail "$n ranks $*: expected sums: $sums: $(cat first.err)"
     rm -f first.f32

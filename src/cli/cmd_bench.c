@@ -278,8 +278,7 @@ int cmd_bench(int argc, char **argv) {
         return cli_fail(ST_BAD_INPUT, "--compare-links and --trace exclude each other");
     if (status == CLI_GO_ON && n_prompt == 0)
         n_prompt = default_prompt();
-    if (status == CLI_GO_ON)
-        status = session_check_output(trace);
+    session_args.output = trace;
     if (status == CLI_GO_ON && compare_links != NULL)
         return bench_links(compare_links, n_prompt, n_generate, n_runs);
     if (status == CLI_GO_ON)

@@ -214,8 +214,7 @@ int cmd_eval(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status == CLI_GO_ON)
         status = read_ids(&ids);
-    if (status == CLI_GO_ON)
-        status = session_check_output(logits_arg);
+    session_args.output = logits_arg;
     if (status == CLI_GO_ON)
         status = session_open(&ls, 0);
     if (status == CLI_GO_ON)

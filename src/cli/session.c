@@ -275,7 +275,8 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
     return ST_OK;
 }
 
-static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
+/* All but asking nodes. */
+static enum status find_ranks(struct lockstep_options *opt, struct err *err) {
     static struct launch_place place;
     const struct session_args *a = &session_args;
     static char *matrix, *list;
@@ -289,7 +290,7 @@ static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
                 err, ST_BAD_INPUT,
                 "--nodes says where the ranks are: not with --ranks, --hosts, --join "
                 "or --rank");
-        return nodes_place(opt, a->nodes, a->weights, a->quiet, err);
+        return ST_OK;
     }
     const char *hosts = a->hosts;
     if (hosts != NULL && *hosts == '@') {
@@ -315,15 +316,22 @@ static enum status place_ranks(struct lockstep_options *opt, struct err *err) {
 }
 
 int session_place(struct lockstep_options *opt) {
-    struct lockstep_error why;
+    const struct session_args *a = &session_args;
     struct err err;
-    enum status st = place_ranks(opt, &err);
+    enum status st = find_ranks(opt, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
-    if (opt->rank == 0)
-        return CLI_GO_ON;
-    enum lockstep_status followed = lockstep_follow(opt, &why);
-    return followed == LOCKSTEP_OK ? 0 : session_fail(followed, &why);
+    if (opt->rank > 0) {
+        struct lockstep_error why;
+        enum lockstep_status followed = lockstep_follow(opt, &why);
+        return followed == LOCKSTEP_OK ? 0 : session_fail(followed, &why);
+    }
+    int status = session_check_output(a->output);
+    if (status == CLI_GO_ON && a->nodes != NULL) {
+        st = nodes_place(opt, a->nodes, a->weights, a->quiet, &err);
+        status = st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
+    }
+    return status;
 }
 
 int session_open(struct lockstep **out, int n_ctx_default) {

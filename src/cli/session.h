@@ -13,7 +13,9 @@ struct session_args {
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
     const char *hosts, *nodes, *weights, *join, *secret_file, *rdma_matrix;
-    int rank; /* -1: as the launcher says, else 0 */
+    const char *
+        output; /* a file that rank 0 will write, named by the command: known to be writable when the model opens */
+    int rank;   /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
     bool failover;
     bool json, quiet;
@@ -49,7 +51,7 @@ int session_open(struct lockstep **out, int n_ctx_default);
 void session_close(struct lockstep *ls);
 
 /* Before long work whose result goes to that file (NULL: fine): that it can be written, and is not the model. CLI_GO_ON, or
- * the exit status. */
+ * the exit status. session_place() does so for session_args.output. */
 int session_check_output(const char *path);
 
 /* Ends a failed call: says err, returns the exit status. */
