@@ -15,7 +15,7 @@ fail() {
 
 DESTDIR="$work/image" cmake --install "$BUILD_DIR" --prefix /opt/lockstep >/dev/null
 cmake --install "$BUILD_DIR" --prefix "$work/tree" >"$work/log"
-for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1 share/man/man1/lockstep-down.1; do
+for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1 share/man/man1/lockstep-down.1 share/man/man1/lockstep-fetch.1; do
     [ -s "$work/tree/$file" ] || fail "$file is not installed"
     [ -s "$work/image/opt/lockstep/$file" ] || fail "$file is not installed below DESTDIR"
 done

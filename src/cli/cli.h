@@ -36,6 +36,8 @@ int cmd_fabric(int argc, char **argv);
 int cmd_worker(int argc, char **argv);
 int cmd_node(int argc, char **argv);
 int cmd_nodes(int argc, char **argv);
+int cmd_models(int argc, char **argv);
+int cmd_fetch(int argc, char **argv);
 int cmd_up(int argc, char **argv);
 int cmd_down(int argc, char **argv);
 int cmd_key(int argc, char **argv);
@@ -58,7 +60,7 @@ int cmd_remote(int argc, char **argv);
  *
  * The table is the help text too (--help; --help-man writes a man page). Values may be written
  * --ctx 512, --ctx=512, -n 5 and -n5; "--" ends the options. Each `out` keeps its value (the
- * default) unless the option is given; a later one wins. Text stays argv's own memory. */
+ * default) unless the option is given; a later one wins. Text stays argv's own memory, but what a find() gives. */
 enum cli_kind {
     CLI_KIND_END,
     CLI_KIND_HEADING, /* name: a title in the help text */
@@ -92,7 +94,9 @@ struct cli_option {
     void *out;
     double min, max;     /* of INT, REAL, FLOAT */
     const char *choices; /* of CHOICE */
-    const char *help;    /* one sentence; '\n' begins a new line */
+    /* Of ARG: what the word means may be another (*word is argv's, and replaced); NULL: itself. */
+    enum status (*find)(const char **word, struct err *err);
+    const char *help; /* one sentence; '\n' begins a new line */
 };
 
 #define CLI_END \
@@ -106,6 +110,8 @@ struct cli_option {
     { .kind = CLI_KIND_INCLUDE, .out = (void *)(table) }
 #define CLI_ARG(n, o, h) \
     { .kind = CLI_KIND_ARG, .name = (n), .out = (void *)(o), .help = (h) }
+#define CLI_ARG_FOUND(n, o, f, h) \
+    { .kind = CLI_KIND_ARG, .name = (n), .out = (void *)(o), .find = (f), .help = (h) }
 #define CLI_ARG_MAY(n, o, h) \
     { .kind = CLI_KIND_ARG_MAY, .name = (n), .out = (void *)(o), .help = (h) }
 #define CLI_FLAG(l, n, o, h) \

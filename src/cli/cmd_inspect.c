@@ -2,6 +2,7 @@
  * put together once, as a JSON value; the text for people is made from that. */
 #include "base/util.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "format/gguf.h"
 #include "format/rows.h"
 
@@ -407,9 +408,7 @@ int cmd_inspect(int argc, char **argv) {
     const char *model = NULL;
     bool as_json = false, tensors = false, keys = false;
     const struct cli_option options[] = {
-        CLI_ARG(
-            "MODEL", &model,
-            "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+        CLI_MODEL(&model, CLI_MODEL_HELP),
         CLI_FLAG(0, "json", &as_json, "a JSON object instead of text"),
         CLI_FLAG(0, "tensors", &tensors, "list the tensors too"),
         CLI_FLAG(0, "keys", &keys, "only the file's own keys and their values"), CLI_END};

@@ -1,12 +1,8 @@
 /* cmd_nodes.c: lockstep nodes: which machines of the cluster are there, and which models they serve. */
 #include "base/mem.h"
-#include "base/thread.h"
 #include "base/util.h"
 #include "cli/nodes.h"
-#include "cluster/client.h"
-#include "server/node.h"
 
-#include <pthread.h>
 #include <stdio.h>
 
 static bool json;
@@ -20,56 +16,6 @@ static const struct cli_command command = {
     "(lockstep\nkey) are there, and each of them what it is; and which models they serve together "
     "(lockstep up).\nTakes a second.",
     options};
-
-struct asked {
-    const struct identity *id;
-    const struct discovered *seen;
-    pthread_t thread;
-    json_t *answer; /* owned */
-};
-
-/* What the node says, and where it was heard; with "error" if it does not answer. */
-static void *ask(void *user) {
-    struct asked *a = user;
-    json_t *o = node_seen_json(a->seen), *facts = NULL;
-    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n = discovered_addresses(a->seen, addresses);
-    struct err err = {"it has no address that can be used"};
-    struct client *c;
-    for (size_t i = 0; i < n && facts == NULL; i++) {
-        if (client_open(&c, a->id, addresses[i], &err) != ST_OK)
-            continue;
-        if (client_json(c, "/v1/node", NULL, &facts, &err) == ST_OK)
-            json_object_set_new(o, "address", json_string(addresses[i]));
-        client_close(c);
-    }
-    if (facts != NULL)
-        json_object_update(o, facts);
-    else
-        json_object_set_new(o, "error", json_string(err.text));
-    json_decref(facts);
-    a->answer = o;
-    return NULL;
-}
-
-/* All at once: one that does not answer takes some seconds for each of its addresses. */
-static json_t *ask_all(const struct identity *id, const struct discovered *found, size_t n) {
-    struct asked list[DISCOVERY_NODES_MAX];
-    json_t *all = json_array();
-    size_t n_threads = 0;
-    for (size_t i = 0; i < n; i++)
-        list[i] = (struct asked){.id = id, .seen = &found[i]};
-    while (n_threads < n && thread_start(&list[n_threads].thread, ask, &list[n_threads]) == 0)
-        n_threads++;
-    for (size_t i = 0; i < n; i++) {
-        if (i < n_threads)
-            pthread_join(list[i].thread, NULL);
-        else
-            ask(&list[i]);
-        json_array_append_new(all, list[i].answer);
-    }
-    return all;
-}
 
 static void print_node(const json_t *o) {
     const char *node = "?", *version = "?", *address = "-", *isa = "-", *sentence = NULL;
@@ -138,7 +84,7 @@ static enum status list(struct err *err) {
         identity_deinit(&id);
         return st;
     }
-    json_t *all = ask_all(&id, found, n);
+    json_t *all = nodes_ask_all(&id, found, n, "/v1/node");
     if (json) {
         cli_print_json(json_incref(all));
     } else {

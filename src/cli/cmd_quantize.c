@@ -3,6 +3,7 @@
 #include "base/pool.h"
 #include "base/util.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "cli/progress.h"
 #include "format/quantize_file.h"
 #include "tokenizer/tokenizer.h"
@@ -86,9 +87,7 @@ int cmd_quantize(int argc, char **argv) {
     char types[256];
     writable_types(types, sizeof types);
     const struct cli_option options[] = {
-        CLI_ARG(
-            "IN", &in,
-            "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
+        CLI_ARG_FOUND("IN", &in, models_here, CLI_MODEL_HELP),
         CLI_ARG("OUT", &out, "the file to write"),
         CLI_ARG("TYPE", &type_name, types),
         CLI_TEXT(

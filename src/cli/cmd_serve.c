@@ -4,6 +4,7 @@
 #include "cli/nodes.h"
 #include "cli/serve.h"
 #include "cli/session.h"
+#include "cluster/model_files.h"
 #include "fabric/net.h"
 #include "server/server.h"
 #include "tokenizer/utf8.h"
@@ -127,7 +128,7 @@ static enum status check_names(const char *address, struct err *err) {
     if (serve_args.alias != NULL && *serve_args.alias == '\0')
         return err_set(err, ST_BAD_INPUT, "--alias is empty: the model needs a name");
     char *name = serve_args.alias != NULL ? mem_strdup(serve_args.alias)
-                                          : service_name_of(session_args.model);
+                                          : model_name_of(session_args.model);
     bool is_text =
         name == NULL || utf8_valid_prefix((const uint8_t *)name, strlen(name)) == strlen(name);
     mem_free(name);

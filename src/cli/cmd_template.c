@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "tokenizer/chat.h"
 
 #include <stdio.h>
@@ -96,6 +97,7 @@ static enum status open_model(const char *path, struct chat **chat, struct err *
 static enum status run_model(const char *path, const char *case_path, bool source,
                              struct err *err) {
     struct chat *chat;
+    TRY(models_here(&path, err));
     TRY(open_model(path, &chat, err));
     enum status st = ST_OK;
     if (source)
@@ -110,7 +112,7 @@ int cmd_template(int argc, char **argv) {
     const char *first = NULL, *second = NULL, *file = NULL;
     bool source = false;
     const struct cli_option table[] = {
-        CLI_ARG_MAY("MODEL", &first, "GGUF file; left out with --template-file"),
+        CLI_ARG_MAY("MODEL", &first, CLI_MODEL_HELP "; left out\nwith --template-file"),
         CLI_ARG_MAY("CASE", &second,
                     "JSON object: messages, tools, add_generation_prompt, bos_token,\n"
                     "eos_token, now (\"2024-11-20T09:08:07\"); every other key is a variable"),

@@ -2,6 +2,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
+#include "cli/models.h"
 #include "tokenizer/tokenizer.h"
 
 #include <errno.h>
@@ -209,7 +210,7 @@ int cmd_tokenize(int argc, char **argv) {
     const char *model;
     bool decoding = false, no_bos = false, no_special = false, jsonl = false;
     const struct cli_option table[] = {
-        CLI_ARG("MODEL", &model, "GGUF file; one with a vocabulary only will do"),
+        CLI_MODEL(&model, CLI_MODEL_HELP "; a file with a\nvocabulary only will do"),
         CLI_FLAG(0, "decode", &decoding, "ids in, text out"),
         CLI_FLAG(0, "no-bos", &no_bos,
                  "add no BOS and EOS, even if the model wants them; with --decode, show them"),

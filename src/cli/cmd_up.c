@@ -1,8 +1,10 @@
 /* cmd_up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together, whoever of them is there. */
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "cli/models.h"
 #include "cli/nodes.h"
 #include "cli/serve.h"
 #include "cli/session.h"
@@ -87,11 +89,6 @@ static enum status ask(struct asking *a, const char *path, const json_t *body, j
     return st;
 }
 
-static const char *text_of(const json_t *one, const char *key) {
-    const char *text = json_string_value(json_object_get(one, key));
-    return text != NULL ? text : "";
-}
-
 /* Of a list as GET /v1/deployments gives it: a new reference, or NULL. */
 static json_t *find(const json_t *answer, const char *which) {
     size_t i;
@@ -157,7 +154,7 @@ static json_t *words_of(int argc, char **argv) {
     json_t *words = json_array();
     for (int i = 1; i < argc; i++) {
         size_t k = 0;
-        if (str_eq(argv[i], "--json") || str_eq(argv[i], "--") || argv[i] == session_args.model)
+        if (str_eq(argv[i], "--json") || str_eq(argv[i], "--") || argv[i] == session_args.word)
             continue;
         while (k < ARRAY_LEN(apart) && !holds(argv[i], apart[k]))
             k++;
@@ -204,12 +201,52 @@ static enum status gather(json_t *files, struct err *err) {
     return st;
 }
 
+/* Which model it is: of this machine, or of another one by its name. */
+struct which {
+    json_t *files;       /* model_files_json(); owned */
+    char hint[PATH_MAX]; /* where it is, there */
+};
+
+static enum status hear_which(void *user, const json_t *offer, struct err *err) {
+    struct which *w = user;
+    const char *path = json_string_value(json_object_get(offer, "path"));
+    w->files = json_incref(json_object_get(offer, "model"));
+    snprintf(w->hint, sizeof w->hint, "%s", path != NULL ? path : "");
+    return w->files != NULL ? ST_OK : err_set(err, ST_IO, "the node's offer has no model");
+}
+
+static enum status find_elsewhere(struct which *w, struct err *err) {
+    struct models_holder holder;
+    struct identity id;
+    TRY(nodes_identity(&id, err));
+    enum status st = models_holder(&holder, session_args.model, NULL, node, err);
+    if (st == ST_NOT_FOUND)
+        err_set(err, st,
+                "%s: no such file, and no node has a model called so (lockstep models lists "
+                "what they have)",
+                session_args.model);
+    if (st == ST_OK)
+        st = models_offer(&id, &holder, session_args.model, hear_which, w, err);
+    identity_deinit(&id);
+    return st;
+}
+
+static enum status find_which(struct which *w, struct err *err) {
+    const char *path = session_args.model;
+    struct model_files model;
+    if (models_here(&path, err) != ST_OK)
+        return find_elsewhere(w, err);
+    TRY(file_absolute(w->hint, sizeof w->hint, path, err));
+    TRY(model_files_read(&model, w->hint, err));
+    w->files = model_files_json(&model);
+    model_files_deinit(&model);
+    return w->files != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a model");
+}
+
 static enum status describe(json_t **out, const char *as, int argc, char **argv,
                             struct err *err) {
-    char path[PATH_MAX];
-    struct model_files model;
-    TRY(file_absolute(path, sizeof path, session_args.model, err));
-    TRY(model_files_read(&model, path, err));
+    struct which which;
+    TRY(find_which(&which, err));
     json_t *files = json_object(), *words = words_of(argc, argv);
     enum status st = gather(files, err);
     if (st == ST_OK && serve_args.alias == NULL &&
@@ -217,18 +254,18 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
          json_array_append_new(words, json_string(as)) != 0))
         st = err_set(err, ST_BAD_INPUT, "%s is no text: give an --alias", as);
     if (st == ST_OK) {
-        *out = json_pack(
-            "{s:s, s:i, s:b, s:s, s:b, s:o, s:s, s:O, s:O}", "name", as, "port",
-            serve_args.port, "tls", serve_args.tls_cert != NULL, "nodes",
-            session_args.nodes != NULL ? session_args.nodes : "auto", "copies",
-            session_args.weights == NULL || !str_eq(session_args.weights, "stream"), "model",
-            model_files_json(&model), "hint", path, "args", words, "files", files);
+        *out =
+            json_pack("{s:s, s:i, s:b, s:s, s:b, s:O, s:s, s:O, s:O}", "name", as, "port",
+                      serve_args.port, "tls", serve_args.tls_cert != NULL, "nodes",
+                      session_args.nodes != NULL ? session_args.nodes : "auto", "copies",
+                      session_args.weights == NULL || !str_eq(session_args.weights, "stream"),
+                      "model", which.files, "hint", which.hint, "args", words, "files", files);
         if (*out == NULL)
-            st = err_set(err, ST_BAD_INPUT, "%s is no text", path);
+            st = err_set(err, ST_BAD_INPUT, "%s is no text", which.hint);
     }
     json_decref(files);
     json_decref(words);
-    model_files_deinit(&model);
+    json_decref(which.files);
     return st;
 }
 
@@ -253,24 +290,24 @@ static enum status wait_for(struct asking *a, const char *as, const char *id, js
     for (double begin = clock_s();; poll(NULL, 0, ASK_MS)) {
         json_t *one;
         TRY(look(a, as, &one, err));
-        const char *state = text_of(one, "state"), *sentence = text_of(one, "sentence");
+        const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
         enum status st = ST_AGAIN;
         if (one == NULL)
             st = err_set(err, ST_CANCELLED, "%s was taken down meanwhile", as);
-        else if (!str_eq(text_of(one, "id"), id))
+        else if (!str_eq(json_text(one, "id"), id))
             st = err_set(err, ST_BAD_INPUT,
                          "%s was put up in another way, elsewhere at the same moment, and that "
                          "one stays",
                          as);
         else if (str_eq(state, "listening") && *sentence != '\0')
-            st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
+            st = err_set(err, ST_IO, "%s on %s: %s", as, json_text(one, "node"), sentence);
         else if (str_eq(state, "listening")) {
             if (listens_s == 0)
                 listens_s = clock_s();
             if (!is_spreading(one) || clock_s() - listens_s > SPREAD_S)
                 st = ST_OK;
         } else if (str_eq(state, "failed"))
-            st = err_set(err, ST_IO, "%s on %s: %s", as, text_of(one, "node"), sentence);
+            st = err_set(err, ST_IO, "%s on %s: %s", as, json_text(one, "node"), sentence);
         else if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - begin > FIND_S)
             st = err_set(err, ST_NOT_FOUND,
                          "%s: %s (the node looks for it at the same path, as the user that "
@@ -280,8 +317,8 @@ static enum status wait_for(struct asking *a, const char *as, const char *id, js
             *out = one;
             return st;
         }
-        snprintf(now, sizeof now, "%s%s%s", state, *text_of(one, "node") != '\0' ? " on " : "",
-                 text_of(one, "node"));
+        snprintf(now, sizeof now, "%s%s%s", state,
+                 *json_text(one, "node") != '\0' ? " on " : "", json_text(one, "node"));
         if (st == ST_AGAIN && !str_eq(now, said)) {
             snprintf(said, sizeof said, "%s", now);
             fprintf(stderr, "%s: %s\n", as, now);
@@ -305,7 +342,7 @@ static int say_up(const char *as, json_t *one) {
            "it\n",
            as, serve_args.tls_cert != NULL ? "https" : "http", serve_args.port,
            json_object_size(json_object_get(one, "silent")) > 0 ? " but those" : "",
-           text_of(one, "node"));
+           json_text(one, "node"));
     json_decref(one);
     int status = cli_flush();
     return status == CLI_GO_ON ? 0 : status;
@@ -313,7 +350,7 @@ static int say_up(const char *as, json_t *one) {
 
 /* --nodes may name machines that are off now; or somebody has mistyped. */
 static void warn_of_absent(const json_t *one, const json_t *present) {
-    const char *list = text_of(one, "nodes");
+    const char *list = json_text(one, "nodes");
     for (size_t n; *list != '\0'; list += n + (list[n] == ',')) {
         size_t i;
         json_t *its;
@@ -341,7 +378,7 @@ static enum status up(const char *as, const json_t *deployment, json_t **out, st
     if (st == ST_OK) {
         json_t *asked = find(answer, as);
         warn_of_absent(asked, json_object_get(answer, "present"));
-        st = wait_for(&a, as, text_of(asked, "id"), out, err);
+        st = wait_for(&a, as, json_text(asked, "id"), out, err);
         json_decref(asked);
         json_decref(answer);
         if ((st == ST_IO || st == ST_NOT_FOUND) && is_new)
@@ -354,11 +391,12 @@ static enum status up(const char *as, const json_t *deployment, json_t **out, st
 int cmd_up(int argc, char **argv) {
     struct err err;
     json_t *deployment = NULL, *one = NULL;
+    session_args.anywhere = true;
     int status = cli_parse(&up_command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
     char *as = serve_args.alias != NULL ? mem_strdup(serve_args.alias)
-                                        : service_name_of(session_args.model);
+                                        : model_name_of(session_args.model);
     enum status st = as != NULL ? check(&err) : err_set(&err, ST_NO_MEMORY, "no memory");
     if (st == ST_OK && !deployment_name_is_good(as))
         st = err_set(&err, ST_BAD_INPUT,

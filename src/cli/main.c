@@ -33,6 +33,8 @@ static const struct subcommand subcommands[] = {
     {"fabric", cmd_fabric, "measures the links between ranks"},
     {"node", cmd_node, "makes this machine part of a cluster"},
     {"nodes", cmd_nodes, "lists the machines of the cluster"},
+    {"models", cmd_models, "lists the models of the cluster"},
+    {"fetch", cmd_fetch, "copies one of them to this machine"},
     {"up", cmd_up, "lets the nodes of the cluster serve a model"},
     {"down", cmd_down, "takes it down again"},
     {"key", cmd_key, "shows, sets or makes the cluster's key"},

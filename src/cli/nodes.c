@@ -10,6 +10,7 @@
 #include "cluster/store.h"
 #include "engine/launch.h"
 #include "fabric/host_id.h"
+#include "server/node.h"
 #include "server/share.h"
 
 #include <limits.h>
@@ -72,6 +73,60 @@ enum status nodes_discover(const struct identity *id, struct discovered **list, 
     return ST_OK;
 }
 
+/* ---- asking all of them ------------------------------------------------------------------------ */
+
+struct asked {
+    const struct identity *id;
+    const struct discovered *seen;
+    const char *path;
+    pthread_t thread;
+    json_t *answer; /* owned */
+};
+
+/* What the node says, and where it was heard; with "error" if it does not answer. */
+static void *ask(void *user) {
+    struct asked *a = user;
+    json_t *o = node_seen_json(a->seen), *facts = NULL;
+    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n = discovered_addresses(a->seen, addresses);
+    struct err err = {"it has no address that can be used"};
+    struct client *c;
+    for (size_t i = 0; i < n && facts == NULL; i++) {
+        if (client_open(&c, a->id, addresses[i], &err) != ST_OK)
+            continue;
+        if (client_json(c, a->path, NULL, &facts, &err) == ST_OK)
+            json_object_set_new(o, "address", json_string(addresses[i]));
+        client_close(c);
+    }
+    if (facts != NULL)
+        json_object_update(o, facts);
+    else
+        json_object_set_new(o, "error", json_string(err.text));
+    json_decref(facts);
+    a->answer = o;
+    return NULL;
+}
+
+/* All at once: one that does not answer takes some seconds for each of its addresses. */
+json_t *nodes_ask_all(const struct identity *id, const struct discovered *found, size_t n,
+                      const char *path) {
+    struct asked list[DISCOVERY_NODES_MAX];
+    json_t *all = json_array();
+    size_t n_threads = 0;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (struct asked){.id = id, .seen = &found[i], .path = path};
+    while (n_threads < n && thread_start(&list[n_threads].thread, ask, &list[n_threads]) == 0)
+        n_threads++;
+    for (size_t i = 0; i < n; i++) {
+        if (i < n_threads)
+            pthread_join(list[i].thread, NULL);
+        else
+            ask(&list[i]);
+        json_array_append_new(all, list[i].answer);
+    }
+    return all;
+}
+
 /* ---- one node that is to take part ----------------------------------------------------------- */
 
 struct member {
@@ -106,8 +161,7 @@ struct placing {
 };
 static struct placing placing; /* one command, one cluster */
 
-/* The port apart; "[v6]:port" loses its brackets. */
-static bool host_of(const char *address, char *out, size_t size) {
+bool nodes_host_of(const char *address, char *out, size_t size) {
     const char *colon = strrchr(address, ':');
     size_t n = colon != NULL ? (size_t)(colon - address) : strlen(address);
     if (*address == '[' && n >= 2 && address[n - 1] == ']') {
@@ -132,7 +186,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
         close(fd);
     TRY(st);
     net_text(&own, text);
-    return host_of(text, out, NET_TEXT_BYTES)
+    return nodes_host_of(text, out, NET_TEXT_BYTES)
                ? ST_OK
                : err_set(err, ST_BAD_INPUT, "%s: too long an address", text);
 }
@@ -156,7 +210,7 @@ static enum status greet(struct member *m, const struct identity *id, struct err
     return own_address(m->own, m->address, err);
 }
 
-static bool is_this_machine(const char *machine_hex) {
+bool nodes_is_this_machine(const char *machine_hex) {
     uint8_t id[32];
     char own[2 * BEACON_ID_BYTES + 1];
     host_id(id);
@@ -205,7 +259,7 @@ static enum status take_all(struct placing *p, const struct discovered *found, s
         char machine[2 * BEACON_ID_BYTES + 1];
         struct err why;
         sodium_bin2hex(machine, sizeof machine, found[i].beacon.machine, BEACON_ID_BYTES);
-        if (is_this_machine(machine))
+        if (nodes_is_this_machine(machine))
             continue;
         struct member *m = next_member(p, err);
         if (m == NULL)
@@ -270,7 +324,7 @@ static enum status take_named(struct placing *p, const struct discovered *found,
                         name);
         }
         if (st == ST_OK &&
-            is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {
+            nodes_is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {
             drop_member(m); /* this process is its rank */
             continue;
         }

@@ -475,6 +475,10 @@ static int parse_positional(const struct cli_command *cmd, const char *arg, int 
     if (*arg == '\0')
         return cli_fail(ST_BAD_INPUT, "%s is empty; see lockstep %s --help", o->name,
                         cmd->name);
+    struct err err;
+    enum status st = o->find != NULL ? o->find(&arg, &err) : ST_OK;
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
     *(const char **)o->out = arg;
     return CLI_GO_ON;
 }

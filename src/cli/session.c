@@ -4,6 +4,7 @@
 #include "base/machine.h"
 #include "base/pool.h"
 #include "base/util.h"
+#include "cli/models.h"
 #include "cli/nodes.h"
 #include "fabric/launch.h"
 #include "format/gguf.h"
@@ -16,11 +17,13 @@
 
 struct session_args session_args = {.rank = -1};
 
+static enum status find_model(const char **word, struct err *err) {
+    session_args.word = *word;
+    return session_args.anywhere ? ST_OK : models_here(word, err);
+}
+
 const struct cli_option session_model_options[] = {
-    CLI_ARG(
-        "MODEL", &session_args.model,
-        "GGUF file (the first part of a split one), or a\nHugging Face folder of safetensors"),
-    CLI_END};
+    CLI_ARG_FOUND("MODEL", &session_args.model, find_model, CLI_MODEL_HELP), CLI_END};
 
 const struct cli_option session_split_options[] = {
     CLI_HEADING("ranks"),

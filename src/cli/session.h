@@ -9,7 +9,9 @@
 /* What the options below wrote. A process runs one command, so there is one of it. */
 struct session_args {
     const char *model;
-    int n_ranks; /* 0: as --split or --parallel say, else 1 */
+    const char *word; /* which the command line has for it */
+    bool anywhere;    /* the model need not be on this machine: model is the word itself */
+    int n_ranks;      /* 0: as --split or --parallel say, else 1 */
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
     const char *hosts, *nodes, *weights, *join, *secret_file, *rdma_matrix;

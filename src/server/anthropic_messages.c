@@ -3,6 +3,7 @@
  * blocks reasoning_content. */
 #include "server/anthropic.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -14,11 +15,6 @@ struct parts {
     json_t *calls;   /* array */
     json_t *results; /* array of messages */
 };
-
-static const char *text_of(const json_t *o, const char *key) {
-    const char *s = json_string_value(json_object_get(o, key));
-    return s != NULL ? s : "";
-}
 
 static void add_text(struct buf *b, const char *text) {
     if (b->len > 0)
@@ -35,9 +31,9 @@ static bool read_texts(const json_t *content, struct buf *out) {
         return true;
     }
     json_array_foreach((json_t *)content, i, block) {
-        if (!str_eq(text_of(block, "type"), "text"))
+        if (!str_eq(json_text(block, "type"), "text"))
             return false;
-        add_text(out, text_of(block, "text"));
+        add_text(out, json_text(block, "text"));
     }
     return json_is_array(content);
 }
@@ -45,8 +41,8 @@ static bool read_texts(const json_t *content, struct buf *out) {
 static json_t *call_of(const json_t *block) {
     const json_t *input = json_object_get(block, "input");
     char *arguments = json_dumps(input != NULL ? input : json_null(), JSON_COMPACT);
-    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", text_of(block, "id"), "type",
-                             "function", "function", "name", text_of(block, "name"),
+    json_t *call = json_pack("{s:s, s:s, s:{s:s, s:s}}", "id", json_text(block, "id"), "type",
+                             "function", "function", "name", json_text(block, "name"),
                              "arguments", arguments != NULL ? arguments : "{}");
     free(arguments);
     return call;
@@ -59,7 +55,7 @@ static bool read_result(struct params *p, const json_t *block, struct parts *par
     if (good)
         json_array_append_new(parts->results,
                               json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id",
-                                        text_of(block, "tool_use_id"), "content",
+                                        json_text(block, "tool_use_id"), "content",
                                         buf_json(&text)));
     else
         params_fail(p, "messages", "a tool_result's content must be text");
@@ -68,11 +64,11 @@ static bool read_result(struct params *p, const json_t *block, struct parts *par
 }
 
 static bool read_block(struct params *p, size_t i, const json_t *block, struct parts *parts) {
-    const char *type = text_of(block, "type");
+    const char *type = json_text(block, "type");
     if (str_eq(type, "text"))
-        add_text(&parts->text, text_of(block, "text"));
+        add_text(&parts->text, json_text(block, "text"));
     else if (str_eq(type, "thinking"))
-        add_text(&parts->thinking, text_of(block, "thinking"));
+        add_text(&parts->thinking, json_text(block, "thinking"));
     else if (str_eq(type, "tool_use"))
         json_array_append_new(parts->calls, call_of(block));
     else if (str_eq(type, "tool_result"))
@@ -116,7 +112,7 @@ static void write_parts(const char *role, struct parts *parts, json_t *out) {
 }
 
 static bool read_message(struct params *p, size_t i, const json_t *message, json_t *out) {
-    const char *role = text_of(message, "role");
+    const char *role = json_text(message, "role");
     if (!str_eq(role, "user") && !str_eq(role, "assistant") && !str_eq(role, "system"))
         return params_fail(p, "messages",
                            "messages[%zu].role must be \"user\", \"assistant\" or \"system\"",
@@ -179,8 +175,8 @@ json_t *anthropic_tools_of(struct params *p) {
             break;
         }
         json_t *function =
-            json_pack("{s:s, s:s, s:O}", "name", text_of(tool, "name"), "description",
-                      text_of(tool, "description"), "parameters", schema);
+            json_pack("{s:s, s:s, s:O}", "name", json_text(tool, "name"), "description",
+                      json_text(tool, "description"), "parameters", schema);
         json_array_append_new(
             out, json_pack("{s:s, s:o}", "type", "function", "function", function));
     }

@@ -1,5 +1,6 @@
 #include "server/front_merge.h"
 
+#include "base/json.h"
 #include "base/util.h"
 
 #define NOBODY "no node serves it just now"
@@ -70,11 +71,6 @@ static int merge_lists(const struct front_part *parts, size_t n, struct buf *out
 
 /* ---- health ----------------------------------------------------------------------------------- */
 
-static const char *text_of(const json_t *object, const char *key) {
-    const char *text = json_string_value(json_object_get(object, key));
-    return text != NULL ? text : "";
-}
-
 static int merge_health(const struct front_part *parts, size_t n, struct buf *out) {
     json_t *models = json_object(), *status = NULL, *why = NULL;
     bool any = false;
@@ -84,8 +80,8 @@ static int merge_health(const struct front_part *parts, size_t n, struct buf *ou
             one = json_pack("{s:s, s:s}", "status", "unhealthy", "why", NOBODY);
         any |= parts[i].status == 200;
         if (parts[i].status != 200 && status == NULL) {
-            status = json_string(text_of(one, "status"));
-            why = json_sprintf("%s: %s", parts[i].name, text_of(one, "why"));
+            status = json_string(json_text(one, "status"));
+            why = json_sprintf("%s: %s", parts[i].name, json_text(one, "why"));
         }
         json_object_set_new(models, parts[i].name, one);
     }

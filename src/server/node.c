@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
 #include "engine/launch.h"
@@ -15,9 +16,11 @@
 #include "server/keeper.h"
 #include "server/peers.h"
 #include "server/reply.h"
+#include "server/share.h"
 
 #include <errno.h>
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sodium.h>
@@ -28,6 +31,7 @@
 
 #define TASKS_MAX 64
 #define PROGRESS_S 0.25
+#define OFFER_LOOK_MS 100
 /* What keeps proxies, and the client's patience, alive. */
 #define QUIET_FILLER "\n"
 #define BODY_MAX ((size_t)4 << 20)
@@ -40,6 +44,7 @@ struct task {
     struct node *node;
     struct http_request *request;
     void (*run)(struct task *t);
+    bool by_name; /* the request has a model's name, and not its files */
     json_t *body;
     struct model_files files;
     const char *hint;
@@ -131,6 +136,10 @@ static void handle_nodes(struct node *n, struct http_request *r) {
     reply_json(r, 200, json_pack("{s:o}", "nodes", nodes));
 }
 
+static void handle_models(struct node *n, struct http_request *r) {
+    reply_json(r, 200, json_pack("{s:o}", "models", catalog_read(n->store)));
+}
+
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
 static void task_free(void *user) {
@@ -212,13 +221,18 @@ static enum status read_body(struct task *t, struct err *err) {
     if (t->body == NULL)
         return err_set(err, ST_BAD_INPUT, "the request is no JSON: %s", why.text);
     model = json_object_get(t->body, "model");
+    if (t->by_name)
+        return json_is_string(json_object_get(t->body, "name"))
+                   ? ST_OK
+                   : err_set(err, ST_BAD_INPUT, "the request names no model");
     if (model == NULL)
         return err_set(err, ST_BAD_INPUT, "the request names no model");
     t->hint = json_string_value(json_object_get(t->body, "hint"));
     return model_files_from_json(&t->files, model, err);
 }
 
-static void begin_task(struct node *n, struct http_request *r, void (*run)(struct task *t)) {
+static void begin_task(struct node *n, struct http_request *r, void (*run)(struct task *t),
+                       bool by_name) {
     struct err err;
     pthread_t thread;
     struct task *t = mem_calloc(1, sizeof *t);
@@ -226,7 +240,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
         peers_refuse(r, 503, "no memory for a request");
         return;
     }
-    *t = (struct task){.node = n, .request = r, .run = run};
+    *t = (struct task){.node = n, .request = r, .run = run, .by_name = by_name};
     enum status st = read_body(t, &err);
     if (st != ST_OK) {
         refuse_for(r, st, err.text);
@@ -356,6 +370,40 @@ static void run_link(struct task *t) {
         end_with_error(t, st, err.text);
 }
 
+static enum status find_offer(struct task *t, char path[PATH_MAX], struct err *err) {
+    const char *name = json_string_value(json_object_get(t->body, "name"));
+    json_t *catalog = catalog_read(t->node->store);
+    const char *found = catalog_find(catalog, name);
+    if (found != NULL)
+        snprintf(path, PATH_MAX, "%s", found);
+    json_decref(catalog);
+    return found != NULL ? ST_OK
+                         : err_set(err, ST_NOT_FOUND, "no model called %s is here", name);
+}
+
+static void run_offer(struct task *t) {
+    char path[PATH_MAX];
+    struct share *share;
+    struct err err;
+    enum status st = find_offer(t, path, &err);
+    if (st == ST_OK)
+        st = model_files_read(&t->files, path, &err);
+    if (st == ST_OK)
+        st = share_open(&share, t->node->id, &t->files, path, &err);
+    if (st != ST_OK) {
+        end_with_error(t, st, err.text);
+        return;
+    }
+    http_stream_begin(t->request, 200, "application/x-ndjson");
+    http_fill_quiet(t->request, "application/x-ndjson", QUIET_FILLER);
+    say_line(t, json_pack("{s:o, s:s, s:i}", "model", model_files_json(&t->files), "path", path,
+                          "port", share_port(share)));
+    while (!task_is_gone(t))
+        poll(NULL, 0, OFFER_LOOK_MS);
+    share_close(share);
+    end_stream(t);
+}
+
 /* ---- workers --------------------------------------------------------------------------------- */
 
 /* Hands on what the worker says until it says no more. */
@@ -453,10 +501,13 @@ static const struct {
     const char *method, *path;
     void (*handle)(struct node *n, struct http_request *r); /* one of the three */
     void (*run)(struct task *t);
+    bool by_name; /* of run: as in struct task */
     void (*keep)(struct keeper *k, struct http_request *r);
 } routes[] = {
     {"GET", "/v1/node", .handle = handle_node},
     {"GET", "/v1/nodes", .handle = handle_nodes},
+    {"GET", "/v1/models", .handle = handle_models},
+    {"POST", "/v1/models/offer", .run = run_offer, .by_name = true},
     {"POST", "/v1/models/find", .run = run_find},
     {"POST", "/v1/models/fetch", .run = run_fetch},
     {"POST", "/v1/models/link", .run = run_link},
@@ -491,7 +542,7 @@ static void handle(void *user, struct http_request *r) {
         if (routes[i].handle != NULL)
             routes[i].handle(n, r);
         else if (routes[i].run != NULL)
-            begin_task(n, r, routes[i].run);
+            begin_task(n, r, routes[i].run, routes[i].by_name);
         else
             hand_to_keeper(n, r, routes[i].keep);
         return;

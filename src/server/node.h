@@ -3,6 +3,9 @@
  *
  *     GET  /v1/node           what this machine is, and which workers run here
  *     GET  /v1/nodes          which other nodes it has heard of
+ *     GET  /v1/models         {"models": what lies in its folder of models (cluster/catalog.h)}
+ *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (share.h)}; the share is there until
+ *                             who asked hangs up; 404
  *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
  *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or
  *                             {"error": .., "status": as HTTP has it}; 507: the disk has no room

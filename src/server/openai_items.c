@@ -1,17 +1,13 @@
 #include "server/openai_items.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/reply.h"
 
-static const char *text_of(const json_t *o, const char *key) {
-    const char *s = json_string_value(json_object_get(o, key));
-    return s != NULL ? s : "";
-}
-
 /* What an item is: messages need not say it. */
 static const char *type_of(const json_t *item) {
-    const char *type = text_of(item, "type");
+    const char *type = json_text(item, "type");
     return type[0] == '\0' && json_object_get(item, "role") != NULL ? "message" : type;
 }
 
@@ -19,7 +15,7 @@ static const char *type_of(const json_t *item) {
 static const char *text_key(const json_t *part) {
     static const char *const kinds[] = {"input_text", "output_text", "text", "summary_text",
                                         "reasoning_text"};
-    const char *type = text_of(part, "type");
+    const char *type = json_text(part, "type");
     for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
         if (str_eq(type, kinds[i]))
             return "text";
@@ -43,7 +39,7 @@ static bool check_texts(struct params *p, size_t i, const json_t *item, const ch
             return params_fail(p, "input",
                                "input[%zu].%s[%zu]: parts of type \"%.40s\" are not "
                                "supported",
-                               i, key, k, text_of(part, "type"));
+                               i, key, k, json_text(part, "type"));
         if (!json_is_string(json_object_get(part, text)))
             return params_fail(p, "input", "input[%zu].%s[%zu].%s must be a string", i, key, k,
                                text);
@@ -62,7 +58,7 @@ static bool check_strings(struct params *p, size_t i, const json_t *item,
 
 static bool check_message(struct params *p, size_t i, const json_t *item) {
     static const char *const roles[] = {"user", "assistant", "system", "developer"};
-    const char *role = text_of(item, "role");
+    const char *role = json_text(item, "role");
     for (size_t k = 0; k < ARRAY_LEN(roles); k++)
         if (str_eq(role, roles[k]))
             return check_texts(p, i, item, "content");
@@ -127,7 +123,7 @@ static json_t *texts_json(const json_t *item, const char *key) {
     if (json_is_string(content))
         return json_incref((json_t *)content);
     json_array_foreach((json_t *)content, i, part) {
-        const char *piece = text_of(part, text_key(part));
+        const char *piece = json_text(part, text_key(part));
         buf_add(&text, piece, strlen(piece));
     }
     json_t *v = buf_json(&text);
@@ -148,12 +144,12 @@ static json_t *add_message(struct reading *r, const char *role, json_t *content)
 }
 
 static bool has_answered(const json_t *message) {
-    return text_of(message, "content")[0] != '\0' ||
+    return json_text(message, "content")[0] != '\0' ||
            json_object_get(message, "tool_calls") != NULL;
 }
 
 static void add_said(struct reading *r, const json_t *item) {
-    const char *role = text_of(item, "role");
+    const char *role = json_text(item, "role");
     json_t *content = texts_json(item, "content");
     if (str_eq(role, "assistant") && r->open != NULL && !has_answered(r->open))
         json_object_set_new(r->open, "content", content);
@@ -185,22 +181,23 @@ static void add_call(struct reading *r, const json_t *item) {
         json_object_set_new(open, "tool_calls", calls);
     }
     json_array_append_new(calls, json_pack("{s:s, s:s, s:{s:s, s:s}}", "id",
-                                           text_of(item, "call_id"), "type", "function",
-                                           "function", "name", text_of(item, "name"),
-                                           "arguments", text_of(item, "arguments")));
+                                           json_text(item, "call_id"), "type", "function",
+                                           "function", "name", json_text(item, "name"),
+                                           "arguments", json_text(item, "arguments")));
 }
 
 static void add_result(struct reading *r, const json_t *item) {
     json_t *m = add_message(r, "tool", texts_json(item, "output"));
-    json_object_set_new(m, "tool_call_id", json_string(text_of(item, "call_id")));
+    json_object_set_new(m, "tool_call_id", json_string(json_text(item, "call_id")));
 }
 
 /* Templates take one system message, at the beginning. */
 static void add_instructions(json_t *messages, const char *instructions) {
     json_t *first = json_array_get(messages, 0);
-    if (str_eq(text_of(first, "role"), "system"))
-        json_object_set_new(first, "content",
-                            json_sprintf("%s\n\n%s", instructions, text_of(first, "content")));
+    if (str_eq(json_text(first, "role"), "system"))
+        json_object_set_new(
+            first, "content",
+            json_sprintf("%s\n\n%s", instructions, json_text(first, "content")));
     else
         json_array_insert_new(
             messages, 0, json_pack("{s:s, s:s}", "role", "system", "content", instructions));

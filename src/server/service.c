@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "cluster/model_files.h"
 #include "server/service_internal.h"
 
 #include <sodium.h>
@@ -141,20 +142,6 @@ static void *watch(void *arg) {
 
 /* ---- opening and closing ------------------------------------------------------------------------ */
 
-char *service_name_of(const char *path) {
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    const char *base = path + begin;
-    size_t n = end - begin;
-    if (n > 5 && str_eq(base + n - 5, ".gguf"))
-        n -= 5;
-    return mem_strndup(base, n);
-}
-
 static void make_fingerprint(struct service *s, const struct lockstep_model_info *info) {
     unsigned char hash[crypto_generichash_BYTES_MIN];
     char text[1024], hex[2 * sizeof hash + 1];
@@ -175,7 +162,7 @@ static enum status describe(struct service *s, struct err *err) {
     const char *path = s->cfg.engine.model.model_path;
     stat(path, &file);
     s->path = mem_strdup(path);
-    s->name = s->cfg.name != NULL ? mem_strdup(s->cfg.name) : service_name_of(path);
+    s->name = s->cfg.name != NULL ? mem_strdup(s->cfg.name) : model_name_of(path);
     s->template_source = mem_strdup(chat_source(m->chat));
     s->architecture = mem_strdup(info->architecture);
     s->type = mem_strdup(info->type);

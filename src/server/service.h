@@ -49,10 +49,6 @@ struct service_facts {
 };
 /* As of the first opening; borrowed until service_close(). */
 const struct service_facts *service_facts(const struct service *s);
-/* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b"; "models/Qwen3-8B/", a folder:
- * "Qwen3-8B". Freed with mem_free(); NULL: no memory. */
-char *service_name_of(const char *path);
-
 /* Whether a request that says so means the model of this name: Ollama's clients add ":latest". */
 bool service_name_is(const char *given, const char *name);
 /* "default" and "lockstep": whatever there is. */

@@ -1,0 +1,133 @@
+#include "cluster/catalog.h"
+
+#include "base/json.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "cluster/model_files.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define CATALOG_MAX 4096
+
+static bool join(char out[PATH_MAX], const char *folder, const char *name) {
+    return snprintf(out, PATH_MAX, "%s/%s", folder, name) < PATH_MAX;
+}
+
+static bool is_file(const char *path, uint64_t *bytes) {
+    struct stat st;
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode))
+        return false;
+    *bytes = (uint64_t)st.st_size;
+    return true;
+}
+
+static void add(json_t *all, const char *path, uint64_t bytes, size_t n_files) {
+    char *name = model_name_of(path);
+    json_t *one = name != NULL && json_array_size(all) < CATALOG_MAX
+                      ? json_pack("{s:s, s:s, s:I, s:I}", "name", name, "path", path, "bytes",
+                                  (json_int_t)bytes, "files", (json_int_t)n_files)
+                      : NULL;
+    if (one != NULL)
+        json_array_append_new(all, one);
+    mem_free(name);
+}
+
+/* A GGUF, unless it is a part that is not the first. */
+static void add_gguf(json_t *all, const char *path) {
+    struct model_part part;
+    uint64_t bytes, sum = 0;
+    if (!model_part_of(path, &part)) {
+        if (is_file(path, &bytes))
+            add(all, path, bytes, 1);
+        return;
+    }
+    if (part.no != 1)
+        return;
+    for (unsigned i = 1; i <= part.count; i++) {
+        char other[PATH_MAX];
+        if (!model_part_path(path, &part, i, other, sizeof other) || !is_file(other, &bytes))
+            return;
+        sum += bytes;
+    }
+    add(all, path, sum, part.count);
+}
+
+static void add_folder(json_t *all, const char *path, int depth);
+
+static void look_at(json_t *all, const char *folder, const struct dirent *e, int depth) {
+    char path[PATH_MAX];
+    struct stat st;
+    size_t n = strlen(e->d_name);
+    if (e->d_name[0] == '.' || !join(path, folder, e->d_name))
+        return;
+    if (n > 5 && str_eq(e->d_name + n - 5, ".gguf"))
+        add_gguf(all, path);
+    else if (depth > 0 && lstat(path, &st) == 0 && S_ISDIR(st.st_mode))
+        add_folder(all, path, depth - 1);
+}
+
+/* A model itself, or what is in it. */
+static void add_folder(json_t *all, const char *path, int depth) {
+    char file[PATH_MAX];
+    uint64_t bytes, sum = 0;
+    size_t n_files = 0;
+    DIR *dir = opendir(path);
+    if (dir == NULL)
+        return;
+    bool is_model = join(file, path, "config.json") && is_file(file, &bytes);
+    for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
+        if (!is_model)
+            look_at(all, path, e, depth);
+        else if (e->d_name[0] != '.' && join(file, path, e->d_name) && is_file(file, &bytes)) {
+            sum += bytes;
+            n_files++;
+        }
+    }
+    closedir(dir);
+    if (is_model)
+        add(all, path, sum, n_files);
+}
+
+static int compare(const void *a, const void *b) {
+    const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
+    int by_name = strcmp(json_text(x, "name"), json_text(y, "name"));
+    return by_name != 0 ? by_name : strcmp(json_text(x, "path"), json_text(y, "path"));
+}
+
+json_t *catalog_read(const char *folder) {
+    json_t *all = json_array(), *sorted = json_array(), *one;
+    size_t i, n;
+    if (all != NULL)
+        add_folder(all, folder, CATALOG_DEPTH);
+    n = json_array_size(all);
+    json_t **list = mem_calloc(n + 1, sizeof *list);
+    if (list != NULL && sorted != NULL) {
+        json_array_foreach(all, i, one) {
+            list[i] = one;
+        }
+        qsort(list, n, sizeof *list, compare);
+        for (i = 0; i < n; i++)
+            json_array_append(sorted, list[i]);
+    }
+    mem_free(list);
+    json_decref(all);
+    return sorted;
+}
+
+const char *catalog_find(const json_t *catalog, const char *name) {
+    size_t i;
+    json_t *one;
+    char *bare = model_name_of(name);
+    const char *path = NULL;
+    json_array_foreach((json_t *)(uintptr_t)catalog, i, one) {
+        if (bare != NULL && path == NULL && str_eq(json_text(one, "name"), bare))
+            path = json_text(one, "path");
+    }
+    mem_free(bare);
+    return path;
+}

@@ -1,0 +1,18 @@
+/* catalog.h: which models lie in a folder, by the names that people call them. */
+#ifndef LOCKSTEP_CLUSTER_CATALOG_H
+#define LOCKSTEP_CLUSTER_CATALOG_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* The GGUF files (a split one once, and only with all its parts) and Hugging Face folders in `folder` and CATALOG_DEPTH folders
+ * below: [{"name": model_name_of(), "path", "bytes", "files": how many}], sorted by name; nothing hidden, no links to folders, no
+ * path that is no UTF-8. A folder that cannot be read is empty. A new reference; NULL: no memory. */
+#define CATALOG_DEPTH 3
+json_t *catalog_read(const char *folder);
+
+/* The path of the first of that name (with or without ".gguf"), borrowed; NULL: there is none. */
+const char *catalog_find(const json_t *catalog, const char *name);
+
+#endif
