@@ -377,6 +377,9 @@ static void test_whole_goes_on(void **state) {
     call_free(&c);
 }
 
+#define ENDING                                                                              \
+    "HTTP/1.1 503 Ending\r\nContent-Type: text/plain\r\nRetry-After: 2\r\nContent-Length: " \
+    "6\r\n" HTTP_ENDING_HEADER ": 1\r\n\r\nending"
 #define BUSY "HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\nbusy"
 
 /* One that ends refuses; where there is no other, that is the answer. */
@@ -384,15 +387,24 @@ static void test_refused(void **state) {
     (void)state;
     struct server a, b;
     struct client_call c;
-    server_begin(&a, BUSY);
+    server_begin(&a, ENDING);
     server_begin(&b, PLAIN("2") "{}");
     struct front *f = open_front(a.address);
     call_begin(&c, f, "/", "{}");
     wait_for_requests(&a, 1);
+    poll(NULL, 0, 3000); /* longer than who only asks is let wait */
     front_to(only, b.address);
     call_end(&c);
     assert_int_equal(c.status, 200);
     call_free(&c);
+    front_to(only, a.address);
+    call_begin(&c, f, "/", NULL);
+    call_end(&c);
+    assert_int_equal(c.status, 503);
+    assert_string_equal(c.text.bytes, "ending");
+    call_free(&c);
+    server_end(&a);
+    server_begin(&a, BUSY); /* too much to do: that is an answer */
     front_to(only, a.address);
     call_begin(&c, f, "/", "{}");
     call_end(&c);

@@ -175,6 +175,24 @@ run LOCKSTEP_SECRET=right "${follow[@]}" "${words[@]}" --rank 1 || fail "the rig
 wait $leader || fail "rank 0 after a wrong secret: $(cat first.err)"
 grep -q "it has another group's token" first.err || fail "rank 0 says: $(cat first.err)"
 cmp -s ref.f32 first.f32 || fail "after a wrong secret: other bits"
+# Another model under the same path on another machine: quantized in another way, or trained on.
+mkdir other
+"$LOCKSTEP" quantize "$model" other/quantized.gguf q8_0 >/dev/null 2>&1 || fail "quantize"
+python3 -c '
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+for at in range(len(data) - 2000000, len(data)):
+    data[at] ^= 1
+open(sys.argv[2], "wb").write(data)' "$model" other/trained.gguf
+for other in other/*.gguf; do
+    port=$(free_port)
+    words=(--ids 1,2,3 --greedy 2 --ctx 64 -t 1 -q --join "127.0.0.1:$port" --ranks 2)
+    run LOCKSTEP_SECRET=x "$LOCKSTEP" eval "$other" "${words[@]}" --rank 1 2>follower.err &
+    follower=$!
+    refuse 2 "rank 1 has opened another model than rank 0" LOCKSTEP_SECRET=x "$LOCKSTEP" eval "$model" "${words[@]}" --rank 0
+    wait $follower && fail "rank 1 with $other ends as if nothing had happened"
+    grep -q "rank 1 has opened another model than rank 0" follower.err || fail "rank 1 with $other says: $(cat follower.err)"
+done
 # A program that was replaced while it ran does not start ranks of another version.
 cp "$LOCKSTEP" lockstep
 exec 9<lockstep

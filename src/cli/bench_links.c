@@ -47,6 +47,22 @@ static int open_case(struct table *t, const char *parallel, int n_ranks, const c
     return CLI_GO_ON;
 }
 
+static bool are_latencies(const char *list) {
+    char latency[32];
+    double seconds;
+    for (int n = 1;; n++) {
+        size_t len = strcspn(list, ",");
+        if (len >= sizeof latency || 2 * n + 1 > CASES_MAX)
+            return false;
+        snprintf(latency, sizeof latency, "%.*s", (int)len, list);
+        if (!cli_parse_time(latency, &seconds))
+            return false;
+        if (list[len] == '\0')
+            return true;
+        list += len + 1;
+    }
+}
+
 static int open_cases(struct table *t, const char *latencies, int n_ctx) {
     int n_ranks = session_lockstep_options(n_ctx).n_ranks;
     n_ranks = n_ranks > 1 ? n_ranks : 2;
@@ -54,11 +70,6 @@ static int open_cases(struct table *t, const char *latencies, int n_ctx) {
     for (const char *at = latencies; at != NULL && status == CLI_GO_ON;) {
         size_t len = strcspn(at, ",");
         char latency[32];
-        if (len == 0 || len >= sizeof latency || t->n + 2 > CASES_MAX)
-            return cli_fail(ST_BAD_INPUT,
-                            "--compare-links %s: expected up to 8 latencies, as "
-                            "300us,3us",
-                            latencies);
         snprintf(latency, sizeof latency, "%.*s", (int)len, at);
         status = open_case(t, "pipeline", n_ranks, latency, n_ctx);
         if (status == CLI_GO_ON)
@@ -198,6 +209,10 @@ int bench_links(const char *latencies, int n_prompt, int n_generate, int n_runs)
     const char *other = out_of_place();
     if (other != NULL)
         return cli_fail(ST_BAD_INPUT, "--compare-links and %s exclude each other", other);
+    if (!are_latencies(latencies))
+        return cli_fail(ST_BAD_INPUT,
+                        "--compare-links %s: expected up to 8 latencies, as 300us,3us",
+                        latencies);
     struct table *t = calloc(1, sizeof *t);
     if (t == NULL)
         return cli_fail(ST_NO_MEMORY, "not enough memory for a table");

@@ -291,7 +291,20 @@ static enum status find_name(const struct discovered *found, size_t n, const cha
     return ST_OK;
 }
 
-/* "name" of one that was heard, or "host", "host:port". */
+/* "host:port" or "[v6]:port" of that, or of an address without the port. */
+static void with_port(char out[NET_TEXT_BYTES], const char *name) {
+    const char *colon = strchr(name, ':'), *close = strchr(name, ']');
+    bool bare_v6 = *name != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
+    bool has_port = *name == '[' ? close != NULL && close[1] == ':' : colon != NULL;
+    if (bare_v6)
+        snprintf(out, NET_TEXT_BYTES, "[%s]:%d", name, NODE_PORT);
+    else if (has_port)
+        snprintf(out, NET_TEXT_BYTES, "%s", name);
+    else
+        snprintf(out, NET_TEXT_BYTES, "%s:%d", name, NODE_PORT);
+}
+
+/* "name" of one that was heard, or an address, with or without the port. */
 static enum status take_named(struct placing *p, const struct discovered *found, size_t n,
                               const char *which, struct err *err) {
     char list[2048], *rest = list, *name;
@@ -309,15 +322,11 @@ static enum status take_named(struct placing *p, const struct discovered *found,
         if (d != NULL) {
             st = greet_discovered(m, &p->id, d, err);
         } else {
-            bool has_port = strchr(name, ':') != NULL;
-            if (strlen(name) + sizeof ":65535" > sizeof m->address)
+            if (strlen(name) + sizeof "[]:65535" > sizeof m->address)
                 return err_set(err, ST_BAD_INPUT, "--nodes: %s is too long for a name", name);
-            if (has_port)
-                snprintf(m->address, sizeof m->address, "%s", name);
-            else
-                snprintf(m->address, sizeof m->address, "%s:%d", name, NODE_PORT);
+            with_port(m->address, name);
             st = greet(m, &p->id, err);
-            if (st == ST_NOT_FOUND && !has_port)
+            if (st == ST_NOT_FOUND && strchr(name, ':') == NULL)
                 err_set(err, st,
                         "%s: no node of that name was heard, and no machine is called so "
                         "(lockstep nodes lists them)",

@@ -411,12 +411,17 @@ static bool is_loopback(const struct net_address *a) {
     return ntohl(((const struct sockaddr_in *)&a->sa)->sin_addr.s_addr) >> 24 == 127;
 }
 
+/* IPv4 before IPv6, which not every program on the way speaks. */
+static int turn_of(const struct net_address *a) {
+    return is_loopback(a) ? 2 : a->sa.ss_family == AF_INET6;
+}
+
 size_t discovered_addresses(const struct discovered *d,
                             char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]) {
     size_t n = 0;
-    for (int loopback = 0; loopback < 2; loopback++)
+    for (int turn = 0; turn < 3; turn++)
         for (int i = 0; i < d->n_addresses; i++)
-            if (is_usable(&d->addresses[i]) && is_loopback(&d->addresses[i]) == loopback)
+            if (is_usable(&d->addresses[i]) && turn_of(&d->addresses[i]) == turn)
                 net_text(&d->addresses[i], out[n++]);
     return n;
 }

@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 /* host: numeric, or NULL for any. */
@@ -46,6 +47,7 @@ static bool set_v6(const struct multicast_port *p) {
     return set(p->fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one) &&
            set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_IF, &p->index, sizeof p->index) &&
            set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_HOPS, &one, sizeof one) &&
+           set(p->fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, &one, sizeof one) &&
            set(p->fd, IPPROTO_IPV6, IPV6_MULTICAST_LOOP, &one, sizeof one);
 }
 
@@ -142,6 +144,31 @@ static int list(struct multicast_port *out, int n, const struct multicast *m,
     return n;
 }
 
+/* What others can reach it by from anywhere; the system's order, in which temporary ones are last. */
+static void find_sources6(struct multicast_port *p, const struct ifaddrs *all) {
+    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
+        if (p->family != AF_INET6 || p->n_sources6 == MULTICAST_SOURCES_MAX ||
+            i->ifa_addr == NULL || i->ifa_addr->sa_family != AF_INET6 ||
+            !str_eq(i->ifa_name, p->interface))
+            continue;
+        const struct in6_addr *a = &((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr;
+        if (!IN6_IS_ADDR_LINKLOCAL(a) && !IN6_IS_ADDR_LOOPBACK(a))
+            p->sources6[p->n_sources6++] = *a;
+    }
+}
+
+/* The port that is open already, with the addresses that its interface has now. */
+static void keep(struct multicast_port *out, const struct multicast_port *open,
+                 const struct multicast_port *there, int n) {
+    struct multicast_port kept = *open;
+    for (int i = 0; i < n; i++)
+        if (same_port(&there[i], open)) {
+            kept.n_sources6 = there[i].n_sources6;
+            memcpy(kept.sources6, there[i].sources6, sizeof kept.sources6);
+        }
+    *out = kept;
+}
+
 int multicast_look(struct multicast *m, int *failed) {
     struct multicast_port there[MULTICAST_PORTS_MAX];
     struct ifaddrs *all;
@@ -154,10 +181,12 @@ int multicast_look(struct multicast *m, int *failed) {
     }
     n = list(there, n, m, all, AF_INET);
     n = list(there, n, m, all, AF_INET6);
+    for (int i = 0; i < n; i++)
+        find_sources6(&there[i], all);
     freeifaddrs(all);
     for (int i = 0; i < m->n_ports; i++)
         if (among(there, n, same_port, &m->ports[i]))
-            m->ports[kept++] = m->ports[i];
+            keep(&m->ports[kept++], &m->ports[i], there, n);
         else
             close(m->ports[i].fd);
     m->n_ports = kept;
@@ -174,25 +203,71 @@ int multicast_look(struct multicast *m, int *failed) {
 
 /* ---- datagrams -------------------------------------------------------------------------------- */
 
+/* Room for one in6_pktinfo, aligned as a header wants it. */
+union pktinfo_room {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];
+};
+
+static struct msghdr message(struct iovec *part, const struct net_address *at,
+                             union pktinfo_room *room) {
+    struct msghdr m = {.msg_name = (void *)(uintptr_t)&at->sa,
+                       .msg_namelen = at->len,
+                       .msg_iov = part,
+                       .msg_iovlen = 1,
+                       .msg_control = room,
+                       .msg_controllen = sizeof room->bytes};
+    return m;
+}
+
+static void send_from6(const struct multicast_port *p, const struct in6_addr *source,
+                       const void *bytes, size_t n) {
+    const struct in6_pktinfo info = {.ipi6_addr = *source, .ipi6_ifindex = p->index};
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = n};
+    union pktinfo_room room = {.bytes = {0}};
+    struct msghdr m = message(&part, &p->group, &room);
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = IPPROTO_IPV6;
+    c->cmsg_type = IPV6_PKTINFO;
+    c->cmsg_len = CMSG_LEN(sizeof info);
+    memcpy(CMSG_DATA(c), &info, sizeof info);
+    ssize_t ignored = sendmsg(p->fd, &m, 0);
+    (void)ignored;
+}
+
 void multicast_send(const struct multicast_port *p, const void *bytes, size_t n) {
     ssize_t ignored =
         sendto(p->fd, bytes, n, 0, (const struct sockaddr *)&p->group.sa, p->group.len);
     (void)ignored;
+    for (int i = 0; i < p->n_sources6; i++)
+        send_from6(p, &p->sources6[i], bytes, n);
+}
+
+/* The interface that a datagram came by; 0: it does not say. */
+static unsigned interface_of(struct msghdr *m) {
+    struct in6_pktinfo info = {.ipi6_ifindex = 0};
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c != NULL; c = CMSG_NXTHDR(m, c))
+        if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO)
+            memcpy(&info, CMSG_DATA(c), sizeof info);
+    return (unsigned)info.ipi6_ifindex;
 }
 
 enum status multicast_recv(const struct multicast_port *p, void *bytes, size_t n, size_t *got,
                            struct net_address *from) {
+    struct iovec part = {.iov_base = bytes, .iov_len = n};
+    union pktinfo_room room;
     from->len = sizeof from->sa;
-    ssize_t r = recvfrom(p->fd, bytes, n, 0, (struct sockaddr *)&from->sa, &from->len);
+    struct msghdr m = message(&part, from, &room);
+    ssize_t r = recvmsg(p->fd, &m, 0);
     if (r < 0)
         return ST_AGAIN; /* or an error of the socket's, which this has taken from it */
+    from->len = m.msg_namelen;
     *got = (size_t)r;
     if (p->family == AF_INET)
         return ((const struct sockaddr_in *)&from->sa)->sin_addr.s_addr == INADDR_ANY
                    ? ST_BAD_INPUT
                    : ST_OK;
     /* Linux gives an IPv6 group's datagrams to every socket that joined it on any interface. */
-    const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)&from->sa;
-    return IN6_IS_ADDR_LINKLOCAL(&a->sin6_addr) && a->sin6_scope_id == p->index ? ST_OK
-                                                                                : ST_BAD_INPUT;
+    const struct in6_addr *a = &((const struct sockaddr_in6 *)&from->sa)->sin6_addr;
+    return !IN6_IS_ADDR_UNSPECIFIED(a) && interface_of(&m) == p->index ? ST_OK : ST_BAD_INPUT;
 }

@@ -3,7 +3,8 @@
  * A *port* is a socket for one interface and one family of addresses, so that each datagram's interface is known
  * and none is sent where the routing table likes best. Everything goes to one group of site-local scope (IPv4) or
  * link-local scope (IPv6) with a hop limit of 1: no router passes it on. It also reaches this machine's own
- * processes, all of which may use the same UDP port.
+ * processes, all of which may use the same UDP port. By IPv6 it goes out once from each address, since where it comes from
+ * is where its sender can be reached, and a link-local address means another thing on each machine.
  *
  * One thread at a time. Nothing blocks. A datagram that is not taken (no route, no carrier, a firewall) is no error:
  * those that are sent must be worth sending again. */
@@ -18,11 +19,14 @@
 #define MULTICAST_GROUP_V4 "239.255.73.42"
 #define MULTICAST_GROUP_V6 "ff12::8000:7342" /* T = 1: not from the registry */
 #define MULTICAST_PORTS_MAX 64
+#define MULTICAST_SOURCES_MAX 4
 
 struct multicast_port {
     int fd, family;
     unsigned index;        /* of the interface */
     struct in_addr source; /* its address that datagrams come from, if IPv4 */
+    int n_sources6;        /* those beside the link-local one, if IPv6 */
+    struct in6_addr sources6[MULTICAST_SOURCES_MAX];
     char interface[IF_NAMESIZE];
     struct net_address group; /* where it sends to */
 };

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch.h"
+#include "format/digest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -161,6 +162,28 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
     return fabric_team(r->f, &r->all, ranks, r->job.n_ranks, err);
 }
 
+/* A rank that somebody else has started opened what is under that path there: another model's bits would be nobody's. */
+static enum status check_model(struct rank *r, struct err *err) {
+    struct gguf_digest mine, all[PLAN_MAX_RANKS];
+    size_t parts[PLAN_MAX_RANKS];
+    uint64_t others = 0;
+    gguf_digest(&mine, r->g);
+    for (int i = 0; i < r->job.n_ranks; i++)
+        parts[i] = sizeof mine;
+    all[0] = mine;
+    TRY(fabric_gather(r->all, 0, &mine, all, parts, err));
+    for (int i = 1; r->job.rank == 0 && i < r->job.n_ranks; i++)
+        if (!gguf_digest_same(&mine, &all[i]))
+            others |= (uint64_t)1 << i;
+    TRY(fabric_broadcast(r->all, 0, &others, sizeof others, err));
+    if (others == 0)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "rank %d has opened another model than rank 0: the same file has to be on "
+                   "both machines",
+                   __builtin_ctzll(others));
+}
+
 /* Together with all ranks: what the job leaves open, and the plan that follows. */
 static enum status choose_placement(struct rank *r, const struct model_config *cfg,
                                     const struct rank_hooks *hooks, struct err *err) {
@@ -198,6 +221,8 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         return err_set(err, ST_NO_MEMORY, "no memory for messages");
     }
     TRY(join_group(r, listen_fd, hooks, err));
+    if (r->all != NULL)
+        TRY(check_model(r, err));
     TRY(pool_open(&r->pool, r->job.n_threads, err));
     const struct model_config cfg = {
         .n_tokens_max = r->job.n_chunk,

@@ -29,6 +29,13 @@ static bool allowed(const struct link_ops *ops, const struct link_env *env) {
     return !ops->same_host_only || same_host(env);
 }
 
+static const char *name_of(uint32_t link) {
+    for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++)
+        if ((uint32_t)(*ops)->id == link)
+            return (*ops)->name;
+    return "none";
+}
+
 /* Both sides tell and hear; blocking, bounded by the deadline. */
 static enum status exchange(const struct link_env *env, const struct wire_offer *mine,
                             struct wire_offer *theirs, struct err *err) {
@@ -36,8 +43,8 @@ static enum status exchange(const struct link_env *env, const struct wire_offer 
     TRY(net_read(env->side_fd, theirs, sizeof *theirs, env->deadline_ns, err));
     if (theirs->link != mine->link)
         return err_set(err, ST_BAD_INPUT,
-                       "the two sides are configured for different links (%u here, %u there)",
-                       mine->link, theirs->link);
+                       "the two sides are configured for different links (%s here, %s there)",
+                       name_of(mine->link), name_of(theirs->link));
     return ST_OK;
 }
 

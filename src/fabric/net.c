@@ -46,7 +46,7 @@ enum status net_resolve(struct net_address *out, const char *host_port, bool for
                              .ai_flags = for_listen ? AI_PASSIVE : AI_ADDRCONFIG};
     struct addrinfo *list = NULL;
     int rc = getaddrinfo(any ? NULL : name, colon + 1, &hints, &list);
-    if (rc == EAI_NONAME && !for_listen) { /* loopback-only hosts fail AI_ADDRCONFIG */
+    if (rc != 0 && !for_listen) { /* where only loopback has this family, AI_ADDRCONFIG fails */
         hints.ai_flags = 0;
         rc = getaddrinfo(any ? NULL : name, colon + 1, &hints, &list);
     }

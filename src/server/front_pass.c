@@ -21,7 +21,8 @@
 /* How long a request waits for somebody who serves: one that nobody has had yet, and one that was under way. */
 #define PATIENCE_NEW_S 60.0
 #define PATIENCE_LOST_S 600.0
-/* A server that is told to end refuses at once, and the keepers need a moment to say who is next. */
+/* A server that ends refuses at once, and the keepers need a moment to say who is next: ten seconds where the node that has it
+ * is lost. Who looks after the server does not wait for that. */
 #define REFUSED_S 2.0
 #define WHOLE_MAX ((size_t)256 << 20)
 #define EVENT_MAX ((size_t)16 << 20)
@@ -437,14 +438,13 @@ static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYT
     }
 }
 
-/* By a server that ends; one that has too much to do says when to come again. */
-static bool is_refused(const struct passing *p) {
-    return p->status == 503 && passing_reply_header(p, "Retry-After") == NULL;
+static bool is_ending(const struct passing *p) {
+    return p->status == 503 && passing_reply_header(p, HTTP_ENDING_HEADER) != NULL;
 }
 
-/* Is there another one? */
-static bool is_target_changing(struct passing *p) {
-    for (double end = clock_s() + REFUSED_S; clock_s() < end && !is_gone(p);) {
+/* Is there another one, until then? */
+static bool is_target_changing(struct passing *p, double until_s) {
+    while (clock_s() < until_s && !is_gone(p)) {
         pthread_mutex_lock(&p->f->lock);
         bool changed = p->route->n_targets != p->target || p->route->removed || p->f->closing;
         pthread_mutex_unlock(&p->f->lock);
@@ -462,7 +462,8 @@ bool passing_ask(struct passing *p, bool patient) {
     double until = clock_s() + (waits ? PATIENCE_NEW_S : 0);
     p->broken = false;
     while (find_target(p, until, target)) {
-        if (try_once(p, target) && !(is_refused(p) && is_target_changing(p)))
+        if (try_once(p, target) &&
+            !(is_ending(p) && is_target_changing(p, MAX(until, clock_s() + REFUSED_S))))
             return true;
         if (p->broken || is_gone(p))
             return false;

@@ -511,9 +511,10 @@ static void dispatch(struct http_request *r) {
         fail(r, 401, "an API key is needed: Authorization: Bearer KEY");
     else if (r->too_large)
         fail(r, 413, "the request's body is too large");
-    else if (atomic_load_explicit(&s->draining, memory_order_relaxed))
+    else if (atomic_load_explicit(&s->draining, memory_order_relaxed)) {
+        http_set_header(r, HTTP_ENDING_HEADER, "1");
         fail(r, 503, "the server is shutting down");
-    else
+    } else
         s->cfg.handle(s->cfg.user, r);
 }
 

@@ -20,6 +20,9 @@
 struct http_server;
 struct http_request;
 
+/* On what is refused because the server ends: another one will answer. */
+#define HTTP_ENDING_HEADER "Lockstep-Ending"
+
 struct http_config {
     const char *host; /* address or name; "*": all addresses; default 127.0.0.1 */
     int port;         /* 0: any free one */

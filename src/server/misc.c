@@ -166,10 +166,11 @@ static void put_ranks(struct buf *t, struct service *s, int n_now) {
             values[n + i] = ranks[i].fabric_s;
             values[2 * n + i] = (double)ranks[i].resident_bytes;
         }
-        of_ranks(t, "rank_compute_seconds_total", "counter", "Time of each rank in kernels.",
-                 values, n);
+        of_ranks(t, "rank_compute_seconds_total", "counter",
+                 "Time of each rank in kernels, since these ranks came together.", values, n);
         of_ranks(t, "rank_fabric_seconds_total", "counter",
-                 "Time of each rank waiting for others and copying.", values + n, n);
+                 "Time of each rank waiting for others and copying, since then.", values + n,
+                 n);
         of_ranks(t, "rank_resident_bytes", "gauge", "Memory of each rank's process.",
                  values + 2 * n, n);
     }

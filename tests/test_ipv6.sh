@@ -1,0 +1,47 @@
+#!/bin/bash
+# Machines in a network without IPv4: they find each other, compute together, keep a model up, and give the bits of one rank.
+set -u
+model=$SOURCE_DIR/models/jargon-3m-f16.gguf
+. "$SOURCE_DIR/tests/scratch.sh"
+. "$SOURCE_DIR/tests/hosts.sh"
+unset LOCKSTEP_CLUSTER_KEY
+export XDG_CONFIG_HOME=$work/front
+eval_args=(eval "$model" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
+can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
+"$LOCKSTEP" "${eval_args[@]}" -q --logits ref.f32 >ref.ids || exit 1
+"$LOCKSTEP" key >/dev/null 2>&1
+nodes=()
+end_all() {
+    kill "${nodes[@]}" 2>/dev/null
+    end_hosts
+    wait 2>/dev/null
+}
+trap 'end_all; rm -rf "$work"' EXIT
+make_hosts 1 2
+cable 1 wire 2 wire
+for host in 1 2; do
+    on $host ip -6 addr add fd00:7::$host/64 dev wire nodad || { echo "skip: no IPv6 here"; exit 77; }
+    mkdir "store-$host"
+    XDG_DATA_HOME=$work/data-$host nsenter -t "${hosts[$host]}" -n "$LOCKSTEP" node --name "n$host" --models "$work/store-$host" >"n$host.log" 2>&1 &
+    nodes+=($!)
+done
+for host in 1 2; do within 60 grep -q "listens on port" "n$host.log" || { fail "node: $(cat "n$host.log")"; exit 1; }; done
+seen() { on 1 "$LOCKSTEP" nodes 2>&1 | grep -q '^n2 *\[fd00:7::2\]:7342 '; }
+within 60 seen || fail "nodes: $(on 1 "$LOCKSTEP" nodes 2>&1)"
+together() { # NAME words...
+    local what=$1
+    shift
+    on 1 timeout 100 "$LOCKSTEP" "${eval_args[@]}" --logits nodes.f32 "$@" >nodes.ids 2>nodes.err </dev/null || fail "$what: $(cat nodes.err)"
+    cmp -s ref.f32 nodes.f32 && cmp -s ref.ids nodes.ids || fail "$what: other bits"
+    rm -f nodes.f32
+}
+together "two ranks of one machine" --ranks 2
+together "two ranks over tcp" --ranks 2 --link tcp
+together "all nodes" --nodes auto --split 1,1
+grep -q "rank 1: .*; tcp" nodes.err || fail "all nodes: $(cat nodes.err)"
+for address in fd00:7::2 '[fd00:7::2]' '[fd00:7::2]:7342'; do together "$address" --nodes "$address" --split 3,1; done
+on 1 timeout 100 "$LOCKSTEP" up "$model" --alias m --insecure --port 8091 --ctx 256 -t 1 >up.out 2>&1 || fail "up: $(cat up.out)"
+ask() { on "$1" curl -sg -m 60 "http://[::1]:8091/v1/completions" -d '{"prompt": "The cat", "max_tokens": 8, "temperature": 0}' | grep -o '"text": *"[^"]*"'; }
+one=$(ask 1) && [ "$(ask 2)" = "$one" ] || fail "the second node answers '$(ask 2)', the first one '$one'"
+on 1 "$LOCKSTEP" down m || fail "down"
+[ $failures = 0 ]
