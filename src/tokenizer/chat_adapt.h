@@ -1,0 +1,22 @@
+/* chat_adapt.h: a conversation as a template takes it. chat.c finds out the habits of a template;
+ * what is done about them is done here. */
+#ifndef LOCKSTEP_TOKENIZER_CHAT_ADAPT_H
+#define LOCKSTEP_TOKENIZER_CHAT_ADAPT_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct chat_habits {
+    bool wants_argument_text; /* tool arguments as JSON text, not as an object */
+    bool refuses_null;        /* content: null */
+    bool refuses_system;      /* a system message */
+    bool refuses_late_system; /* one after others, at the end or not */
+    bool wants_parts;         /* content as a list of parts only */
+};
+
+/* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong shape, by its place. */
+enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err);
+
+#endif
