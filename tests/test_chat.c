@@ -296,6 +296,256 @@ static void wrong_messages_are_refused(void **state) {
     chat_close(c);
 }
 
+/* ---- what comes back from clients -------------------------------------------------------------- */
+
+#define ASK "{\"role\": \"user\", \"content\": \"q\"}"
+#define CALL(id, arguments)                                                            \
+    "{\"id\": \"" id "\", \"type\": \"function\", \"function\": {\"name\": \"look\", " \
+    "\"arguments\": " arguments "}}"
+#define CALLS(fields, calls) \
+    "{\"role\": \"assistant\", " fields ", \"tool_calls\": [" calls "]}"
+#define RESULT(id, content) \
+    "{\"role\": \"tool\", \"tool_call_id\": \"" id "\", \"content\": " content "}"
+
+/* With a tool, where templates write calls only then. The text, or the refusal. */
+static char *render_text(const struct chat *c, const char *messages) {
+    json_error_t e;
+    json_t *j = json_loads(messages, 0, &e);
+    json_t *tools =
+        json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"look\", "
+                   "\"description\": \"looks\", \"parameters\": {\"type\": \"object\", "
+                   "\"properties\": {}}}}]",
+                   0, &e);
+    assert_non_null(j);
+    char *text = render(c, j, tools, NULL);
+    json_decref(j);
+    json_decref(tools);
+    return text;
+}
+
+static void assert_same(const char *name, const char *messages, const char *as) {
+    struct chat *c = open_golden(name);
+    char *text = render_text(c, messages), *expected = render_text(c, as);
+    if (strcmp(text, expected) != 0)
+        print_message("%s\n", name);
+    assert_string_equal(text, expected);
+    mem_free(text);
+    mem_free(expected);
+    chat_close(c);
+}
+
+/* Each of the pieces, in this order. */
+static void assert_holds(const char *name, const char *messages, const char *const *pieces) {
+    struct chat *c = open_golden(name);
+    char *text = render_text(c, messages);
+    const char *at = text;
+    for (; *pieces != NULL; pieces++) {
+        const char *found = strstr(at, *pieces);
+        if (found == NULL)
+            print_message("%s: no \"%s\" in its place in:\n%s\n", name, *pieces, text);
+        assert_non_null(found);
+        at = found + strlen(*pieces);
+    }
+    mem_free(text);
+    chat_close(c);
+}
+
+/* As openai-python dumps a message. */
+static void null_is_absent(void **state) {
+    (void)state;
+    static const char *const names[] = {"meta-llama-Llama-3.1-8B-Instruct",
+                                        "openai-gpt-oss-120b",
+                                        "mistralai-Mistral-Nemo-Instruct-2407",
+                                        "Qwen-Qwen3-0.6B",
+                                        "GLM-4.6",
+                                        "LFM2.5-8B-A1B",
+                                        "deepseek-ai-DeepSeek-V3.1"};
+    static const char plain[] =
+        "[" ASK ", {\"role\": \"assistant\", \"content\": \"a\"}, " ASK "]";
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        assert_same(
+            names[i],
+            "[" ASK ", {\"role\": \"assistant\", \"content\": \"a\", \"refusal\": null, "
+            "\"annotations\": null, \"audio\": null, \"function_call\": null, \"name\": "
+            "null, \"tool_calls\": null, \"reasoning_content\": null, \"reasoning\": "
+            "null, \"thinking\": null}, " ASK "]",
+            plain);
+        assert_same(names[i],
+                    "[" ASK ", {\"role\": \"assistant\", \"content\": \"a\", \"tool_calls\": "
+                    "[]}, " ASK "]",
+                    plain);
+    }
+}
+
+static void ids_become_what_the_template_takes(void **state) {
+    (void)state;
+    static const char *const names[] = {"mistralai-Mistral-Nemo-Instruct-2407",
+                                        "Mistral-Small-3.2-24B-Instruct-2506"};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct chat *c = open_golden(names[i]);
+        char *text = render_text(
+            c, "[" ASK ", " CALLS(
+                   "\"content\": null",
+                   CALL("call_83150123456789", "\"{}\"") ", " CALL(
+                       "toolu_1", "\"{}\"")) ", " RESULT("call_83150123456789",
+                                                         "\"A\"") ", " RESULT("toolu_1",
+                                                                              "\"B\"") "]");
+        /* FNV-1a of the ids, in digits of base 62, the least first (computed with Python). */
+        static const char *const ids[] = {"gNr5XIwIU", "m0aUJ3nAi"};
+        for (size_t k = 0; k < ARRAY_LEN(ids); k++) {
+            const char *call = strstr(text, ids[k]);
+            assert_non_null(call);
+            assert_non_null(strstr(call + 9, ids[k]));
+        }
+        mem_free(text);
+        chat_close(c);
+        /* One that fits stays; a result without id is its call's, by its place or by its name. */
+        static const char *const fits[] = {"aB3456789", "aB3456789", NULL};
+        assert_holds(names[i],
+                     "[" ASK ", " CALLS(
+                         "\"content\": \"\"",
+                         CALL("aB3456789", "{}")) ", "
+                                                  "{\"role\": \"tool\", \"content\": \"A\"}]",
+                     fits);
+        static const char *const named[] = {"call00001", "call00002", "call00002", "call00001",
+                                            NULL};
+        assert_holds(
+            names[i],
+            "[" ASK ", " CALLS(
+                "\"content\": \"\"",
+                CALL(
+                    "call00001",
+                    "{}") ", {\"id\": \"call00002\", "
+                          "\"type\": \"function\", \"function\": {\"name\": "
+                          "\"hear\", \"arguments\": {}}}") ", "
+                                                           "{\"role\": \"tool\", \"tool_name\": \"hear\", \"content\": \"A\"}, "
+                                                           "{\"role\": \"tool\", \"tool_name\": \"look\", \"content\": \"B\"}]",
+            named);
+    }
+    struct chat *c = open_chat("{% for m in messages %}{{ m.content }}"
+                               "{% for t in m.tool_calls or [] %}"
+                               "<{{ t.id }} {{ t.function.arguments|tojson }}>{% endfor %}"
+                               "<{{ m.tool_call_id or '' }}>{% endfor %}");
+    assert_renders(c,
+                   "[" ASK ", " CALLS("\"content\": \"\"",
+                                      CALL("call_1", "{}")) ", " RESULT("call_1", "\"A\"") "]",
+                   "q<><call_1 {}><>A<call_1>");
+    chat_close(c);
+}
+
+/* Whatever the client calls it, whatever the template reads. */
+static void reasoning_is_found_under_any_name(void **state) {
+    (void)state;
+    static const char *const names[] = {"openai-gpt-oss-120b", "Qwen-Qwen3-0.6B", "GLM-4.6",
+                                        "LFM2.5-8B-A1B", "upstage-Solar-Open-100B"};
+    static const char *const keys[] = {"reasoning_content", "reasoning", "thinking"};
+    static const char *const pieces[] = {"I muse.", "look", NULL};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+            char messages[1024];
+            snprintf(messages, sizeof messages,
+                     "[" ASK
+                     ", " CALLS("\"content\": \"\", \"%s\": \"I muse.\"",
+                                CALL("call00001", "{}")) ", " RESULT("call00001", "\"A\"") "]",
+                     keys[k]);
+            assert_holds(names[i], messages, pieces);
+        }
+}
+
+static void a_preamble_and_reasoning_come_before_a_call(void **state) {
+    (void)state;
+    static const char *const names[] = {"openai-gpt-oss-120b", "Qwen-Qwen3-0.6B"};
+    static const char *const pieces[] = {"I muse.", "I shall look.", "look", NULL};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_holds(names[i],
+                     "[" ASK
+                     ", " CALLS("\"content\": \"I shall look.\", \"thinking\": "
+                                "\"I muse.\"",
+                                CALL("call00001", "{}")) ", " RESULT("call00001", "\"A\"") "]",
+                     pieces);
+}
+
+static void several_calls_are_split_where_one_is_taken(void **state) {
+    (void)state;
+    static const char *const names[] = {"meta-llama-Llama-3.1-8B-Instruct",
+                                        "openai-gpt-oss-120b", "GigaChat3.1-10B-A1.8B"};
+    /* Results in another order, and what follows them. */
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_same(
+            names[i],
+            "[" ASK ", " CALLS(
+                "\"content\": \"c\"",
+                CALL("call1", "{\"a\": 1}") ", " CALL("call2", "{\"a\": 2}") ", " CALL(
+                    "call3",
+                    "{\"a\": 3}")) ", " RESULT("call2",
+                                               "\"R2\"") ", " RESULT("call1",
+                                                                     "\"R1\"") ", " RESULT("call3",
+                                                                                           "\"R3\"") ", " ASK
+                                                                                                     "]",
+            "[" ASK
+            ", " CALLS("\"content\": \"c\"", CALL("call1", "{\"a\": 1}")) ", " RESULT("call1", "\"R1\"") ", " CALLS(
+                "\"content\": \"\"",
+                CALL(
+                    "call2",
+                    "{\"a\": 2}")) ", " RESULT("call2",
+                                               "\"R2\"") ", " CALLS("\"content\": \"\"",
+                                                                    CALL(
+                                                                        "call3",
+                                                                        "{\"a\": 3}")) ", " RESULT("call3",
+                                                                                                   "\"R3\"") ", " ASK
+                                                                                                             "]");
+    static const char *const pieces[] = {"\"a\": 1", "\"a\": 2", "R1", "R2", NULL};
+    assert_holds(
+        "Qwen-Qwen3-0.6B",
+        "[" ASK
+        ", " CALLS("\"content\": \"\"",
+                   CALL("call1", "{\"a\": 1}") ", " CALL(
+                       "call2", "{\"a\": 2}")) ", " RESULT("call1",
+                                                           "\"R1\"") ", " RESULT("call2",
+                                                                                 "\"R2\"") "]",
+        pieces);
+}
+
+static void arguments_may_be_none_or_cut_off(void **state) {
+    (void)state;
+    static const char *const names[] = {"Qwen3-Coder", "MiniMax-M2", "GLM-4.6",
+                                        "Qwen-Qwen3-0.6B", "openai-gpt-oss-120b"};
+#define WITH(arguments)                     \
+    "[" ASK ", " CALLS("\"content\": \"\"", \
+                       CALL("call00001", arguments)) ", " RESULT("call00001", "\"A\"") "]"
+    static const char *const cut[] = {"look", "Par", NULL};
+    static const char *const list[] = {"look", "5", NULL};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        assert_same(names[i], WITH("\"\""), WITH("{}"));
+        assert_same(names[i], WITH("\" \""), WITH("{}"));
+        assert_same(names[i], WITH("null"), WITH("{}"));
+        assert_holds(names[i], WITH("\"{\\\"city\\\": \\\"Par\""), cut);
+        assert_holds(names[i], WITH("\"[5]\""), list);
+    }
+    assert_same("Qwen3-Coder", WITH("\"Par\""), WITH("{\"arguments\": \"Par\"}"));
+    assert_same("meetkai-functionary-medium-v3.2", WITH("\"\""), WITH("\"{}\""));
+}
+
+static void results_are_text_whatever_they_were(void **state) {
+    (void)state;
+    struct chat *c = open_chat("{% for m in messages %}[{{ m.content + '' }}]{% endfor %}");
+    assert_renders(c, "[" ASK ", " RESULT("a", "null") "]", "[q][]");
+    assert_renders(c, "[" ASK ", {\"role\": \"tool\"}]", "[q][]");
+    assert_renders(c,
+                   "[" ASK
+                   ", " RESULT("a", "[{\"type\": \"text\", \"text\": \"seen: \"}, "
+                                    "{\"type\": \"image_url\", \"image_url\": {}}]") "]",
+                   "[q][seen: [image left out: this model reads text only]]");
+    assert_renders(
+        c,
+        "[" ASK ", " RESULT("a", "[{\"type\": \"document\"}, {\"type\": "
+                                 "\"tool_reference\", \"tool_name\": \"look\"}, 5]") "]",
+        "[q][[document left out: this model reads text only][the tool look][part left "
+        "out: this model reads text only]]");
+    assert_refused(c, "[" ASK ", " RESULT("a", "5") "]", "messages[1].content must be");
+    chat_close(c);
+}
+
 static void syntax_errors_are_told_at_opening(void **state) {
     (void)state;
     struct tokenizer *t = vocabulary(NULL, 0);
@@ -461,6 +711,13 @@ int main(void) {
         cmocka_unit_test(refusals_are_text),
         cmocka_unit_test(strings_become_parts_where_only_parts_work),
         cmocka_unit_test(wrong_messages_are_refused),
+        cmocka_unit_test(null_is_absent),
+        cmocka_unit_test(ids_become_what_the_template_takes),
+        cmocka_unit_test(reasoning_is_found_under_any_name),
+        cmocka_unit_test(a_preamble_and_reasoning_come_before_a_call),
+        cmocka_unit_test(several_calls_are_split_where_one_is_taken),
+        cmocka_unit_test(arguments_may_be_none_or_cut_off),
+        cmocka_unit_test(results_are_text_whatever_they_were),
         cmocka_unit_test(syntax_errors_are_told_at_opening),
         cmocka_unit_test(a_hostile_template_opens_soon),
         cmocka_unit_test(built_in_templates_by_special_tokens),

@@ -6,6 +6,7 @@
 #include "tokenizer/chat_adapt.h"
 #include "tokenizer/chat_builtin.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct chat {
@@ -44,16 +45,54 @@ static bool probe(struct chat *c, const char *messages) {
     return found;
 }
 
+/* A question, and calls with their results. fields: those of the message that calls. */
+static bool probe_calls(struct chat *c, const char *fields, const char *id,
+                        const char *arguments, bool again) {
+    static const char form[] =
+        "[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", %s, "
+        "\"tool_calls\": [%s{\"id\": \"%s\", \"type\": \"function\", \"function\": "
+        "{\"name\": \"look\", \"arguments\": %s}}]}, %s{\"role\": \"tool\", "
+        "\"tool_call_id\": \"%s\", \"name\": \"look\", \"content\": \"seen\"}]";
+    static const char first[] =
+        "{\"id\": \"call00000\", \"type\": \"function\", \"function\": {\"name\": "
+        "\"look\", \"arguments\": %s}}, ";
+    static const char first_result[] =
+        "{\"role\": \"tool\", \"tool_call_id\": \"call00000\", \"name\": \"look\", "
+        "\"content\": \"seen\"}, ";
+    char before[256] = "", messages[1024];
+    if (again)
+        snprintf(before, sizeof before, first, c->habits.wants_argument_text ? "\"{}\"" : "{}");
+    snprintf(messages, sizeof messages, form, fields, before, id, arguments,
+             again ? first_result : "", id);
+    return probe(c, messages);
+}
+
 #define USER(content) "{\"role\": \"user\", \"content\": " content "}"
 #define SYSTEM(text) "{\"role\": \"system\", \"content\": \"" text "\"}"
-#define TOOL_CALL(content, arguments)                                                   \
-    "{\"role\": \"assistant\", \"content\": " content                                   \
-    ", \"tool_calls\": [{\"id\": \"call00001\", \"type\": \"function\", \"function\": " \
-    "{\"name\": \"look\", \"arguments\": " arguments "}}]}, "                           \
-    "{\"role\": \"tool\", \"tool_call_id\": \"call00001\", \"name\": \"look\", "        \
-    "\"content\": \"seen\"}"
+#define PLAIN_ID "call00001"
+#define LONG_ID "call_0123456789abcdef"
 #define ARGUMENTS_OBJECT "{\"" NEEDLE "\": \"x\"}"
 #define ARGUMENTS_TEXT "\"{\\\"" NEEDLE "\\\": \\\"x\\\"}\""
+#define ARGUMENTS_CUT "\"{\\\"" NEEDLE "\""
+#define NO_CONTENT "\"content\": \"\""
+#define NULL_CONTENT "\"content\": null"
+#define SOME_CONTENT "\"content\": \"so\""
+#define REASONING "\"reasoning_content\": \"hm\", \"reasoning\": \"hm\", \"thinking\": \"hm\""
+
+static void learn_calls(struct chat *c) {
+    struct chat_habits *h = &c->habits;
+    h->wants_argument_text = !probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_OBJECT, false) &&
+                             probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_TEXT, false);
+    const char *arguments = h->wants_argument_text ? ARGUMENTS_TEXT : ARGUMENTS_OBJECT;
+    h->refuses_null = !probe_calls(c, NULL_CONTENT, PLAIN_ID, arguments, false);
+    if (!probe_calls(c, NO_CONTENT, PLAIN_ID, arguments, false))
+        return;
+    h->refuses_ids = !probe_calls(c, NO_CONTENT, LONG_ID, arguments, false);
+    h->refuses_text_calls = !probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_CUT, false);
+    h->refuses_both = probe_calls(c, SOME_CONTENT, PLAIN_ID, arguments, false) &&
+                      !probe_calls(c, SOME_CONTENT ", " REASONING, PLAIN_ID, arguments, false);
+    h->refuses_many = !probe_calls(c, NO_CONTENT, PLAIN_ID, arguments, true);
+}
 
 /* Only what works the other way round is changed: a template that knows no tools at all gets
  * its messages as they are. */
@@ -62,13 +101,7 @@ static void learn(struct chat *c) {
     if (!probe(c, "[" USER("\"" NEEDLE "\"") "]"))
         h->wants_parts =
             probe(c, "[" USER("[{\"type\": \"text\", \"text\": \"" NEEDLE "\"}]") "]");
-    h->wants_argument_text =
-        !probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("\"\"", ARGUMENTS_OBJECT) "]") &&
-        probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("\"\"", ARGUMENTS_TEXT) "]");
-    h->refuses_null =
-        h->wants_argument_text
-            ? !probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("null", ARGUMENTS_TEXT) "]")
-            : !probe(c, "[" USER("\"hi\"") ", " TOOL_CALL("null", ARGUMENTS_OBJECT) "]");
+    learn_calls(c);
     h->refuses_system = !probe(c, "[" SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
     h->refuses_late_system =
         !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) "]") ||

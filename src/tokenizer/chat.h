@@ -3,7 +3,7 @@
  *
  * Requests come in OpenAI's shape, templates were written for Hugging Face's: they disagree on
  * whether tool arguments are a JSON text or an object, on contents that are null or lists of
- * parts, and some know no system role. chat_open() finds out by rendering small conversations
+ * parts, some know no system role, and some take one call in a message or ids of one form. chat_open() finds out by rendering small conversations
  * what this template takes, and chat_render() adapts the messages to it.
  *
  * A const struct chat may be used by any number of threads. */
@@ -51,6 +51,12 @@ struct chat_request {
 
 /* The text of a message's content, that of parts joined, as a new reference; NULL: it has none, or a part is no text. */
 json_t *chat_content_text(const json_t *content);
+
+/* The text of a tool's result, as a new reference: of nothing an empty one, of a part that is no text what says that it
+ * is missing. NULL: content is neither a text, a list of parts nor nothing, or no memory. */
+json_t *chat_result_text(const json_t *content);
+/* What is said instead of such a part, as a new reference. */
+json_t *chat_stand_in(const json_t *part);
 
 /* *text is owned by the caller (mem_free). ST_BAD_INPUT: messages of a wrong shape
  * ("messages[2].content must be ..."), or the template's own refusal; otherwise as

@@ -14,6 +14,10 @@ struct chat_habits {
     bool refuses_system;      /* a system message */
     bool refuses_late_system; /* one after others, at the end or not */
     bool wants_parts;         /* content as a list of parts only */
+    bool refuses_ids;         /* ids of calls that are no 9 letters and digits */
+    bool refuses_text_calls;  /* arguments that are no object */
+    bool refuses_both;        /* a content and reasoning in a message with a call */
+    bool refuses_many;        /* several calls in a message; or only the first comes through */
 };
 
 /* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong shape, by its place. */
