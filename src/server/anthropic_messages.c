@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/chat.h"
 
 #include <stdlib.h>
 
@@ -38,6 +39,35 @@ static bool read_texts(const json_t *content, struct buf *out) {
     return json_is_array(content);
 }
 
+/* What a tool found, which the model may see in part: an image there must not end the conversation. A document may be
+ * plain text. */
+static void add_result(const json_t *block, struct buf *out) {
+    const json_t *source = json_object_get(block, "source");
+    if (str_eq(json_text(block, "type"), "text")) {
+        add_text(out, json_text(block, "text"));
+    } else if (str_eq(json_text(source, "type"), "text")) {
+        add_text(out, json_text(source, "data"));
+    } else {
+        json_t *stands_in = chat_stand_in(block);
+        if (stands_in != NULL)
+            add_text(out, json_string_value(stands_in));
+        json_decref(stands_in);
+    }
+}
+
+static bool read_results(const json_t *content, struct buf *out) {
+    size_t i;
+    json_t *block;
+    if (content == NULL || json_is_null(content))
+        return true;
+    if (!json_is_array(content))
+        return read_texts(content, out);
+    json_array_foreach((json_t *)content, i, block) {
+        add_result(block, out);
+    }
+    return true;
+}
+
 static json_t *call_of(const json_t *block) {
     const json_t *input = json_object_get(block, "input");
     char *arguments = json_dumps(input != NULL ? input : json_null(), JSON_COMPACT);
@@ -51,14 +81,14 @@ static json_t *call_of(const json_t *block) {
 static bool read_result(struct params *p, const json_t *block, struct parts *parts) {
     struct buf text = {0};
     const json_t *content = json_object_get(block, "content");
-    bool good = content == NULL || read_texts(content, &text);
+    bool good = read_results(content, &text);
     if (good)
         json_array_append_new(parts->results,
                               json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id",
                                         json_text(block, "tool_use_id"), "content",
                                         buf_json(&text)));
     else
-        params_fail(p, "messages", "a tool_result's content must be text");
+        params_fail(p, "messages", "a tool_result's content must be a string or an array");
     mem_free(text.bytes);
     return good;
 }

@@ -6,6 +6,7 @@
 #include "server/dialects.h"
 #include "server/prompts.h"
 #include "server/request_params.h"
+#include "tokenizer/chat.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -184,13 +185,13 @@ static void param_format(struct params *p, struct service_request *r) {
 /* think: a template's enable_thinking, or how hard. Kept alive by the body. */
 static void param_think(struct params *p, struct service_request *r) {
     const json_t *think = json_object_get(p->body, "think");
-    json_t *extra = json_is_boolean(think)
-                        ? json_pack("{s:b}", "enable_thinking", json_is_true(think))
-                    : json_is_string(think)
-                        ? json_pack("{s:s}", "reasoning_effort", json_string_value(think))
-                        : NULL;
-    if (extra == NULL)
+    if (!json_is_boolean(think) && !json_is_string(think))
         return;
+    json_t *extra = json_object();
+    if (json_is_boolean(think))
+        json_object_set(extra, "enable_thinking", (json_t *)think);
+    else
+        extra_effort(extra, json_string_value(think));
     json_object_set_new(p->body, "think", extra);
     r->extra = extra;
 }
@@ -209,12 +210,28 @@ static void complete_calls(json_t *message) {
     }
 }
 
+/* A tool's images are not the user's fault: the conversation goes on, and the model is told. */
+static bool leave_out_images(json_t *message) {
+    const char *role = json_string_value(json_object_get(message, "role"));
+    if (role == NULL || !str_eq(role, "tool"))
+        return false;
+    json_t *text = chat_result_text(json_object_get(message, "content"));
+    if (text == NULL)
+        return false;
+    json_t *stands_in = json_pack("{s:s}", "type", "image");
+    json_object_set_new(message, "content",
+                        json_pack("[{s:s, s:o}, {s:s, s:o}]", "type", "text", "text", text,
+                                  "type", "text", "text", chat_stand_in(stands_in)));
+    json_decref(stands_in);
+    return true;
+}
+
 static void param_messages(struct params *p, struct service_request *r) {
     size_t i;
     json_t *m;
     param_array(p, "messages", &r->messages);
     json_array_foreach((json_t *)r->messages, i, m) {
-        if (json_array_size(json_object_get(m, "images")) > 0)
+        if (json_array_size(json_object_get(m, "images")) > 0 && !leave_out_images(m))
             params_fail(p, "messages", "messages[%zu]: images are not supported", i);
         complete_calls(m);
         if (json_is_object(m) && json_object_get(m, "content") == NULL)

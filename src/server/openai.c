@@ -77,10 +77,8 @@ void openai_param_extra(struct params *p, const char *effort, struct service_req
     if (extra == NULL && effort == NULL)
         return;
     json_t *all = extra != NULL ? json_copy((json_t *)extra) : json_object();
-    if (effort != NULL && str_eq(effort, "none"))
-        json_object_set_new(all, "enable_thinking", json_false());
-    else if (effort != NULL)
-        json_object_set_new(all, "reasoning_effort", json_string(effort));
+    if (effort != NULL)
+        extra_effort(all, effort);
     json_object_set_new(p->body, "chat_template_kwargs", all);
     r->extra = all;
 }

@@ -136,14 +136,14 @@ static void rename_developer(json_t *messages) {
     }
 }
 
-/* Only a model may have had nothing to say (but called a function). */
+/* Only a model may have had nothing to say (but called a function), and the function that it called. */
 static void check_contents(struct params *p, const json_t *messages) {
     size_t i;
     json_t *m;
     json_array_foreach((json_t *)messages, i, m) {
         const char *role = json_string_value(json_object_get(m, "role"));
         const json_t *content = json_object_get(m, "content");
-        if (role != NULL && !str_eq(role, "assistant") &&
+        if (role != NULL && !str_eq(role, "assistant") && !str_eq(role, "tool") &&
             (content == NULL || json_is_null(content)))
             params_fail(p, "messages", "messages[%zu].content is missing", i);
     }

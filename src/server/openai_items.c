@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/reply.h"
+#include "tokenizer/chat.h"
 
 /* What an item is: messages need not say it. */
 static const char *type_of(const json_t *item) {
@@ -78,6 +79,16 @@ static bool check_reasoning(struct params *p, size_t i, const json_t *item) {
     return true;
 }
 
+/* What a function found: a text, parts of which some may be no text, or nothing. */
+static bool check_output(struct params *p, size_t i, const json_t *item) {
+    const json_t *output = json_object_get(item, "output");
+    if (output == NULL || json_is_null(output) || json_is_string(output) ||
+        json_is_array(output))
+        return true;
+    return params_fail(p, "input", "input[%zu].output must be a string or an array, not %s", i,
+                       json_kind(output));
+}
+
 static bool check_item(struct params *p, size_t i, const json_t *item) {
     static const char *const call[] = {"call_id", "name", "arguments", NULL};
     static const char *const result[] = {"call_id", NULL};
@@ -90,7 +101,7 @@ static bool check_item(struct params *p, size_t i, const json_t *item) {
     if (str_eq(type, "function_call"))
         return check_strings(p, i, item, call);
     if (str_eq(type, "function_call_output"))
-        return check_strings(p, i, item, result) && check_texts(p, i, item, "output");
+        return check_strings(p, i, item, result) && check_output(p, i, item);
     if (str_eq(type, "reasoning"))
         return check_reasoning(p, i, item);
     return params_fail(p, "input", "input[%zu]: items of type \"%.40s\" are not supported", i,
@@ -187,7 +198,7 @@ static void add_call(struct reading *r, const json_t *item) {
 }
 
 static void add_result(struct reading *r, const json_t *item) {
-    json_t *m = add_message(r, "tool", texts_json(item, "output"));
+    json_t *m = add_message(r, "tool", chat_result_text(json_object_get(item, "output")));
     json_object_set_new(m, "tool_call_id", json_string(json_text(item, "call_id")));
 }
 

@@ -34,25 +34,27 @@ json_t *messages_with_system(const json_t *messages, const char *paragraph) {
     return out;
 }
 
-/* A call's arguments are a text in OpenAI's shape, an object in others. */
+/* A call's arguments are a text in OpenAI's shape, an object in others; of a call without any, nothing in either. */
 static void put_call(struct buf *b, const json_t *call) {
     const json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");
     put(b, b->len > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
     put_json(b, json_object_get(function, "name"));
     put(b, ", \"arguments\": ");
-    if (json_is_string(arguments))
+    if (json_is_string(arguments) && json_string_length(arguments) > 0)
         put(b, json_string_value(arguments));
     else
-        put_json(b, arguments);
+        put_json(b, json_is_object(arguments) || json_is_array(arguments) ? arguments : NULL);
     put(b, "}\n</tool_call>");
 }
 
 static json_t *message_as_text(const json_t *m) {
     const json_t *calls = json_object_get(m, "tool_calls"), *call;
     const char *role = json_string_value(json_object_get(m, "role"));
-    json_t *content = chat_content_text(json_object_get(m, "content"));
-    bool result = role != NULL && str_eq(role, "tool") && content != NULL;
+    bool result = role != NULL && str_eq(role, "tool");
+    json_t *content = result ? chat_result_text(json_object_get(m, "content"))
+                             : chat_content_text(json_object_get(m, "content"));
+    result = result && content != NULL;
     struct buf text = {0};
     size_t i;
     if (!result && json_array_size(calls) == 0) {

@@ -235,6 +235,17 @@ void param_dimensions(struct params *p, const struct service *s) {
                     has);
 }
 
+void extra_effort(json_t *extra, const char *effort) {
+    if (str_eq(effort, "none")) {
+        json_object_set_new(extra, "enable_thinking", json_false());
+        return;
+    }
+    json_object_set_new(extra, "reasoning_effort", json_string(effort));
+    if (json_object_get(extra, "enable_thinking") == NULL &&
+        json_object_get(extra, "thinking") == NULL)
+        json_object_set_new(extra, "enable_thinking", json_true());
+}
+
 bool ends_with_answer(const json_t *messages) {
     const json_t *last = json_array_get(messages, json_array_size(messages) - 1);
     const char *role = json_string_value(json_object_get(last, "role"));

@@ -1,0 +1,124 @@
+"""serve_history.py URL TEMPLATE: conversations with calls, as the clients of each dialect send them back."""
+import json
+import sys
+import urllib.error
+import urllib.request
+
+url, template = sys.argv[1:]
+failures = 0
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+TOOLS = [{"type": "function", "function": {"name": "look", "description": "looks", "parameters": SCHEMA}}]
+RESPONSES_TOOLS = [{"type": "function", "name": "look", "description": "looks", "parameters": SCHEMA}]
+ANTHROPIC_TOOLS = [{"name": "look", "description": "looks", "input_schema": SCHEMA}]
+IMAGE = "[image left out: this model reads text only]"
+
+
+def post(path, body):
+    request = urllib.request.Request(url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=60) as f:
+            return f.status, json.load(f)
+    except urllib.error.HTTPError as e:
+        return e.code, e.read().decode()
+
+
+def fail(*what):
+    global failures
+    failures += 1
+    print("FAILED:", template, *what)
+
+
+def tokens(path, body):
+    """Of the prompt; None where there is none."""
+    status, v = post(path, body)
+    if status != 200:
+        fail(path, status, v)
+        return None
+    if path == "/api/chat":
+        return v["prompt_eval_count"]
+    usage = v["usage"]
+    if path == "/v1/messages":  # those that were computed, and those that were kept
+        return usage["input_tokens"] + usage["cache_read_input_tokens"]
+    return usage.get("prompt_tokens", usage.get("input_tokens"))
+
+
+def same(path, body, plain):
+    a, b = tokens(path, body), tokens(path, plain)
+    if a != b:
+        fail(path, f"{a} tokens rather than {b}:", json.dumps(body))
+
+
+def chat(result, **fields):
+    call = {"id": "call_8315aabbccdd", "type": "function", "function": {"name": "look", "arguments": ""}}
+    message = {"role": "assistant", "content": None, "tool_calls": [call], **fields}
+    tool = {"role": "tool", "tool_call_id": call["id"], "content": result}
+    return {"messages": [{"role": "user", "content": "q"}, message, tool], "tools": TOOLS, "max_tokens": 1}
+
+
+def responses(result):
+    call = {"type": "function_call", "call_id": "call_8315aabbccdd", "name": "look", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": result}
+    question = {"role": "user", "content": "q"}
+    return {"input": [question, call, output], "tools": RESPONSES_TOOLS, "max_output_tokens": 1}
+
+
+def anthropic(result):
+    call = {"type": "tool_use", "id": "toolu_0123456789", "name": "look", "input": {}}
+    back = {"type": "tool_result", "tool_use_id": call["id"], "content": result}
+    messages = [{"role": "user", "content": "q"}, {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [back]}]
+    return {"messages": messages, "tools": ANTHROPIC_TOOLS, "max_tokens": 1}
+
+
+def ollama(result, **fields):
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]}
+    tool = {"role": "tool", "tool_name": "look", "content": result, **fields}
+    return {"messages": [{"role": "user", "content": "q"}, message, tool], "tools": TOOLS, "stream": False,
+            "options": {"num_predict": 1}}
+
+
+def results():
+    """No result is an empty one; of an image it is said that there was one."""
+    text = {"type": "text", "text": "seen"}
+    same("/v1/chat/completions", chat(None), chat(""))
+    same("/v1/chat/completions", chat([{"type": "image_url", "image_url": {"url": "data:"}}]), chat(IMAGE))
+    same("/v1/chat/completions", chat("r", refusal=None, function_call=None, audio=None), chat("r"))
+    same("/v1/responses", responses(None), responses(""))
+    same("/v1/responses", responses([{"type": "input_image", "image_url": "data:"}]), responses(IMAGE))
+    same("/v1/messages", anthropic(None), anthropic(""))
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": ""}}
+    same("/v1/messages", anthropic([text, image]), anthropic("seen\n" + IMAGE))
+    document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
+    same("/v1/messages", anthropic([document]), anthropic("words"))
+    same("/v1/messages", anthropic([{"type": "tool_reference", "tool_name": "look"}]), anthropic("[the tool look]"))
+    same("/api/chat", ollama("seen", images=["AAAA"]), ollama("seen" + IMAGE))
+    status, v = post("/v1/messages", anthropic(5))
+    if status != 400:
+        fail("a number as a result:", status, v)
+    user = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
+    status, v = post("/v1/chat/completions", {"messages": user, "max_tokens": 1})
+    if status != 400 or "only parts of text" not in v:
+        fail("a user's image:", status, v)
+
+
+def efforts():
+    """An effort turns thinking on where that is a switch, and the client's own word counts."""
+    ask = {"messages": [{"role": "user", "content": "q"}], "max_tokens": 1}
+    on, off = ({**ask, "chat_template_kwargs": {"enable_thinking": v}} for v in (True, False))
+    path = "/v1/chat/completions"
+    if tokens(path, on) == tokens(path, off):
+        fail("the template knows no enable_thinking")
+    same(path, {**ask, "reasoning_effort": "high"}, on)
+    same(path, {**ask, "reasoning_effort": "minimal"}, on)
+    same(path, {**ask, "reasoning_effort": "none"}, off)
+    same(path, {**off, "reasoning_effort": "high"}, off)
+    same(path, {**ask, "reasoning_effort": "high", "chat_template_kwargs": {"thinking": False}}, off)
+    same("/v1/responses", {"input": "q", "max_output_tokens": 1, "reasoning": {"effort": "low"}},
+         {"input": "q", "max_output_tokens": 1, "chat_template_kwargs": {"enable_thinking": True}})
+    same("/api/chat", {**ask, "stream": False, "think": "high"}, {**ask, "stream": False, "think": True})
+
+
+results()
+if template == "deepseek-ai-DeepSeek-V3.1":
+    efforts()
+sys.exit(failures > 0)
