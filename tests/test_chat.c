@@ -450,6 +450,13 @@ static void reasoning_is_found_under_any_name(void **state) {
                      keys[k]);
             assert_holds(names[i], messages, pieces);
         }
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        assert_holds(names[i],
+                     "[" ASK
+                     ", " CALLS("\"content\": \"\", \"reasoning_content\": \"\", "
+                                "\"reasoning\": \"I muse.\", \"thinking\": \"\"",
+                                CALL("call00001", "{}")) ", " RESULT("call00001", "\"A\"") "]",
+                     pieces);
 }
 
 static void a_preamble_and_reasoning_come_before_a_call(void **state) {

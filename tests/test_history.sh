@@ -22,7 +22,7 @@ for name in mistralai-Mistral-Nemo-Instruct-2407 openai-gpt-oss-120b deepseek-ai
     done
     url=$(sed -n 's/^lockstep listens on //p' "$work/out")
     timeout 200 python3 "$SOURCE_DIR/tests/serve_history.py" "$url" "$name" || fail "$name: $(cat "$work/err")"
-    kill "$server" && wait "$server"
+    kill "$server" && wait "$server" || fail "$name: the server ended with status $?: $(tail -n 5 "$work/err")"
     server=
 done
 

@@ -6,7 +6,6 @@
 #include "tokenizer/chat_adapt.h"
 #include "tokenizer/chat_builtin.h"
 
-#include <stdio.h>
 #include <string.h>
 
 struct chat {
@@ -24,20 +23,19 @@ struct chat {
 #define NEEDLE "nEEdLe"
 
 /* Renders a conversation and says whether the needle came through, whole. A template that runs into
- * a limit is not asked again: opening stays quick. */
-static bool probe(struct chat *c, const char *messages) {
-    if (c->hostile)
-        return false;
-    json_error_t e;
-    json_t *list = json_loads(messages, 0, &e), *vars = json_deep_copy(c->token_variables);
-    json_object_set_new(vars, "messages", list);
+ * a limit is not asked again: opening stays quick. Takes the messages. */
+static bool probe_messages(struct chat *c, json_t *messages) {
+    json_t *vars = json_deep_copy(c->token_variables);
+    json_object_set_new(vars, "messages", messages);
     json_object_set_new(vars, "tools", json_null());
     json_object_set_new(vars, "add_generation_prompt", json_false());
     const struct template_clock now = {2024, 1, 1, 0, 0, 0};
     char *text = NULL;
     size_t len;
     struct err ignored;
-    enum status st = template_render(c->template, vars, &now, &text, &len, &ignored);
+    enum status st = ST_NO_MEMORY;
+    if (!c->hostile)
+        st = template_render(c->template, vars, &now, &text, &len, &ignored);
     bool found = st == ST_OK && strstr(text, NEEDLE) != NULL;
     c->hostile = st == ST_NO_MEMORY;
     mem_free(text);
@@ -45,53 +43,77 @@ static bool probe(struct chat *c, const char *messages) {
     return found;
 }
 
-/* A question, and calls with their results. fields: those of the message that calls. */
-static bool probe_calls(struct chat *c, const char *fields, const char *id,
-                        const char *arguments, bool again) {
-    static const char form[] =
-        "[{\"role\": \"user\", \"content\": \"hi\"}, {\"role\": \"assistant\", %s, "
-        "\"tool_calls\": [%s{\"id\": \"%s\", \"type\": \"function\", \"function\": "
-        "{\"name\": \"look\", \"arguments\": %s}}]}, %s{\"role\": \"tool\", "
-        "\"tool_call_id\": \"%s\", \"name\": \"look\", \"content\": \"seen\"}]";
-    static const char first[] =
-        "{\"id\": \"call00000\", \"type\": \"function\", \"function\": {\"name\": "
-        "\"look\", \"arguments\": %s}}, ";
-    static const char first_result[] =
-        "{\"role\": \"tool\", \"tool_call_id\": \"call00000\", \"name\": \"look\", "
-        "\"content\": \"seen\"}, ";
-    char before[256] = "", messages[1024];
-    if (again)
-        snprintf(before, sizeof before, first, c->habits.wants_argument_text ? "\"{}\"" : "{}");
-    snprintf(messages, sizeof messages, form, fields, before, id, arguments,
-             again ? first_result : "", id);
-    return probe(c, messages);
+static bool probe(struct chat *c, const char *messages) {
+    return probe_messages(c, json_loads(messages, 0, NULL));
 }
 
 #define USER(content) "{\"role\": \"user\", \"content\": " content "}"
 #define SYSTEM(text) "{\"role\": \"system\", \"content\": \"" text "\"}"
-#define PLAIN_ID "call00001"
-#define LONG_ID "call_0123456789abcdef"
-#define ARGUMENTS_OBJECT "{\"" NEEDLE "\": \"x\"}"
-#define ARGUMENTS_TEXT "\"{\\\"" NEEDLE "\\\": \\\"x\\\"}\""
-#define ARGUMENTS_CUT "\"{\\\"" NEEDLE "\""
-#define NO_CONTENT "\"content\": \"\""
-#define NULL_CONTENT "\"content\": null"
-#define SOME_CONTENT "\"content\": \"so\""
-#define REASONING "\"reasoning_content\": \"hm\", \"reasoning\": \"hm\", \"thinking\": \"hm\""
+
+/* A question, a call and its result. */
+struct calling {
+    const char *content; /* beside the call; NULL: null */
+    const char *id;
+    const char *arguments;
+    bool as_text;   /* the arguments are a text */
+    bool reasoning; /* the message tells what was thought */
+    bool second;    /* there is another call before this one */
+};
+
+static void add_call(json_t *messages, json_t *calls, const char *id, const char *arguments,
+                     bool as_text) {
+    json_t *value = as_text ? json_string(arguments) : json_loads(arguments, 0, NULL);
+    json_array_append_new(calls,
+                          json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", id, "type", "function",
+                                    "function", "name", "look", "arguments", value));
+    json_array_append_new(messages,
+                          json_pack("{s:s, s:s, s:s, s:s}", "role", "tool", "tool_call_id", id,
+                                    "name", "look", "content", "seen"));
+}
+
+static bool probe_calling(struct chat *c, struct calling q) {
+    json_t *calls = json_array();
+    json_t *message = json_pack("{s:s, s:s?, s:o}", "role", "assistant", "content", q.content,
+                                "tool_calls", calls);
+    json_t *messages = json_pack("[{s:s, s:s}, o]", "role", "user", "content", "hi", message);
+    if (q.reasoning)
+        chat_set_reasoning(message, "hm");
+    if (q.second)
+        add_call(messages, calls, "call00000", "{}", q.as_text);
+    add_call(messages, calls, q.id, q.arguments, q.as_text);
+    return probe_messages(c, messages);
+}
 
 static void learn_calls(struct chat *c) {
     struct chat_habits *h = &c->habits;
-    h->wants_argument_text = !probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_OBJECT, false) &&
-                             probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_TEXT, false);
-    const char *arguments = h->wants_argument_text ? ARGUMENTS_TEXT : ARGUMENTS_OBJECT;
-    h->refuses_null = !probe_calls(c, NULL_CONTENT, PLAIN_ID, arguments, false);
-    if (!probe_calls(c, NO_CONTENT, PLAIN_ID, arguments, false))
+    struct calling plain = {
+        .content = "", .id = "call00001", .arguments = "{\"" NEEDLE "\": \"x\"}"};
+    bool takes = probe_calling(c, plain);
+    if (!takes) {
+        plain.as_text = true;
+        takes = h->wants_argument_text = probe_calling(c, plain);
+        plain.as_text = takes;
+    }
+    struct calling other = plain;
+    other.content = NULL;
+    h->refuses_null = !probe_calling(c, other);
+    if (!takes)
         return;
-    h->refuses_ids = !probe_calls(c, NO_CONTENT, LONG_ID, arguments, false);
-    h->refuses_text_calls = !probe_calls(c, NO_CONTENT, PLAIN_ID, ARGUMENTS_CUT, false);
-    h->refuses_both = probe_calls(c, SOME_CONTENT, PLAIN_ID, arguments, false) &&
-                      !probe_calls(c, SOME_CONTENT ", " REASONING, PLAIN_ID, arguments, false);
-    h->refuses_many = !probe_calls(c, NO_CONTENT, PLAIN_ID, arguments, true);
+    other = plain;
+    other.id = "call_0123456789abcdef";
+    h->refuses_ids = !probe_calling(c, other);
+    other = plain;
+    other.arguments = "{\"" NEEDLE;
+    other.as_text = true;
+    h->refuses_text_calls = !probe_calling(c, other);
+    other = plain;
+    other.content = "so";
+    bool takes_content = probe_calling(c, other);
+    other.reasoning = true;
+    h->refuses_both = takes_content && !probe_calling(c, other);
+    other = plain;
+    other.second = true;
+    h->refuses_many = !probe_calling(c, other);
 }
 
 /* Only what works the other way round is changed: a template that knows no tools at all gets

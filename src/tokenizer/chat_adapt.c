@@ -155,17 +155,23 @@ static void drop_absent(json_t *message) {
 
 static const char *const reasoning_keys[] = {"reasoning_content", "reasoning", "thinking"};
 
+void chat_set_reasoning(json_t *message, const char *text) {
+    for (size_t i = 0; i < ARRAY_LEN(reasoning_keys); i++) {
+        const json_t *has = json_object_get(message, reasoning_keys[i]);
+        if (has == NULL || (json_is_string(has) && json_string_length(has) == 0))
+            json_object_set_new(message, reasoning_keys[i], json_string(text));
+    }
+}
+
 /* Every API has its own name for what the model thought, and every template reads one of them. */
 static void spread_reasoning(json_t *message) {
-    const json_t *reasoning = NULL;
-    for (size_t i = 0; i < ARRAY_LEN(reasoning_keys) && reasoning == NULL; i++) {
-        const json_t *v = json_object_get(message, reasoning_keys[i]);
-        if (json_is_string(v) && json_string_length(v) > 0)
-            reasoning = v;
+    for (size_t i = 0; i < ARRAY_LEN(reasoning_keys); i++) {
+        const char *text = json_string_value(json_object_get(message, reasoning_keys[i]));
+        if (text != NULL && *text != '\0') {
+            chat_set_reasoning(message, text);
+            return;
+        }
     }
-    for (size_t i = 0; i < ARRAY_LEN(reasoning_keys) && reasoning != NULL; i++)
-        if (json_object_get(message, reasoning_keys[i]) == NULL)
-            json_object_set(message, reasoning_keys[i], (json_t *)reasoning);
 }
 
 /* The template that refuses a content beside reasoning (gpt-oss) writes either as the model's analysis before the call:

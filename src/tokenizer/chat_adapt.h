@@ -23,4 +23,7 @@ struct chat_habits {
 /* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong shape, by its place. */
 enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err);
 
+/* Says what the model thought, under each name that it goes by and that is missing or empty. */
+void chat_set_reasoning(json_t *message, const char *text);
+
 #endif
