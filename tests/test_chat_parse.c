@@ -465,6 +465,36 @@ static void bare_json_without_tools_is_content(void **state) {
     assert_string_equal(parse(&o, text, strlen(text))->content, text);
 }
 
+/* Without tools, or with tool_choice "none", a call's text is content, white space and all; what
+ * frames thinking and harmony's messages is read as ever. */
+static void without_tools_nothing_is_a_call(void **state) {
+    (void)state;
+    static const struct {
+        struct chat_style style;
+        const char *text, *expected;
+    } cases[] = {
+        {{CHAT_HERMES, NO_THINK},
+         "Write <tool_call>{\"name\": \"rm\", \"arguments\": {}}</tool_call> so.",
+         "C:Write <tool_call>{\"name\": \"rm\", \"arguments\": {}}</tool_call> so."},
+        {{CHAT_HERMES, THINK},
+         "<think>\nhm\n</think>\n\n<tool_call>{\"name\": \"rm\"}</tool_call>",
+         "R:hmC:<tool_call>{\"name\": \"rm\"}</tool_call>"},
+        {{CHAT_QWEN_XML, NO_THINK}, "<function=rm></function>", "C:<function=rm></function>"},
+        {{CHAT_MISTRAL, NO_THINK}, "[TOOL_CALLS]rm{}", "C:[TOOL_CALLS]rm{}"},
+        {{CHAT_HARMONY, NO_THINK},
+         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "
+         "to=functions.rm<|message|>{\"a\": 1}<|call|>",
+         "R:Hm.C:{\"a\": 1}"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_t *empty = i % 2 == 0 ? NULL : json_array();
+        struct chat_parse_options o = {.style = cases[i].style, .tools = empty};
+        assert_string_equal(parse(&o, cases[i].text, strlen(cases[i].text))->text,
+                            cases[i].expected);
+        json_decref(empty);
+    }
+}
+
 /* Arguments come in pieces as the text does, not at the end. */
 static void arguments_are_streamed(void **state) {
     (void)state;
@@ -504,7 +534,9 @@ static void doubt_has_an_end(void **state) {
     static struct record whole, cut;
     size_t n = (size_t)sprintf(text, "<tool_call>{\"x\": \"");
     memset(text + n, 'y', sizeof text - 1 - n);
-    struct chat_parse_options o = {.style = {CHAT_HERMES, "", ""}};
+    json_error_t e;
+    json_t *tools = json_loads(tools_text, 0, &e);
+    struct chat_parse_options o = {.style = {CHAT_HERMES, "", ""}, .tools = tools};
     parse_pieces(&whole, &o, text, strlen(text), strlen(text), 1);
     assert_int_equal(whole.n_content, strlen(text));
     static const size_t steps[] = {1, 7, 1000, 32768, 32769};
@@ -512,6 +544,7 @@ static void doubt_has_an_end(void **state) {
         parse_pieces(&cut, &o, text, strlen(text), 1, steps[i]);
         assert_string_equal(cut.text, whole.text);
     }
+    json_decref(tools);
 }
 
 int main(void) {
@@ -520,6 +553,7 @@ int main(void) {
         cmocka_unit_test(templates_own_calls_come_back),
         cmocka_unit_test(formats_by_hand),
         cmocka_unit_test(bare_json_without_tools_is_content),
+        cmocka_unit_test(without_tools_nothing_is_a_call),
         cmocka_unit_test(arguments_are_streamed),
         cmocka_unit_test(doubt_has_an_end),
     };

@@ -346,7 +346,7 @@ const char *param_type(const struct chat_parser *p, const char *key) {
 
 /* Llama 3 calls by bare JSON, when the answer begins with it. */
 static bool may_be_bare_call(const struct chat_parser *p) {
-    return p->o.style.format == CHAT_LLAMA3 && !p->said && json_array_size(p->o.tools) > 0;
+    return p->o.style.format == CHAT_LLAMA3 && !p->said;
 }
 
 /* True if a decision was made; *go_on is then what the step returns. */
@@ -493,7 +493,10 @@ enum status chat_parser_open(struct chat_parser **out, const struct chat_parse_o
     if (p == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for the output parser");
     p->o = *options;
-    p->syntax = &syntaxes[options->style.format];
+    /* Without tools nothing is a call. Harmony's channels frame every answer, though. */
+    if (json_array_size(options->tools) == 0 && options->style.format != CHAT_HARMONY)
+        p->o.style.format = CHAT_PLAIN;
+    p->syntax = &syntaxes[p->o.style.format];
     const char *begin = options->style.think_begin;
     size_t n = strlen(begin), end = options->prompt == NULL ? 0 : options->prompt_len;
     while (end > 0 && is_white(options->prompt[end - 1]))

@@ -69,8 +69,8 @@ struct chat_parse_options {
      * message) already; NULL: it did not. Only looked at in chat_parser_open(). */
     const char *prompt;
     size_t prompt_len;
-    /* The request's tools, or NULL: without any, bare JSON is content. Gives the types of
-     * arguments that are written without quotes. Borrowed for the parser's life. */
+    /* The request's tools, or NULL: without any, nothing is a call, and what looks like one is
+     * content. Gives the types of arguments that are written without quotes. Borrowed for the parser's life. */
     const json_t *tools;
     void (*on_event)(void *arg, const struct chat_event *event);
     void *arg;

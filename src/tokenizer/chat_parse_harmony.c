@@ -40,7 +40,8 @@ static void open_body(struct chat_parser *p) {
     size_t len;
     p->route = ROUTE_CONTENT;
     p->state = PARSE_HARMONY_BODY;
-    if (header_word(&p->header, "to=", &word, &len) && !word_is(word, len, "user")) {
+    if (json_array_size(p->o.tools) > 0 && header_word(&p->header, "to=", &word, &len) &&
+        !word_is(word, len, "user")) {
         size_t skip = len > sizeof prefix - 1 && memcmp(word, prefix, sizeof prefix - 1) == 0
                           ? sizeof prefix - 1
                           : 0;
