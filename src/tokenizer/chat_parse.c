@@ -275,6 +275,13 @@ void call_begin(struct chat_parser *p, const char *name, size_t len) {
     send(p, CHAT_CALL_BEGIN, name, len);
 }
 
+void call_begin_named(struct chat_parser *p) {
+    struct bytes name = p->name; /* call_begin() copies it to p->name */
+    p->name = (struct bytes){0};
+    call_begin(p, name.p, name.n);
+    bytes_free(&name);
+}
+
 void flush_arguments(struct chat_parser *p) {
     if (p->delta.n > 0)
         send(p, CHAT_ARGUMENTS, p->delta.p, p->delta.n);
@@ -330,6 +337,18 @@ static const json_t *find_tool(const struct chat_parser *p, const char *name, si
 
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len) {
     return find_tool(p, name, len) != NULL;
+}
+
+/* OpenAI's and Anthropic's letters, digits, _ and -; MCP servers' . : and /; and any script's. */
+bool is_function_name(const struct chat_parser *p, const char *name, size_t len) {
+    bool plausible = len > 0 && len <= MAX_NAME_BYTES;
+    for (size_t i = 0; i < len && plausible; i++) {
+        unsigned char c = (unsigned char)name[i], lower = c | 0x20;
+        bool word =
+            (lower >= 'a' && lower <= 'z') || (c >= '0' && c <= '9') || c == '_' || c >= 0x80;
+        plausible = word || (i > 0 && strchr("-.:/", c) != NULL && c != '\0');
+    }
+    return plausible || is_tool_name(p, name, len);
 }
 
 const char *param_type(const struct chat_parser *p, const char *key) {

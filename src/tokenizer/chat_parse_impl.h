@@ -150,6 +150,7 @@ void doubt_begin(struct chat_parser *p, size_t marker_len);
 void doubt_fail(struct chat_parser *p);
 
 void call_begin(struct chat_parser *p, const char *name, size_t len);
+void call_begin_named(struct chat_parser *p); /* its name is in p->name already */
 void call_arguments(struct chat_parser *p, const char *text, size_t len);
 void call_end(struct chat_parser *p);
 void flush_arguments(struct chat_parser *p);
@@ -157,6 +158,9 @@ void flush_arguments(struct chat_parser *p);
 /* The "type" that the tools give for a parameter of the current call, or "". */
 const char *param_type(const struct chat_parser *p, const char *key);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
+/* Whether a function can have this name. Formats that do not quote it would take prose for it. */
+bool is_function_name(const struct chat_parser *p, const char *name, size_t len);
+#define MAX_NAME_BYTES 256
 
 /* A text as a JSON string without its quotes. */
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len);

@@ -76,13 +76,6 @@ static bool may_call(const struct chat_parser *p) {
     return p->name.n > 0 && (!p->bare || is_tool_name(p, p->name.p, p->name.n));
 }
 
-static void begin_named_call(struct chat_parser *p) {
-    struct bytes name = p->name; /* call_begin() copies it to p->name */
-    p->name = (struct bytes){0};
-    call_begin(p, name.p, name.n);
-    bytes_free(&name);
-}
-
 static void key_done(struct chat_parser *p) {
     static const struct {
         const char *key;
@@ -121,7 +114,7 @@ static bool value_open(struct chat_parser *p, char ch) {
     c->at = CALL_VALUE;
     c->text.n = 0;
     if (c->key_kind == KEY_ARGUMENTS && may_call(p) && !p->in_call) {
-        begin_named_call(p);
+        call_begin_named(p);
         c->streams = ch == '{';
     }
     if (c->streams)
@@ -137,7 +130,7 @@ static bool object_done(struct chat_parser *p) {
         bool complete = may_call(p) && (!p->bare || p->call.arguments.n > 0);
         if (!complete)
             return false;
-        begin_named_call(p);
+        call_begin_named(p);
         put_arguments(p, &p->call.arguments);
     }
     call_end(p);
@@ -281,6 +274,10 @@ bool step_json_next(struct chat_parser *p) {
 bool step_name(struct chat_parser *p) {
     static const char *const ends[] = {"[ARGS]", "{", "[CALL_ID]"};
     struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    if (hit.pos > MAX_NAME_BYTES) {
+        doubt_fail(p);
+        return true;
+    }
     if (hit.which < 0)
         return false;
     const char *head = input(p);
@@ -299,13 +296,13 @@ bool step_name(struct chat_parser *p) {
             len--;
         bytes_put(p, &p->name, head, len);
     }
-    if (p->name.n == 0) {
+    if (!is_function_name(p, p->name.p, p->name.n)) {
         doubt_fail(p);
         return true;
     }
     p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
     p->call.streams = false; /* the value has not begun */
-    begin_named_call(p);
+    call_begin_named(p);
     p->state = PARSE_VALUE;
     return true;
 }

@@ -189,14 +189,15 @@ bool step_xml_name(struct chat_parser *p) {
     }
     const char *const ends[] = {s->function_name_end, s->param_begin, s->function_end};
     struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
-    if (hit.which < 0)
+    if (hit.which < 0 && hit.pos <= MAX_NAME_BYTES)
         return false;
     const char *name = input(p);
     size_t len = hit.pos;
     trim(&name, &len);
-    if (len == 0 || memchr(name, '<', len) != NULL)
+    if (hit.pos > MAX_NAME_BYTES || !is_function_name(p, name, len))
         return leave(p);
-    call_begin(p, name, len);
+    p->name.n = 0;
+    bytes_put(p, &p->name, name, len);
     p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
     p->n_params = 0;
     p->state = PARSE_XML_PARAM;
@@ -210,12 +211,27 @@ static void end_xml_call(struct chat_parser *p) {
     p->state = PARSE_XML_CLOSE;
 }
 
+/* After a function's name: people write about <function=main>, but then no parameter follows, and
+ * no end. */
+static bool begin_xml_call(struct chat_parser *p) {
+    const struct call_syntax *s = p->syntax;
+    const char *const signs[] = {s->param_begin, s->function_end, s->section_end};
+    struct marker_hit hit = find_marker(p, signs, ARRAY_LEN(signs));
+    if (hit.pos > 0)
+        return leave(p);
+    if (hit.which >= 0)
+        call_begin_named(p);
+    return hit.which >= 0;
+}
+
 bool step_xml_param(struct chat_parser *p) {
     if (!skip_white(p)) {
-        if (p->final)
+        if (p->final && p->in_call)
             end_xml_call(p);
         return false;
     }
+    if (!p->in_call)
+        return begin_xml_call(p);
     enum accept begins = accept_text(p, p->syntax->param_begin);
     enum accept ends =
         begins == ACCEPT_YES ? ACCEPT_NO : accept_text(p, p->syntax->function_end);
