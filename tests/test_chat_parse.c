@@ -239,7 +239,11 @@ static void templates_own_calls_come_back(void **state) {
 static const char tools_text[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
     "\"object\", \"properties\": {\"a\": {\"type\": \"integer\"}, \"code\": {\"type\": "
-    "\"string\"}}}}}, {\"name\": \"sub\", \"parameters\": {}}]";
+    "\"string\"}}}}}, {\"name\": \"sub\", \"parameters\": {}}, "
+    "{\"name\": \"typed\", \"input_schema\": {\"properties\": {\"any\": {\"anyOf\": "
+    "[{\"type\": \"string\"}, {\"type\": \"null\"}]}, \"list\": {\"type\": [\"string\", "
+    "\"null\"]}, \"enum\": {\"enum\": [\"1\", \"2\"]}, \"flag\": {\"type\": \"boolean\"}, "
+    "\"maybe\": {\"type\": [\"number\", \"null\"]}}}}]";
 
 #define THINK "<think>", "</think>"
 #define NO_THINK "", ""
@@ -412,6 +416,27 @@ static const struct {
      "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>code</arg_key>\n"
      "<arg_value>1</arg_value>\n</tool_call>\n<tool_call>sub</tool_call>",
      "[#add|{\"a\": 1, \"code\": \"1\"}][#sub|{}]"},
+
+    /* Where a string may be, all but null is one; Python's names of values where they may be. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=typed>\n<parameter=any>\n1.10\n</parameter>\n<parameter=list>\n"
+     "null\n</parameter>\n<parameter=enum>\n1\n</parameter>\n<parameter=flag>\nTrue\n"
+     "</parameter>\n<parameter=maybe>\nNone\n</parameter>\n</function>\n</tool_call>",
+     "[#typed|{\"any\": \"1.10\", \"list\": null, \"enum\": \"1\", \"flag\": true, \"maybe\": "
+     "null}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=typed>\n<parameter=any>\nnullable\n</parameter>\n<parameter=list>"
+     "\nnul\n</parameter>\n<parameter=maybe>\n1.50\n</parameter>\n<parameter=flag>\nNone\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "[#typed|{\"any\": \"nullable\", \"list\": \"nul\", \"maybe\": 1.50, \"flag\": \"None\"}]"},
+    {{CHAT_GLM, NO_THINK},
+     "",
+     "<tool_call>typed\n<arg_key>any</arg_key>\n<arg_value>12345</arg_value>\n<arg_key>list"
+     "</arg_key>\n<arg_value>null</arg_value>\n<arg_key>enum</arg_key>\n<arg_value>None"
+     "</arg_value>\n</tool_call>",
+     "[#typed|{\"any\": \"12345\", \"list\": null, \"enum\": \"None\"}]"},
 
     /* Who writes about tags does not call. */
     {{CHAT_GLM, NO_THINK},

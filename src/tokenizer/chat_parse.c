@@ -351,14 +351,52 @@ bool is_function_name(const struct chat_parser *p, const char *name, size_t len)
     return plausible || is_tool_name(p, name, len);
 }
 
-const char *param_type(const struct chat_parser *p, const char *key) {
+const json_t *find_param(const struct chat_parser *p, const char *key) {
     const json_t *function = find_tool(p, p->name.p, p->name.n);
     const json_t *parameters = json_object_get(function, "parameters");
     if (parameters == NULL)
         parameters = json_object_get(function, "input_schema");
-    const json_t *param = json_object_get(json_object_get(parameters, "properties"), key);
-    const char *type = json_string_value(json_object_get(param, "type"));
-    return type != NULL ? type : "";
+    return json_object_get(json_object_get(parameters, "properties"), key);
+}
+
+static unsigned named_type(const json_t *name) {
+    if (!json_is_string(name))
+        return 0;
+    const char *s = json_string_value(name);
+    return str_eq(s, "string")    ? TYPE_STRING
+           : str_eq(s, "null")    ? TYPE_NULL
+           : str_eq(s, "boolean") ? TYPE_BOOLEAN
+                                  : TYPE_OTHER;
+}
+
+static unsigned type_of(const json_t *value) {
+    return value == NULL            ? 0
+           : json_is_string(value)  ? TYPE_STRING
+           : json_is_null(value)    ? TYPE_NULL
+           : json_is_boolean(value) ? TYPE_BOOLEAN
+                                    : TYPE_OTHER;
+}
+
+unsigned schema_types(const json_t *schema) {
+    static const char *const unions[] = {"anyOf", "oneOf"};
+    const json_t *type = json_object_get(schema, "type"), *one;
+    unsigned types = named_type(type);
+    size_t i;
+    json_array_foreach(type, i, one) {
+        types |= named_type(one);
+    }
+    for (size_t k = 0; k < ARRAY_LEN(unions); k++) { /* of one level: more is not seen */
+        json_array_foreach(json_object_get(schema, unions[k]), i, one) {
+            const json_t *its = json_object_get(one, "type");
+            types |= its != NULL ? named_type(its) : type_of(json_object_get(one, "const"));
+        }
+    }
+    if (types != 0)
+        return types;
+    json_array_foreach(json_object_get(schema, "enum"), i, one) {
+        types |= type_of(one);
+    }
+    return types | type_of(json_object_get(schema, "const"));
 }
 
 /* ---- content, reasoning ---------------------------------------------------------------------------- */

@@ -84,7 +84,13 @@ struct chat_parser {
 
     struct bytes key, value; /* XML style */
     size_t n_params;
-    bool value_is_text, value_at_start;
+    unsigned value_types; /* TYPE_x */
+    enum {
+        VALUE_COLLECTED, /* to see what it is; its text is in `value` */
+        VALUE_TEXT_OR_NULL,
+        VALUE_TEXT /* a string, streamed */
+    } value_kind;
+    bool value_at_start;
     bool fenced;                                               /* DeepSeek V3's ```json */
     enum { ROUTE_CONTENT, ROUTE_REASONING, ROUTE_CALL } route; /* harmony */
     struct bytes header;
@@ -155,8 +161,11 @@ void call_arguments(struct chat_parser *p, const char *text, size_t len);
 void call_end(struct chat_parser *p);
 void flush_arguments(struct chat_parser *p);
 
-/* The "type" that the tools give for a parameter of the current call, or "". */
-const char *param_type(const struct chat_parser *p, const char *key);
+/* What the tools say of a parameter of the current call: NULL if they have none of this name. */
+const json_t *find_param(const struct chat_parser *p, const char *key);
+/* The types that a schema allows; 0: it does not say. */
+enum { TYPE_STRING = 1, TYPE_NULL = 2, TYPE_BOOLEAN = 4, TYPE_OTHER = 8 };
+unsigned schema_types(const json_t *schema);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 /* Whether a function can have this name. Formats that do not quote it would take prose for it. */
 bool is_function_name(const struct chat_parser *p, const char *name, size_t len);

@@ -252,14 +252,18 @@ bool step_xml_param(struct chat_parser *p) {
 /* The value's opening: its key is known, and so its type. */
 static void begin_value(struct chat_parser *p) {
     const char *key = bytes_cstr(p, &p->key);
-    p->value_is_text = str_eq(param_type(p, key), "string");
+    unsigned types = schema_types(find_param(p, key));
+    p->value_types = types;
+    p->value_kind = (types & TYPE_STRING) == 0 ? VALUE_COLLECTED
+                    : (types & TYPE_NULL) != 0 ? VALUE_TEXT_OR_NULL
+                                               : VALUE_TEXT;
     p->value_at_start = true;
     p->value.n = 0;
     call_arguments(p, p->n_params == 0 ? "{\"" : ", \"", p->n_params == 0 ? 2 : 3);
     p->n_params++;
     call_arguments_escaped(p, key, p->key.n);
     call_arguments(p, "\": ", 3);
-    if (p->value_is_text)
+    if (p->value_kind == VALUE_TEXT)
         call_arguments(p, "\"", 1);
     p->state = PARSE_XML_VALUE;
 }
@@ -304,6 +308,22 @@ bool step_xml_value_open(struct chat_parser *p) {
     return opens != ACCEPT_WAIT;
 }
 
+static void put_value(struct chat_parser *p, const char *text, size_t len);
+
+/* As long as the value may become null it is held back; then its text so far goes out. */
+static void put_text_or_null(struct chat_parser *p, const char *text, size_t len) {
+    const char *null = p->syntax->value_begin == NULL ? "null\n" : "null";
+    bytes_put(p, &p->value, text, len);
+    if (p->value.n <= strlen(null) && memcmp(p->value.p, null, p->value.n) == 0)
+        return;
+    struct bytes all = p->value;
+    p->value = (struct bytes){0};
+    p->value_kind = VALUE_TEXT;
+    call_arguments(p, "\"", 1);
+    put_value(p, all.p, all.n);
+    bytes_free(&all);
+}
+
 /* A line end right after the opening tag and one before the closing tag are layout (Qwen). */
 static void put_value(struct chat_parser *p, const char *text, size_t len) {
     if (p->value_at_start && len > 0) {
@@ -315,8 +335,12 @@ static void put_value(struct chat_parser *p, const char *text, size_t len) {
     }
     if (len == 0)
         return;
-    if (!p->value_is_text) {
+    if (p->value_kind == VALUE_COLLECTED) {
         bytes_put(p, &p->value, text, len);
+        return;
+    }
+    if (p->value_kind == VALUE_TEXT_OR_NULL) {
+        put_text_or_null(p, text, len);
         return;
     }
     call_arguments_escaped(p, p->value.p, p->value.n); /* a line end held back */
@@ -326,10 +350,25 @@ static void put_value(struct chat_parser *p, const char *text, size_t len) {
     call_arguments_escaped(p, text, len);
 }
 
-/* Without a schema: what is JSON is taken as it is, the rest as a string. */
+/* What models write as in Python, where the type has such a value. */
+static const char *python_literal(const struct chat_parser *p, const char *text, size_t len) {
+    static const struct {
+        const char *python, *json;
+        unsigned type;
+    } all[] = {{"True", "true", TYPE_BOOLEAN},
+               {"False", "false", TYPE_BOOLEAN},
+               {"None", "null", TYPE_NULL}};
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if ((p->value_types & all[i].type) != 0 && (p->value_types & TYPE_STRING) == 0 &&
+            len == strlen(all[i].python) && memcmp(text, all[i].python, len) == 0)
+            return all[i].json;
+    return NULL;
+}
+
+/* Where no string is asked for, what is JSON is taken as it is, and the rest is a string. */
 static void end_value(struct chat_parser *p) {
     json_error_t e;
-    if (p->value_is_text) {
+    if (p->value_kind == VALUE_TEXT) {
         call_arguments(p, "\"", 1);
         p->value.n = 0;
         return;
@@ -339,17 +378,20 @@ static void end_value(struct chat_parser *p) {
     if (p->syntax->value_begin == NULL && len > 0 && text[len - 1] == '\n')
         len--;
     json_t *json = len > 0 ? json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
-    const char *trimmed = text;
+    const char *trimmed = text, *literal;
     size_t n_trimmed = len;
-    if (json != NULL) {
-        trim(&trimmed, &n_trimmed);
+    trim(&trimmed, &n_trimmed);
+    literal = python_literal(p, trimmed, n_trimmed);
+    if (literal != NULL) {
+        call_arguments(p, literal, strlen(literal));
+    } else if (json != NULL) {
         call_arguments(p, trimmed, n_trimmed);
-        json_decref(json);
     } else {
         call_arguments(p, "\"", 1);
         call_arguments_escaped(p, text, len);
         call_arguments(p, "\"", 1);
     }
+    json_decref(json);
     p->value.n = 0;
 }
 
