@@ -438,6 +438,44 @@ static const struct {
      "</arg_value>\n</tool_call>",
      "[#typed|{\"any\": \"12345\", \"list\": null, \"enum\": \"None\"}]"},
 
+    /* A function's end within a value is text. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=code>\n<function=x>y</function>\nrest\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "[#add|{\"code\": \"<function=x>y</function>\\nrest\"}]"},
+    {{CHAT_GLM, NO_THINK},
+     "",
+     "<tool_call>add\n<arg_key>code</arg_key>\n<arg_value>x </tool_call> y</arg_value>\n"
+     "</tool_call>",
+     "[#add|{\"code\": \"x </tool_call> y\"}]"},
+    {{CHAT_MINIMAX, NO_THINK},
+     "",
+     "<minimax:tool_call>\n<invoke name=\"add\">\n<parameter name=\"code\">a</invoke>b</invoke>c"
+     "</parameter>\n</invoke>\n</minimax:tool_call>",
+     "[#add|{\"code\": \"a</invoke>b</invoke>c\"}]"},
+    /* Without the value's own end it counts, before another call too. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=code>\nabc\n</function>\n</tool_call>\n"
+     "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
+     "[#add|{\"code\": \"abc\"}][#add|{\"a\": 1}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=a>\n1\n</function>\n</tool_call>\ndone",
+     "[#add|{\"a\": 1}]C:done"},
+    /* So does the next parameter, on its own line and of a name that the function has. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=code>\nabc\n<parameter=a>\n1\n</parameter>\n"
+     "</function>\n</tool_call>",
+     "[#add|{\"code\": \"abc\", \"a\": 1}]"},
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=add>\n<parameter=code>\nabc <parameter=a>\n<parameter=b>\n"
+     "</parameter>\n</function>\n</tool_call>",
+     "[#add|{\"code\": \"abc <parameter=a>\\n<parameter=b>\"}]"},
+
     /* Who writes about tags does not call. */
     {{CHAT_GLM, NO_THINK},
      "",

@@ -395,21 +395,58 @@ static void end_value(struct chat_parser *p) {
     p->value.n = 0;
 }
 
+/* At a function's end within a value: it is the value's text if the value's own end comes before
+ * another parameter. */
+static enum accept function_ends(const struct chat_parser *p) {
+    const char *const next[] = {p->syntax->value_end, p->syntax->param_begin};
+    struct marker_hit hit = find_marker(p, next, 2);
+    if (hit.pos >= MAX_DOUBT_BYTES)
+        return ACCEPT_YES;
+    if (hit.which < 0 && !p->final)
+        return ACCEPT_WAIT;
+    return hit.which == 0 ? ACCEPT_NO : ACCEPT_YES;
+}
+
+/* At a parameter's beginning within a value: it ends the value, whose own end was left out, if it
+ * begins a line and names what the function has. */
+static enum accept next_param_begins(struct chat_parser *p) {
+    const char *key_end = p->syntax->key_end, *key = input(p) + strlen(p->syntax->param_begin);
+    size_t len = input_len(p) - strlen(p->syntax->param_begin);
+    bool at_line =
+        p->syntax->value_begin == NULL && p->value.n > 0 && p->value.p[p->value.n - 1] == '\n';
+    if (!at_line)
+        return ACCEPT_NO;
+    const char *end = memmem(key, len, key_end, strlen(key_end));
+    if (end == NULL && !p->final && len < MAX_NAME_BYTES + strlen(key_end))
+        return ACCEPT_WAIT;
+    if (end == NULL || end - key > MAX_NAME_BYTES)
+        return ACCEPT_NO;
+    p->key.n = 0;
+    bytes_put(p, &p->key, key, (size_t)(end - key));
+    return find_param(p, bytes_cstr(p, &p->key)) != NULL ? ACCEPT_YES : ACCEPT_NO;
+}
+
 bool step_xml_value(struct chat_parser *p) {
-    const char *const ends[] = {p->syntax->value_end, p->syntax->function_end};
-    struct marker_hit hit = find_marker(p, ends, 2);
+    const struct call_syntax *s = p->syntax;
+    const char *const ends[] = {s->value_end, s->function_end, s->param_begin};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
     put_value(p, input(p), hit.pos);
     p->at += hit.pos;
     if (hit.which < 0 && !p->final)
         return false;
-    end_value(p);
-    if (hit.which == 0) {
-        p->at += strlen(ends[0]);
-        p->state = PARSE_XML_PARAM;
-    } else { /* the value's own end is missing */
-        p->at += hit.which < 0 ? 0 : strlen(ends[1]);
-        end_xml_call(p);
+    enum accept over = hit.which == 1   ? function_ends(p)
+                       : hit.which == 2 ? next_param_begins(p)
+                                        : ACCEPT_YES;
+    if (over == ACCEPT_WAIT)
+        return false;
+    if (over == ACCEPT_NO) { /* its first character is text: the rest is looked at again */
+        put_value(p, input(p), 1);
+        p->at++;
+        return true;
     }
+    end_value(p);
+    p->at += hit.which == 0 ? strlen(s->value_end) : 0;
+    p->state = PARSE_XML_PARAM; /* where the function's end is read */
     return true;
 }
 
