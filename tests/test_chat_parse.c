@@ -295,6 +295,15 @@ static const struct {
      "",
      "<tool_call>{\"name\": \"add\", \"arguments\": null, \"x\": 1.5}</tool_call>",
      "[#add|{}]"},
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "Ok <tool_call>{\"name\": \"sub\"}</tool_call>\n<tool_call>{\"name\": \"sub\"}</tool_call>"
+     "\nbye ",
+     "C:Ok[#sub|{}][#sub|{}]C: bye "},
+    {{CHAT_HERMES, THINK},
+     "",
+     "<think>hm\n</think>\n<tool_call>{\"name\": \"sub\"}</tool_call>\nbye",
+     "R:hm[#sub|{}]C:bye"},
     /* What is no call is content; the next one counts again. */
     {{CHAT_HERMES, NO_THINK},
      "",

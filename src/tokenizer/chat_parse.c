@@ -266,7 +266,7 @@ void doubt_fail(struct chat_parser *p) {
 
 void call_begin(struct chat_parser *p, const char *name, size_t len) {
     p->doubtful = false;
-    emit_tag(p);
+    p->skip_space = true; /* what came before the call stays, if content follows it */
     p->said = false;
     p->in_call = true;
     p->any_arguments = false;
@@ -600,7 +600,7 @@ enum status chat_parser_end(struct chat_parser *p, struct err *err) {
     call_end(p);
     bool reasons = p->state == PARSE_REASONING ||
                    (p->state == PARSE_HARMONY_BODY && p->route == ROUTE_REASONING);
-    if (p->space.n > 0)
+    if (p->space.n > 0 && !p->skip_space)
         send(p, reasons ? CHAT_REASONING : CHAT_CONTENT, p->space.p, p->space.n);
     p->space.n = 0;
     return report(p, err);

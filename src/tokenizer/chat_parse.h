@@ -3,7 +3,7 @@
  * Text goes in as it is decoded, in pieces of any size; events come out as soon as they are
  * certain. How the text was cut never changes what comes out in all. Nothing is lost: what
  * looked like a call and is none comes out as content. White space next to a tag belongs to
- * the tag.
+ * the tag; between contents with a call between them, that before the call stays.
  *
  * Decode with the special tokens shown (token_stream's special), without the end tokens: most
  * formats are made of them.
