@@ -55,7 +55,7 @@ static struct record parse(const struct chat_parse_options *options, const char 
     BUG_ON(chat_parser_open(&p, &o, &err) != ST_OK);
     for (size_t at = 0; at < len; at += MIN(step, len - at))
         BUG_ON(chat_parser_put(p, text + at, MIN(step, len - at), &err) != ST_OK);
-    BUG_ON(chat_parser_end(p, &err) != ST_OK);
+    BUG_ON(chat_parser_end(p, (len & 1) != 0, &err) != ST_OK);
     BUG_ON(r.n_open != 0);
     chat_parser_close(p);
     return r;

@@ -64,6 +64,8 @@ static void on_event(void *arg, const struct chat_event *e) {
     append(r, e->text, e->len);
 }
 
+static bool cut_off; /* what chat_parser_end() is told */
+
 static void parse_pieces(struct record *r, const struct chat_parse_options *options,
                          const char *text, size_t len, size_t first, size_t step) {
     struct chat_parse_options o = *options;
@@ -78,7 +80,7 @@ static void parse_pieces(struct record *r, const struct chat_parse_options *opti
         assert_int_equal(chat_parser_put(p, text + at, n, &err), ST_OK);
         at += n;
     }
-    assert_int_equal(chat_parser_end(p, &err), ST_OK);
+    assert_int_equal(chat_parser_end(p, cut_off, &err), ST_OK);
     chat_parser_close(p);
 }
 
@@ -622,6 +624,44 @@ static void arguments_are_streamed(void **state) {
     json_decref(tools);
 }
 
+/* What max_tokens leaves of a call must not parse, in any format. */
+static void a_cut_call_does_not_look_whole(void **state) {
+    (void)state;
+    static const struct {
+        enum chat_format format;
+        const char *text, *expected;
+    } cases[] = {
+        {CHAT_HERMES, "<tool_call>{\"name\": \"add\", \"arguments\": {\"code\": \"aa",
+         "[#add|{\"code\": \"aa]"},
+        {CHAT_QWEN_XML, "<tool_call>\n<function=add>\n<parameter=code>\naaaa\n",
+         "[#add|{\"code\": \"aaaa]"},
+        {CHAT_QWEN_XML, "<tool_call>\n<function=add>\n<parameter=a>\n12", "[#add|{\"a\": 12]"},
+        {CHAT_QWEN_XML, "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n",
+         "[#add|{\"a\": 1]"},
+        {CHAT_GLM,
+         "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>code"
+         "</arg_key>\n",
+         "[#add|{\"a\": 1]"},
+        {CHAT_KIMI,
+         "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0"
+         "<|tool_call_argument_begin|>",
+         "[functions.add:0#add]"},
+        /* This one is whole: the end of the value was left out. */
+        {CHAT_QWEN_XML, "<function=add>\n<parameter=code>\naaaa\n</function>",
+         "[#add|{\"code\": \"aaaa\"}]"},
+    };
+    json_error_t e;
+    json_t *tools = json_loads(tools_text, 0, &e);
+    cut_off = true;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct chat_parse_options o = {.style = {cases[i].format, "", ""}, .tools = tools};
+        assert_string_equal(parse(&o, cases[i].text, strlen(cases[i].text))->text,
+                            cases[i].expected);
+    }
+    cut_off = false;
+    json_decref(tools);
+}
+
 /* A call that never proves to be one is given up after 32 KiB, wherever the pieces end. */
 static void doubt_has_an_end(void **state) {
     (void)state;
@@ -650,6 +690,7 @@ int main(void) {
         cmocka_unit_test(bare_json_without_tools_is_content),
         cmocka_unit_test(without_tools_nothing_is_a_call),
         cmocka_unit_test(arguments_are_streamed),
+        cmocka_unit_test(a_cut_call_does_not_look_whole),
         cmocka_unit_test(doubt_has_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

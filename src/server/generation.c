@@ -160,8 +160,9 @@ static void on_done(void *user, const struct engine_done *d) {
     struct generation *g = user;
     struct choice *c = &g->choices[d->choice];
     struct engine_done done = *d;
+    bool cut = d->stop != ENGINE_STOP_END && d->stop != ENGINE_STOP_STRING;
     if (c->parser != NULL && !c->failed)
-        c->failed = chat_parser_end(c->parser, NULL) != ST_OK;
+        c->failed = chat_parser_end(c->parser, cut, NULL) != ST_OK;
     if (c->failed) {
         done.stop = ENGINE_STOP_ERROR;
         done.st = ST_NO_MEMORY;

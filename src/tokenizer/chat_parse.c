@@ -296,7 +296,7 @@ void call_arguments(struct chat_parser *p, const char *text, size_t len) {
 void call_end(struct chat_parser *p) {
     if (!p->in_call)
         return;
-    if (!p->any_arguments)
+    if (!p->any_arguments && !p->cut)
         call_arguments(p, "{}", 2);
     flush_arguments(p);
     send(p, CHAT_CALL_END, "", 0);
@@ -593,8 +593,9 @@ enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
     return report(p, err);
 }
 
-enum status chat_parser_end(struct chat_parser *p, struct err *err) {
+enum status chat_parser_end(struct chat_parser *p, bool cut, struct err *err) {
     p->final = true;
+    p->cut = cut;
     if (p->in.p != NULL)
         run(p);
     call_end(p);

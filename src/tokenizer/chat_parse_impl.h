@@ -64,6 +64,7 @@ struct chat_parser {
     const struct call_syntax *syntax;
     enum parse_state state;
     bool final, out_of_memory;
+    bool cut; /* chat_parser_end() */
 
     struct bytes in; /* input; what is before `at` is done with, unless doubtful */
     size_t at;

@@ -211,6 +211,16 @@ static void end_xml_call(struct chat_parser *p) {
     p->state = PARSE_XML_CLOSE;
 }
 
+/* The text ends within the call. */
+static void break_off_xml_call(struct chat_parser *p) {
+    if (!p->cut) {
+        end_xml_call(p);
+        return;
+    }
+    call_end(p);
+    p->state = PARSE_XML_CLOSE;
+}
+
 /* After a function's name: people write about <function=main>, but then no parameter follows, and
  * no end. */
 static bool begin_xml_call(struct chat_parser *p) {
@@ -227,7 +237,7 @@ static bool begin_xml_call(struct chat_parser *p) {
 bool step_xml_param(struct chat_parser *p) {
     if (!skip_white(p)) {
         if (p->final && p->in_call)
-            end_xml_call(p);
+            break_off_xml_call(p);
         return false;
     }
     if (!p->in_call)
@@ -241,7 +251,7 @@ bool step_xml_param(struct chat_parser *p) {
         return true;
     }
     if (ends == ACCEPT_NO && begins == ACCEPT_NO) {
-        end_xml_call(p);
+        break_off_xml_call(p);
         return true;
     }
     if (ends == ACCEPT_YES)
@@ -274,7 +284,7 @@ bool step_xml_key(struct chat_parser *p) {
     bytes_put(p, &p->key, input(p), hit.pos);
     p->at += hit.pos;
     if (hit.which < 0 && p->final) {
-        end_xml_call(p);
+        break_off_xml_call(p);
         emit_text(p, CHAT_CONTENT, p->key.p, p->key.n);
     }
     if (hit.which < 0)
@@ -297,14 +307,14 @@ bool step_xml_key(struct chat_parser *p) {
 bool step_xml_value_open(struct chat_parser *p) {
     if (!skip_white(p)) {
         if (p->final)
-            end_xml_call(p);
+            break_off_xml_call(p);
         return false;
     }
     enum accept opens = accept_text(p, p->syntax->value_begin);
     if (opens == ACCEPT_YES)
         begin_value(p);
     else if (opens == ACCEPT_NO)
-        end_xml_call(p);
+        break_off_xml_call(p);
     return opens != ACCEPT_WAIT;
 }
 
@@ -444,7 +454,11 @@ bool step_xml_value(struct chat_parser *p) {
         p->at++;
         return true;
     }
-    end_value(p);
+    if (hit.which < 0 && p->cut)
+        call_arguments(p, p->value_kind == VALUE_TEXT ? "" : p->value.p,
+                       p->value_kind == VALUE_TEXT ? 0 : p->value.n);
+    else
+        end_value(p);
     p->at += hit.which == 0 ? strlen(s->value_end) : 0;
     p->state = PARSE_XML_PARAM; /* where the function's end is read */
     return true;
