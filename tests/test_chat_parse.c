@@ -534,6 +534,30 @@ static const struct {
      "<|start|>assistant",
      " to=functions.sub<|channel|>commentary json<|message|>{}<|call|>",
      "[#sub|{}]"},
+    /* Text about the tokens is no header. */
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant<|channel|>final<|message|>",
+     "See <|channel|> then <|end|> done",
+     "C:See <|channel|> then done"},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant<|channel|>final<|message|>",
+     "The token <|channel|>analysis begins thinking and <|message|> the body.",
+     "C:The token <|channel|>analysis begins thinking and <|message|> the body."},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant",
+     "assistant is a word.<|end|>",
+     "C:assistant is a word."},
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant<|channel|>analysis<|message|>",
+     "Hm. <|channel|>final<|message|>Yes. <|start|>assistant<|channel|>commentary "
+     "to=functions.add <|constrain|> json<|message|>{}",
+     "R:Hm.C:Yes.[#add|{}]"},
+    /* A function's reply that the model made up is no call. */
+    {{CHAT_HARMONY, NO_THINK},
+     "<|start|>assistant",
+     "<|channel|>commentary to=functions.add<|message|>{}<|call|><|start|>functions.add "
+     "to=assistant<|channel|>commentary<|message|>5<|end|>",
+     "[#add|{}]C:5"},
 };
 
 static void formats_by_hand(void **state) {

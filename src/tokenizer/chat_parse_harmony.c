@@ -40,8 +40,10 @@ static void open_body(struct chat_parser *p) {
     size_t len;
     p->route = ROUTE_CONTENT;
     p->state = PARSE_HARMONY_BODY;
+    p->space.n = 0;
+    /* What is said to the assistant is a function's reply, made up. */
     if (json_array_size(p->o.tools) > 0 && header_word(&p->header, "to=", &word, &len) &&
-        !word_is(word, len, "user")) {
+        !word_is(word, len, "user") && !word_is(word, len, "assistant")) {
         size_t skip = len > sizeof prefix - 1 && memcmp(word, prefix, sizeof prefix - 1) == 0
                           ? sizeof prefix - 1
                           : 0;
@@ -89,18 +91,61 @@ static bool is_header_text(const char *text, size_t len) {
     return len == 0;
 }
 
+static bool begins_with(const char *text, const char *end, const char *s) {
+    return (size_t)(end - text) >= strlen(s) && memcmp(text, s, strlen(s)) == 0;
+}
+
+static bool is_channel(const char *word, size_t len) {
+    return word_is(word, len, "analysis") || word_is(word, len, "commentary") ||
+           word_is(word, len, "final");
+}
+
+/* Whether the text is of header's parts alone: a role, a channel that there is, recipients, and a
+ * word for the body's type. Prose about the tokens has more words between them. */
+static bool is_header(const char *text, size_t len) {
+    static const char *const tokens[] = {START, CHANNEL, "<|constrain|>"};
+    const char *end = text + len;
+    size_t n_words = 1; /* that may come before the next token */
+    while (text < end) {
+        if (is_white(*text)) {
+            text++;
+            continue;
+        }
+        size_t which = 0;
+        while (which < ARRAY_LEN(tokens) && !begins_with(text, end, tokens[which]))
+            which++;
+        bool token = which < ARRAY_LEN(tokens), recipient = begins_with(text, end, "to=");
+        text += token ? strlen(tokens[which]) : 0;
+        const char *word = text;
+        while (text < end && !is_white(*text) && *text != '<')
+            text++;
+        size_t n = (size_t)(text - word);
+        bool known = which == 1 ? is_channel(word, n) : which == 2 || n > 0;
+        if (!known || (!token && !recipient && n_words-- == 0))
+            return false;
+        if (token) /* the type may come after a blank */
+            n_words = which == 1 || (which == 2 && n == 0);
+    }
+    return true;
+}
+
+static const char *const header_ends[] = {MESSAGE, "<|end|>", "<|return|>", "<|call|>"};
+
 bool step_harmony_header(struct chat_parser *p) {
-    static const char *const ends[] = {MESSAGE, "<|end|>", "<|return|>", "<|call|>"};
-    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
+    const char *const *ends = header_ends;
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(header_ends));
     const char *text = input(p);
     size_t white = 0;
     while (white < input_len(p) && is_white(text[white]))
         white++;
     bool too_long = hit.pos > MAX_HEADER_BYTES;
-    if (!is_header_text(text + white, input_len(p) - white) || too_long ||
+    bool is_text = hit.which > 0 && !is_header(text, hit.pos);
+    if (!is_header_text(text + white, input_len(p) - white) || too_long || is_text ||
         (p->final && hit.which < 0)) {
         if (input_len(p) == 0)
             return false;
+        if (p->route != ROUTE_CONTENT)
+            p->space.n = 0;
         /* The first character goes now: a tag there would lead back here. */
         size_t first = MIN(white + 1, input_len(p));
         emit_text(p, CHAT_CONTENT, text, first);
@@ -130,6 +175,18 @@ static void put_body(struct chat_parser *p, const char *text, size_t len) {
         emit_text(p, p->route == ROUTE_REASONING ? CHAT_REASONING : CHAT_CONTENT, text, len);
 }
 
+/* At a token within a body that begins a header, or is text. */
+static enum accept header_begins(const struct chat_parser *p) {
+    struct marker_hit hit = find_marker(p, header_ends, ARRAY_LEN(header_ends));
+    if (p->route == ROUTE_CALL)
+        return ACCEPT_YES;
+    if (hit.pos > MAX_HEADER_BYTES)
+        return ACCEPT_NO;
+    if (hit.which < 0)
+        return p->final ? ACCEPT_NO : ACCEPT_WAIT;
+    return is_header(input(p), hit.pos) ? ACCEPT_YES : ACCEPT_NO;
+}
+
 bool step_harmony_body(struct chat_parser *p) {
     static const char *const ends[] = {START, "<|end|>", "<|return|>", "<|call|>", CHANNEL};
     struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
@@ -138,9 +195,17 @@ bool step_harmony_body(struct chat_parser *p) {
     if (hit.which < 0)
         return false;
     bool next_header = hit.which == 0 || hit.which == 4; /* left where it is */
+    enum accept header = next_header ? header_begins(p) : ACCEPT_YES;
+    if (header == ACCEPT_WAIT)
+        return false;
+    if (header == ACCEPT_NO) {
+        put_body(p, input(p), 1);
+        p->at++;
+        return true;
+    }
     p->at += next_header ? 0 : strlen(ends[hit.which]);
     call_end(p);
-    emit_tag(p);
+    p->skip_space = true; /* what came before stays if no header follows */
     p->state = PARSE_HARMONY_HEADER;
     return true;
 }
