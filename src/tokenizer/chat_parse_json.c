@@ -192,6 +192,11 @@ static bool call_char(struct chat_parser *p, char ch, bool *again) {
     }
 }
 
+/* GLM has no sections: its functions' end stands in. */
+static const char *section_end(const struct chat_parser *p) {
+    return p->syntax->section_end != NULL ? p->syntax->section_end : p->syntax->function_end;
+}
+
 /* Not what a call looks like. If it has begun already, it ends here and the rest is content. */
 static void call_broken(struct chat_parser *p) {
     p->in_list = p->bare = false;
@@ -200,7 +205,7 @@ static void call_broken(struct chat_parser *p) {
         return;
     }
     call_end(p);
-    p->state = PARSE_CONTENT;
+    p->state = section_end(p) != NULL ? PARSE_JSON_NEXT : PARSE_CONTENT;
 }
 
 bool step_json_call(struct chat_parser *p) {
@@ -220,6 +225,9 @@ bool step_json_call(struct chat_parser *p) {
 bool step_json_first(struct chat_parser *p) {
     if (!skip_white(p))
         return false;
+    enum accept fence = section_end(p) == NULL ? ACCEPT_NO : accept_text(p, "```json");
+    if (fence != ACCEPT_NO)
+        return fence == ACCEPT_YES;
     char ch = *input(p);
     reset_call(p);
     p->in_list = ch == '[' && !p->bare;
@@ -238,8 +246,19 @@ static void section_over(struct chat_parser *p) {
     p->state = PARSE_CONTENT;
 }
 
-/* After a call: "," and another in a list, ";" and another for Llama, the end of the section, or
- * content. */
+/* The section's end, also after a code fence's or a brace too many; without it these are content. */
+static enum accept accept_section_end(struct chat_parser *p) {
+    size_t before = p->at;
+    while (input_len(p) > 0 && (is_white(*input(p)) || *input(p) == '}' || *input(p) == '`'))
+        p->at++;
+    enum accept closes = accept_text(p, section_end(p));
+    if (closes != ACCEPT_YES)
+        p->at = before;
+    return closes;
+}
+
+/* After a call: "," and another in a list, ";" and another for Llama, another one in the same
+ * tags, the end of the section, or content. */
 bool step_json_next(struct chat_parser *p) {
     if (!skip_white(p))
         return false;
@@ -254,7 +273,8 @@ bool step_json_next(struct chat_parser *p) {
         return true;
     }
     bool llama = p->o.style.format == CHAT_LLAMA3;
-    if ((ch == '{' && (p->in_list || llama)) || (ch == ';' && llama)) {
+    bool same_tags = section_end(p) != NULL;
+    if ((ch == '{' && (p->in_list || llama || same_tags)) || (ch == ';' && llama)) {
         doubt_begin(p, 1);
         p->at -= ch == '{';
         reset_call(p);
@@ -262,7 +282,7 @@ bool step_json_next(struct chat_parser *p) {
         p->state = p->in_list ? PARSE_JSON_CALL : PARSE_JSON_FIRST;
         return true;
     }
-    enum accept closes = accept_text(p, p->syntax->section_end);
+    enum accept closes = accept_section_end(p);
     if (closes == ACCEPT_WAIT)
         return false;
     section_over(p);
