@@ -408,6 +408,29 @@ static const struct {
      "<｜tool▁calls▁begin｜> none",
      "C:<｜tool▁calls▁begin｜> none"},
 
+    /* Another fence or none, no arguments, no call's end. */
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```\n{\"a\": 1}\n```"
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n{\"a\": 2}"
+     "<｜tool▁call▁end｜><｜tool▁call▁begin｜>sub<｜tool▁sep｜><｜tool▁call▁end｜>"
+     "<｜tool▁calls▁end｜>",
+     "[#add|{\"a\": 1}][#add|{\"a\": 2}][#sub|{}]"},
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>add\n```json\n{\"a\": 1}\n"
+     "```\n<｜tool▁call▁begin｜>sub<｜tool▁sep｜>{}<｜tool▁calls▁end｜>so",
+     "[#add|{\"a\": 1}][#sub|{}]C:so"},
+    {{CHAT_DEEPSEEK, NO_THINK},
+     "",
+     "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>none at all<｜tool▁call▁end｜>",
+     "C:<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>add<｜tool▁sep｜>none at all<｜tool▁call▁end｜>"},
+    {{CHAT_KIMI, NO_THINK},
+     "",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|"
+     ">{\"a\": 1}<|tool_calls_section_end|>so",
+     "[functions.add:0#add|{\"a\": 1}]C:so"},
+
     /* Kimi. */
     {{CHAT_KIMI, NO_THINK},
      "",

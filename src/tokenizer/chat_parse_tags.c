@@ -1,6 +1,8 @@
 /* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax). */
 #include "tokenizer/chat_parse_impl.h"
 
+#include <stdio.h>
+
 /* Ends what was begun: the call if there is one, and the section. What comes next is content. */
 static bool leave(struct chat_parser *p) {
     if (p->doubtful) {
@@ -84,28 +86,26 @@ bool step_tagged_head(struct chat_parser *p) {
     return true;
 }
 
-/* After DeepSeek's separator: {...}, or NAME and {...} in a code fence. */
+/* After DeepSeek's separator: {...}, or NAME and {...}, in a code fence or not, or nothing. */
 bool step_tagged_fence(struct chat_parser *p) {
-    static const char *const fence[] = {"```json"};
     if (!skip_white(p))
         return false;
-    if (*input(p) == '{') {
-        call_begin(p, p->header.p, p->header.n);
-        p->state = PARSE_TAGGED_ARGUMENTS;
-        return true;
-    }
-    const char *const ends[] = {fence[0], p->syntax->call_end};
-    struct marker_hit hit = find_marker(p, ends, 2);
+    const char *const ends[] = {"```json", "```", "{", p->syntax->call_end};
+    struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
     if (hit.which < 0)
         return false;
     const char *name = input(p);
     size_t len = hit.pos;
     trim(&name, &len);
-    if (hit.which == 1 || len == 0)
+    if (len == 0) { /* V3.1's comes before the separator */
+        name = p->header.p;
+        len = p->header.n;
+    }
+    if (hit.which >= 2 && !is_function_name(p, name, len))
         return leave(p);
     call_begin(p, name, len);
-    p->fenced = true;
-    p->at += hit.pos + strlen(fence[0]);
+    p->fenced = hit.which < 2;
+    p->at += hit.pos + (p->fenced ? strlen(ends[hit.which]) : 0);
     p->state = PARSE_TAGGED_ARGUMENTS;
     return true;
 }
@@ -130,24 +130,28 @@ static void put_trimmed_arguments(struct chat_parser *p, const char *text, size_
         bytes_put(p, &p->value, text + end, len - end);
 }
 
+/* What ends arguments, in order of preference. Models leave out the call's end at times. */
+#define N_ARGUMENT_ENDS 3
+
 bool step_tagged_arguments(struct chat_parser *p) {
     /* The fence's end belongs to the tag only right before it, with or without a line end. */
-    char fenced[2][64];
-    const char *ends[3] = {p->syntax->call_end};
-    if (p->fenced) {
-        for (int i = 0; i < 2; i++) {
-            size_t at = i == 0 ? 0 : 1;
-            memcpy(fenced[i], "```\n", 4);
-            strcpy(fenced[i] + 3 + at, p->syntax->call_end);
-            ends[1 + i] = fenced[i];
-        }
+    static const char *const fences[] = {"", "```\n", "```"};
+    const char *const tags[N_ARGUMENT_ENDS] = {p->syntax->call_end, p->syntax->section_end,
+                                               p->syntax->call_begin};
+    const char *ends[N_ARGUMENT_ENDS * ARRAY_LEN(fences)] = {0};
+    char texts[ARRAY_LEN(ends)][64];
+    for (size_t i = 0; i < (p->fenced ? ARRAY_LEN(ends) : N_ARGUMENT_ENDS); i++) {
+        snprintf(texts[i], sizeof texts[i], "%s%s", fences[i / N_ARGUMENT_ENDS],
+                 tags[i % N_ARGUMENT_ENDS]);
+        ends[i] = texts[i];
     }
     struct marker_hit hit = find_marker(p, ends, ARRAY_LEN(ends));
     put_trimmed_arguments(p, input(p), hit.pos);
     p->at += hit.pos;
     if (hit.which < 0)
         return false;
-    p->at += strlen(ends[hit.which]);
+    size_t tag = (size_t)hit.which % N_ARGUMENT_ENDS;
+    p->at += strlen(ends[hit.which]) - (tag == 0 ? 0 : strlen(tags[tag]));
     p->value.n = 0;
     call_end(p);
     p->state = PARSE_TAGGED_SECTION;
