@@ -2,9 +2,11 @@
 declare -A hosts
 host_unshare=(-n) host_enter=(-n) # what else a machine is to have of its own is added by the test
 
+nodes=() # what runs on them, and ends before they do
 end_hosts() {
+    [ ${#nodes[@]} = 0 ] || { kill "${nodes[@]}"; wait "${nodes[@]}"; } 2>/dev/null
     [ ${#hosts[@]} = 0 ] || { kill "${hosts[@]}" && wait "${hosts[@]}"; } 2>/dev/null
-    hosts=()
+    nodes=() hosts=()
 }
 trap 'end_hosts; rm -rf "$work"' EXIT
 

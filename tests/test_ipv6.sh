@@ -10,13 +10,6 @@ eval_args=(eval "$model" --ids 1,2,3,4,5,6,7,8 --greedy 8 --ctx 64 -t 1)
 can_make_hosts || { echo "skip: no right to make network namespaces"; exit 77; }
 "$LOCKSTEP" "${eval_args[@]}" -q --logits ref.f32 >ref.ids || exit 1
 "$LOCKSTEP" key >/dev/null 2>&1
-nodes=()
-end_all() {
-    kill "${nodes[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
 make_hosts 1 2
 cable 1 wire 2 wire
 for host in 1 2; do

@@ -44,13 +44,6 @@ if ! can_make_hosts; then
     [ $failures = 0 ]
     exit
 fi
-nodes=()
-end_all() {
-    kill "${nodes[@]}" 2>/dev/null
-    end_hosts
-    wait 2>/dev/null
-}
-trap 'end_all; rm -rf "$work"' EXIT
 host_unshare=(-n -m) host_enter=(-n -m -w)
 make_hosts 0 1 2 3 # 0: the switch
 # What the first machine calls its own, the others do not have.
