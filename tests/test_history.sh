@@ -7,23 +7,14 @@ command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 templates=$SHARED_DIR/golden/chat-templates/templates
 [ -d "$templates" ] || { echo "skip: $templates is not there"; exit 77; }
 . "$SOURCE_DIR/tests/scratch.sh"
-server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/server.sh"
 
 for name in mistralai-Mistral-Nemo-Instruct-2407 openai-gpt-oss-120b deepseek-ai-DeepSeek-V3.1 google-gemma-2-2b-it; do
     python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/model.gguf" \
         "$templates/$name.jinja" || { fail "$name: no model"; continue; }
-    "$LOCKSTEP" serve "$work/model.gguf" -q --port 0 >"$work/out" 2>"$work/err" &
-    server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
+    serve_start "$work/model.gguf" -q
     timeout 200 python3 "$SOURCE_DIR/tests/serve_history.py" "$url" "$name" || fail "$name: $(cat "$work/err")"
-    kill "$server" && wait "$server" || fail "$name: the server ended with status $?: $(tail -n 5 "$work/err")"
-    server=
+    serve_stop || fail "$name: the server ended with status $?: $(tail -n 5 "$work/err")"
 done
 
 [ $failures = 0 ] && echo "history: every turn has its prompt"

@@ -7,7 +7,7 @@ command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 model=$SOURCE_DIR/models/jargon-3m-f16.gguf
 . "$SOURCE_DIR/tests/scratch.sh"
-server=
+. "$SOURCE_DIR/tests/server.sh"
 stop() {
     [ -n "$server" ] && kill "$1" "$server" 2>/dev/null && wait "$server"
     local status=$?
@@ -17,18 +17,7 @@ stop() {
 trap 'stop -KILL; rm -rf "$work"' EXIT
 
 # start options...: sets $url.
-start() {
-    rm -f "$work/out"
-    "$LOCKSTEP" serve "$model" --port 0 "$@" >"$work/out" 2>"$work/err" &
-    server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
-    [ -n "$url" ] || { fail "serve $*: $(cat "$work/err")"; exit 1; }
-}
+start() { serve_start "$model" "$@"; }
 
 # ask STATUS PATH [curl options...]: the body goes to $work/body.
 ask() {

@@ -5,25 +5,10 @@
 set -u
 command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
 . "$SOURCE_DIR/tests/scratch.sh"
-server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/server.sh"
 python3 "$SOURCE_DIR/tests/long_context.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/jargon.gguf" 16384 || exit 1
-start() {
-    rm -f "$work/out"
-    "$LOCKSTEP" serve "$work/jargon.gguf" -q --port 0 "$@" >"$work/out" 2>"$work/err" &
-    server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
-    [ -n "$url" ] || { fail "serve $*: $(cat "$work/err")"; exit 1; }
-}
-stop() {
-    kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
-    server=
-}
+start() { serve_start "$work/jargon.gguf" -q "$@"; }
+stop() { serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"; }
 
 # A sanitizer that keeps what was freed would make the memory grow.
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}quarantine_size_mb=1

@@ -5,24 +5,12 @@ set -u
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
 command -v curl >/dev/null || { echo "skip: curl is not there"; exit 77; }
 . "$SOURCE_DIR/tests/scratch.sh"
-server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
-start() {
-    rm -f "$work/out"
-    "$LOCKSTEP" serve "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q --port 0 "$@" >"$work/out" 2>"$work/err" &
-    server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
-    [ -n "$url" ] || { echo "FAILED: serve $*: $(cat "$work/err")"; exit 1; }
-}
+. "$SOURCE_DIR/tests/server.sh"
+start() { serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q "$@"; }
 
 start
 timeout 600 python3 "$SOURCE_DIR/tests/serve_refusals.py" "$url" jargon-3m-f16 || fail "refusals"
-kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
 # ---- a full queue -------------------------------------------------------------------------------------
 # One place, taken by 64 long answers to one request; one request waits; the next hears 503 and when to
@@ -61,8 +49,7 @@ done
 kill "$first" "$second" # who waits and hangs up is forgotten too
 until_metric requests_queued 0
 until_metric requests_running 0
-kill "$server" && wait "$server" || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
-server=
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
 [ $failures = 0 ] && echo "refusals: all as they should be"
 [ $failures = 0 ]

@@ -47,34 +47,38 @@ static int open_case(struct table *t, const char *parallel, int n_ranks, const c
     return CLI_GO_ON;
 }
 
-static bool are_latencies(const char *list) {
-    char latency[32];
+#define LATENCIES_MAX ((CASES_MAX - 1) / 2)
+struct latencies {
+    int n;
+    char text[LATENCIES_MAX][32];
+};
+
+/* "300us,3us". */
+static bool parse_latencies(struct latencies *out, const char *list) {
     double seconds;
-    for (int n = 1;; n++) {
+    for (out->n = 0; out->n < LATENCIES_MAX;) {
         size_t len = strcspn(list, ",");
-        if (len >= sizeof latency || 2 * n + 1 > CASES_MAX)
+        char *text = out->text[out->n++];
+        if (len >= sizeof out->text[0])
             return false;
-        snprintf(latency, sizeof latency, "%.*s", (int)len, list);
-        if (!cli_parse_time(latency, &seconds))
+        snprintf(text, sizeof out->text[0], "%.*s", (int)len, list);
+        if (!cli_parse_time(text, &seconds))
             return false;
         if (list[len] == '\0')
             return true;
         list += len + 1;
     }
+    return false;
 }
 
-static int open_cases(struct table *t, const char *latencies, int n_ctx) {
+static int open_cases(struct table *t, const struct latencies *l, int n_ctx) {
     int n_ranks = session_lockstep_options(n_ctx).n_ranks;
     n_ranks = n_ranks > 1 ? n_ranks : 2;
     int status = open_case(t, "tensor", 1, "", n_ctx);
-    for (const char *at = latencies; at != NULL && status == CLI_GO_ON;) {
-        size_t len = strcspn(at, ",");
-        char latency[32];
-        snprintf(latency, sizeof latency, "%.*s", (int)len, at);
-        status = open_case(t, "pipeline", n_ranks, latency, n_ctx);
+    for (int i = 0; i < l->n && status == CLI_GO_ON; i++) {
+        status = open_case(t, "pipeline", n_ranks, l->text[i], n_ctx);
         if (status == CLI_GO_ON)
-            status = open_case(t, "tensor", n_ranks, latency, n_ctx);
-        at = at[len] == ',' ? at + len + 1 : NULL;
+            status = open_case(t, "tensor", n_ranks, l->text[i], n_ctx);
     }
     return status;
 }
@@ -207,9 +211,10 @@ static const char *out_of_place(void) {
 
 int bench_links(const char *latencies, int n_prompt, int n_generate, int n_runs) {
     const char *other = out_of_place();
+    struct latencies list;
     if (other != NULL)
         return cli_fail(ST_BAD_INPUT, "--compare-links and %s exclude each other", other);
-    if (!are_latencies(latencies))
+    if (!parse_latencies(&list, latencies))
         return cli_fail(ST_BAD_INPUT,
                         "--compare-links %s: expected up to 8 latencies, as 300us,3us",
                         latencies);
@@ -217,7 +222,7 @@ int bench_links(const char *latencies, int n_prompt, int n_generate, int n_runs)
     if (t == NULL)
         return cli_fail(ST_NO_MEMORY, "not enough memory for a table");
     t->n_runs = MIN(n_runs, SESSION_RUNS_MAX);
-    int status = open_cases(t, latencies, MAX(n_prompt, n_generate + 1) + 1);
+    int status = open_cases(t, &list, MAX(n_prompt, n_generate + 1) + 1);
     if (status == CLI_GO_ON)
         status = measure(t, n_prompt, n_generate);
     if (status == CLI_GO_ON)

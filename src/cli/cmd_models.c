@@ -131,9 +131,7 @@ static enum status fetch(char path[PATH_MAX], struct err *err) {
         store = own;
     }
     TRY(nodes_identity(&id, err));
-    enum status st = models_holder(&holder, name, from, NULL, err);
-    if (st == ST_NOT_FOUND && from != NULL) /* an address that was not heard */
-        st = models_holder(&holder, name, from, from, err);
+    enum status st = models_holder(&holder, name, from, from, err);
     struct fetching f = {.id = &id, .holder = &holder};
     if (st == ST_OK)
         st = models_offer(&id, &holder, name, fetch_offered, &f, err);

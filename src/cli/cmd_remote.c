@@ -107,14 +107,9 @@ static enum status run(struct remote *r, struct err *err) {
 
 static enum status ask(const char *address, struct err *err) {
     struct identity id;
-    struct client *c;
     json_t *facts = NULL;
     TRY(nodes_identity(&id, err));
-    enum status st = client_open(&c, &id, address, err);
-    if (st == ST_OK) {
-        st = client_json(c, "/v1/node", NULL, &facts, err);
-        client_close(c);
-    }
+    enum status st = client_get(&id, address, "/v1/node", &facts, err);
     identity_deinit(&id);
     TRY(st);
     const char *version = json_string_value(json_object_get(facts, "version"));

@@ -11,23 +11,9 @@
 
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 /* ---- on this machine -------------------------------------------------------------------------- */
-
-/* NULL: it does not say. */
-static json_t *ask_node(const struct identity *id, const char *address, const char *path,
-                        struct err *err) {
-    struct client *c;
-    json_t *answer = NULL;
-    if (client_open(&c, id, address, err) != ST_OK)
-        return NULL;
-    if (client_json(c, path, NULL, &answer, err) != ST_OK)
-        answer = NULL;
-    client_close(c);
-    return answer;
-}
 
 static json_t *own_models(void) {
     char store[PATH_MAX];
@@ -40,7 +26,8 @@ static json_t *models_of_own_node(void) {
     struct err ignored;
     if (nodes_identity(&id, &ignored) != ST_OK)
         return NULL;
-    json_t *answer = ask_node(&id, "127.0.0.1", "/v1/models", &ignored);
+    json_t *answer = NULL;
+    (void)client_get(&id, "127.0.0.1", "/v1/models", &answer, &ignored);
     json_t *models = json_incref(json_object_get(answer, "models"));
     json_decref(answer);
     identity_deinit(&id);
@@ -115,22 +102,27 @@ static void add_answers(json_t *all, const json_t *answers, bool *here) {
     }
 }
 
-/* What a node has that may have been heard, too. */
-static void add_named(json_t *all, json_t *answers, const struct identity *id,
-                      const char *address, bool *here) {
-    json_t *facts, *models = NULL, *one;
-    struct err err;
+static bool is_name_of(const json_t *answers, const char *name) {
     size_t i;
-    bool known = false;
-    facts = ask_node(id, address, "/v1/node", &err);
-    if (facts != NULL)
-        models = ask_node(id, address, "/v1/models", &err);
-    if (models == NULL)
-        fprintf(stderr, "%s\n", err.text);
-    json_array_foreach(answers, i, one) {
-        known |= str_eq(json_text(one, "name"), json_text(facts, "name"));
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)answers, i, one) {
+        if (str_eq(json_text(one, "name"), name))
+            return true;
     }
-    if (!known) {
+    return false;
+}
+
+/* What the node at that address has, which may have been heard, too. */
+static void add_named(json_t *all, const json_t *answers, const struct identity *id,
+                      const char *address, bool *here) {
+    json_t *facts = NULL, *models = NULL;
+    struct err err;
+    if (is_name_of(answers, address))
+        return;
+    if (client_get(id, address, "/v1/node", &facts, &err) != ST_OK ||
+        client_get(id, address, "/v1/models", &models, &err) != ST_OK)
+        fprintf(stderr, "%s\n", err.text);
+    if (models != NULL && !is_name_of(answers, json_text(facts, "name"))) {
         *here |= nodes_is_this_machine(json_string_value(json_object_get(facts, "machine")));
         add_models(all, json_object_get(models, "models"), json_text(facts, "name"), address);
     }
@@ -153,26 +145,6 @@ static enum status ask_cluster(json_t *all, const struct identity *id, const cha
     return ST_OK;
 }
 
-static int compare_names(const void *a, const void *b) {
-    return strcmp(json_text(*(json_t *const *)a, "name"),
-                  json_text(*(json_t *const *)b, "name"));
-}
-
-static json_t *sorted(const json_t *all) {
-    size_t i, n = json_array_size(all);
-    json_t **list = mem_calloc(n + 1, sizeof *list), *out = json_array(), *one;
-    if (list != NULL) {
-        json_array_foreach((json_t *)(uintptr_t)all, i, one) {
-            list[i] = one;
-        }
-        qsort(list, n, sizeof *list, compare_names);
-        for (i = 0; i < n; i++)
-            json_array_append(out, list[i]);
-    }
-    mem_free(list);
-    return out;
-}
-
 enum status models_everywhere(json_t **out, const char *also, struct err *err) {
     struct identity id;
     bool here = false;
@@ -190,7 +162,7 @@ enum status models_everywhere(json_t **out, const char *also, struct err *err) {
         json_decref(own);
     }
     if (st == ST_OK)
-        *out = sorted(all);
+        *out = catalog_sorted(all);
     json_decref(all);
     return st;
 }

@@ -14,8 +14,8 @@ enum status models_here(const char **word, struct err *err);
     "GGUF file (the first part of a split one), Hugging Face folder\nof safetensors, or the name of one (lockstep models)"
 
 /* Which models are where: [{"name", "bytes", "files", "nodes": [{"node": name, "path", "address"}]}], sorted by name; equal names with
- * other sizes are other models. A machine without a node is {"node": null, "path"}. also: a node's address that is asked, heard
- * or not; NULL: none. Nodes that do not answer are named on stderr. Without a cluster's key there is this machine alone. */
+ * other sizes are other models. A machine without a node is {"node": null, "path"}. also: a node's name, or an address that is
+ * asked, heard or not; NULL: none. Nodes that do not answer are named on stderr. Without a cluster's key there is this machine alone. */
 enum status models_everywhere(json_t **out, const char *also, struct err *err);
 
 /* A node that has the model. */

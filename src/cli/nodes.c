@@ -90,14 +90,9 @@ static void *ask(void *user) {
     char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
     size_t n = discovered_addresses(a->seen, addresses);
     struct err err = {"it has no address that can be used"};
-    struct client *c;
-    for (size_t i = 0; i < n && facts == NULL; i++) {
-        if (client_open(&c, a->id, addresses[i], &err) != ST_OK)
-            continue;
-        if (client_json(c, a->path, NULL, &facts, &err) == ST_OK)
+    for (size_t i = 0; i < n && facts == NULL; i++)
+        if (client_get(a->id, addresses[i], a->path, &facts, &err) == ST_OK)
             json_object_set_new(o, "address", json_string(addresses[i]));
-        client_close(c);
-    }
     if (facts != NULL)
         json_object_update(o, facts);
     else
@@ -193,11 +188,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
 
 /* Connects and hears what the node says of itself. */
 static enum status greet(struct member *m, const struct identity *id, struct err *err) {
-    struct client *c;
-    TRY(client_open(&c, id, m->address, err));
-    enum status st = client_json(c, "/v1/node", NULL, &m->facts, err);
-    client_close(c);
-    TRY(st);
+    TRY(client_get(id, m->address, "/v1/node", &m->facts, err));
     const char *name = json_string_value(json_object_get(m->facts, "name"));
     const char *version = json_string_value(json_object_get(m->facts, "version"));
     if (name == NULL || version == NULL)
@@ -291,19 +282,6 @@ static enum status find_name(const struct discovered *found, size_t n, const cha
     return ST_OK;
 }
 
-/* "host:port" or "[v6]:port" of that, or of an address without the port. */
-static void with_port(char out[NET_TEXT_BYTES], const char *name) {
-    const char *colon = strchr(name, ':'), *close = strchr(name, ']');
-    bool bare_v6 = *name != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
-    bool has_port = *name == '[' ? close != NULL && close[1] == ':' : colon != NULL;
-    if (bare_v6)
-        snprintf(out, NET_TEXT_BYTES, "[%s]:%d", name, NODE_PORT);
-    else if (has_port)
-        snprintf(out, NET_TEXT_BYTES, "%s", name);
-    else
-        snprintf(out, NET_TEXT_BYTES, "%s:%d", name, NODE_PORT);
-}
-
 /* "name" of one that was heard, or an address, with or without the port. */
 static enum status take_named(struct placing *p, const struct discovered *found, size_t n,
                               const char *which, struct err *err) {
@@ -322,9 +300,8 @@ static enum status take_named(struct placing *p, const struct discovered *found,
         if (d != NULL) {
             st = greet_discovered(m, &p->id, d, err);
         } else {
-            if (strlen(name) + sizeof "[]:65535" > sizeof m->address)
+            if (!client_full_address(name, m->address, sizeof m->address))
                 return err_set(err, ST_BAD_INPUT, "--nodes: %s is too long for a name", name);
-            with_port(m->address, name);
             st = greet(m, &p->id, err);
             if (st == ST_NOT_FOUND && strchr(name, ':') == NULL)
                 err_set(err, st,

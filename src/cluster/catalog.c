@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/model_files.h"
+#include "format/gguf.h"
 
 #include <dirent.h>
 #include <limits.h>
@@ -39,9 +40,9 @@ static void add(json_t *all, const char *path, uint64_t bytes, size_t n_files) {
 
 /* A GGUF, unless it is a part that is not the first. */
 static void add_gguf(json_t *all, const char *path) {
-    struct model_part part;
+    struct gguf_part part;
     uint64_t bytes, sum = 0;
-    if (!model_part_of(path, &part)) {
+    if (!gguf_part_of(path, &part)) {
         if (is_file(path, &bytes))
             add(all, path, bytes, 1);
         return;
@@ -50,7 +51,7 @@ static void add_gguf(json_t *all, const char *path) {
         return;
     for (unsigned i = 1; i <= part.count; i++) {
         char other[PATH_MAX];
-        if (!model_part_path(path, &part, i, other, sizeof other) || !is_file(other, &bytes))
+        if (!gguf_part_name(path, &part, i, other, sizeof other) || !is_file(other, &bytes))
             return;
         sum += bytes;
     }
@@ -99,22 +100,28 @@ static int compare(const void *a, const void *b) {
     return by_name != 0 ? by_name : strcmp(json_text(x, "path"), json_text(y, "path"));
 }
 
-json_t *catalog_read(const char *folder) {
-    json_t *all = json_array(), *sorted = json_array(), *one;
-    size_t i, n;
-    if (all != NULL)
-        add_folder(all, folder, CATALOG_DEPTH);
-    n = json_array_size(all);
-    json_t **list = mem_calloc(n + 1, sizeof *list);
+json_t *catalog_sorted(const json_t *models) {
+    json_t *sorted = json_array(), *one;
+    size_t i, n = json_array_size(models);
+    const json_t **list = mem_calloc(n + 1, sizeof *list);
     if (list != NULL && sorted != NULL) {
-        json_array_foreach(all, i, one) {
+        json_array_foreach((json_t *)(uintptr_t)models, i, one) {
             list[i] = one;
         }
         qsort(list, n, sizeof *list, compare);
         for (i = 0; i < n; i++)
-            json_array_append(sorted, list[i]);
+            json_array_append(sorted, (json_t *)(uintptr_t)list[i]);
     }
     mem_free(list);
+    return sorted;
+}
+
+json_t *catalog_read(const char *folder) {
+    json_t *all = json_array();
+    if (all == NULL)
+        return NULL;
+    add_folder(all, folder, CATALOG_DEPTH);
+    json_t *sorted = catalog_sorted(all);
     json_decref(all);
     return sorted;
 }

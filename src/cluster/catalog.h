@@ -12,6 +12,9 @@
 #define CATALOG_DEPTH 3
 json_t *catalog_read(const char *folder);
 
+/* By "name", and then by "path" where there is one: a new array of the same. */
+json_t *catalog_sorted(const json_t *models);
+
 /* The path of the first of that name (with or without ".gguf"), borrowed; NULL: there is none. */
 const char *catalog_find(const json_t *catalog, const char *name);
 

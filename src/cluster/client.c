@@ -47,21 +47,28 @@ static bool is_address(const char *text) {
     return n > 0 && n <= HOST_MAX_BYTES && text[n] == '\0';
 }
 
-/* "https://host:port" of an address in any of its forms; NULL: no memory. */
-static char *base_of(const char *address) {
+bool client_full_address(const char *address, char *out, size_t size) {
     const char *colon = strchr(address, ':'), *close = strchr(address, ']');
     bool bare_v6 = *address != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
     bool has_port =
         !bare_v6 && (*address == '[' ? close != NULL && close[1] == ':' : colon != NULL);
-    size_t size = strlen(address) + 64;
+    char port[16] = "";
+    if (!has_port)
+        snprintf(port, sizeof port, ":%d", NODE_PORT);
+    return snprintf(out, size, "%s%s%s%s", bare_v6 ? "[" : "", address, bare_v6 ? "]" : "",
+                    port) < (int)size;
+}
+
+/* "https://host:port" of an address in any of its forms; NULL: no memory. A URL writes the zone of a link-local address
+ * as %25eth0 (RFC 6874); curl takes both. */
+static char *base_of(const char *address) {
+    static const char scheme[] = "https://";
+    size_t n = sizeof scheme - 1, size = strlen(address) + 64;
     char *text = mem_alloc(size);
     if (text == NULL)
         return NULL;
-    /* A URL writes the zone of a link-local address as %25eth0 (RFC 6874); curl takes both. */
-    int n =
-        snprintf(text, size, "https://%s%s%s", bare_v6 ? "[" : "", address, bare_v6 ? "]" : "");
-    if (!has_port)
-        snprintf(text + n, size - (size_t)n, ":%d", NODE_PORT);
+    memcpy(text, scheme, n);
+    client_full_address(address, text + n, size - n);
     return text;
 }
 
@@ -357,6 +364,15 @@ enum status client_pieces(struct client *c, const char *path, const struct clien
                        c->address, c->len, all);
     memcpy(buf, c->text, all);
     return ST_OK;
+}
+
+enum status client_get(const struct identity *id, const char *address, const char *path,
+                       json_t **reply, struct err *err) {
+    struct client *c;
+    TRY(client_open(&c, id, address, err));
+    enum status st = client_json(c, path, NULL, reply, err);
+    client_close(c);
+    return st;
 }
 
 enum status client_lines(struct client *c, const char *path, const json_t *body,

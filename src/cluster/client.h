@@ -35,6 +35,13 @@ void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user)
 enum status client_json(struct client *c, const char *path, const json_t *body, json_t **reply,
                         struct err *err);
 
+/* The same of GET path, over a connection of its own. */
+enum status client_get(const struct identity *id, const char *address, const char *path,
+                       json_t **reply, struct err *err);
+
+/* "host:port" of an address in any of its forms; [v6]:port. False: too long. */
+bool client_full_address(const char *address, char *out, size_t size);
+
 struct client_stream {
     /* Each line without its end; empty ones are left out. False: enough. */
     bool (*line)(void *user, char *line);

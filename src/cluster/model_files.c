@@ -147,35 +147,15 @@ static enum status add_folder(struct model_files *m, const char *path, struct er
     return st;
 }
 
-bool model_part_of(const char *path, struct model_part *out) {
-    static const char form[] = "-00001-of-00001.gguf";
-    size_t len = strlen(path), n_form = sizeof form - 1;
-    struct model_part part;
-    int end = 0;
-    if (len <= n_form ||
-        sscanf(path + len - n_form, "-%5u-of-%5u.gguf%n", &part.no, &part.count, &end) != 2 ||
-        end != (int)n_form || part.no == 0 || part.no > part.count)
-        return false;
-    part.n_stem = len - n_form;
-    *out = part;
-    return true;
-}
-
-bool model_part_path(const char *path, const struct model_part *part, unsigned no, char *out,
-                     size_t size) {
-    return snprintf(out, size, "%.*s-%05u-of-%05u.gguf", (int)part->n_stem, path, no,
-                    part->count) < (int)size;
-}
-
 char *model_name_of(const char *path) {
-    struct model_part part;
+    struct gguf_part part;
     size_t end = strlen(path);
     while (end > 1 && path[end - 1] == '/')
         end--;
     size_t begin = end;
     while (begin > 0 && path[begin - 1] != '/')
         begin--;
-    if (model_part_of(path, &part) && part.n_stem > begin)
+    if (gguf_part_of(path, &part) && part.n_stem > begin)
         end = part.n_stem;
     else if (end - begin > 5 && strncmp(path + end - 5, ".gguf", 5) == 0)
         end -= 5;
@@ -184,12 +164,12 @@ char *model_name_of(const char *path) {
 
 /* All parts of "...-00001-of-0000N.gguf", or the one file. */
 static enum status add_parts(struct model_files *m, const char *path, struct err *err) {
-    struct model_part part;
-    if (!model_part_of(path, &part) || part.no != 1)
+    struct gguf_part part;
+    if (!gguf_part_of(path, &part) || part.no != 1)
         return add_path(m, path, err);
     for (unsigned i = 1; i <= part.count; i++) {
         char other[PATH_MAX];
-        if (!model_part_path(path, &part, i, other, sizeof other))
+        if (!gguf_part_name(path, &part, i, other, sizeof other))
             return err_set(err, ST_BAD_INPUT, "%s: too long a name", path);
         TRY(add_path(m, other, err));
     }

@@ -33,16 +33,6 @@ struct model_files {
     uint64_t bytes; /* of all */
 };
 
-/* "DIR/NAME-00002-of-00003.gguf": a part of a split GGUF. */
-struct model_part {
-    size_t n_stem; /* letters before "-00002" */
-    unsigned no, count;
-};
-/* False: the path has no such form. */
-bool model_part_of(const char *path, struct model_part *out);
-/* Part `no` of the same model. False: too long. */
-bool model_part_path(const char *path, const struct model_part *part, unsigned no, char *out,
-                     size_t size);
 /* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b"; "kimi-00001-of-00013.gguf": "kimi";
  * "models/Qwen3-8B/", a folder: "Qwen3-8B". Freed with mem_free(); NULL: no memory. */
 char *model_name_of(const char *path);

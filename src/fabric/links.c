@@ -29,11 +29,11 @@ static bool allowed(const struct link_ops *ops, const struct link_env *env) {
     return !ops->same_host_only || same_host(env);
 }
 
-static const char *name_of(uint32_t link) {
+const char *link_name(enum fabric_link id) {
     for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++)
-        if ((uint32_t)(*ops)->id == link)
+        if ((*ops)->id == id)
             return (*ops)->name;
-    return "none";
+    return "auto";
 }
 
 /* Both sides tell and hear; blocking, bounded by the deadline. */
@@ -44,7 +44,8 @@ static enum status exchange(const struct link_env *env, const struct wire_offer 
     if (theirs->link != mine->link)
         return err_set(err, ST_BAD_INPUT,
                        "the two sides are configured for different links (%s here, %s there)",
-                       name_of(mine->link), name_of(theirs->link));
+                       link_name((enum fabric_link)mine->link),
+                       link_name((enum fabric_link)theirs->link));
     return ST_OK;
 }
 

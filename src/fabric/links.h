@@ -98,6 +98,8 @@ extern const struct link_ops *const link_table[];
 
 extern const struct link_ops link_shm, link_tcp, link_verbs, link_ucx;
 
+const char *link_name(enum fabric_link id);
+
 /* The first link of the table that the configuration allows and both sides can open. The two
  * sides call this at the same time. */
 enum status link_open(struct link **out, struct link_env *env, struct err *err);

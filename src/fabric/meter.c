@@ -214,13 +214,6 @@ static double quantile(struct samples *s, double q) {
     return (double)s->us[(size_t)(q * (double)(s->n - 1))];
 }
 
-static const char *link_name(enum fabric_link id) {
-    for (const struct link_ops *const *ops = link_table; *ops != NULL; ops++)
-        if ((*ops)->id == id)
-            return (*ops)->name;
-    return "auto";
-}
-
 static void report(const struct meter *m, struct meter_row *rows, size_t *n_rows) {
     static const char *const names[] = {[METER_PINGPONG] = "pingpong", [METER_SUM] = "sum"};
     *n_rows = 0;

@@ -64,15 +64,35 @@ static enum status split_number(const struct gguf_header *h, const char *key, in
     return ST_OK;
 }
 
-/* "dir/name-00001-of-00003.gguf" -> that of part no (from 0); false if path has no such form. */
-static bool part_name(const char *path, uint32_t no, uint32_t n_parts, char *out, size_t size) {
-    char tail[32];
-    snprintf(tail, sizeof tail, "-00001-of-%05u.gguf", n_parts);
-    size_t len = strlen(path), tail_len = strlen(tail);
-    if (len < tail_len || !str_eq(path + len - tail_len, tail) || len >= size)
+bool gguf_part_of(const char *path, struct gguf_part *out) {
+    static const char form[] = "-00000-of-00000.gguf";
+    size_t len = strlen(path), n_form = sizeof form - 1;
+    struct gguf_part part = {.n_stem = len - n_form};
+    if (len <= n_form)
         return false;
-    snprintf(out, size, "%.*s-%05u-of-%05u.gguf", (int)(len - tail_len), path, no + 1, n_parts);
+    for (size_t i = 0; i < n_form; i++) {
+        char c = path[part.n_stem + i];
+        if (form[i] == '0' ? c < '0' || c > '9' : c != form[i])
+            return false;
+    }
+    if (sscanf(path + part.n_stem, "-%5u-of-%5u", &part.no, &part.count) != 2 || part.no == 0 ||
+        part.no > part.count)
+        return false;
+    *out = part;
     return true;
+}
+
+bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no, char *out,
+                    size_t size) {
+    return snprintf(out, size, "%.*s-%05u-of-%05u.gguf", (int)part->n_stem, path, no,
+                    part->count) < (int)size;
+}
+
+/* The path of part no (from 0) of the model that begins at `path`; false: its name does not say that it has so many. */
+static bool part_name(const char *path, uint32_t no, uint32_t n_parts, char *out, size_t size) {
+    struct gguf_part part;
+    return gguf_part_of(path, &part) && part.no == 1 && part.count == n_parts &&
+           gguf_part_name(path, &part, no + 1, out, size);
 }
 
 /* Moves h's tensors to the end of g's. */

@@ -77,6 +77,17 @@ enum status gguf_open(struct gguf **out, const char *path, const struct gguf_opt
                       struct err *err);
 void gguf_close(struct gguf *g); /* NULL is fine */
 
+/* "DIR/NAME-00002-of-00003.gguf": a part of a split model. */
+struct gguf_part {
+    size_t n_stem; /* letters before "-00002" */
+    unsigned no, count;
+};
+/* False: the path has no such form. */
+bool gguf_part_of(const char *path, struct gguf_part *out);
+/* The path of part `no` of the same model. False: too long. */
+bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no, char *out,
+                    size_t size);
+
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
 /* Whether that is one of its files, under whatever name: writing it would lose the model. */

@@ -196,17 +196,13 @@ static void param_think(struct params *p, struct service_request *r) {
     r->extra = extra;
 }
 
-/* Calls here have neither id nor type. */
+/* Calls here have no type. */
 static void complete_calls(json_t *message) {
     json_t *calls = json_object_get(message, "tool_calls"), *call;
     size_t i;
     json_array_foreach(calls, i, call) {
-        char id[32];
-        snprintf(id, sizeof id, "call_%zu", i);
         if (json_object_get(call, "type") == NULL)
             json_object_set_new(call, "type", json_string("function"));
-        if (json_object_get(call, "id") == NULL)
-            json_object_set_new(call, "id", json_string(id));
     }
 }
 

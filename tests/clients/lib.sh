@@ -2,12 +2,10 @@
 #
 # clients_install  makes $clients, $BUILD_DIR/clients, with tests/clients in it and its packages installed;
 #                  ends the test with 77 where that is not possible
-# serve_start MODEL [options]  starts lockstep serve; sets $server (pid), $url and $work (a folder
-#                              that goes with the test, as the server does)
+# and what server.sh gives; $work is a folder that goes with the test
 clients=$BUILD_DIR/clients
 work=$(mktemp -d)
-server=
-trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "$work"' EXIT
+. "$SOURCE_DIR/tests/server.sh"
 
 # npm_install FOLDER: the packages of its lock file, if they are not there already.
 npm_install() {
@@ -25,16 +23,4 @@ clients_install() {
     cp "$SOURCE_DIR"/tests/clients/*.{mjs,json} "$clients"
     npm_install "$clients"
     exec 9>&-
-}
-
-serve_start() {
-    "$LOCKSTEP" serve "$@" -q --port 0 >"$work/out" 2>"$work/err" 9>&- &
-    server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
-    [ -n "$url" ] || { echo "FAILED: serve $*: $(cat "$work/err")"; exit 1; }
 }
