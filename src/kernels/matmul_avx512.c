@@ -35,11 +35,28 @@ INLINE __m512i broadcast_4(const void *p) {
     return _mm512_set1_epi32(x);
 }
 
+/* Zen 4 (of the processors with AVX-512 the one of family 19h) reads one long run faster by itself than
+ * when it is asked for what comes later: Q8_0 with 0.91 instead of 0.81 of the roof. */
+INLINE bool fetches_ahead_itself(void) {
+    return __builtin_cpu_is("amdfam19h");
+}
+
 /* One token: asks for the bytes that a later iteration loads; they may lie beyond the matrix. */
 INLINE void prefetch_run(const uint8_t *p, size_t bytes) {
     UNROLL
     for (size_t at = 0; at < bytes; at += CACHE_LINE)
         _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
+}
+
+/* One token: the scales of a tile's superblocks lie at its beginning and are needed one by one. Asks
+ * for them together, so that what is read has no gap, and hardware that fetches ahead goes on from the tile
+ * before; or for what no block will ask for, since the blocks begin after them. */
+INLINE void prefetch_supers(const struct mm_call *c, int n) {
+    if (n > 1)
+        return;
+    uintptr_t p = (uintptr_t)c->w[0] + (fetches_ahead_itself() ? 0 : PREFETCH_BYTES);
+    for (size_t at = 0; at < c->blocks_at; at += CACHE_LINE)
+        _mm_prefetch((const char *)(p + at), _MM_HINT_T0);
 }
 
 /* Several tokens: asks for a block's share of what later calls load. */
@@ -51,10 +68,10 @@ INLINE void prefetch_ahead(const struct mm_call *c, uintptr_t *ahead) {
 /* Before a block that lies at p. */
 INLINE void prefetch_block(const struct mm_call *c, int n, const uint8_t *p, size_t bytes,
                            uintptr_t *ahead) {
-    if (n == 1)
-        prefetch_run(p, bytes);
-    else
+    if (n > 1)
         prefetch_ahead(c, ahead);
+    else if (!fetches_ahead_itself())
+        prefetch_run(p, bytes);
 }
 
 /* acc[tile][token]: the sums of a call. */
@@ -188,7 +205,7 @@ INLINE __m512 add_columns(enum qtype type, const uint8_t *tile, size_t col, cons
     const size_t col_bytes = tile_col_bytes(type);
     UNROLL
     for (size_t i = 0; i < n_cols; i++) {
-        if (i * col_bytes % CACHE_LINE == 0)
+        if (i * col_bytes % CACHE_LINE == 0 && !fetches_ahead_itself())
             _mm_prefetch((const char *)((uintptr_t)tile + tile_col_at(type, col + i) +
                                         FLOAT_PREFETCH_BYTES),
                          _MM_HINT_T0);
@@ -431,6 +448,7 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     const bool has_min = scales_of(type) == TILE_SCALE_MIN;
     uintptr_t ahead = c->ahead;
     uint32_t first = c->begin / ACT_BLOCK, b = first;
+    prefetch_supers(c, n);
     acc_begin(c, m, n, acc);
     for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
         while (b < end / ACT_BLOCK) {
@@ -593,6 +611,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     uintptr_t ahead = c->ahead;
     uint32_t first = c->begin / ACT_BLOCK, b = first;
+    prefetch_supers(c, n);
     acc_begin(c, m, n, acc);
     for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
         while (b < end / ACT_BLOCK) {
