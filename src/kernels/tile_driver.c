@@ -62,7 +62,7 @@ static void point_at_results(struct mm_call *c, struct result to, uint32_t token
 
 /* The scales of a tile's superblocks lie at its beginning and are needed one by one. Asks for them
  * together, so that what is read has no gap: hardware that fetches ahead starts anew after one
- * (Q4_K and Q6_K on Zen 4, one thread: 0.92 instead of 0.67 of the roof with AVX2, 0.99 instead of 0.57 with
+ * (Q4_K on Zen 4, one thread: 0.92 instead of 0.67 of the roof with AVX2, 0.99 instead of 0.57 with
  * AVX-512). */
 static void prefetch_supers(const struct mm_call *c) {
     for (uint32_t i = 0; i < c->n_tiles; i++)
