@@ -1,8 +1,11 @@
 /* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how large a piece of a
- * prompt may be, who is left when a rank was lost, when whom is asked whether it is back, and a job as text. */
+ * prompt may be, who is left when a rank was lost, when whom is asked whether it is back, a job as text, and what a
+ * worker hears of the process that started it. */
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/job.h"
+#include "engine/launch.h"
 #include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
@@ -14,6 +17,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -660,6 +665,60 @@ static void job_that_makes_no_sense_is_refused(void **state) {
     json_decref(o);
 }
 
+/* ---- a worker and who started it --------------------------------------------------------------------------- */
+
+/* What a worker reads where its parent writes these bytes and then, if it is to, ends. */
+static struct launch_wire wire_with(int *parent, const char *bytes, size_t n, bool ends) {
+    int pair[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+    assert_int_equal(write(pair[0], bytes, n), n);
+    *parent = pair[0];
+    if (ends) {
+        close(pair[0]);
+        *parent = -1;
+    }
+    return (struct launch_wire){.in = pair[1], .out = pair[1]};
+}
+
+static void a_worker_tells_dismissal_from_death(void **state) {
+    (void)state;
+    static const struct {
+        size_t n; /* bytes of "{}\0\0": a job, and a dismissal */
+        bool ends;
+        enum status job;
+        enum launch_parent parent;
+    } cases[] = {
+        {3, false, ST_OK, PARENT_THERE}, {3, true, ST_OK, PARENT_GONE},
+        {4, false, ST_OK, PARENT_DONE},  {4, true, ST_OK, PARENT_DONE},
+        {2, true, ST_BAD_INPUT, 0},      {0, true, ST_BAD_INPUT, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        int parent;
+        char *text = NULL;
+        size_t n = 0;
+        struct err err;
+        struct launch_wire w = wire_with(&parent, "{}\0", cases[i].n, cases[i].ends);
+        assert_int_equal(launch_worker_job(&w, &text, &n, &err), cases[i].job);
+        if (cases[i].job == ST_OK) {
+            assert_int_equal(n, 2);
+            assert_string_equal(text, "{}");
+            for (int again = 0; again < 2; again++)
+                assert_int_equal(launch_worker_parent(&w, 0), cases[i].parent);
+        }
+        mem_free(text);
+        close(w.in);
+        if (parent >= 0)
+            close(parent);
+    }
+    int parent;
+    struct launch_wire w = wire_with(&parent, "", 0, false);
+    assert_int_equal(launch_worker_parent(&w, 0), PARENT_THERE);
+    assert_int_equal(write(parent, "", 1), 1);
+    close(parent);
+    assert_int_equal(launch_worker_parent(&w, 60000), PARENT_DONE);
+    close(w.in);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_in_pieces_ends_where_the_whole_does),
@@ -684,6 +743,7 @@ int main(void) {
         cmocka_unit_test(who_comes_only_to_go_is_believed_ever_later),
         cmocka_unit_test(job_arrives_as_it_was_sent),
         cmocka_unit_test(job_that_makes_no_sense_is_refused),
+        cmocka_unit_test(a_worker_tells_dismissal_from_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define JOB_MAX ((size_t)1 << 20)
-
 struct remote {
     const char *address;
     int status; /* the worker's; -1: it has not ended */
@@ -45,34 +43,27 @@ static bool hear(void *user, char *line) {
 }
 
 static bool is_wanted(void *user) {
-    (void)user;
-    return !launch_worker_parent_gone(STDOUT_FILENO);
+    return launch_worker_parent(user, 0) == PARENT_THERE;
 }
 
-static enum status read_job(json_t **out, struct err *err) {
-    size_t n = 0;
-    char *text = mem_alloc(JOB_MAX);
+static enum status read_job(struct launch_wire *wire, json_t **out, struct err *err) {
+    char *text;
+    size_t n;
     json_error_t why;
-    if (text == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory for a job");
-    for (ssize_t k; n < JOB_MAX; n += (size_t)k) {
-        k = read(STDIN_FILENO, text + n, JOB_MAX - n);
-        if (k < 0 && errno == EINTR)
-            k = 0;
-        else if (k <= 0)
-            break;
+    *out = NULL;
+    if (launch_worker_job(wire, &text, &n, err) == ST_OK) {
+        *out = json_loadb(text, n, 0, &why);
+        mem_free(text);
     }
-    *out = json_loadb(text, n, 0, &why);
-    mem_free(text);
     return *out != NULL ? ST_OK
                         : err_set(err, ST_BAD_INPUT,
                                   "lockstep remote is started by lockstep itself, with a job");
 }
 
-static enum status make_request(json_t **out, struct err *err) {
+static enum status make_request(struct launch_wire *wire, json_t **out, struct err *err) {
     json_t *job;
     struct model_files files;
-    TRY(read_job(&job, err));
+    TRY(read_job(wire, &job, err));
     const char *path = json_string_value(json_object_get(job, "model"));
     enum status st = path != NULL ? model_files_read(&files, path, err)
                                   : err_set(err, ST_BAD_INPUT, "the job names no model");
@@ -87,15 +78,16 @@ static enum status make_request(json_t **out, struct err *err) {
 
 static enum status run(struct remote *r, struct err *err) {
     const struct client_stream to = {hear, r};
+    struct launch_wire wire = {.in = STDIN_FILENO, .out = STDOUT_FILENO};
     struct identity id;
     struct client *c;
     json_t *request;
     TRY(nodes_identity(&id, err));
-    enum status st = make_request(&request, err);
+    enum status st = make_request(&wire, &request, err);
     if (st == ST_OK) {
         st = client_open(&c, &id, r->address, err);
         if (st == ST_OK) {
-            client_ask_whether(c, is_wanted, NULL);
+            client_ask_whether(c, is_wanted, &wire);
             st = client_lines(c, "/v1/workers", request, &to, err);
             client_close(c);
         }

@@ -24,6 +24,7 @@ extern char **environ;
 #define CLOSE_GRACE_MS 2000
 #define EXPLAIN_MS 300
 #define REPORT_MAX 600
+#define JOB_MAX ((size_t)1 << 20)
 
 struct child {
     pid_t pid;
@@ -97,8 +98,8 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
 }
 
 /* A worker that has ended already is no error here: its end is noticed and explained later. */
-static enum status send_all(int fd, const char *text, struct err *err) {
-    size_t n = strlen(text), done = 0;
+static enum status send_job(int fd, const char *text, struct err *err) {
+    size_t n = strlen(text) + 1, done = 0; /* '\0' ends it */
     while (done < n) {
         ssize_t k = send(fd, text + done, n - done, MSG_NOSIGNAL);
         if (k < 0 && (errno == EPIPE || errno == ECONNRESET))
@@ -107,8 +108,12 @@ static enum status send_all(int fd, const char *text, struct err *err) {
             return err_set(err, ST_IO, "cannot give a worker its job: %s", strerror(errno));
         done += (size_t)MAX(k, 0);
     }
-    shutdown(fd, SHUT_WR);
     return ST_OK;
+}
+
+static void dismiss(int fd) {
+    (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); /* who cannot hear it has ended */
+    close(fd);
 }
 
 /* The words for the other machine's shell. */
@@ -219,7 +224,7 @@ enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const ch
     char program[4096];
     TRY(find_worker(worker_path, program, sizeof program, err));
     TRY(spawn_here(pid, fd, program, err));
-    return send_all(*fd, job, err);
+    return send_job(*fd, job, err);
 }
 
 #define WORDS_MAX 512
@@ -277,7 +282,7 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
             st = spawn_child(c, program, err);
         if (st == ST_OK) {
             l->n++;
-            st = send_all(c->fd, text, err);
+            st = send_job(c->fd, text, err);
         }
         free(text);
     }
@@ -428,7 +433,7 @@ void launch_close(struct launch *l) {
         return;
     uint64_t deadline = clock_ns() + (uint64_t)CLOSE_GRACE_MS * 1000000;
     for (int i = 0; i < l->n; i++)
-        close(l->children[i].fd);
+        dismiss(l->children[i].fd);
     for (;;) {
         int alive = 0;
         for (int i = 0; i < l->n; i++) {
@@ -499,35 +504,47 @@ void launch_stop_asking(pid_t pid) {
 /* ---- the worker's side ----------------------------------------------------------------------------- */
 
 struct launch_wire launch_worker_wire(int argc, char **argv) {
-    struct launch_wire w = {WORKER_FD, WORKER_FD};
+    struct launch_wire w = {.in = WORKER_FD, .out = WORKER_FD};
     if (argc == 2 && str_eq(argv[1], "--stdio")) {
-        w = (struct launch_wire){STDIN_FILENO, fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)};
+        w.in = STDIN_FILENO;
+        w.out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
         dup2(STDERR_FILENO, STDOUT_FILENO);
     }
     return w;
 }
 
-enum status launch_worker_job(int fd, struct job *out, struct err *err) {
-    size_t cap = 65536, n = 0;
-    char *text = mem_alloc(cap);
-    if (text == NULL)
+enum status launch_worker_job(struct launch_wire *w, char **text, size_t *n, struct err *err) {
+    size_t got = 0;
+    char *job = mem_alloc(JOB_MAX), *end = NULL;
+    if (job == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a job");
-    for (;;) {
-        ssize_t k = n < cap ? read(fd, text + n, cap - n) : 0;
+    while (end == NULL && got < JOB_MAX) {
+        ssize_t k = read(w->in, job + got, JOB_MAX - got);
         if (k < 0 && errno == EINTR)
             continue;
-        if (k < 0) {
-            mem_free(text);
-            return err_set(err, ST_BAD_INPUT,
-                           "a worker is started by lockstep itself, with its job on a socket");
-        }
-        if (k == 0)
+        if (k <= 0)
             break;
-        n += (size_t)k;
+        end = memchr(job + got, '\0', (size_t)k);
+        got += (size_t)k;
     }
-    enum status st = job_from_json(out, text, n, err);
-    mem_free(text);
-    return st;
+    if (end == NULL) {
+        mem_free(job);
+        return err_set(err, ST_BAD_INPUT,
+                       "a worker is started by lockstep itself, with its job on a socket");
+    }
+    if (end + 1 < job + got)
+        w->parent = PARENT_DONE;
+    *text = job;
+    *n = (size_t)(end - job);
+    return ST_OK;
+}
+
+enum launch_parent launch_worker_parent(struct launch_wire *w, int ms) {
+    struct pollfd p = {.fd = w->in, .events = POLLIN};
+    char word;
+    if (w->parent == PARENT_THERE && poll(&p, 1, ms) == 1)
+        w->parent = read(w->in, &word, 1) > 0 ? PARENT_DONE : PARENT_GONE;
+    return w->parent;
 }
 
 static bool say(int fd, const char *text, size_t n) {
@@ -544,9 +561,4 @@ bool launch_worker_say_error(int fd, const char *text) {
     n = MIN(n, (int)sizeof line - 2);
     line[n++] = '\n';
     return say(fd, line, (size_t)n);
-}
-
-bool launch_worker_parent_gone(int fd) {
-    struct pollfd p = {.fd = fd, .events = 0};
-    return poll(&p, 1, 0) == 1 && (p.revents & (POLLHUP | POLLERR)) != 0;
 }

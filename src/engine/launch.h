@@ -3,7 +3,8 @@
  * stand-in for it, which asks the node there.
  *
  * A worker gets its job as JSON over a socket (so that the token is in no argument list), and says
- * over the same socket when it is ready, or the sentence with which it failed. */
+ * over the same socket when it is ready, or the sentence with which it failed. The job ends with '\0'; a byte after it
+ * dismisses the worker. That is how it tells a rank 0 that gave up, and has said why, from one that was killed. */
 #ifndef LOCKSTEP_ENGINE_LAUNCH_H
 #define LOCKSTEP_ENGINE_LAUNCH_H
 
@@ -52,7 +53,8 @@ int launch_lost_rank(struct launch *l);
 /* Kills the workers of these ranks (a bit each): they do not hear any more. */
 void launch_kill(struct launch *l, uint64_t ranks);
 
-/* Waits a moment for the workers to end by themselves, then kills; no process is left. NULL is fine. */
+/* Dismisses the workers: what there is to tell, this process tells. Waits a moment for them to end by themselves, then
+ * kills; no process is left. NULL is fine. */
 void launch_close(struct launch *l);
 
 /* Asks the machine of rank r of hosts whether it is there: `ssh HOST lockstep --version`, or, with by_nodes,
@@ -64,17 +66,26 @@ enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_
 enum status launch_answer(pid_t pid);
 void launch_stop_asking(pid_t pid);
 
+/* What has become of the process that started a worker, rank 0's or a node's. */
+enum launch_parent {
+    PARENT_THERE,
+    PARENT_DONE, /* it has dismissed the worker (launch_close()), and tells why, if there is something to tell */
+    PARENT_GONE, /* without a word */
+};
+
 /* The worker's side: where it hears and where it speaks. One socket; over ssh standard input and output. */
 struct launch_wire {
     int in, out;
+    enum launch_parent parent;
 };
 /* `lockstep worker` or `lockstep worker --stdio`, whose standard output then is standard error. */
 struct launch_wire launch_worker_wire(int argc, char **argv);
-/* Reads the job; reports. */
-enum status launch_worker_job(int fd, struct job *out, struct err *err);
-/* False if rank 0's process is gone. */
+/* The job as JSON, '\0' after its n bytes; the caller frees it (mem_free()). */
+enum status launch_worker_job(struct launch_wire *w, char **text, size_t *n, struct err *err);
+/* Waits at most so many milliseconds for it to end or to dismiss this worker. */
+enum launch_parent launch_worker_parent(struct launch_wire *w, int ms);
+/* Report; false if rank 0's process is gone. */
 bool launch_worker_say_ready(int fd);
 bool launch_worker_say_error(int fd, const char *text);
-bool launch_worker_parent_gone(int fd);
 
 #endif

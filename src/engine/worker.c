@@ -4,6 +4,7 @@
 #include "engine/worker.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "engine/launch.h"
 #include "engine/rank.h"
 #include "lockstep/lockstep.h"
@@ -12,17 +13,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Rank 0 that gives up dismisses its workers a moment after it has left the group; it waits no longer for them to end. */
+#define DISMISSAL_MS 2000
+
 static void watch_parent(void *user, double fraction) {
     (void)fraction;
-    if (launch_worker_parent_gone(*(const int *)user)) {
+    enum launch_parent parent = launch_worker_parent(user, 0);
+    if (parent == PARENT_GONE)
         log_error("the process of rank 0 is gone");
+    if (parent != PARENT_THERE)
         exit(status_exit_code(ST_PEER_LOST));
-    }
 }
 
-static enum status load(struct rank *r, struct launch_wire wire,
+static enum status load(struct rank *r, struct launch_wire *wire,
                         const struct worker_sources *sources, struct err *err) {
-    struct rank_hooks hooks = {.progress = watch_parent, .user = &wire.out};
+    struct rank_hooks hooks = {.progress = watch_parent, .user = wire};
     struct file_source source;
     if (r->job.source == NULL)
         return rank_load(r, -1, &hooks, err);
@@ -36,17 +41,26 @@ static enum status load(struct rank *r, struct launch_wire wire,
     return st;
 }
 
-static enum status work(struct rank *r, struct launch_wire wire,
+static enum status read_job(struct launch_wire *wire, struct job *out, struct err *err) {
+    char *text;
+    size_t n;
+    TRY(launch_worker_job(wire, &text, &n, err));
+    enum status st = job_from_json(out, text, n, err);
+    mem_free(text);
+    return st;
+}
+
+static enum status work(struct rank *r, struct launch_wire *wire,
                         const struct worker_sources *sources, struct err *err) {
     struct job job;
-    TRY(launch_worker_job(wire.in, &job, err));
+    TRY(read_job(wire, &job, err));
     job_set_threads(&job);
     char name[32];
     snprintf(name, sizeof name, "rank %d", job.rank);
     log_set_name(name);
     TRY(rank_init(r, &job, NULL, err));
     TRY(load(r, wire, sources, err));
-    launch_worker_say_ready(wire.out);
+    launch_worker_say_ready(wire->out);
     return rank_follow(r, err);
 }
 
@@ -57,17 +71,18 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     signal(SIGPIPE, SIG_IGN);
     struct rank r = {0};
     struct err err = {""};
-    enum status st = work(&r, wire, sources, &err);
+    enum status st = work(&r, &wire, sources, &err);
     if (st == ST_PEER_LOST) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
-        if (r.f == NULL || fabric_lost_rank(r.f) == 0)
+        if ((r.f == NULL || fabric_lost_rank(r.f) == 0) &&
+            launch_worker_parent(&wire, DISMISSAL_MS) != PARENT_DONE)
             log_error("%s", err.text);
     } else if (st == ST_AGAIN) { /* other machines do it, and rank 0 tells */
         st = ST_OK;
     } else if (st != ST_OK) {
         /* Rank 0 that has ended has told its own reason: of the same refusal, where ranks decide together. */
         bool heard = launch_worker_say_error(wire.out, err.text);
-        if (!heard && r.f == NULL)
+        if (!heard && r.f == NULL && launch_worker_parent(&wire, 0) != PARENT_DONE)
             log_error("%s", err.text);
     }
     rank_close(&r);
