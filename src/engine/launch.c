@@ -21,7 +21,6 @@ extern char **environ;
 
 /* The socket is this descriptor in the worker. */
 #define WORKER_FD 3
-#define CLOSE_GRACE_MS 2000
 #define EXPLAIN_MS 300
 #define REPORT_MAX 600
 #define JOB_MAX ((size_t)1 << 20)
@@ -431,7 +430,7 @@ enum status launch_wait_ready(struct launch *l, struct err *err) {
 void launch_close(struct launch *l) {
     if (l == NULL)
         return;
-    uint64_t deadline = clock_ns() + (uint64_t)CLOSE_GRACE_MS * 1000000;
+    uint64_t deadline = clock_ns() + (uint64_t)LAUNCH_GRACE_MS * 1000000;
     for (int i = 0; i < l->n; i++)
         dismiss(l->children[i].fd);
     for (;;) {

@@ -53,8 +53,11 @@ int launch_lost_rank(struct launch *l);
 /* Kills the workers of these ranks (a bit each): they do not hear any more. */
 void launch_kill(struct launch *l, uint64_t ranks);
 
-/* Dismisses the workers: what there is to tell, this process tells. Waits a moment for them to end by themselves, then
- * kills; no process is left. NULL is fine. */
+/* How long dismissed workers have to end by themselves, and a worker that lost rank 0 waits to be dismissed: the word comes
+ * a moment after rank 0 has left the group. */
+#define LAUNCH_GRACE_MS 2000
+/* Dismisses the workers: what there is to tell, this process tells. Waits for them to end by themselves, then kills; no
+ * process is left. NULL is fine. */
 void launch_close(struct launch *l);
 
 /* Asks the machine of rank r of hosts whether it is there: `ssh HOST lockstep --version`, or, with by_nodes,

@@ -13,9 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Rank 0 that gives up dismisses its workers a moment after it has left the group; it waits no longer for them to end. */
-#define DISMISSAL_MS 2000
-
 static void watch_parent(void *user, double fraction) {
     (void)fraction;
     enum launch_parent parent = launch_worker_parent(user, 0);
@@ -75,7 +72,7 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     if (st == ST_PEER_LOST) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
         if ((r.f == NULL || fabric_lost_rank(r.f) == 0) &&
-            launch_worker_parent(&wire, DISMISSAL_MS) != PARENT_DONE)
+            launch_worker_parent(&wire, LAUNCH_GRACE_MS) != PARENT_DONE)
             log_error("%s", err.text);
     } else if (st == ST_AGAIN) { /* other machines do it, and rank 0 tells */
         st = ST_OK;
