@@ -59,6 +59,42 @@ static void every_item_is_claimed_once_per_round(void **state) {
     }
 }
 
+/* Thread 0 is late: it claims when nothing is left. */
+struct late {
+    _Atomic unsigned char taken[N_ITEMS];
+    _Atomic size_t n_taken, first[2]; /* first: item claimed, by thread */
+};
+
+static void late_run(void *arg, struct pool *pool, int thread) {
+    struct late *late = arg;
+    size_t begin, end;
+    for (int i = 0; thread == 0 && i < 30000 && late->n_taken < N_ITEMS; i++)
+        usleep(1000);
+    late->first[thread] = SIZE_MAX;
+    while (pool_claim(pool, N_ITEMS, 3, &begin, &end)) {
+        if (late->first[thread] == SIZE_MAX)
+            late->first[thread] = begin;
+        for (size_t i = begin; i < end; i++)
+            late->taken[i]++;
+        late->n_taken += end - begin;
+    }
+    pool_barrier(pool);
+}
+
+static void a_late_threads_share_is_taken_by_the_others(void **state) {
+    (void)state;
+    struct pool *pool;
+    struct err err;
+    static struct late late;
+    assert_int_equal(pool_open(&pool, 2, &err), ST_OK);
+    pool_run(pool, late_run, &late);
+    pool_close(pool);
+    for (size_t i = 0; i < N_ITEMS; i++)
+        assert_int_equal(late.taken[i], 1);
+    assert_int_equal(late.first[0], SIZE_MAX);
+    assert_int_equal(late.first[1], div_up(N_ITEMS, 2)); /* its own share comes first */
+}
+
 static void bad_thread_counts_are_refused(void **state) {
     (void)state;
     struct pool *pool = NULL;
@@ -182,6 +218,7 @@ static void a_new_file_has_one_writer(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
+        cmocka_unit_test(a_late_threads_share_is_taken_by_the_others),
         cmocka_unit_test(bad_thread_counts_are_refused),
         cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),

@@ -15,6 +15,13 @@
 #define SPIN_NS 20000
 #define POLL_NS 500000
 
+/* What is taken of a thread's share of a loop: from its front by the thread itself (the low half), from its
+ * back by others (the high half). One for the running loop and one for the next, by the generation's lowest bit: the
+ * next one's is made ready by its owner. Relaxed: barriers order the data. */
+struct share {
+    _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
+};
+
 struct pool {
     int n_threads;
     pthread_t *handles; /* [n_threads - 1] */
@@ -28,9 +35,11 @@ struct pool {
     /* Bumped (release) by the last arrival; the others wait for it (acquire). */
     _Alignas(CACHE_LINE) _Atomic uint32_t generation;
     _Atomic uint32_t sleepers; /* threads that may be in futex_wait on generation */
-    /* Next unclaimed item; relaxed: barriers order the data. */
-    _Alignas(CACHE_LINE) _Atomic size_t claimed;
+    struct share *shares;      /* [n_threads] */
 };
+
+/* Which of the pool's threads this is, inside pool_run(). */
+static _Thread_local int this_thread;
 
 struct thread_start {
     struct pool *pool;
@@ -39,13 +48,15 @@ struct thread_start {
 
 void pool_barrier(struct pool *pool) {
     if (pool->n_threads == 1) {
-        atomic_store_explicit(&pool->claimed, 0, memory_order_relaxed);
+        atomic_store_explicit(&pool->shares->taken[pool->generation % 2], 0,
+                              memory_order_relaxed);
         return;
     }
     uint32_t gen = atomic_load_explicit(&pool->generation, memory_order_acquire);
+    atomic_store_explicit(&pool->shares[this_thread].taken[(gen + 1) % 2], 0,
+                          memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel);
     if (before + 1 == (uint32_t)pool->n_threads) {
-        atomic_store_explicit(&pool->claimed, 0, memory_order_relaxed);
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
         /* seq_cst pairs with the sleeper's: either it sees the new generation or we see it. */
         atomic_fetch_add_explicit(&pool->generation, 1, memory_order_seq_cst);
@@ -76,28 +87,45 @@ void pool_barrier(struct pool *pool) {
     atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_relaxed);
 }
 
-bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, size_t *end) {
-    size_t at = atomic_load_explicit(&pool->claimed, memory_order_relaxed);
+/* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at least. */
+static bool take(struct pool *pool, int whose, size_t n, size_t min_items, size_t *begin,
+                 size_t *end) {
+    const size_t n_threads = (size_t)pool->n_threads, i = (size_t)whose;
+    const size_t first = div_up(n * i, n_threads), past = div_up(n * (i + 1), n_threads);
+    uint32_t gen = atomic_load_explicit(&pool->generation, memory_order_relaxed);
+    _Atomic uint64_t *taken = &pool->shares[whose].taken[gen % 2];
+    uint64_t seen = atomic_load_explicit(taken, memory_order_relaxed);
     for (;;) {
-        if (at >= n)
+        size_t front = (uint32_t)seen, back = seen >> 32, left = past - first - front - back;
+        if (left == 0)
             return false;
-        /* Half of an equal share of the rest: few claims, and a short tail. */
-        size_t take = (n - at) / (2 * (size_t)pool->n_threads);
-        take = pool->n_threads == 1 ? n - at : MAX(take, min_items);
-        take = MIN(take, n - at);
-        if (atomic_compare_exchange_weak_explicit(&pool->claimed, &at, at + take,
-                                                  memory_order_relaxed, memory_order_relaxed)) {
-            *begin = at;
-            *end = at + take;
+        size_t size = n_threads == 1 ? left : MIN(MAX(div_up(left, 2), min_items), left);
+        bool own = whose == this_thread;
+        uint64_t then = seen + (own ? size : (uint64_t)size << 32);
+        if (atomic_compare_exchange_weak_explicit(taken, &seen, then, memory_order_relaxed,
+                                                  memory_order_relaxed)) {
+            *begin = own ? first + front : past - back - size;
+            *end = *begin + size;
             return true;
         }
     }
+}
+
+bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, size_t *end) {
+    BUG_ON(n > UINT32_MAX || this_thread >= pool->n_threads);
+    for (int i = 0, whose = this_thread; i < pool->n_threads; i++) {
+        if (take(pool, whose, n, min_items, begin, end))
+            return true;
+        whose = whose + 1 < pool->n_threads ? whose + 1 : 0;
+    }
+    return false;
 }
 
 static void *thread_main(void *start_) {
     struct thread_start start = *(struct thread_start *)start_;
     mem_free(start_);
     struct pool *pool = start.pool;
+    this_thread = start.index;
     while (atomic_load_explicit(&pool->generation, memory_order_acquire) == 0)
         futex_wait(&pool->generation, 0, -1, false);
     for (;;) {
@@ -110,6 +138,7 @@ static void *thread_main(void *start_) {
 }
 
 void pool_run(struct pool *pool, void (*fn)(void *, struct pool *, int), void *arg) {
+    BUG_ON(this_thread != 0);
     pool->fn = fn;
     pool->arg = arg;
     pool_barrier(pool);
@@ -131,6 +160,13 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     memset(pool, 0, sizeof *pool);
     pool->n_threads = 1;
     pool->handles = mem_calloc((size_t)n_threads, sizeof *pool->handles);
+    pool->shares = aligned_alloc(CACHE_LINE, (size_t)n_threads * sizeof *pool->shares);
+    if (pool->shares == NULL) {
+        mem_free(pool->handles);
+        free(pool);
+        return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");
+    }
+    memset(pool->shares, 0, (size_t)n_threads * sizeof *pool->shares);
 
     /* The threads wait at the gate (generation 0) until their final number is known. */
     int created = 0;
@@ -164,5 +200,6 @@ void pool_close(struct pool *pool) {
     for (int i = 0; i < pool->n_threads - 1; i++)
         pthread_join(pool->handles[i], NULL);
     mem_free(pool->handles);
+    free(pool->shares);
     free(pool);
 }

@@ -1,9 +1,10 @@
 /* pool.h: the threads of one rank.
  *
  * The threads run one function together (SPMD) and meet at barriers; between two barriers
- * the work of one loop is handed out by pool_claim() in shrinking pieces, so that a thread
- * that is late (its core is shared with somebody) has its rows taken by the others. Which
- * thread computes a row never changes the row's bits.
+ * the work of one loop is handed out by pool_claim(): to each thread pieces of an equal share of its own, one after
+ * the other, since memory is read fastest in long runs; then what the others have left of theirs, from the
+ * end, so that a thread that is late (its core is shared with somebody) has its rows taken by them. Which thread
+ * computes a row never changes the row's bits.
  *
  * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then sleeps on a futex: a
  * sleeping thread frees its core for the one that it is waiting for. */
@@ -33,13 +34,13 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, struct pool *pool, int th
 
 /* --- inside fn only --- */
 
-/* Every thread must arrive. What was written before is visible to all after. Resets the
- * claim counter. */
+/* Every thread must arrive. What was written before is visible to all after. Begins
+ * the next loop's claims. */
 void pool_barrier(struct pool *pool);
 
-/* The next piece [*begin, *end) of a loop of n items; false when nothing is left. Pieces
- * shrink towards the end but are never smaller than min_items (except the last). All
- * threads use the same n and min_items between two barriers. */
+/* The next piece [*begin, *end) of a loop of n items (below 2^32); false when nothing is left. Pieces
+ * shrink towards the end of a share but are never smaller than min_items, except its last. All
+ * threads use the same n between two barriers. */
 bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, size_t *end);
 
 #endif
