@@ -35,7 +35,7 @@ struct pool {
     /* Bumped (release) by the last arrival; the others wait for it (acquire). */
     _Alignas(CACHE_LINE) _Atomic uint32_t generation;
     _Atomic uint32_t sleepers; /* threads that may be in futex_wait on generation */
-    struct share *shares;      /* [n_threads] */
+    struct share shares[];     /* [n_threads] */
 };
 
 /* Which of the pool's threads this is, inside pool_run(). */
@@ -48,7 +48,7 @@ struct thread_start {
 
 void pool_barrier(struct pool *pool) {
     if (pool->n_threads == 1) {
-        atomic_store_explicit(&pool->shares->taken[pool->generation % 2], 0,
+        atomic_store_explicit(&pool->shares[0].taken[pool->generation % 2], 0,
                               memory_order_relaxed);
         return;
     }
@@ -113,11 +113,9 @@ static bool take(struct pool *pool, int whose, size_t n, size_t min_items, size_
 
 bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, size_t *end) {
     BUG_ON(n > UINT32_MAX || this_thread >= pool->n_threads);
-    for (int i = 0, whose = this_thread; i < pool->n_threads; i++) {
-        if (take(pool, whose, n, min_items, begin, end))
+    for (int i = 0; i < pool->n_threads; i++)
+        if (take(pool, (this_thread + i) % pool->n_threads, n, min_items, begin, end))
             return true;
-        whose = whose + 1 < pool->n_threads ? whose + 1 : 0;
-    }
     return false;
 }
 
@@ -154,19 +152,13 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
         return err_set(err, ST_BAD_INPUT, "%d threads: expected 1 to %d", n_threads,
                        POOL_MAX_THREADS);
-    struct pool *pool = aligned_alloc(CACHE_LINE, round_up(sizeof *pool, CACHE_LINE));
+    size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct share);
+    struct pool *pool = aligned_alloc(CACHE_LINE, n_bytes); /* a multiple: so are its parts */
     if (pool == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");
-    memset(pool, 0, sizeof *pool);
+    memset(pool, 0, n_bytes);
     pool->n_threads = 1;
     pool->handles = mem_calloc((size_t)n_threads, sizeof *pool->handles);
-    pool->shares = aligned_alloc(CACHE_LINE, (size_t)n_threads * sizeof *pool->shares);
-    if (pool->shares == NULL) {
-        mem_free(pool->handles);
-        free(pool);
-        return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");
-    }
-    memset(pool->shares, 0, (size_t)n_threads * sizeof *pool->shares);
 
     /* The threads wait at the gate (generation 0) until their final number is known. */
     int created = 0;
@@ -200,6 +192,5 @@ void pool_close(struct pool *pool) {
     for (int i = 0; i < pool->n_threads - 1; i++)
         pthread_join(pool->handles[i], NULL);
     mem_free(pool->handles);
-    free(pool->shares);
     free(pool);
 }
