@@ -62,13 +62,16 @@ double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int round
     struct read_job job = {.buf = buf, .n_chunks = bytes / CHUNK_BYTES};
     double gbs[ROOF_READ_LOOPS][MAX_ROUNDS], best = 0;
     int best_loop = 0;
+    int n_loops = 0;
+    while (n_loops < ROOF_READ_LOOPS && loops->read[n_loops] != NULL)
+        n_loops++;
     rounds = MIN(MAX(rounds, 1), MAX_ROUNDS);
     for (int r = 0; r < rounds; r++)
-        for (int i = 0; i < ROOF_READ_LOOPS; i++) {
+        for (int i = 0; i < n_loops; i++) {
             job.read = loops->read[i];
             gbs[i][r] = read_once(pool, &job);
         }
-    for (int i = 0; i < ROOF_READ_LOOPS; i++) {
+    for (int i = 0; i < n_loops; i++) {
         double middle = median(gbs[i], rounds);
         best_loop = middle > best ? i : best_loop;
         best = MAX(best, middle);

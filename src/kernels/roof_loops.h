@@ -5,12 +5,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROOF_READ_LOOPS 4
+#define ROOF_READ_LOOPS 5
 
 struct roof_loops {
     const char *name; /* as struct kernels' */
     /* Reads bytes (a multiple of 4096) at p, 64-byte aligned. The result only keeps the
-     * compiler from dropping the loads. */
+     * compiler from dropping the loads. Fewer loops end with NULL. */
     uint64_t (*read[ROOF_READ_LOOPS])(const uint8_t *p, size_t bytes);
     /* `rounds` times int8_macs (f32_macs) multiply-adds. */
     uint64_t (*int8)(uint64_t rounds);

@@ -39,7 +39,7 @@ static uint64_t f32_rounds(uint64_t rounds) {
 
 const struct roof_loops roof_loops_scalar = {
     .name = "scalar",
-    .read = {read_words, read_words, read_words, read_words},
+    .read = {read_words},
     .int8 = int8_rounds,
     .f32 = f32_rounds,
     .int8_macs = CHAINS,

@@ -35,8 +35,10 @@ INLINE uint64_t any_bits(ints v) {
     return bits;
 }
 
-/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead` bytes later. */
-INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, size_t ahead) {
+/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead` bytes later,
+ * into the first-level cache or only the second. */
+INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, size_t ahead,
+                             enum _mm_hint into) {
     ints sum[4] = {{0}};
     size_t part = bytes / streams;
     for (size_t at = 0; at < part; at += 256) {
@@ -46,7 +48,7 @@ INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, siz
             for (size_t i = 0; i < 256 / VECTOR_BYTES; i++) {
                 const uint8_t *v = p + s * part + at + VECTOR_BYTES * i;
                 if (ahead != 0 && VECTOR_BYTES * i % CACHE_LINE == 0)
-                    _mm_prefetch((const char *)((uintptr_t)v + ahead), _MM_HINT_T0);
+                    _mm_prefetch((const char *)((uintptr_t)v + ahead), into);
                 sum[i % 4] |= *(const ints *)(const void *)v;
             }
         }
@@ -54,15 +56,16 @@ INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, siz
     return any_bits((sum[0] | sum[1]) | (sum[2] | sum[3]));
 }
 
-#define READ_LOOP(name, streams, ahead)                           \
+#define READ_LOOP(name, streams, ahead, into)                     \
     static inline uint64_t name(const uint8_t *p, size_t bytes) { \
-        return read_streams(p, bytes, streams, ahead);            \
+        return read_streams(p, bytes, streams, ahead, into);      \
     }
-READ_LOOP(read_1, 1, 0)
-READ_LOOP(read_1_ahead, 1, 4096)
-READ_LOOP(read_1_far_ahead, 1, 8192)
-READ_LOOP(read_4, 4, 0)
-READ_LOOP(read_4_ahead, 4, 2048)
+READ_LOOP(read_1, 1, 0, _MM_HINT_T0)
+READ_LOOP(read_1_ahead, 1, 4096, _MM_HINT_T0)
+READ_LOOP(read_1_far_ahead, 1, 8192, _MM_HINT_T0)
+READ_LOOP(read_4, 4, 0, _MM_HINT_T0)
+READ_LOOP(read_4_ahead, 4, 2048, _MM_HINT_T0)
+READ_LOOP(read_4_ahead_l2, 4, 1024, _MM_HINT_T1)
 
 static uint64_t int8_rounds(uint64_t rounds) {
     ints acc[CHAINS], w = (ints){0} + 0x03030303, x = (ints){0} + 0x05050505;
@@ -103,12 +106,12 @@ static uint64_t f32_rounds(uint64_t rounds) {
 }
 
 /* The table; one of the reading loops is the ISA file's choice. */
-#define ROOF_LOOPS(isa, fourth_read)                               \
-    const struct roof_loops roof_loops_##isa = {                   \
-        .name = #isa,                                              \
-        .read = {read_1, read_1_ahead, read_4_ahead, fourth_read}, \
-        .int8 = int8_rounds,                                       \
-        .f32 = f32_rounds,                                         \
-        .int8_macs = VECTOR_BYTES * CHAINS,                        \
-        .f32_macs = LANES * CHAINS,                                \
+#define ROOF_LOOPS(isa, own_read)                                                \
+    const struct roof_loops roof_loops_##isa = {                                 \
+        .name = #isa,                                                            \
+        .read = {read_1, read_1_ahead, read_4_ahead, read_4_ahead_l2, own_read}, \
+        .int8 = int8_rounds,                                                     \
+        .f32 = f32_rounds,                                                       \
+        .int8_macs = VECTOR_BYTES * CHAINS,                                      \
+        .f32_macs = LANES * CHAINS,                                              \
     }
