@@ -316,6 +316,29 @@ static void padding_never_comes(void **state) {
     sampler_deinit(&text);
 }
 
+/* Greedy: the lowest id of the largest logits, wherever they lie; what is no number is never above another. */
+static void greedy_takes_the_first_of_the_largest(void **state) {
+    (void)state;
+    static const int places[] = {0,   1,   15,   16,   255,   256,  257,
+                                 511, 512, 2815, 2816, N - 2, N - 1};
+    struct sampler sm = open_sampler(ISA_SCALAR);
+    struct engine_sampling s = off();
+    s.base.temperature = 0;
+    struct sampler_input in = {.logits = logits};
+    for (size_t a = 0; a < ARRAY_LEN(places); a++)
+        for (size_t b = a; b < ARRAY_LEN(places); b++) {
+            for (int i = 0; i < N; i++)
+                logits[i] = i % 7 == 3 ? NAN : i % 5 == 1 ? -INFINITY : -3.5f;
+            logits[0] = -INFINITY;
+            logits[places[a]] = logits[places[b]] = 1e-30f;
+            assert_int_equal(sampler_next(&sm, &s, &in), places[a]);
+        }
+    for (int i = 0; i < N; i++)
+        logits[i] = -INFINITY;
+    assert_int_equal(sampler_next(&sm, &s, &in), 0);
+    sampler_deinit(&sm);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_setting_alone),
@@ -323,6 +346,7 @@ int main(void) {
         cmocka_unit_test(one_token_left_is_taken),
         cmocka_unit_test(the_same_on_every_instruction_set),
         cmocka_unit_test(padding_never_comes),
+        cmocka_unit_test(greedy_takes_the_first_of_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

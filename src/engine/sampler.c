@@ -148,12 +148,27 @@ static const float *changed_logits(struct sampler *sm, const struct engine_sampl
 
 /* ---- ranking --------------------------------------------------------------------------------------- */
 
-/* The largest logit's id, the lowest of equals. */
+#define BLOCK_LOGITS 256
+
+/* Whether any of a block's logits is above `best`. No early end, so that the compiler makes vectors of it. */
+static bool block_exceeds(const float *logits, float best) {
+    int exceeds = 0;
+    for (int i = 0; i < BLOCK_LOGITS; i++)
+        exceeds |= logits[i] > best;
+    return exceeds != 0;
+}
+
+/* The largest logit's id, the lowest of equals. Few blocks hold a new one; all other threads wait meanwhile. */
 static int32_t argmax(const float *logits, uint32_t n) {
     uint32_t best = 0;
-    for (uint32_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
+    for (uint32_t first = 0; first < n; first += BLOCK_LOGITS) {
+        uint32_t end = MIN(first + BLOCK_LOGITS, n);
+        if (end - first == BLOCK_LOGITS && !block_exceeds(logits + first, logits[best]))
+            continue;
+        for (uint32_t i = first; i < end; i++)
+            if (logits[i] > logits[best])
+                best = i;
+    }
     return (int32_t)best;
 }
 

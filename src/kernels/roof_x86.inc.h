@@ -7,6 +7,7 @@
 #include "kernels/simd.h"
 
 #include <immintrin.h>
+#include <stdbool.h>
 
 typedef int32_t ints __attribute__((vector_size(VECTOR_BYTES)));
 typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
@@ -35,10 +36,10 @@ INLINE uint64_t any_bits(ints v) {
     return bits;
 }
 
-/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead` bytes later,
- * into the first-level cache or only the second. */
+/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead` bytes later, near: into
+ * the first-level cache, not only the second. */
 INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, size_t ahead,
-                             enum _mm_hint into) {
+                             bool near) {
     ints sum[4] = {{0}};
     size_t part = bytes / streams;
     for (size_t at = 0; at < part; at += 256) {
@@ -47,8 +48,12 @@ INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, siz
             UNROLL
             for (size_t i = 0; i < 256 / VECTOR_BYTES; i++) {
                 const uint8_t *v = p + s * part + at + VECTOR_BYTES * i;
-                if (ahead != 0 && VECTOR_BYTES * i % CACHE_LINE == 0)
-                    _mm_prefetch((const char *)((uintptr_t)v + ahead), into);
+                const char *later = (const char *)((uintptr_t)v + ahead);
+                bool asks = ahead != 0 && VECTOR_BYTES * i % CACHE_LINE == 0;
+                if (asks && near)
+                    _mm_prefetch(later, _MM_HINT_T0);
+                else if (asks)
+                    _mm_prefetch(later, _MM_HINT_T1);
                 sum[i % 4] |= *(const ints *)(const void *)v;
             }
         }
@@ -56,16 +61,16 @@ INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, siz
     return any_bits((sum[0] | sum[1]) | (sum[2] | sum[3]));
 }
 
-#define READ_LOOP(name, streams, ahead, into)                     \
+#define READ_LOOP(name, streams, ahead, near)                     \
     static inline uint64_t name(const uint8_t *p, size_t bytes) { \
-        return read_streams(p, bytes, streams, ahead, into);      \
+        return read_streams(p, bytes, streams, ahead, near);      \
     }
-READ_LOOP(read_1, 1, 0, _MM_HINT_T0)
-READ_LOOP(read_1_ahead, 1, 4096, _MM_HINT_T0)
-READ_LOOP(read_1_far_ahead, 1, 8192, _MM_HINT_T0)
-READ_LOOP(read_4, 4, 0, _MM_HINT_T0)
-READ_LOOP(read_4_ahead, 4, 2048, _MM_HINT_T0)
-READ_LOOP(read_4_ahead_l2, 4, 1024, _MM_HINT_T1)
+READ_LOOP(read_1, 1, 0, true)
+READ_LOOP(read_1_ahead, 1, 4096, true)
+READ_LOOP(read_1_far_ahead, 1, 8192, true)
+READ_LOOP(read_4, 4, 0, true)
+READ_LOOP(read_4_ahead, 4, 2048, true)
+READ_LOOP(read_4_ahead_l2, 4, 1024, false)
 
 static uint64_t int8_rounds(uint64_t rounds) {
     ints acc[CHAINS], w = (ints){0} + 0x03030303, x = (ints){0} + 0x05050505;
