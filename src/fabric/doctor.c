@@ -14,7 +14,7 @@
 #if __has_include(<infiniband/verbs.h>)
 #include "fabric/verbs_device.h"
 #endif
-#if __has_include(<ucp/api/ucp.h>)
+#if defined(LOCKSTEP_HAS_UCX)
 #include "fabric/ucx_lib.h"
 #endif
 
@@ -138,7 +138,7 @@ static void look_at_memory(struct notes *notes) {
 /* ---- UCX ------------------------------------------------------------------------------------ */
 
 static void look_at_ucx(struct notes *notes) {
-#if __has_include(<ucp/api/ucp.h>)
+#if defined(LOCKSTEP_HAS_UCX)
     const struct ucx_lib *lib;
     struct err why;
     if (ucx_lib_get(&lib, &why) == ST_OK)

@@ -15,7 +15,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 
-#if __has_include(<ucp/api/ucp.h>)
+#if defined(LOCKSTEP_HAS_UCX)
 #include "fabric/ucx_lib.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 #include "base/util.h" /* a file without UCX headers is not empty either */
 
-#if __has_include(<ucp/api/ucp.h>)
+#if defined(LOCKSTEP_HAS_UCX)
 #include "fabric/ucx_lib.h"
 
 #include <dlfcn.h>
