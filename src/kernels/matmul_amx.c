@@ -174,149 +174,166 @@ static void set_shapes(enum staged form, uint32_t n_tokens) {
     _tile_loadconfig(&config);
 }
 
-/* The exact integer sums of a block, or of its halves. */
+/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude) are those of MAGIC + the
+ * integer. So sums start at these bits and end in a subtraction of floats. While tiles are in use, multiplications and
+ * conversions of 512 bits have one port (Granite Rapids: half the rate, whatever the tiles do), and additions the
+ * other. */
+#define MAGIC 0x1.8p23f
+#define MAGIC_BITS 0x4b400000
+
+/* The exact integer sums of a block, or of its halves, and MAGIC_BITS. */
 typedef int32_t block_dots[2][TILES][MM_MAX_TOKENS][TILE_ROWS];
 
-INLINE void tile_dots(enum staged form, int n, const int8_t *q, const uint8_t *w,
-                      block_dots to) {
-    const int parts = staged_parts(form);
-    UNROLL
-    for (int h = 0; h < parts; h++) {
-        _tile_loadd(3, w + CODES_BYTES / 2 * h, TILE_VECTOR);
-        _tile_loadd(4, w + CODES_BYTES / 2 * h + CODES_BYTES, TILE_VECTOR);
-        if (n == ACT_GROUP) {
-            _tile_zero(0);
-            _tile_zero(1);
-            _tile_loadd(2, q + ACT_BLOCK / 2 * h, ACT_BLOCK);
-            _tile_dpbssd(0, 2, 3);
-            _tile_dpbssd(1, 2, 4);
-            _tile_stored(0, to[h][0], TILE_VECTOR);
-            _tile_stored(1, to[h][1], TILE_VECTOR);
-        } else {
-            _tile_zero(5);
-            _tile_zero(6);
-            _tile_loadd(7, q + ACT_BLOCK / 2 * h, ACT_BLOCK);
-            _tile_dpbssd(5, 7, 3);
-            _tile_dpbssd(6, 7, 4);
-            _tile_stored(5, to[h][0], TILE_VECTOR);
-            _tile_stored(6, to[h][1], TILE_VECTOR);
-        }
+/* Sums of half h of a block (or all of it) with weight tile i. */
+INLINE void tile_multiply(enum staged form, int n, int h, int i, const int8_t *q,
+                          const uint8_t *w) {
+    static const _Alignas(64) int32_t magic[TILE_ROWS] = {
+        MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS,
+        MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS,
+        MAGIC_BITS, MAGIC_BITS, MAGIC_BITS, MAGIC_BITS};
+    q += ACT_BLOCK / staged_parts(form) * h;
+    w += CODES_BYTES * i + CODES_BYTES / staged_parts(form) * h;
+    if (n == ACT_GROUP && i == 0) {
+        _tile_loadd(2, q, ACT_BLOCK);
+        _tile_loadd(3, w, TILE_VECTOR);
+        _tile_loadd(0, magic, 0);
+        _tile_dpbssd(0, 2, 3);
+    } else if (n == ACT_GROUP) {
+        _tile_loadd(4, w, TILE_VECTOR);
+        _tile_loadd(1, magic, 0);
+        _tile_dpbssd(1, 2, 4);
+    } else if (i == 0) {
+        _tile_loadd(7, q, ACT_BLOCK);
+        _tile_loadd(3, w, TILE_VECTOR);
+        _tile_loadd(5, magic, 0);
+        _tile_dpbssd(5, 7, 3);
+    } else {
+        _tile_loadd(4, w, TILE_VECTOR);
+        _tile_loadd(6, magic, 0);
+        _tile_dpbssd(6, 7, 4);
     }
+}
+
+INLINE void tile_store(int n, int i, int32_t (*to)[TILE_ROWS]) {
+    if (n == ACT_GROUP && i == 0)
+        _tile_stored(0, to, TILE_VECTOR);
+    else if (n == ACT_GROUP)
+        _tile_stored(1, to, TILE_VECTOR);
+    else if (i == 0)
+        _tile_stored(5, to, TILE_VECTOR);
+    else
+        _tile_stored(6, to, TILE_VECTOR);
 }
 
 /* ---- floats ----------------------------------------------------------------------------- */
 
-INLINE __m512 dots_of(const int32_t *row) {
-    return _mm512_cvtepi32_ps(_mm512_load_si512(row));
-}
+/* A block's activations. */
+struct tokens {
+    const float *d, *s;
+    float sum[2][TILE_ROWS]; /* STAGED_HALVES_MINS: of the halves */
+};
 
-/* acc += dot * (d * dx), in kernels.h's order; then, perhaps, m * s. */
-INLINE void add_sums(enum staged form, int n, int32_t (*dots)[MM_MAX_TOKENS][TILE_ROWS],
-                     const float *scales, const float *dx, const float *s,
-                     __m512 (*acc)[MM_MAX_TOKENS]) {
-    const size_t apart = staged_scales(form) * TILE_ROWS;
-    UNROLL
-    for (int t = 0; t < n; t++) {
-        __m512 dt = _mm512_set1_ps(dx[t]);
-        UNROLL
-        for (int i = 0; i < TILES; i++) {
-            __m512 d = _mm512_mul_ps(_mm512_load_ps(scales + i * apart), dt);
-            acc[i][t] = _mm512_fmadd_ps(dots_of(dots[i][t]), d, acc[i][t]);
-        }
-        UNROLL
-        for (int i = 0; i < TILES && form == STAGED_SUM; i++)
-            acc[i][t] = _mm512_fmadd_ps(_mm512_load_ps(scales + i * apart + TILE_ROWS),
-                                        _mm512_set1_ps(s[t]), acc[i][t]);
-    }
-}
-
-/* acc += (sc0 * dot0 + sc1 * dot1) * (d * dx). The inner sum is exact: it and its terms are integers below 2^24 in
- * magnitude; it starts at +0, which an integer's zero is. */
-INLINE void add_halves(enum staged form, int n, block_dots dots, const float *scales,
-                       const float *dx, __m512 (*acc)[MM_MAX_TOKENS]) {
-    UNROLL
-    for (int i = 0; i < TILES; i++) {
-        const float *of = scales + i * staged_scales(form) * TILE_ROWS;
-        __m512 d = _mm512_load_ps(of), scale0 = _mm512_load_ps(of + TILE_ROWS),
-               scale1 = _mm512_load_ps(of + 2 * TILE_ROWS);
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            __m512 f = _mm512_fmadd_ps(dots_of(dots[0][i][t]), scale0, _mm512_setzero_ps());
-            f = _mm512_fmadd_ps(dots_of(dots[1][i][t]), scale1, f);
-            acc[i][t] = _mm512_fmadd_ps(f, _mm512_mul_ps(d, _mm512_set1_ps(dx[t])), acc[i][t]);
-        }
-    }
-}
-
-/* acc -= (min0 * sum0 + min1 * sum1) * (dmin * dx) */
-INLINE void subtract_mins(int n, const float *scales, const struct act_sums *sums,
-                          const float *dx, __m512 (*acc)[MM_MAX_TOKENS]) {
-    _Alignas(64) float sum[2][TILE_ROWS];
-    __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), sums);
+INLINE void point_at_block(const struct mm_call *c, enum staged form, int n, size_t b,
+                           struct tokens *x) {
+    x->d = c->d + b * c->gs;
+    x->s = c->s + b * c->gs;
+    if (form != STAGED_HALVES_MINS)
+        return;
+    __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), c->sums + b * c->gs);
     __m512i low = _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16);
-    _mm512_store_ps(sum[0], _mm512_cvtepi32_ps(low));
-    _mm512_store_ps(sum[1], _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)));
-    UNROLL
-    for (int i = 0; i < TILES; i++) {
-        const float *of = scales + (i * MOST_SCALES + 3) * TILE_ROWS;
-        __m512 dmin = _mm512_load_ps(of), min0 = _mm512_load_ps(of + TILE_ROWS),
-               min1 = _mm512_load_ps(of + 2 * TILE_ROWS);
-        UNROLL
-        for (int t = 0; t < n; t++) {
-            __m512 below =
-                _mm512_fmadd_ps(min0, _mm512_set1_ps(sum[0][t]), _mm512_setzero_ps());
-            below = _mm512_fmadd_ps(min1, _mm512_set1_ps(sum[1][t]), below);
-            acc[i][t] =
-                _mm512_fnmadd_ps(below, _mm512_mul_ps(dmin, _mm512_set1_ps(dx[t])), acc[i][t]);
-        }
-    }
+    _mm512_storeu_ps(x->sum[0], _mm512_cvtepi32_ps(low));
+    _mm512_storeu_ps(x->sum[1], _mm512_cvtepi32_ps(_mm512_srai_epi32(pairs, 16)));
 }
 
-/* acc += dot0 * (d0 * (dx * scale)), then dot1 and d1 */
-INLINE void add_pair(int n, block_dots dots, const float *scales, const float *dx, float scale,
-                     __m512 (*acc)[MM_MAX_TOKENS]) {
-    float dxs[MM_MAX_TOKENS];
-    UNROLL
-    for (int t = 0; t < n; t++)
-        dxs[t] = dx[t] * scale;
-    add_sums(STAGED_PAIR, n, dots[0], scales, dxs, NULL, acc);
-    add_sums(STAGED_PAIR, n, dots[1], scales + TILE_ROWS, dxs, NULL, acc);
+INLINE __m512 dots_of(const int32_t *row) {
+    return _mm512_sub_ps(_mm512_load_ps(row), _mm512_set1_ps(MAGIC));
+}
+
+/* An inner sum is exact: it and its terms are integers below 2^24 in magnitude. It starts at +0, as an integer's
+ * zero is. */
+INLINE __m512 sum_of_halves(__m512 a0, __m512 b0, __m512 a1, __m512 b1) {
+    return _mm512_fmadd_ps(a1, b1, _mm512_fmadd_ps(a0, b0, _mm512_setzero_ps()));
+}
+
+/* One token's sums with weight tile i: in kernels.h's order. of: the tile's scales. */
+INLINE __m512 add_block(enum staged form, int i, int t, block_dots dots, const float *of,
+                        const struct tokens *x, float scale, __m512 acc) {
+    __m512 d = _mm512_load_ps(of), next = _mm512_load_ps(of + TILE_ROWS);
+    __m512 dx = _mm512_set1_ps(form == STAGED_PAIR ? x->d[t] * scale : x->d[t]);
+    __m512 dot = dots_of(dots[0][i][t]);
+    if (form >= STAGED_HALVES)
+        dot = sum_of_halves(dot, next, dots_of(dots[1][i][t]),
+                            _mm512_load_ps(of + 2 * TILE_ROWS));
+    acc = _mm512_fmadd_ps(dot, _mm512_mul_ps(d, dx), acc);
+    if (form == STAGED_SUM)
+        acc = _mm512_fmadd_ps(next, _mm512_set1_ps(x->s[t]), acc);
+    if (form == STAGED_PAIR)
+        acc = _mm512_fmadd_ps(dots_of(dots[1][i][t]), _mm512_mul_ps(next, dx), acc);
+    if (form == STAGED_HALVES_MINS) {
+        __m512 below =
+            sum_of_halves(_mm512_load_ps(of + 4 * TILE_ROWS), _mm512_set1_ps(x->sum[0][t]),
+                          _mm512_load_ps(of + 5 * TILE_ROWS), _mm512_set1_ps(x->sum[1][t]));
+        acc =
+            _mm512_fnmadd_ps(below, _mm512_mul_ps(_mm512_load_ps(of + 3 * TILE_ROWS), dx), acc);
+    }
+    return acc;
 }
 
 /* ---- micro-kernels ---------------------------------------------------------------------- */
 
-INLINE void add_block(const struct mm_call *c, enum staged form, int n, size_t at,
-                      const uint8_t *w, block_dots dots, __m512 (*acc)[MM_MAX_TOKENS]) {
-    const float *scales = (const float *)(const void *)(w + TILES * CODES_BYTES);
-    const float *dx = c->d + at;
-    if (form == STAGED_PAIR)
-        add_pair(n, dots, scales, dx, c->scale, acc);
-    else if (form < STAGED_PAIR)
-        add_sums(form, n, dots[0], scales, dx, c->s + at, acc);
-    else
-        add_halves(form, n, dots, scales, dx, acc);
-    if (form == STAGED_HALVES_MINS)
-        subtract_mins(n, scales, c->sums + at, dx, acc);
+/* The first sums of block 0 and what comes after them: those of its other halves, or of block 1. */
+INLINE void begin_tiles(const struct mm_call *c, enum staged form, int n, size_t n_blocks,
+                        block_dots dots) {
+    const int parts = staged_parts(form);
+    UNROLL
+    for (int i = 0; i < TILES; i++)
+        tile_multiply(form, n, 0, i, c->q, c->staged);
+    UNROLL
+    for (int h = 0; h < parts; h++) {
+        size_t next = parts == 1 || h == 1 ? MIN(1, n_blocks - 1) : 0;
+        UNROLL
+        for (int i = 0; i < TILES; i++) {
+            tile_store(n, i, dots[h][i]);
+            tile_multiply(form, n, parts == 2 && h == 0, i, c->q + next * c->gs * ACT_BLOCK,
+                          c->staged + next * staged_block_bytes(form));
+        }
+    }
 }
 
-/* The tiles work at a block while vectors are at the one before. */
+/* Three things go on at a time, in small pieces, since a tile's sums take long to come: the vectors' work at a block, the
+ * storing of the sums of the next, and multiplying for two pieces after these. */
 INLINE void mm_staged(const struct mm_call *c, enum staged form, int n) {
     _Alignas(CACHE_LINE) block_dots dots[2];
     __m512 acc[TILES][MM_MAX_TOKENS];
-    const size_t gs = c->gs, n_blocks = (c->end - c->begin) / ACT_BLOCK;
-    const uint8_t *w = c->staged;
+    const size_t n_blocks = (c->end - c->begin) / ACT_BLOCK;
+    const size_t q_bytes = (size_t)c->gs * ACT_BLOCK, w_bytes = staged_block_bytes(form);
+    const int parts = staged_parts(form);
     uintptr_t ahead = c->ahead;
     size_t b = 0;
     acc_begin(c, TILES, n, acc);
-    tile_dots(form, n, c->q, w, dots[0]);
+    begin_tiles(c, form, n, n_blocks, dots[0]);
     for (uint32_t end = c->begin + c->seg_cols; end <= c->end; end += c->seg_cols) {
-        for (; b < (end - c->begin) / ACT_BLOCK; b++, w += staged_block_bytes(form)) {
-            size_t next = b + 1;
-            if (next < n_blocks)
-                tile_dots(form, n, c->q + next * gs * ACT_BLOCK, w + staged_block_bytes(form),
-                          dots[next % 2]);
+        for (; b < (end - c->begin) / ACT_BLOCK; b++) {
+            const uint8_t *w = c->staged + b * w_bytes;
+            const float *scales = (const float *)(const void *)(w + TILES * CODES_BYTES);
+            struct tokens x;
             prefetch_ahead(c, &ahead);
-            add_block(c, form, n, b * gs, w, dots[b % 2], acc);
+            point_at_block(c, form, n, b, &x);
+            UNROLL
+            for (int h = 0; h < parts; h++) {
+                size_t next = MIN(parts == 1 || h == 1 ? b + 2 : b + 1, n_blocks - 1);
+                UNROLL
+                for (int i = 0; i < TILES; i++) {
+                    tile_store(n, i, dots[(b + 1) % 2][h][i]);
+                    tile_multiply(form, n, parts == 2 && h == 0, i, c->q + next * q_bytes,
+                                  c->staged + next * w_bytes);
+                    UNROLL
+                    for (int t = n * h / parts; t < n * (h + 1) / parts; t++)
+                        acc[i][t] = add_block(form, i, t, dots[b % 2],
+                                              scales + i * staged_scales(form) * TILE_ROWS, &x,
+                                              c->scale, acc[i][t]);
+                }
+            }
         }
         acc_store(c, TILES, n, end, acc);
         acc_zero(TILES, n, acc);
