@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_TESTS_KERNEL_FIXTURE_H
 #define LOCKSTEP_TESTS_KERNEL_FIXTURE_H
 
+#include "amx_on_avx512.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
@@ -19,12 +20,15 @@
 
 /* ---- tables --------------------------------------------------------------------------- */
 
-/* kernels_get(), and where the machine has AVX2 but not AVX-VNNI, the latter's kernels all the same. */
+/* kernels_get(), and where the machine has AVX2 but not AVX-VNNI, or AVX-512 but not AMX, the latter's kernels all the
+ * same. */
 static inline const struct kernels *table_of(enum isa isa) {
     const struct kernels *k = kernels_get(isa);
 #if defined(__x86_64__)
     if (k == NULL && isa == ISA_AVXVNNI)
         k = vnni_on_avx2();
+    if (k == NULL && isa == ISA_AMX)
+        k = amx_on_avx512();
 #endif
     return k;
 }

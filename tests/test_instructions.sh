@@ -23,8 +23,16 @@ none() { # object-file pattern what: no instruction of it is one
 vex='\sv[a-z0-9]+ +.*%[xy]mm'      # AVX and later, by its mnemonic
 evex=':\s62 |%zmm|%k[0-7]'          # AVX-512, by its prefix and registers
 vnni='\svpdp'
+amx='%tmm|\s(ld|st)tilecfg|\stilerelease'
 while read -r object; do
     n=$((n + 1))
+    case $object in
+    *amx.c.o)
+        objdump -dw "$object" | grep -qE '\stdpbssd' || fail "${object#"$objects/"} has no instruction of AMX"
+        continue
+        ;;
+    esac
+    none "$object" "$amx" "of AMX"
     case $object in
     *avx512.c.o) ;;
     *avxvnni.c.o)

@@ -206,7 +206,7 @@ static const enum qtype *types_supported(size_t *n) {
 
 /* ---- every instruction set against the definition ---------------------------------------- */
 
-#define TOKENS_MOST 37
+#define TOKENS_MOST 47
 
 struct product_case {
     uint32_t n_rows, n_cols, col_begin, n_tokens, seg_cols, tile_begin, tile_end;
@@ -217,9 +217,10 @@ struct product_case {
 /* Where n_cols of seg_cols columns each can be cut off the type's whole rows. */
 static struct product_case random_case(struct random *r, enum qtype type) {
     static const uint32_t rows[] = {1, 15, 16, 17, 33, 64, 160};
-    static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 40};
-    static const uint32_t tokens[] = {1, 1,  1,  2,  3,  4,  5,  6,  7,          8,
-                                      9, 10, 11, 12, 13, 23, 24, 25, TOKENS_MOST};
+    static const uint32_t blocks[] = {1, 2, 3, 7, 8, 9, 16, 17, 40, 136};
+    static const uint32_t tokens[] = {1,  1,  1,  2,  3,  4,  5,  6,  7,          8,  9,
+                                      10, 11, 12, 13, 23, 24, 25, 26, 27,         28, 29,
+                                      30, 31, 32, 33, 34, 35, 36, 37, TOKENS_MOST};
     static const uint32_t odd_cols[] = {1, 2, 31, 33, 47, 64, 100};
     struct product_case c = {.n_rows = PICK(r, rows), .n_tokens = PICK(r, tokens)};
     uint32_t n_blocks = PICK(r, blocks);

@@ -161,7 +161,7 @@ static const struct {
     const char *name, *what;
 } environment[] = {
     {"LOCKSTEP_ISA",
-     "scalar, avx2, avxvnni, avx512, neon or i8mm: the instruction set to use,\n"
+     "scalar, avx2, avxvnni, avx512, amx, neon or i8mm: the instruction set to use,\n"
      "instead of the best one; never changes the bits"},
     {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
     {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},

@@ -1,7 +1,9 @@
-/* avx512.c: the table for AVX-512 with VNNI. */
+/* avx512.c: the tables for AVX-512 with VNNI, and for AMX, which differs in the products. */
 #include "kernels/v16_avx512.h"
 
 #include "kernels/lanes16.inc.h"
+#include "kernels/matmul_amx.h"
 #include "kernels/matmul_avx512.h"
 
 LANES16_KERNELS(avx512);
+LANES16_KERNELS(amx);

@@ -210,7 +210,7 @@ enum rope_mode {
 };
 
 struct kernels {
-    const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm" */
+    const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm" */
 
     /* Packs activations of token groups [group_begin, group_end), and of these only blocks
      * [block_begin, block_end) (ACT_F32: 32 columns each, the last may be short). x [n_tokens,
@@ -293,13 +293,13 @@ struct kernels {
     void (*attention)(const struct attn_args *a);
 };
 
-enum isa { ISA_SCALAR, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_NEON, ISA_I8MM, ISA_N };
+enum isa { ISA_SCALAR, ISA_AVX2, ISA_AVXVNNI, ISA_AVX512, ISA_AMX, ISA_NEON, ISA_I8MM, ISA_N };
 
 /* NULL if this binary or this machine cannot run it. */
 const struct kernels *kernels_get(enum isa isa);
 
 /* The best that this machine runs, or what LOCKSTEP_ISA names (scalar, avx2, avxvnni, avx512,
- * neon, i8mm). A
+ * amx, neon, i8mm). A
  * name that is unknown or cannot run here is ST_BAD_INPUT with a sentence that lists what can. */
 enum status kernels_select(const struct kernels **out, struct err *err);
 

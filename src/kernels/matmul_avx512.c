@@ -6,12 +6,7 @@
  * -bias * (sum of the block's activations). */
 #include "kernels/matmul_avx512.h"
 
-#include "base/util.h"
-#include "kernels/simd.h"
-#include "kernels/tile_driver.h"
-#include "kernels/tile_walk.h"
-
-#include <immintrin.h>
+#include "kernels/matmul_avx512.inc.h"
 
 /* One token: how far ahead of the weights in use the next are asked for, in blocks and in each of
  * the four tiles of floats side by side (measured on Zen 5: 4 to 8 KiB in all). */
@@ -26,14 +21,6 @@
 
 /* Of two tiles, what stays in the smallest first-level cache, 32 KiB, while activations pass. */
 #define CHUNK_BYTES 18432
-
-INLINE __m512i load(const uint8_t *p) {
-    return _mm512_loadu_si512(p);
-}
-
-INLINE __m512 load_f16(const uint8_t *p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
-}
 
 INLINE __m512i broadcast_4(const void *p) {
     int32_t x;
@@ -63,12 +50,6 @@ INLINE void prefetch_run_wide(const uint8_t *p, size_t bytes) {
         _mm_prefetch((const char *)((uintptr_t)p + at + WIDE_PREFETCH_BYTES), _MM_HINT_T1);
 }
 
-/* Several tokens: asks for a block's share of what later calls load. */
-INLINE void prefetch_ahead(const struct mm_call *c, uintptr_t *ahead) {
-    for (uint32_t i = c->ahead_lines; i > 0; i--, *ahead += CACHE_LINE)
-        _mm_prefetch((const char *)*ahead, _MM_HINT_T1);
-}
-
 /* Before a block that lies at p[0..m-1]. One token of one tile: not on Zen 4, which reads faster by itself
  * (Q8_0 at 0.91 instead of 0.81 of the roof, F16 at 1.0 instead of 0.85). */
 INLINE void prefetch_block(const struct mm_call *c, int m, int n, const uint8_t *const *p,
@@ -84,81 +65,7 @@ INLINE void prefetch_block(const struct mm_call *c, int m, int n, const uint8_t 
     }
 }
 
-/* acc[tile][token]: the sums of a call. */
-
-INLINE void acc_zero(int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        UNROLL
-        for (int t = 0; t < n; t++)
-            acc[i][t] = _mm512_setzero_ps();
-    }
-}
-
-/* Where the call's first sums begin. */
-INLINE void acc_begin(const struct mm_call *c, int m, int n, __m512 (*acc)[MM_MAX_TOKENS]) {
-    acc_zero(m, n, acc);
-    if (c->from == NULL)
-        return;
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        UNROLL
-        for (int t = 0; t < n; t++)
-            acc[i][t] = _mm512_load_ps(c->from + (t * m + i) * TILE_ROWS);
-    }
-}
-
-/* sum[0..15] = (or +=, if adds) x in fixed point. docs/numerics.md: to the nearest multiple of
- * 2^-24, saturated; NaN takes the upper limit (min and max give their second operand). */
-INLINE void fixed_accumulate(int64_t *sum, __m512 x, bool adds) {
-    x = _mm512_min_ps(x, _mm512_set1_ps(FIXED_LIMIT));
-    x = _mm512_max_ps(x, _mm512_set1_ps(-FIXED_LIMIT));
-    x = _mm512_mul_ps(x, _mm512_set1_ps(1 << FIXED_BITS));
-    __m512i lo = _mm512_cvtps_epi64(_mm512_castps512_ps256(x));
-    __m512i hi = _mm512_cvtps_epi64(_mm512_extractf32x8_ps(x, 1));
-    if (adds) {
-        lo = _mm512_add_epi64(lo, _mm512_loadu_si512(sum));
-        hi = _mm512_add_epi64(hi, _mm512_loadu_si512(sum + 8));
-    }
-    _mm512_storeu_si512(sum, lo);
-    _mm512_storeu_si512(sum + 8, hi);
-}
-
-/* The sums of the segment that ends at column `end` are complete, or go on in a later call. */
-INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
-                      __m512 (*acc)[MM_MAX_TOKENS]) {
-    if (c->part != NULL) {
-        UNROLL
-        for (int i = 0; i < m; i++) {
-            UNROLL
-            for (int t = 0; t < n; t++)
-                _mm512_store_ps(c->part + (t * m + i) * TILE_ROWS, acc[i][t]);
-        }
-        return;
-    }
-    UNROLL
-    for (int i = 0; i < m; i++) {
-        if ((uint32_t)i >= c->n_tiles)
-            return;
-        if (c->y != NULL) {
-            UNROLL
-            for (int t = 0; t < n; t++)
-                _mm512_storeu_ps(c->y + (size_t)t * c->ldy + c->row[i], acc[i][t]);
-        } else {
-            UNROLL
-            for (int t = 0; t < n; t++)
-                fixed_accumulate(c->fixed[t] + c->row[i], acc[i][t],
-                                 c->adds || end > c->seg_cols);
-        }
-    }
-}
-
 /* ---- f32, f16, bf16: one FMA per column ----------------------------------------------- */
-
-INLINE __m512 load_bf16(const uint8_t *p) {
-    __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
-    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
-}
 
 /* e4m3 at an f16's places is 2^8 too small. */
 INLINE __m512 load_f8(const uint8_t *p) {
@@ -250,42 +157,6 @@ INLINE void mm_float_one(const struct mm_call *c, enum qtype type) {
 
 /* ---- integer dot products --------------------------------------------------------------- */
 
-INLINE __m512i shift_right(__m512i v, int bits) {
-    return bits >= 0 ? _mm512_srli_epi16(v, (unsigned)bits)
-                     : _mm512_slli_epi16(v, (unsigned)-bits);
-}
-
-/* Code k of the four that lie in three vectors (kernels.h). */
-INLINE __m512i six_bits(const uint8_t *p, int k) {
-    if (k < 3)
-        return _mm512_and_si512(load(p + TILE_VECTOR * k), _mm512_set1_epi8(63));
-    __m512i w = _mm512_and_si512(shift_right(load(p), 6), _mm512_set1_epi8(3));
-    UNROLL
-    for (int i = 1; i < 3; i++)
-        w = _mm512_or_si512(w,
-                            _mm512_and_si512(shift_right(load(p + TILE_VECTOR * i), 6 - 2 * i),
-                                             _mm512_set1_epi8((char)(3 << 2 * i))));
-    return w;
-}
-
-/* Vector j of 8 (columns 4j to 4j+3) of a block's codes. p: the block's vectors. */
-INLINE __m512i codes(enum qtype type, const uint8_t *p, int j) {
-    const int low = tile_formats[type].low_bits, high = tile_formats[type].high_bits;
-    if (low == 8)
-        return load(p + TILE_VECTOR * j);
-    if (low == 6)
-        return six_bits(p + TILE_VECTOR * 3 * (j / 4), j % 4);
-    __m512i w = low == 4 ? shift_right(load(p + TILE_VECTOR * (j % 4)), j / 4 * 4)
-                         : shift_right(load(p + TILE_VECTOR * (j / 4)), j % 4 * 2);
-    w = _mm512_and_si512(w, _mm512_set1_epi8((char)((1 << low) - 1)));
-    p += TILE_VECTOR * low;
-    if (high == 1) {
-        __m512i bit = shift_right(load(p), j - low);
-        w = _mm512_or_si512(w, _mm512_and_si512(bit, _mm512_set1_epi8((char)(1 << low))));
-    }
-    return w;
-}
-
 /* What unpack() exceeds the weights by, as a power of two; -1: nothing. */
 INLINE int operand_bias_log2(enum qtype type) {
     return has_table(type) ? 7 : bias_log2(type);
@@ -357,23 +228,6 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
     }
 }
 
-INLINE __m512 load_u8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
-
-INLINE __m512 load_i8(const uint8_t *p) {
-    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-}
-
-/* 2^(e - 128) */
-INLINE __m512 load_e8m0(const uint8_t *p) {
-    __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p));
-    __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
-    __m512i subnormal = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
-    __mmask16 small = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
-    return _mm512_castsi512_ps(_mm512_mask_mov_epi32(normal, small, subnormal));
-}
-
 /* acc += dot * (d * dx), in kernels.h's order */
 INLINE void add_dots(int m, int n, __m512i (*dot)[MM_MAX_TOKENS], const __m512 *d,
                      const float *dx, __m512 (*acc)[MM_MAX_TOKENS]) {
@@ -385,10 +239,6 @@ INLINE void add_dots(int m, int n, __m512i (*dot)[MM_MAX_TOKENS], const __m512 *
             acc[i][t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot[i][t]), _mm512_mul_ps(d[i], dt),
                                         acc[i][t]);
     }
-}
-
-INLINE __m512 load_scale(enum qtype type, const uint8_t *p) {
-    return scales_of(type) == TILE_D_M_BF16 ? load_bf16(p) : load_f16(p);
 }
 
 /* Types whose blocks have scales of their own, before the vectors. */
@@ -444,13 +294,6 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
 }
 
 /* ---- types with superblocks ------------------------------------------------------------- */
-
-/* d of a superblock, times the type's factor. */
-INLINE __m512 load_super_d(enum qtype type, const uint8_t *super) {
-    float factor = tile_formats[type].d_factor;
-    __m512 d = load_f16(super);
-    return factor != 0 ? _mm512_mul_ps(d, _mm512_set1_ps(factor)) : d;
-}
 
 /* A scale, and perhaps a minimum, for a block: integers times the superblock's d and dmin. */
 INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
@@ -747,7 +590,7 @@ static const mm_fn wide_of[QT_N] = {TILE_CODED_TYPES(WIDE_ENTRY)};
 
 /* What differs between processors. Zen 4's second-level cache feeds it fast enough: calls of all columns make
  * products of many tokens 1 to 4 % faster there (all of a prompt: Q4_K 3 %, Q8_0 nothing). */
-static struct mm_kernels kernels_for(enum qtype type) {
+struct mm_kernels mm_kernels_avx512(enum qtype type) {
     struct mm_kernels k = *kernels_of[type];
     if (is_zen4())
         k.chunk_bytes = 0;
@@ -760,13 +603,13 @@ static struct mm_kernels kernels_for(enum qtype type) {
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end) {
-    struct mm_kernels k = kernels_for(w->type);
+    struct mm_kernels k = mm_kernels_avx512(w->type);
     mm_drive(&k, w, x, y, ldy, tile_begin, tile_end);
 }
 
 void matmul_fixed_avx512(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
                          const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
                          uint32_t tile_end) {
-    struct mm_kernels k = kernels_for(w->type);
+    struct mm_kernels k = mm_kernels_avx512(w->type);
     mm_drive_fixed(&k, w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
 }

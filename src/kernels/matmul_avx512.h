@@ -2,7 +2,10 @@
 #ifndef LOCKSTEP_KERNELS_MATMUL_AVX512_H
 #define LOCKSTEP_KERNELS_MATMUL_AVX512_H
 
-#include "kernels/kernels.h"
+#include "kernels/tile_driver.h"
+
+/* The micro-kernels that the products below use on this processor. */
+struct mm_kernels mm_kernels_avx512(enum qtype type);
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end);

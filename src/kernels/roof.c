@@ -13,6 +13,7 @@
 static const struct roof_loops *roof_loops(void) {
     static const struct roof_loops *const all[] = {
 #if defined(__x86_64__)
+        &roof_loops_amx,
         &roof_loops_avx512,
         &roof_loops_avxvnni,
         &roof_loops_avx2,

@@ -19,6 +19,6 @@ struct roof_loops {
 };
 
 extern const struct roof_loops roof_loops_scalar, roof_loops_avx2, roof_loops_avxvnni,
-    roof_loops_avx512, roof_loops_neon, roof_loops_i8mm;
+    roof_loops_avx512, roof_loops_amx, roof_loops_neon, roof_loops_i8mm;
 
 #endif

@@ -1,7 +1,7 @@
 /* roof_x86.inc.h: the loops of roof_loops.h, written once for vectors of any width.
  *
  * An ISA file defines VECTOR_BYTES, includes this, defines multiply_add_int8(), and ends with
- * ROOF_LOOPS(). */
+ * ROOF_LOOPS(). One whose int8 products are not of vectors defines INT8_MACS before, and then int8_rounds(). */
 #include "base/util.h"
 #include "kernels/roof_loops.h"
 #include "kernels/simd.h"
@@ -17,9 +17,6 @@ typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
 
 /* A value that the compiler must neither know nor drop. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
-
-/* acc + w * x of bytes, the products of four added to a lane of 32 bits. */
-INLINE ints multiply_add_int8(ints w, ints x, ints acc);
 
 INLINE floats multiply_add_f32(floats w, floats x, floats acc) {
 #if VECTOR_BYTES == 64
@@ -72,6 +69,12 @@ READ_LOOP(read_4, 4, 0, true)
 READ_LOOP(read_4_ahead, 4, 2048, true)
 READ_LOOP(read_4_ahead_l2, 4, 1024, false)
 
+#ifndef INT8_MACS
+#define INT8_MACS (VECTOR_BYTES * CHAINS)
+
+/* acc + w * x of bytes, the products of four added to a lane of 32 bits. */
+INLINE ints multiply_add_int8(ints w, ints x, ints acc);
+
 static uint64_t int8_rounds(uint64_t rounds) {
     ints acc[CHAINS], w = (ints){0} + 0x03030303, x = (ints){0} + 0x05050505;
     UNROLL
@@ -91,6 +94,7 @@ static uint64_t int8_rounds(uint64_t rounds) {
         acc[0] ^= acc[i];
     return any_bits(acc[0]);
 }
+#endif
 
 static uint64_t f32_rounds(uint64_t rounds) {
     floats acc[CHAINS], w = (floats){0} + 0.5f, x = (floats){0} + 0.25f;
@@ -117,6 +121,6 @@ static uint64_t f32_rounds(uint64_t rounds) {
         .read = {read_1, read_1_ahead, read_4_ahead, read_4_ahead_l2, own_read}, \
         .int8 = int8_rounds,                                                     \
         .f32 = f32_rounds,                                                       \
-        .int8_macs = VECTOR_BYTES * CHAINS,                                      \
+        .int8_macs = INT8_MACS,                                                  \
         .f32_macs = LANES * CHAINS,                                              \
     }

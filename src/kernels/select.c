@@ -1,5 +1,6 @@
 /* select.c: which kernels this binary has and this machine runs. */
 #include "base/util.h"
+#include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
 
 #include <stdio.h>
@@ -14,8 +15,9 @@
 #endif
 
 extern const struct kernels kernels_scalar, kernels_avx2, kernels_avxvnni, kernels_avx512,
-    kernels_neon, kernels_i8mm;
-static const char *const names[ISA_N] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "i8mm"};
+    kernels_amx, kernels_neon, kernels_i8mm;
+static const char *const names[ISA_N] = {"scalar", "avx2", "avxvnni", "avx512",
+                                         "amx",    "neon", "i8mm"};
 
 #if defined(__x86_64__)
 /* F16C needs no question: it is older than AVX2. */
@@ -34,6 +36,13 @@ static bool has_avx512(void) {
     return has_avx2() && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+}
+
+/* CPUID leaf 7: tiles and their int8 products. */
+static bool has_amx(void) {
+    unsigned eax, ebx, ecx, edx;
+    return has_avx512() && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) &&
+           (edx >> 24 & 3) == 3 && amx_permitted();
 }
 #elif defined(__aarch64__)
 /* Dot product. Every arm64 Mac has it. */
@@ -68,6 +77,8 @@ const struct kernels *kernels_get(enum isa isa) {
         return has_avxvnni() ? &kernels_avxvnni : NULL;
     case ISA_AVX512:
         return has_avx512() ? &kernels_avx512 : NULL;
+    case ISA_AMX:
+        return has_amx() ? &kernels_amx : NULL;
 #elif defined(__aarch64__)
     case ISA_NEON:
         return has_neon() ? &kernels_neon : NULL;

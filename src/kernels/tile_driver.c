@@ -88,13 +88,22 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
     }
 }
 
-/* How many calls pass while the weights of some columns stay near. */
+/* How many calls pass while the weights of some columns stay near; staging costs as much as a call or so. */
 #define CALLS_AT_ONCE 8
+#define CALLS_WHEN_STAGED 16
 
-/* How many columns these are: what chunk_bytes hold, in equal parts of whole units; all where
- * that is not asked for. */
+/* In equal parts of whole units, as few as there is room for. */
+static uint32_t cols_staged(const struct mm_call *c, uint32_t unit) {
+    uint32_t units = c->n_cols / unit;
+    return (uint32_t)div_up(units, div_up(units, MM_STAGED_COLS / unit)) * unit;
+}
+
+/* How many columns stay near while several calls pass: what chunk_bytes hold, in equal parts of whole units; all
+ * where that is not asked for. */
 static uint32_t cols_at_once(const struct mm_kernels *k, const struct mm_call *c,
                              uint32_t n_tokens, size_t tile_bytes, uint32_t unit) {
+    if (k->stage != NULL)
+        return cols_staged(c, unit);
     if (k->chunk_bytes == 0 || n_tokens <= k->max_tokens)
         return c->n_cols;
     size_t passes = div_up(k->many_tiles * tile_bytes, k->chunk_bytes);
@@ -123,12 +132,12 @@ struct few_tokens {
     uint32_t token, n;
 };
 
-/* The next calls of several tokens, CALLS_AT_ONCE at most, and how many they are: none before
+/* The next calls of several tokens, CALLS_WHEN_STAGED at most, and how many they are: none before
  * a single token. */
 static size_t list_calls(const struct mm_kernels *k, uint32_t token, uint32_t n_tokens,
                          struct few_tokens *calls) {
-    size_t n = 0;
-    while (n < CALLS_AT_ONCE && token < n_tokens) {
+    size_t n = 0, at_most = k->stage != NULL ? CALLS_WHEN_STAGED : CALLS_AT_ONCE;
+    while (n < at_most && token < n_tokens) {
         uint32_t group_end = MIN(token - token % ACT_GROUP + ACT_GROUP, n_tokens);
         uint32_t at_once = tokens_at_once(k, group_end - token);
         if (at_once == 1)
@@ -146,19 +155,24 @@ static size_t list_calls(const struct mm_kernels *k, uint32_t token, uint32_t n_
 static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                            const struct act *x, struct result to, uint32_t tile,
                            uint32_t n_tiles) {
-    _Alignas(CACHE_LINE) float parts[CALLS_AT_ONCE][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
-    struct few_tokens calls[CALLS_AT_ONCE];
+    _Alignas(CACHE_LINE) uint8_t staged[MM_STAGED_COLS / ACT_BLOCK * MM_STAGED_BLOCK_BYTES];
+    _Alignas(
+        CACHE_LINE) float parts[CALLS_WHEN_STAGED][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
+    struct few_tokens calls[CALLS_WHEN_STAGED];
     uint32_t seg_cols = c->seg_cols, token = 0;
     /* A sum, that is; those in fixed point are of segments, added where they belong. */
     bool splits = to.y != NULL;
     uint32_t cols =
         cols_at_once(k, c, x->n_tokens, w->tile_bytes, splits ? ACT_BLOCK : seg_cols);
     point_at_tiles(c, w, tile, 1, n_tiles, k->many_tiles);
+    c->staged = staged;
     begin_ahead(k, c, x->n_tokens, w->tile_bytes);
     for (size_t n; (n = list_calls(k, token, x->n_tokens, calls)) > 0;) {
         for (c->begin = 0; c->begin < c->n_cols; c->begin = c->end) {
             c->end = MIN(c->begin + cols, c->n_cols);
             c->seg_cols = splits ? c->end - c->begin : seg_cols;
+            if (k->stage != NULL)
+                k->stage(c, staged);
             for (size_t i = 0; i < n; i++) {
                 point_at_tokens(c, x, calls[i].token);
                 point_at_results(c, to, calls[i].token, calls[i].n);

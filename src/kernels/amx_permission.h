@@ -1,0 +1,10 @@
+/* amx_permission.h: the system's leave to use AMX's tiles, 8 KiB more to save with each thread's registers. */
+#ifndef LOCKSTEP_KERNELS_AMX_PERMISSION_H
+#define LOCKSTEP_KERNELS_AMX_PERMISSION_H
+
+#include <stdbool.h>
+
+/* Asks for it, on the first call, for all threads of the process. Any thread may call. */
+bool amx_permitted(void);
+
+#endif

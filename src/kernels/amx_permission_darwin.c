@@ -1,0 +1,6 @@
+/* No Mac has AMX: those with Intel's processors are older. */
+#include "kernels/amx_permission.h"
+
+bool amx_permitted(void) {
+    return false;
+}
