@@ -159,6 +159,11 @@ struct tile_config {
 };
 _Static_assert(sizeof(struct tile_config) == 64, "as Intel's manual has it");
 
+/* gcc 12 believes that ldtilecfg reads eight bytes, and leaves out what is written to the others. */
+INLINE void config_is_written(const struct tile_config *config) {
+    __asm__ volatile("" : : "r"(config) : "memory");
+}
+
 /* The last group of tokens may be smaller than the others: it has registers of its own, so that the shapes are set
  * once for a whole product.
  *   0, 1  sums with either weight tile    5, 6  the same of the last group
@@ -176,6 +181,7 @@ static void set_shapes(enum staged form, uint32_t n_tokens) {
     }
     config.row_bytes[2] = config.row_bytes[7] = cols;
     config.rows[3] = config.rows[4] = (uint8_t)(cols / 4);
+    config_is_written(&config);
     _tile_loadconfig(&config);
 }
 

@@ -15,6 +15,8 @@ static uint64_t int8_rounds(uint64_t rounds) {
         config.row_bytes[i] = 64;
         config.rows[i] = 16;
     }
+    /* gcc 12 does not know what these read, and would leave out what is written for them. */
+    __asm__ volatile("" : : "r"(&config), "r"(sums) : "memory");
     _tile_loadconfig(&config);
     _tile_loadd(6, sums, 64);
     _tile_loadd(7, sums, 64);
