@@ -15,6 +15,7 @@
 
 #include "kernels/matmul_avx512.h"
 #include "kernels/matmul_avx512.inc.h"
+#include "kernels/tile_config.h"
 
 /* With fewer tokens AVX-512 is as fast or faster (Granite Rapids: by a fifth with 12, as fast with 24): unpacking wants
  * more than two calls that use it. */
@@ -151,19 +152,6 @@ INLINE void stage(enum qtype type, const struct mm_call *c, uint8_t *to) {
 
 /* ---- tiles of AMX ----------------------------------------------------------------------- */
 
-/* Their shapes, for ldtilecfg. */
-struct tile_config {
-    uint8_t palette, start_row, reserved[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-};
-_Static_assert(sizeof(struct tile_config) == 64, "as Intel's manual has it");
-
-/* gcc 12 believes that ldtilecfg reads eight bytes, and leaves out what is written to the others. */
-INLINE void config_is_written(const struct tile_config *config) {
-    __asm__ volatile("" : : "r"(config) : "memory");
-}
-
 /* The last group of tokens may be smaller than the others: it has registers of its own, so that the shapes are set
  * once for a whole product.
  *   0, 1  sums with either weight tile    5, 6  the same of the last group
@@ -181,8 +169,7 @@ static void set_shapes(enum staged form, uint32_t n_tokens) {
     }
     config.row_bytes[2] = config.row_bytes[7] = cols;
     config.rows[3] = config.rows[4] = (uint8_t)(cols / 4);
-    config_is_written(&config);
-    _tile_loadconfig(&config);
+    tile_config_load(&config);
 }
 
 /* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude) are those of MAGIC + the

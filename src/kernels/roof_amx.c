@@ -3,21 +3,17 @@
 #define INT8_MACS (16 * 16 * 64 * TILE_CHAINS)
 #include "kernels/roof_x86.inc.h"
 
+#include "kernels/tile_config.h"
+
 /* Whole tiles: 16 rows of 64 bytes. */
 static uint64_t int8_rounds(uint64_t rounds) {
-    struct {
-        uint8_t palette, start_row, reserved[14];
-        uint16_t row_bytes[16];
-        uint8_t rows[16];
-    } config = {.palette = 1};
+    struct tile_config config = {.palette = 1};
     _Alignas(64) int32_t sums[16 * 16] = {3};
     for (int i = 0; i < 8; i++) {
         config.row_bytes[i] = 64;
         config.rows[i] = 16;
     }
-    /* gcc 12 does not know what these read, and would leave out what is written for them. */
-    __asm__ volatile("" : : "r"(&config), "r"(sums) : "memory");
-    _tile_loadconfig(&config);
+    tile_config_load(&config);
     _tile_loadd(6, sums, 64);
     _tile_loadd(7, sums, 64);
     _tile_zero(0);
