@@ -527,13 +527,15 @@ static bool stream_gaps(size_t n) {
     return true;
 }
 
+/* Of letters, so that each token is seen when it comes: one that is a part of a character, or no text, comes
+ * with the next. */
 static bool start_streams(void) {
     for (int i = 0; i < N_STREAMS; i++) {
         struct stream *s = &streams[i];
         char text[256];
         snprintf(text, sizeof text,
                  "{\"prompt\":\"Stream %d: \",\"max_tokens\":100000,\"ignore_eos\":true,"
-                 "\"temperature\":0.9,\"stream\":true}",
+                 "\"temperature\":0.9,\"grammar\":\"root ::= [a-z ]*\",\"stream\":true}",
                  i);
         conn_close(&s->c);
         if (!conn_open(&s->c, 0) || !conn_post(&s->c, "/v1/completions", "s", text))

@@ -43,15 +43,18 @@ static int32_t token(const char *text) {
 
 static struct engine_constraint begin(const char *trigger, const char *call) {
     struct engine_constraint c;
-    assert_int_equal(constraint_open(&c, "root ::= \"ab\"", false, trie, trigger, call, NULL),
-                     ST_OK);
+    const struct constraint_rules rules = {
+        .gbnf = "root ::= \"ab\"", .trigger = trigger, .call = call};
+    assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
     return c;
 }
 
 /* -1: nothing is asked of the next token; else whether it may be this one. */
 static int may(const struct engine_constraint *c, int32_t id) {
     uint64_t mask[WORDS] = {0};
-    if (!c->mask(c->state, mask))
+    enum engine_allows allows = c->mask(c->state, mask);
+    assert_int_not_equal(allows, ENGINE_ALLOWS_NONE);
+    if (allows == ENGINE_ALLOWS_ALL)
         return -1;
     return (int)(mask[id / 64] >> (id % 64) & 1);
 }
@@ -110,13 +113,27 @@ static void test_before_the_answer(void **state) {
     }
 }
 
+/* End tokens that are to be ignored come when nothing else may. */
+static void test_ends_are_ignored(void **state) {
+    (void)state;
+    struct engine_constraint c;
+    const struct constraint_rules rules = {.gbnf = "root ::= \"a\" \"b\"?", .ignore_end = true};
+    assert_int_equal(constraint_open(&c, &rules, trie, NULL), ST_OK);
+    c.accept(c.state, token("a"));
+    assert_int_equal(may(&c, token("b")), 1);
+    assert_int_equal(may(&c, token("<|im_end|>")), 0);
+    c.accept(c.state, token("b"));
+    assert_int_equal(may(&c, token("<|im_end|>")), 1);
+    c.free(c.state);
+}
+
 static void test_what_nothing_fits(void **state) {
     (void)state;
     struct engine_constraint c;
     struct err err = {""};
     for (int of_schema = 0; of_schema < 2; of_schema++) {
-        assert_int_equal(constraint_open(&c, "root ::= []", of_schema, trie, NULL, NULL, &err),
-                         ST_BAD_INPUT);
+        const struct constraint_rules rules = {.gbnf = "root ::= []", .of_schema = of_schema};
+        assert_int_equal(constraint_open(&c, &rules, trie, &err), ST_BAD_INPUT);
         assert_non_null(strstr(err.text, of_schema ? "the schema allows no value"
                                                    : "the grammar is endless"));
     }
@@ -132,8 +149,8 @@ static void test_formats(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_answer_alone),  cmocka_unit_test(test_calls_instead),
-        cmocka_unit_test(test_before_the_answer), cmocka_unit_test(test_what_nothing_fits),
-        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_ends_are_ignored),  cmocka_unit_test(test_before_the_answer),
+        cmocka_unit_test(test_what_nothing_fits), cmocka_unit_test(test_formats),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

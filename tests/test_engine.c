@@ -1309,27 +1309,27 @@ static void logprobs_are_those_of_the_unmodified_distribution(void **state) {
 
 /* ---- constraints ------------------------------------------------------------------------------------------------------ */
 
-/* Allows tokens whose id mod 7 is how many came before mod 7; after `left` of them nothing. */
+/* Allows tokens whose id mod 7 is how many came before mod 7; after `left` of them nothing, or all. */
 struct sevens {
-    int n, left, n_masks;
+    int n, left;
+    enum engine_allows then;
 };
 static int n_living;
 
-static bool sevens_mask(void *state, uint64_t *mask) {
+static enum engine_allows sevens_mask(void *state, uint64_t *mask) {
     struct sevens *s = state;
-    s->n_masks++;
-    if (s->left == 0)
-        return false;
+    if (s->left <= 0)
+        return s->then;
     for (int i = s->n % 7; i < N_VOCAB; i += 7)
         mask[i / 64] |= 1ull << (i % 64);
-    return true;
+    return ENGINE_ALLOWS_SOME;
 }
 
 static void sevens_accept(void *state, int32_t id) {
     struct sevens *s = state;
-    assert_int_equal(id % 7, s->n % 7);
+    if (s->left-- > 0)
+        assert_int_equal(id % 7, s->n % 7);
     s->n++;
-    s->left--;
 }
 
 static void *sevens_clone(const void *state) {
@@ -1364,6 +1364,26 @@ static void constraints_are_obeyed_and_freed(void **state) {
         assert_int_equal(c.out[i].done.st, ST_BAD_INPUT);
         assert_true(strlen(c.out[i].error) > 10);
     }
+    engine_close(e);
+    assert_int_equal(n_living, 0);
+}
+
+static void a_constraint_may_let_go(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    struct engine *e = open_engine(&cfg);
+    static struct call c;
+    const struct sevens first = {.left = 5, .then = ENGINE_ALLOWS_ALL};
+    c = calls[9];
+    c.req.constraint = (struct engine_constraint){sevens_clone(&first), sevens_mask,
+                                                  sevens_accept, sevens_clone, sevens_free};
+    call_run(e, &c);
+    assert_int_equal(c.out[0].n_ids, N_PREDICT);
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_LENGTH);
+    size_t n_others = 0;
+    for (int j = 0; j < N_PREDICT; j++)
+        n_others += c.out[0].ids[j] % 7 != j % 7;
+    assert_true(n_others > 0);
     engine_close(e);
     assert_int_equal(n_living, 0);
 }
@@ -1506,6 +1526,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(text_ends_before_a_stop_string),
         cmocka_unit_test(logprobs_are_those_of_the_unmodified_distribution),
         cmocka_unit_test(constraints_are_obeyed_and_freed),
+        cmocka_unit_test(a_constraint_may_let_go),
         cmocka_unit_test(a_token_of_padding_never_comes),
         cmocka_unit_test(the_last_hidden_state_gives_the_logits),
         cmocka_unit_test(the_mean_is_that_of_all_positions),

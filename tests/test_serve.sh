@@ -99,6 +99,11 @@ ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"t
 holds 'json.loads(v["choices"][0]["message"]["content"])["b"] in ["x", "y"]'
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"grammar":"root ::= \"yes\" | \"no\""}'
 holds 'v["choices"][0]["message"]["content"] in ["yes", "no"]'
+# An end that is to be ignored ends what the grammar has no more for, and nothing else.
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"ignore_eos":true,"grammar":"root ::= \"yes\" | \"no\""}'
+holds 'v["choices"][0]["message"]["content"] in ["yes", "no"] and v["choices"][0]["finish_reason"] == "stop"'
+ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":60,"temperature":1.5,"ignore_eos":true,"grammar":"root ::= [a-z]*"}'
+holds 'v["usage"]["completion_tokens"] == 60 and v["choices"][0]["finish_reason"] == "length"'
 look='"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"unit":{"enum":["C","F"]}},"required":["unit"]}}}]'
 tools="$look,\"tool_choice\":\"required\""
 ask 200 /v1/chat/completions -d "{$question,$tools,\"parallel_tool_calls\":false}"

@@ -65,11 +65,14 @@ struct engine_sampling {
 void engine_sampling_init(struct engine_sampling *s);
 
 /* Constrained decoding: which tokens may come next. One per choice, made by the caller; called on the
- * engine's thread. NULL functions: no constraint. */
+ * engine's thread. NULL functions: no constraint. An end token that it allows ends the choice, even one that is to
+ * ignore them. */
+enum engine_allows { ENGINE_ALLOWS_NONE, ENGINE_ALLOWS_SOME, ENGINE_ALLOWS_ALL };
+
 struct engine_constraint {
     void *state;
-    /* Sets bit i of mask [div_up(n_vocab, 64)] for every allowed token; false: nothing is allowed. */
-    bool (*mask)(void *state, uint64_t *mask);
+    /* Some: sets bit i of mask [div_up(n_vocab, 64)], all zero before, for every allowed token. */
+    enum engine_allows (*mask)(void *state, uint64_t *mask);
     void (*accept)(void *state, int32_t id);
     void *(*clone)(const void *state); /* for n > 1 */
     void (*free)(void *state);

@@ -72,7 +72,7 @@ static struct verdict judge(struct engine *e, struct seq *s, int32_t id) {
             token_stream_put(&s->stream, id, held + s->n_held, e->held_cap - s->n_held);
     int which;
     v.n_out = stops_scan(s->req->stops, r->n_stops, held, s->n_held, &which);
-    if (end && !r->ignore_end) {
+    if (end && (!r->ignore_end || s->constraint != NULL)) {
         v.over = true;
         v.stop = ENGINE_STOP_END;
     } else if (which >= 0) {

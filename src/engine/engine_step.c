@@ -91,12 +91,13 @@ static bool make_mask(struct engine *e, struct seq *s) {
         return true;
     mem_forbid_end();
     memset(s->slot->mask, 0, div_up(engine_n_vocab(e), 64) * sizeof *s->slot->mask);
-    bool some = c->mask(s->constraint, s->slot->mask);
+    enum engine_allows allows = c->mask(s->constraint, s->slot->mask);
     mem_forbid_begin();
-    if (!some)
+    s->masked = allows == ENGINE_ALLOWS_SOME;
+    if (allows == ENGINE_ALLOWS_NONE)
         seq_end(e, s, ENGINE_STOP_ERROR, NULL, ST_BAD_INPUT,
                 "no token of the vocabulary satisfies the grammar here");
-    return some;
+    return allows != ENGINE_ALLOWS_NONE;
 }
 
 static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
@@ -193,7 +194,7 @@ static void sample_row(void *user, int thread, uint32_t output, const float *log
     struct sampler *sm = &e->samplers[thread];
     const struct sampler_input in = {
         .logits = logits,
-        .mask = s->constraint != NULL ? s->slot->mask : NULL,
+        .mask = s->constraint != NULL && s->masked ? s->slot->mask : NULL,
         .history = s->slot->ids,
         .n_history = row->n_history,
         .n_prompt = s->n_prompt,

@@ -92,6 +92,24 @@ static double work_s(const struct pace *p, size_t n_streams) {
     return p->alone_s > 0 ? MIN(SMALL_PIECE * p->alone_s, most) : most;
 }
 
+/* Of prompts beside n streams, so that the step takes at most so many usual ones, however the cost of a piece grows
+ * with it: a step of k times the tokens takes at most k times as long as one that was measured. Small pieces may
+ * cost nothing, since the processor waits for the weights meanwhile, and a somewhat larger one all that the
+ * processor needs: a line through the small ones does not show that. Rounded up to the next token, or small
+ * pieces would not grow. Before the first: by a step of prompts alone. */
+static double sure_work(const struct pace *p, size_t n_streams, double limit) {
+    double usual = usual_s(p, n_streams);
+    double most =
+        p->alone_s > 0 ? MAX((limit - 1) * usual / (SMALL_PIECE * p->alone_s), 1.0) : 1;
+    for (size_t i = 0; i < MIN(p->n_pieces, (size_t)PACE_PIECES); i++) {
+        double n = (double)p->pieces[i].n_streams;
+        double took = p->pieces[i].usual * usual_s(p, p->pieces[i].n_streams);
+        double tokens = (n + p->pieces[i].work) * limit * usual / took;
+        most = MAX(most, tokens - (double)n_streams + 1);
+    }
+    return most;
+}
+
 static void learn_piece(struct pace *p, const struct pace_step *s) {
     size_t n = s->n_streams + s->n_waiting;
     p->since_usual++;
@@ -102,6 +120,7 @@ static void learn_piece(struct pace *p, const struct pace_step *s) {
     p->pieces[i].n_streams = n;
     p->pieces[i].work = s->work;
     p->pieces[i].seconds = s->seconds;
+    p->pieces[i].usual = s->seconds / usual_s(p, n);
     p->pieces[i].late = expected > 0 ? s->seconds / expected : 1;
 }
 
@@ -184,5 +203,6 @@ double pace_room(const struct pace *p, size_t n_streams, size_t n_waiting) {
         return 0;
     if (p->n_usual == 0)
         return 1;
-    return (n_waiting > 0 ? MORE_WAITING : more(p)) * usual_s(p, n) / work_s(p, n);
+    double added = n_waiting > 0 ? MORE_WAITING : more(p);
+    return MIN(added * usual_s(p, n) / work_s(p, n), sure_work(p, n, 1 + added));
 }

@@ -35,7 +35,8 @@ struct pace {
     struct {
         size_t n_streams;
         double work, seconds;
-        double late; /* seconds by those that were expected; 1: as long */
+        double usual; /* how many usual steps it took, by what was usual then */
+        double late;  /* seconds by those that were expected; 1: as long */
     } pieces[PACE_PIECES];
     size_t n_usual, n_pieces; /* ever; the last ones are kept, in turn */
     size_t since_usual;       /* steps with streams and pieces since */

@@ -20,6 +20,7 @@ struct shared_grammar {
     const struct token_trie *trie;
     char trigger[TRIGGER_MAX];
     int32_t call; /* the token that may stand for the answer; TOKEN_NONE: there is none */
+    bool ignore_end;
     int n_holders;
 };
 
@@ -35,30 +36,51 @@ struct constraint {
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
-    for (int32_t id = 0; id < trie->n_tokens; id++)
-        mask[id / 64] |= UINT64_C(1) << (id % 64);
+static void clear_ends(const struct token_trie *trie, uint64_t *mask) {
     for (size_t i = 0; i < trie->n_ends; i++)
         mask[trie->ends[i] / 64] &= ~(UINT64_C(1) << (trie->ends[i] % 64));
 }
 
-static bool constraint_mask(void *state, uint64_t *mask) {
-    struct constraint *c = state;
-    const struct token_trie *trie = c->shared->trie;
-    const uint64_t *allowed;
-    if (c->free)
-        return false;
-    if (c->waiting) {
-        fill_all_but_ends(trie, mask);
-    } else {
-        if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
+static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
+    for (int32_t id = 0; id < trie->n_tokens; id++)
+        mask[id / 64] |= UINT64_C(1) << (id % 64);
+    clear_ends(trie, mask);
+}
+
+static bool is_empty(const uint64_t *mask, size_t n_words) {
+    for (size_t i = 0; i < n_words; i++)
+        if (mask[i] != 0)
             return false;
-        memcpy(mask, allowed, div_up((size_t)trie->n_tokens, 64) * sizeof *mask);
-    }
+    return true;
+}
+
+static bool fill_from_grammar(struct constraint *c, uint64_t *mask) {
+    const struct token_trie *trie = c->shared->trie;
+    size_t n_words = div_up((size_t)trie->n_tokens, 64);
+    const uint64_t *allowed;
+    if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
+        return false;
+    memcpy(mask, allowed, n_words * sizeof *mask);
+    if (!c->shared->ignore_end)
+        return true;
+    clear_ends(trie, mask);
+    if (is_empty(mask, n_words)) /* the text is complete */
+        memcpy(mask, allowed, n_words * sizeof *mask);
+    return true;
+}
+
+static enum engine_allows constraint_mask(void *state, uint64_t *mask) {
+    struct constraint *c = state;
+    if (c->free)
+        return ENGINE_ALLOWS_ALL;
+    if (c->waiting)
+        fill_all_but_ends(c->shared->trie, mask);
+    else if (!fill_from_grammar(c, mask))
+        return ENGINE_ALLOWS_NONE;
     int32_t call = c->shared->call;
     if (call >= 0 && !c->begun)
         mask[call / 64] |= UINT64_C(1) << (call % 64);
-    return true;
+    return ENGINE_ALLOWS_SOME;
 }
 
 /* Looks for the trigger's end byte by byte; what follows it in the same token is the grammar's. */
@@ -139,9 +161,9 @@ static enum status open_shared(struct constraint *c, const char *gbnf, bool of_s
     return grammar_matcher_open(&c->matcher, c->shared->g, err);
 }
 
-enum status constraint_open(struct engine_constraint *out, const char *gbnf, bool of_schema,
-                            const struct token_trie *trie, const char *trigger,
-                            const char *call, struct err *err) {
+enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
+                            const struct token_trie *trie, struct err *err) {
+    const char *trigger = rules->trigger, *call = rules->call;
     struct constraint *c = mem_calloc(1, sizeof *c);
     struct shared_grammar *shared = mem_calloc(1, sizeof *shared);
     if (c == NULL || shared == NULL) {
@@ -151,12 +173,13 @@ enum status constraint_open(struct engine_constraint *out, const char *gbnf, boo
     }
     shared->trie = trie;
     shared->n_holders = 1;
+    shared->ignore_end = rules->ignore_end;
     snprintf(shared->trigger, sizeof shared->trigger, "%s", trigger != NULL ? trigger : "");
     shared->call = call != NULL && *call != '\0' ? tokenizer_find(trie->t, call, strlen(call))
                                                  : TOKEN_NONE;
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
-    enum status st = open_shared(c, gbnf, of_schema, err);
+    enum status st = open_shared(c, rules->gbnf, rules->of_schema, err);
     if (st != ST_OK) {
         constraint_free(c);
         return st;

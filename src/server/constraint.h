@@ -15,11 +15,19 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* of_schema: the grammar was made, and errors speak of what it was made of. *out is for one engine_request; free it with out->free(out->state) if the engine does not take
- * it. trigger: NULL or "" for none; copied. call: the token of calls; NULL: there are none. trie must outlive it. */
-enum status constraint_open(struct engine_constraint *out, const char *gbnf, bool of_schema,
-                            const struct token_trie *trie, const char *trigger,
-                            const char *call, struct err *err);
+/* What is asked of a text; copied. */
+struct constraint_rules {
+    const char *gbnf;
+    bool of_schema;      /* it was made of one, which errors speak of */
+    const char *trigger; /* NULL or "": none */
+    const char *call;    /* the token of calls; NULL: there are none */
+    bool ignore_end;     /* the text goes on for as long as the grammar lets it */
+};
+
+/* *out is for one engine_request; free it with out->free(out->state) if the engine does not take it. trie must outlive
+ * it. ST_BAD_INPUT, ST_UNSUPPORTED, ST_NO_MEMORY. */
+enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
+                            const struct token_trie *trie, struct err *err);
 
 /* Can calls be enforced? Not where they are made of control tokens, or are no JSON. */
 bool constraint_knows_calls(enum chat_format format);

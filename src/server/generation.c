@@ -430,9 +430,13 @@ static enum status generate_with(const struct model *m, const struct service_req
                                  struct generation **out, struct err *err) {
     struct engine_constraint constraint = {0};
     struct generation *g = NULL;
+    const struct constraint_rules rules = {.gbnf = gbnf,
+                                           .of_schema = r->form != FORM_GBNF,
+                                           .trigger = trigger_of(m, p),
+                                           .call = call_of(m, r),
+                                           .ignore_end = r->ignore_end};
     if (gbnf != NULL)
-        TRY(constraint_open(&constraint, gbnf, r->form != FORM_GBNF, m->trie, trigger_of(m, p),
-                            call_of(m, r), err));
+        TRY(constraint_open(&constraint, &rules, m->trie, err));
     enum status st = generation_new(&g, m, r, p, err);
     if (st == ST_OK) {
         *out = g; /* before an event may come */
