@@ -185,7 +185,7 @@ static const struct machine machines[] = {
 
 /* What a step may take, in usual ones: at first and where pieces are often late, and at most. */
 #define BUSY 1.8
-#define REGULAR 2.25
+#define REGULAR 2.0
 #define LEAP 2.6 /* while it is not known how a piece's cost grows */
 
 /* On a machine that takes what is expected of it, streams wait for two or three usual steps from the first piece on, more

@@ -12,13 +12,13 @@
 
 /* Beside a piece a stream is to wait for so many usual steps at most, in nearly all cases: with what the machine adds
  * now and then, and what is usual changes meanwhile, no more than three. */
-#define WAIT_MOST 2.4
+#define WAIT_MOST 2.2
 #define NEARLY_ALL 0.9
 /* So a piece may take this many usual steps more, by how late nearly all of the last ones were; the least of it while
  * that is not known, or where so much is late that nothing would be left. Streams that get nothing from the step
  * wait for its fixed part as well, which is about a usual step. */
 #define MORE_LEAST 0.8
-#define MORE_MOST 1.25
+#define MORE_MOST 1.0
 #define MORE_WAITING 0.5
 /* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
  * large. */

@@ -4,7 +4,7 @@
  * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step, since the
  * weights are read once, and a part for each token. And how much of prompts a step may hold beside
  * streams (pace_room): so much that hardly any step takes three times as long as usual. Where steps take what is
- * expected of them, a piece makes one 2.25 times as long; the more of them are late, the less, down to 1.8: that leaves
+ * expected of them, a piece makes one twice as long; the more of them are late, the less, down to 1.8: that leaves
  * the prompts about half of the machine.
  *
  * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a model of
