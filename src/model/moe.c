@@ -111,23 +111,25 @@ static void plan_experts(struct run *r, const struct moe_weights *w) {
 
 /* ---- the experts ------------------------------------------------------------------------------ */
 
-/* Group g of dst = the given tokens of src, as they are packed there: each token is quantized once,
+/* Group g of dst = the given tokens of src, as they are packed there, written in order: each token is quantized once,
  * however many experts it has. */
 static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
                       const uint32_t *tokens, uint32_t n) {
-    size_t n_blocks = src->n_cols / ACT_BLOCK, to = (size_t)g * ACT_GROUP * n_blocks;
+    size_t n_blocks = src->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
+    size_t from[ACT_GROUP], step[ACT_GROUP];
     for (uint32_t j = 0; j < n; j++) {
-        uint32_t token = tokens[j], group = token / ACT_GROUP * ACT_GROUP;
-        uint32_t gs = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
-        size_t from = group * n_blocks + token - group;
-        for (size_t b = 0; b < n_blocks; b++) {
-            size_t at = to + b * n + j, old = from + b * gs;
+        uint32_t group = tokens[j] / ACT_GROUP * ACT_GROUP;
+        step[j] = MIN(src->n_tokens - group, (uint32_t)ACT_GROUP);
+        from[j] = group * n_blocks + tokens[j] - group;
+    }
+    for (size_t b = 0; b < n_blocks; b++)
+        for (uint32_t j = 0; j < n; j++, at++) {
+            size_t old = from[j] + b * step[j];
             memcpy(dst->q + at * ACT_BLOCK, src->q + old * ACT_BLOCK, ACT_BLOCK);
             dst->d[at] = src->d[old];
             dst->sums[at] = src->sums[old];
             dst->s[at] = src->s[old];
         }
-    }
 }
 
 static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
