@@ -472,6 +472,41 @@ static void a_preamble_and_reasoning_come_before_a_call(void **state) {
                      pieces);
 }
 
+/* A tool needs neither a description nor parameters, whatever its template looks for; where that looks for
+ * nothing, the tool stays as it is. */
+static void tools_may_be_bare(void **state) {
+    (void)state;
+    static const char *const names[] = {"openai-gpt-oss-120b",
+                                        "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use",
+                                        "CohereForAI-c4ai-command-r7b-12-2024-tool_use",
+                                        "ByteDance-Seed-OSS",
+                                        "Apertus-8B-Instruct",
+                                        "Qwen-Qwen3-0.6B"};
+    static const char *const functions[] = {
+        "", ", \"description\": null, \"parameters\": null", ", \"description\": \"d\"",
+        ", \"parameters\": {\"type\": \"object\"}",
+        ", \"parameters\": {\"type\": \"object\", \"properties\": {\"a\": {\"enum\": [1]}}}"};
+    json_t *messages = json_loads("[" ASK "]", 0, NULL);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct chat *c = open_golden(names[i]);
+        for (size_t k = 0; k < ARRAY_LEN(functions); k++) {
+            char function[256];
+            snprintf(function, sizeof function, "{\"name\": \"look\"%s}", functions[k]);
+            json_t *tools = json_pack("[{s:s, s:o}]", "type", "function", "function",
+                                      json_loads(function, 0, NULL));
+            char *text = render(c, messages, tools, NULL);
+            assert_non_null(strstr(text, "look"));
+            assert_null(strstr(text, "template line"));
+            if (i + 1 == ARRAY_LEN(names))
+                assert_non_null(strstr(text, function));
+            mem_free(text);
+            json_decref(tools);
+        }
+        chat_close(c);
+    }
+    json_decref(messages);
+}
+
 static void several_calls_are_split_where_one_is_taken(void **state) {
     (void)state;
     static const char *const names[] = {"meta-llama-Llama-3.1-8B-Instruct",
@@ -722,6 +757,7 @@ int main(void) {
         cmocka_unit_test(ids_become_what_the_template_takes),
         cmocka_unit_test(reasoning_is_found_under_any_name),
         cmocka_unit_test(a_preamble_and_reasoning_come_before_a_call),
+        cmocka_unit_test(tools_may_be_bare),
         cmocka_unit_test(several_calls_are_split_where_one_is_taken),
         cmocka_unit_test(arguments_may_be_none_or_cut_off),
         cmocka_unit_test(results_are_text_whatever_they_were),

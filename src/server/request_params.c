@@ -71,6 +71,7 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
     s->top_k = MAX(s->top_k, 0);
     param_float(p, "min_p", 0, 1, &s->min_p);
     param_float(p, "typical_p", 0, 1, &r->sampling.typical_p);
+    r->sampling.typical_p = MAX(r->sampling.typical_p, 1e-6f); /* 0: the most typical alone */
     param_float(p, "repeat_penalty", 0.01, 100, &s->repeat_penalty);
     param_float(p, "repetition_penalty", 0.01, 100, &s->repeat_penalty);
     param_int(p, "repeat_last_n", -1, REPEAT_ALL, &s->repeat_last_n);

@@ -23,11 +23,11 @@ struct chat {
 #define NEEDLE "nEEdLe"
 
 /* Renders a conversation and says whether the needle came through, whole. A template that runs into
- * a limit is not asked again: opening stays quick. Takes the messages. */
-static bool probe_messages(struct chat *c, json_t *messages) {
+ * a limit is not asked again: opening stays quick. Takes the messages and tools. */
+static bool probe_with(struct chat *c, json_t *messages, json_t *tools) {
     json_t *vars = json_deep_copy(c->token_variables);
     json_object_set_new(vars, "messages", messages);
-    json_object_set_new(vars, "tools", json_null());
+    json_object_set_new(vars, "tools", tools);
     json_object_set_new(vars, "add_generation_prompt", json_false());
     const struct template_clock now = {2024, 1, 1, 0, 0, 0};
     char *text = NULL;
@@ -41,6 +41,10 @@ static bool probe_messages(struct chat *c, json_t *messages) {
     mem_free(text);
     json_decref(vars);
     return found;
+}
+
+static bool probe_messages(struct chat *c, json_t *messages) {
+    return probe_with(c, messages, json_null());
 }
 
 static bool probe(struct chat *c, const char *messages) {
@@ -116,6 +120,32 @@ static void learn_calls(struct chat *c) {
     h->refuses_many = !probe_calling(c, other);
 }
 
+/* Whether a question comes through beside this tool. */
+static bool probe_tool(struct chat *c, const char *function) {
+    json_t *tools = json_pack("[{s:s, s:o}]", "type", "function", "function",
+                              json_loads(function, 0, NULL));
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", NEEDLE);
+    return probe_with(c, messages, tools);
+}
+
+static void learn_tools(struct chat *c) {
+#define NAME "{\"name\": \"look\""
+#define DESCRIPTION ", \"description\": \"\""
+#define PARAMETERS(more) ", \"parameters\": {\"type\": \"object\"" more "}"
+#define PROPERTIES ", \"properties\": {}"
+    static const char *const less[] = {NAME "}", NAME DESCRIPTION PARAMETERS("") "}",
+                                       NAME PARAMETERS(PROPERTIES) "}"};
+    bool takes_less = true;
+    for (size_t i = 0; i < ARRAY_LEN(less); i++)
+        takes_less &= probe_tool(c, less[i]);
+    c->habits.wants_whole_tools =
+        !takes_less && probe_tool(c, NAME DESCRIPTION PARAMETERS(PROPERTIES) "}");
+#undef NAME
+#undef DESCRIPTION
+#undef PARAMETERS
+#undef PROPERTIES
+}
+
 /* Only what works the other way round is changed: a template that knows no tools at all gets
  * its messages as they are. */
 static void learn(struct chat *c) {
@@ -124,6 +154,7 @@ static void learn(struct chat *c) {
         h->wants_parts =
             probe(c, "[" USER("[{\"type\": \"text\", \"text\": \"" NEEDLE "\"}]") "]");
     learn_calls(c);
+    learn_tools(c);
     h->refuses_system = !probe(c, "[" SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
     h->refuses_late_system =
         !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) "]") ||
@@ -244,8 +275,10 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
         return err_set(err, ST_BAD_INPUT, "messages must be a list with at least one message");
     json_t *vars = json_copy((json_t *)c->token_variables);
     json_t *messages = json_deep_copy(request->messages);
+    json_t *tools =
+        request->tools != NULL ? chat_adapt_tools(&c->habits, request->tools) : json_null();
     enum status st = ST_NO_MEMORY;
-    if (vars == NULL || messages == NULL)
+    if (vars == NULL || messages == NULL || tools == NULL)
         err_set(err, st, "no memory for the messages");
     else
         st = request->continue_last ? mark_end(messages, err) : ST_OK;
@@ -255,10 +288,7 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
         if (request->extra != NULL)
             json_object_update(vars, (json_t *)request->extra);
         json_object_set(vars, "messages", messages);
-        if (request->tools != NULL)
-            json_object_set(vars, "tools", (json_t *)request->tools);
-        else
-            json_object_set_new(vars, "tools", json_null());
+        json_object_set(vars, "tools", tools);
         json_object_set_new(
             vars, "add_generation_prompt",
             json_boolean(request->add_generation_prompt && !request->continue_last));
@@ -269,6 +299,7 @@ enum status chat_render(const struct chat *c, const struct chat_request *request
         *text = NULL;
     }
     json_decref(messages);
+    json_decref(tools);
     json_decref(vars);
     return st;
 }

@@ -401,3 +401,24 @@ enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err
         merge_system(messages);
     return ST_OK;
 }
+
+static void set_missing(json_t *object, const char *key, json_t *value) {
+    const json_t *old = json_object_get(object, key);
+    if (old == NULL || json_is_null(old))
+        json_object_set(object, key, value);
+    json_decref(value);
+}
+
+json_t *chat_adapt_tools(const struct chat_habits *h, const json_t *tools) {
+    if (!h->wants_whole_tools)
+        return json_incref((json_t *)tools);
+    json_t *whole = json_deep_copy(tools), *tool;
+    size_t i;
+    json_array_foreach(whole, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        set_missing(function, "description", json_string(""));
+        set_missing(function, "parameters", json_pack("{s:s}", "type", "object"));
+        set_missing(json_object_get(function, "parameters"), "properties", json_object());
+    }
+    return whole;
+}

@@ -18,10 +18,14 @@ struct chat_habits {
     bool refuses_text_calls;  /* arguments that are no object */
     bool refuses_both;        /* a content and reasoning in a message with a call */
     bool refuses_many;        /* several calls in a message; or only the first comes through */
+    bool wants_whole_tools;   /* none without a description or parameters */
 };
 
 /* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong shape, by its place. */
 enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err);
+
+/* The tools, an array, as the template takes them: a new reference, maybe to the same. NULL: no memory. */
+json_t *chat_adapt_tools(const struct chat_habits *h, const json_t *tools);
 
 /* Says what the model thought, under each name that it goes by and that is missing or empty. */
 void chat_set_reasoning(json_t *message, const char *text);
