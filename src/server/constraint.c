@@ -36,36 +36,24 @@ struct constraint {
 
 /* ---- the engine's functions ------------------------------------------------------------------ */
 
-static void clear_ends(const struct token_trie *trie, uint64_t *mask) {
-    for (size_t i = 0; i < trie->n_ends; i++)
-        mask[trie->ends[i] / 64] &= ~(UINT64_C(1) << (trie->ends[i] % 64));
-}
-
 static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
     for (int32_t id = 0; id < trie->n_tokens; id++)
         mask[id / 64] |= UINT64_C(1) << (id % 64);
-    clear_ends(trie, mask);
-}
-
-static bool is_empty(const uint64_t *mask, size_t n_words) {
-    for (size_t i = 0; i < n_words; i++)
-        if (mask[i] != 0)
-            return false;
-    return true;
+    token_mask_clear_ends(trie, mask);
 }
 
 static bool fill_from_grammar(struct constraint *c, uint64_t *mask) {
     const struct token_trie *trie = c->shared->trie;
-    size_t n_words = div_up((size_t)trie->n_tokens, 64);
+    size_t size = div_up((size_t)trie->n_tokens, 64) * sizeof *mask;
     const uint64_t *allowed;
     if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
         return false;
-    memcpy(mask, allowed, n_words * sizeof *mask);
+    memcpy(mask, allowed, size);
     if (!c->shared->ignore_end)
         return true;
-    clear_ends(trie, mask);
-    if (is_empty(mask, n_words)) /* the text is complete */
-        memcpy(mask, allowed, n_words * sizeof *mask);
+    token_mask_clear_ends(trie, mask);
+    if (token_mask_is_empty(trie, mask)) /* the text is complete */
+        memcpy(mask, allowed, size);
     return true;
 }
 

@@ -536,13 +536,6 @@ static uint64_t *new_mask(struct grammar *g, uint32_t state) {
     return g->masks[i];
 }
 
-static bool is_empty(const uint64_t *mask, size_t n_words) {
-    for (size_t i = 0; i < n_words; i++)
-        if (mask[i] != 0)
-            return false;
-    return true;
-}
-
 enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
                                  struct err *err) {
     struct grammar *g = m->g;
@@ -556,7 +549,7 @@ enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mas
         fill_mask(g, m->state, kept);
         g->states[m->state].mask = kept;
     }
-    if (is_empty(kept, g->mask_words))
+    if (token_mask_is_empty(g->trie, kept))
         return err_set(err, ST_UNSUPPORTED,
                        g->gave_up ? "the grammar can be read in too many ways, or nests too "
                                     "deeply"

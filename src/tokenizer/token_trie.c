@@ -123,3 +123,15 @@ void token_trie_close(struct token_trie *trie) {
     mem_free(trie->ends);
     mem_free(trie);
 }
+
+bool token_mask_is_empty(const struct token_trie *trie, const uint64_t *mask) {
+    for (size_t i = 0; i < div_up((size_t)trie->n_tokens, 64); i++)
+        if (mask[i] != 0)
+            return false;
+    return true;
+}
+
+void token_mask_clear_ends(const struct token_trie *trie, uint64_t *mask) {
+    for (size_t i = 0; i < trie->n_ends; i++)
+        mask[trie->ends[i] / 64] &= ~(UINT64_C(1) << (trie->ends[i] % 64));
+}

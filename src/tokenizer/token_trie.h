@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "tokenizer/tokenizer.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,5 +33,9 @@ struct token_trie {
 enum status token_trie_open(struct token_trie **out, const struct tokenizer *t,
                             struct err *err);
 void token_trie_close(struct token_trie *trie); /* NULL is fine */
+
+/* Masks have a bit for each token, [div_up(n_tokens, 64)]. */
+bool token_mask_is_empty(const struct token_trie *trie, const uint64_t *mask);
+void token_mask_clear_ends(const struct token_trie *trie, uint64_t *mask);
 
 #endif
