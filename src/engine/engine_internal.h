@@ -69,7 +69,7 @@ struct seq {
     enum seq_state state;
     uint64_t age;     /* lower is older; the youngest goes back first */
     void *constraint; /* owned; NULL: none */
-    bool masked;      /* the next token, by slot->mask */
+    bool masked;      /* the next token, by slot->mask; never without a constraint */
     struct slot *slot;
     size_t n_ids, n_prompt, n_fed; /* n_fed: in the cache */
     size_t n_pages, n_known_pages; /* held; of these, findable */

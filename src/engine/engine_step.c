@@ -194,7 +194,7 @@ static void sample_row(void *user, int thread, uint32_t output, const float *log
     struct sampler *sm = &e->samplers[thread];
     const struct sampler_input in = {
         .logits = logits,
-        .mask = s->constraint != NULL && s->masked ? s->slot->mask : NULL,
+        .mask = s->masked ? s->slot->mask : NULL,
         .history = s->slot->ids,
         .n_history = row->n_history,
         .n_prompt = s->n_prompt,

@@ -133,11 +133,9 @@ static void learn_tools(struct chat *c) {
 #define DESCRIPTION ", \"description\": \"\""
 #define PARAMETERS(more) ", \"parameters\": {\"type\": \"object\"" more "}"
 #define PROPERTIES ", \"properties\": {}"
-    static const char *const less[] = {NAME "}", NAME DESCRIPTION PARAMETERS("") "}",
-                                       NAME PARAMETERS(PROPERTIES) "}"};
-    bool takes_less = true;
-    for (size_t i = 0; i < ARRAY_LEN(less); i++)
-        takes_less &= probe_tool(c, less[i]);
+    bool takes_less = probe_tool(c, NAME "}") &&
+                      probe_tool(c, NAME DESCRIPTION PARAMETERS("") "}") &&
+                      probe_tool(c, NAME PARAMETERS(PROPERTIES) "}");
     c->habits.wants_whole_tools =
         !takes_less && probe_tool(c, NAME DESCRIPTION PARAMETERS(PROPERTIES) "}");
 #undef NAME
