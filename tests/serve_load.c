@@ -546,8 +546,11 @@ static bool start_streams(void) {
     return true;
 }
 
-#define GAPS_BEFORE 60
-#define GAPS_AFTER 30
+/* What is usual is the middle one of so many. */
+#define GAPS_USUAL 60
+
+/* The times of a run, by where each begins. */
+enum { BEFORE, BESIDE, ALONE, ALONE_BEGUN, AFTER, END, N_MARKS };
 
 static bool answer_prompt(int n_tokens, uint64_t seed) {
     static char body[1 << 17];
@@ -564,46 +567,61 @@ static bool answer_prompt(int n_tokens, uint64_t seed) {
     return true;
 }
 
-/* Says how long the streams' gaps are before a prompt comes and while it is computed. A machine that does
- * something else for a moment makes long ones at any time, so they are for people to judge; what must
- * hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
+static void print_gaps(const char *when, const struct gaps *g) {
+    printf(
+        "  %s, in usual gaps: %.2f (median), %.2f (99 %%), %.2f (longest), %.2f %% beyond 3\n",
+        when, g->median, g->most, g->longest, g->slow_share * 1e2);
+}
+
+/* Says how long the streams' gaps are while a prompt is computed, and as many without it after that: a
+ * machine that does something else for a moment makes long ones at any time, so both are for people to judge. What
+ * must hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
  * something ended that should not. */
 static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
-    double before[N_STREAMS], after[N_STREAMS];
+    struct mark marks[N_MARKS];
     size_t had[N_STREAMS];
     if (!start_streams() || !stream_gaps(20)) /* their own prompts are computed in these */
         return false;
-    struct mark first = mark_now();
-    if (!stream_gaps(GAPS_BEFORE))
+    marks[BEFORE] = mark_now();
+    if (!stream_gaps(GAPS_USUAL))
         return false;
-    struct mark begin = mark_now();
+    marks[BESIDE] = mark_now();
     for (int i = 0; i < N_STREAMS; i++)
         had[i] = streams[i].c.a.n_body;
     double began = clock_s();
     if (!answer_prompt(n_tokens, seed))
         return false;
     double took = clock_s() - began;
-    struct mark end = mark_now();
+    marks[ALONE] = mark_now();
     for (int i = 0; i < N_STREAMS; i++)
         if (streams[i].c.a.n_body - had[i] < PIECES_MIN * EVENT_BYTES)
             wrong("stream %d had %zu bytes while the prompt was computed", i,
                   streams[i].c.a.n_body - had[i]);
-    if (!stream_gaps(GAPS_AFTER))
+    size_t n_beside = marks[ALONE].at[0] - marks[BESIDE].at[0];
+    if (!stream_gaps(GAPS_USUAL))
         return false;
-    struct mark last = mark_now();
+    marks[ALONE_BEGUN] = mark_now();
+    if (!stream_gaps(n_beside))
+        return false;
+    marks[AFTER] = mark_now();
+    if (!stream_gaps(GAPS_USUAL))
+        return false;
+    marks[END] = mark_now();
+
+    double before[N_STREAMS], between[N_STREAMS], after[N_STREAMS];
     for (int i = 0; i < N_STREAMS; i++) {
-        before[i] = usual_gap(i, &first, &begin);
-        after[i] = usual_gap(i, &end, &last);
+        before[i] = usual_gap(i, &marks[BEFORE], &marks[BESIDE]);
+        between[i] = usual_gap(i, &marks[ALONE], &marks[ALONE_BEGUN]);
+        after[i] = usual_gap(i, &marks[AFTER], &marks[END]);
     }
-    struct gaps alone = judge_gaps(&first, &begin, before, before);
-    struct gaps beside = judge_gaps(&begin, &end, before, after);
+    struct gaps beside = judge_gaps(&marks[BESIDE], &marks[ALONE], before, between);
+    struct gaps alone = judge_gaps(&marks[ALONE], &marks[AFTER], between, after);
     printf("a prompt of %d tokens beside %d streams: %.2f s, %.1f tokens/s; usual gap %.2f ms "
-           "before and %.2f ms after %zu more tokens; beside the prompt, in usual gaps: %.2f "
-           "(median), %.2f (99 %%), %.2f (longest), %.2f %% beyond 3; without a prompt %.2f "
-           "(99 %%), %.2f (longest)\n",
-           n_tokens, N_STREAMS, took, n_tokens / took, before[0] * 1e3, after[0] * 1e3,
-           end.at[0] - begin.at[0], beside.median, beside.most, beside.longest,
-           beside.slow_share * 1e2, alone.most, alone.longest);
+           "before, %.2f ms after %zu more tokens, %.2f ms at the end\n",
+           n_tokens, N_STREAMS, took, n_tokens / took, before[0] * 1e3, between[0] * 1e3,
+           n_beside, after[0] * 1e3);
+    print_gaps("beside the prompt", &beside);
+    print_gaps("as many without it", &alone);
     return true;
 }
 

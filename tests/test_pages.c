@@ -1,6 +1,7 @@
 /* Pages and the cache that they number: every page is in exactly one state; equal beginnings share pages and different ones never
  * do, though their hashes or their later tokens agree; least recently used go first. A model in
  * plain arrays (each sequence's tokens) says what must be found. */
+#include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/pages.h"
@@ -11,6 +12,9 @@
 #include <stdio.h>
 
 #include <cmocka.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static struct pages *open_pages(uint32_t n, bool find) {
     struct pages *p = NULL;
@@ -389,10 +393,14 @@ static const enum kv_kind kinds[N_LAYERS] = {KV_WINDOW, KV_WHOLE, KV_WINDOW, KV_
                                              KV_WHOLE};
 static const uint32_t n_pages_of[KV_KINDS] = {[KV_WHOLE] = 40, [KV_WINDOW] = 7};
 
-static void open_cache(struct kv_cache *kv) {
+static void open_cache_of(struct kv_cache *kv, const uint32_t n_pages[KV_KINDS]) {
     const struct kv_shape shape = {.type = KV_F16, .n_kv_heads = 2, .k_dim = 64, .v_dim = 32};
     struct err err;
-    assert_int_equal(kv_open(kv, &shape, kinds, N_LAYERS, n_pages_of, &err), ST_OK);
+    assert_int_equal(kv_open(kv, &shape, kinds, N_LAYERS, n_pages, &err), ST_OK);
+}
+
+static void open_cache(struct kv_cache *kv) {
+    open_cache_of(kv, n_pages_of);
 }
 
 /* Writes a number of its own all over each part, or looks whether it is still there. */
@@ -440,6 +448,50 @@ static void making_pages_ready_changes_nothing(void **state) {
     kv_close(&kv);
 }
 
+/* Bytes, in whole pages of the system. */
+static size_t resident(uint8_t *p, size_t n_bytes) {
+    static unsigned char in_memory[8192];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t n = div_up(n_bytes, page), found = 0;
+    assert_true(n <= sizeof in_memory);
+    assert_int_equal(mincore(p, n_bytes, (void *)in_memory), 0);
+    for (size_t i = 0; i < n; i++)
+        found += in_memory[i] & 1;
+    return found * page;
+}
+
+static bool system_can_populate(void) {
+    const size_t n = 65536;
+    uint8_t *p = mem_huge_alloc(n);
+    assert_non_null(p);
+    bool can = mem_populate(p, n) && resident(p, n) >= n;
+    mem_huge_free(p, n);
+    return can;
+}
+
+#define WAIT_MS 10000
+
+static void without_steps_the_whole_cache_is_made_ready(void **state) {
+    (void)state;
+    struct kv_cache kv;
+    if (!system_can_populate())
+        skip();
+    open_cache_of(&kv, (const uint32_t[KV_KINDS]){[KV_WHOLE] = 400, [KV_WINDOW] = 7});
+    struct kv_ahead *a = kv_ahead_open(&kv);
+    assert_non_null(a);
+    kv_ahead_step_begin(a);
+    kv_ahead_note(a, KV_WHOLE, 0);
+    poll(NULL, 0, 400);
+    /* 17 of 400 pages of one kind, all of the other, and what lies beside them in huge ones. */
+    assert_true(resident(kv.data, kv.data_bytes) < kv.data_bytes / 2);
+    kv_ahead_step_end(a);
+    for (int ms = 0; ms < WAIT_MS && resident(kv.data, kv.data_bytes) < kv.data_bytes; ms += 10)
+        poll(NULL, 0, 10);
+    assert_true(resident(kv.data, kv.data_bytes) >= kv.data_bytes);
+    kv_ahead_close(a);
+    kv_close(&kv);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(taken_once_each_and_then_no_more),
@@ -453,6 +505,7 @@ int main(void) {
         cmocka_unit_test(random_windows_never_mix),
         cmocka_unit_test(every_part_of_every_page_has_its_own_place),
         cmocka_unit_test(making_pages_ready_changes_nothing),
+        cmocka_unit_test(without_steps_the_whole_cache_is_made_ready),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,9 @@
 #include <sys/resource.h>
 
 #define OFFER_NS 10000u
+#define AT_TIMES_NS 200000u
+#define STAYS_NS 500000u   /* longer than it takes to send what there is */
+#define STAYS_SHARE 20     /* so many times as long no offer at times */
 #define TAKEN_NS 100000u   /* longer than a yield to nobody */
 #define TWICE_NS 10000000u /* ... and again within this: somebody who stays */
 #define PAUSE_MIN_NS 100000000ull
@@ -24,14 +27,13 @@ static long times_switched(void) {
     return ++unknown;
 }
 
-void core_offer(struct core *core, uint64_t now_ns) {
-    if (now_ns < core->offer_ns)
-        return;
+static void offer(struct core *core, uint64_t now_ns) {
     long before = times_switched();
     sched_yield();
-    uint64_t back = clock_ns();
+    uint64_t back = clock_ns(), away = back - now_ns;
     core->offer_ns = back + OFFER_NS;
-    if (back - now_ns < TAKEN_NS || times_switched() == before)
+    core->at_times_ns = back + (away < STAYS_NS ? AT_TIMES_NS : STAYS_SHARE * away);
+    if (away < TAKEN_NS || times_switched() == before)
         return;
     bool twice = back - core->taken_ns < TWICE_NS;
     core->taken_ns = back;
@@ -40,6 +42,16 @@ void core_offer(struct core *core, uint64_t now_ns) {
     bool again = now_ns - core->shared_until_ns < core->pause_ns;
     core->pause_ns = again ? MIN(2 * core->pause_ns, PAUSE_MAX_NS) : PAUSE_MIN_NS;
     core->shared_until_ns = back + core->pause_ns;
+}
+
+void core_offer(struct core *core, uint64_t now_ns) {
+    if (now_ns >= core->offer_ns)
+        offer(core, now_ns);
+}
+
+void core_offer_at_times(struct core *core, uint64_t now_ns) {
+    if (now_ns >= core->at_times_ns)
+        offer(core, now_ns);
 }
 
 void core_pin(int nth) {

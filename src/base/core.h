@@ -3,7 +3,10 @@
  * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a short wait
  * polls, and offers its core now and then. Does somebody take it and stay, the core is not its own: for a while the
- * thread's waits sleep early, as the one who took it may be the thread that is waited for. */
+ * thread's waits sleep early, as the one who took it may be the thread that is waited for.
+ *
+ * Threads that hardly ever wait long offer their cores as well: where all cores compute, who sends what they have
+ * computed would wait for the end of a time slice, some milliseconds. */
 #ifndef LOCKSTEP_BASE_CORE_H
 #define LOCKSTEP_BASE_CORE_H
 
@@ -12,7 +15,7 @@
 
 /* Of one thread; all zero at first. */
 struct core {
-    uint64_t offer_ns; /* the next time */
+    uint64_t offer_ns, at_times_ns; /* the next time */
     uint64_t taken_ns, shared_until_ns, pause_ns;
 };
 
@@ -27,5 +30,8 @@ void core_pin(int nth);
 
 /* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
 void core_offer(struct core *core, uint64_t now_ns);
+/* Where a wait begins, however short it may be: the same, if the last time is 200 us ago. After one who stayed it
+ * is longer, so that hardly any of the core's time is given away. */
+void core_offer_at_times(struct core *core, uint64_t now_ns);
 
 #endif

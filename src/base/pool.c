@@ -65,7 +65,8 @@ void pool_barrier(struct pool *pool) {
         return;
     }
     static _Thread_local struct core core;
-    uint64_t spin_end = 0;
+    uint64_t began = clock_ns(), spin_end = began + SPIN_NS;
+    core_offer_at_times(&core, began);
     for (unsigned i = 0;; i++) {
         if (atomic_load_explicit(&pool->generation, memory_order_acquire) != gen)
             return;
@@ -73,8 +74,6 @@ void pool_barrier(struct pool *pool) {
         if (i % 64 != 63)
             continue;
         uint64_t now = clock_ns();
-        if (spin_end == 0)
-            spin_end = now + SPIN_NS;
         if (now < spin_end)
             continue;
         if (core_is_shared(&core, now) || now > spin_end + POLL_NS)

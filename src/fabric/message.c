@@ -160,6 +160,8 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     if (w->begin_ns == 0) {
         w->begin_ns = now;
         w->spin_end_ns = now + spin_ns(f, now);
+        if (!w->idle && !f->patient)
+            core_offer_at_times(&f->core, now);
     }
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)

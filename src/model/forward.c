@@ -604,10 +604,12 @@ enum status model_step(struct model *m, const struct step *step, const struct st
                     .sink = sink,
                     .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
+    kv_ahead_step_begin(m->kv_ahead);
     note_pages(m, step);
     wave_cut(r.waves, r.n_waves, step, m->hp->window, m->wave_runs);
     turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);
+    kv_ahead_step_end(m->kv_ahead);
     uint64_t ended = clock_ns();
     m->times.step_ns += ended - began;
     trace_note(&m->trace, TRACE_STEP, began, ended, step->n_tokens);

@@ -4,16 +4,22 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <time.h>
 
-/* There is time, and the steps want the cores: after every piece it rests some times as long as that took. */
-#define PIECE_BYTES ((size_t)2 << 20)
-#define REST 3
+/* Beside steps there is time, and they want the cores: after every piece it rests some times as long as that took. A
+ * piece is short, since a thread of the step may have to wait for it; of a huge page the first one is all. */
+#define PIECE_BYTES ((size_t)256 << 10)
+#define REST_BESIDE_STEPS 3
+#define REST_IDLE 1
 #define REST_MAX_NS 100000000u
+/* Idle: no step for so long. */
+#define IDLE_NS 100000000u
 
 struct kv_ahead {
     const struct kv_cache *kv;
+    size_t idle_bytes;
     pthread_t thread;
     uint32_t noted[KV_KINDS]; /* a copy of n_used, of who notes */
 
@@ -22,18 +28,37 @@ struct kv_ahead {
     /* Guarded by lock. */
     uint32_t n_used[KV_KINDS]; /* pages of which the last one was used */
     atomic_bool stop;          /* written with lock; relaxed: looked at without it soon again */
+    /* Begins and ends: odd while a step runs. Relaxed: it only says how much of a hurry there is. */
+    atomic_uint n_turns;
+
+    /* The thread's own. */
+    uint32_t n_ready[KV_KINDS];
+    unsigned n_turns_seen;
+    bool idle; /* no step for IDLE_NS, nor since */
 };
 
 /* The next page to make ready, with lock held; false: there is none. */
-static bool choose(const struct kv_ahead *a, uint32_t n_ready[KV_KINDS], int *kind) {
+static bool choose(struct kv_ahead *a, bool idle, int *kind) {
     for (*kind = 0; *kind < KV_KINDS; ++*kind) {
-        uint32_t n_used = a->n_used[*kind];
-        n_ready[*kind] = MAX(n_ready[*kind], n_used);
-        if (n_ready[*kind] < MIN(n_used + KV_AHEAD_PAGES, a->kv->n_pages[*kind]) &&
-            a->kv->strides[*kind] != 0)
+        uint32_t n_used = a->n_used[*kind], *n_ready = &a->n_ready[*kind];
+        size_t stride = a->kv->strides[*kind];
+        if (stride == 0)
+            continue;
+        size_t target = n_used + KV_AHEAD_PAGES;
+        if (idle)
+            target = MAX(target, a->idle_bytes / stride);
+        *n_ready = MAX(*n_ready, n_used);
+        if (*n_ready < MIN(target, (size_t)a->kv->n_pages[*kind]))
             return true;
     }
     return false;
+}
+
+/* Were there steps since this was last asked, or is there one? */
+static bool steps_run(struct kv_ahead *a) {
+    unsigned before = a->n_turns_seen;
+    a->n_turns_seen = atomic_load_explicit(&a->n_turns, memory_order_relaxed);
+    return a->n_turns_seen != before || before % 2 != 0;
 }
 
 /* False: the system cannot. */
@@ -46,25 +71,44 @@ static bool make_ready(struct kv_ahead *a, int kind, uint32_t page) {
             return true;
         if (!mem_populate(first + at, MIN(PIECE_BYTES, stride - at)))
             return false;
-        uint64_t rest = MIN(REST * (clock_ns() - began), REST_MAX_NS);
+        a->idle = a->idle && !steps_run(a);
+        uint64_t rest = (clock_ns() - began) * (a->idle ? REST_IDLE : REST_BESIDE_STEPS);
+        rest = MIN(rest, REST_MAX_NS);
         nanosleep(&(struct timespec){.tv_nsec = (long)rest}, NULL);
     }
     return true;
 }
 
+/* With lock held, until something is noted; where there is more to do without steps, until there are none. */
+static void wait_for_work(struct kv_ahead *a) {
+    int kind;
+    a->idle = false;
+    if (!choose(a, true, &kind)) {
+        pthread_cond_wait(&a->wake, &a->lock);
+        return;
+    }
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until); /* what a condition goes by */
+    uint64_t ns = (uint64_t)until.tv_nsec + IDLE_NS;
+    until.tv_sec += (time_t)(ns / 1000000000);
+    until.tv_nsec = (long)(ns % 1000000000);
+    steps_run(a);
+    bool over = pthread_cond_timedwait(&a->wake, &a->lock, &until) == ETIMEDOUT;
+    a->idle = !steps_run(a) && over;
+}
+
 static void *ahead_main(void *arg) {
     struct kv_ahead *a = arg;
-    uint32_t n_ready[KV_KINDS] = {0};
     bool able = true;
     int kind;
     pthread_mutex_lock(&a->lock);
     while (able && !atomic_load_explicit(&a->stop, memory_order_relaxed)) {
-        if (!choose(a, n_ready, &kind)) {
-            pthread_cond_wait(&a->wake, &a->lock);
+        if (!choose(a, a->idle, &kind)) {
+            wait_for_work(a);
             continue;
         }
         pthread_mutex_unlock(&a->lock);
-        able = make_ready(a, kind, n_ready[kind]++);
+        able = make_ready(a, kind, a->n_ready[kind]++);
         pthread_mutex_lock(&a->lock);
     }
     pthread_mutex_unlock(&a->lock);
@@ -76,6 +120,7 @@ struct kv_ahead *kv_ahead_open(const struct kv_cache *kv) {
     if (a == NULL)
         return NULL;
     a->kv = kv;
+    a->idle_bytes = MIN(KV_AHEAD_IDLE_BYTES, (size_t)(mem_available() / KV_AHEAD_IDLE_SHARE));
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->wake, NULL);
     if (thread_start(&a->thread, ahead_main, a) == 0)
@@ -107,4 +152,17 @@ void kv_ahead_note(struct kv_ahead *a, enum kv_kind kind, uint32_t page) {
     a->n_used[kind] = page + 1;
     pthread_cond_signal(&a->wake);
     pthread_mutex_unlock(&a->lock);
+}
+
+static void turn(struct kv_ahead *a) {
+    if (a != NULL)
+        atomic_fetch_add_explicit(&a->n_turns, 1, memory_order_relaxed);
+}
+
+void kv_ahead_step_begin(struct kv_ahead *a) {
+    turn(a);
+}
+
+void kv_ahead_step_end(struct kv_ahead *a) {
+    turn(a);
 }

@@ -11,6 +11,9 @@
 #include "model/kv.h"
 
 #define KV_AHEAD_PAGES 16
+/* While no step runs: the first so many bytes of each kind, but no more than this share of what the machine has left. */
+#define KV_AHEAD_IDLE_BYTES ((size_t)2 << 30)
+#define KV_AHEAD_IDLE_SHARE 8
 
 struct kv_ahead;
 
@@ -18,7 +21,9 @@ struct kv_ahead;
 struct kv_ahead *kv_ahead_open(const struct kv_cache *kv);
 void kv_ahead_close(struct kv_ahead *a);
 
-/* A step is going to write to this page. One thread at a time. */
+/* One thread at a time: a step begins, is going to write to this page, has ended. */
+void kv_ahead_step_begin(struct kv_ahead *a);
 void kv_ahead_note(struct kv_ahead *a, enum kv_kind kind, uint32_t page);
+void kv_ahead_step_end(struct kv_ahead *a);
 
 #endif
