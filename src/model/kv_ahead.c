@@ -44,11 +44,10 @@ static bool choose(struct kv_ahead *a, bool idle, int *kind) {
         size_t stride = a->kv->strides[*kind];
         if (stride == 0)
             continue;
-        size_t target = n_used + KV_AHEAD_PAGES;
-        if (idle)
-            target = MAX(target, a->idle_bytes / stride);
+        size_t n_ahead =
+            idle ? MAX(a->idle_bytes / stride, (size_t)KV_AHEAD_PAGES) : KV_AHEAD_PAGES;
         *n_ready = MAX(*n_ready, n_used);
-        if (*n_ready < MIN(target, (size_t)a->kv->n_pages[*kind]))
+        if (*n_ready < MIN(n_used + n_ahead, (size_t)a->kv->n_pages[*kind]))
             return true;
     }
     return false;

@@ -11,7 +11,7 @@
 #include "model/kv.h"
 
 #define KV_AHEAD_PAGES 16
-/* While no step runs: the first so many bytes of each kind, but no more than this share of what the machine has left. */
+/* While no step runs so many bytes of each kind, but no more than this share of what the machine had left at first. */
 #define KV_AHEAD_IDLE_BYTES ((size_t)2 << 30)
 #define KV_AHEAD_IDLE_SHARE 8
 
