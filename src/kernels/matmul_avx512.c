@@ -13,11 +13,13 @@
 #define PREFETCH_BYTES 8192
 #define FLOAT_PREFETCH_BYTES 2048
 
-/* The same where blocks are read from WIDE tiles side by side, in each; into the second-level cache, which has
- * room for three times as many requests as the first on Intel's servers. There one tile gives 0.56 of the roof (Q4_0,
- * Granite Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. */
+/* The same where blocks are read from WIDE tiles side by side, in each. Intel's servers want it in the second-level cache,
+ * which has room for three times as many requests as the first: there one tile gives 0.56 of the roof (Q4_0, Granite
+ * Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. Zen 5 wants it in the first: there one tile
+ * gives 0.77 (Q8_0), four 0.84, and 0.95 where they ask for a line or two between multiplications instead of for a whole
+ * block before it; 1024 to 1536 bytes are alike. */
 #define WIDE 4
-#define WIDE_PREFETCH_BYTES 1024
+#define WIDE_PREFETCH_BYTES 1280
 
 /* Of two tiles, what stays in the smallest first-level cache, 32 KiB, while activations pass. */
 #define CHUNK_BYTES 18432
@@ -33,6 +35,11 @@ INLINE bool is_zen4(void) {
     return __builtin_cpu_is("amdfam19h");
 }
 
+/* And what came after it: compilers do not know the name yet. */
+INLINE bool is_zen5(void) {
+    return __builtin_cpu_is("amd") && !is_zen4();
+}
+
 INLINE bool is_intel(void) {
     return __builtin_cpu_is("intel");
 }
@@ -44,24 +51,40 @@ INLINE void prefetch_run(const uint8_t *p, size_t bytes) {
         _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
 }
 
-INLINE void prefetch_run_wide(const uint8_t *p, size_t bytes) {
-    UNROLL
-    for (size_t at = 0; at < bytes; at += CACHE_LINE)
-        _mm_prefetch((const char *)((uintptr_t)p + at + WIDE_PREFETCH_BYTES), _MM_HINT_T1);
+INLINE void prefetch_line_wide(const uint8_t *p) {
+    const char *later = (const char *)((uintptr_t)p + WIDE_PREFETCH_BYTES);
+    if (is_intel())
+        _mm_prefetch(later, _MM_HINT_T1);
+    else
+        _mm_prefetch(later, _MM_HINT_T0);
 }
 
 /* Before a block that lies at p[0..m-1]. One token of one tile: not on Zen 4, which reads faster by itself
  * (Q8_0 at 0.91 instead of 0.81 of the roof, F16 at 1.0 instead of 0.85). */
-INLINE void prefetch_block(const struct mm_call *c, int m, int n, const uint8_t *const *p,
-                           size_t bytes, uintptr_t *ahead) {
+INLINE void prefetch_block(const struct mm_call *c, enum qtype type, int m, int n,
+                           const uint8_t *const *p, uintptr_t *ahead) {
     if (n > 1) {
         prefetch_ahead(c, ahead);
     } else if (m > 1) {
         UNROLL
         for (int i = 0; i < m; i++)
-            prefetch_run_wide(p[i], bytes);
+            prefetch_line_wide(p[i]); /* what comes before the codes */
     } else if (!is_zen4()) {
-        prefetch_run(p[0], bytes);
+        prefetch_run(p[0], tile_block_bytes(type));
+    }
+}
+
+/* Within a block, before the multiplications of step `step` of n_steps: the codes' share. */
+INLINE void prefetch_codes(enum qtype type, int m, int n, const uint8_t *const *vectors,
+                           size_t step, size_t n_steps) {
+    size_t lines = (tile_block_bytes(type) - tile_codes_at(type)) / CACHE_LINE;
+    if (n > 1 || m == 1)
+        return;
+    UNROLL
+    for (size_t l = lines * step / n_steps; l < lines * (step + 1) / n_steps; l++) {
+        UNROLL
+        for (int i = 0; i < m; i++)
+            prefetch_line_wide(vectors[i] + l * CACHE_LINE);
     }
 }
 
@@ -197,6 +220,7 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
     UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i lo[MM_MAX_TILES], hi[MM_MAX_TILES];
+        prefetch_codes(type, m, n, w, (size_t)v, 4);
         UNROLL
         for (int i = 0; i < m; i++) {
             lo[i] = unpack(type, w[i], v);
@@ -259,7 +283,7 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
             __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
             const uint8_t *vectors[MM_MAX_TILES];
             __m512 dw[MM_MAX_TILES];
-            prefetch_block(c, m, n, w, block_bytes, &ahead);
+            prefetch_block(c, type, m, n, w, &ahead);
             UNROLL
             for (int i = 0; i < m; i++)
                 vectors[i] = w[i] + tile_codes_at(type);
@@ -322,7 +346,7 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
                     block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
                     vectors[i] = block[i] + tile_codes_at(type);
                 }
-                prefetch_block(c, m, n, block, tile_block_bytes(type), &ahead);
+                prefetch_block(c, type, m, n, block, &ahead);
                 dot_block(type, m, n, vectors, c->q + at * ACT_BLOCK, c->sums + at, dot);
                 __m512 scale[MM_MAX_TILES], min[MM_MAX_TILES];
                 UNROLL
@@ -378,6 +402,7 @@ INLINE void dot_half_block(enum qtype type, int half, int m, int n,
     UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i w[MM_MAX_TILES];
+        prefetch_codes(type, m, n, vectors, (size_t)(4 * half + v), 8);
         UNROLL
         for (int i = 0; i < m; i++)
             w[i] = unpack(type, vectors[i], 4 * half + v);
@@ -429,7 +454,7 @@ INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
                 block[i] = c->w[i] + b * block_bytes;
                 vectors[i] = block[i] + tile_codes_at(type);
             }
-            prefetch_block(c, m, n, block, block_bytes, &ahead);
+            prefetch_block(c, type, m, n, block, &ahead);
             UNROLL
             for (int half = 0; half < 2; half++) {
                 __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
@@ -489,7 +514,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                     scale1[i] = load_i8(block[i] + TILE_ROWS);
                     vectors[i] = block[i] + tile_codes_at(type);
                 }
-                prefetch_block(c, m, n, block, tile_block_bytes(type), &ahead);
+                prefetch_block(c, type, m, n, block, &ahead);
                 acc_zero(m, n, f);
                 dot_half(type, 0, m, n, vectors, q, sums, scale0, f);
                 dot_half(type, 1, m, n, vectors, q, sums, scale1, f);
@@ -594,7 +619,7 @@ struct mm_kernels mm_kernels_avx512(enum qtype type) {
     struct mm_kernels k = *kernels_of[type];
     if (is_zen4())
         k.chunk_bytes = 0;
-    if (is_intel() && wide_of[type] != NULL) {
+    if ((is_intel() || is_zen5()) && wide_of[type] != NULL) {
         k.one = wide_of[type];
         k.one_tiles = WIDE;
     }
