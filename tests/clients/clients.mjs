@@ -1,5 +1,6 @@
 // The official clients against a running server: node clients.mjs URL MODEL PID. One line per check.
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import OpenAI from "openai";
 import Anthropic from "@anthropic-ai/sdk";
@@ -27,13 +28,16 @@ async function check(name, run) {
   }
 }
 
-/* What the server does: its counters, and where each of its threads waits. */
+/* What the server does: its counters twice, a second apart, and where each of its threads is. */
 async function describeServer() {
-  const threads = readdirSync(`/proc/${pid}/task`).map((t) => {
-    const of = (name) => readFileSync(`/proc/${pid}/task/${t}/${name}`, "utf8").trim();
-    return `${of("stat").split(" ").slice(1, 15).join(" ")} ${of("wchan")}`;
-  });
-  return [await (await fetch(`${url}/metrics`)).text(), ...threads].join("\n");
+  const read = (path) => { try { return readFileSync(path, "utf8").trim(); } catch (e) { return e.code; } };
+  const counters = async () => (await (await fetch(`${url}/metrics`)).text()).split("\n").filter((l) => !/^#|_bucket| 0$/.test(l));
+  const threads = () => readdirSync(`/proc/${pid}/task`).map((t) =>
+    ["stat", "wchan", "stack"].map((name) => read(`/proc/${pid}/task/${t}/${name}`)).join("\n"));
+  const first = [...await counters(), ...threads()];
+  await new Promise((r) => setTimeout(r, 1000));
+  const gdb = spawnSync("gdb", ["-p", pid, "-batch", "-ex", "thread apply all bt 16"], { encoding: "utf8", timeout: 60000 });
+  return [...first, "a second later:", ...await counters(), ...threads(), gdb.stdout ?? gdb.error.code].join("\n");
 }
 
 /* What a client gave up is no longer computed. A machine may stand still for long, a server may not. */
