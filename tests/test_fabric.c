@@ -468,8 +468,8 @@ static void run_leaving(struct ranks *r, struct fabric *f) {
     if (fabric_rank(f) == 1)
         TRY_CALL(fabric_send(f, 0, &c, 1, e));
     if (fabric_rank(f) == 0) {
-        TRY_CALL(fabric_recv(
-            f, 1, &c, 1, e)); /* what follows ends the group for rank 1 too, wherever it is */
+        /* Through the barrier: what follows ends the group for rank 1 too, wherever it is. */
+        TRY_CALL(fabric_recv(f, 1, &c, 1, e));
         EXPECT(fabric_recv(f, 2, &c, 1, &err) == ST_PEER_LOST, "nobody is there");
         EXPECT(strstr(err.text, "rank 2 has left"), "%s", err.text);
     }

@@ -8,16 +8,15 @@
 
 #include "kernels/matmul_avx512.inc.h"
 
-/* One token: how far ahead of the weights in use the next are asked for, in blocks and in each of
- * the four tiles of floats side by side (measured on Zen 5: 4 to 8 KiB in all). */
-#define PREFETCH_BYTES 8192
+/* One token, floats: how far ahead of the weights in use the next are asked for, in each of the four tiles side by side
+ * (Zen 5: 4 to 8 KiB in all are alike). */
 #define FLOAT_PREFETCH_BYTES 2048
 
-/* The same where blocks are read from WIDE tiles side by side, in each. Intel's servers want it in the second-level cache,
+/* The same where blocks are read from WIDE tiles side by side. Intel's servers want it in the second-level cache,
  * which has room for three times as many requests as the first: there one tile gives 0.56 of the roof (Q4_0, Granite
  * Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. Zen 5 wants it in the first: there one tile
- * gives 0.77 (Q8_0), four 0.84, and 0.95 where they ask for a line or two between multiplications instead of for a whole
- * block before it; 1024 to 1536 bytes are alike. */
+ * gives 0.69 to 0.77 (Q8_0), four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
+ * instead of for a whole block before it; 1024 to 1536 bytes are alike. */
 #define WIDE 4
 #define WIDE_PREFETCH_BYTES 1280
 
@@ -30,28 +29,22 @@ INLINE __m512i broadcast_4(const void *p) {
     return _mm512_set1_epi32(x);
 }
 
-/* Of the processors with AVX-512 the one of this family. */
+/* Of the processors with AVX-512 the one of this family. It reads faster by itself than where it is asked ahead (Q8_0
+ * at 0.91 instead of 0.81 of the roof, F16 at 1.0 instead of 0.85). */
 INLINE bool is_zen4(void) {
     return __builtin_cpu_is("amdfam19h");
 }
 
-/* And what came after it: compilers do not know the name yet. */
-INLINE bool is_zen5(void) {
-    return __builtin_cpu_is("amd") && !is_zen4();
+INLINE bool is_amd(void) {
+    return __builtin_cpu_is("amd");
 }
 
 INLINE bool is_intel(void) {
     return __builtin_cpu_is("intel");
 }
 
-/* One token: asks for the bytes that a later iteration loads; they may lie beyond the matrix. */
-INLINE void prefetch_run(const uint8_t *p, size_t bytes) {
-    UNROLL
-    for (size_t at = 0; at < bytes; at += CACHE_LINE)
-        _mm_prefetch((const char *)((uintptr_t)p + at + PREFETCH_BYTES), _MM_HINT_T0);
-}
-
-INLINE void prefetch_line_wide(const uint8_t *p) {
+/* One token of tiles side by side: asks for a line that a later iteration loads; it may lie beyond the matrix. */
+INLINE void prefetch_line(const uint8_t *p) {
     const char *later = (const char *)((uintptr_t)p + WIDE_PREFETCH_BYTES);
     if (is_intel())
         _mm_prefetch(later, _MM_HINT_T1);
@@ -59,32 +52,17 @@ INLINE void prefetch_line_wide(const uint8_t *p) {
         _mm_prefetch(later, _MM_HINT_T0);
 }
 
-/* Before a block that lies at p[0..m-1]. One token of one tile: not on Zen 4, which reads faster by itself
- * (Q8_0 at 0.91 instead of 0.81 of the roof, F16 at 1.0 instead of 0.85). */
-INLINE void prefetch_block(const struct mm_call *c, enum qtype type, int m, int n,
-                           const uint8_t *const *p, uintptr_t *ahead) {
-    if (n > 1) {
-        prefetch_ahead(c, ahead);
-    } else if (m > 1) {
-        UNROLL
-        for (int i = 0; i < m; i++)
-            prefetch_line_wide(p[i]); /* what comes before the codes */
-    } else if (!is_zen4()) {
-        prefetch_run(p[0], tile_block_bytes(type));
-    }
-}
-
-/* Within a block, before the multiplications of step `step` of n_steps: the codes' share. */
-INLINE void prefetch_codes(enum qtype type, int m, int n, const uint8_t *const *vectors,
+/* Before the multiplications of step `step` of a block's n_steps: asks for its share of the lines. vectors: of the blocks. */
+INLINE void prefetch_share(enum qtype type, int m, int n, const uint8_t *const *vectors,
                            size_t step, size_t n_steps) {
-    size_t lines = (tile_block_bytes(type) - tile_codes_at(type)) / CACHE_LINE;
+    size_t lines = div_up(tile_block_bytes(type), CACHE_LINE);
     if (n > 1 || m == 1)
         return;
     UNROLL
     for (size_t l = lines * step / n_steps; l < lines * (step + 1) / n_steps; l++) {
         UNROLL
         for (int i = 0; i < m; i++)
-            prefetch_line_wide(vectors[i] + l * CACHE_LINE);
+            prefetch_line(vectors[i] - tile_codes_at(type) + l * CACHE_LINE);
     }
 }
 
@@ -220,7 +198,7 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
     UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i lo[MM_MAX_TILES], hi[MM_MAX_TILES];
-        prefetch_codes(type, m, n, w, (size_t)v, 4);
+        prefetch_share(type, m, n, w, (size_t)v, 4);
         UNROLL
         for (int i = 0; i < m; i++) {
             lo[i] = unpack(type, w[i], v);
@@ -283,7 +261,8 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
             __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
             const uint8_t *vectors[MM_MAX_TILES];
             __m512 dw[MM_MAX_TILES];
-            prefetch_block(c, type, m, n, w, &ahead);
+            if (n > 1)
+                prefetch_ahead(c, &ahead);
             UNROLL
             for (int i = 0; i < m; i++)
                 vectors[i] = w[i] + tile_codes_at(type);
@@ -346,7 +325,8 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
                     block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
                     vectors[i] = block[i] + tile_codes_at(type);
                 }
-                prefetch_block(c, type, m, n, block, &ahead);
+                if (n > 1)
+                    prefetch_ahead(c, &ahead);
                 dot_block(type, m, n, vectors, c->q + at * ACT_BLOCK, c->sums + at, dot);
                 __m512 scale[MM_MAX_TILES], min[MM_MAX_TILES];
                 UNROLL
@@ -402,7 +382,7 @@ INLINE void dot_half_block(enum qtype type, int half, int m, int n,
     UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i w[MM_MAX_TILES];
-        prefetch_codes(type, m, n, vectors, (size_t)(4 * half + v), 8);
+        prefetch_share(type, m, n, vectors, (size_t)(4 * half + v), 8);
         UNROLL
         for (int i = 0; i < m; i++)
             w[i] = unpack(type, vectors[i], 4 * half + v);
@@ -454,7 +434,8 @@ INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
                 block[i] = c->w[i] + b * block_bytes;
                 vectors[i] = block[i] + tile_codes_at(type);
             }
-            prefetch_block(c, type, m, n, block, &ahead);
+            if (n > 1)
+                prefetch_ahead(c, &ahead);
             UNROLL
             for (int half = 0; half < 2; half++) {
                 __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
@@ -514,7 +495,8 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                     scale1[i] = load_i8(block[i] + TILE_ROWS);
                     vectors[i] = block[i] + tile_codes_at(type);
                 }
-                prefetch_block(c, type, m, n, block, &ahead);
+                if (n > 1)
+                    prefetch_ahead(c, &ahead);
                 acc_zero(m, n, f);
                 dot_half(type, 0, m, n, vectors, q, sums, scale0, f);
                 dot_half(type, 1, m, n, vectors, q, sums, scale1, f);
@@ -617,9 +599,9 @@ static const mm_fn wide_of[QT_N] = {TILE_CODED_TYPES(WIDE_ENTRY)};
  * products of many tokens 1 to 4 % faster on the former (all of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
 struct mm_kernels mm_kernels_avx512(enum qtype type) {
     struct mm_kernels k = *kernels_of[type];
-    if (is_zen4() || is_zen5())
+    if (is_amd())
         k.chunk_bytes = 0;
-    if ((is_intel() || is_zen5()) && wide_of[type] != NULL) {
+    if (!is_zen4() && wide_of[type] != NULL) {
         k.one = wide_of[type];
         k.one_tiles = WIDE;
     }

@@ -34,10 +34,11 @@ async function describeServer() {
   const counters = async () => (await (await fetch(`${url}/metrics`)).text()).split("\n").filter((l) => !/^#|_bucket| 0$/.test(l));
   const threads = () => readdirSync(`/proc/${pid}/task`).map((t) =>
     ["stat", "wchan", "stack"].map((name) => read(`/proc/${pid}/task/${t}/${name}`)).join("\n"));
-  const first = [...await counters(), ...threads()];
+  const seen = [...await counters(), ...threads()];
   await new Promise((r) => setTimeout(r, 1000));
+  seen.push("a second later:", ...await counters(), ...threads());
   const gdb = spawnSync("gdb", ["-p", pid, "-batch", "-ex", "thread apply all bt 16"], { encoding: "utf8", timeout: 60000 });
-  return [...first, "a second later:", ...await counters(), ...threads(), gdb.stdout ?? gdb.error.code].join("\n");
+  return [...seen, gdb.stdout ?? gdb.error.code].join("\n");
 }
 
 /* What a client gave up is no longer computed. A machine may stand still for long, a server may not. */
