@@ -300,16 +300,19 @@ static enum status no_memory(const struct client *c, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
 }
 
-/* The transfer, with the question every now and then whether to go on. */
+/* The transfer, with the question whether to go on before it and every now and then: of many short ones each may be over
+ * before anybody waits. */
 static CURLcode perform(struct client *c) {
     CURLcode rc = CURLE_FAILED_INIT;
     int running = 1, left;
     while (running != 0) {
+        c->enough |= c->go_on != NULL && !c->go_on(c->go_on_user);
+        if (c->enough)
+            return CURLE_ABORTED_BY_CALLBACK;
         if (curl_multi_perform(c->multi, &running) != CURLM_OK)
             return CURLE_FAILED_INIT;
         c->silent = clock_s() - c->heard_s > CLIENT_SILENCE_MS * 1e-3;
-        c->enough |= c->go_on != NULL && !c->go_on(c->go_on_user);
-        if (running != 0 && (c->silent || c->enough))
+        if (running != 0 && c->silent)
             return CURLE_ABORTED_BY_CALLBACK;
         if (running != 0)
             curl_multi_poll(c->multi, NULL, 0, ASK_MS, NULL);
