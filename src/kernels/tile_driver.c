@@ -148,26 +148,49 @@ static size_t list_calls(const struct mm_kernels *k, uint32_t token, uint32_t n_
     return n;
 }
 
-/* All tokens with n_tiles tiles, less the last where that remains alone; returns the first that
+/* Some tiles, and tokens [begin, end): whole groups but at the batch's end. */
+struct block {
+    uint32_t tile_begin, tile_end, begin, end;
+};
+
+/* Products of many tokens go by blocks: of so many tokens that their activations stay in the second-level cache (512 KiB
+ * and more) while the block's tiles pass, and of so many tiles that these stay in the third while the tokens pass.
+ * Otherwise each pair of tiles would read the activations of all tokens again. Zen 5, 512 tokens: 1 to 3 % faster, 2 % more
+ * where all tiles of a call are one block, which other cores would pay for with their share of the memory. */
+#define NEAR_BYTES 393216 /* of activations */
+#define NEAR_GROUPS 4     /* but so many groups of tokens at least */
+#define NEAR_TILES_BYTES 1048576
+
+/* The tokens of a block: equal parts. Staging serves as many tokens as it can instead. */
+static uint32_t tokens_near(const struct mm_kernels *k, const struct act *x) {
+    size_t value_bytes = x->kind == ACT_F32 ? sizeof *x->f : sizeof *x->q;
+    size_t near = NEAR_BYTES / (ACT_GROUP * x->n_cols * value_bytes);
+    uint32_t groups = act_n_groups(x->n_tokens);
+    if (k->stage != NULL)
+        return x->n_tokens;
+    return (uint32_t)div_up(groups, div_up(groups, MAX(near, (size_t)NEAR_GROUPS))) * ACT_GROUP;
+}
+
+/* A block's tokens with n_tiles tiles, less the last where that remains alone; returns the first that
  * is left. Some calls at a time go over so many columns that their weights stay near. c is
  * changed in place from call to call: a copy of fields just written would wait for the stores, and
  * these for the arithmetic before them. */
 static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
-                           const struct act *x, struct result to, uint32_t tile,
-                           uint32_t n_tiles) {
+                           const struct act *x, struct result to, struct block block,
+                           uint32_t tile, uint32_t n_tiles) {
     _Alignas(CACHE_LINE) uint8_t staged[MM_STAGED_COLS / ACT_BLOCK * MM_STAGED_BLOCK_BYTES];
     _Alignas(
         CACHE_LINE) float parts[CALLS_WHEN_STAGED][MM_CHUNK_TILES * MM_MAX_TOKENS * TILE_ROWS];
     struct few_tokens calls[CALLS_WHEN_STAGED];
-    uint32_t seg_cols = c->seg_cols, token = 0;
+    uint32_t seg_cols = c->seg_cols, token = block.begin;
     /* A sum, that is; those in fixed point are of segments, added where they belong. */
     bool splits = to.y != NULL;
-    uint32_t cols =
-        cols_at_once(k, c, x->n_tokens, w->tile_bytes, splits ? ACT_BLOCK : seg_cols);
+    uint32_t cols = cols_at_once(k, c, block.end - block.begin, w->tile_bytes,
+                                 splits ? ACT_BLOCK : seg_cols);
     point_at_tiles(c, w, tile, 1, n_tiles, k->many_tiles);
     c->staged = staged;
-    begin_ahead(k, c, x->n_tokens, w->tile_bytes);
-    for (size_t n; (n = list_calls(k, token, x->n_tokens, calls)) > 0;) {
+    begin_ahead(k, c, block.end - block.begin, w->tile_bytes);
+    for (size_t n; (n = list_calls(k, token, block.end, calls)) > 0;) {
         for (c->begin = 0; c->begin < c->n_cols; c->begin = c->end) {
             c->end = MIN(c->begin + cols, c->n_cols);
             c->seg_cols = splits ? c->end - c->begin : seg_cols;
@@ -189,6 +212,25 @@ static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const 
     return token;
 }
 
+/* width: of the tiles that go together. */
+static void drive_block(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
+                        const struct act *x, struct result to, struct block b, uint32_t width) {
+    for (uint32_t tile = b.tile_begin; tile < b.tile_end; tile += width) {
+        uint32_t n_tiles = MIN(width, b.tile_end - tile), token = b.begin;
+        if (x->n_tokens > 1)
+            token = drive_many(k, c, w, x, to, b, tile, n_tiles);
+        if (token < b.end) {
+            c->begin = 0;
+            c->end = c->n_cols;
+            c->from = c->part = NULL;
+            point_at_tokens(c, x, token);
+            point_at_results(c, to, token, 1);
+            c->n_tokens = 1;
+            drive_one(k, c, w, tile, tile + n_tiles);
+        }
+    }
+}
+
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
@@ -199,19 +241,20 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                         .scale = w->scale,
                         .ldy = ldy,
                         .adds = to.rows != NULL};
-    uint32_t width = x->n_tokens == 1 ? tile_end - tile_begin : k->many_tiles;
-    for (uint32_t tile = tile_begin; tile < tile_end; tile += width) {
-        uint32_t n_tiles = MIN(width, tile_end - tile), token = 0;
-        if (x->n_tokens > 1)
-            token = drive_many(k, &c, w, x, to, tile, n_tiles);
-        if (token < x->n_tokens) {
-            c.begin = 0;
-            c.end = c.n_cols;
-            c.from = c.part = NULL;
-            point_at_tokens(&c, x, token);
-            point_at_results(&c, to, token, 1);
-            c.n_tokens = 1;
-            drive_one(k, &c, w, tile, tile + n_tiles);
+    struct block b;
+    if (x->n_tokens == 1) {
+        b = (struct block){tile_begin, tile_end, 0, 1};
+        drive_block(k, &c, w, x, to, b, tile_end - tile_begin);
+        return;
+    }
+    const uint32_t n_near = tokens_near(k, x);
+    const uint32_t pairs =
+        (uint32_t)MAX(NEAR_TILES_BYTES / (k->many_tiles * w->tile_bytes), (size_t)1);
+    for (b.tile_begin = tile_begin; b.tile_begin < tile_end; b.tile_begin = b.tile_end) {
+        b.tile_end = MIN(b.tile_begin + pairs * k->many_tiles, tile_end);
+        for (b.begin = 0; b.begin < x->n_tokens; b.begin = b.end) {
+            b.end = MIN(b.begin + n_near, x->n_tokens);
+            drive_block(k, &c, w, x, to, b, k->many_tiles);
         }
     }
 }
