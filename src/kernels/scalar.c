@@ -47,15 +47,16 @@ static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t g
     for (uint32_t g = group_begin; g < group_end; g++) {
         uint32_t gs = group_size(a, g);
         for (uint32_t t = 0; t < gs; t++) {
-            const float *row = x + (size_t)(g * ACT_GROUP + t) * ldx;
+            const float *row = x + (size_t)((g - group_begin) * ACT_GROUP + t) * ldx;
             for (uint32_t b = block_begin; b < block_end; b++) {
                 if (a->kind == ACT_Q8) {
-                    pack_block(a, row + (size_t)b * ACT_BLOCK, g, gs, t, b);
+                    pack_block(a, row + (size_t)(b - block_begin) * ACT_BLOCK, g, gs, t, b);
                     continue;
                 }
                 uint32_t end = MIN((b + 1) * ACT_BLOCK, a->n_cols);
                 for (uint32_t c = b * ACT_BLOCK; c < end; c++)
-                    a->f[(size_t)g * ACT_GROUP * a->n_cols + (size_t)c * gs + t] = row[c];
+                    a->f[(size_t)g * ACT_GROUP * a->n_cols + (size_t)c * gs + t] =
+                        row[c - block_begin * ACT_BLOCK];
             }
         }
     }

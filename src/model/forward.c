@@ -9,7 +9,7 @@
  * A layer has two halves, each of which ends with a product in fixed point and its sum over the team:
  *   residual, norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention -> pack ->
  *   output product -> sum;
- *   residual, norm + pack -> gate, up -> SwiGLU + pack -> down product -> sum.
+ *   residual, norm + pack -> gate, up, SwiGLU + pack (ffn.c) -> down product -> sum.
  *
  * The tokens of a long step on a team go through each half in two waves (wave.h), one after the other: while one wave's
  * sum is under way (m->errand does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before
@@ -19,7 +19,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "model/activation.h"
 #include "model/kv_ahead.h"
 #include "model/rope_table.h"
 
@@ -119,43 +118,57 @@ void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
  * alone would keep the others waiting. */
 #define PACK_BLOCKS 16
 
-static void pack_part(const struct model *m, const struct acts *a, const float *x, size_t ldx,
-                      uint32_t group, uint32_t block_begin, uint32_t block_end) {
+void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
+                         size_t ldx, uint32_t block_begin, uint32_t block_end) {
+    uint32_t n_groups = act_n_groups(a->f32.n_tokens);
     if (a->f32.f != NULL)
-        m->k->act_pack(&a->f32, x, ldx, group, group + 1, block_begin, block_end);
+        m->k->act_pack(&a->f32, x, ldx, 0, n_groups, block_begin, block_end);
     if (a->q8.q != NULL)
-        m->k->act_pack(&a->q8, x, ldx, group, group + 1, block_begin, block_end);
+        m->k->act_pack(&a->q8, x, ldx, 0, n_groups, block_begin, block_end);
+}
+
+static uint32_t n_blocks_of(const struct acts *a) {
+    return (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
+}
+
+struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n) {
+    struct acts p = *a;
+    size_t values = (size_t)first * a->f32.n_cols,
+           blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
+    forward_acts_set_tokens(&p, n);
+    if (p.f32.f != NULL)
+        p.f32.f += values;
+    if (p.q8.q != NULL) {
+        p.q8.q += values;
+        p.q8.d += blocks;
+        p.q8.sums += blocks;
+        p.q8.s += blocks;
+    }
+    return p;
+}
+
+static struct acts group_of(const struct acts *a, uint32_t group) {
+    uint32_t first = group * ACT_GROUP;
+    return forward_acts_part(a, first, MIN(a->f32.n_tokens - first, (uint32_t)ACT_GROUP));
 }
 
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group) {
-    pack_part(m, a, x, ldx, group, 0, (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK));
-}
-
-/* The next part of a: blocks [begin, end) of a group. */
-struct part {
-    uint32_t group, begin, end;
-};
-
-static size_t n_parts(const struct acts *a) {
-    size_t n_blocks = div_up(a->f32.n_cols, ACT_BLOCK);
-    return act_n_groups(a->f32.n_tokens) * div_up(n_blocks, PACK_BLOCKS);
-}
-
-static struct part part_at(const struct acts *a, size_t i) {
-    uint32_t n_blocks = (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
-    uint32_t per_group = (uint32_t)div_up(n_blocks, PACK_BLOCKS);
-    uint32_t begin = (uint32_t)(i % per_group) * PACK_BLOCKS;
-    return (struct part){(uint32_t)(i / per_group), begin, MIN(begin + PACK_BLOCKS, n_blocks)};
+    struct acts part = group_of(a, group);
+    forward_pack_blocks(m, &part, x + (size_t)group * ACT_GROUP * ldx, ldx, 0, n_blocks_of(a));
 }
 
 void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
                   size_t ldx) {
+    const uint32_t n_blocks = n_blocks_of(a);
+    const size_t per_group = div_up(n_blocks, PACK_BLOCKS);
     size_t begin, end;
-    while (pool_claim(pool, n_parts(a), 1, &begin, &end))
+    while (pool_claim(pool, act_n_groups(a->f32.n_tokens) * per_group, 1, &begin, &end))
         for (size_t i = begin; i < end; i++) {
-            struct part p = part_at(a, i);
-            pack_part(r->m, a, x, ldx, p.group, p.begin, p.end);
+            uint32_t g = (uint32_t)(i / per_group), b = (uint32_t)(i % per_group) * PACK_BLOCKS;
+            struct acts group = group_of(a, g);
+            const float *from = x + (size_t)g * ACT_GROUP * ldx + (size_t)b * ACT_BLOCK;
+            forward_pack_blocks(r->m, &group, from, ldx, b, MIN(b + PACK_BLOCKS, n_blocks));
         }
     pool_barrier(pool);
 }
@@ -267,30 +280,6 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
     pool_barrier(pool);
     if (bias != NULL)
         add_bias(r, pool, bias);
-}
-
-/* ---- FFN ------------------------------------------------------------------------------------ */
-
-static void ffn_forward(struct run *r, struct pool *pool, int thread,
-                        const struct layer_weights *lw) {
-    struct model *m = r->m;
-    uint32_t n = r->step->n_tokens, ff = m->share->ff_end - m->share->ff_begin;
-    const struct product list[] = {{&lw->ffn.gate, &m->x_act, m->gate, m->ld_ff},
-                                   {&lw->ffn.up, &m->x_act, m->up, m->ld_ff}};
-    forward_products(r, pool, list, ARRAY_LEN(list));
-    size_t begin, end;
-    while (ff != 0 && pool_claim(pool, n_parts(&m->ff_act), 1, &begin, &end))
-        for (size_t i = begin; i < end; i++) {
-            struct part p = part_at(&m->ff_act, i);
-            size_t at = (size_t)p.begin * ACT_BLOCK,
-                   to = MIN((size_t)p.end * ACT_BLOCK, (size_t)ff);
-            for (size_t t = p.group * ACT_GROUP; t < MIN((p.group + 1) * ACT_GROUP, n); t++)
-                ffn_activate(m->k, m->hp->ffn_act, m->gate + t * m->ld_ff + at,
-                             m->up + t * m->ld_ff + at, to - at);
-            pack_part(m, &m->ff_act, m->gate, m->ld_ff, p.group, p.begin, p.end);
-        }
-    pool_barrier(pool);
-    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act, NULL);
 }
 
 /* ---- the step -------------------------------------------------------------------------------- */

@@ -64,10 +64,15 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
 void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
                   size_t ldx);
-/* One thread: packs group `group` of a alone. */
+/* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens, ldx] begins with these. */
+void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
+                         size_t ldx, uint32_t block_begin, uint32_t block_end);
+/* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
 void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens);
+/* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a where it stands alone. */
+struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
 static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {
     return act_kind_for(w->type) == ACT_F32 ? &a->f32 : &a->q8;
 }
@@ -78,6 +83,11 @@ int64_t forward_fixed(float x);
 /* attention.c: from the packed, normed x_act to att_act; then the caller's output product. */
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
+/* ffn.c: from x_act to acc. */
+void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
+/* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes next. */
+void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
+                    size_t n);
 /* moe.c: from x_act (and normed) to acc. */
 void moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
 

@@ -144,13 +144,10 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     size_t shared = sh->shared_end - sh->shared_begin;
     if (p->n_experts == 0)
         return;
-    m->ld_shared = round_up(shared, TILE_ROWS);
-    want(lay, &m->shared_gate, n * m->ld_shared, sizeof(float));
-    want(lay, &m->shared_up, n * m->ld_shared, sizeof(float));
     want_acts(lay, &m->shared_act, n, shared, needs->shared);
     want(lay, &m->shared_logits, p->shared_router ? n * TILE_ROWS : 0, sizeof(float));
+    want(lay, &m->shared_weights, p->shared_router ? n : 0, sizeof(float));
     b->ld_logits = round_up(p->n_experts, TILE_ROWS);
-    b->ld_ff = round_up(ff, TILE_ROWS);
     want(lay, &b->logits, n * b->ld_logits, sizeof(float));
     want(lay, &b->router_scratch, threads * p->n_experts, sizeof(float));
     want(lay, &b->choices, rows, sizeof *b->choices);
@@ -163,9 +160,7 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->groups, rows, sizeof *b->groups);
     want(lay, &b->in, p->n_experts, sizeof *b->in);
     want(lay, &b->mid, p->n_experts, sizeof *b->mid);
-    want(lay, &b->products, 2 * (size_t)p->n_experts + 2, sizeof *b->products);
-    want(lay, &b->gate, rows * b->ld_ff, sizeof(float));
-    want(lay, &b->up, rows * b->ld_ff, sizeof(float));
+    want(lay, &b->ups, (size_t)p->n_experts + 1, sizeof *b->ups);
     want_acts(lay, &b->in_act, rows, e, needs->expert);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
 }
@@ -241,12 +236,10 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
         need(&needs.x, &m->w.output);
 
     m->ld_acc = MAX(round_up(e, TILE_ROWS), (size_t)2);
-    m->ld_ff = round_up(ff, TILE_ROWS);
     want(lay, &m->x, n * e, sizeof(float));
     want(lay, &m->normed, n * e, sizeof(float));
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
-    want(lay, &m->gate, n * m->ld_ff, sizeof(float));
-    want(lay, &m->up, n * m->ld_ff, sizeof(float));
+    want(lay, &m->ffn_scratch, (size_t)n_threads * 2 * FFN_FLOATS, sizeof(float));
     want_acts(lay, &m->x_act, n, e, needs.x);
     want_acts(lay, &m->att_act, n, heads * hparams_out_dim(hp), needs.att);
     want_acts(lay, &m->ff_act, n, ff, needs.ffn);

@@ -38,6 +38,17 @@ struct mla_buffers {
     struct product *products; /* [heads] */
 };
 
+/* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most models. */
+#define FFN_FLOATS 12288
+
+/* The first half of an FFN, or of an expert: ffn_up_forward(). */
+struct ffn_up {
+    const struct wmat *gate, *up;
+    const struct acts *x, *out;
+    const float *gate_bias, *up_bias; /* [gate's rows]; NULL: none */
+    const float *weights; /* [n_tokens] that a token's results are multiplied by; NULL: none */
+};
+
 struct moe_group {
     uint32_t expert, group;
 };
@@ -55,12 +66,10 @@ struct moe_buffers {
     uint32_t *tokens;         /* of the rows */
     float *weights;           /* of the rows, by the router */
     struct moe_group *groups; /* every group of ACT_GROUP rows of every active expert */
-    size_t n_active, n_groups, n_products;
+    size_t n_active, n_groups, n_ups;
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
-    struct product *products;    /* [2 * n_experts + 2] */
-    float *gate, *up;            /* [rows, ld_ff] */
-    size_t ld_ff;
+    struct ffn_up *ups;          /* [n_experts + 1] */
 };
 
 struct model {
@@ -93,12 +102,10 @@ struct model {
     float *att;   /* [n, heads * v_dim] */
     int64_t *acc; /* [n, ld_acc] fixed point */
     size_t ld_acc;
-    float *gate, *up; /* [n, ld_ff] */
-    size_t ld_ff;
     struct acts x_act, att_act, ff_act;
-    float *shared_gate, *shared_up; /* [n, ld_shared] of the shared experts */
-    size_t ld_shared;
-    float *shared_logits; /* [n, TILE_ROWS]: of a shared_router, whose only row is the first */
+    float *ffn_scratch;    /* [n_threads, 2 * FFN_FLOATS] */
+    float *shared_logits;  /* [n, TILE_ROWS]: of a shared_router, whose only row is the first */
+    float *shared_weights; /* [n]: sigmoids of these */
     struct acts shared_act;
     struct mla_buffers mla;
     struct moe_buffers moe;

@@ -6,7 +6,6 @@
  * weight is multiplied in before the down product, whose segments are fixed point: so the sum over
  * experts, like the sum over ranks, is a sum of integers, and neither the order of experts nor
  * who holds which slice of them can change a bit. */
-#include "model/activation.h"
 #include "model/forward.h"
 
 /* ---- routing ---------------------------------------------------------------------------------- */
@@ -21,6 +20,11 @@ static void route_token(struct run *r, int thread, const struct moe_weights *w, 
     router_choose(m->k, p, logits, w->choice_bias,
                   b->router_scratch + (size_t)thread * p->n_experts,
                   b->choices + t * p->n_used);
+    if (w->shared_router.n_rows != 0) {
+        float weight = -m->shared_logits[t * TILE_ROWS];
+        m->k->exp(&weight, &weight, 1);
+        m->shared_weights[t] = 1.0f / (1.0f + weight);
+    }
 }
 
 static void route_tokens(struct run *r, struct pool *pool, int thread,
@@ -68,45 +72,35 @@ static void group_by_expert(struct run *r) {
         b->filled[b->active[i]] = 0;
 }
 
-/* The part of a buffer of packed activations that belongs to rows [first, first + n). */
-static struct acts acts_part(const struct acts *a, uint32_t first, uint32_t n) {
-    struct acts p = *a;
-    size_t values = (size_t)first * a->f32.n_cols,
-           blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
-    forward_acts_set_tokens(&p, n);
-    if (p.f32.f != NULL)
-        p.f32.f += values;
-    if (p.q8.q != NULL) {
-        p.q8.q += values;
-        p.q8.d += blocks;
-        p.q8.sums += blocks;
-        p.q8.s += blocks;
-    }
-    return p;
-}
-
-/* Thread 0: the inputs, middles and products of the active experts. */
+/* Thread 0: the inputs and middles of the active experts, and of the shared ones. */
 static void plan_experts(struct run *r, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    b->n_products = 0;
+    b->n_ups = 0;
     for (uint32_t i = 0; i < b->n_active; i++) {
         uint32_t e = b->active[i], first = b->first[e], n = b->first[e + 1] - first;
+        const struct ffn_weights *expert = &w->experts[e];
+        bool biased = w->gate_bias != NULL;
         /* A single token is packed already. */
-        b->in[i] = r->step->n_tokens == 1 ? m->x_act : acts_part(&b->in_act, first, n);
-        b->mid[i] = acts_part(&b->mid_act, first, n);
+        b->in[i] = r->step->n_tokens == 1 ? m->x_act : forward_acts_part(&b->in_act, first, n);
+        b->mid[i] = forward_acts_part(&b->mid_act, first, n);
         b->slot[e] = i;
-        b->products[b->n_products++] = (struct product){&w->experts[e].gate, &b->in[i],
-                                                        b->gate + first * b->ld_ff, b->ld_ff};
-        b->products[b->n_products++] =
-            (struct product){&w->experts[e].up, &b->in[i], b->up + first * b->ld_ff, b->ld_ff};
+        b->ups[b->n_ups++] = (struct ffn_up){
+            .gate = &expert->gate,
+            .up = &expert->up,
+            .x = &b->in[i],
+            .out = &b->mid[i],
+            .gate_bias = biased ? w->gate_bias + (size_t)e * w->bias_stride : NULL,
+            .up_bias = biased ? w->up_bias + (size_t)e * w->bias_stride : NULL,
+            .weights = b->weights + first};
     }
-    if (w->shared.gate.n_rows != 0) {
-        b->products[b->n_products++] =
-            (struct product){&w->shared.gate, &m->x_act, m->shared_gate, m->ld_shared};
-        b->products[b->n_products++] =
-            (struct product){&w->shared.up, &m->x_act, m->shared_up, m->ld_shared};
-    }
+    if (w->shared.gate.n_rows != 0)
+        b->ups[b->n_ups++] =
+            (struct ffn_up){.gate = &w->shared.gate,
+                            .up = &w->shared.up,
+                            .x = &m->x_act,
+                            .out = &m->shared_act,
+                            .weights = w->shared_router.n_rows != 0 ? m->shared_weights : NULL};
 }
 
 /* ---- the experts ------------------------------------------------------------------------------ */
@@ -159,60 +153,6 @@ static void gather_inputs(struct run *r, struct pool *pool) {
                 gather_q8(&in->q8, g.group, &m->x_act.q8, b->tokens + first, n);
             if (in->f32.f != NULL)
                 gather_f32(&in->f32, g.group, &m->x_act.f32, b->tokens + first, n);
-        }
-    pool_barrier(pool);
-}
-
-/* Biases, activation and routing weight of one group's rows, packed for the down product. */
-static void activate_group(struct run *r, const struct moe_weights *w, struct moe_group g) {
-    struct model *m = r->m;
-    struct moe_buffers *b = &m->moe;
-    uint32_t ff = m->share->expert_ff_end - m->share->expert_ff_begin;
-    uint32_t first = b->first[g.expert] + g.group * ACT_GROUP;
-    uint32_t n = MIN(b->first[g.expert + 1] - first, (uint32_t)ACT_GROUP);
-    for (uint32_t j = first; j < first + n; j++) {
-        float *gate = b->gate + j * b->ld_ff, *up = b->up + j * b->ld_ff;
-        if (w->gate_bias != NULL) {
-            m->k->add(gate, w->gate_bias + g.expert * w->bias_stride, ff);
-            m->k->add(up, w->up_bias + g.expert * w->bias_stride, ff);
-        }
-        ffn_activate(m->k, m->hp->ffn_act, gate, up, ff);
-        for (uint32_t i = 0; i < ff; i++)
-            gate[i] *= b->weights[j];
-    }
-    struct acts part = acts_part(&b->mid[b->slot[g.expert]], g.group * ACT_GROUP, n);
-    forward_pack_group(m, &part, b->gate + first * b->ld_ff, b->ld_ff, 0);
-}
-
-/* The same of a group of tokens for the shared experts, whose weight is a sigmoid or 1. */
-static void activate_shared(struct run *r, const struct moe_weights *w, uint32_t g) {
-    struct model *m = r->m;
-    uint32_t ff = m->share->shared_end - m->share->shared_begin;
-    for (uint32_t t = g * ACT_GROUP; t < MIN((g + 1) * ACT_GROUP, r->step->n_tokens); t++) {
-        float *gate = m->shared_gate + (size_t)t * m->ld_shared;
-        ffn_activate(m->k, m->hp->ffn_act, gate, m->shared_up + (size_t)t * m->ld_shared, ff);
-        if (w->shared_router.n_rows == 0)
-            continue;
-        float weight = -m->shared_logits[(size_t)t * TILE_ROWS];
-        m->k->exp(&weight, &weight, 1);
-        weight = 1.0f / (1.0f + weight);
-        for (uint32_t i = 0; i < ff; i++)
-            gate[i] *= weight;
-    }
-    forward_pack_group(m, &m->shared_act, m->shared_gate, m->ld_shared, g);
-}
-
-static void activate(struct run *r, struct pool *pool, const struct moe_weights *w) {
-    struct model *m = r->m;
-    struct moe_buffers *b = &m->moe;
-    bool shares = m->share->shared_begin < m->share->shared_end;
-    size_t begin, end, n_shared = shares ? act_n_groups(r->step->n_tokens) : 0;
-    while (pool_claim(pool, b->n_groups + n_shared, 1, &begin, &end))
-        for (size_t i = begin; i < end; i++) {
-            if (i < b->n_groups)
-                activate_group(r, w, b->groups[i]);
-            else
-                activate_shared(r, w, (uint32_t)(i - b->n_groups));
         }
     pool_barrier(pool);
 }
@@ -284,8 +224,6 @@ void moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
     pool_barrier(pool);
     if (!one)
         gather_inputs(r, pool);
-    if (m->moe.n_products != 0)
-        forward_products(r, pool, m->moe.products, m->moe.n_products);
-    activate(r, pool, lw->moe);
+    ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
     down(r, pool, lw->moe);
 }

@@ -1,0 +1,96 @@
+/* ffn.c: the FFN of a layer, and the first half of it for experts: gate, up, what stands between them, packed for the
+ * down product.
+ *
+ * A thread takes rows of gate and the same rows of up, and makes the down product's input of what they give while it is near:
+ * results of [n_tokens, n_ff] are never written out in f32. */
+#include "model/activation.h"
+#include "model/forward.h"
+
+/* A part is of so many tokens at most, and of as many tiles as leaves its results room in FFN_FLOATS. */
+#define PART_TOKENS (16 * ACT_GROUP)
+/* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near meanwhile. */
+#define NEAR_TILES 16
+
+/* Tiles [begin, end) of w, as a matrix. */
+static struct wmat tiles_of(const struct wmat *w, uint32_t begin, uint32_t end) {
+    struct wmat part = *w;
+    part.tiles += begin * w->tile_bytes;
+    part.n_rows = MIN(w->n_rows, end * TILE_ROWS) - begin * TILE_ROWS;
+    return part;
+}
+
+static void multiply(const struct model *m, const struct wmat *w, const struct acts *x,
+                     float *y, size_t ldy, uint32_t begin, uint32_t end) {
+    const struct wmat part = tiles_of(w, begin, end);
+    m->k->matmul(&part, forward_act_for(x, w), y, ldy, 0, end - begin);
+}
+
+/* Tiles [begin, end) of u with n tokens from `first` on; begin: even, so that blocks of activations are whole. */
+static void part_forward(const struct model *m, float *scratch, const struct ffn_up *u,
+                         uint32_t first, uint32_t n, uint32_t begin, uint32_t end) {
+    const size_t ld = (size_t)(end - begin) * TILE_ROWS, col = (size_t)begin * TILE_ROWS;
+    const size_t n_cols = MIN(ld, u->gate->n_rows - col);
+    const struct acts x = forward_acts_part(u->x, first, n);
+    const struct acts out = forward_acts_part(u->out, first, n);
+    float *gate = scratch, *up = scratch + FFN_FLOATS;
+    multiply(m, u->gate, &x, gate, ld, begin, end);
+    multiply(m, u->up, &x, up, ld, begin, end);
+    for (size_t t = 0; t < n && u->gate_bias != NULL; t++) {
+        m->k->add(gate + t * ld, u->gate_bias + col, n_cols);
+        m->k->add(up + t * ld, u->up_bias + col, n_cols);
+    }
+    ffn_activate(m->k, m->hp->ffn_act, gate, up, n * ld);
+    for (size_t t = 0; t < n && u->weights != NULL; t++)
+        for (size_t i = 0; i < n_cols; i++)
+            gate[t * ld + i] *= u->weights[first + t];
+    forward_pack_blocks(m, &out, gate, ld, (uint32_t)(col / ACT_BLOCK),
+                        (uint32_t)div_up(col + n_cols, ACT_BLOCK));
+}
+
+static void tiles_forward(const struct model *m, float *scratch, const struct ffn_up *u,
+                          uint32_t begin, uint32_t end) {
+    const uint32_t n = u->x->f32.n_tokens, tokens = MIN(n, (uint32_t)PART_TOKENS);
+    const uint32_t tiles = (uint32_t)(FFN_FLOATS / (2 * TILE_ROWS * tokens)) * 2;
+    const uint32_t near = MAX(tiles, (uint32_t)NEAR_TILES);
+    for (uint32_t from = begin, to; from < end; from = to) {
+        to = MIN(from + near, end);
+        for (uint32_t t = 0; t < n; t += tokens)
+            for (uint32_t tile = from; tile < to; tile += tiles)
+                part_forward(m, scratch, u, t, MIN(tokens, n - t), tile, MIN(tile + tiles, to));
+    }
+}
+
+/* Tiles of u, in whole pairs: a pair's rows are a block of activations. */
+static size_t n_tiles_of(const struct ffn_up *u) {
+    return round_up(wmat_n_tiles(u->gate), 2);
+}
+
+void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
+                    size_t n) {
+    const struct model *m = r->m;
+    float *scratch = m->ffn_scratch + (size_t)thread * 2 * FFN_FLOATS;
+    size_t total = 0, begin, end;
+    for (size_t i = 0; i < n; i++)
+        total += n_tiles_of(list + i);
+    while (total != 0 &&
+           forward_claim_tiles(r, pool, total, 2 * list[0].gate->tile_bytes, &begin, &end)) {
+        size_t first = 0;
+        for (size_t i = 0; i < n && first < end; i++) {
+            size_t tiles = wmat_n_tiles(list[i].gate);
+            size_t b = MAX(begin, first), e = MIN(end, first + tiles);
+            if (b < e)
+                tiles_forward(m, scratch, list + i, (uint32_t)(b - first),
+                              (uint32_t)(e - first));
+            first += n_tiles_of(list + i);
+        }
+    }
+    pool_barrier(pool);
+}
+
+void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
+    struct model *m = r->m;
+    const struct ffn_up up = {
+        .gate = &lw->ffn.gate, .up = &lw->ffn.up, .x = &m->x_act, .out = &m->ff_act};
+    ffn_up_forward(r, pool, thread, &up, 1);
+    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act, NULL);
+}
