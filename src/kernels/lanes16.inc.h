@@ -33,12 +33,12 @@ INLINE v16 v16_tanh(v16 x) {
 
 /* ---- activations ---------------------------------------------------------------------- */
 
-/* [n, ldx] -> [col][n] */
+/* [n, ldx], which begins with column col_begin -> [col][n] */
 static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n,
-                             uint32_t n_cols) {
-    for (size_t col = 0; col < n_cols; col++)
+                             uint32_t col_begin, uint32_t col_end) {
+    for (size_t col = col_begin; col < col_end; col++)
         for (size_t t = 0; t < n; t++)
-            f[col * n + t] = x[t * ldx + col];
+            f[col * n + t] = x[t * ldx + col - col_begin];
 }
 
 static void quantize_block(const float *x, int8_t *q, float *d, struct act_sums *sums,
@@ -71,9 +71,9 @@ static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t g
         uint32_t first = g * ACT_GROUP, n = MIN(a->n_tokens - first, ACT_GROUP);
         const float *xg = x + (size_t)(g - group_begin) * ACT_GROUP * ldx;
         if (a->kind == ACT_F32) {
-            uint32_t col = block_begin * ACT_BLOCK, end = MIN(block_end * ACT_BLOCK, a->n_cols);
-            pack_f32_columns(a->f + (size_t)first * a->n_cols + (size_t)col * n, xg, ldx, n,
-                             end - col);
+            uint32_t col_end = MIN(block_end * ACT_BLOCK, a->n_cols);
+            pack_f32_columns(a->f + (size_t)first * a->n_cols, xg, ldx, n,
+                             block_begin * ACT_BLOCK, col_end);
             continue;
         }
         size_t n_blocks = a->n_cols / ACT_BLOCK;

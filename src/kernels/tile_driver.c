@@ -247,13 +247,13 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
         drive_block(k, &c, w, x, to, b, tile_end - tile_begin);
         return;
     }
-    const uint32_t n_near = tokens_near(k, x);
-    const uint32_t pairs =
-        (uint32_t)MAX(NEAR_TILES_BYTES / (k->many_tiles * w->tile_bytes), (size_t)1);
+    const uint32_t n_tokens = tokens_near(k, x);
+    const size_t calls = NEAR_TILES_BYTES / (k->many_tiles * w->tile_bytes);
+    const uint32_t tiles_near = (uint32_t)MAX(calls, (size_t)1) * k->many_tiles;
     for (b.tile_begin = tile_begin; b.tile_begin < tile_end; b.tile_begin = b.tile_end) {
-        b.tile_end = MIN(b.tile_begin + pairs * k->many_tiles, tile_end);
+        b.tile_end = MIN(b.tile_begin + tiles_near, tile_end);
         for (b.begin = 0; b.begin < x->n_tokens; b.begin = b.end) {
-            b.end = MIN(b.begin + n_near, x->n_tokens);
+            b.end = MIN(b.begin + n_tokens, x->n_tokens);
             drive_block(k, &c, w, x, to, b, k->many_tiles);
         }
     }
