@@ -147,6 +147,7 @@ static void rank_main(const struct rank_of_cell *r) {
     struct lockstep_error err = {""};
     struct outcome *out = &r->notes->ranks[r->rank];
     int n_fds = count_entries("/proc/self/fd");
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* also where the cell gives up */
     signal(SIGPIPE, SIG_IGN);
     describe(r, &opt);
     enum lockstep_status st = r->rank == 0 ? lead(r, &opt, &err) : lockstep_follow(&opt, &err);
@@ -230,6 +231,41 @@ static void wait_for_ticks(const struct cell *c, struct notes *n, int ticks) {
     }
 }
 
+/* Sockets at rank 0's port in a state of TCP (include/net/tcp_states.h); connections that wait for accept(),
+ * which have no inode yet, are not among them. */
+#define TCP_IS_ESTABLISHED 0x01
+#define TCP_IS_LISTENING 0x0a
+static int sockets_at(const char *rendezvous, unsigned state) {
+    FILE *f = fopen("/proc/net/tcp", "r");
+    unsigned port = (unsigned)atoi(strrchr(rendezvous, ':') + 1), local, is;
+    unsigned long inode;
+    char line[256];
+    int n = 0;
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        if (sscanf(line, "%*d: %*8x:%x %*8x:%*x %x %*x:%*x %*x:%*x %*x %*u %*u %lu", &local,
+                   &is, &inode) == 3)
+            n += local == port && is == state && inode != 0;
+    if (f != NULL)
+        fclose(f);
+    return n;
+}
+
+/* Waits until `n` sockets at rank 0's port are in the state. Where the machine is too busy for that, the cell
+ * is none: it runs again as one that was late. */
+static void wait_for_sockets(const struct rank_of_cell *r, unsigned state, int n) {
+    for (int ms = 0; sockets_at(r->rendezvous, state) != n; ms++) {
+        if (ms == FORMING_MS)
+            _exit(EXIT_LATE);
+        ms_sleep(1);
+    }
+}
+
+/* Each rank above has two connections to rank 0, the second after it has proved itself on the first. */
+static void wait_for_ranks(const struct rank_of_cell *r, int n) {
+    wait_for_sockets(r, TCP_IS_ESTABLISHED, 2 * n);
+    ms_sleep(100); /* it proves itself on the second too */
+}
+
 #define VICTIM 1
 
 /* Three ranks, of which one is hit, or all are cut off from each other. */
@@ -243,13 +279,13 @@ static void strike(const struct cell *c, struct rank_of_cell *r, pid_t *pids) {
     if (!forming || c->fault == KILLED)
         start(r, 2, pids);
     if (forming)
-        ms_sleep(300);
+        wait_for_ranks(r, c->fault == KILLED ? 2 : 1);
     else
         wait_for_ticks(c, r->notes, c->phase == DECODE ? 20 : 2);
     if (forming && c->fault != KILLED) {
         kill(pids[VICTIM], SIGSTOP);
         start(r, 2, pids);
-        ms_sleep(150);
+        wait_for_sockets(r, TCP_IS_LISTENING, 0); /* all have come: rank 0 listens no longer */
     }
     atomic_store(&r->notes->struck_ns, clock_ns());
     if (c->fault == CUT) {
