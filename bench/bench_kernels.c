@@ -63,6 +63,7 @@ static struct act act_alloc(enum qtype type, uint32_t n_tokens, uint32_t n_cols)
     a.q = mem_huge_alloc(n);
     a.d = mem_huge_alloc(n_blocks * sizeof(float));
     a.sums = mem_huge_alloc(n_blocks * sizeof(struct act_sums));
+    a.start = mem_huge_alloc(n_blocks * sizeof(int32_t));
     a.s = mem_huge_alloc(n_blocks * sizeof(float));
     return a;
 }
@@ -73,6 +74,7 @@ static void act_free(const struct act *a) {
     mem_huge_free(a->q, n);
     mem_huge_free(a->d, n_blocks * sizeof(float));
     mem_huge_free(a->sums, n_blocks * sizeof(struct act_sums));
+    mem_huge_free(a->start, n_blocks * sizeof(int32_t));
     mem_huge_free(a->s, n_blocks * sizeof(float));
 }
 

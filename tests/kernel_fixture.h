@@ -145,7 +145,7 @@ static inline void check_floats(const float *got, const float *want, size_t n, c
 
 struct packed {
     struct act act;
-    struct buf f, q, d, sums, s;
+    struct buf f, q, d, sums, start, s;
 };
 
 static inline struct packed packed_new(enum act_kind kind, uint32_t n_tokens, uint32_t n_cols) {
@@ -156,11 +156,13 @@ static inline struct packed packed_new(enum act_kind kind, uint32_t n_tokens, ui
     p.q = buf_new(q8 ? n : 0, 64);
     p.d = buf_new(q8 ? n_blocks * 4 : 0, 64);
     p.sums = buf_new(q8 ? n_blocks * sizeof(struct act_sums) : 0, 64);
+    p.start = buf_new(q8 ? n_blocks * 4 : 0, 64);
     p.s = buf_new(q8 ? n_blocks * 4 : 0, 64);
     p.act.f = (float *)p.f.p;
     p.act.q = (int8_t *)p.q.p;
     p.act.d = (float *)p.d.p;
     p.act.sums = (struct act_sums *)p.sums.p;
+    p.act.start = (int32_t *)p.start.p;
     p.act.s = (float *)p.s.p;
     return p;
 }
@@ -170,6 +172,7 @@ static inline void packed_free(struct packed *p) {
     buf_free(&p->q);
     buf_free(&p->d);
     buf_free(&p->sums);
+    buf_free(&p->start);
     buf_free(&p->s);
 }
 

@@ -530,6 +530,7 @@ static void ties_go_to_even(void **state) {
         assert_true(a.act.d[0] == 1.0f);
         assert_int_equal(a.act.sums[0].half[0], sum);
         assert_int_equal(a.act.sums[0].half[1], -3);
+        assert_int_equal(a.act.start[0], -128 * (sum - 3));
         assert_true(a.act.s[0] == (float)(sum - 3));
         packed_free(&a);
     }
@@ -585,7 +586,8 @@ static void check_act_pack(const struct kernels *k, struct random *r, enum act_k
     check_floats(got.act.d, want.act.d, got.d.n / 4, k->name, "act_pack d", r->seed);
     check_floats(got.act.s, want.act.s, got.s.n / 4, k->name, "act_pack s", r->seed);
     if (memcmp(got.q.p, want.q.p, got.q.n) != 0 ||
-        memcmp(got.sums.p, want.sums.p, got.sums.n) != 0)
+        memcmp(got.sums.p, want.sums.p, got.sums.n) != 0 ||
+        memcmp(got.start.p, want.start.p, got.start.n) != 0)
         fail_msg("%s act_pack, seed %llu", k->name, (unsigned long long)r->seed);
     packed_free(&got);
     packed_free(&want);

@@ -68,7 +68,7 @@ static enum status reading_init(struct reading *r, const struct survey *s, enum 
     r->tiles = mem_huge_alloc(r->bytes);
     r->w.tiles = r->tiles;
     r->y = mem_huge_alloc(r->w.n_rows * sizeof *r->y);
-    /* f32, or codes, scales, sums and scaled sums: whichever is larger is the first. */
+    /* f32, or codes, scales, sums in their forms: whichever is larger is the first. */
     size_t n_blocks = RATE_COLS / ACT_BLOCK;
     r->x_bytes = 2 * RATE_COLS * sizeof(float);
     r->x_block = mem_huge_alloc(r->x_bytes);
@@ -81,7 +81,8 @@ static enum status reading_init(struct reading *r, const struct survey *s, enum 
     r->x.d = r->x_block;
     r->x.s = r->x_block + n_blocks;
     r->x.sums = (struct act_sums *)(r->x_block + 2 * n_blocks);
-    r->x.q = (int8_t *)(r->x_block + 3 * n_blocks);
+    r->x.start = (int32_t *)(r->x_block + 3 * n_blocks);
+    r->x.q = (int8_t *)(r->x_block + 4 * n_blocks);
     pool_run(s->pool, touch_on_thread, r);
     return ST_OK;
 }

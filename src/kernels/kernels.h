@@ -128,8 +128,10 @@ enum act_kind act_kind_for(enum qtype weight_type);
  *   ACT_Q8   q   [group][block][gs][32] int8, -127..127
  *            d   [group][block][gs] f32, the scale
  *            sums [group][block][gs] int16[2], sums of the q of the block's halves
+ *            start [group][block][gs] int32, -128 * (sums[0] + sums[1]): where the integer sum of a block begins
+ *                 whose weights are taken as 128 too large
  *            s   [group][block][gs] f32, d * (float)(sums[0] + sums[1])
- * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sums, s at
+ * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sums, start, s at
  * g * ACT_GROUP * (n_cols / 32). Buffers: caller's, 64-byte aligned. */
 struct act_sums {
     int16_t half[2];
@@ -141,6 +143,7 @@ struct act {
     int8_t *q;
     float *d;
     struct act_sums *sums;
+    int32_t *start;
     float *s;
 };
 static inline uint32_t act_n_groups(uint32_t n_tokens) {

@@ -41,16 +41,18 @@ static void pack_f32_columns(float *f, const float *x, size_t ldx, uint32_t n,
             f[col * n + t] = x[t * ldx + col - col_begin];
 }
 
-static void quantize_block(const float *x, int8_t *q, float *d, struct act_sums *sums,
-                           float *s) {
+/* Block `at` of a's arrays, of the values x. */
+static void quantize_block(const struct act *a, size_t at, const float *x) {
+    int8_t *q = a->q + at * ACT_BLOCK;
     v16 x0 = v16_load(x), x1 = v16_load(x + 16);
     /* v16_max takes its second operand where the first is NaN: NaN is passed over. */
     v16 largest = v16_max(v16_abs(x1), v16_max(v16_abs(x0), v16_zero()));
     float amax = v16_largest(largest);
     if (!(amax >= 1e-30f)) {
         memset(q, 0, ACT_BLOCK);
-        *d = *s = 0.0f;
-        *sums = (struct act_sums){0};
+        a->d[at] = a->s[at] = 0.0f;
+        a->sums[at] = (struct act_sums){0};
+        a->start[at] = 0;
         return;
     }
     v16 inverse = v16_set(127.0f / amax), limit = v16_set(127.0f), least = v16_set(-127.0f);
@@ -59,10 +61,12 @@ static void quantize_block(const float *x, int8_t *q, float *d, struct act_sums 
     v16i q1 = v16_round(v16_max(v16_min(v16_mul(x1, inverse), limit), least));
     v16i_store_8(q, q0);
     v16i_store_8(q + 16, q1);
-    *d = amax / 127.0f;
     int32_t sum0 = v16i_sum(q0), sum1 = v16i_sum(q1);
-    *sums = (struct act_sums){{(int16_t)sum0, (int16_t)sum1}};
-    *s = *d * (float)(sum0 + sum1);
+    float d = amax / 127.0f;
+    a->d[at] = d;
+    a->sums[at] = (struct act_sums){{(int16_t)sum0, (int16_t)sum1}};
+    a->start[at] = -128 * (sum0 + sum1);
+    a->s[at] = d * (float)(sum0 + sum1);
 }
 
 static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
@@ -78,11 +82,9 @@ static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t g
         }
         size_t n_blocks = a->n_cols / ACT_BLOCK;
         for (size_t t = 0; t < n; t++)
-            for (size_t b = block_begin; b < block_end; b++) {
-                size_t at = first * n_blocks + b * n + t;
-                quantize_block(xg + t * ldx + (b - block_begin) * ACT_BLOCK,
-                               a->q + at * ACT_BLOCK, a->d + at, a->sums + at, a->s + at);
-            }
+            for (size_t b = block_begin; b < block_end; b++)
+                quantize_block(a, first * n_blocks + b * n + t,
+                               xg + t * ldx + (b - block_begin) * ACT_BLOCK);
     }
 }
 

@@ -39,6 +39,7 @@ static void pack_block(const struct act *a, const float *x, uint32_t group, uint
     }
     a->d[at] = d;
     a->sums[at] = sums;
+    a->start[at] = -128 * (sums.half[0] + sums.half[1]);
     a->s[at] = d * (float)(sums.half[0] + sums.half[1]);
 }
 

@@ -16,6 +16,7 @@ static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t tok
     c->q = x->q + block * ACT_BLOCK;
     c->d = x->d + block;
     c->sums = x->sums + block;
+    c->start = x->start + block;
     c->s = x->s + block;
 }
 

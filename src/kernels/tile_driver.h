@@ -46,6 +46,7 @@ struct mm_call {
     const int8_t *q;
     const float *d;
     const struct act_sums *sums;
+    const int32_t *start;
     const float *s;
     /* y [n tokens][ldy] gets the one sum of all columns; or, where y is NULL, fixed[token] gets the
      * segments' sums in fixed point, added to what is there if `adds`. */

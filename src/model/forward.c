@@ -142,6 +142,7 @@ struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n) 
         p.q8.q += values;
         p.q8.d += blocks;
         p.q8.sums += blocks;
+        p.q8.start += blocks;
         p.q8.s += blocks;
     }
     return p;

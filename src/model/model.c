@@ -49,6 +49,7 @@ static void want_act(struct layout *lay, struct act *a, enum act_kind kind, size
     want(lay, &a->q, n_tokens * n_cols, 1);
     want(lay, &a->d, n_tokens * n_blocks, sizeof(float));
     want(lay, &a->sums, n_tokens * n_blocks, sizeof(struct act_sums));
+    want(lay, &a->start, n_tokens * n_blocks, sizeof(int32_t));
     want(lay, &a->s, n_tokens * n_blocks, sizeof(float));
 }
 

@@ -122,6 +122,7 @@ static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
             memcpy(dst->q + at * ACT_BLOCK, src->q + old * ACT_BLOCK, ACT_BLOCK);
             dst->d[at] = src->d[old];
             dst->sums[at] = src->sums[old];
+            dst->start[at] = src->start[old];
             dst->s[at] = src->s[old];
         }
 }
