@@ -1,6 +1,8 @@
-/* base: the pool's claims and barriers, errands, new files, the counter-based random numbers, medians. */
+/* base: the pool's claims and barriers, cores, errands, new files, the counter-based random numbers, medians. */
+#include "base/core.h"
 #include "base/errand.h"
 #include "base/file.h"
+#include "base/machine.h"
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/pool.h"
@@ -102,6 +104,28 @@ static void bad_thread_counts_are_refused(void **state) {
     assert_int_equal(pool_open(&pool, 0, &err), ST_BAD_INPUT);
     assert_int_equal(pool_open(&pool, 100000, &err), ST_BAD_INPUT);
     assert_null(pool);
+}
+
+/* The system may move a thread at any time, so once in a hundred is enough. */
+static void a_thread_leaves_its_core_and_stays_free(void **state) {
+    (void)state;
+    int left = 0, here = core_here();
+    core_leave(&here, 1);
+    for (int i = 0; i < 100 && left == 0; i++) {
+        here = core_here();
+        core_leave(&here, 1);
+        left = core_here() != here;
+    }
+    if (here < 0 || machine_n_cores() < 2)
+        skip();
+    assert_int_equal(left, 1);
+    int all[1024];
+    for (int i = 0; i < (int)ARRAY_LEN(all); i++)
+        all[i] = i;
+    for (int i = 0; i < 1000; i++) /* nowhere to go: stays */
+        core_leave(all, (int)ARRAY_LEN(all));
+    core_leave(all, 0);
+    assert_true(core_here() >= 0);
 }
 
 static void add_one(void *n) {
@@ -220,6 +244,7 @@ int main(void) {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
         cmocka_unit_test(a_late_threads_share_is_taken_by_the_others),
         cmocka_unit_test(bad_thread_counts_are_refused),
+        cmocka_unit_test(a_thread_leaves_its_core_and_stays_free),
         cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),

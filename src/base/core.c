@@ -54,6 +54,32 @@ void core_offer_at_times(struct core *core, uint64_t now_ns) {
         offer(core, now_ns);
 }
 
+int core_here(void) {
+#ifdef __linux__
+    return sched_getcpu();
+#else
+    return -1;
+#endif
+}
+
+void core_leave(const int *taken, int n) {
+#ifdef __linux__
+    cpu_set_t all, others;
+    if (sched_getaffinity(0, sizeof all, &all) != 0)
+        return;
+    others = all;
+    for (int i = 0; i < n; i++)
+        if (taken[i] >= 0 && taken[i] < CPU_SETSIZE)
+            CPU_CLR(taken[i], &others);
+    if (CPU_COUNT(&others) == 0)
+        return;
+    sched_setaffinity(0, sizeof others, &others); /* moves it at once */
+    sched_setaffinity(0, sizeof all, &all);
+#else
+    (void)taken, (void)n;
+#endif
+}
+
 void core_pin(int nth) {
 #ifdef __linux__
     cpu_set_t all, one;

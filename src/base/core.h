@@ -1,4 +1,4 @@
-/* core.h: a thread and its core: staying on it, and what a wait for others learns by offering it.
+/* core.h: a thread and its core: staying on it, leaving it to others, and what a wait for others learns by offering it.
  *
  * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core takes long to wake), and
  * schedulers like to wake a sleeper on the core of whoever wakes it, where the two then take turns. So a short wait
@@ -27,6 +27,12 @@ static inline bool core_is_shared(const struct core *core, uint64_t now_ns) {
 /* Keeps the calling thread on one of the cores that it may use: the nth, counting round; where the system
  * has no such thing it stays free. */
 void core_pin(int nth);
+
+/* Where the calling thread runs just now; -1 where the system does not say. */
+int core_here(void);
+/* Moves the calling thread to one of the cores that it may use, but none of taken[n]; the system may move it
+ * on from there. Stays where there is no other core. */
+void core_leave(const int *taken, int n);
 
 /* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
 void core_offer(struct core *core, uint64_t now_ns);

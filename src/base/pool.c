@@ -14,12 +14,15 @@
  * sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
 #define SPIN_NS 20000
 #define POLL_NS 500000
+/* Not oftener does a thread leave its core for another: each time costs it some 10 us. */
+#define LEAVE_NS 1000000
 
 /* What is taken of a thread's share of a loop: from its front by the thread itself (the low half), from its
  * back by others (the high half). One for the running loop and one for the next, by the generation's lowest bit: the
  * next one's is made ready by its owner. Relaxed: barriers order the data. */
 struct share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
+    _Atomic int core; /* where the thread was when it last came to a barrier */
 };
 
 struct pool {
@@ -46,6 +49,29 @@ struct thread_start {
     int index;
 };
 
+static int core_of(const struct pool *pool, int thread) {
+    return atomic_load_explicit(&pool->shares[thread].core, memory_order_relaxed);
+}
+
+static bool others_are_at(const struct pool *pool, int core) {
+    for (int i = 0; i < pool->n_threads; i++)
+        if (i != this_thread && core_of(pool, i) == core)
+            return true;
+    return false;
+}
+
+/* In a wait: leaves this core if another thread of the pool has it too, and there is one that none of them has. */
+static void keep_apart(const struct pool *pool) {
+    static _Thread_local uint64_t next_ns;
+    int here = core_here(), taken[POOL_MAX_THREADS];
+    if (here < 0 || !others_are_at(pool, here) || clock_ns() < next_ns)
+        return;
+    for (int i = 0; i < pool->n_threads; i++)
+        taken[i] = i == this_thread ? here : core_of(pool, i);
+    core_leave(taken, pool->n_threads);
+    next_ns = clock_ns() + LEAVE_NS;
+}
+
 void pool_barrier(struct pool *pool) {
     if (pool->n_threads == 1) {
         atomic_store_explicit(&pool->shares[0].taken[pool->generation % 2], 0,
@@ -55,6 +81,7 @@ void pool_barrier(struct pool *pool) {
     uint32_t gen = atomic_load_explicit(&pool->generation, memory_order_acquire);
     atomic_store_explicit(&pool->shares[this_thread].taken[(gen + 1) % 2], 0,
                           memory_order_relaxed);
+    atomic_store_explicit(&pool->shares[this_thread].core, core_here(), memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel);
     if (before + 1 == (uint32_t)pool->n_threads) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
@@ -78,11 +105,13 @@ void pool_barrier(struct pool *pool) {
             continue;
         if (core_is_shared(&core, now) || now > spin_end + POLL_NS)
             break;
+        keep_apart(pool);
         core_offer(&core, now);
     }
     atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
     while (atomic_load_explicit(&pool->generation, memory_order_seq_cst) == gen)
         futex_wait(&pool->generation, gen, -1, false);
+    keep_apart(pool);
     atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_relaxed);
 }
 
@@ -156,6 +185,8 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     if (pool == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");
     memset(pool, 0, n_bytes);
+    for (int i = 0; i < n_threads; i++)
+        pool->shares[i].core = -1; /* not known yet */
     pool->n_threads = 1;
     pool->handles = mem_calloc((size_t)n_threads, sizeof *pool->handles);
 

@@ -7,7 +7,8 @@
  * computes a row never changes the row's bits.
  *
  * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then sleeps on a futex: a
- * sleeping thread frees its core for the one that it is waiting for. */
+ * sleeping thread frees its core for the one that it is waiting for. Where schedulers have put two threads on one core
+ * (a sleeper wakes on that of its waker) and leave them there for some 10 ms, the one that waits goes to another. */
 #ifndef LOCKSTEP_BASE_POOL_H
 #define LOCKSTEP_BASE_POOL_H
 
