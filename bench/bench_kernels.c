@@ -83,8 +83,7 @@ static void act_fill(const struct kernels *k, const struct act *a) {
     float *x = mem_huge_alloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++)
         x[i] = (float)((i * 2654435761u >> 7) % 2001) * 1e-3f - 1.0f;
-    k->act_pack(a, x, a->n_cols, 0, act_n_groups(a->n_tokens), 0,
-                (uint32_t)div_up(a->n_cols, ACT_BLOCK));
+    k->act_pack(a, x, a->n_cols, 0, (uint32_t)div_up(a->n_cols, ACT_BLOCK));
     mem_huge_free(x, n * sizeof *x);
 }
 

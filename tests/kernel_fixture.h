@@ -181,8 +181,7 @@ static inline struct packed packed_from(const struct kernels *k, enum act_kind k
                                         const float *x, size_t ldx, uint32_t n_tokens,
                                         uint32_t n_cols) {
     struct packed p = packed_new(kind, n_tokens, n_cols);
-    k->act_pack(&p.act, x, ldx, 0, act_n_groups(n_tokens), 0,
-                (uint32_t)div_up(n_cols, ACT_BLOCK));
+    k->act_pack(&p.act, x, ldx, 0, (uint32_t)div_up(n_cols, ACT_BLOCK));
     return p;
 }
 

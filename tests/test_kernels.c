@@ -562,7 +562,7 @@ static void odd_values_are_packed_as_defined(void **state) {
     }
 }
 
-/* Ranges of groups and blocks, as threads take them, and rows that end at a guard page. */
+/* Ranges of blocks, as threads take them, and rows that end at a guard page. */
 static void check_act_pack(const struct kernels *k, struct random *r, enum act_kind kind) {
     uint32_t n_tokens = 1 + random_below(r, 40), n_cols = (1 + random_below(r, 9)) * ACT_BLOCK;
     if (kind == ACT_F32)
@@ -572,16 +572,13 @@ static void check_act_pack(const struct kernels *k, struct random *r, enum act_k
     spoil(r, (float *)x.p, x.n / 4);
     struct packed want = packed_from(definition(), kind, (float *)x.p, ldx, n_tokens, n_cols);
     struct packed got = packed_new(kind, n_tokens, n_cols);
-    uint32_t n_groups = act_n_groups(n_tokens), n_blocks = (uint32_t)div_up(n_cols, ACT_BLOCK);
-    uint32_t group_cut = random_below(r, n_groups + 1),
-             block_cut = random_below(r, n_blocks + 1);
+    uint32_t n_blocks = (uint32_t)div_up(n_cols, ACT_BLOCK),
+             cut = random_below(r, n_blocks + 1);
     /* Empty ranges, too; they begin nowhere. */
     const float *all = (float *)x.p;
-    size_t below = group_cut < n_groups ? (size_t)group_cut * ACT_GROUP * ldx : 0;
-    size_t right = block_cut < n_blocks ? (size_t)block_cut * ACT_BLOCK : 0;
-    k->act_pack(&got.act, all, ldx, 0, group_cut, 0, block_cut);
-    k->act_pack(&got.act, all + below, ldx, group_cut, n_groups, 0, n_blocks);
-    k->act_pack(&got.act, all + right, ldx, 0, group_cut, block_cut, n_blocks);
+    size_t right = cut < n_blocks ? (size_t)cut * ACT_BLOCK : 0;
+    k->act_pack(&got.act, all, ldx, 0, cut);
+    k->act_pack(&got.act, all + right, ldx, cut, n_blocks);
     check_floats(got.act.f, want.act.f, got.f.n / 4, k->name, "act_pack f", r->seed);
     check_floats(got.act.d, want.act.d, got.d.n / 4, k->name, "act_pack d", r->seed);
     check_floats(got.act.s, want.act.s, got.s.n / 4, k->name, "act_pack s", r->seed);

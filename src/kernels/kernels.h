@@ -215,12 +215,11 @@ enum rope_mode {
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm" */
 
-    /* Packs activations of token groups [group_begin, group_end), and of these only blocks
-     * [block_begin, block_end) (ACT_F32: 32 columns each, the last may be short). x [.., ldx]
-     * f32 begins with the first of these groups' tokens and of these blocks' columns. Q8: amax =
+    /* Packs blocks [block_begin, block_end) of all tokens (ACT_F32: 32 columns each, the last may be short).
+     * x [n_tokens, ldx] f32 begins with the first of these blocks' columns. Q8: amax =
      * largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to +-127, NaN to 127; amax < 1e-30 (or none comparable) gives d = 0, q = 0. */
-    void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
-                     uint32_t group_end, uint32_t block_begin, uint32_t block_end);
+    void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
+                     uint32_t block_end);
 
     /* y[t][r] = sum over columns of W[r] . x[t], rows of tiles [tile_begin, tile_end).
      *

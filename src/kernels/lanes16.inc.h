@@ -69,11 +69,11 @@ static void quantize_block(const struct act *a, size_t at, const float *x) {
     a->s[at] = d * (float)(sum0 + sum1);
 }
 
-static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
-                     uint32_t group_end, uint32_t block_begin, uint32_t block_end) {
-    for (uint32_t g = group_begin; g < group_end; g++) {
-        uint32_t first = g * ACT_GROUP, n = MIN(a->n_tokens - first, ACT_GROUP);
-        const float *xg = x + (size_t)(g - group_begin) * ACT_GROUP * ldx;
+static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
+                     uint32_t block_end) {
+    for (uint32_t first = 0; first < a->n_tokens; first += ACT_GROUP) {
+        uint32_t n = MIN(a->n_tokens - first, ACT_GROUP);
+        const float *xg = x + (size_t)first * ldx;
         if (a->kind == ACT_F32) {
             uint32_t col_end = MIN(block_end * ACT_BLOCK, a->n_cols);
             pack_f32_columns(a->f + (size_t)first * a->n_cols, xg, ldx, n,

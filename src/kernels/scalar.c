@@ -43,12 +43,12 @@ static void pack_block(const struct act *a, const float *x, uint32_t group, uint
     a->s[at] = d * (float)(sums.half[0] + sums.half[1]);
 }
 
-static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t group_begin,
-                     uint32_t group_end, uint32_t block_begin, uint32_t block_end) {
-    for (uint32_t g = group_begin; g < group_end; g++) {
+static void act_pack(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
+                     uint32_t block_end) {
+    for (uint32_t g = 0; g < act_n_groups(a->n_tokens); g++) {
         uint32_t gs = group_size(a, g);
         for (uint32_t t = 0; t < gs; t++) {
-            const float *row = x + (size_t)((g - group_begin) * ACT_GROUP + t) * ldx;
+            const float *row = x + (size_t)(g * ACT_GROUP + t) * ldx;
             for (uint32_t b = block_begin; b < block_end; b++) {
                 if (a->kind == ACT_Q8) {
                     pack_block(a, row + (size_t)(b - block_begin) * ACT_BLOCK, g, gs, t, b);

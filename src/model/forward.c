@@ -120,11 +120,10 @@ void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
 
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
                          size_t ldx, uint32_t block_begin, uint32_t block_end) {
-    uint32_t n_groups = act_n_groups(a->f32.n_tokens);
     if (a->f32.f != NULL)
-        m->k->act_pack(&a->f32, x, ldx, 0, n_groups, block_begin, block_end);
+        m->k->act_pack(&a->f32, x, ldx, block_begin, block_end);
     if (a->q8.q != NULL)
-        m->k->act_pack(&a->q8, x, ldx, 0, n_groups, block_begin, block_end);
+        m->k->act_pack(&a->q8, x, ldx, block_begin, block_end);
 }
 
 static uint32_t n_blocks_of(const struct acts *a) {
