@@ -22,12 +22,13 @@
  * next one's is made ready by its owner. Relaxed: barriers order the data. */
 struct share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
-    _Atomic int core; /* where the thread was when it last came to a barrier */
 };
 
 struct pool {
     int n_threads;
     pthread_t *handles; /* [n_threads - 1] */
+    /* [n_threads], where each was when it last came to a barrier; hardly ever written, often read. */
+    _Atomic int *cores;
     void (*fn)(void *, struct pool *, int);
     void *arg;
     bool stop;
@@ -50,7 +51,13 @@ struct thread_start {
 };
 
 static int core_of(const struct pool *pool, int thread) {
-    return atomic_load_explicit(&pool->shares[thread].core, memory_order_relaxed);
+    return atomic_load_explicit(&pool->cores[thread], memory_order_relaxed);
+}
+
+static void note_core(struct pool *pool) {
+    int here = core_here();
+    if (core_of(pool, this_thread) != here)
+        atomic_store_explicit(&pool->cores[this_thread], here, memory_order_relaxed);
 }
 
 static bool others_are_at(const struct pool *pool, int core) {
@@ -81,7 +88,7 @@ void pool_barrier(struct pool *pool) {
     uint32_t gen = atomic_load_explicit(&pool->generation, memory_order_acquire);
     atomic_store_explicit(&pool->shares[this_thread].taken[(gen + 1) % 2], 0,
                           memory_order_relaxed);
-    atomic_store_explicit(&pool->shares[this_thread].core, core_here(), memory_order_relaxed);
+    note_core(pool);
     uint32_t before = atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel);
     if (before + 1 == (uint32_t)pool->n_threads) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
@@ -185,14 +192,16 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     if (pool == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");
     memset(pool, 0, n_bytes);
-    for (int i = 0; i < n_threads; i++)
-        pool->shares[i].core = -1; /* not known yet */
     pool->n_threads = 1;
     pool->handles = mem_calloc((size_t)n_threads, sizeof *pool->handles);
+    pool->cores = mem_calloc((size_t)n_threads, sizeof *pool->cores);
+    for (int i = 0; i < n_threads && pool->cores != NULL; i++)
+        pool->cores[i] = -1; /* not known yet */
 
     /* The threads wait at the gate (generation 0) until their final number is known. */
     int created = 0;
-    for (; pool->handles != NULL && created < n_threads - 1; created++) {
+    bool room = pool->handles != NULL && pool->cores != NULL;
+    for (; room && created < n_threads - 1; created++) {
         struct thread_start *start = mem_alloc(sizeof *start);
         if (start == NULL)
             break;
@@ -222,5 +231,6 @@ void pool_close(struct pool *pool) {
     for (int i = 0; i < pool->n_threads - 1; i++)
         pthread_join(pool->handles[i], NULL);
     mem_free(pool->handles);
+    mem_free(pool->cores);
     free(pool);
 }
