@@ -508,6 +508,7 @@ static struct gaps judge_gaps(const struct mark *from, const struct mark *to,
     return g;
 }
 
+/* Before the streams begin, since they are not read meanwhile. */
 static void write_long_prompt(char *body, size_t size, int n_tokens, uint64_t seed) {
     size_t n =
         (size_t)snprintf(body, size, "{\"max_tokens\":2,\"ignore_eos\":true,\"prompt\":[");
@@ -552,10 +553,8 @@ static bool start_streams(void) {
 /* The times of a run, by where each begins. */
 enum { BEFORE, BESIDE, ALONE, ALONE_BEGUN, AFTER, END, N_MARKS };
 
-static bool answer_prompt(int n_tokens, uint64_t seed) {
-    static char body[1 << 17];
+static bool answer_prompt(const char *body) {
     struct conn prompt = {.fd = -1};
-    write_long_prompt(body, sizeof body, n_tokens, seed);
     if (!conn_open(&prompt, 0) || !conn_post(&prompt, "/v1/completions", "p", body))
         return false;
     while (prompt.a.part != PART_DONE)
@@ -578,8 +577,10 @@ static void print_gaps(const char *when, const struct gaps *g) {
  * must hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
  * something ended that should not. */
 static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
+    static char body[1 << 17];
     struct mark marks[N_MARKS];
     size_t had[N_STREAMS];
+    write_long_prompt(body, sizeof body, n_tokens, seed);
     if (!start_streams() || !stream_gaps(20)) /* their own prompts are computed in these */
         return false;
     marks[BEFORE] = mark_now();
@@ -589,7 +590,7 @@ static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
     for (int i = 0; i < N_STREAMS; i++)
         had[i] = streams[i].c.a.n_body;
     double began = clock_s();
-    if (!answer_prompt(n_tokens, seed))
+    if (!answer_prompt(body))
         return false;
     double took = clock_s() - began;
     marks[ALONE] = mark_now();

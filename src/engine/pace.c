@@ -10,15 +10,21 @@
 /* A step that took longer than this many times what was expected counts as if it had not. */
 #define SURPRISE 2.0
 
-/* Beside a piece a stream is to wait for so many usual steps at most, in nearly all cases: with what the machine adds
- * now and then, and what is usual changes meanwhile, no more than three. */
-#define WAIT_MOST 2.2
-#define NEARLY_ALL 0.9
-/* So a piece may take this many usual steps more, by how late nearly all of the last ones were; the least of it while
- * that is not known, or where so much is late that nothing would be left. Streams that get nothing from the step
- * wait for its fixed part as well, which is about a usual step. */
-#define MORE_LEAST 0.8
+/* Beside a piece a stream is to wait for so many usual steps at most: nearly always, and in the worst case that is
+ * remembered. What the machine adds now and then, and what is usual changes meanwhile, leaves both below three. */
+#define WAIT_NEARLY_ALWAYS 2.2
+#define NEARLY_ALWAYS 0.9
+#define WAIT_MOST 2.9
+/* So a piece may take this many usual steps more, by how late the last ones were. */
+#define MORE_LEAST 0.6
 #define MORE_MOST 1.0
+#define MORE_FIRST 0.8 /* while that is not known */
+/* The worst case is half forgotten after 1,400 steps, about as many as a long prompt takes; what is later than the
+ * last of these does not count, since no piece is small enough for that. */
+#define WORST_KEEP 0.9995
+#define WORST_FIRST 1.4
+#define WORST_MOST (WAIT_MOST / (1 + MORE_LEAST))
+/* Streams that get nothing from the step wait for its fixed part as well, which is about a usual step. */
 #define MORE_WAITING 0.5
 /* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
  * large. */
@@ -36,7 +42,10 @@
 #define ALONE_LEAST 64.0
 
 void pace_init(struct pace *p, double attn_whole, double attn_window, size_t window) {
-    *p = (struct pace){.attn_whole = attn_whole, .attn_window = attn_window, .window = window};
+    *p = (struct pace){.attn_whole = attn_whole,
+                       .attn_window = attn_window,
+                       .window = window,
+                       .worst_late = WORST_FIRST};
 }
 
 double pace_work(const struct pace *p, size_t pos, size_t n_tokens) {
@@ -110,6 +119,12 @@ static double sure_work(const struct pace *p, size_t n_streams, double limit) {
     return most;
 }
 
+static void learn_late(struct pace *p, double late) {
+    p->worst_late = 1 + WORST_KEEP * (p->worst_late - 1);
+    if (late <= WORST_MOST)
+        p->worst_late = MAX(p->worst_late, late);
+}
+
 static void learn_piece(struct pace *p, const struct pace_step *s) {
     size_t n = s->n_streams + s->n_waiting;
     p->since_usual++;
@@ -122,6 +137,8 @@ static void learn_piece(struct pace *p, const struct pace_step *s) {
     p->pieces[i].seconds = s->seconds;
     p->pieces[i].usual = s->seconds / usual_s(p, n);
     p->pieces[i].late = expected > 0 ? s->seconds / expected : 1;
+    if (p->n_pieces > PACE_PIECES) /* or it may be that a piece's cost is not known yet */
+        learn_late(p, p->pieces[i].late);
 }
 
 /* The last piece took another time than expected. */
@@ -136,14 +153,17 @@ static bool in_doubt(const struct pace *p) {
 static double more(const struct pace *p) {
     double late[PACE_PIECES];
     if (p->n_pieces < PACE_PIECES)
-        return MORE_LEAST;
+        return MORE_FIRST;
     for (size_t i = 0; i < PACE_PIECES; i++)
         late[i] = p->pieces[i].late;
-    double usually_late = quantile(late, PACE_PIECES, NEARLY_ALL);
-    return MIN(MAX(WAIT_MOST / usually_late - 1, MORE_LEAST), MORE_MOST);
+    double nearly_always = WAIT_NEARLY_ALWAYS / quantile(late, PACE_PIECES, NEARLY_ALWAYS);
+    double wait = MIN(nearly_always, WAIT_MOST / p->worst_late);
+    return MIN(MAX(wait - 1, MORE_LEAST), MORE_MOST);
 }
 
 static void learn_usual(struct pace *p, const struct pace_step *s) {
+    if (usual_is_known(p, s->n_streams))
+        learn_late(p, s->seconds / usual_s(p, s->n_streams));
     size_t i = p->n_usual++ % PACE_USUAL;
     p->usual[i].n_streams = s->n_streams;
     p->usual[i].seconds = s->seconds;

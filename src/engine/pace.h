@@ -4,8 +4,8 @@
  * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step, since the
  * weights are read once, and a part for each token. And how much of prompts a step may hold beside
  * streams (pace_room): so much that hardly any step takes three times as long as usual. Where steps take what is
- * expected of them, a piece makes one twice as long; the more of them are late, the less, down to 1.8: that leaves
- * the prompts about half of the machine.
+ * expected of them, a piece makes one twice as long; the later the last ones were, the less, down to 1.6: that leaves
+ * the prompts a third to a half of the machine.
  *
  * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a model of
  * the first few tokens' cost is off by more than the bound: `usual` is one of the quicker of the last steps
@@ -40,6 +40,7 @@ struct pace {
     } pieces[PACE_PIECES];
     size_t n_usual, n_pieces; /* ever; the last ones are kept, in turn */
     size_t since_usual;       /* steps with streams and pieces since */
+    double worst_late;        /* as `late`, of pieces and of streams alone, slowly forgotten */
     double alone_s;           /* of a token's work in a step of prompts alone; 0: not known */
 };
 
