@@ -149,8 +149,8 @@ enum status net_connect(int *out, const struct net_address *a, uint64_t deadline
     close(fd);
     bool not_yet = error == ECONNREFUSED || error == EHOSTUNREACH || error == ENETUNREACH ||
                    error == EHOSTDOWN || error == ECONNRESET;
-    return err_set(err, not_yet ? ST_AGAIN : ST_IO, "cannot connect to %s: %s", text,
-                   strerror(error));
+    enum status st = not_yet ? ST_AGAIN : error == ETIMEDOUT ? ST_TIMEOUT : ST_IO;
+    return err_set(err, st, "cannot connect to %s: %s", text, strerror(error));
 }
 
 /* Waits for the socket; false when the deadline has passed. */

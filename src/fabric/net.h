@@ -34,7 +34,7 @@ void net_setup(int fd);
 enum status net_local(int fd, struct net_address *out, struct err *err);
 
 /* One attempt, bounded by the deadline. ST_AGAIN: nobody listens there, or the host is not
- * there (yet). */
+ * there (yet). ST_TIMEOUT: no answer by then. */
 enum status net_connect(int *fd, const struct net_address *a, uint64_t deadline_ns,
                         struct err *err);
 
