@@ -330,24 +330,22 @@ static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_
     return true;
 }
 
-static void ffn_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+static bool ffn_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
     const struct layer_weights *lw = &r->m->w.layers[layer];
     residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
     if (lw->moe != NULL)
-        moe_forward(r, pool, thread, lw);
-    else
-        ffn_forward(r, pool, thread, lw);
+        return moe_forward(r, pool, thread, lw);
+    ffn_forward(r, pool, thread, lw);
+    return true;
 }
 
 static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t layer) {
     for (uint32_t i = 0; i < r->n_waves; i++)
         if (!attention_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
-    for (uint32_t i = 0; i < r->n_waves; i++) {
-        ffn_half(r, pool, thread, layer);
-        if (!sum_and_turn(r, pool, thread, i))
+    for (uint32_t i = 0; i < r->n_waves; i++)
+        if (!ffn_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
-    }
     return true;
 }
 
