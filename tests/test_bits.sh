@@ -73,6 +73,7 @@ ids=$ids,5,66,200,14,287,90,91,92,1,2,3,4,77,150,160,170,180,190,211,222,233,244
 # 560 ids: longer than a chunk of 512 and than a span of the attention.
 long=$(for ((i = 0; i < 560; i++)); do printf '%d ' $(((i * 7919 + i * i) % 280)); done)
 echo "$long" >long.ids
+echo "$long" | cut -d' ' -f1-180 >middle.ids
 
 jobs=0
 job() { # output-name model-file program isa options...
@@ -156,6 +157,14 @@ for file in "${others[@]}"; do
     done
     [ -z "$qemu" ] || job "$name" "$file" "$qemu" "${arms[n % 2]}" "${feed[@]}" --ranks 1 --threads 1 --chunk 7
     n=$((n + 1))
+    # Steps long enough for a team to share the routing (model/moe.c), and too short for two waves.
+    refer "$name-middle" "$file" --ids @middle.ids
+    for layout in "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" "--ranks 3 --chunk 90 --experts whole"; do
+        # shellcheck disable=SC2086
+        job "$name-middle" "$file" "$LOCKSTEP" "${isas[n % ${#isas[@]}]}" --ids @middle.ids $layout \
+            --threads ${threads[n % 3]} --link ${links[n % 2]}
+        n=$((n + 1))
+    done
 done
 # The weight types that only folders have.
 for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scales f16"; do

@@ -28,9 +28,9 @@ static void route_token(struct run *r, int thread, const struct moe_weights *w, 
 }
 
 /* From how many tokens on a team shares the routing. A router is of floats and whole on every rank: a prompt of Kimi K2 on
- * eight ranks would, by the operations, have each spend a seventh of its time on it. Below, a wire's latency may cost
+ * eight ranks would, by the operations, have each spend a seventh of its time on it. With fewer a wire's latency may cost
  * more. */
-#define TOKENS_SHARED 128
+#define TOKENS_SHARED 64
 
 /* What a token's route takes of acc when it is told: experts, weights, the shared experts' weight. */
 static size_t route_values(const struct moe_params *p) {
