@@ -133,12 +133,14 @@ static bool route(struct run *r, struct pool *pool, int thread, const struct moe
     struct moe_buffers *b = &m->moe;
     const struct tokens mine = routed_here(r);
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    const bool has_shared = w->shared_router.n_rows != 0;
+    float *shared = has_shared ? m->shared_logits + (size_t)mine.begin * TILE_ROWS : NULL;
     const struct product list[] = {
         {&w->router, &x, b->logits + mine.begin * b->ld_logits, b->ld_logits},
-        {&w->shared_router, &x, m->shared_logits + (size_t)mine.begin * TILE_ROWS, TILE_ROWS},
+        {&w->shared_router, &x, shared, TILE_ROWS},
     };
     if (mine.n > 0)
-        forward_products(r, pool, list, w->shared_router.n_rows != 0 ? 2 : 1);
+        forward_products(r, pool, list, has_shared ? 2 : 1);
     if (r->step->n_tokens > 1)
         route_tokens(r, pool, thread, w, mine);
     else if (thread == 0) /* is no work to share */
