@@ -17,6 +17,19 @@ within() {
         sleep 0.05
     done
 }
+# A port for a server that wants a number: one that nobody has, and out of those that no one else is given who asks
+# for any (Linux gives such from 32768 on, macOS from 49152 on).
+free_port() {
+    python3 -c 'import random, socket
+for _ in range(1000):
+    with socket.socket() as s:
+        try:
+            s.bind(("", random.randrange(10000, 32000)))
+        except OSError:
+            continue
+        print(s.getsockname()[1])
+        break'
+}
 refuse() { # STATUS PATTERN words...
     local want=$1 pattern=$2 status
     shift 2

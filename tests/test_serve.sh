@@ -304,13 +304,15 @@ grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"
 
 # ---- while the model loads ---------------------------------------------------------------------------
 # Rank 0 of two, whose rank 1 never comes: it answers that it is loading, and that a port is taken is known at once.
-read -r port join < <(python3 -c 'import socket; s = [socket.socket(), socket.socket()]
-for one in s: one.bind(("127.0.0.1", 0))
-print(*(one.getsockname()[1] for one in s))')
-LOCKSTEP_SECRET=x "$LOCKSTEP" serve "$model" --port "$port" --ranks 2 --rank 0 --join "127.0.0.1:$join" \
+port=$(free_port)
+LOCKSTEP_SECRET=x "$LOCKSTEP" serve "$model" --port "$port" --ranks 2 --rank 0 --join "127.0.0.1:$(free_port)" \
     >"$work/out" 2>"$work/err" &
 server=$! url=http://127.0.0.1:$port
-for _ in $(seq 1200); do curl -s -m 1 -o /dev/null "$url/health" && break; sleep 0.05; done
+for _ in $(seq 1200); do
+    curl -s -m 1 -o /dev/null "$url/health" && break
+    kill -0 "$server" 2>/dev/null || { fail "serve while it loads: $(cat "$work/err")"; break; }
+    sleep 0.05
+done
 ask 503 /health && holds 'v["status"] == "loading"'
 ask 200 / "${page[@]}"
 ask 503 /v1/messages -d "{$asked}" -D "$work/head" && holds 'v["error"]["type"] == "overloaded_error"'
