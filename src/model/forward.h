@@ -88,7 +88,7 @@ void ffn_forward(struct run *r, struct pool *pool, int thread, const struct laye
 /* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes next. */
 void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
                     size_t n);
-/* moe.c: from x_act to acc. False if the group was lost. */
+/* moe.c: from x_act to acc. False if the group was lost, or one of it chose an expert that is not there: r->st. */
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
 
 /* The position of token t of the step. */

@@ -109,8 +109,19 @@ static void read_route(const struct run *r, size_t t, const int64_t *in) {
     }
 }
 
+/* What others say is not believed. */
+static enum status check_choices(const struct run *r, struct err *err) {
+    const struct moe_params *p = &r->m->hp->moe;
+    const struct choice *c = r->m->moe.choices;
+    for (size_t i = 0; i < (size_t)r->step->n_tokens * p->n_used; i++)
+        if (c[i].expert >= p->n_experts)
+            return err_set(err, ST_BAD_INPUT, "a rank of the team chose expert %u of %u",
+                           c[i].expert, p->n_experts);
+    return ST_OK;
+}
+
 /* All learn what each routed: a sum in which every token has one member's numbers and the others' zeros. acc is free
- * until the down product. False if the group was lost. */
+ * until the down product. False if the group was lost, or one of it chose what is not there. */
 static bool share_routes(struct run *r, struct pool *pool, int thread, struct tokens mine) {
     const size_t each = route_values(&r->m->hp->moe), n = r->step->n_tokens;
     size_t begin, end;
@@ -124,10 +135,13 @@ static bool share_routes(struct run *r, struct pool *pool, int thread, struct to
         for (size_t t = begin; t < end; t++)
             read_route(r, t, r->acc + t * each);
     pool_barrier(pool);
-    return true;
+    if (thread == 0)
+        r->st = check_choices(r, &r->err);
+    pool_barrier(pool);
+    return r->st == ST_OK;
 }
 
-/* The choices of all tokens. False if the group was lost. */
+/* The choices of all tokens. False as share_routes(). */
 static bool route(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
@@ -146,17 +160,6 @@ static bool route(struct run *r, struct pool *pool, int thread, const struct moe
     else if (thread == 0) /* is no work to share */
         route_token(r, thread, w, 0);
     return !shares_routing(r) || share_routes(r, pool, thread, mine);
-}
-
-/* What others say is not believed. */
-static enum status check_choices(const struct run *r, struct err *err) {
-    const struct moe_params *p = &r->m->hp->moe;
-    const struct choice *c = r->m->moe.choices;
-    for (size_t i = 0; i < (size_t)r->step->n_tokens * p->n_used; i++)
-        if (c[i].expert >= p->n_experts)
-            return err_set(err, ST_BAD_INPUT, "a rank of the team chose expert %u of %u",
-                           c[i].expert, p->n_experts);
-    return ST_OK;
 }
 
 static bool is_held(const struct model *m, uint32_t expert) {
@@ -333,15 +336,11 @@ bool moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
     struct model *m = r->m;
     if (!route(r, pool, thread, lw->moe))
         return false;
-    if (thread == 0)
-        r->st = check_choices(r, &r->err);
-    if (thread == 0 && r->st == ST_OK) {
+    if (thread == 0) {
         group_by_expert(r);
         plan_experts(r, lw->moe);
     }
     pool_barrier(pool);
-    if (r->st != ST_OK)
-        return false;
     if (r->step->n_tokens > 1)
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
