@@ -182,12 +182,61 @@ static inline void sum_by_all(struct fabric *f, struct team *t, uint64_t seed, s
     }
 }
 
+/* The two halves of every algorithm that has them: a share of the sum at each member, then rows of two buffers from
+ * each to all; shares of any size, some of none. */
+static inline void halves_by_all(struct fabric *f, struct team *t, uint64_t seed,
+                                 uint32_t rows) {
+    enum { WIDTH = 96, TAG = 5 };
+    static int64_t x[1100 * WIDTH];
+    static uint8_t wide[1100 * WIDTH], tags[1100 * TAG];
+    const struct fabric_rows list[] = {{wide, WIDTH}, {tags, TAG}};
+    uint32_t first[MAX_TEST_RANKS + 1] = {0};
+    size_t begin[MAX_TEST_RANKS + 1] = {0};
+    int me = team_index(t), n = team_size(t);
+    for (int i = 0; i < n; i++) {
+        uint32_t more =
+            i + 1 == n ? rows : (uint32_t)(rng_u64(seed, (uint64_t)i) % 3) * rows / 3;
+        first[i + 1] = MIN(first[i] + more, rows);
+        begin[i + 1] = (size_t)first[i + 1] * WIDTH;
+    }
+    for (const struct sum_algorithm *a = sum_algorithms; a->name != NULL; a++) {
+        if (!a->fits(t) || a->share == NULL)
+            continue;
+        for (size_t i = 0; i < begin[n]; i++)
+            x[i] = term(seed, me, i);
+        TRY_CALL(a->sum_shares(t, x, begin, e));
+        for (size_t i = begin[me]; i < begin[me + 1]; i++) {
+            uint64_t sum = 0;
+            for (int k = 0; k < n; k++)
+                sum += (uint64_t)term(seed, k, i);
+            EXPECT((uint64_t)x[i] == sum, "rank %d, %s by shares, %u rows: element %zu", me,
+                   a->name, rows, i);
+        }
+        memset(wide, 0, sizeof wide);
+        memset(tags, 0, sizeof tags);
+        for (size_t i = begin[me]; i < begin[me + 1]; i++)
+            wide[i] = byte_of(me, i);
+        for (size_t i = (size_t)first[me] * TAG; i < (size_t)first[me + 1] * TAG; i++)
+            tags[i] = byte_of(me + 50, i);
+        TRY_CALL(a->share(t, list, ARRAY_LEN(list), first, e));
+        TRY_CALL(message_flush(f, e));
+        for (int k = 0; k < n; k++) {
+            for (size_t i = begin[k]; i < begin[k + 1]; i++)
+                EXPECT(wide[i] == byte_of(k, i), "%s, share of %d: byte %zu", a->name, k, i);
+            for (size_t i = (size_t)first[k] * TAG; i < (size_t)first[k + 1] * TAG; i++)
+                EXPECT(tags[i] == byte_of(k + 50, i), "%s, tag of %d: %zu", a->name, k, i);
+        }
+    }
+}
+
 static inline void run_algorithms(struct ranks *r, struct fabric *f) {
     (void)r;
     static const size_t sizes[] = {1, 64, 65, 300, 4097, 50000, 100000};
     struct team *t = team_of_all(f);
     for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
         sum_by_all(f, t, 3, sizes[k]);
+    for (uint32_t k = 0; k < 6; k++)
+        halves_by_all(f, t, k, (uint32_t[]){1, 16, 90, 513, 1000, 1100}[k]);
     run_broadcasts(r, f);
     run_gathers(r, f);
     run_barriers(r, f);

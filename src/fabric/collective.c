@@ -113,6 +113,87 @@ enum status fabric_gather(struct team *t, int root, const void *part, void *all,
     return message_flush(t->f, err);
 }
 
+/* Piece k of a member's rows, buffer after buffer; past the last one none: n is 0. */
+struct piece {
+    uint8_t *at;
+    size_t n;
+};
+
+static struct piece piece_of(const struct fabric_rows *list, size_t n, const uint32_t *first,
+                             int member, size_t k) {
+    size_t rows = first[member + 1] - first[member];
+    for (size_t i = 0; i < n; i++) {
+        size_t bytes = rows * list[i].row_bytes, pieces = div_up(bytes, LINK_SLOT_BYTES);
+        size_t at = k * LINK_SLOT_BYTES;
+        if (k < pieces)
+            return (struct piece){(uint8_t *)list[i].at + first[member] * list[i].row_bytes +
+                                      at,
+                                  MIN(bytes - at, LINK_SLOT_BYTES)};
+        k -= pieces;
+    }
+    return (struct piece){NULL, 0};
+}
+
+static size_t n_pieces(const struct fabric_rows *list, size_t n, const uint32_t *first,
+                       int member) {
+    size_t pieces = 0;
+    for (size_t i = 0; i < n; i++)
+        pieces +=
+            div_up((first[member + 1] - first[member]) * list[i].row_bytes, LINK_SLOT_BYTES);
+    return pieces;
+}
+
+/* Pieces under way before the first is waited for; fewer than a link has slots, as for sums. */
+#define SHARE_WINDOW 4
+
+static enum status send_share(struct team *t, int to, struct piece p, size_t k,
+                              struct err *err) {
+    return p.n == 0 ? ST_OK
+                    : send_piece(t->f, t->ranks[to], WIRE_SHARE, t->id, k, p.at, p.n, err);
+}
+
+static enum status recv_share(struct team *t, int from, struct piece p, size_t k,
+                              struct err *err) {
+    return p.n == 0 ? ST_OK
+                    : message_recv(t->f, t->ranks[from], WIRE_SHARE, t->id, k, p.at, p.n, err);
+}
+
+/* Everybody to everybody. */
+enum status mesh_share(struct team *t, const struct fabric_rows *list, size_t n,
+                       const uint32_t *first, struct err *err) {
+    size_t count = 0;
+    for (int i = 0; i < t->size; i++)
+        count = MAX(count, n_pieces(list, n, first, i));
+    for (size_t k = 0; k < count + SHARE_WINDOW; k++) {
+        for (int i = 1; i < t->size; i++)
+            TRY(send_share(t, (t->index + i) % t->size, piece_of(list, n, first, t->index, k),
+                           k, err));
+        for (int i = 1; k >= SHARE_WINDOW && i < t->size; i++) {
+            int from = (t->index + i) % t->size;
+            TRY(recv_share(t, from, piece_of(list, n, first, from, k - SHARE_WINDOW),
+                           k - SHARE_WINDOW, err));
+        }
+    }
+    return ST_OK;
+}
+
+/* Each hands on what came last, its own first. */
+enum status ring_share(struct team *t, const struct fabric_rows *list, size_t n,
+                       const uint32_t *first, struct err *err) {
+    for (int s = 0; s < t->size - 1; s++) {
+        int out = team_after(t, -s), in = team_after(t, -s - 1);
+        size_t count = MAX(n_pieces(list, n, first, out), n_pieces(list, n, first, in));
+        for (size_t k = 0; k < count + SHARE_WINDOW; k++) {
+            TRY(send_share(t, team_after(t, 1), piece_of(list, n, first, out, k), k, err));
+            if (k >= SHARE_WINDOW)
+                TRY(recv_share(t, team_after(t, -1),
+                               piece_of(list, n, first, in, k - SHARE_WINDOW), k - SHARE_WINDOW,
+                               err));
+        }
+    }
+    return ST_OK;
+}
+
 /* Where all are wired, everybody hears from everybody: one message time. Else up and down the
  * first member's tree. */
 enum status fabric_barrier(struct team *t, struct err *err) {

@@ -123,6 +123,23 @@ enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err);
  * itself where they do not want them. */
 enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *err);
 
+/* The sum in two halves, between which each member works on its own share of the result and then tells it in whatever form
+ * is shortest: fabric_sum_shares(), fabric_share(). Only where team_has_halves(), the same on all members: the largest
+ * sums of this team go by shares anyway, or could. */
+bool team_has_halves(const struct team *t);
+/* x[i] = sum of x[i] over the team for begin[index] <= i < begin[index + 1]; the rest of x is garbage then.
+ *
+ * x      [begin[size]] as fabric_sum's
+ * begin  [size + 1] ascending from 0; shares may be empty */
+enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin, struct err *err);
+struct fabric_rows {
+    void *at; /* [first[size]] rows of so many bytes, one after the other */
+    size_t row_bytes;
+};
+/* Member i's rows first[i]..first[i + 1] of each buffer of the list [n] to all. first [size + 1] ascending from 0 */
+enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
+                         const uint32_t *first, struct err *err);
+
 /* Copies root's buf to all. `root` is a member's index in the team, here and below. */
 enum status fabric_broadcast(struct team *t, int root, void *buf, size_t n_bytes,
                              struct err *err);

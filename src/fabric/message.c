@@ -241,7 +241,8 @@ static const char *kind_name(unsigned kind) {
     static const char *const names[WIRE_N_KINDS] = {
         [WIRE_DATA_P2P] = "a send", [WIRE_BROADCAST] = "a broadcast",
         [WIRE_GATHER] = "a gather", [WIRE_BARRIER] = "a barrier",
-        [WIRE_SUM] = "a sum",       [WIRE_SUM_32] = "a sum",
+        [WIRE_SHARE] = "a share",   [WIRE_SUM] = "a sum",
+        [WIRE_SUM_32] = "a sum",
     };
     return kind < WIRE_N_KINDS && names[kind] != NULL ? names[kind] : "an unknown call";
 }

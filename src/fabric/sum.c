@@ -1,5 +1,6 @@
-/* The exact sum, in the ways that suit sizes and wires (team.h chooses). Integer addition is
- * associative and a chunk's form on the wire loses nothing, so all give the same bits.
+/* The exact sum, in the ways that suit sizes and wires (team.h chooses), whole or as its two halves: each member adds up
+ * its share, and the shares are handed to all. Integer addition is associative and a chunk's form on the wire loses
+ * nothing, so all give the same bits.
  *
  * All of them cut x into chunks of PACK_CHUNK elements, and none sends a chunk before it has all
  * that it should contain. */
@@ -87,10 +88,16 @@ static struct range chunk_of(struct range r, size_t k) {
     return (struct range){begin, MIN(begin + PACK_CHUNK, r.end)};
 }
 
-/* The share of member i when x is dealt out: whole blocks, equal but for the last. */
-static struct range share_of(const struct team *t, size_t n, int i) {
+/* x is dealt out: member i's share is [begin[i], begin[i + 1]). */
+static struct range share_of(const size_t *begin, int i) {
+    return (struct range){begin[i], begin[i + 1]};
+}
+
+/* Whole blocks, equal but for the last. begin [size + 1] */
+static void deal_equally(const struct team *t, size_t n, size_t *begin) {
     size_t each = round_up(div_up(n, (size_t)t->size), PACK_BLOCK);
-    return (struct range){MIN((size_t)i * each, n), MIN(((size_t)i + 1) * each, n)};
+    for (int i = 0; i <= t->size; i++)
+        begin[i] = MIN((size_t)i * each, n);
 }
 
 static enum status send_range(struct team *t, int to, const int64_t *x, struct range r,
@@ -167,54 +174,67 @@ static bool fits_scatter(const struct team *t) {
     return t->mesh && t->size > 2;
 }
 
-static enum status deal_out(struct team *t, int64_t *x, size_t n, size_t k, struct err *err) {
+static enum status deal_out(struct team *t, int64_t *x, const size_t *begin, size_t k,
+                            struct err *err) {
     for (int i = 1; i < t->size; i++) {
         int to = (t->index + i) % t->size;
-        TRY(send_range(t, to, x, chunk_of(share_of(t, n, to), k), err));
+        TRY(send_range(t, to, x, chunk_of(share_of(begin, to), k), err));
     }
     return ST_OK;
 }
 
-static enum status add_share(struct team *t, int64_t *x, size_t n, size_t k, struct err *err) {
+static enum status add_share(struct team *t, int64_t *x, const size_t *begin, size_t k,
+                             struct err *err) {
     for (int i = 1; i < t->size; i++)
         TRY(take_range(t, (t->index + i) % t->size, unpack_add, x,
-                       chunk_of(share_of(t, n, t->index), k), err));
+                       chunk_of(share_of(begin, t->index), k), err));
     return ST_OK;
 }
 
-static enum status hand_out(struct team *t, int64_t *x, size_t n, size_t k, struct err *err) {
-    struct range r = chunk_of(share_of(t, n, t->index), k);
+static enum status hand_out(struct team *t, int64_t *x, const size_t *begin, size_t k,
+                            struct err *err) {
+    struct range r = chunk_of(share_of(begin, t->index), k);
     if (r.begin == r.end)
         return ST_OK;
     return shot_send(t, false, false, x, r, err);
 }
 
-static enum status take_shares(struct team *t, int64_t *x, size_t n, size_t k,
+static enum status take_shares(struct team *t, int64_t *x, const size_t *begin, size_t k,
                                struct err *err) {
     for (int i = 1; i < t->size; i++) {
         int from = (t->index + i) % t->size;
-        TRY(take_range(t, from, unpack_copy, x, chunk_of(share_of(t, n, from), k), err));
+        TRY(take_range(t, from, unpack_copy, x, chunk_of(share_of(begin, from), k), err));
     }
     return ST_OK;
 }
 
-typedef enum status step_fn(struct team *t, int64_t *x, size_t n, size_t k, struct err *err);
+typedef enum status step_fn(struct team *t, int64_t *x, const size_t *begin, size_t k,
+                            struct err *err);
 
-static enum status windowed(struct team *t, step_fn *send, step_fn *recv, int64_t *x, size_t n,
-                            struct err *err) {
-    size_t count = n_chunks(share_of(t, n, 0)); /* the first share is the longest */
+static enum status windowed(struct team *t, step_fn *send, step_fn *recv, int64_t *x,
+                            const size_t *begin, struct err *err) {
+    size_t count = 0;
+    for (int i = 0; i < t->size; i++)
+        count = MAX(count, n_chunks(share_of(begin, i)));
     for (size_t k = 0; k < count + WINDOW; k++) {
         if (k < count)
-            TRY(send(t, x, n, k, err));
+            TRY(send(t, x, begin, k, err));
         if (k >= WINDOW && k - WINDOW < count)
-            TRY(recv(t, x, n, k - WINDOW, err));
+            TRY(recv(t, x, begin, k - WINDOW, err));
     }
     return ST_OK;
+}
+
+static enum status mesh_sum_shares(struct team *t, int64_t *x, const size_t *begin,
+                                   struct err *err) {
+    return windowed(t, deal_out, add_share, x, begin, err);
 }
 
 static enum status sum_scatter(struct team *t, int64_t *x, size_t n, struct err *err) {
-    TRY(windowed(t, deal_out, add_share, x, n, err));
-    return windowed(t, hand_out, take_shares, x, n, err);
+    size_t begin[FABRIC_MAX_RANKS + 1];
+    deal_equally(t, n, begin);
+    TRY(mesh_sum_shares(t, x, begin, err));
+    return windowed(t, hand_out, take_shares, x, begin, err);
 }
 
 /* ---- ring: the shares go round, first adding up, then as results ---------------------------------- */
@@ -223,18 +243,10 @@ static bool fits_ring(const struct team *t) {
     return t->has_ring;
 }
 
-static int ring_place(const struct team *t) {
-    int at = 0;
-    while (t->ring[at] != t->index)
-        at++;
-    return at;
-}
-
 /* Sends one share to the next in the ring while another comes from the one before. */
 static enum status ring_step(struct team *t, unpack_fn *fn, int64_t *x, struct range out,
                              struct range in, struct err *err) {
-    int at = ring_place(t), next = t->ring[(at + 1) % t->size];
-    int before = t->ring[(at + t->size - 1) % t->size];
+    int next = team_after(t, 1), before = team_after(t, -1);
     size_t n_out = n_chunks(out), n_in = n_chunks(in);
     for (size_t k = 0; k < MAX(n_out, n_in) + WINDOW; k++) {
         if (k < n_out)
@@ -245,18 +257,22 @@ static enum status ring_step(struct team *t, unpack_fn *fn, int64_t *x, struct r
     return ST_OK;
 }
 
-static struct range ring_share(const struct team *t, size_t n, int i) {
-    return share_of(t, n, (i % t->size + t->size) % t->size);
+/* After it each member's own share is complete: it is the last that comes round to it. */
+static enum status ring_sum_shares(struct team *t, int64_t *x, const size_t *begin,
+                                   struct err *err) {
+    for (int s = 1; s < t->size; s++)
+        TRY(ring_step(t, unpack_add, x, share_of(begin, team_after(t, -s)),
+                      share_of(begin, team_after(t, -s - 1)), err));
+    return ST_OK;
 }
 
 static enum status sum_ring(struct team *t, int64_t *x, size_t n, struct err *err) {
-    int at = ring_place(t);
+    size_t begin[FABRIC_MAX_RANKS + 1];
+    deal_equally(t, n, begin);
+    TRY(ring_sum_shares(t, x, begin, err));
     for (int s = 0; s < t->size - 1; s++)
-        TRY(ring_step(t, unpack_add, x, ring_share(t, n, at - s), ring_share(t, n, at - s - 1),
-                      err));
-    for (int s = 0; s < t->size - 1; s++)
-        TRY(ring_step(t, unpack_copy, x, ring_share(t, n, at + 1 - s), ring_share(t, n, at - s),
-                      err));
+        TRY(ring_step(t, unpack_copy, x, share_of(begin, team_after(t, -s)),
+                      share_of(begin, team_after(t, -s - 1)), err));
     return ST_OK;
 }
 
@@ -325,10 +341,10 @@ static enum status sum_tree(struct team *t, int64_t *x, size_t n, struct err *er
 }
 
 const struct sum_algorithm sum_algorithms[] = {
-    {"one-shot", fits_mesh, sum_one_shot},
-    {"scatter", fits_scatter, sum_scatter},
-    {"ring", fits_ring, sum_ring},
-    {"hierarchical", fits_hierarchical, sum_hierarchical},
-    {"tree", fits_tree, sum_tree},
-    {NULL, NULL, NULL},
+    {"one-shot", fits_mesh, sum_one_shot, mesh_sum_shares, mesh_share},
+    {"scatter", fits_scatter, sum_scatter, mesh_sum_shares, mesh_share},
+    {"ring", fits_ring, sum_ring, ring_sum_shares, ring_share},
+    {"hierarchical", fits_hierarchical, sum_hierarchical, NULL, NULL},
+    {"tree", fits_tree, sum_tree, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL},
 };

@@ -96,6 +96,13 @@ enum status team_shape(struct team *t, struct err *err) {
     return ST_OK;
 }
 
+int team_after(const struct team *t, int steps) {
+    int at = 0;
+    while (t->ring[at] != t->index)
+        at++;
+    return t->ring[(at + steps + t->size) % t->size];
+}
+
 /* ---- choice -------------------------------------------------------------------------------------- */
 
 static const size_t measured_elements[TEAM_MAX_CHOICES] = {512, 4096, 32768, 262144};
@@ -185,6 +192,29 @@ enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
         return ST_OK;
     TRY(verdict_check(t->f, err));
     TRY(choice(t, n)->sum(t, x, n, err));
+    return message_flush(t->f, err);
+}
+
+/* What has halves has them for sums of any size: that of the largest counts, since these are what they are for. */
+static const struct sum_algorithm *of_halves(const struct team *t) {
+    return t->choices[t->n_choices - 1].algorithm;
+}
+
+bool team_has_halves(const struct team *t) {
+    return t->size > 1 && of_halves(t)->share != NULL;
+}
+
+enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin,
+                              struct err *err) {
+    TRY(verdict_check(t->f, err));
+    TRY(of_halves(t)->sum_shares(t, x, begin, err));
+    return message_flush(t->f, err);
+}
+
+enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
+                         const uint32_t *first, struct err *err) {
+    TRY(verdict_check(t->f, err));
+    TRY(of_halves(t)->share(t, list, n, first, err));
     return message_flush(t->f, err);
 }
 

@@ -42,14 +42,29 @@ enum status team_shape(struct team *t, struct err *err);
 /* Measures the algorithms that fit the shape; a collective call. */
 enum status team_measure(struct team *t, struct err *err);
 
+/* The member so many places after the caller in the ring (before it, if steps < 0; at most one round). */
+int team_after(const struct team *t, int steps);
+
 /* ---- sum.c ------------------------------------------------------------------------------------- */
 
+/* The last two are the halves (fabric_sum_shares, fabric_share); NULL: there are none, since these wires would carry
+ * more that way. */
 struct sum_algorithm {
     const char *name;
     bool (*fits)(const struct team *t);
     enum status (*sum)(struct team *t, int64_t *x, size_t n, struct err *err);
+    enum status (*sum_shares)(struct team *t, int64_t *x, const size_t *begin, struct err *err);
+    enum status (*share)(struct team *t, const struct fabric_rows *list, size_t n,
+                         const uint32_t *first, struct err *err);
 };
 /* Ends with a NULL name; the last one fits every shape. */
 extern const struct sum_algorithm sum_algorithms[];
+
+/* ---- collective.c ------------------------------------------------------------------------------ */
+
+enum status mesh_share(struct team *t, const struct fabric_rows *list, size_t n,
+                       const uint32_t *first, struct err *err);
+enum status ring_share(struct team *t, const struct fabric_rows *list, size_t n,
+                       const uint32_t *first, struct err *err);
 
 #endif

@@ -10,7 +10,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian");
 
 #define WIRE_MAGIC 0x6b636f6cu /* "lock" */
-#define WIRE_VERSION 2u
+#define WIRE_VERSION 3u
 #define WIRE_NONCE_BYTES 32
 #define WIRE_MAC_BYTES 32
 
@@ -101,6 +101,7 @@ enum wire_kind {
     WIRE_BROADCAST,
     WIRE_GATHER,
     WIRE_BARRIER,
+    WIRE_SHARE,
     WIRE_SUM, /* blocks of 64 with a bitmap in front: int64 where the bit is set, else int32 */
     WIRE_SUM_32, /* all blocks fit: n int32 */
     WIRE_N_KINDS
