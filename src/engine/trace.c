@@ -12,7 +12,7 @@
 static const char *const kind_names[TRACE_N_KINDS] = {
     [TRACE_STEP] = "step",         [TRACE_SUM] = "sum",   [TRACE_SUM_BESIDE] = "sum",
     [TRACE_WAIT] = "wait for sum", [TRACE_SEND] = "send", [TRACE_RECEIVE] = "receive",
-    [TRACE_GATHER] = "gather",
+    [TRACE_GATHER] = "gather",     [TRACE_TELL] = "tell",
 };
 
 /* The rows of a rank. */

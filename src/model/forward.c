@@ -11,7 +11,12 @@
  *   output product -> sum;
  *   residual, norm + pack -> gate, up, SwiGLU + pack (ffn.c) -> down product -> sum.
  *
- * The tokens of a long step on a team go through each half in two waves (wave.h), one after the other: while one wave's
+ * The tokens of a long step on a team are dealt out (deal.h): what is the same on all members, from the sum to the packed
+ * inputs of the next products, each does for its own tokens, and then tells the others these inputs. So the sum goes by
+ * shares, the residual stream of a token is up to date on one member only, until the last layer has ended, and half of what
+ * goes over the wire is packed activations instead of sums.
+ *
+ * Where wires are slow, such a step goes through each half in two waves instead (wave.h), one after the other: while one wave's
  * sum is under way (m->errand does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before
  * it asks the network for anything else, so calls never overlap, and their order, like the waves, follows from what
  * all ranks know alike. The second wave finds the first one's keys in the cache as if it were a later step. */
@@ -82,6 +87,64 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
     }
     pool_barrier(pool);
     return r->st == ST_OK;
+}
+
+/* Each member's own tokens' part of the sum, of a step in one wave. */
+static bool sum_own(struct run *r, struct pool *pool, int thread) {
+    struct model *m = r->m;
+    if (thread == 0) {
+        size_t begin[PLAN_MAX_RANKS + 1];
+        for (int i = 0; i <= m->plan.tp; i++)
+            begin[i] = r->dealt_first[i] * m->ld_acc;
+        uint64_t began = clock_ns();
+        net_done(r, TRACE_SUM, begin[m->plan.tp], began,
+                 fabric_sum_shares(m->team, r->acc, begin, &r->err));
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+/* All members learn each other's rows of a list of buffers. */
+static bool tell_rows(struct run *r, struct pool *pool, int thread,
+                      const struct fabric_rows *list, size_t n) {
+    struct model *m = r->m;
+    if (thread == 0) {
+        size_t size = 0;
+        for (size_t i = 0; i < n; i++)
+            size += list[i].row_bytes * r->step->n_tokens;
+        uint64_t began = clock_ns();
+        net_done(r, TRACE_TELL, size, began,
+                 fabric_share(m->team, list, n, r->dealt_first, &r->err));
+    }
+    pool_barrier(pool);
+    return r->st == ST_OK;
+}
+
+size_t forward_act_rows(const struct model *m, struct fabric_rows *list) {
+    const struct act *f32 = &m->x_act.f32, *q8 = &m->x_act.q8;
+    const size_t n_blocks = q8->n_cols / ACT_BLOCK;
+    size_t n = 0;
+    if (m->tells_f32)
+        list[n++] = (struct fabric_rows){f32->f, f32->n_cols * sizeof *f32->f};
+    if (m->tells_q8) {
+        list[n++] = (struct fabric_rows){q8->q, n_blocks * ACT_BLOCK};
+        list[n++] = (struct fabric_rows){q8->d, n_blocks * sizeof *q8->d};
+        list[n++] = (struct fabric_rows){q8->sums, n_blocks * sizeof *q8->sums};
+        list[n++] = (struct fabric_rows){q8->start, n_blocks * sizeof *q8->start};
+        list[n++] = (struct fabric_rows){q8->s, n_blocks * sizeof *q8->s};
+    }
+    return n;
+}
+
+bool forward_tell_inputs(struct run *r, struct pool *pool, int thread,
+                         const struct fabric_rows *more, size_t n) {
+    struct fabric_rows list[FORWARD_ACT_ROWS + FORWARD_MORE];
+    if (!r->dealt)
+        return true;
+    size_t n_act = forward_act_rows(r->m, list);
+    for (size_t i = 0; i < n; i++)
+        list[n_act + i] = more[i];
+    return tell_rows(r, pool, thread, list, n_act + n);
 }
 
 static bool stage_receive(struct run *r, struct pool *pool, int thread) {
@@ -195,25 +258,28 @@ static void add_result(const struct run *r, uint32_t t, const float *post_norm) 
     m->k->add(x, y, e);
 }
 
-/* x += the result in acc (if add; through post_norm if there is one), then normed = rmsnorm(x) * w,
+/* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one), then normed = rmsnorm(x) * w,
  * packed for the next products (if w). */
 static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
                                const float *post_norm, const float *w) {
     struct model *m = r->m;
-    uint32_t n = r->step->n_tokens, e = m->hp->n_embd;
+    const struct tokens mine = r->mine;
+    uint32_t e = m->hp->n_embd;
     size_t begin, end;
-    while (pool_claim(pool, n, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++) {
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             if (add)
                 add_result(r, (uint32_t)t, post_norm);
             if (w != NULL)
                 m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
-            if (w != NULL && n == 1) /* not worth a barrier */
+            if (w != NULL && r->step->n_tokens == 1) /* not worth a barrier */
                 forward_pack_group(m, &m->x_act, m->normed, e, 0);
         }
     pool_barrier(pool);
-    if (w != NULL && n > 1)
-        forward_pack(r, pool, &m->x_act, m->normed, e);
+    if (w == NULL || r->step->n_tokens == 1)
+        return;
+    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
 }
 
 /* ---- products ----------------------------------------------------------------------------- */
@@ -292,6 +358,11 @@ static void turn_to(struct run *r, uint32_t i) {
     r->first = w->first;
     r->x = m->x + (size_t)w->first * m->hp->n_embd;
     r->acc = m->acc + (size_t)w->first * m->ld_acc;
+    r->mine = (struct tokens){0, w->step.n_tokens};
+    if (r->dealt) {
+        const uint32_t *first = &r->dealt_first[m->share->member];
+        r->mine = (struct tokens){first[0], first[1] - first[0]};
+    }
     struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act,
                           &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
@@ -306,6 +377,8 @@ static void turn_to(struct run *r, uint32_t i) {
 /* The end of wave i's half of a layer, whose products lie in acc: they are summed over the team, beside the next
  * wave's half if there are several, and that wave's own last sum is there. */
 static bool sum_and_turn(struct run *r, struct pool *pool, int thread, uint32_t i) {
+    if (r->dealt)
+        return sum_own(r, pool, thread);
     if (r->n_waves == 1)
         return forward_team_sum(r, pool, thread, r->step->n_tokens * r->m->ld_acc);
     if (thread == 0) {
@@ -324,6 +397,8 @@ static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_
     /* What the layer before left in acc is added when this one begins. */
     residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
                        lw->attn_norm);
+    if (!forward_tell_inputs(r, pool, thread, NULL, 0))
+        return false;
     if (!attention_forward(r, pool, thread, lw, layer))
         return false;
     forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias);
@@ -335,6 +410,8 @@ static bool ffn_half(struct run *r, struct pool *pool, int thread, uint32_t laye
     residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
     if (lw->moe != NULL)
         return moe_forward(r, pool, thread, lw);
+    if (!forward_tell_inputs(r, pool, thread, NULL, 0))
+        return false;
     ffn_forward(r, pool, thread, lw);
     return true;
 }
@@ -349,7 +426,7 @@ static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t
     return true;
 }
 
-/* What the last layer left in acc, wave by wave. */
+/* What the last layer left in acc, wave by wave; then x is up to date on all members. */
 static bool last_residual(struct run *r, struct pool *pool, int thread) {
     const struct layer_weights *last = &r->m->w.layers[r->m->w.n_layers - 1];
     for (uint32_t i = 0; i < r->n_waves; i++) {
@@ -363,7 +440,8 @@ static bool last_residual(struct run *r, struct pool *pool, int thread) {
             return false;
         residual_norm_pack(r, pool, true, last->ffn_post_norm, NULL);
     }
-    return true;
+    const struct fabric_rows x = {r->x, r->m->hp->n_embd * sizeof *r->x};
+    return !r->dealt || tell_rows(r, pool, thread, &x, 1);
 }
 
 /* Embeddings (first stage) and the angles of every token. */
@@ -593,6 +671,9 @@ enum status model_step(struct model *m, const struct step *step, const struct st
     uint64_t began = clock_ns();
     kv_ahead_step_begin(m->kv_ahead);
     note_pages(m, step);
+    r.dealt = m->deals && r.n_waves == 1 && step->n_tokens >= DEAL_LEAST;
+    if (r.dealt)
+        deal_tokens(&m->plan, m->share->stage, step->n_tokens, r.dealt_first);
     wave_cut(r.waves, r.n_waves, step, m->hp->window, m->wave_runs);
     turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);

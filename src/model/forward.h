@@ -5,6 +5,7 @@
 #define LOCKSTEP_MODEL_FORWARD_H
 
 #include "base/util.h"
+#include "model/deal.h"
 #include "model/model_internal.h"
 #include "model/wave.h"
 
@@ -18,17 +19,27 @@ struct sum {
     struct err err;
 };
 
+/* Of a step. */
+struct tokens {
+    uint32_t begin, n;
+};
+
 struct run {
     struct model *m;
     const struct step *whole;
     struct wave waves[WAVES_MAX];
     uint32_t n_waves;
+    /* The step's tokens are dealt out to the team; first [tp + 1] says how (deal.h). */
+    bool dealt;
+    uint32_t dealt_first[PLAN_MAX_RANKS + 1];
     /* The wave that the phases work on: its tokens and its part of m->x, m->acc and the angles. Thread 0 writes
      * before a barrier. */
     const struct step *step;
     float *x;
     int64_t *acc;
     uint32_t first;
+    struct tokens
+        mine; /* of its tokens those whose residual stream, norms and routing are this rank's: all, unless dealt */
     struct sum sum;
     const struct step_sink *sink; /* NULL but on rank 0 */
     bool rows_wanted;             /* by sink->rows, thread 0's */
@@ -61,6 +72,15 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
 
+/* Where the step is dealt out: all members learn x_act of all tokens, and n more buffers (at most FORWARD_MORE) of a row a
+ * token. False if the group was lost. */
+#define FORWARD_MORE 2
+bool forward_tell_inputs(struct run *r, struct pool *pool, int thread,
+                         const struct fabric_rows *more, size_t n);
+/* x_act as rows, in the forms that all members read; list [FORWARD_ACT_ROWS]. Returns how many. */
+#define FORWARD_ACT_ROWS 6
+size_t forward_act_rows(const struct model *m, struct fabric_rows *list);
+
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
 void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
                   size_t ldx);
@@ -88,7 +108,7 @@ void ffn_forward(struct run *r, struct pool *pool, int thread, const struct laye
 /* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes next. */
 void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
                     size_t n);
-/* moe.c: from x_act to acc. False if the group was lost, or one of it chose an expert that is not there: r->st. */
+/* moe.c: from x_act, not yet told, to acc. False if the group was lost, or one of it chose an expert that is not there: r->st. */
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
 
 /* The position of token t of the step. */

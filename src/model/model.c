@@ -73,9 +73,9 @@ static void need(struct needs *n, const struct wmat *w) {
         n->q8 = true;
 }
 
-/* Which forms the inputs of each kind of product are wanted in. */
+/* Which forms the inputs of each kind of product are wanted in; router: x too, but only of tokens that are routed here. */
 struct all_needs {
-    struct needs x, att, ffn, shared, expert, expert_mid, low, nope, result;
+    struct needs x, router, att, ffn, shared, expert, expert_mid, low, nope, result;
 };
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
@@ -93,8 +93,8 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     }
     if (lw->moe == NULL)
         return;
-    need(&n->x, &lw->moe->router);
-    need(&n->x, &lw->moe->shared_router);
+    need(&n->router, &lw->moe->router);
+    need(&n->router, &lw->moe->shared_router);
     need(&n->x, &lw->moe->shared.gate);
     need(&n->x, &lw->moe->shared.up);
     need(&n->shared, &lw->moe->shared.down);
@@ -233,6 +233,10 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     struct all_needs needs = {0};
     for (uint32_t i = 0; i < m->w.n_layers; i++)
         need_layer(&needs, &m->w.layers[i], heads, hp->moe.n_experts);
+    m->tells_f32 = needs.x.f32;
+    m->tells_q8 = needs.x.q8;
+    needs.x.f32 |= needs.router.f32;
+    needs.x.q8 |= needs.router.q8;
     if (m->share->last_stage)
         need(&needs.x, &m->w.output);
 
@@ -290,8 +294,38 @@ static enum status open_teams(struct model *m, struct err *err) {
     return ST_OK;
 }
 
+/* Whether long steps are dealt out. A member that holds nothing of some matrix may lack the buffer of a form that others
+ * want: then none are. */
+static enum status agree_on_dealing(struct model *m, struct err *err) {
+    if (m->team == NULL || !team_has_halves(m->team))
+        return ST_OK;
+    int64_t wanted[] = {m->tells_f32, m->tells_q8};
+    TRY(fabric_sum(m->team, wanted, ARRAY_LEN(wanted), err));
+    m->tells_f32 = wanted[0] != 0;
+    m->tells_q8 = wanted[1] != 0;
+    int64_t lack[] = {(m->tells_f32 && m->x_act.f32.f == NULL) ||
+                      (m->tells_q8 && m->x_act.q8.q == NULL)};
+    TRY(fabric_sum(m->team, lack, ARRAY_LEN(lack), err));
+    m->deals = lack[0] == 0;
+    return ST_OK;
+}
+
+/* What a step of WAVE_LEAST tokens in one wave waits for between two halves of a layer. */
+static enum status exchange(struct model *m, struct err *err) {
+    if (!m->deals)
+        return fabric_sum(m->team, m->acc, WAVE_LEAST * m->ld_acc, err);
+    uint32_t first[PLAN_MAX_RANKS + 1];
+    size_t begin[PLAN_MAX_RANKS + 1];
+    deal_tokens(&m->plan, m->share->stage, WAVE_LEAST, first);
+    for (int i = 0; i <= m->plan.tp; i++)
+        begin[i] = first[i] * m->ld_acc;
+    struct fabric_rows list[FORWARD_ACT_ROWS];
+    TRY(fabric_sum_shares(m->team, m->acc, begin, err));
+    return fabric_share(m->team, list, forward_act_rows(m, list), first, err);
+}
+
 /* Which steps take two waves (wave.h). The members of a team must agree: they go by the means of what each has to
- * read and of how long a sum takes each, the best of some. */
+ * read and of how long an exchange takes each, the best of some. */
 static enum status measure_waves(struct model *m, struct err *err) {
     m->waves_from = UINT32_MAX;
     if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST)
@@ -299,7 +333,7 @@ static enum status measure_waves(struct model *m, struct err *err) {
     uint64_t sum_ns = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
         uint64_t began = clock_ns();
-        TRY(fabric_sum(m->team, m->acc, WAVE_LEAST * m->ld_acc, err));
+        TRY(exchange(m, err));
         sum_ns = MIN(sum_ns, clock_ns() - began);
     }
     int64_t both[] = {(int64_t)(m->w.packed_bytes - wmat_bytes(&m->w.output)), (int64_t)sum_ns};
@@ -334,6 +368,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
         st = alloc_buffers(m, err);
     if (st == ST_OK)
         st = open_teams(m, err);
+    if (st == ST_OK)
+        st = agree_on_dealing(m, err);
     if (st == ST_OK)
         st = measure_waves(m, err);
     if (st != ST_OK) {

@@ -89,6 +89,8 @@ struct model {
     uint32_t
         waves_from; /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
     struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
+    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which all members' products read x. */
+    bool deals, tells_f32, tells_q8;
 
     struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
 

@@ -1,7 +1,7 @@
 /* moe.c: the FFN of a layer with experts.
  *
- * Each token's router picks its experts: on every rank, since router and inputs are whole there, or, of many tokens,
- * on one, which tells its team; the tokens are then grouped by expert, so that an expert's tiles are read once for
+ * Each token's router picks its experts: on every rank, since router and inputs are whole there, or, where the step is dealt
+ * out, on one, which tells its team; the tokens are then grouped by expert, so that an expert's tiles are read once for
  * all its tokens. gate and up run over the list of active experts as one row of tiles; the routing
  * weight is multiplied in before the down product, whose segments are fixed point: so the sum over
  * experts, like the sum over ranks, is a sum of integers, and neither the order of experts nor
@@ -27,125 +27,21 @@ static void route_token(struct run *r, int thread, const struct moe_weights *w, 
     }
 }
 
-/* From how many tokens on a team shares the routing. A router is of floats and whole on every rank: a prompt of Kimi K2 on
- * eight ranks would, by the operations, have each spend a seventh of its time on it. With fewer a wire's latency may cost
- * more. */
-#define TOKENS_SHARED 64
-
-/* What a token's route takes of acc when it is told: experts, weights, the shared experts' weight. */
-static size_t route_values(const struct moe_params *p) {
-    return 2 * (size_t)p->n_used + 1;
-}
-
-/* Whether each rank routes some tokens and all tell each other; the same on all. With two waves there is a sum under way
- * beside this rank's work, which a word in between would wait for. */
-static bool shares_routing(const struct run *r) {
-    const struct model *m = r->m;
-    return m->team != NULL && r->n_waves == 1 && r->step->n_tokens >= TOKENS_SHARED &&
-           route_values(&m->hp->moe) <= m->ld_acc;
-}
-
-/* Of the step. */
-struct tokens {
-    uint32_t begin, n;
-};
-
-/* The tokens that this rank routes: of shared ones whole groups, as large a part as its part of the experts. */
-static struct tokens routed_here(const struct run *r) {
-    const struct moe_params *p = &r->m->hp->moe;
-    const struct share *sh = r->m->share;
-    const uint32_t n = r->step->n_tokens;
-    if (!shares_routing(r))
-        return (struct tokens){0, n};
-    bool sliced = sh->expert_begin == 0 && sh->expert_end == p->n_experts;
-    uint64_t from = sliced ? sh->expert_ff_begin : sh->expert_begin,
-             to = sliced ? sh->expert_ff_end : sh->expert_end,
-             of = sliced ? p->n_ff : p->n_experts, groups = act_n_groups(n);
-    uint32_t begin = (uint32_t)MIN(groups * from / of * ACT_GROUP, n),
-             end = (uint32_t)MIN(groups * to / of * ACT_GROUP, n);
-    return (struct tokens){begin, end - begin};
-}
-
 static void route_tokens(struct run *r, struct pool *pool, int thread,
-                         const struct moe_weights *w, struct tokens mine) {
+                         const struct moe_weights *w) {
     size_t begin, end;
-    while (pool_claim(pool, mine.n, 1, &begin, &end))
+    while (pool_claim(pool, r->mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
-            route_token(r, thread, w, mine.begin + t);
+            route_token(r, thread, w, r->mine.begin + t);
     pool_barrier(pool);
 }
 
-/* The route of token t as integers of 32 bits, which is how wires like them; of a token of another rank zeros. */
-static void write_route(const struct run *r, size_t t, bool is_mine, int64_t *out) {
-    const struct model *m = r->m;
-    const uint32_t n_used = m->hp->moe.n_used;
-    const struct choice *c = m->moe.choices + t * n_used;
-    int32_t bits = 0;
-    memset(out, 0, route_values(&m->hp->moe) * sizeof *out);
-    for (uint32_t j = 0; j < n_used && is_mine; j++) {
-        memcpy(&bits, &c[j].weight, sizeof bits);
-        out[2 * j] = c[j].expert;
-        out[2 * j + 1] = bits;
-    }
-    if (m->hp->moe.shared_router && is_mine) {
-        memcpy(&bits, &m->shared_weights[t], sizeof bits);
-        out[2 * n_used] = bits;
-    }
-}
-
-static void read_route(const struct run *r, size_t t, const int64_t *in) {
-    const struct model *m = r->m;
-    const uint32_t n_used = m->hp->moe.n_used;
-    struct choice *c = m->moe.choices + t * n_used;
-    int32_t bits;
-    for (uint32_t j = 0; j < n_used; j++) {
-        bits = (int32_t)in[2 * j + 1];
-        c[j].expert = (uint32_t)in[2 * j];
-        memcpy(&c[j].weight, &bits, sizeof bits);
-    }
-    if (m->hp->moe.shared_router) {
-        bits = (int32_t)in[2 * n_used];
-        memcpy(&m->shared_weights[t], &bits, sizeof bits);
-    }
-}
-
-/* What others say is not believed. */
-static enum status check_choices(const struct run *r, struct err *err) {
-    const struct moe_params *p = &r->m->hp->moe;
-    const struct choice *c = r->m->moe.choices;
-    for (size_t i = 0; i < (size_t)r->step->n_tokens * p->n_used; i++)
-        if (c[i].expert >= p->n_experts)
-            return err_set(err, ST_BAD_INPUT, "a rank of the team chose expert %u of %u",
-                           c[i].expert, p->n_experts);
-    return ST_OK;
-}
-
-/* All learn what each routed: a sum in which every token has one member's numbers and the others' zeros. acc is free
- * until the down product. False if the group was lost, or one of it chose what is not there. */
-static bool share_routes(struct run *r, struct pool *pool, int thread, struct tokens mine) {
-    const size_t each = route_values(&r->m->hp->moe), n = r->step->n_tokens;
-    size_t begin, end;
-    while (pool_claim(pool, n, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++)
-            write_route(r, t, t >= mine.begin && t < mine.begin + mine.n, r->acc + t * each);
-    pool_barrier(pool);
-    if (!forward_team_sum(r, pool, thread, n * each))
-        return false;
-    while (pool_claim(pool, n, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++)
-            read_route(r, t, r->acc + t * each);
-    pool_barrier(pool);
-    if (thread == 0)
-        r->st = check_choices(r, &r->err);
-    pool_barrier(pool);
-    return r->st == ST_OK;
-}
-
-/* The choices of all tokens. False as share_routes(). */
-static bool route(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
+/* The choices of this rank's tokens. A router is of floats and whole on every rank: a prompt of Kimi K2 on eight ranks would,
+ * by the operations, have each spend a seventh of its time on it if all routed all. */
+static void route(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    const struct tokens mine = routed_here(r);
+    const struct tokens mine = r->mine;
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
     const bool has_shared = w->shared_router.n_rows != 0;
     float *shared = has_shared ? m->shared_logits + (size_t)mine.begin * TILE_ROWS : NULL;
@@ -156,10 +52,40 @@ static bool route(struct run *r, struct pool *pool, int thread, const struct moe
     if (mine.n > 0)
         forward_products(r, pool, list, has_shared ? 2 : 1);
     if (r->step->n_tokens > 1)
-        route_tokens(r, pool, thread, w, mine);
+        route_tokens(r, pool, thread, w);
     else if (thread == 0) /* is no work to share */
         route_token(r, thread, w, 0);
-    return !shares_routing(r) || share_routes(r, pool, thread, mine);
+}
+
+/* The first choice of an expert that is not there; NULL: none is. */
+static const struct choice *wrong_choice(const struct run *r) {
+    const struct moe_params *p = &r->m->hp->moe;
+    const struct choice *c = r->m->moe.choices;
+    for (size_t i = 0; i < (size_t)r->step->n_tokens * p->n_used; i++)
+        if (c[i].expert >= p->n_experts)
+            return &c[i];
+    return NULL;
+}
+
+/* Where the step is dealt out, all learn what each has packed and routed, and do not believe it. */
+static bool tell_routes(struct run *r, struct pool *pool, int thread) {
+    const struct model *m = r->m;
+    const struct fabric_rows more[FORWARD_MORE] = {
+        {m->moe.choices, m->hp->moe.n_used * sizeof *m->moe.choices},
+        {m->shared_weights, sizeof *m->shared_weights},
+    };
+    if (!r->dealt)
+        return true;
+    if (!forward_tell_inputs(r, pool, thread, more, m->shared_weights != NULL ? 2 : 1))
+        return false;
+    const struct choice *wrong = wrong_choice(r); /* found by every thread alike */
+    if (wrong == NULL)
+        return true;
+    pool_barrier(pool); /* all have read st */
+    if (thread == 0)
+        r->st = err_set(&r->err, ST_BAD_INPUT, "a rank of the team chose expert %u of %u",
+                        wrong->expert, m->hp->moe.n_experts);
+    return false;
 }
 
 static bool is_held(const struct model *m, uint32_t expert) {
@@ -334,7 +260,8 @@ static void down(struct run *r, struct pool *pool, const struct moe_weights *w) 
 
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
     struct model *m = r->m;
-    if (!route(r, pool, thread, lw->moe))
+    route(r, pool, thread, lw->moe);
+    if (!tell_routes(r, pool, thread))
         return false;
     if (thread == 0) {
         group_by_expert(r);

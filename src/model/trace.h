@@ -15,6 +15,7 @@ enum trace_kind {
     TRACE_RECEIVE,
     TRACE_SEND,
     TRACE_GATHER,
+    TRACE_TELL,
     TRACE_N_KINDS
 };
 
