@@ -129,6 +129,8 @@ static bool qkv_forward(struct run *r, struct pool *pool, int thread,
     const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
                                    {&lw->k, &m->x_act, m->k_new, m->ldk},
                                    {&lw->v, &m->x_act, m->v_new, m->ldv}};
+    if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
+        return false;
     forward_products(r, pool, list, ARRAY_LEN(list));
     if (lw->q_bias != NULL)
         add_biases(r, pool, lw);
@@ -144,18 +146,52 @@ static bool qkv_forward(struct run *r, struct pool *pool, int thread,
 
 /* ---- latent attention ----------------------------------------------------------------------- */
 
-/* Norm of the low-rank query, packed for attn_q_b. */
-static void mla_norm_queries(struct run *r, struct pool *pool, const struct mla_weights *mla) {
+/* This rank's tokens through the matrices that every rank has whole: the latents, into k_new, and the low-rank queries (if
+ * there are such), normed and packed for attn_q_b. Then all know these of all tokens, or what else they read. */
+static bool mla_latents(struct run *r, struct pool *pool, int thread,
+                        const struct layer_weights *lw) {
     struct model *m = r->m;
-    uint32_t rank = m->hp->mla.q_rank;
+    struct mla_buffers *b = &m->mla;
+    const struct mla_weights *mla = &lw->mla;
+    const struct tokens mine = r->mine;
+    const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
+    const struct fabric_rows latents = {m->k_new, m->ldk * sizeof *m->k_new};
+    const struct product kv_a = {&mla->kv_a, &x, m->k_new + mine.begin * m->ldk, m->ldk};
+    if (m->hp->mla.q_rank == 0) {
+        if (mine.n > 0)
+            forward_products(r, pool, &kv_a, 1);
+        return forward_tell(r, pool, thread, &m->x_act, m->x_told, &latents, 1);
+    }
+    float *q_low = b->q_low + mine.begin * b->ld_q_low;
+    const struct acts low_act = forward_acts_part(&b->q_low_act, mine.begin, mine.n);
+    const struct product list[] = {kv_a, {&mla->q_a, &x, q_low, b->ld_q_low}};
+    if (mine.n > 0)
+        forward_products(r, pool, list, ARRAY_LEN(list));
     size_t begin, end;
-    while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
-            float *row = m->mla.q_low + t * m->mla.ld_q_low;
-            m->k->rmsnorm(row, row, mla->q_a_norm, rank, m->hp->rms_eps);
+            float *row = q_low + t * b->ld_q_low;
+            m->k->rmsnorm(row, row, mla->q_a_norm, m->hp->mla.q_rank, m->hp->rms_eps);
         }
     pool_barrier(pool);
-    forward_pack(r, pool, &m->mla.q_low_act, m->mla.q_low, m->mla.ld_q_low);
+    forward_pack(r, pool, &low_act, q_low, b->ld_q_low);
+    return forward_tell(r, pool, thread, &b->q_low_act, m->q_low_told, &latents, 1);
+}
+
+/* The queries of this rank's heads, and latents, of all tokens. */
+static bool mla_products(struct run *r, struct pool *pool, int thread,
+                         const struct layer_weights *lw) {
+    struct model *m = r->m;
+    const bool low = m->hp->mla.q_rank != 0;
+    const struct product list[] = {
+        {&lw->q, low ? &m->mla.q_low_act : &m->x_act, m->q, m->ldq},
+        {&lw->mla.kv_a, &m->x_act, m->k_new, m->ldk},
+    };
+    const bool together = !low && !r->dealt; /* with one barrier less */
+    if (!together && !mla_latents(r, pool, thread, lw))
+        return false;
+    forward_products(r, pool, list, together ? 2 : 1);
+    return true;
 }
 
 /* The latent and the key's turning part of one token into the cache; the queries' turning parts. */
@@ -211,18 +247,8 @@ static bool mla_forward(struct run *r, struct pool *pool, int thread,
     const struct mla_weights *mla = &lw->mla;
     struct mla_buffers *b = &m->mla;
     uint32_t key = hp->mla.nope + hp->rope.n_rot;
-    if (hp->mla.q_rank != 0) {
-        const struct product low[] = {{&mla->q_a, &m->x_act, b->q_low, b->ld_q_low},
-                                      {&mla->kv_a, &m->x_act, m->k_new, m->ldk}};
-        forward_products(r, pool, low, ARRAY_LEN(low));
-        mla_norm_queries(r, pool, mla);
-        const struct product up[] = {{&lw->q, &b->q_low_act, m->q, m->ldq}};
-        forward_products(r, pool, up, ARRAY_LEN(up));
-    } else {
-        const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
-                                       {&mla->kv_a, &m->x_act, m->k_new, m->ldk}};
-        forward_products(r, pool, list, ARRAY_LEN(list));
-    }
+    if (!mla_products(r, pool, thread, lw))
+        return false;
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)

@@ -120,13 +120,13 @@ static bool tell_rows(struct run *r, struct pool *pool, int thread,
     return r->st == ST_OK;
 }
 
-size_t forward_act_rows(const struct model *m, struct fabric_rows *list) {
-    const struct act *f32 = &m->x_act.f32, *q8 = &m->x_act.q8;
+size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_rows *list) {
+    const struct act *f32 = &a->f32, *q8 = &a->q8;
     const size_t n_blocks = q8->n_cols / ACT_BLOCK;
     size_t n = 0;
-    if (m->tells_f32)
+    if (told.f32)
         list[n++] = (struct fabric_rows){f32->f, f32->n_cols * sizeof *f32->f};
-    if (m->tells_q8) {
+    if (told.q8) {
         list[n++] = (struct fabric_rows){q8->q, n_blocks * ACT_BLOCK};
         list[n++] = (struct fabric_rows){q8->d, n_blocks * sizeof *q8->d};
         list[n++] = (struct fabric_rows){q8->sums, n_blocks * sizeof *q8->sums};
@@ -136,12 +136,12 @@ size_t forward_act_rows(const struct model *m, struct fabric_rows *list) {
     return n;
 }
 
-bool forward_tell_inputs(struct run *r, struct pool *pool, int thread,
-                         const struct fabric_rows *more, size_t n) {
+bool forward_tell(struct run *r, struct pool *pool, int thread, const struct acts *a,
+                  struct forms told, const struct fabric_rows *more, size_t n) {
     struct fabric_rows list[FORWARD_ACT_ROWS + FORWARD_MORE];
     if (!r->dealt)
         return true;
-    size_t n_act = forward_act_rows(r->m, list);
+    size_t n_act = forward_act_rows(a, told, list);
     for (size_t i = 0; i < n; i++)
         list[n_act + i] = more[i];
     return tell_rows(r, pool, thread, list, n_act + n);
@@ -397,8 +397,6 @@ static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_
     /* What the layer before left in acc is added when this one begins. */
     residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
                        lw->attn_norm);
-    if (!forward_tell_inputs(r, pool, thread, NULL, 0))
-        return false;
     if (!attention_forward(r, pool, thread, lw, layer))
         return false;
     forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias);
@@ -410,7 +408,7 @@ static bool ffn_half(struct run *r, struct pool *pool, int thread, uint32_t laye
     residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
     if (lw->moe != NULL)
         return moe_forward(r, pool, thread, lw);
-    if (!forward_tell_inputs(r, pool, thread, NULL, 0))
+    if (!forward_tell(r, pool, thread, &r->m->x_act, r->m->x_told, NULL, 0))
         return false;
     ffn_forward(r, pool, thread, lw);
     return true;

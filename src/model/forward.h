@@ -72,14 +72,14 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
 
-/* Where the step is dealt out: all members learn x_act of all tokens, and n more buffers (at most FORWARD_MORE) of a row a
- * token. False if the group was lost. */
+/* Where the step is dealt out: all members learn the activations a of all tokens, in the forms told, and of n more buffers
+ * (at most FORWARD_MORE) a row a token. False if the group was lost. */
 #define FORWARD_MORE 2
-bool forward_tell_inputs(struct run *r, struct pool *pool, int thread,
-                         const struct fabric_rows *more, size_t n);
-/* x_act as rows, in the forms that all members read; list [FORWARD_ACT_ROWS]. Returns how many. */
+bool forward_tell(struct run *r, struct pool *pool, int thread, const struct acts *a,
+                  struct forms told, const struct fabric_rows *more, size_t n);
+/* These activations as rows; list [FORWARD_ACT_ROWS]. Returns how many. */
 #define FORWARD_ACT_ROWS 6
-size_t forward_act_rows(const struct model *m, struct fabric_rows *list);
+size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_rows *list);
 
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
 void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
@@ -100,7 +100,7 @@ static inline const struct act *forward_act_for(const struct acts *a, const stru
 /* x * 2^24 to the nearest integer, as the kernels do it (docs/numerics.md). */
 int64_t forward_fixed(float x);
 
-/* attention.c: from the packed, normed x_act to att_act; then the caller's output product. */
+/* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's output product. */
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
 /* ffn.c: from x_act to acc. */

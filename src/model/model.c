@@ -53,18 +53,14 @@ static void want_act(struct layout *lay, struct act *a, enum act_kind kind, size
     want(lay, &a->s, n_tokens * n_blocks, sizeof(float));
 }
 
-struct needs {
-    bool f32, q8;
-};
-
 /* Room for the activations of n_tokens in the forms that somebody reads. */
 static void want_acts(struct layout *lay, struct acts *a, size_t n_tokens, size_t n_cols,
-                      struct needs needs) {
+                      struct forms needs) {
     want_act(lay, &a->f32, ACT_F32, needs.f32 ? n_tokens : 0, n_cols);
     want_act(lay, &a->q8, ACT_Q8, needs.q8 ? n_tokens : 0, n_cols);
 }
 
-static void need(struct needs *n, const struct wmat *w) {
+static void need(struct forms *n, const struct wmat *w) {
     if (w->n_rows == 0 || w->n_cols == 0)
         return;
     if (act_kind_for(w->type) == ACT_F32)
@@ -73,17 +69,18 @@ static void need(struct needs *n, const struct wmat *w) {
         n->q8 = true;
 }
 
-/* Which forms the inputs of each kind of product are wanted in; router: x too, but only of tokens that are routed here. */
+/* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the tokens dealt to this rank. */
 struct all_needs {
-    struct needs x, router, att, ffn, shared, expert, expert_mid, low, nope, result;
+    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result;
 };
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
                        uint32_t n_experts) {
-    const struct wmat *from_x[] = {&lw->k,        &lw->v,        &lw->mla.q_a,
-                                   &lw->mla.kv_a, &lw->ffn.gate, &lw->ffn.up};
+    const struct wmat *from_x[] = {&lw->k, &lw->v, &lw->ffn.gate, &lw->ffn.up};
     for (size_t i = 0; i < ARRAY_LEN(from_x); i++)
         need(&n->x, from_x[i]);
+    need(&n->x_own, &lw->mla.q_a);
+    need(&n->x_own, &lw->mla.kv_a);
     need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
     need(&n->att, &lw->o);
     need(&n->ffn, &lw->ffn.down);
@@ -93,8 +90,8 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     }
     if (lw->moe == NULL)
         return;
-    need(&n->router, &lw->moe->router);
-    need(&n->router, &lw->moe->shared_router);
+    need(&n->x_own, &lw->moe->router);
+    need(&n->x_own, &lw->moe->shared_router);
     need(&n->x, &lw->moe->shared.gate);
     need(&n->x, &lw->moe->shared.up);
     need(&n->shared, &lw->moe->shared.down);
@@ -233,10 +230,10 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     struct all_needs needs = {0};
     for (uint32_t i = 0; i < m->w.n_layers; i++)
         need_layer(&needs, &m->w.layers[i], heads, hp->moe.n_experts);
-    m->tells_f32 = needs.x.f32;
-    m->tells_q8 = needs.x.q8;
-    needs.x.f32 |= needs.router.f32;
-    needs.x.q8 |= needs.router.q8;
+    m->x_told = needs.x;
+    m->q_low_told = needs.low;
+    needs.x.f32 |= needs.x_own.f32;
+    needs.x.q8 |= needs.x_own.q8;
     if (m->share->last_stage)
         need(&needs.x, &m->w.output);
 
@@ -294,19 +291,23 @@ static enum status open_teams(struct model *m, struct err *err) {
     return ST_OK;
 }
 
+static bool lacks(const struct acts *a, struct forms told) {
+    return (told.f32 && a->f32.f == NULL) || (told.q8 && a->q8.q == NULL);
+}
+
 /* Whether long steps are dealt out. A member that holds nothing of some matrix may lack the buffer of a form that others
  * want: then none are. */
 static enum status agree_on_dealing(struct model *m, struct err *err) {
     if (m->team == NULL || !team_has_halves(m->team))
         return ST_OK;
-    int64_t wanted[] = {m->tells_f32, m->tells_q8};
+    struct forms *x = &m->x_told, *low = &m->q_low_told;
+    int64_t wanted[] = {x->f32, x->q8, low->f32, low->q8};
     TRY(fabric_sum(m->team, wanted, ARRAY_LEN(wanted), err));
-    m->tells_f32 = wanted[0] != 0;
-    m->tells_q8 = wanted[1] != 0;
-    int64_t lack[] = {(m->tells_f32 && m->x_act.f32.f == NULL) ||
-                      (m->tells_q8 && m->x_act.q8.q == NULL)};
-    TRY(fabric_sum(m->team, lack, ARRAY_LEN(lack), err));
-    m->deals = lack[0] == 0;
+    *x = (struct forms){wanted[0] != 0, wanted[1] != 0};
+    *low = (struct forms){wanted[2] != 0, wanted[3] != 0};
+    int64_t n_lacking = lacks(&m->x_act, *x) || lacks(&m->mla.q_low_act, *low);
+    TRY(fabric_sum(m->team, &n_lacking, 1, err));
+    m->deals = n_lacking == 0;
     return ST_OK;
 }
 
@@ -321,7 +322,8 @@ static enum status exchange(struct model *m, struct err *err) {
         begin[i] = first[i] * m->ld_acc;
     struct fabric_rows list[FORWARD_ACT_ROWS];
     TRY(fabric_sum_shares(m->team, m->acc, begin, err));
-    return fabric_share(m->team, list, forward_act_rows(m, list), first, err);
+    return fabric_share(m->team, list, forward_act_rows(&m->x_act, m->x_told, list), first,
+                        err);
 }
 
 /* Which steps take two waves (wave.h). The members of a team must agree: they go by the means of what each has to

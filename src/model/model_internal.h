@@ -16,6 +16,11 @@ struct acts {
     struct act f32, q8;
 };
 
+/* Some of these forms. */
+struct forms {
+    bool f32, q8;
+};
+
 struct product;
 
 /* cos and sin of the step's positions, for one set of frequencies. */
@@ -89,8 +94,10 @@ struct model {
     uint32_t
         waves_from; /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
     struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
-    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which all members' products read x. */
-    bool deals, tells_f32, tells_q8;
+    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which the members' products read the inputs
+     * of a layer's halves (but for routers), and those of latent queries. */
+    bool deals;
+    struct forms x_told, q_low_told;
 
     struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
 

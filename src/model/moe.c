@@ -76,7 +76,8 @@ static bool tell_routes(struct run *r, struct pool *pool, int thread) {
     };
     if (!r->dealt)
         return true;
-    if (!forward_tell_inputs(r, pool, thread, more, m->shared_weights != NULL ? 2 : 1))
+    if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, more,
+                      m->shared_weights != NULL ? 2 : 1))
         return false;
     const struct choice *wrong = wrong_choice(r); /* found by every thread alike */
     if (wrong == NULL)
