@@ -247,15 +247,27 @@ static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile
     }
 }
 
+/* Each expert adds to the rows of its tokens, all over acc: what is added to at a time stays in the second-level cache while
+ * the experts pass. A prompt of 512 over two ranks of one thread, whose thread would otherwise take all tiles at once, in turn on
+ * Zen 4: Qwen3-30B-A3B 1.01 to 1.09 times as fast, DeepSeek-V2-Lite 1.02 to 1.04. */
+#define NEAR_ACC_BYTES 524288
+
+static uint32_t tiles_near(const struct run *r) {
+    const size_t pair_bytes = r->step->n_tokens * 2 * TILE_ROWS * sizeof *r->acc;
+    return 2 * (uint32_t)MAX(NEAR_ACC_BYTES / pair_bytes, (size_t)1); /* kernels take pairs */
+}
+
 static void down(struct run *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
+    const uint32_t near = tiles_near(r);
     uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
     size_t begin, end;
     size_t tile_bytes = w->shared.down.tile_bytes; /* of all that are added up */
     for (size_t i = 0; i < m->moe.n_active; i++)
         tile_bytes += w->experts[m->moe.active[i]].down.tile_bytes;
     while (forward_claim_tiles(r, pool, n_tiles, tile_bytes, &begin, &end))
-        down_tiles(r, w, (uint32_t)begin, (uint32_t)end);
+        for (uint32_t t = (uint32_t)begin; t < end; t += near)
+            down_tiles(r, w, t, MIN(t + near, (uint32_t)end));
     pool_barrier(pool);
 }
 
