@@ -106,6 +106,17 @@ refer() { # name model-file what-to-feed...
 }
 
 n=0
+dealt() { # name model-file layout...: steps long enough to be dealt out to a team (model/deal.h), and too short for two waves
+    local name=$1-middle file=$2 layout
+    shift 2
+    refer "$name" "$file" --ids @middle.ids
+    for layout in "$@"; do
+        # shellcheck disable=SC2086
+        job "$name" "$file" "$LOCKSTEP" "${isas[n % ${#isas[@]}]}" --ids @middle.ids $layout \
+            --threads ${threads[n % 3]} --link ${links[n % 2]}
+        n=$((n + 1))
+    done
+}
 for model in "${models[@]}"; do
     read -r name kv file <<<"$model"
     feed=(--ids "$ids" --greedy 8 --kv "$kv")
@@ -157,14 +168,13 @@ for file in "${others[@]}"; do
     done
     [ -z "$qemu" ] || job "$name" "$file" "$qemu" "${arms[n % 2]}" "${feed[@]}" --ranks 1 --threads 1 --chunk 7
     n=$((n + 1))
-    # Steps long enough for a team to share the routing (model/moe.c), and too short for two waves.
-    refer "$name-middle" "$file" --ids @middle.ids
-    for layout in "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" "--ranks 3 --chunk 90 --experts whole"; do
-        # shellcheck disable=SC2086
-        job "$name-middle" "$file" "$LOCKSTEP" "${isas[n % ${#isas[@]}]}" --ids @middle.ids $layout \
-            --threads ${threads[n % 3]} --link ${links[n % 2]}
-        n=$((n + 1))
-    done
+    dealt "$name" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" "--ranks 3 --chunk 90 --experts whole"
+done
+for file in "$golden"/logits/{llama,qwen3,llama-tied}.gguf "$golden"/quant-models/q-llama-{f16,q8_0,q4_K}.gguf \
+    jargon-q4_k.gguf "$SOURCE_DIR/models/jargon-3m-f16.gguf"; do
+    [ -e "$file" ] || continue
+    dealt "dealt-$(basename "$file" .gguf)" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" \
+        "--parallel tensor2xpipeline2 --chunk 64"
 done
 # The weight types that only folders have.
 for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scales f16"; do
