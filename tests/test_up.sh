@@ -125,7 +125,7 @@ kill "${node[4]}" && wait "${node[4]}" || fail "dee: exit status $?"
 unset "node[4]"
 
 # What cannot be had everywhere is said: a port that is taken on one of them, a node that nobody has heard of.
-on 3 python3 -c 'import socket, time
+nsenter -t "${hosts[3]}" "${host_enter[@]}" python3 -c 'import socket, time
 s = socket.socket(); s.bind(("", 8096)); s.listen(); time.sleep(300)' &
 taken=$!
 bound() { on 3 bash -c 'exec 3<>/dev/tcp/127.0.0.1/8096' 2>/dev/null; }
