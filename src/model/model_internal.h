@@ -75,6 +75,7 @@ struct moe_buffers {
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct ffn_up *ups;          /* [n_experts + 1] */
+    int64_t *sums;               /* [n_threads, ld_acc]: of a single token's down products */
 };
 
 struct model {
