@@ -107,6 +107,8 @@ enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, i
                         struct err *err);
 int team_size(const struct team *t);
 int team_index(const struct team *t); /* of the caller, 0..size-1 */
+/* All members run on this machine, without an emulated wire between them: an exchange is work of its cores, not waiting. */
+bool team_in_one_host(const struct team *t);
 /* How a sum of n elements goes: "one-shot", "scatter", "ring", "hierarchical", "tree"; "none" in
  * a team of one. The same on all members; the bits do not depend on it. */
 const char *team_algorithm(const struct team *t, size_t n);

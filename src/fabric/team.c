@@ -300,3 +300,7 @@ int team_size(const struct team *t) {
 int team_index(const struct team *t) {
     return t->index;
 }
+
+bool team_in_one_host(const struct team *t) {
+    return t->n_hosts == 1 && t->f->cfg.emulate == NULL;
+}

@@ -328,10 +328,12 @@ static enum status exchange(struct model *m, struct err *err) {
 }
 
 /* Which steps take two waves (wave.h). The members of a team must agree: they go by the means of what each has to
- * read and of how long an exchange takes each, the best of some. */
+ * read and of how long an exchange takes each, the best of some. None where steps are dealt out on one machine, whose cores
+ * do all of an exchange: there is no waiting to hide (docs/fabric.md). */
 static enum status measure_waves(struct model *m, struct err *err) {
     m->waves_from = UINT32_MAX;
-    if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST)
+    if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST ||
+        (m->deals && team_in_one_host(m->team)))
         return ST_OK;
     uint64_t sum_ns = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
