@@ -226,6 +226,7 @@ enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, st
     find_next_hops(f);
     if (st == ST_OK)
         st = open_group(f, err);
+    f->emulated = cfg->emulate != NULL;
     f->cfg.rendezvous = NULL; /* borrowed until here */
     f->cfg.wires = NULL;
     f->cfg.emulate = NULL;

@@ -45,6 +45,7 @@ struct fabric {
     struct team *teams;               /* list; closed with the fabric */
     uint64_t wires[FABRIC_MAX_RANKS]; /* bit q of [r]: r and q have a wire */
     int next_hop[FABRIC_MAX_RANKS];   /* the neighbour over whom that rank's words come */
+    bool emulated;                    /* cfg.emulate was given */
 
     /* The end of the group, written once. 0 whole, 1 being written, 2 readable (release). */
     _Atomic int verdict;

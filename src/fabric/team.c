@@ -302,5 +302,5 @@ int team_index(const struct team *t) {
 }
 
 bool team_in_one_host(const struct team *t) {
-    return t->n_hosts == 1 && t->f->cfg.emulate == NULL;
+    return t->n_hosts == 1 && !t->f->emulated;
 }
