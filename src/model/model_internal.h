@@ -58,6 +58,9 @@ struct moe_group {
     uint32_t expert, group;
 };
 
+/* Of so many tokens at most each thread adds up the experts' results by itself. */
+#define MOE_FEW 8
+
 /* Experts; rows are (token, expert) pairs sorted by expert, at most n * n_used of them. */
 struct moe_buffers {
     float *logits; /* [n, ld_logits] */
@@ -75,7 +78,7 @@ struct moe_buffers {
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct ffn_up *ups;          /* [n_experts + 1] */
-    int64_t *sums;               /* [n_threads, ld_acc]: of a single token's down products */
+    int64_t *sums; /* [n_threads, MOE_FEW, ld_acc]: of few tokens' down products */
 };
 
 struct model {

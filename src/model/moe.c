@@ -278,21 +278,23 @@ static void down(struct run *r, struct pool *pool, const struct moe_weights *w) 
     pool_barrier(pool);
 }
 
-/* A single token, several threads: they go over the tiles of all experts as one row, so that each piece is a long run in
+/* Few tokens, several threads: they go over the tiles of all experts as one row, so that each piece is a long run in
  * memory, and each adds up in sums of its own. By tiles of acc, as above, a thread would go elsewhere every 28 KB
  * (Qwen3-30B-A3B in Q4_K, two threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
-static void down_one(struct run *r, struct pool *pool, int thread,
+static void down_few(struct run *r, struct pool *pool, int thread,
                      const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
-    static const uint32_t only_row = 0;
+    static const uint32_t in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    _Static_assert(ARRAY_LEN(in_order) == MOE_FEW, "a row for each token");
     const struct wmat *shared = &w->shared.down;
     const size_t n_tiles = div_up(m->hp->n_embd, TILE_ROWS), n_shared = shared->n_cols != 0;
     const size_t n_threads = (size_t)pool_n_threads(pool), n = b->n_active + n_shared;
-    int64_t *sums = b->sums + (size_t)thread * m->ld_acc;
+    const size_t n_sums = r->step->n_tokens * m->ld_acc;
+    int64_t *sums = b->sums + (size_t)thread * MOE_FEW * m->ld_acc;
     const struct wmat *first = b->n_active > 0 ? &w->experts[b->active[0]].down : shared;
     size_t begin, end;
-    memset(sums, 0, m->ld_acc * sizeof *sums);
+    memset(sums, 0, n_sums * sizeof *sums);
     while (n > 0 && forward_claim_tiles(r, pool, n * n_tiles, first->tile_bytes, &begin, &end))
         for (size_t to; begin < end; begin = to) {
             const size_t i = begin / n_tiles;
@@ -303,15 +305,15 @@ static void down_one(struct run *r, struct pool *pool, int thread,
                 add_expert(r, sums, w, (uint32_t)i, from_tile, to_tile);
             else
                 m->k->matmul_fixed(
-                    shared, forward_act_for(&m->shared_act, shared), sums, m->ld_acc, &only_row,
+                    shared, forward_act_for(&m->shared_act, shared), sums, m->ld_acc, in_order,
                     plan_ffn_segment(m->hp->moe.n_ff_shared), from_tile, to_tile);
         }
     pool_barrier(pool);
-    while (pool_claim(pool, n_tiles, 8, &begin, &end))
-        for (size_t c = begin * TILE_ROWS; c < end * TILE_ROWS; c++) {
-            r->acc[c] = b->sums[c];
+    while (pool_claim(pool, div_up(n_sums, TILE_ROWS), 8, &begin, &end))
+        for (size_t i = begin * TILE_ROWS; i < MIN(end * TILE_ROWS, n_sums); i++) {
+            r->acc[i] = b->sums[i];
             for (size_t t = 1; t < n_threads; t++)
-                r->acc[c] += b->sums[t * m->ld_acc + c];
+                r->acc[i] += b->sums[t * MOE_FEW * m->ld_acc + i];
         }
     pool_barrier(pool);
 }
@@ -329,8 +331,8 @@ bool moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
     if (r->step->n_tokens > 1)
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
-    if (r->step->n_tokens == 1 && pool_n_threads(pool) > 1)
-        down_one(r, pool, thread, lw->moe);
+    if (r->step->n_tokens <= MOE_FEW && pool_n_threads(pool) > 1)
+        down_few(r, pool, thread, lw->moe);
     else
         down(r, pool, lw->moe);
     return true;
