@@ -159,7 +159,7 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want(lay, &b->in, p->n_experts, sizeof *b->in);
     want(lay, &b->mid, p->n_experts, sizeof *b->mid);
     want(lay, &b->ups, (size_t)p->n_experts + 1, sizeof *b->ups);
-    want(lay, &b->sums, threads * MOE_FEW * m->ld_acc, sizeof *b->sums);
+    want(lay, &b->sums, (threads - 1) * MOE_FEW * m->ld_acc, sizeof *b->sums);
     want_acts(lay, &b->in_act, rows, e, needs->expert);
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
 }

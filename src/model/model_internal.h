@@ -78,7 +78,7 @@ struct moe_buffers {
     struct acts in_act, mid_act; /* of all rows; the experts' parts: */
     struct acts *in, *mid;       /* [n_experts] */
     struct ffn_up *ups;          /* [n_experts + 1] */
-    int64_t *sums; /* [n_threads, MOE_FEW, ld_acc]: of few tokens' down products */
+    int64_t *sums; /* [n_threads - 1, MOE_FEW, ld_acc]: of few tokens' down products */
 };
 
 struct model {

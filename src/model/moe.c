@@ -237,15 +237,21 @@ static void add_expert(struct run *r, int64_t *acc, const struct moe_weights *w,
                       tile_end);
 }
 
+/* The shared experts' to acc, as matmul_fixed does with such rows. */
+static void shared_down(struct run *r, int64_t *acc, const uint32_t *rows,
+                        const struct wmat *down, uint32_t tile_begin, uint32_t tile_end) {
+    struct model *m = r->m;
+    m->k->matmul_fixed(down, forward_act_for(&m->shared_act, down), acc, m->ld_acc, rows,
+                       plan_ffn_segment(m->hp->moe.n_ff_shared), tile_begin, tile_end);
+}
+
 /* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in turn.
  * Threads take disjoint tiles of rows, so nobody else adds to these. */
 static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
     if (w->shared.down.n_cols != 0)
-        m->k->matmul_fixed(&w->shared.down, forward_act_for(&m->shared_act, &w->shared.down),
-                           r->acc, m->ld_acc, NULL, plan_ffn_segment(m->hp->moe.n_ff_shared),
-                           tile_begin, tile_end);
+        shared_down(r, r->acc, NULL, &w->shared.down, tile_begin, tile_end);
     else
         for (uint32_t t = 0; t < r->step->n_tokens; t++)
             memset(r->acc + t * m->ld_acc + tile_begin * TILE_ROWS, 0,
@@ -278,8 +284,8 @@ static void down(struct run *r, struct pool *pool, const struct moe_weights *w) 
     pool_barrier(pool);
 }
 
-/* Few tokens, several threads: they go over the tiles of all experts as one row, so that each piece is a long run in
- * memory, and each adds up in sums of its own. By tiles of acc, as above, a thread would go elsewhere every 28 KB
+/* Few tokens: the threads go over the tiles of all experts as one row, so that each piece is a long run in memory, and
+ * each adds up in sums of its own (the first one's are acc). By tiles of acc, as above, a thread would go elsewhere every 28 KB
  * (Qwen3-30B-A3B in Q4_K, two threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
 static void down_few(struct run *r, struct pool *pool, int thread,
                      const struct moe_weights *w) {
@@ -288,33 +294,29 @@ static void down_few(struct run *r, struct pool *pool, int thread,
     static const uint32_t in_order[] = {0, 1, 2, 3, 4, 5, 6, 7};
     _Static_assert(ARRAY_LEN(in_order) == MOE_FEW, "a row for each token");
     const struct wmat *shared = &w->shared.down;
-    const size_t n_tiles = div_up(m->hp->n_embd, TILE_ROWS), n_shared = shared->n_cols != 0;
-    const size_t n_threads = (size_t)pool_n_threads(pool), n = b->n_active + n_shared;
-    const size_t n_sums = r->step->n_tokens * m->ld_acc;
-    int64_t *sums = b->sums + (size_t)thread * MOE_FEW * m->ld_acc;
     const struct wmat *first = b->n_active > 0 ? &w->experts[b->active[0]].down : shared;
+    const size_t n_tiles = div_up(m->hp->n_embd, TILE_ROWS);
+    const size_t n = b->n_active + (shared->n_cols != 0);
+    const size_t n_sums = r->step->n_tokens * m->ld_acc, apart = MOE_FEW * m->ld_acc;
+    int64_t *sums = thread == 0 ? r->acc : b->sums + (size_t)(thread - 1) * apart;
     size_t begin, end;
     memset(sums, 0, n_sums * sizeof *sums);
-    while (n > 0 && forward_claim_tiles(r, pool, n * n_tiles, first->tile_bytes, &begin, &end))
+    while (forward_claim_tiles(r, pool, n * n_tiles, first->tile_bytes, &begin, &end))
         for (size_t to; begin < end; begin = to) {
-            const size_t i = begin / n_tiles;
-            to = MIN(end, (i + 1) * n_tiles);
-            const uint32_t from_tile = (uint32_t)(begin - i * n_tiles),
-                           to_tile = (uint32_t)(to - i * n_tiles);
+            const size_t i = begin / n_tiles, at = i * n_tiles;
+            to = MIN(end, at + n_tiles);
             if (i < b->n_active)
-                add_expert(r, sums, w, (uint32_t)i, from_tile, to_tile);
+                add_expert(r, sums, w, (uint32_t)i, (uint32_t)(begin - at),
+                           (uint32_t)(to - at));
             else
-                m->k->matmul_fixed(
-                    shared, forward_act_for(&m->shared_act, shared), sums, m->ld_acc, in_order,
-                    plan_ffn_segment(m->hp->moe.n_ff_shared), from_tile, to_tile);
+                shared_down(r, sums, in_order, shared, (uint32_t)(begin - at),
+                            (uint32_t)(to - at));
         }
     pool_barrier(pool);
     while (pool_claim(pool, div_up(n_sums, TILE_ROWS), 8, &begin, &end))
-        for (size_t i = begin * TILE_ROWS; i < MIN(end * TILE_ROWS, n_sums); i++) {
-            r->acc[i] = b->sums[i];
-            for (size_t t = 1; t < n_threads; t++)
-                r->acc[i] += b->sums[t * MOE_FEW * m->ld_acc + i];
-        }
+        for (size_t i = begin * TILE_ROWS; i < MIN(end * TILE_ROWS, n_sums); i++)
+            for (int t = 1; t < pool_n_threads(pool); t++)
+                r->acc[i] += b->sums[(size_t)(t - 1) * apart + i];
     pool_barrier(pool);
 }
 
@@ -331,7 +333,7 @@ bool moe_forward(struct run *r, struct pool *pool, int thread, const struct laye
     if (r->step->n_tokens > 1)
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
-    if (r->step->n_tokens <= MOE_FEW && pool_n_threads(pool) > 1)
+    if (r->step->n_tokens <= MOE_FEW)
         down_few(r, pool, thread, lw->moe);
     else
         down(r, pool, lw->moe);
