@@ -12,7 +12,7 @@ trap 'end_hosts; rm -rf "$work"' EXIT
 
 can_make_hosts() { [ "$(id -u)" = 0 ] && command -v ip nsenter unshare >/dev/null && unshare -n true 2>/dev/null; }
 
-# on NAME words...: a command on that machine.
+# on NAME words...: a command on that machine. In the background, $! would be a shell above it: nsenter there.
 on() { nsenter -t "${hosts[$1]}" "${host_enter[@]}" "${@:2}"; }
 
 # make_hosts NAME...: they last ten minutes at most.
