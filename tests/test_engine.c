@@ -73,6 +73,7 @@ struct output {
     struct engine_top tops[1024][3];
     struct engine_done done;
     char stop_string[64], error[512];
+    int running; /* requests, by the engine's figures when the first token came */
 };
 
 struct call {
@@ -86,10 +87,18 @@ struct call {
     float embedding[512];
 };
 
+static struct engine_stats stats_of(struct engine *e) {
+    struct engine_stats s;
+    engine_stats(e, &s);
+    return s;
+}
+
 static void on_token(void *user, const struct engine_token *t) {
     struct call *c = user;
     struct output *o = &c->out[t->choice];
     gate_pass();
+    if (o->n_ids == 0)
+        o->running = stats_of(c->e).running;
     o->logprobs[o->n_ids] = t->logprob;
     for (int i = 0; i < MIN(t->n_top, 3); i++)
         o->tops[o->n_ids][i] = t->top[i];
@@ -173,16 +182,10 @@ static struct engine *open_engine(const struct engine_config *cfg) {
     return e;
 }
 
-static struct engine_stats stats_of(struct engine *e) {
-    struct engine_stats s;
-    engine_stats(e, &s);
-    return s;
-}
-
 /* Once the thread has shown what is after the last request. */
 static struct engine_stats idle_stats_of(struct engine *e) {
     struct engine_stats s = stats_of(e);
-    for (int i = 0; i < 20000 && s.pages_used > 0; i++) {
+    for (int i = 0; i < 20000 && (s.running > 0 || s.pages_used > 0); i++) {
         usleep(1000);
         s = stats_of(e);
     }
@@ -316,6 +319,7 @@ static void alone(void **state) {
         call_run(e, &calls[i]);
         assert_same(&calls[i].out[0], &expected[i]);
         assert_int_equal(calls[i].out[0].done.n_cached, 0);
+        assert_int_equal(calls[i].out[0].running, 1);
     }
     engine_close(e);
 }

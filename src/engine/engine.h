@@ -167,7 +167,8 @@ struct engine_histogram {
 struct engine_stats {
     uint64_t requests, tokens_prompt, tokens_cached, tokens_generated, steps, preemptions;
     uint64_t speculated, accepted;
-    int running, queued, batch; /* batch: tokens in the last step */
+    int running, queued; /* a request is one of the two from its submission to its end */
+    int batch;           /* tokens in the last step */
     size_t pages_total, pages_used, pages_cached;
     size_t window_pages_total, window_pages_used; /* of layers with a sliding window */
     struct engine_histogram first_token_s, between_tokens_s, queue_s;

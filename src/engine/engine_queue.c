@@ -167,13 +167,13 @@ static void start_running(struct engine *e, struct seq *s) {
     memset(s->slot->sum, 0, e->in.rank.hp.n_embd * sizeof *s->slot->sum);
 }
 
-static void note_started(struct engine *e, struct engine_request_handle *req) {
-    if (req->started)
-        return;
-    req->started = true;
+/* Shown at once, not after the step: a request is among the queued or the running as long as it is there. */
+static void note_running(struct engine *e, struct engine_request_handle *req) {
     pthread_mutex_lock(&e->lock);
-    e->n_queued -= !req->r.follows;
+    e->n_queued -= !req->started && !req->r.follows;
+    e->shown.running = (int)e->n_running;
     pthread_mutex_unlock(&e->lock);
+    req->started = true;
 }
 
 static bool admit(struct engine *e, struct seq *s) {
@@ -196,10 +196,10 @@ static bool admit(struct engine *e, struct seq *s) {
         e->stats.tokens_cached += s->n_cached;
         e->stats.tokens_prompt += s->n_prompt;
         engine_histogram_add(&e->stats.queue_s, s->admitted_s - s->req->submitted_s);
-        note_started(e, s->req);
         note_turn(e, s->req->r.client);
     }
     start_running(e, s);
+    note_running(e, s->req);
     return true;
 }
 
