@@ -135,15 +135,13 @@ INLINE void stage_scales(enum qtype type, const uint8_t *super, const uint8_t *b
 
 INLINE void stage(enum qtype type, const struct mm_call *c, uint8_t *to) {
     const enum staged form = staged_form(type);
-    const size_t block_bytes = tile_block_bytes(type);
     for (uint32_t b = c->begin / ACT_BLOCK; b < c->end / ACT_BLOCK; b++) {
-        size_t super = (size_t)tile_super_of(c->col_phase, b) * TILE_VECTOR;
         UNROLL
         for (int i = 0; i < TILES; i++) {
-            const uint8_t *block = c->w[i] + c->blocks_at + b * block_bytes;
+            const uint8_t *block = c->w[i] + tile_block_at(type, c->col_phase, b);
             stage_codes(type, block + tile_codes_at(type), to + i * CODES_BYTES);
             uint8_t *scales = to + TILES * CODES_BYTES;
-            stage_scales(type, c->w[i] + super, block,
+            stage_scales(type, c->w[i] + tile_super_at(type, c->col_phase, b), block,
                          (float *)(void *)scales + i * staged_scales(form) * TILE_ROWS);
         }
         to += staged_block_bytes(form);

@@ -318,7 +318,7 @@ INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
 /* ---- types with superblocks -------------------------------------------------------------- */
 
 INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype type, int m,
-                                         size_t b, const __m256 *d, const __m256 *dmin) {
+                                         uint32_t b, const __m256 *d, const __m256 *dmin) {
     struct super_block s = {
         .d = d,
         .dmin = dmin,
@@ -329,7 +329,7 @@ INLINE struct super_block super_block_at(const struct mm_call *c, enum qtype typ
     };
     UNROLL
     for (int i = 0; i < m; i++) {
-        s.scales[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+        s.scales[i] = c->w[i] + tile_block_at(type, c->col_phase, b);
         s.vectors[i] = s.scales[i] + tile_codes_at(type);
     }
     return s;
@@ -387,13 +387,14 @@ INLINE void add_halves(enum qtype type, int m, int n, const struct super_block *
     }
 }
 
-/* The scale of a superblock and of its minima, of each half: d times the type's factor. */
-INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t super,
-                       __m256 *d, __m256 *dmin) {
+/* The scale of block b's superblock and of its minima, of each half: d times the type's factor. */
+INLINE void load_super(const struct mm_call *c, enum qtype type, int m, uint32_t b, __m256 *d,
+                       __m256 *dmin) {
     float factor = tile_formats[type].d_factor;
     UNROLL
     for (int h = 0; h < 2 * m; h++) {
-        const uint8_t *p = half_at(c->w, h, 2 * HALF_ROWS) + super * TILE_VECTOR;
+        const uint8_t *p =
+            half_at(c->w, h, 2 * HALF_ROWS) + tile_super_at(type, c->col_phase, b);
         d[h] = load_f16(p);
         if (factor != 0)
             d[h] = _mm256_mul_ps(d[h], _mm256_set1_ps(factor));
@@ -410,7 +411,7 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
             uint32_t super = tile_super_of(c->col_phase, b);
             uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
             __m256 d[MAX_HALVES], dmin[MAX_HALVES];
-            load_super(c, type, m, super, d, dmin);
+            load_super(c, type, m, b, d, dmin);
             for (; b < stop; b++) {
                 struct super_block s = super_block_at(c, type, m, b, d, dmin);
                 if (has_halves(type))

@@ -17,7 +17,9 @@
  * Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. Zen 5 wants it in the first: there one tile
  * gives 0.69 to 0.77 (Q8_0), four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
  * instead of for a whole block before it; 1024 to 1536 bytes are alike. Zen 4 wants it in the second for types of eight bits, whose products
- * are 1.12 to 1.14 times as fast (1.02 times where other guests leave it 35 GB/s); fewer bits gain nothing. */
+ * are 1.12 to 1.14 times as fast (1.02 times where other guests leave it 35 GB/s). Of fewer bits it wants two tiles and to
+ * be left alone: one thread reads 0.94 to 0.97 of the roof with two, 0.91 with one, 0.90 to 0.93 with four (Q4_0; FFN down, whose
+ * activations fill a third of the first-level cache: 0.95, 0.83, 0.90). */
 #define WIDE 4
 #define WIDE_PREFETCH_BYTES 1280
 
@@ -57,7 +59,7 @@ INLINE void prefetch_line(const uint8_t *p) {
 INLINE void prefetch_share(enum qtype type, int m, int n, const uint8_t *const *vectors,
                            size_t step, size_t n_steps) {
     size_t lines = div_up(tile_block_bytes(type), CACHE_LINE);
-    if (n > 1 || m == 1)
+    if (n > 1 || m != WIDE)
         return;
     UNROLL
     for (size_t l = lines * step / n_steps; l < lines * (step + 1) / n_steps; l++) {
@@ -183,10 +185,51 @@ INLINE __m512i bias_start(enum qtype type, const int32_t *start) {
     return _mm512_srai_epi32(_mm512_set1_epi32(*start), (unsigned)(7 - log2));
 }
 
-/* dot[i][t] = the block's exact integer sums. A single token gets two chains of vpdpbusd. */
+/* Codes of four bits that are weights but for their bias. */
+INLINE bool is_nibbles(enum qtype type) {
+    const struct tile_format *f = &tile_formats[type];
+    return f->low_bits == 4 && f->high_bits == 0 && f->values == NULL;
+}
+
+/* dot[i][0] = the block's exact integer sums with one token, by two chains of vpdpbusd. High nibbles are multiplied where
+ * they stand: their sum is sixteen times as large, and so is where it begins. */
+INLINE void dot_block_one(enum qtype type, int m, const uint8_t *const *w, const int8_t *q,
+                          const int32_t *start, __m512i (*dot)[MM_MAX_TOKENS]) {
+    const bool in_place = is_nibbles(type);
+    __m512i odd[MM_MAX_TILES];
+    UNROLL
+    for (int i = 0; i < m; i++) {
+        dot[i][0] = in_place ? _mm512_setzero_si512() : bias_start(type, start);
+        odd[i] = _mm512_setzero_si512();
+        if (in_place && operand_bias_log2(type) >= 0)
+            odd[i] = _mm512_set1_epi32(*start);
+    }
+    UNROLL
+    for (int v = 0; v < 4; v++) {
+        prefetch_share(type, m, 1, w, (size_t)v, 4);
+        UNROLL
+        for (int i = 0; i < m; i++) {
+            __m512i hi = in_place ? _mm512_and_si512(load(w[i] + TILE_VECTOR * v),
+                                                     _mm512_set1_epi8((char)0xf0))
+                                  : unpack(type, w[i], v + 4);
+            dot[i][0] =
+                _mm512_dpbusd_epi32(dot[i][0], unpack(type, w[i], v), broadcast_4(q + 4 * v));
+            odd[i] = _mm512_dpbusd_epi32(odd[i], hi, broadcast_4(q + 16 + 4 * v));
+        }
+    }
+    UNROLL
+    for (int i = 0; i < m; i++)
+        dot[i][0] =
+            _mm512_add_epi32(dot[i][0], in_place ? _mm512_srai_epi32(odd[i], 4) : odd[i]);
+}
+
+/* dot[i][t] = the block's exact integer sums. */
 INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, const int8_t *q,
                       const int32_t *start, __m512i (*dot)[MM_MAX_TOKENS]) {
-    __m512i odd[MM_MAX_TILES];
+    if (n == 1) {
+        dot_block_one(type, m, w, q, start, dot);
+        return;
+    }
     UNROLL
     for (int t = 0; t < n; t++) {
         UNROLL
@@ -194,12 +237,8 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
             dot[i][t] = bias_start(type, start + t);
     }
     UNROLL
-    for (int i = 0; i < m; i++)
-        odd[i] = _mm512_setzero_si512();
-    UNROLL
     for (int v = 0; v < 4; v++) {
         __m512i lo[MM_MAX_TILES], hi[MM_MAX_TILES];
-        prefetch_share(type, m, n, w, (size_t)v, 4);
         UNROLL
         for (int i = 0; i < m; i++) {
             lo[i] = unpack(type, w[i], v);
@@ -216,18 +255,9 @@ INLINE void dot_block(enum qtype type, int m, int n, const uint8_t *const *w, co
         for (int t = 0; t < n; t++) {
             __m512i x = broadcast_4(q + t * ACT_BLOCK + 16 + 4 * v);
             UNROLL
-            for (int i = 0; i < m; i++) {
-                if (n == 1)
-                    odd[i] = _mm512_dpbusd_epi32(odd[i], hi[i], x);
-                else
-                    dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], hi[i], x);
-            }
+            for (int i = 0; i < m; i++)
+                dot[i][t] = _mm512_dpbusd_epi32(dot[i][t], hi[i], x);
         }
-    }
-    if (n == 1) {
-        UNROLL
-        for (int i = 0; i < m; i++)
-            dot[i][0] = _mm512_add_epi32(dot[i][0], odd[i]);
     }
 }
 
@@ -310,22 +340,23 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
         while (b < end / ACT_BLOCK) {
             uint32_t super = tile_super_of(c->col_phase, b);
             uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
+            const uint8_t *block[MM_MAX_TILES];
             __m512 d[MM_MAX_TILES], dmin[MM_MAX_TILES];
             UNROLL
             for (int i = 0; i < m; i++) {
-                d[i] = load_super_d(type, c->w[i] + super * TILE_VECTOR);
-                dmin[i] = load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS);
+                const uint8_t *scales = c->w[i] + tile_super_at(type, c->col_phase, b);
+                block[i] = c->w[i] + tile_block_at(type, c->col_phase, b);
+                d[i] = load_super_d(type, scales);
+                dmin[i] = load_f16(scales + 2 * TILE_ROWS);
             }
             for (; b < stop; b++) {
                 __m512i dot[MM_MAX_TILES][MM_MAX_TOKENS];
-                const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
+                const uint8_t *vectors[MM_MAX_TILES];
                 size_t at = (size_t)(b - first) * c->gs;
                 const float *dx = c->d + at, *sx = c->s + at;
                 UNROLL
-                for (int i = 0; i < m; i++) {
-                    block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+                for (int i = 0; i < m; i++)
                     vectors[i] = block[i] + tile_codes_at(type);
-                }
                 if (n > 1)
                     prefetch_ahead(c, &ahead);
                 dot_block(type, m, n, vectors, c->q + at * ACT_BLOCK, c->start + at, dot);
@@ -346,6 +377,9 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
                             acc[i][t] = _mm512_fnmadd_ps(min[i], st, acc[i][t]);
                     }
                 }
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    block[i] += tile_block_bytes(type);
             }
         }
         acc_store(c, m, n, end, acc);
@@ -476,12 +510,16 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
         while (b < end / ACT_BLOCK) {
             uint32_t super = tile_super_of(c->col_phase, b);
             uint32_t stop = MIN(end / ACT_BLOCK, tile_super_end(c->col_phase, super));
+            const uint8_t *scales[MM_MAX_TILES], *block[MM_MAX_TILES];
             __m512 d[MM_MAX_TILES];
             UNROLL
-            for (int i = 0; i < m; i++)
-                d[i] = load_super_d(type, c->w[i] + super * TILE_VECTOR);
+            for (int i = 0; i < m; i++) {
+                scales[i] = c->w[i] + tile_super_at(type, c->col_phase, b);
+                block[i] = c->w[i] + tile_block_at(type, c->col_phase, b);
+                d[i] = load_super_d(type, scales[i]);
+            }
             for (; b < stop; b++) {
-                const uint8_t *block[MM_MAX_TILES], *vectors[MM_MAX_TILES];
+                const uint8_t *vectors[MM_MAX_TILES];
                 __m512 scale0[MM_MAX_TILES], scale1[MM_MAX_TILES];
                 __m512 f[MM_MAX_TILES][MM_MAX_TOKENS];
                 _Alignas(64) int32_t sums[2][16];
@@ -491,7 +529,6 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                 half_sums(type, c->sums + at, n, sums);
                 UNROLL
                 for (int i = 0; i < m; i++) {
-                    block[i] = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
                     scale0[i] = load_i8(block[i]);
                     scale1[i] = load_i8(block[i] + TILE_ROWS);
                     vectors[i] = block[i] + tile_codes_at(type);
@@ -513,9 +550,11 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
                     UNROLL
                     for (int i = 0; i < m; i++)
                         subtract_mins(n, block[i] + 2 * TILE_ROWS, sums,
-                                      load_f16(c->w[i] + super * TILE_VECTOR + 2 * TILE_ROWS),
-                                      dx, acc[i]);
+                                      load_f16(scales[i] + 2 * TILE_ROWS), dx, acc[i]);
                 }
+                UNROLL
+                for (int i = 0; i < m; i++)
+                    block[i] += tile_block_bytes(type);
             }
         }
         acc_store(c, m, n, end, acc);
@@ -535,7 +574,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 
 #define BLOCK_INSTANCES(family, type)                                                  \
-    INSTANCE(family, type, 1, 1)                                                       \
+    INSTANCE(family, type, 2, 1)                                                       \
     WIDE_INSTANCE(family, type)                                                        \
     INSTANCE(family, type, 2, 2)                                                       \
     INSTANCE(family, type, 2, 3)                                                       \
@@ -543,8 +582,8 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     INSTANCE(family, type, 2, 5)                                                       \
     INSTANCE(family, type, 2, 6)                                                       \
     static const struct mm_kernels type##_kernels = {                                  \
-        .one = family##_##type##_1x1,                                                  \
-        .one_tiles = 1,                                                                \
+        .one = family##_##type##_2x1,                                                  \
+        .one_tiles = 2,                                                                \
         .many = {NULL, NULL, family##_##type##_2x2, family##_##type##_2x3,             \
                  family##_##type##_2x4, family##_##type##_2x5, family##_##type##_2x6}, \
         .many_tiles = 2,                                                               \

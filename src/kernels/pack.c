@@ -23,8 +23,10 @@ static size_t tile_bytes(const struct wmat *w) {
         return div_up(w->n_cols, ACT_BLOCK) * TILE_F8_BLOCK;
     if (act_kind_for(w->type) == ACT_F32)
         return (size_t)w->n_cols * tile_col_bytes(w->type);
-    return tile_blocks_at(w->type, w->n_cols, w->col_phase) +
-           (size_t)(w->n_cols / ACT_BLOCK) * tile_block_bytes(w->type);
+    uint32_t n_blocks = w->n_cols / ACT_BLOCK;
+    if (n_blocks == 0)
+        return 0;
+    return tile_block_at(w->type, w->col_phase, n_blocks - 1) + tile_block_bytes(w->type);
 }
 
 struct wmat wmat_shape(enum qtype type, uint32_t n_rows, uint32_t n_cols, uint32_t col_phase) {
@@ -531,12 +533,12 @@ struct tile_source {
 INLINE void pack_supers(enum qtype type, const struct wmat *w, uint8_t *tile,
                         const struct tile_source *src) {
     const size_t file_bytes = qtype_info(type)->block_bytes;
-    uint8_t *blocks = tile + tile_blocks_at(type, w->n_cols, w->col_phase);
     for (uint32_t b = 0, end; b < w->n_cols / ACT_BLOCK; b = end) {
         uint32_t super = tile_super_of(w->col_phase, b), from = src->col_begin / ACT_BLOCK + b;
         end = MIN(tile_super_end(w->col_phase, super), w->n_cols / ACT_BLOCK);
         for (uint32_t r = 0; r < src->n_rows; r++)
-            pack_super(type, tile + super * TILE_VECTOR, blocks + b * tile_block_bytes(type),
+            pack_super(type, tile + tile_super_at(type, w->col_phase, b),
+                       tile + tile_block_at(type, w->col_phase, b),
                        src->rows[r] + from / SUPER_BLOCKS * file_bytes, from % SUPER_BLOCKS,
                        from % SUPER_BLOCKS + end - b, r);
     }

@@ -232,11 +232,10 @@ static float super_block(enum qtype type, const uint8_t *super, const uint8_t *b
 
 static float dot_super_blocks(const struct wmat *w, const uint8_t *tile, uint32_t lane,
                               const struct token *x, uint32_t col_begin, uint32_t col_end) {
-    const uint8_t *blocks = tile + tile_blocks_at(w->type, w->n_cols, w->col_phase);
     float acc = 0.0f;
     for (uint32_t b = col_begin / ACT_BLOCK; b < col_end / ACT_BLOCK; b++)
-        acc = super_block(w->type, tile + tile_super_of(w->col_phase, b) * TILE_VECTOR,
-                          blocks + b * tile_block_bytes(w->type), lane, x->a,
+        acc = super_block(w->type, tile + tile_super_at(w->type, w->col_phase, b),
+                          tile + tile_block_at(w->type, w->col_phase, b), lane, x->a,
                           x->block0 + (size_t)b * x->gs, acc);
     return acc;
 }

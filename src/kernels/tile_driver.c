@@ -61,16 +61,6 @@ static void point_at_results(struct mm_call *c, struct result to, uint32_t token
         c->fixed[t] = to.fixed + (to.rows != NULL ? to.rows[token + t] : token + t) * c->ldy;
 }
 
-/* The scales of a tile's superblocks lie at its beginning and are needed one by one. Asks for them
- * together, so that what is read has no gap: hardware that fetches ahead starts anew after one
- * (Q4_K on Zen 4, one thread: 0.92 instead of 0.67 of the roof with AVX2, 0.99 instead of 0.57 with
- * AVX-512). */
-static void prefetch_supers(const struct mm_call *c) {
-    for (uint32_t i = 0; i < c->n_tiles; i++)
-        for (size_t at = 0; at < c->blocks_at; at += CACHE_LINE)
-            __builtin_prefetch(c->w[i] + at);
-}
-
 /* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by side as
  * the micro-kernel takes, since memory gives most to a few long streams. Their distance is odd: streams
  * that lie a large power of two apart meet in the same banks. */
@@ -82,7 +72,6 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
         run = run > 0 ? (run - 1) | 1 : 1;
         for (uint32_t i = 0; i < run; i++) {
             point_at_tiles(c, w, begin + i, run, n, width);
-            prefetch_supers(c);
             k->one(c);
         }
         begin += run * n;
@@ -237,7 +226,6 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                   uint32_t tile_end) {
     struct mm_call c = {.n_cols = w->n_cols,
                         .col_phase = w->col_phase,
-                        .blocks_at = tile_blocks_at(w->type, w->n_cols, w->col_phase),
                         .seg_cols = seg_cols,
                         .scale = w->scale,
                         .ldy = ldy,

@@ -23,7 +23,6 @@ struct mm_call {
     uint32_t n_tokens;
     uint32_t n_cols;    /* of the whole tile */
     uint32_t col_phase; /* as in struct wmat */
-    size_t blocks_at;   /* where a tile's blocks begin */
     uint32_t seg_cols;  /* columns to a sum, from +0 or `from`; divides n_cols */
     float scale;        /* as in struct wmat */
     /* With chunk_bytes (below): the call's columns, whole segments or a part of the one. The sums

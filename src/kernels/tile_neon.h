@@ -95,9 +95,9 @@ struct coded_block {
 /* Block b of tile i. */
 INLINE struct coded_block coded_block_at(const struct mm_call *c, enum qtype type, uint32_t i,
                                          uint32_t b) {
-    const uint8_t *block = c->w[i] + c->blocks_at + b * tile_block_bytes(type);
+    const uint8_t *block = c->w[i] + tile_block_at(type, c->col_phase, b);
     return (struct coded_block){
-        .super = c->w[i] + tile_super_of(c->col_phase, b) * TILE_VECTOR,
+        .super = c->w[i] + tile_super_at(type, c->col_phase, b),
         .scales = block,
         .vectors = block + tile_codes_at(type),
     };

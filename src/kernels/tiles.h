@@ -151,9 +151,17 @@ static inline uint32_t tile_super_end(uint32_t col_phase, uint32_t super) {
     return (super + 1) * (QK_K / ACT_BLOCK) - col_phase / ACT_BLOCK;
 }
 
-/* Where a tile's blocks begin: after the scales of its superblocks, a vector each. */
-static inline size_t tile_blocks_at(enum qtype type, uint32_t n_cols, uint32_t col_phase) {
-    return tile_has_supers(type) ? div_up(col_phase + n_cols, QK_K) * TILE_VECTOR : 0;
+/* Where block b is in a tile. A superblock's scales are a vector before its blocks, so that a tile is read as one run. */
+static inline size_t tile_block_at(enum qtype type, uint32_t col_phase, uint32_t b) {
+    size_t supers = tile_has_supers(type) ? (size_t)tile_super_of(col_phase, b) + 1 : 0;
+    return supers * TILE_VECTOR + b * tile_block_bytes(type);
+}
+
+/* Where the scales of block b's superblock are. */
+static inline size_t tile_super_at(enum qtype type, uint32_t col_phase, uint32_t b) {
+    uint32_t super = tile_super_of(col_phase, b);
+    uint32_t first = super > 0 ? tile_super_end(col_phase, super - 1) : 0;
+    return tile_block_at(type, col_phase, first) - TILE_VECTOR;
 }
 
 #endif
