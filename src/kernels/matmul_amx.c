@@ -412,8 +412,9 @@ static bool wants_tiles(enum qtype type, uint32_t n_tokens, uint32_t cols) {
     return stage_of[type] != NULL && n_tokens >= TOKENS_LEAST && cols <= MM_STAGED_COLS;
 }
 
-static struct mm_kernels kernels_for(enum qtype type) {
-    struct mm_kernels k = mm_kernels_avx512(type);
+static struct mm_kernels kernels_for(const struct wmat *w) {
+    const enum qtype type = w->type;
+    struct mm_kernels k = mm_kernels_avx512(w);
     memcpy(k.many, many_of[staged_form(type)], sizeof k.many);
     k.many_tiles = TILES;
     k.max_tokens = ACT_GROUP;
@@ -427,7 +428,7 @@ void matmul_amx(const struct wmat *w, const struct act *x, float *y, size_t ldy,
         matmul_avx512(w, x, y, ldy, tile_begin, tile_end);
         return;
     }
-    struct mm_kernels k = kernels_for(w->type);
+    struct mm_kernels k = kernels_for(w);
     set_shapes(staged_form(w->type), x->n_tokens);
     mm_drive(&k, w, x, y, ldy, tile_begin, tile_end);
     _tile_release();
@@ -440,7 +441,7 @@ void matmul_fixed_amx(const struct wmat *w, const struct act *x, int64_t *y, siz
         matmul_fixed_avx512(w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
         return;
     }
-    struct mm_kernels k = kernels_for(w->type);
+    struct mm_kernels k = kernels_for(w);
     set_shapes(staged_form(w->type), x->n_tokens);
     mm_drive_fixed(&k, w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
     _tile_release();

@@ -17,11 +17,13 @@
  * Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. Zen 5 wants it in the first: there one tile
  * gives 0.69 to 0.77 (Q8_0), four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
  * instead of for a whole block before it; 1024 to 1536 bytes are alike. Zen 4 wants it in the second for types of eight bits, whose products
- * are 1.12 to 1.14 times as fast (1.02 times where other guests leave it 35 GB/s). Of fewer bits it wants two tiles and to
- * be left alone: one thread reads 0.94 to 0.97 of the roof with two, 0.91 with one, 0.90 to 0.93 with four (Q4_0; FFN down, whose
- * activations fill a third of the first-level cache: 0.95, 0.83, 0.90). */
+ * are 1.12 to 1.14 times as fast (1.02 times where other guests leave it 35 GB/s). Of fewer bits it wants one tile, and two where a tile
+ * and the activations are more than its first-level cache: as one run weights pass it undisturbed, but each tile then reads the
+ * activations from the second (8192 columns, one thread: Q4_0 0.95 instead of 0.83 of the roof, Q4_K 0.90 instead of 0.85; four tiles
+ * are slower). */
 #define WIDE 4
 #define WIDE_PREFETCH_BYTES 1280
+#define TWO_COLS 4096
 
 /* Of two tiles, what stays in the smallest first-level cache, 32 KiB, while activations pass. */
 #define CHUNK_BYTES 18432
@@ -568,22 +570,23 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     static void family##_##type##_##m##x##n(const struct mm_call *c) { \
         family(c, QT_##type, m, n);                                    \
     }
-#define WIDE_INSTANCE(family, type)                    \
-    static void type##_wide(const struct mm_call *c) { \
-        family(c, QT_##type, WIDE, 1);                 \
+#define SIDE_BY_SIDE(family, type, name, m)              \
+    static void type##_##name(const struct mm_call *c) { \
+        family(c, QT_##type, m, 1);                      \
     }
 
 #define BLOCK_INSTANCES(family, type)                                                  \
-    INSTANCE(family, type, 2, 1)                                                       \
-    WIDE_INSTANCE(family, type)                                                        \
+    INSTANCE(family, type, 1, 1)                                                       \
+    SIDE_BY_SIDE(family, type, two, 2)                                                 \
+    SIDE_BY_SIDE(family, type, wide, WIDE)                                             \
     INSTANCE(family, type, 2, 2)                                                       \
     INSTANCE(family, type, 2, 3)                                                       \
     INSTANCE(family, type, 2, 4)                                                       \
     INSTANCE(family, type, 2, 5)                                                       \
     INSTANCE(family, type, 2, 6)                                                       \
     static const struct mm_kernels type##_kernels = {                                  \
-        .one = family##_##type##_2x1,                                                  \
-        .one_tiles = 2,                                                                \
+        .one = family##_##type##_1x1,                                                  \
+        .one_tiles = 1,                                                                \
         .many = {NULL, NULL, family##_##type##_2x2, family##_##type##_2x3,             \
                  family##_##type##_2x4, family##_##type##_2x5, family##_##type##_2x6}, \
         .many_tiles = 2,                                                               \
@@ -632,32 +635,39 @@ TILE_HALVES_TYPES(HALVES_TYPE)
 static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(ENTRY)
                                                               TILE_CODED_TYPES(ENTRY)};
 
+#define TWO_ENTRY(type) [QT_##type] = type##_two,
+static const mm_fn two_of[QT_N] = {TILE_CODED_TYPES(TWO_ENTRY)};
 #define WIDE_ENTRY(type) [QT_##type] = type##_wide,
 static const mm_fn wide_of[QT_N] = {TILE_CODED_TYPES(WIDE_ENTRY)};
 
 /* What differs between processors. The second-level cache of Zen 4 and Zen 5 feeds them fast enough: calls of all columns make
  * products of many tokens 1 to 4 % faster on the former (all of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
-struct mm_kernels mm_kernels_avx512(enum qtype type) {
+struct mm_kernels mm_kernels_avx512(const struct wmat *w) {
+    const enum qtype type = w->type;
     struct mm_kernels k = *kernels_of[type];
     if (is_amd())
         k.chunk_bytes = 0;
-    if (wide_of[type] != NULL &&
-        (!is_zen4() || tile_block_bytes(type) >= ACT_BLOCK * TILE_ROWS)) {
+    if (wide_of[type] == NULL)
+        return k;
+    if (!is_zen4() || tile_block_bytes(type) >= ACT_BLOCK * TILE_ROWS) {
         k.one = wide_of[type];
         k.one_tiles = WIDE;
+    } else if (w->n_cols >= TWO_COLS) {
+        k.one = two_of[type];
+        k.one_tiles = 2;
     }
     return k;
 }
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end) {
-    struct mm_kernels k = mm_kernels_avx512(w->type);
+    struct mm_kernels k = mm_kernels_avx512(w);
     mm_drive(&k, w, x, y, ldy, tile_begin, tile_end);
 }
 
 void matmul_fixed_avx512(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
                          const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
                          uint32_t tile_end) {
-    struct mm_kernels k = mm_kernels_avx512(w->type);
+    struct mm_kernels k = mm_kernels_avx512(w);
     mm_drive_fixed(&k, w, x, y, ldy, rows, seg_cols, tile_begin, tile_end);
 }

@@ -4,8 +4,8 @@
 
 #include "kernels/tile_driver.h"
 
-/* The micro-kernels that the products below use on this processor. */
-struct mm_kernels mm_kernels_avx512(enum qtype type);
+/* The micro-kernels that the products below use on this processor for a matrix of w's shape. */
+struct mm_kernels mm_kernels_avx512(const struct wmat *w);
 
 void matmul_avx512(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end);
