@@ -1,5 +1,6 @@
 #include "kernels/tile_driver.h"
 
+#include "base/near.h"
 #include "base/util.h"
 #include "kernels/tiles.h"
 
@@ -221,6 +222,21 @@ static void drive_block(const struct mm_kernels *k, struct mm_call *c, const str
     }
 }
 
+/* All of one token's activations, of which other threads have written a part: a product that meets their lines a few at a
+ * time asks for no weights while it waits for them. Two cores of two chiplets (Zen 4) generate 2 to 4 % faster. */
+static void ask_for_token(const struct act *x) {
+    const size_t n_blocks = x->n_cols / ACT_BLOCK;
+    if (x->kind == ACT_F32) {
+        near_ask(x->f, x->n_cols * sizeof *x->f);
+        return;
+    }
+    near_ask(x->q, n_blocks * ACT_BLOCK);
+    near_ask(x->d, n_blocks * sizeof *x->d);
+    near_ask(x->sums, n_blocks * sizeof *x->sums);
+    near_ask(x->start, n_blocks * sizeof *x->start);
+    near_ask(x->s, n_blocks * sizeof *x->s);
+}
+
 static void drive(const struct mm_kernels *k, const struct wmat *w, const struct act *x,
                   struct result to, size_t ldy, uint32_t seg_cols, uint32_t tile_begin,
                   uint32_t tile_end) {
@@ -232,6 +248,7 @@ static void drive(const struct mm_kernels *k, const struct wmat *w, const struct
                         .adds = to.rows != NULL};
     struct block b;
     if (x->n_tokens == 1) {
+        ask_for_token(x);
         b = (struct block){tile_begin, tile_end, 0, 1};
         drive_block(k, &c, w, x, to, b, tile_end - tile_begin);
         return;

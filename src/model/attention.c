@@ -5,6 +5,8 @@
  * into the latent space, v_b each result out of it. Then both attend in the same way. */
 #include "model/forward.h"
 
+#include "base/near.h"
+
 #include <math.h>
 
 static uint32_t n_heads_of(const struct model *m) {
@@ -99,6 +101,11 @@ static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t
     uint32_t pos = seq->pos + t - first;
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
+    if (r->step->n_tokens == 1) {
+        near_own(q, (size_t)n_heads_of(m) * hd * sizeof *q);
+        near_own(k, (size_t)n_kv_of(m) * hd * sizeof *k);
+        near_ask(v, (size_t)n_kv_of(m) * m->hp->v_dim * sizeof *v);
+    }
     const struct rope_angles *angles = angles_of(m, lw);
     size_t at = (size_t)(r->first + t) * n_pairs;
     const float *cos = angles->cos + at, *sin = angles->sin + at;

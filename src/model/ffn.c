@@ -33,6 +33,10 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
     const struct acts x = forward_acts_part(u->x, first, n);
     const struct acts out = forward_acts_part(u->out, first, n);
     float *gate = scratch, *up = scratch + FFN_FLOATS;
+    const uint32_t block_begin = (uint32_t)(col / ACT_BLOCK),
+                   block_end = (uint32_t)div_up(col + n_cols, ACT_BLOCK);
+    if (n == 1)
+        forward_own_blocks(&out, block_begin, block_end);
     multiply(m, u->gate, &x, gate, ld, begin, end);
     multiply(m, u->up, &x, up, ld, begin, end);
     for (size_t t = 0; t < n && u->gate_bias != NULL; t++) {
@@ -43,8 +47,7 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
     for (size_t t = 0; t < n && u->weights != NULL; t++)
         for (size_t i = 0; i < n_cols; i++)
             gate[t * ld + i] *= u->weights[first + t];
-    forward_pack_blocks(m, &out, gate, ld, (uint32_t)(col / ACT_BLOCK),
-                        (uint32_t)div_up(col + n_cols, ACT_BLOCK));
+    forward_pack_blocks(m, &out, gate, ld, block_begin, block_end);
 }
 
 static void tiles_forward(const struct model *m, float *scratch, const struct ffn_up *u,

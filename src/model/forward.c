@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/near.h"
 #include "model/kv_ahead.h"
 #include "model/rope_table.h"
 
@@ -189,6 +190,20 @@ void forward_pack_blocks(const struct model *m, const struct acts *a, const floa
         m->k->act_pack(&a->q8, x, ldx, block_begin, block_end);
 }
 
+void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t block_end) {
+    const struct act *f32 = &a->f32, *q8 = &a->q8;
+    const size_t n = block_end - block_begin, first = block_begin;
+    if (f32->f != NULL)
+        near_own(f32->f + first * ACT_BLOCK, n * ACT_BLOCK * sizeof *f32->f);
+    if (q8->q == NULL)
+        return;
+    near_own(q8->q + first * ACT_BLOCK, n * ACT_BLOCK);
+    near_own(q8->d + first, n * sizeof *q8->d);
+    near_own(q8->sums + first, n * sizeof *q8->sums);
+    near_own(q8->start + first, n * sizeof *q8->start);
+    near_own(q8->s + first, n * sizeof *q8->s);
+}
+
 static uint32_t n_blocks_of(const struct acts *a) {
     return (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
 }
@@ -264,19 +279,24 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
                                const float *post_norm, const float *w) {
     struct model *m = r->m;
     const struct tokens mine = r->mine;
+    const bool alone = r->step->n_tokens == 1;
     uint32_t e = m->hp->n_embd;
     size_t begin, end;
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
+            if (add && alone)
+                near_ask(r->acc + t * m->ld_acc, e * sizeof *r->acc);
+            if (w != NULL && alone)
+                forward_own_blocks(&m->x_act, 0, n_blocks_of(&m->x_act));
             if (add)
                 add_result(r, (uint32_t)t, post_norm);
             if (w != NULL)
                 m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
-            if (w != NULL && r->step->n_tokens == 1) /* not worth a barrier */
+            if (w != NULL && alone) /* not worth a barrier */
                 forward_pack_group(m, &m->x_act, m->normed, e, 0);
         }
     pool_barrier(pool);
-    if (w == NULL || r->step->n_tokens == 1)
+    if (w == NULL || alone)
         return;
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
     forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);

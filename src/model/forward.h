@@ -87,6 +87,9 @@ void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const 
 /* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens, ldx] begins with these. */
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
                          size_t ldx, uint32_t block_begin, uint32_t block_end);
+/* Blocks [block_begin, block_end) of a single token, which this thread will pack soon, leave the caches of those that read the
+ * last one's there (base/near.h). */
+void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t block_end);
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
