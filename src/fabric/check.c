@@ -27,3 +27,10 @@ uint32_t check_end(const struct check *c, size_t n_bytes) {
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
     return (uint32_t)(h >> 32) ^ (uint32_t)h;
 }
+
+uint32_t check_of(const void *data, size_t n_bytes) {
+    struct check c = {0};
+    if (n_bytes != 0)
+        check_bytes(&c, data, n_bytes);
+    return check_end(&c, n_bytes);
+}

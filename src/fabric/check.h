@@ -21,5 +21,7 @@ struct check {
 void check_bytes(struct check *c, const void *data, size_t n_bytes);
 /* The 32 bits for the header. */
 uint32_t check_end(const struct check *c, size_t n_bytes);
+/* Both: data may be NULL where n_bytes is 0. */
+uint32_t check_of(const void *data, size_t n_bytes);
 
 #endif

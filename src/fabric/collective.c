@@ -4,6 +4,7 @@
 #include "fabric/team.h"
 
 #include "base/util.h"
+#include "fabric/check.h"
 
 /* ---- pieces -------------------------------------------------------------------------------------- */
 
@@ -143,13 +144,15 @@ static size_t n_pieces(const struct fabric_rows *list, size_t n, const uint32_t 
     return pieces;
 }
 
-/* Pieces under way before the first is waited for; fewer than a link has slots, as for sums. */
-#define SHARE_WINDOW 4
-
 static enum status send_share(struct team *t, int to, struct piece p, size_t k,
                               struct err *err) {
-    return p.n == 0 ? ST_OK
-                    : send_piece(t->f, t->ranks[to], WIRE_SHARE, t->id, k, p.at, p.n, err);
+    void *payload;
+    if (p.n == 0)
+        return ST_OK;
+    TRY(message_begin(t->f, t->ranks[to], &payload, err));
+    team_copy(t, payload, p.at, p.n);
+    return message_end_checked(t->f, t->ranks[to], WIRE_SHARE, t->id, k, p.n,
+                               check_of(p.at, p.n), err);
 }
 
 static enum status recv_share(struct team *t, int from, struct piece p, size_t k,
@@ -164,14 +167,14 @@ enum status mesh_share(struct team *t, const struct fabric_rows *list, size_t n,
     size_t count = 0;
     for (int i = 0; i < t->size; i++)
         count = MAX(count, n_pieces(list, n, first, i));
-    for (size_t k = 0; k < count + SHARE_WINDOW; k++) {
+    for (size_t k = 0; k < count + t->n_ahead; k++) {
         for (int i = 1; i < t->size; i++)
             TRY(send_share(t, (t->index + i) % t->size, piece_of(list, n, first, t->index, k),
                            k, err));
-        for (int i = 1; k >= SHARE_WINDOW && i < t->size; i++) {
+        for (int i = 1; k >= t->n_ahead && i < t->size; i++) {
             int from = (t->index + i) % t->size;
-            TRY(recv_share(t, from, piece_of(list, n, first, from, k - SHARE_WINDOW),
-                           k - SHARE_WINDOW, err));
+            TRY(recv_share(t, from, piece_of(list, n, first, from, k - t->n_ahead),
+                           k - t->n_ahead, err));
         }
     }
     return ST_OK;
@@ -183,11 +186,11 @@ enum status ring_share(struct team *t, const struct fabric_rows *list, size_t n,
     for (int s = 0; s < t->size - 1; s++) {
         int out = team_after(t, -s), in = team_after(t, -s - 1);
         size_t count = MAX(n_pieces(list, n, first, out), n_pieces(list, n, first, in));
-        for (size_t k = 0; k < count + SHARE_WINDOW; k++) {
+        for (size_t k = 0; k < count + t->n_ahead; k++) {
             TRY(send_share(t, team_after(t, 1), piece_of(list, n, first, out, k), k, err));
-            if (k >= SHARE_WINDOW)
+            if (k >= t->n_ahead)
                 TRY(recv_share(t, team_after(t, -1),
-                               piece_of(list, n, first, in, k - SHARE_WINDOW), k - SHARE_WINDOW,
+                               piece_of(list, n, first, in, k - t->n_ahead), k - t->n_ahead,
                                err));
         }
     }

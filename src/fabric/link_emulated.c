@@ -269,7 +269,8 @@ enum status link_emulate(struct link **l, const struct link_env *env, struct err
         mem_huge_free(queue, QUEUE * QUEUE_STRIDE);
         return err_set(err, ST_NO_MEMORY, "no memory for an emulated link");
     }
-    m->base = (struct link){.ops = &link_emulated, .slot_bytes = (*l)->slot_bytes};
+    m->base = (struct link){
+        .ops = &link_emulated, .slot_bytes = (*l)->slot_bytes, .n_ahead = LINK_AHEAD};
     snprintf(m->name, sizeof m->name, "emulated %s", (*l)->name);
     m->base.name = m->name;
     m->inner = *l;

@@ -21,7 +21,11 @@
 #include <sodium.h>
 #include <stdatomic.h>
 
-#define SHM_N_SLOTS 8u
+/* A long sum goes through more slots than a core's second-level cache holds: what it takes has then come down to the cache that
+ * both share, where it is had for less than out of the other core's own. Zen 4, 1 MB each way: 110 us instead of 200 with 8
+ * slots and 4 messages ahead. */
+#define SHM_N_SLOTS 32u
+#define SHM_AHEAD 16
 #define SHM_KEY_BYTES 32
 
 struct shm_bell {
@@ -75,7 +79,8 @@ static enum status shm_offer(struct link **out, struct link_env *env, uint8_t *b
     struct shm_link *s = mem_calloc(1, sizeof *s);
     if (s == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
-    s->base = (struct link){.ops = &link_shm, .slot_bytes = LINK_SLOT_BYTES};
+    s->base =
+        (struct link){.ops = &link_shm, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = SHM_AHEAD};
     s->segment.fd = -1;
     if (env->rank < env->peer) {
         enum status st = shm_segment_create(&s->segment, sizeof(struct shm_shared), err);

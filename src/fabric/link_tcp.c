@@ -42,7 +42,8 @@ static enum status tcp_offer(struct link **out, struct link_env *env, uint8_t *b
         mem_free(buffers);
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
-    t->base = (struct link){.ops = &link_tcp, .slot_bytes = LINK_SLOT_BYTES};
+    t->base =
+        (struct link){.ops = &link_tcp, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = LINK_AHEAD};
     t->fd = env->data_fd;
     env->data_fd = -1;
     t->tx = buffers;

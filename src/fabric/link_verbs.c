@@ -56,7 +56,8 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
         verbs_channel_close(channel);
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
-    v->base = (struct link){.ops = &link_verbs, .slot_bytes = LINK_SLOT_BYTES};
+    v->base =
+        (struct link){.ops = &link_verbs, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = LINK_AHEAD};
     v->channel = channel;
     memcpy(blob, &hello, sizeof hello);
     *out = &v->base;

@@ -23,13 +23,18 @@
 
 /* Payload bytes of one slot: 64 blocks of 64 int64 and their bitmap fit. */
 #define LINK_SLOT_BYTES ((size_t)33 << 10)
+/* Messages that keep a wire busy. */
+#define LINK_AHEAD 4
 
 struct link {
     const struct link_ops *ops;
     const char *name;  /* for sentences: ops->name, or what it wraps */
     size_t slot_bytes; /* largest payload */
-    bool tx_pending;   /* sent slots that progress() must still push out */
-    bool hold;    /* set by the caller: another message follows at once, so send() may leave
+    /* Messages that a collective sends before it takes the other's first: even, and few enough that no send waits for a
+     * peer which itself is sending. */
+    size_t n_ahead;
+    bool tx_pending; /* sent slots that progress() must still push out */
+    bool hold;       /* set by the caller: another message follows at once, so send() may leave
                           this one to progress() (tx_pending) and save a system call */
     bool patient; /* set by the caller: its core is wanted by others, so sleep() may rather end
                           late than spin */

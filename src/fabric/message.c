@@ -200,13 +200,6 @@ static uint32_t header_check(const struct wire_msg *h, uint32_t payload_check) {
     return (uint32_t)(v >> 32);
 }
 
-static uint32_t payload_check(const void *payload, size_t n_bytes) {
-    struct check c = {0};
-    if (n_bytes != 0)
-        check_bytes(&c, payload, n_bytes);
-    return check_end(&c, n_bytes);
-}
-
 enum status message_end_checked(struct fabric *f, int to, enum wire_kind kind, uint16_t team,
                                 uint64_t offset, size_t n_bytes, uint32_t check,
                                 struct err *err) {
@@ -231,8 +224,8 @@ enum status message_end(struct fabric *f, int to, enum wire_kind kind, uint16_t 
                         uint64_t offset, size_t n_bytes, struct err *err) {
     const struct wire_msg *m = f->peers[to].link->ops->slot(f->peers[to].link);
     BUG_ON(m == NULL);
-    return message_end_checked(f, to, kind, team, offset, n_bytes,
-                               payload_check(m + 1, n_bytes), err);
+    return message_end_checked(f, to, kind, team, offset, n_bytes, check_of(m + 1, n_bytes),
+                               err);
 }
 
 /* ---- receiving --------------------------------------------------------------------------------- */
@@ -320,7 +313,7 @@ enum status message_recv(struct fabric *f, int from, enum wire_kind kind, uint16
     struct message m;
     TRY(message_next(f, from, &m, err));
     size_t n = MIN(n_bytes, (size_t)m.header.n_bytes), sent = m.header.n_bytes;
-    uint32_t check = payload_check(m.payload, sent);
+    uint32_t check = check_of(m.payload, sent);
     if (n != 0)
         memcpy(buf, m.payload, n);
     TRY(message_accept(f, from, &m, check, kind, team, offset, err));

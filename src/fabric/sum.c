@@ -9,10 +9,6 @@
 
 #include "base/util.h"
 
-/* Chunks in flight before the first is waited for: enough to keep the wire busy, less than a
- * link has slots, so that no send waits for a member that itself is sending. */
-#define WINDOW 4
-
 /* ---- one chunk ------------------------------------------------------------------------------------ */
 
 struct packed {
@@ -35,7 +31,7 @@ static enum status send_staged(struct team *t, int to, struct packed p, size_t b
                                struct err *err) {
     void *payload;
     TRY(message_begin(t->f, t->ranks[to], &payload, err));
-    memcpy(payload, t->staging, p.n_bytes);
+    team_copy(t, payload, t->staging, p.n_bytes);
     return message_end_checked(t->f, t->ranks[to], p.kind, t->id, begin * sizeof(int64_t),
                                p.n_bytes, p.check, err);
 }
@@ -153,13 +149,14 @@ static enum status shots(struct team *t, bool leaders_only, int64_t *x, size_t n
                          struct err *err) {
     struct range all = {0, n};
     size_t count = n_chunks(all);
-    for (size_t k = 0; k < count + WINDOW; k += 2) { /* two by two: see struct link's hold */
+    for (size_t k = 0; k < count + t->n_ahead;
+         k += 2) { /* two by two: see struct link's hold */
         if (k < count)
             TRY(shot_send(t, leaders_only, k + 1 < count, x, chunk_of(all, k), err));
         if (k + 1 < count)
             TRY(shot_send(t, leaders_only, false, x, chunk_of(all, k + 1), err));
-        for (size_t j = k; k >= WINDOW && j < k + 2 && j - WINDOW < count; j++)
-            TRY(shot_add(t, leaders_only, x, chunk_of(all, j - WINDOW), err));
+        for (size_t j = k; k >= t->n_ahead && j < k + 2 && j - t->n_ahead < count; j++)
+            TRY(shot_add(t, leaders_only, x, chunk_of(all, j - t->n_ahead), err));
     }
     return ST_OK;
 }
@@ -216,11 +213,11 @@ static enum status windowed(struct team *t, step_fn *send, step_fn *recv, int64_
     size_t count = 0;
     for (int i = 0; i < t->size; i++)
         count = MAX(count, n_chunks(share_of(begin, i)));
-    for (size_t k = 0; k < count + WINDOW; k++) {
+    for (size_t k = 0; k < count + t->n_ahead; k++) {
         if (k < count)
             TRY(send(t, x, begin, k, err));
-        if (k >= WINDOW && k - WINDOW < count)
-            TRY(recv(t, x, begin, k - WINDOW, err));
+        if (k >= t->n_ahead && k - t->n_ahead < count)
+            TRY(recv(t, x, begin, k - t->n_ahead, err));
     }
     return ST_OK;
 }
@@ -248,11 +245,11 @@ static enum status ring_step(struct team *t, unpack_fn *fn, int64_t *x, struct r
                              struct range in, struct err *err) {
     int next = team_after(t, 1), before = team_after(t, -1);
     size_t n_out = n_chunks(out), n_in = n_chunks(in);
-    for (size_t k = 0; k < MAX(n_out, n_in) + WINDOW; k++) {
+    for (size_t k = 0; k < MAX(n_out, n_in) + t->n_ahead; k++) {
         if (k < n_out)
             TRY(send_range(t, next, x, chunk_of(out, k), err));
-        if (k >= WINDOW && k - WINDOW < n_in)
-            TRY(take_range(t, before, fn, x, chunk_of(in, k - WINDOW), err));
+        if (k >= t->n_ahead && k - t->n_ahead < n_in)
+            TRY(take_range(t, before, fn, x, chunk_of(in, k - t->n_ahead), err));
     }
     return ST_OK;
 }

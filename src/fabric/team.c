@@ -75,6 +75,16 @@ static void find_hosts(struct team *t) {
     }
 }
 
+/* A team of one has no links and sends nothing. */
+static void find_ahead(struct team *t) {
+    t->n_ahead = SIZE_MAX;
+    for (int i = 0; i < t->size; i++) {
+        const struct link *l = t->f->peers[t->ranks[i]].link;
+        if (l != NULL)
+            t->n_ahead = MIN(t->n_ahead, l->n_ahead);
+    }
+}
+
 enum status team_shape(struct team *t, struct err *err) {
     t->trees = mem_calloc((size_t)t->size, sizeof *t->trees);
     t->staging = mem_huge_alloc(LINK_SLOT_BYTES);
@@ -93,6 +103,7 @@ enum status team_shape(struct team *t, struct err *err) {
     t->ring[0] = 0;
     t->has_ring = t->size > 2 && extend_ring(t, 1, 1, &budget);
     find_hosts(t);
+    find_ahead(t);
     return ST_OK;
 }
 
@@ -108,10 +119,33 @@ int team_after(const struct team *t, int steps) {
 static const size_t measured_elements[TEAM_MAX_CHOICES] = {512, 4096, 32768, 262144};
 #define REPEATS 3
 
+/* A way to sum: an algorithm, its slots filled through the caches (even ways) or past them. */
+#define MAX_WAYS 16
+
+static struct team_choice way_of(size_t way) {
+    return (struct team_choice){0, &sum_algorithms[way / 2], way % 2 == 1};
+}
+
+/* Some of the members do. */
+static bool share_memory(const struct team *t) {
+    return t->n_hosts < t->size && !t->f->emulated;
+}
+
+static bool fits(const struct team *t, size_t way) {
+    struct team_choice c = way_of(way);
+    if (c.past_caches && !share_memory(t))
+        return false;
+    if (t->size == 2 && way / 2 > 0)
+        return false; /* nothing beats saying it once */
+    return c.algorithm->fits(t);
+}
+
 /* The best of a few, in ns: what disturbs only ever adds. */
-static enum status time_one(struct team *t, const struct sum_algorithm *a, int64_t *x, size_t n,
-                            int64_t *best, struct err *err) {
+static enum status time_one(struct team *t, size_t way, int64_t *x, size_t n, int64_t *best,
+                            struct err *err) {
+    const struct sum_algorithm *a = way_of(way).algorithm;
     *best = INT64_MAX;
+    t->past_caches = way_of(way).past_caches;
     for (int i = 0; i < REPEATS; i++) {
         TRY(fabric_barrier(t, err));
         uint64_t begin = clock_ns();
@@ -123,52 +157,43 @@ static enum status time_one(struct team *t, const struct sum_algorithm *a, int64
 }
 
 /* Every member timed it; the sum of all members' times decides, which all know exactly. */
-static enum status choose(struct team *t, size_t n, int64_t *x,
-                          const struct sum_algorithm **chosen, struct err *err) {
-    int64_t times[8] = {0}, best = INT64_MAX;
-    const struct sum_algorithm *a = sum_algorithms;
-    size_t k = 0;
-    for (; a->name != NULL; a++, k++) {
-        BUG_ON(k >= ARRAY_LEN(times));
-        if (a->fits(t))
-            TRY(time_one(t, a, x, n, &times[k], err));
+static enum status choose(struct team *t, size_t n, int64_t *x, struct team_choice *chosen,
+                          struct err *err) {
+    int64_t times[MAX_WAYS] = {0}, best = INT64_MAX;
+    size_t n_ways = 0;
+    for (; way_of(n_ways).algorithm->name != NULL; n_ways++) {
+        BUG_ON(n_ways >= ARRAY_LEN(times));
+        if (fits(t, n_ways))
+            TRY(time_one(t, n_ways, x, n, &times[n_ways], err));
     }
-    TRY(a[-1].sum(t, times, k, err));
-    for (size_t i = 0; i < k; i++)
-        if (sum_algorithms[i].fits(t) && times[i] < best) {
+    TRY(way_of(n_ways - 1).algorithm->sum(t, times, n_ways, err));
+    for (size_t i = 0; i < n_ways; i++)
+        if (fits(t, i) && times[i] < best) {
             best = times[i];
-            *chosen = &sum_algorithms[i];
+            chosen->algorithm = way_of(i).algorithm;
+            chosen->past_caches = way_of(i).past_caches;
         }
     return ST_OK;
-}
-
-static int n_fitting(const struct team *t, const struct sum_algorithm **only) {
-    int n = 0;
-    for (const struct sum_algorithm *a = sum_algorithms; a->name != NULL; a++)
-        if (a->fits(t)) {
-            if (n++ == 0)
-                *only = a;
-        }
-    return n;
 }
 
 enum status team_measure(struct team *t, struct err *err) {
     struct team_choice *c = t->choices;
     t->n_choices = 1;
-    c[0].max_elements = SIZE_MAX;
-    if (t->size <= 2) { /* nothing beats saying it once */
-        n_fitting(t, &c[0].algorithm);
+    c[0] = (struct team_choice){SIZE_MAX, &sum_algorithms[0], false};
+    if (t->size == 1 || (t->size == 2 && !share_memory(t))) /* there is one way */
         return ST_OK;
-    }
     size_t limit = MAX(t->f->cfg.max_message_bytes / sizeof(int64_t), measured_elements[0]);
     int64_t *x = mem_huge_alloc(measured_elements[TEAM_MAX_CHOICES - 1] * sizeof *x);
     if (x == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory to measure a team");
     enum status st = ST_OK;
-    int n = 0;
-    for (; st == ST_OK && n < TEAM_MAX_CHOICES && measured_elements[n] <= limit; n++) {
-        c[n].max_elements = measured_elements[n] * 3; /* half way up, as sizes go */
-        st = choose(t, measured_elements[n], x, &c[n].algorithm, err);
+    int n = 1;
+    while (n < TEAM_MAX_CHOICES && measured_elements[n] <= limit)
+        n++;
+    /* From the largest on, whose messages go through all slots: these are new. */
+    for (int i = n - 1; i >= 0 && st == ST_OK; i--) {
+        c[i].max_elements = measured_elements[i] * 3; /* half way up, as sizes go */
+        st = choose(t, measured_elements[i], x, &c[i], err);
     }
     t->n_choices = n;
     c[n - 1].max_elements = SIZE_MAX;
@@ -176,45 +201,51 @@ enum status team_measure(struct team *t, struct err *err) {
     return st;
 }
 
-static const struct sum_algorithm *choice(const struct team *t, size_t n) {
+static const struct team_choice *choice(const struct team *t, size_t n) {
     int i = 0;
     while (i + 1 < t->n_choices && n > t->choices[i].max_elements)
         i++;
-    return t->choices[i].algorithm;
+    return &t->choices[i];
 }
 
 const char *team_algorithm(const struct team *t, size_t n) {
-    return t->size == 1 ? "none" : choice(t, n)->name;
+    return t->size == 1 ? "none" : choice(t, n)->algorithm->name;
+}
+
+/* The algorithm of what follows. */
+static const struct sum_algorithm *take_way(struct team *t, const struct team_choice *c) {
+    t->past_caches = c->past_caches;
+    return c->algorithm;
 }
 
 enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
     if (t->size == 1 || n == 0)
         return ST_OK;
     TRY(verdict_check(t->f, err));
-    TRY(choice(t, n)->sum(t, x, n, err));
+    TRY(take_way(t, choice(t, n))->sum(t, x, n, err));
     return message_flush(t->f, err);
 }
 
 /* What has halves has them for sums of any size: that of the largest counts, since these are what they are for. */
-static const struct sum_algorithm *of_halves(const struct team *t) {
-    return t->choices[t->n_choices - 1].algorithm;
+static const struct team_choice *of_halves(const struct team *t) {
+    return &t->choices[t->n_choices - 1];
 }
 
 bool team_has_halves(const struct team *t) {
-    return t->size > 1 && of_halves(t)->share != NULL;
+    return t->size > 1 && of_halves(t)->algorithm->share != NULL;
 }
 
 enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin,
                               struct err *err) {
     TRY(verdict_check(t->f, err));
-    TRY(of_halves(t)->sum_shares(t, x, begin, err));
+    TRY(take_way(t, of_halves(t))->sum_shares(t, x, begin, err));
     return message_flush(t->f, err);
 }
 
 enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
                          const uint32_t *first, struct err *err) {
     TRY(verdict_check(t->f, err));
-    TRY(of_halves(t)->share(t, list, n, first, err));
+    TRY(take_way(t, of_halves(t))->share(t, list, n, first, err));
     return message_flush(t->f, err);
 }
 
