@@ -233,16 +233,13 @@ static inline void run_algorithms(struct ranks *r, struct fabric *f) {
     (void)r;
     static const size_t sizes[] = {1, 64, 65, 300, 4097, 50000, 100000};
     struct team *t = team_of_all(f);
-    for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
-        for (int way = 0; way < 2; way++) {
-            t->past_caches = way == 1;
+    for (int past = 0; past < 2; past++) {
+        t->past_caches = past == 1;
+        for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
             sum_by_all(f, t, 3, sizes[k]);
-        }
-    for (uint32_t k = 0; k < 6; k++)
-        for (int way = 0; way < 2; way++) {
-            t->past_caches = way == 1;
+        for (uint32_t k = 0; k < 6; k++)
             halves_by_all(f, t, k, (uint32_t[]){1, 16, 90, 513, 1000, 1100}[k]);
-        }
+    }
     run_broadcasts(r, f);
     run_gathers(r, f);
     run_barriers(r, f);

@@ -7,6 +7,7 @@
 
 #include "base/util.h"
 
+#include <stdbool.h>
 #include <string.h>
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -33,21 +34,17 @@ static inline void near_own(void *p, size_t bytes) {
 /* Copies into memory that another core has read and will read: past the caches, so that no line must be taken over from the
  * other core first, nor be fetched out of this one's cache later. Done with before anything that is stored after it. */
 static inline void near_pass(void *to, const void *from, size_t bytes) {
-#if defined(__x86_64__)
-    const size_t head = (16 - (uintptr_t)to % 16) % 16;
     uint8_t *out = to;
     const uint8_t *in = from;
-    if (bytes >= head + 16) {
-        memcpy(out, in, head);
-        for (out += head, in += head, bytes -= head; bytes >= 16;
-             out += 16, in += 16, bytes -= 16)
-            _mm_stream_si128((__m128i *)(void *)out, _mm_loadu_si128((const void *)in));
-        _mm_sfence();
-    }
-    memcpy(out, in, bytes);
-#else
-    memcpy(to, from, bytes);
+    size_t at = 0;
+#if defined(__x86_64__)
+    const bool aligned = (uintptr_t)to % 16 == 0; /* as slots in shared memory are */
+    for (; aligned && at + 16 <= bytes; at += 16)
+        _mm_stream_si128((__m128i *)(void *)(out + at),
+                         _mm_loadu_si128((const void *)(in + at)));
+    _mm_sfence();
 #endif
+    memcpy(out + at, in + at, bytes - at);
 }
 
 #endif

@@ -3,6 +3,7 @@
 #include "fabric/group.h"
 #include "fabric/team.h"
 
+#include "base/near.h"
 #include "base/util.h"
 #include "fabric/check.h"
 
@@ -15,6 +16,17 @@ static enum status send_piece(struct fabric *f, int to, enum wire_kind kind, uin
     if (n != 0)
         memcpy(payload, piece, n);
     return message_end(f, to, kind, team, at, n, err);
+}
+
+enum status team_send(struct team *t, int to, enum wire_kind kind, uint64_t offset,
+                      const void *from, size_t n_bytes, uint32_t check, struct err *err) {
+    void *payload;
+    TRY(message_begin(t->f, t->ranks[to], &payload, err));
+    if (t->past_caches)
+        near_pass(payload, from, n_bytes);
+    else
+        memcpy(payload, from, n_bytes);
+    return message_end_checked(t->f, t->ranks[to], kind, t->id, offset, n_bytes, check, err);
 }
 
 static enum status send_bytes(struct fabric *f, int to, enum wire_kind kind, uint16_t team,
@@ -146,13 +158,8 @@ static size_t n_pieces(const struct fabric_rows *list, size_t n, const uint32_t 
 
 static enum status send_share(struct team *t, int to, struct piece p, size_t k,
                               struct err *err) {
-    void *payload;
-    if (p.n == 0)
-        return ST_OK;
-    TRY(message_begin(t->f, t->ranks[to], &payload, err));
-    team_copy(t, payload, p.at, p.n);
-    return message_end_checked(t->f, t->ranks[to], WIRE_SHARE, t->id, k, p.n,
-                               check_of(p.at, p.n), err);
+    return p.n == 0 ? ST_OK
+                    : team_send(t, to, WIRE_SHARE, k, p.at, p.n, check_of(p.at, p.n), err);
 }
 
 static enum status recv_share(struct team *t, int from, struct piece p, size_t k,

@@ -249,6 +249,7 @@ static void emulated_close(struct link *l) {
 
 static const struct link_ops link_emulated = {
     .name = "emulated",
+    .n_ahead = LINK_AHEAD,
     .slot = emulated_slot,
     .send = emulated_send,
     .recv = emulated_recv,
@@ -269,8 +270,7 @@ enum status link_emulate(struct link **l, const struct link_env *env, struct err
         mem_huge_free(queue, QUEUE * QUEUE_STRIDE);
         return err_set(err, ST_NO_MEMORY, "no memory for an emulated link");
     }
-    m->base = (struct link){
-        .ops = &link_emulated, .slot_bytes = (*l)->slot_bytes, .n_ahead = LINK_AHEAD};
+    m->base = (struct link){.ops = &link_emulated, .slot_bytes = (*l)->slot_bytes};
     snprintf(m->name, sizeof m->name, "emulated %s", (*l)->name);
     m->base.name = m->name;
     m->inner = *l;

@@ -79,8 +79,7 @@ static enum status shm_offer(struct link **out, struct link_env *env, uint8_t *b
     struct shm_link *s = mem_calloc(1, sizeof *s);
     if (s == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
-    s->base =
-        (struct link){.ops = &link_shm, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = SHM_AHEAD};
+    s->base = (struct link){.ops = &link_shm, .slot_bytes = LINK_SLOT_BYTES};
     s->segment.fd = -1;
     if (env->rank < env->peer) {
         enum status st = shm_segment_create(&s->segment, sizeof(struct shm_shared), err);
@@ -195,6 +194,7 @@ static void shm_close(struct link *l) {
 
 const struct link_ops link_shm = {
     .name = "shm",
+    .n_ahead = SHM_AHEAD,
     .id = FABRIC_LINK_SHM,
     .same_host_only = true,
     .offer = shm_offer,

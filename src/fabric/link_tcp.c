@@ -42,8 +42,7 @@ static enum status tcp_offer(struct link **out, struct link_env *env, uint8_t *b
         mem_free(buffers);
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
-    t->base =
-        (struct link){.ops = &link_tcp, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = LINK_AHEAD};
+    t->base = (struct link){.ops = &link_tcp, .slot_bytes = LINK_SLOT_BYTES};
     t->fd = env->data_fd;
     env->data_fd = -1;
     t->tx = buffers;
@@ -180,6 +179,7 @@ static void tcp_close(struct link *l) {
 
 const struct link_ops link_tcp = {
     .name = "tcp",
+    .n_ahead = LINK_AHEAD,
     .id = FABRIC_LINK_TCP,
     .private_slots = true,
     .offer = tcp_offer,

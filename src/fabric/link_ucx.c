@@ -273,12 +273,11 @@ static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *b
         mem_free(slots);
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
-    *u = (struct ucx_link){
-        .base = {.ops = &link_ucx, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = LINK_AHEAD},
-        .tx = slots,
-        .rx = slots + UCX_N_SLOTS * UCX_STRIDE,
-        .rank = env->rank,
-        .peer = env->peer};
+    *u = (struct ucx_link){.base = {.ops = &link_ucx, .slot_bytes = LINK_SLOT_BYTES},
+                           .tx = slots,
+                           .rx = slots + UCX_N_SLOTS * UCX_STRIDE,
+                           .rank = env->rank,
+                           .peer = env->peer};
     enum status st = worker_take(&u->w, env->cfg, err);
     if (st == ST_OK)
         st = fill_blob(u, blob, err);
@@ -485,6 +484,7 @@ static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *b
 
 const struct link_ops link_ucx = {
     .name = "ucx",
+    .n_ahead = LINK_AHEAD,
     .id = FABRIC_LINK_UCX,
     .private_slots = true,
     .offer = ucx_offer,

@@ -56,8 +56,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
         verbs_channel_close(channel);
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
-    v->base =
-        (struct link){.ops = &link_verbs, .slot_bytes = LINK_SLOT_BYTES, .n_ahead = LINK_AHEAD};
+    v->base = (struct link){.ops = &link_verbs, .slot_bytes = LINK_SLOT_BYTES};
     v->channel = channel;
     memcpy(blob, &hello, sizeof hello);
     *out = &v->base;
@@ -159,6 +158,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
 
 const struct link_ops link_verbs = {
     .name = "verbs",
+    .n_ahead = LINK_AHEAD,
     .id = FABRIC_LINK_VERBS,
     .private_slots = true,
     .find = verbs_find,

@@ -30,11 +30,8 @@ struct link {
     const struct link_ops *ops;
     const char *name;  /* for sentences: ops->name, or what it wraps */
     size_t slot_bytes; /* largest payload */
-    /* Messages that a collective sends before it takes the other's first: even, and few enough that no send waits for a
-     * peer which itself is sending. */
-    size_t n_ahead;
-    bool tx_pending; /* sent slots that progress() must still push out */
-    bool hold;       /* set by the caller: another message follows at once, so send() may leave
+    bool tx_pending;   /* sent slots that progress() must still push out */
+    bool hold;    /* set by the caller: another message follows at once, so send() may leave
                           this one to progress() (tx_pending) and save a system call */
     bool patient; /* set by the caller: its core is wanted by others, so sleep() may rather end
                           late than spin */
@@ -63,6 +60,9 @@ struct link_ops {
     const char *name;
     enum fabric_link id;
     bool same_host_only;
+    /* Messages that a collective sends before it takes the other's first: even, and few enough that no send waits for a
+     * peer which itself is sending. */
+    size_t n_ahead;
     bool private_slots; /* slot() is this process's own memory, not lines that the peer reads */
 
     /* Finds out with the other side, over link_talk(), what way there is; NULL: nothing to find out. Fills what

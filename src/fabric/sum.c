@@ -29,11 +29,8 @@ static struct packed stage(struct team *t, const int64_t *x, size_t n) {
 
 static enum status send_staged(struct team *t, int to, struct packed p, size_t begin,
                                struct err *err) {
-    void *payload;
-    TRY(message_begin(t->f, t->ranks[to], &payload, err));
-    team_copy(t, payload, t->staging, p.n_bytes);
-    return message_end_checked(t->f, t->ranks[to], p.kind, t->id, begin * sizeof(int64_t),
-                               p.n_bytes, p.check, err);
+    return team_send(t, to, p.kind, begin * sizeof(int64_t), t->staging, p.n_bytes, p.check,
+                     err);
 }
 
 /* To one member: straight into the slot where that is our own memory. */
@@ -149,8 +146,8 @@ static enum status shots(struct team *t, bool leaders_only, int64_t *x, size_t n
                          struct err *err) {
     struct range all = {0, n};
     size_t count = n_chunks(all);
-    for (size_t k = 0; k < count + t->n_ahead;
-         k += 2) { /* two by two: see struct link's hold */
+    /* Two by two: see struct link's hold. */
+    for (size_t k = 0; k < count + t->n_ahead; k += 2) {
         if (k < count)
             TRY(shot_send(t, leaders_only, k + 1 < count, x, chunk_of(all, k), err));
         if (k + 1 < count)

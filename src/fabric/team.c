@@ -81,7 +81,7 @@ static void find_ahead(struct team *t) {
     for (int i = 0; i < t->size; i++) {
         const struct link *l = t->f->peers[t->ranks[i]].link;
         if (l != NULL)
-            t->n_ahead = MIN(t->n_ahead, l->n_ahead);
+            t->n_ahead = MIN(t->n_ahead, l->ops->n_ahead);
     }
 }
 
@@ -140,12 +140,17 @@ static bool fits(const struct team *t, size_t way) {
     return c.algorithm->fits(t);
 }
 
+/* The algorithm of what follows. */
+static const struct sum_algorithm *take_way(struct team *t, struct team_choice c) {
+    t->past_caches = c.past_caches;
+    return c.algorithm;
+}
+
 /* The best of a few, in ns: what disturbs only ever adds. */
 static enum status time_one(struct team *t, size_t way, int64_t *x, size_t n, int64_t *best,
                             struct err *err) {
-    const struct sum_algorithm *a = way_of(way).algorithm;
+    const struct sum_algorithm *a = take_way(t, way_of(way));
     *best = INT64_MAX;
-    t->past_caches = way_of(way).past_caches;
     for (int i = 0; i < REPEATS; i++) {
         TRY(fabric_barrier(t, err));
         uint64_t begin = clock_ns();
@@ -170,8 +175,7 @@ static enum status choose(struct team *t, size_t n, int64_t *x, struct team_choi
     for (size_t i = 0; i < n_ways; i++)
         if (fits(t, i) && times[i] < best) {
             best = times[i];
-            chosen->algorithm = way_of(i).algorithm;
-            chosen->past_caches = way_of(i).past_caches;
+            *chosen = way_of(i);
         }
     return ST_OK;
 }
@@ -192,8 +196,8 @@ enum status team_measure(struct team *t, struct err *err) {
         n++;
     /* From the largest on, whose messages go through all slots: these are new. */
     for (int i = n - 1; i >= 0 && st == ST_OK; i--) {
-        c[i].max_elements = measured_elements[i] * 3; /* half way up, as sizes go */
         st = choose(t, measured_elements[i], x, &c[i], err);
+        c[i].max_elements = measured_elements[i] * 3; /* half way up, as sizes go */
     }
     t->n_choices = n;
     c[n - 1].max_elements = SIZE_MAX;
@@ -201,21 +205,15 @@ enum status team_measure(struct team *t, struct err *err) {
     return st;
 }
 
-static const struct team_choice *choice(const struct team *t, size_t n) {
+static struct team_choice choice(const struct team *t, size_t n) {
     int i = 0;
     while (i + 1 < t->n_choices && n > t->choices[i].max_elements)
         i++;
-    return &t->choices[i];
+    return t->choices[i];
 }
 
 const char *team_algorithm(const struct team *t, size_t n) {
-    return t->size == 1 ? "none" : choice(t, n)->algorithm->name;
-}
-
-/* The algorithm of what follows. */
-static const struct sum_algorithm *take_way(struct team *t, const struct team_choice *c) {
-    t->past_caches = c->past_caches;
-    return c->algorithm;
+    return t->size == 1 ? "none" : choice(t, n).algorithm->name;
 }
 
 enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
@@ -227,12 +225,12 @@ enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
 }
 
 /* What has halves has them for sums of any size: that of the largest counts, since these are what they are for. */
-static const struct team_choice *of_halves(const struct team *t) {
-    return &t->choices[t->n_choices - 1];
+static struct team_choice of_halves(const struct team *t) {
+    return t->choices[t->n_choices - 1];
 }
 
 bool team_has_halves(const struct team *t) {
-    return t->size > 1 && of_halves(t)->algorithm->share != NULL;
+    return t->size > 1 && of_halves(t).algorithm->share != NULL;
 }
 
 enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin,

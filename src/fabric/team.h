@@ -3,7 +3,6 @@
 #ifndef LOCKSTEP_FABRIC_TEAM_H
 #define LOCKSTEP_FABRIC_TEAM_H
 
-#include "base/near.h"
 #include "fabric/group.h"
 
 /* A shortest-path tree over the wires, from one member; seen from this rank. Member indices. */
@@ -18,6 +17,8 @@ struct team_tree {
 struct team_choice {
     size_t max_elements;
     const struct sum_algorithm *algorithm;
+    /* How slots are filled (team_send): where both ends have them in their caches, past these is faster between cores that
+     * share no cache, through them between such that do. */
     bool past_caches;
 };
 #define TEAM_MAX_CHOICES 4
@@ -34,8 +35,8 @@ struct team {
     bool has_ring;
     int8_t leader[FABRIC_MAX_RANKS]; /* the first member on that member's host */
     int n_hosts;
-    size_t n_ahead;   /* of every link to a member: struct link */
-    bool past_caches; /* the running call's: how team_copy() goes */
+    size_t n_ahead;   /* of every link to a member: struct link_ops */
+    bool past_caches; /* the running call's: struct team_choice */
     uint8_t *staging; /* one packed chunk, on its way to several members */
     int n_choices;
     struct team_choice choices[TEAM_MAX_CHOICES];
@@ -43,17 +44,8 @@ struct team {
 
 /* Fills everything but choices. ST_BAD_INPUT: the wires do not connect the members. */
 enum status team_shape(struct team *t, struct err *err);
-/* Measures the algorithms that fit the shape; a collective call. */
+/* Measures the choices that fit the shape; a collective call. */
 enum status team_measure(struct team *t, struct err *err);
-
-/* Into a member's slot. Where that is memory which both have in their caches, past these or through them: the first is faster
- * between cores that share no cache, the second between such that do. */
-static inline void team_copy(const struct team *t, void *slot, const void *from, size_t n) {
-    if (t->past_caches)
-        near_pass(slot, from, n);
-    else
-        memcpy(slot, from, n);
-}
 
 /* The member so many places after the caller in the ring (before it, if steps < 0; at most one round). */
 int team_after(const struct team *t, int steps);
@@ -74,6 +66,10 @@ struct sum_algorithm {
 extern const struct sum_algorithm sum_algorithms[];
 
 /* ---- collective.c ------------------------------------------------------------------------------ */
+
+/* A message to a member; `check` is the payload's (check.h). */
+enum status team_send(struct team *t, int to, enum wire_kind kind, uint64_t offset,
+                      const void *from, size_t n_bytes, uint32_t check, struct err *err);
 
 enum status mesh_share(struct team *t, const struct fabric_rows *list, size_t n,
                        const uint32_t *first, struct err *err);
