@@ -5,11 +5,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ROOF_READ_LOOPS 5
+#define ROOF_READ_LOOPS 7
 
 struct roof_loops {
     const char *name; /* as struct kernels' */
-    /* Reads bytes (a multiple of 4096) at p, 64-byte aligned. The result only keeps the
+    /* Reads bytes (a multiple of 1 MiB) at p, 64-byte aligned. The result only keeps the
      * compiler from dropping the loads. Fewer loops end with NULL. */
     uint64_t (*read[ROOF_READ_LOOPS])(const uint8_t *p, size_t bytes);
     /* `rounds` times int8_macs (f32_macs) multiply-adds. */

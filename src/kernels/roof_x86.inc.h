@@ -14,6 +14,7 @@ typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
 
 #define LANES (VECTOR_BYTES / 4)
 #define CHAINS 12
+#define PIECE_BYTES 524288
 
 /* A value that the compiler must neither know nor drop. */
 #define OPAQUE(v) __asm__ volatile("" : "+x"(v))
@@ -68,6 +69,15 @@ READ_LOOP(read_1_far_ahead, 1, 8192, true)
 READ_LOOP(read_4, 4, 0, true)
 READ_LOOP(read_4_ahead, 4, 2048, true)
 READ_LOOP(read_4_ahead_l2, 4, 1024, false)
+READ_LOOP(read_8_ahead, 8, 1024, true)
+
+/* 16 streams, near each other. */
+static inline uint64_t read_16_ahead(const uint8_t *p, size_t bytes) {
+    uint64_t seen = 0;
+    for (size_t at = 0; at < bytes; at += PIECE_BYTES)
+        seen |= read_streams(p + at, PIECE_BYTES, 16, 512, true);
+    return seen;
+}
 
 #ifndef INT8_MACS
 #define INT8_MACS (VECTOR_BYTES * CHAINS)
@@ -115,12 +125,13 @@ static uint64_t f32_rounds(uint64_t rounds) {
 }
 
 /* The table; one of the reading loops is the ISA file's choice. */
-#define ROOF_LOOPS(isa, own_read)                                                \
-    const struct roof_loops roof_loops_##isa = {                                 \
-        .name = #isa,                                                            \
-        .read = {read_1, read_1_ahead, read_4_ahead, read_4_ahead_l2, own_read}, \
-        .int8 = int8_rounds,                                                     \
-        .f32 = f32_rounds,                                                       \
-        .int8_macs = INT8_MACS,                                                  \
-        .f32_macs = LANES * CHAINS,                                              \
+#define ROOF_LOOPS(isa, own_read)                                                   \
+    const struct roof_loops roof_loops_##isa = {                                    \
+        .name = #isa,                                                               \
+        .read = {read_1, read_1_ahead, read_4_ahead, read_4_ahead_l2, read_8_ahead, \
+                 read_16_ahead, own_read},                                          \
+        .int8 = int8_rounds,                                                        \
+        .f32 = f32_rounds,                                                          \
+        .int8_macs = INT8_MACS,                                                     \
+        .f32_macs = LANES * CHAINS,                                                 \
     }

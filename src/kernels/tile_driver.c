@@ -67,13 +67,18 @@ static void point_at_results(struct mm_call *c, struct result to, uint32_t token
  * that lie a large power of two apart meet in the same banks. */
 static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                       uint32_t begin, uint32_t end) {
+    mm_fn multiply = k->one;
     uint32_t width = k->one_tiles;
     while (begin < end) {
+        if (end - begin < width && k->rest != NULL) {
+            multiply = k->rest;
+            width = k->rest_tiles;
+        }
         uint32_t run = (end - begin) / width, n = run > 0 ? width : end - begin;
         run = run > 0 ? (run - 1) | 1 : 1;
         for (uint32_t i = 0; i < run; i++) {
             point_at_tiles(c, w, begin + i, run, n, width);
-            k->one(c);
+            multiply(c);
         }
         begin += run * n;
     }

@@ -59,6 +59,8 @@ typedef void (*mm_fn)(const struct mm_call *c);
 struct mm_kernels {
     mm_fn one; /* one token, one_tiles tiles: bound by memory */
     uint32_t one_tiles;
+    mm_fn rest; /* not NULL: of fewer tiles than that, rest_tiles at a time */
+    uint32_t rest_tiles;
     mm_fn many[MM_MAX_TOKENS + 1]; /* by number of tokens, 2 to max_tokens; many_tiles tiles */
     uint32_t many_tiles;
     /* Not 0: so many bytes of many_tiles tiles stay near while several calls pass, which are
