@@ -585,7 +585,7 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 
 #define BLOCK_INSTANCES(family, type)                                                  \
-    INSTANCE(family, type, 1, 1)                                                       \
+    SIDE_BY_SIDE(family, type, alone, 1)                                               \
     SIDE_BY_SIDE(family, type, two, 2)                                                 \
     SIDE_BY_SIDE(family, type, wide, WIDE)                                             \
     SIDE_BY_SIDE(family, type, widest, WIDEST)                                         \
@@ -595,8 +595,6 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     INSTANCE(family, type, 2, 5)                                                       \
     INSTANCE(family, type, 2, 6)                                                       \
     static const struct mm_kernels type##_kernels = {                                  \
-        .one = family##_##type##_1x1,                                                  \
-        .one_tiles = 1,                                                                \
         .many = {NULL, NULL, family##_##type##_2x2, family##_##type##_2x3,             \
                  family##_##type##_2x4, family##_##type##_2x5, family##_##type##_2x6}, \
         .many_tiles = 2,                                                               \
@@ -623,8 +621,6 @@ INLINE void mm_halves(const struct mm_call *c, enum qtype type, int m, int n) {
     INSTANCE(mm_float, type, 2, 11)                                                       \
     INSTANCE(mm_float, type, 2, 12)                                                       \
     static const struct mm_kernels type##_kernels = {                                     \
-        .one = type##_wide,                                                               \
-        .one_tiles = WIDE,                                                                \
         .many = {NULL, NULL, mm_float_##type##_2x2, mm_float_##type##_2x3,                \
                  mm_float_##type##_2x4, mm_float_##type##_2x5, mm_float_##type##_2x6,     \
                  mm_float_##type##_2x7, mm_float_##type##_2x8, mm_float_##type##_2x9,     \
@@ -648,13 +644,23 @@ TILE_HALVES_TYPES(HALVES_TYPE)
 static const struct mm_kernels *const kernels_of[QT_N] = {TILE_FLOAT_TYPES(ENTRY)
                                                               TILE_CODED_TYPES(ENTRY)};
 
-#define TWO_ENTRY(type) [QT_##type] = type##_two,
-static const mm_fn two_of[QT_N] = {TILE_CODED_TYPES(TWO_ENTRY)};
-#define WIDE_ENTRY(type) [QT_##type] = type##_wide,
-static const mm_fn wide_of[QT_N] = {TILE_FLOAT_TYPES(WIDE_ENTRY) TILE_CODED_TYPES(WIDE_ENTRY)};
-#define WIDEST_ENTRY(type) [QT_##type] = type##_widest,
-static const mm_fn widest_of[QT_N] = {TILE_FLOAT_TYPES(WIDEST_ENTRY)
-                                          TILE_CODED_TYPES(WIDEST_ENTRY)};
+/* One token, by the number of tiles side by side. */
+#define FLOAT_ONE(type) [QT_##type] = {[WIDE] = type##_wide, [WIDEST] = type##_widest},
+#define CODED_ONE(type) \
+    [QT_##type] = {     \
+        [1] = type##_alone, [2] = type##_two, [WIDE] = type##_wide, [WIDEST] = type##_widest},
+static const mm_fn one_of[QT_N][WIDEST + 1] = {TILE_FLOAT_TYPES(FLOAT_ONE)
+                                                   TILE_CODED_TYPES(CODED_ONE)};
+
+/* How many tiles of w one token goes over side by side. */
+static uint32_t tiles_of_one(const struct wmat *w) {
+    if (is_ice_lake())
+        return WIDEST;
+    if (!is_zen4() || act_kind_for(w->type) == ACT_F32 ||
+        tile_block_bytes(w->type) >= ACT_BLOCK * TILE_ROWS)
+        return WIDE;
+    return w->n_cols >= TWO_COLS ? 2 : 1;
+}
 
 /* What differs between processors. The second-level cache of Zen 4 and Zen 5 feeds them fast enough: calls of all columns make
  * products of many tokens 1 to 4 % faster on the former (all of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
@@ -663,20 +669,11 @@ struct mm_kernels mm_kernels_avx512(const struct wmat *w) {
     struct mm_kernels k = *kernels_of[type];
     if (is_amd())
         k.chunk_bytes = 0;
-    const bool few_bits =
-        two_of[type] != NULL && tile_block_bytes(type) < ACT_BLOCK * TILE_ROWS;
-    if (!is_zen4() || !few_bits) {
-        k.one = wide_of[type];
-        k.one_tiles = WIDE;
-    } else if (w->n_cols >= TWO_COLS) {
-        k.one = two_of[type];
-        k.one_tiles = 2;
-    }
-    if (is_ice_lake()) {
-        k.rest = k.one;
-        k.rest_tiles = k.one_tiles;
-        k.one = widest_of[type];
-        k.one_tiles = WIDEST;
+    k.one_tiles = tiles_of_one(w);
+    k.one = one_of[type][k.one_tiles];
+    if (k.one_tiles == WIDEST) {
+        k.rest = one_of[type][WIDE];
+        k.rest_tiles = WIDE;
     }
     return k;
 }
