@@ -200,7 +200,7 @@ static enum status start_ranks(struct instance *in, const struct lockstep_option
         hooks.hopeless_user = in->launch;
     }
     TRY(rank_load(r, listen_fd, &hooks, err));
-    return in->launch != NULL ? launch_wait_ready(in->launch, err) : ST_OK;
+    return in->launch != NULL ? launch_wait_ready(in->launch, r->f, err) : ST_OK;
 }
 
 /* ---- a rank that somebody else started ----------------------------------------------------- */

@@ -23,6 +23,10 @@ extern char **environ;
 #define WORKER_FD 3
 #define EXPLAIN_MS 300
 #define REPORT_MAX 600
+#define READY "ready"
+#define ERROR "error: "
+/* How often the group is looked after while workers load. */
+#define LOOK_MS 100
 #define JOB_MAX ((size_t)1 << 20)
 
 struct child {
@@ -30,10 +34,12 @@ struct child {
     int rank, fd;
     bool ready, reaped;
     int status;
-    const char *host;        /* where ssh or the node runs it; NULL: here */
-    int node_port;           /* of the node there, 0: the usual one; -1: ssh */
-    char report[REPORT_MAX]; /* what it has said so far: "ready\n" or "error: ...\n" */
-    size_t n_report;
+    const char *host; /* where ssh or the node runs it; NULL: here */
+    int node_port;    /* of the node there, 0: the usual one; -1: ssh */
+    /* It says "ready" or "error: ...", a line each; the remote shell that starts it may have said something before. */
+    char line[REPORT_MAX]; /* what there is of the running one */
+    size_t n_line;
+    char complaint[REPORT_MAX]; /* empty: none */
 };
 
 struct launch {
@@ -303,37 +309,35 @@ static void reap(struct child *c) {
     c->reaped = ended == c->pid || (ended < 0 && errno == ECHILD);
 }
 
+static void hear_line(struct child *c) {
+    c->line[c->n_line] = '\0';
+    c->n_line = 0;
+    if (str_eq(c->line, READY))
+        c->ready = true;
+    else if (str_starts(c->line, ERROR) && c->complaint[0] == '\0')
+        snprintf(c->complaint, sizeof c->complaint, "%s", c->line + strlen(ERROR));
+}
+
 /* Reads what the worker says, without blocking. False when it will say no more. */
 static bool listen_to(struct child *c) {
     for (;;) {
-        ssize_t n = recv(c->fd, c->report + c->n_report, sizeof c->report - 1 - c->n_report,
-                         MSG_DONTWAIT);
-        if (n > 0) {
-            c->n_report += (size_t)n;
-            c->ready = str_starts(c->report, "ready\n");
-            continue;
-        }
-        return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+        char said[256];
+        ssize_t n = recv(c->fd, said, sizeof said, MSG_DONTWAIT);
+        if (n <= 0)
+            return n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+        for (ssize_t i = 0; i < n; i++)
+            if (said[i] == '\n')
+                hear_line(c);
+            else if (c->n_line < sizeof c->line - 1)
+                c->line[c->n_line++] = said[i];
     }
-}
-
-/* The worker's own words, NULL if it has not complained. */
-static char *complaint(struct child *c) {
-    char *at = strstr(c->report, "error: ");
-    if (at == NULL)
-        return NULL;
-    char *end = strchr(at, '\n');
-    if (end != NULL)
-        *end = '\0';
-    return at + strlen("error: ");
 }
 
 /* A sentence if this worker's end is the cause of a loss rather than its consequence. */
 static bool explain_child(struct child *c, struct err *err) {
     listen_to(c);
-    char *words = complaint(c);
-    if (words != NULL) {
-        err_set(err, ST_PEER_LOST, "rank %d failed: %s", c->rank, words);
+    if (c->complaint[0] != '\0') {
+        err_set(err, ST_PEER_LOST, "rank %d failed: %s", c->rank, c->complaint);
         return true;
     }
     if (!c->reaped)
@@ -404,26 +408,36 @@ bool launch_any_ended(struct launch *l) {
     return any;
 }
 
-enum status launch_wait_ready(struct launch *l, struct err *err) {
+/* A rank that falls silent while others load, or without a word: only the group knows. */
+static enum status look_after(struct launch *l, struct fabric *f, struct err *err) {
+    enum status st = fabric_wait(f, 1, 0, err);
+    if (st == ST_OK || st == ST_AGAIN)
+        return ST_OK;
+    launch_explain(l, fabric_lost_rank(f), err);
+    return st;
+}
+
+enum status launch_wait_ready(struct launch *l, struct fabric *f, struct err *err) {
     for (;;) {
         int waiting = 0;
         struct pollfd fds[PLAN_MAX_RANKS];
         for (int i = 0; i < l->n; i++) {
             struct child *c = &l->children[i];
             bool more = listen_to(c);
-            if (c->ready)
-                continue;
             if (!more) {
-                err_set(err, ST_PEER_LOST, "rank %d (pid %d) ended while loading", c->rank,
-                        (int)c->pid);
+                err_set(err, ST_PEER_LOST, "rank %d (pid %d) ended while %s loading", c->rank,
+                        (int)c->pid, c->ready ? "others were" : "it was");
                 launch_explain(l, c->rank, err);
                 return ST_PEER_LOST;
             }
+            if (c->ready)
+                continue;
             fds[waiting++] = (struct pollfd){.fd = c->fd, .events = POLLIN};
         }
         if (waiting == 0)
             return ST_OK;
-        poll(fds, (nfds_t)waiting, 1000);
+        TRY(look_after(l, f, err));
+        poll(fds, (nfds_t)waiting, LOOK_MS);
     }
 }
 
@@ -551,12 +565,12 @@ static bool say(int fd, const char *text, size_t n) {
 }
 
 bool launch_worker_say_ready(int fd) {
-    return say(fd, "ready\n", 6);
+    return say(fd, READY "\n", strlen(READY "\n"));
 }
 
 bool launch_worker_say_error(int fd, const char *text) {
     char line[REPORT_MAX - 16];
-    int n = snprintf(line, sizeof line - 1, "error: %s", text);
+    int n = snprintf(line, sizeof line - 1, ERROR "%s", text);
     n = MIN(n, (int)sizeof line - 2);
     line[n++] = '\n';
     return say(fd, line, (size_t)n);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "engine/job.h"
+#include "fabric/fabric.h"
 #include "fabric/launch.h"
 
 #include <sys/types.h>
@@ -41,8 +42,9 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
 /* A worker has ended: the group cannot form any more. */
 bool launch_any_ended(struct launch *l);
 
-/* Waits until every worker has said that it is ready; ST_PEER_LOST with the cause if one fails. */
-enum status launch_wait_ready(struct launch *l, struct err *err);
+/* Waits until every worker has said that it is ready; ST_PEER_LOST with the cause if one fails, or what ended the
+ * group f, whose rank 0 this is. */
+enum status launch_wait_ready(struct launch *l, struct fabric *f, struct err *err);
 
 /* After the group was lost: puts the cause into err (the worker that was killed, or its own
  * sentence) if a worker's end explains it; otherwise leaves err as it is. */
