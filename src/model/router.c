@@ -81,8 +81,11 @@ void router_choose(const struct kernels *k, const struct moe_params *p, float *l
         softmax(k, logits, p->n_experts);
     else if (p->gating == GATING_SIGMOID)
         sigmoid(k, logits, p->n_experts);
-    for (uint32_t i = 0; i < p->n_experts; i++)
-        scratch[i] = logits[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
+    for (uint32_t i = 0; i < p->n_experts; i++) {
+        float rank = logits[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
+        /* A broken model's are the last, but some: no expert is chosen twice. */
+        scratch[i] = rank == rank ? rank : -INFINITY;
+    }
     if (p->n_groups > 1)
         keep_best_groups(p, scratch);
     take_best(p, scratch, logits, out);
