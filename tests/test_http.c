@@ -191,6 +191,8 @@ static bool is_closed(int fd) {
 }
 
 #define GET(path) "GET " path " HTTP/1.1\r\nHost: x\r\n\r\n"
+#define POST(path, header) \
+    "POST " path " HTTP/1.1\r\nHost: x\r\n" header "Content-Length: 5\r\n\r\nhello"
 
 static void still_serves(const struct http_server *s) {
     assert_int_equal(ask_once(s, GET("/still")).status, 200);
@@ -525,6 +527,23 @@ static void keys_let_in(void **state) {
     http_close(s);
 }
 
+/* Nor on a path that is open: whoever shows no key cannot make the server keep anything. */
+static void bodies_without_a_key_are_not_kept(void **state) {
+    (void)state;
+    static const char *const keys[] = {"key"};
+    struct http_config cfg = config();
+    cfg.api_keys = keys;
+    cfg.n_api_keys = 1;
+    cfg.needs_key = all_but_open;
+    struct http_server *s = serve(&cfg);
+    struct answer a = ask_once(s, POST("/open", "X-API-Key: key\r\n"));
+    assert_string_equal(a.body, "POST /open 5 hello");
+    a = ask_once(s, POST("/open", ""));
+    assert_string_equal(a.body, "POST /open 0 ");
+    assert_int_equal(ask_once(s, POST("/a", "")).status, 401);
+    http_close(s);
+}
+
 static void pages_of_other_origins_come_in_if_asked_for(void **state) {
     (void)state;
     static const char preflight[] =
@@ -668,6 +687,7 @@ int main(void) {
         cmocka_unit_test(more_connections_than_allowed_wait_outside),
         cmocka_unit_test(one_address_does_not_get_everything),
         cmocka_unit_test(keys_let_in),
+        cmocka_unit_test(bodies_without_a_key_are_not_kept),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
         cmocka_unit_test(the_end_waits_for_what_runs),
         cmocka_unit_test(what_is_quiet_for_long_is_filled),

@@ -51,6 +51,7 @@ struct http_request {
     char *body;
     size_t body_len, body_cap;
     bool too_large;
+    bool trusted; /* it has shown a key, or the server asks for none: what it sends is kept */
 
     pthread_mutex_t lock; /* guards all below */
     enum phase phase;
@@ -506,8 +507,7 @@ static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
     if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
         http_reply(r, 204, "text/plain", "", 0);
-    else if (s->n_keys != 0 && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)) &&
-             !key_is_good(r))
+    else if (!r->trusted && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)))
         fail(r, 401, "an API key is needed: Authorization: Bearer KEY");
     else if (r->too_large)
         fail(r, 413, "the request's body is too large");
@@ -519,10 +519,9 @@ static void dispatch(struct http_request *r) {
 }
 
 static void receive(struct http_request *r, const char *data, size_t len) {
-    if (r->too_large || len > r->server->cfg.max_body_bytes - r->body_len) {
-        r->too_large = true; /* read on and forget, so that the client can read the answer */
-        return;
-    }
+    r->too_large |= len > r->server->cfg.max_body_bytes - r->body_len;
+    if (r->too_large || !r->trusted)
+        return; /* read on and forget, so that the client can read the answer */
     if (r->body_len + len + 1 > r->body_cap) {
         size_t cap = MAX(r->body_len + len + 1, r->body_cap * 2);
         char *p = mem_realloc(r->body, cap);
@@ -583,6 +582,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
     struct http_request *r = *con_cls;
     if (r == NULL) {
         *con_cls = r = request_new(cls, c, method, url);
+        if (r != NULL)
+            r->trusted = r->server->n_keys == 0 || key_is_good(r);
         if (r != NULL && body_has_no_end(c))
             return refuse(r, 501, "the only transfer coding of a body is chunked");
         if (r != NULL && body_has_two_ends(c))

@@ -5,7 +5,8 @@
  * body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request, after
  * which it is gone.
  *
- * Limits: bodies over max_body_bytes get 413 while they arrive; headers are bounded by
+ * Limits: bodies over max_body_bytes get 413 while they arrive, and of a client that shows no key where one is asked for
+ * nothing is kept; headers are bounded by
  * libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
  * yet is bounded by max_unread_bytes: beyond it http_stream_write() says ST_CANCELLED, as it does
  * when the client has gone. */
