@@ -147,15 +147,11 @@ static enum lockstep_status measure_generation(struct bench *b, struct lockstep_
 static int measure(struct bench *b) {
     struct lockstep_error err;
     enum lockstep_status st = measure_roofs(b, &err);
-    for (int i = 0; i < n_runs && st == LOCKSTEP_OK && !cli_interrupted(); i++) {
-        st = measure_prompt(b, &err);
-        if (st == LOCKSTEP_OK)
-            st = measure_roofs(b, &err);
-        if (st == LOCKSTEP_OK)
-            st = measure_generation(b, &err);
-        if (st == LOCKSTEP_OK)
-            st = measure_roofs(b, &err);
-    }
+    static enum lockstep_status (*const parts[])(struct bench *, struct lockstep_error *) = {
+        measure_prompt, measure_roofs, measure_generation, measure_roofs};
+    const int n_parts = (int)ARRAY_LEN(parts);
+    for (int i = 0; i < n_runs * n_parts && st == LOCKSTEP_OK && !cli_interrupted(); i++)
+        st = parts[i % n_parts](b, &err);
     if (cli_interrupted())
         return 130;
     return st == LOCKSTEP_OK ? CLI_GO_ON : session_fail(st, &err);

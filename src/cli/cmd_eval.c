@@ -143,7 +143,7 @@ static bool on_rows(void *user, size_t first_pos, size_t n, const float *logits)
     }
     e->n_rows += n;
     e->best = argmax(logits + (n - 1) * e->n_vocab, e->n_vocab);
-    return true;
+    return cli_interrupted() == 0; /* the library forgets what came between two calls */
 }
 
 static int feed(struct eval *e, const int32_t *ids, size_t n) {

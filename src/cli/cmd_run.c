@@ -69,7 +69,7 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     a->len += len;
     fwrite(text, 1, len, stdout);
     a->output_failed = fflush(stdout) != 0;
-    return !a->output_failed;
+    return !a->output_failed && cli_interrupted() == 0;
 }
 
 /* ---- the prompt -------------------------------------------------------------------------- */

@@ -403,7 +403,9 @@ static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n,
         TRY(feed(ls, ids + at, k, sink->rows != NULL ? k : 0, sink, err));
         at += k;
     }
-    return sink->stopped ? err_set(err, ST_CANCELLED, "stopped by the caller") : ST_OK;
+    if (sink->stopped)
+        return err_set(err, ST_CANCELLED, "stopped by the caller");
+    return is_cancelled(ls) ? err_set(err, ST_CANCELLED, "cancelled") : ST_OK;
 }
 
 enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
