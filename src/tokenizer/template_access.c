@@ -3,10 +3,16 @@
 
 #include "tokenizer/template_run.h"
 
-static struct value loop_member(struct render *r, const struct loop *loop, const char *name,
+/* How many items there are in all. */
+static int64_t loop_length(struct render *r, struct loop *loop) {
+    loop_has(r, loop, SIZE_MAX);
+    return (int64_t)loop->items->n;
+}
+
+static struct value loop_member(struct render *r, struct loop *loop, const char *name,
                                 size_t len) {
-    struct value key = value_text(name, len), self = {.kind = V_LOOP};
-    int64_t i = (int64_t)loop->i, n = (int64_t)loop->items->n;
+    struct value key = value_text(name, len), self = {.kind = V_LOOP, .loop = loop};
+    int64_t i = (int64_t)loop->i;
     if (text_is(key, "index0"))
         return value_int(i);
     if (text_is(key, "index"))
@@ -14,13 +20,13 @@ static struct value loop_member(struct render *r, const struct loop *loop, const
     if (text_is(key, "first"))
         return value_bool(i == 0);
     if (text_is(key, "last"))
-        return value_bool(i + 1 == n);
+        return value_bool(!loop_has(r, loop, loop->i + 1));
     if (text_is(key, "length"))
-        return value_int(n);
+        return value_int(loop_length(r, loop));
     if (text_is(key, "revindex"))
-        return value_int(n - i);
+        return value_int(loop_length(r, loop) - i);
     if (text_is(key, "revindex0"))
-        return value_int(n - i - 1);
+        return value_int(loop_length(r, loop) - i - 1);
     if (text_is(key, "depth"))
         return value_int(loop->depth0 + 1);
     if (text_is(key, "depth0"))
@@ -29,9 +35,9 @@ static struct value loop_member(struct render *r, const struct loop *loop, const
         return i > 0 ? loop->items->items[i - 1]
                      : value_undefined(r, value_cstr("there is no previous item"));
     if (text_is(key, "nextitem"))
-        return i + 1 < n ? loop->items->items[i + 1]
-                         : value_undefined(r, value_cstr("there is no next item"));
-    self.loop = (struct loop *)loop;
+        return loop_has(r, loop, loop->i + 1)
+                   ? loop->items->items[i + 1]
+                   : value_undefined(r, value_cstr("there is no next item"));
     return value_missing_member(r, self, key);
 }
 

@@ -394,7 +394,7 @@ struct value builtin_call(struct render *r, const struct builtin *b, struct valu
 
 static struct value call_loop(struct render *r, const struct loop *loop,
                               const struct call *call) {
-    if (loop->node == NULL)
+    if (loop->node->op == 0)
         render_fail(r, ST_BAD_INPUT, "the loop must have the 'recursive' marker to be called");
     if (call->n_pos != 1)
         render_fail(r, ST_BAD_INPUT, "loop() takes one argument");

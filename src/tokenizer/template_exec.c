@@ -92,41 +92,64 @@ static void assign(struct render *r, const struct node *target, struct value v) 
 
 /* ---- loops ------------------------------------------------------------------------------------ */
 
-/* What passes the loop's own `if`, which sees the loop's variables. */
-static const struct seq *filter_items(struct render *r, const struct node *n,
-                                      const struct seq *items) {
-    struct value kept = seq_new(r, V_LIST, items->n);
-    for (size_t i = 0; i < items->n; i++) {
-        scope_clear(r, r->scope);
-        assign(r, n->a, items->items[i]);
-        if (value_truth(eval(r, n->c)))
-            seq_push(r, kept, items->items[i]);
+/* Asks the loop's `if`, which sees the loop's variables and what is around the loop, for one
+ * more item. The item is then what the variables hold: a tuple of them if they are several. */
+static void ask_filter(struct render *r, struct loop *loop) {
+    struct scope *caller = r->scope, filter;
+    loop->asking = true;
+    render_enter(r);
+    scope_push(r, &filter, loop->scope);
+    assign(r, loop->node->a, loop->unasked->items[loop->n_asked++]);
+    if (value_truth(eval(r, loop->node->c)))
+        seq_push(r, (struct value){.kind = V_LIST, .seq = loop->items}, eval(r, loop->node->a));
+    scope_clear(r, &filter);
+    r->scope = caller;
+    render_leave(r);
+    loop->asking = false;
+}
+
+bool loop_has(struct render *r, struct loop *loop, size_t i) {
+    while (i >= loop->items->n && loop->unasked != NULL) {
+        if (loop->asking)
+            render_fail(r, ST_BAD_INPUT, "the 'if' of a loop asks for the loop's next item");
+        if (loop->n_asked < loop->unasked->n)
+            ask_filter(r, loop);
+        else
+            loop->unasked = NULL; /* for good, whatever is appended to it */
     }
-    return kept.seq;
+    return i < loop->items->n;
+}
+
+static struct loop *loop_new(struct render *r, const struct node *n, struct value iterable,
+                             int64_t depth0) {
+    struct loop *loop = RENDER_NEW(r, struct loop);
+    *loop = (struct loop){
+        .items = value_iterate(r, iterable), .depth0 = depth0, .node = n, .scope = r->scope};
+    if (n->c != NULL) {
+        loop->unasked = loop->items;
+        loop->items = seq_new(r, V_LIST, 0).seq;
+    }
+    return loop;
 }
 
 static void run_loop(struct render *r, const struct node *n, struct value iterable,
                      int64_t depth0) {
     struct scope *outer = r->scope;
-    struct loop *loop = RENDER_NEW(r, struct loop);
-    *loop = (struct loop){.items = value_iterate(r, iterable),
-                          .depth0 = depth0,
-                          .node = n->op != 0 ? n : NULL,
-                          .scope = outer};
+    struct loop *loop = loop_new(r, n, iterable, depth0);
     struct value loop_value = {.kind = V_LOOP, .loop = loop};
     scope_push(r, RENDER_NEW(r, struct scope), outer);
-    if (n->c != NULL)
-        loop->items = filter_items(r, n, loop->items);
     enum flow flow = FLOW_ON;
-    for (; loop->i < loop->items->n && flow != FLOW_BREAK; loop->i++) {
+    size_t i = 0;
+    for (; flow != FLOW_BREAK && loop_has(r, loop, i); i++) {
+        loop->i = i;
         scope_clear(r, r->scope);
         scope_set(r, r->template->sym_loop, loop_value);
-        assign(r, n->a, loop->items->items[loop->i]);
+        assign(r, n->a, loop->items->items[i]);
         flow = exec_list(r, n->body);
         render_spend(r, 1);
     }
     scope_clear(r, r->scope);
-    if (loop->i == 0)
+    if (i == 0)
         exec_list(r, n->other);
     r->scope = outer;
 }

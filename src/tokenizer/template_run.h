@@ -18,13 +18,18 @@ struct scope {
     struct binding *first;
 };
 
+/* A loop's own `if` is asked for an item only when that item is needed, after the bodies before
+ * it have run: the body may change what it depends on. */
 struct loop {
-    const struct seq *items;
+    struct seq *items; /* with an `if`: what has passed it so far */
     size_t i;
+    struct seq *unasked; /* what the `if` still has to see, from n_asked on; NULL: nothing */
+    size_t n_asked;
+    bool asking; /* the `if` is being evaluated */
     int64_t depth0;
-    const struct node *node; /* of a recursive loop, else NULL */
-    struct scope *scope;     /* around it */
-    struct value changed;    /* what loop.changed() saw last, V_MISSING at first */
+    const struct node *node;
+    struct scope *scope;  /* around it */
+    struct value changed; /* what loop.changed() saw last, V_MISSING at first */
 };
 
 struct macro {
@@ -40,6 +45,8 @@ struct call eval_arguments(struct render *r, const struct node *args);
 /* The text that body makes in a scope of its own. */
 struct value exec_captured(struct render *r, const struct node *body);
 struct value loop_recurse(struct render *r, const struct loop *loop, struct value items);
+/* Whether there is an item i; asks the loop's `if` for items up to it. */
+bool loop_has(struct render *r, struct loop *loop, size_t i);
 struct value macro_call(struct render *r, const struct macro *m, const struct call *call);
 
 struct value *scope_find(const struct scope *s, const struct symbol *name);
