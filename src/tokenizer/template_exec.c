@@ -132,26 +132,28 @@ static struct loop *loop_new(struct render *r, const struct node *n, struct valu
     return loop;
 }
 
-static void run_loop(struct render *r, const struct node *n, struct value iterable,
-                     int64_t depth0) {
+/* What comes back is what the `else` ended with: that may break the loop around this one. */
+static enum flow run_loop(struct render *r, const struct node *n, struct value iterable,
+                          int64_t depth0) {
     struct scope *outer = r->scope;
     struct loop *loop = loop_new(r, n, iterable, depth0);
     struct value loop_value = {.kind = V_LOOP, .loop = loop};
     scope_push(r, RENDER_NEW(r, struct scope), outer);
     enum flow flow = FLOW_ON;
-    size_t i = 0;
-    for (; flow != FLOW_BREAK && loop_has(r, loop, i); i++) {
+    bool any = false; /* a pass came to its end; else Jinja takes the loop for empty */
+    for (size_t i = 0; flow != FLOW_BREAK && loop_has(r, loop, i); i++) {
         loop->i = i;
         scope_clear(r, r->scope);
         scope_set(r, r->template->sym_loop, loop_value);
         assign(r, n->a, loop->items->items[i]);
         flow = exec_list(r, n->body);
+        any |= flow == FLOW_ON;
         render_spend(r, 1);
     }
     scope_clear(r, r->scope);
-    if (i == 0)
-        exec_list(r, n->other);
+    flow = any ? FLOW_ON : exec_list(r, n->other);
     r->scope = outer;
+    return flow;
 }
 
 struct value loop_recurse(struct render *r, const struct loop *loop, struct value items) {
@@ -302,8 +304,7 @@ static enum flow exec_statement(struct render *r, const struct node *n) {
     case N_IF:
         return exec_if(r, n);
     case N_FOR:
-        run_loop(r, n, eval(r, n->b), 0);
-        return FLOW_ON;
+        return run_loop(r, n, eval(r, n->b), 0);
     case N_SET:
         assign(r, n->a, eval(r, n->b));
         return FLOW_ON;
