@@ -21,12 +21,13 @@ static size_t skip_while_space(struct value s, size_t at, bool space) {
     return at;
 }
 
+/* The last of max + 1 parts is the rest as it stands, with the white space at its far end. */
 static struct value split_white(struct render *r, struct value s, int64_t max) {
     struct value list = seq_new(r, V_LIST, 0);
     for (size_t at = skip_while_space(s, 0, true); at < s.len;) {
         size_t end = skip_while_space(s, at, false);
         if (max >= 0 && (int64_t)list.seq->n == max)
-            end = text_strip(r, s, value_none(), 2).len;
+            end = s.len;
         seq_push(r, list, text_slice(s, at, end));
         at = skip_while_space(s, end, true);
     }
@@ -98,7 +99,7 @@ static struct value m_rsplit(struct render *r, struct value s, struct call *call
         for (s = text_strip(r, s, value_none(), 2); s.len > 0;) {
             size_t begin = word_begin(s, s.len);
             if (max >= 0 && (int64_t)list.seq->n == max)
-                begin = s.len - text_strip(r, s, value_none(), 1).len;
+                begin = 0;
             seq_push(r, list, text_slice(s, begin, s.len));
             s = text_strip(r, text_slice(s, 0, begin), value_none(), 2);
         }
