@@ -154,7 +154,7 @@ static void semantics_are_those_of_jinja(void **state) {
         n_wrong += !check_semantics(item, vars);
     }
     assert_int_equal(n_wrong, 0);
-    assert_true(i >= 186);
+    assert_true(i >= 191);
     json_decref(file);
 }
 

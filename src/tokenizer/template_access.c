@@ -47,7 +47,7 @@ static struct value bind_method(struct render *r, const struct builtin *fn, stru
     return (struct value){.kind = V_METHOD, .method = m};
 }
 
-/* getattr(): methods and the fields of namespaces and loops. V_MISSING if there is none. */
+/* getattr(): methods and the fields of namespaces, loops and named tuples. V_MISSING if there is none. */
 static struct value get_field(struct render *r, struct value v, const char *name, size_t len) {
     const struct builtin *fn = method_find(v.kind, name, len);
     if (fn != NULL)
@@ -62,6 +62,10 @@ static struct value get_field(struct render *r, struct value v, const char *name
         if (field.kind != V_UNDEFINED || field.missing->why == UNDEFINED_OTHER)
             return field;
     }
+    if (v.kind == V_TUPLE && v.seq->names != NULL)
+        for (size_t i = 0; i < v.seq->n; i++)
+            if (text_is(value_text(name, len), v.seq->names[i]))
+                return v.seq->items[i];
     if (v.kind == V_MACRO && text_is(value_text(name, len), "name"))
         return value_text(v.macro->def->name->text, v.macro->def->name->len);
     if (v.kind == V_CYCLER && text_is(value_text(name, len), "current"))

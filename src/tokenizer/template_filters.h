@@ -16,6 +16,7 @@ bool arg_truth(const struct call *call, size_t i, bool otherwise);
  * regard to case unless case_sensitive. */
 struct sort_order {
     struct value attribute; /* V_MISSING: the item itself */
+    struct value otherwise; /* the key where the attribute is undefined; V_MISSING: that */
     bool case_sensitive, reverse;
 };
 void seq_sort(struct render *r, struct seq *seq, const struct sort_order *order);

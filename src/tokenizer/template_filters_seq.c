@@ -8,10 +8,14 @@ struct sort_item {
     struct value key, value;
 };
 
+static bool is_given(struct value v) { /* none is as good as nothing, in Jinja */
+    return v.kind != V_MISSING && v.kind != V_NONE;
+}
+
 static struct value sort_key(struct render *r, struct value v, const struct sort_order *order) {
-    struct value key = order->attribute.kind == V_MISSING || order->attribute.kind == V_NONE
-                           ? v
-                           : value_path(r, v, order->attribute);
+    struct value key = is_given(order->attribute) ? value_path(r, v, order->attribute) : v;
+    if (key.kind == V_UNDEFINED && is_given(order->otherwise))
+        key = order->otherwise;
     if (key.kind == V_STRING && !order->case_sensitive)
         key = text_change_case(r, key, CASE_LOWER);
     return key;
@@ -172,21 +176,28 @@ static struct value f_slice(struct render *r, struct value v, struct call *call)
     return list;
 }
 
+/* Groups are told apart as they are sorted, without regard to case, but are called by the key of
+ * their first item as it stands. */
 static struct value f_groupby(struct render *r, struct value v, struct call *call) {
-    struct value sorted = copy_list(r, v, V_LIST), groups = seq_new(r, V_LIST, 0),
-                 last = groups;
+    static const char *const names[] = {"grouper", "list"};
+    struct value sorted = copy_list(r, v, V_LIST), groups = seq_new(r, V_LIST, 0);
+    struct value last = value_none(), members = value_none();
     struct sort_order order = {.attribute = call->arg[0],
+                               .otherwise = call->arg[1],
                                .case_sensitive = arg_truth(call, 2, false)};
+    struct sort_order as_it_stands = order;
+    as_it_stands.case_sensitive = true;
     seq_sort(r, sorted.seq, &order);
     for (size_t i = 0; i < sorted.seq->n; i++) {
         struct value item = sorted.seq->items[i], key = sort_key(r, item, &order);
-        if (key.kind == V_UNDEFINED && call->arg[1].kind != V_MISSING)
-            key = call->arg[1];
-        if (groups.seq->n == 0 || !value_equal(r, last.seq->items[0], key)) {
-            last = pair_new(r, key, seq_new(r, V_LIST, 0));
-            seq_push(r, groups, last);
+        if (i == 0 || !value_equal(r, last, key)) {
+            last = key;
+            members = seq_new(r, V_LIST, 0);
+            struct value group = pair_new(r, sort_key(r, item, &as_it_stands), members);
+            group.seq->names = names;
+            seq_push(r, groups, group);
         }
-        seq_push(r, last.seq->items[1], item);
+        seq_push(r, members, item);
     }
     return groups;
 }

@@ -65,6 +65,7 @@ struct seq {
     size_t n, cap;
     size_t pos;        /* generator, cycler: what comes next */
     const char *label; /* range, view, generator: how str() begins; static or in the arena */
+    const char *const *names; /* tuple: what its items are called too, static; else NULL */
 };
 
 struct dict_entry {
