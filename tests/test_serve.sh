@@ -239,6 +239,29 @@ python3 -c 'import json; print(json.dumps({"input": "a " * 5000, "truncate": Fal
 ask 400 /api/embed -d "@$work/long" && says 'too long'
 ask 400 /api/embed -d '{"input":"a","dimensions":8}' && says 'dimensions'
 
+# ---- a named request, answered twice --------------------------------------------------------------
+# The second time its prompt is in the cache, as it may be at one machine and not at the one that stands in. A front compares
+# their streams event by event (test_up.sh): only what stands at the end may differ.
+known=$(printf 'a bit bucket %.0s' $(seq 40))
+twice() { # PATH PROMPT'S-FIELD PATTERN-OF-THE-FIGURES [more fields]
+    local body="{\"$2\":\"$1 $known\",\"stream\":true,\"max_tokens\":8,\"max_output_tokens\":8,\"options\":{\"num_predict\":8}${4:-}}"
+    [ "$2" != messages ] || body=${body/"\"messages\":\"$1 $known\""/"\"messages\":[{\"role\":\"user\",\"content\":\"$1 $known\"}]"}
+    ask 200 "$1" -H 'Lockstep-Request: 00112233445566778899aabb-1700000000-1' -d "$body"
+    cp "$work/body" "$work/first"
+    ask 200 "$1" -H 'Lockstep-Request: 00112233445566778899aabb-1700000000-1' -d "$body"
+    cmp -s "$work/first" "$work/body" && fail "$1: nothing tells that the prompt was in the cache"
+    diff <(grep -v "$3" "$work/first") <(grep -v "$3" "$work/body") >"$work/diff" || fail "$1: not the same bytes: $(head -c 600 "$work/diff")"
+}
+twice /v1/messages messages '^data: {"type":"message_delta"'
+says '"type":"message_start".*"cache_read_input_tokens":0' && says '"type":"message_delta".*"cache_read_input_tokens":[1-9]'
+ask 200 /v1/messages -d "{\"messages\":[{\"role\":\"user\",\"content\":\"/v1/messages $known\"}],\"max_tokens\":8}"
+holds "v['usage']['cache_read_input_tokens'] > 0"
+twice /v1/chat/completions messages '"usage":{' ',"stream_options":{"include_usage":true}'
+twice /v1/completions prompt '"usage":{' ',"stream_options":{"include_usage":true}'
+twice /v1/responses input '^data: {"type":"response.\(completed\|incomplete\)"'
+twice /api/chat messages '"done":true'
+twice /api/generate prompt '"done":true'
+
 # ---- bad requests -------------------------------------------------------------------------------
 refuse() { # STATUS PATTERN BODY
     ask "$1" /v1/chat/completions --data-binary "$3"

@@ -167,10 +167,12 @@ nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.ggu
     --emulate-link latency=1ms --no-speculation --tls-cert cert.pem --tls-key key.pem >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
 grep -q "slow: .* 3 ranks" ann.log || fail "no rank on each: $(logs)"
 long='"max_tokens": 40, "temperature": 1, "seed": 5, "ignore_eos": true'
+# Its first pages are in the cache of the one that dies, and in nobody else's.
+known=$(printf 'A bit bucket is a device. %.0s' $(seq 20))
 declare -A body=(
     [v1/completions]="{\"model\": \"slow\", \"prompt\": \"A\", $long, \"n\": 3, \"logprobs\": 2, \"stream\": true}"
     [v1/chat/completions]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long}"
-    [v1/messages]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"A\"}], $long, \"stream\": true}"
+    [v1/messages]="{\"model\": \"slow\", \"messages\": [{\"role\": \"user\", \"content\": \"$known\"}], $long, \"stream\": true}"
     [api/generate]='{"model": "slow", "prompt": "A", "options": {"num_predict": 40, "temperature": 1, "seed": 5, "ignore_eos": true}}')
 request() { # PATH HOST OUT
     on "$2" curl -skN -m 100 -H "Content-Type: application/json" -d "${body[$1]}" "https://127.0.0.1:8098/$1" >"$3" 2>/dev/null

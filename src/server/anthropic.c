@@ -30,12 +30,14 @@ json_t *anthropic_error(int http_status, const char *sentence, const char *field
                      bytes_json(sentence, strlen(sentence)));
 }
 
-/* Tokens found in the cache are not among input_tokens. */
-static json_t *usage_json(const struct reply *r) {
+/* Tokens found in the cache are not among input_tokens. What was found is the machine's affair: before the end a stream
+ * says nothing of it, since another machine may have to begin it with the same bytes (server/front.h). */
+static json_t *usage_json(const struct reply *r, bool at_end) {
     struct reply_usage u = reply_usage(r);
+    size_t n_cached = at_end ? u.n_cached : 0;
     return json_pack("{s:I, s:I, s:i, s:I}", "input_tokens",
-                     (json_int_t)(u.n_prompt - u.n_cached), "cache_read_input_tokens",
-                     (json_int_t)u.n_cached, "cache_creation_input_tokens", 0, "output_tokens",
+                     (json_int_t)(u.n_prompt - n_cached), "cache_read_input_tokens",
+                     (json_int_t)n_cached, "cache_creation_input_tokens", 0, "output_tokens",
                      (json_int_t)u.n_generated);
 }
 
@@ -56,19 +58,19 @@ struct message_state {
     int index; /* of the open block, or the next */
 };
 
+/* content and usage are taken over. */
 static json_t *message_frame(const struct reply *r, json_t *content, const char *reason,
-                             const char *stop_sequence) {
+                             const char *stop_sequence, json_t *usage) {
     return json_pack("{s:o, s:s, s:s, s:s, s:o, s:s?, s:s?, s:o}", "id",
                      json_sprintf("msg_%s", r->id), "type", "message", "role", "assistant",
                      "model", service_facts(r->service)->name, "content", content,
-                     "stop_reason", reason, "stop_sequence", stop_sequence, "usage",
-                     usage_json(r));
+                     "stop_reason", reason, "stop_sequence", stop_sequence, "usage", usage);
 }
 
 static void message_begin(struct reply *r) {
     reply_sse(r, "message_start",
               json_pack("{s:s, s:o}", "type", "message_start", "message",
-                        message_frame(r, json_array(), NULL, NULL)));
+                        message_frame(r, json_array(), NULL, NULL, usage_json(r, false))));
     reply_sse(r, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
@@ -149,7 +151,7 @@ static void message_end(struct reply *r) {
     reply_sse(r, "message_delta",
               json_pack("{s:s, s:{s:s, s:s?}, s:o}", "type", "message_delta", "delta",
                         "stop_reason", stop_reason(c), "stop_sequence", c->done.stop_string,
-                        "usage", usage_json(r)));
+                        "usage", usage_json(r, true)));
     reply_sse(r, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
@@ -180,7 +182,7 @@ static json_t *message_whole(struct reply *r) {
         json_array_append_new(content, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use",
                                                  "id", c->calls[i].id, "name", c->calls[i].name,
                                                  "input", arguments_json(&c->calls[i])));
-    return message_frame(r, content, stop_reason(c), c->done.stop_string);
+    return message_frame(r, content, stop_reason(c), c->done.stop_string, usage_json(r, true));
 }
 
 const struct dialect anthropic_dialect = {.stream_type = "text/event-stream",

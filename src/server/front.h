@@ -10,7 +10,8 @@
  * goes on where it was: what the client has got already is compared with what comes now, event by event, and left
  * out. That works because an answer has the same bits wherever it is computed, and because each request is named
  * (reply.h: REPLY_NAME_HEADER), so that ids, times and seeds are the same, too. Where events differ all the same, the
- * client's connection breaks.
+ * client's connection breaks: as it does when a server is lost between an answer's figures, which may differ, and the
+ * end mark, which is written at once after them.
  *
  * As long as nobody serves, requests wait; after a minute they get 503, GET at once. One whose answer was under way waits for
  * ten.
