@@ -75,6 +75,7 @@ struct http_request {
     size_t n_headers;
     char *out; /* the reply's body, or what the stream's client has not read */
     size_t out_begin, out_len, out_cap;
+    size_t largest; /* piece of the stream */
 };
 
 struct http_server {
@@ -386,8 +387,9 @@ bool http_quiet_end(struct http_request *r) {
 enum status http_stream_write(struct http_request *r, const void *data, size_t len) {
     pthread_mutex_lock(&r->lock);
     size_t unread = r->out_len - r->out_begin;
-    if (!r->gone &&
-        (unread + len > r->server->cfg.max_unread_bytes || !out_append(r, data, len)))
+    r->largest = MAX(r->largest, len);
+    if (!r->gone && (unread > r->server->cfg.max_unread_bytes + HTTP_BURST * r->largest ||
+                     !out_append(r, data, len)))
         r->gone = true; /* reads too slowly: cut off */
     r->written_s = clock_s();
     wake(r);

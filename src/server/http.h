@@ -8,8 +8,8 @@
  * Limits: bodies over max_body_bytes get 413 while they arrive, and of a client that shows no key where one is asked for
  * nothing is kept; headers are bounded by
  * libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
- * yet is bounded by max_unread_bytes: beyond it http_stream_write() says ST_CANCELLED, as it does
- * when the client has gone. */
+ * yet is bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
+ * http_stream_write() says ST_CANCELLED, as it does when the client has gone. */
 #ifndef LOCKSTEP_SERVER_HTTP_H
 #define LOCKSTEP_SERVER_HTTP_H
 
@@ -23,6 +23,10 @@ struct http_request;
 
 /* On what is refused because the server ends: another one will answer. */
 #define HTTP_ENDING_HEADER "Lockstep-Ending"
+
+/* So many pieces may follow each other at once, of whatever size: a client that has read all before them has had no time
+ * for them. (/v1/responses ends with its longest text in four events.) */
+#define HTTP_BURST 4
 
 struct http_config {
     const char *host; /* address or name; "*": all addresses; default 127.0.0.1 */
