@@ -109,6 +109,33 @@ tools="$look,\"tool_choice\":\"required\""
 ask 200 /v1/chat/completions -d "{$question,$tools,\"parallel_tool_calls\":false}"
 holds 'v["choices"][0]["finish_reason"] == "tool_calls" and v["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "look"'
 holds 'json.loads(v["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"])["unit"] in ["C", "F"]'
+# One call at a time, of a model that a grammar of the client's makes write two and go on.
+python3 - "$work" <<'END'
+import json, sys
+call = '<tool_call>\\n{"name": "look", "arguments": {"unit": "C"}}\\n</tool_call>'.replace('"', '\\"')
+body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 300, "ignore_eos": True, "n": 2, "seed": 1,
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}],
+        "stream_options": {"include_usage": True}, "grammar": 'root ::= "%s\\n%s" [a-z]*' % (call, call)}
+for name, more in (("two", {}), ("one", {"parallel_tool_calls": False}), ("one-stream", {"parallel_tool_calls": False, "stream": True})):
+    json.dump(body | more, open("%s/%s" % (sys.argv[1], name), "w"))
+END
+ask 200 /v1/chat/completions -d "@$work/two"
+holds '[len(c["message"]["tool_calls"]) for c in v["choices"]] == [2, 2] and v["usage"]["completion_tokens"] == 600'
+ask 200 /v1/chat/completions -d "@$work/one"
+holds '[(c["finish_reason"], len(c["message"]["tool_calls"]), c["message"]["content"]) for c in v["choices"]] == [("tool_calls", 1, None)] * 2'
+holds 'v["usage"]["completion_tokens"] < 200'
+cp "$work/body" "$work/once"
+ask 200 /v1/chat/completions -d "@$work/one-stream"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+lines = [json.loads(line) for line in sys.stdin]
+whole = json.load(open(sys.argv[1]))
+assert lines[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"], lines[-1]
+for c in whole["choices"]:
+    own = [o for v in lines for o in v["choices"] if o["index"] == c["index"]]
+    calls = [t for o in own for t in o["delta"].get("tool_calls", [])]
+    assert own[-1]["finish_reason"] == "tool_calls" and {t["index"] for t in calls} == {0}, own
+    assert "".join(t["function"]["arguments"] for t in calls) == c["message"]["tool_calls"][0]["function"]["arguments"], own
+    assert not any(o["delta"].get("content") for o in own), own' "$work/once" || fail "one call, streamed: $(cat "$work/body")"
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":null,"tool_calls":[{"id":"a","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"a","content":"sunny"}],"max_tokens":5}'
 ask 200 /v1/completions -d '{"prompt":["A bit","deadlock"],"max_tokens":4,"temperature":0,"logprobs":1}'
 holds 'len(v["choices"]) == 2 and len(v["choices"][1]["logprobs"]["tokens"]) == 4'

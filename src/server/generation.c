@@ -20,6 +20,8 @@ struct choice {
     size_t n_calls;
     const struct engine_token *token; /* while its text is read */
     bool failed;
+    bool over; /* its one call has ended: what the model goes on to write is nobody's */
+    size_t n_generated; /* tokens up to there */
 };
 
 struct generation {
@@ -32,9 +34,11 @@ struct generation {
     void (*on_event)(void *user, const struct service_event *ev);
     void *user;
     bool logprobs;
+    bool one_call;
     uint8_t nonce[16]; /* of the request */
     json_t *tools;     /* a reference: the parsers look into it */
     int n_choices;
+    int n_wanted;            /* choices neither over nor done; the engine's thread */
     struct choice choices[]; /* [n_choices] */
 };
 
@@ -90,6 +94,20 @@ static void make_call_id(char id[32], const struct choice *c) {
     snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, bytes, 12));
 }
 
+/* The engine computes the choices of a request until all have ended, unless nobody waits for any of them. */
+static void want_one_less(struct generation *g) {
+    if (--g->n_wanted == 0)
+        generation_cancel(g);
+}
+
+static void end_choice(struct choice *c) {
+    c->over = true;
+    if (c->token == NULL) /* it ends anyway */
+        return;
+    c->n_generated = c->token->n_generated;
+    want_one_less(c->g);
+}
+
 static void on_chat_event(void *arg, const struct chat_event *from) {
     static const enum service_event_kind kinds[] = {[CHAT_CONTENT] = EVENT_CONTENT,
                                                     [CHAT_REASONING] = EVENT_REASONING,
@@ -98,6 +116,8 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
                                                     [CHAT_CALL_END] = EVENT_CALL_END};
     struct choice *c = arg;
     char id[32];
+    if (c->over)
+        return;
     struct service_event ev = {.kind = kinds[from->kind],
                                .choice = c->index,
                                .text = from->text,
@@ -114,6 +134,8 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
         }
     }
     c->g->on_event(c->g->user, &ev);
+    if (from->kind == CHAT_CALL_END && c->g->one_call)
+        end_choice(c);
 }
 
 static void on_token(void *user, const struct engine_token *t) {
@@ -121,6 +143,8 @@ static void on_token(void *user, const struct engine_token *t) {
     struct choice *c = &g->choices[t->choice];
     struct service_event ev = {
         .choice = t->choice, .text = t->text, .len = t->len, .token = t, .generation = g};
+    if (c->over)
+        return;
     if (g->logprobs && !tokenizer_is_end(g->t, t->id)) {
         ev.kind = EVENT_TOKEN;
         g->on_event(g->user, &ev);
@@ -161,6 +185,13 @@ static void on_done(void *user, const struct engine_done *d) {
     struct choice *c = &g->choices[d->choice];
     struct engine_done done = *d;
     bool cut = d->stop != ENGINE_STOP_END && d->stop != ENGINE_STOP_STRING;
+    if (c->over) { /* as if the model had ended there, however it went on */
+        done.stop = ENGINE_STOP_END;
+        done.stop_string = NULL;
+        done.n_generated = c->n_generated;
+    } else if (!d->last) {
+        want_one_less(g);
+    }
     if (c->parser != NULL && !c->failed)
         c->failed = chat_parser_end(c->parser, cut, NULL) != ST_OK;
     if (c->failed) {
@@ -382,7 +413,8 @@ static enum status generation_new(struct generation **out, const struct model *m
     g->on_event = r->on_event;
     g->user = r->user;
     g->logprobs = r->logprobs;
-    g->n_choices = (int)n;
+    g->one_call = r->one_call;
+    g->n_choices = g->n_wanted = (int)n;
     memcpy(g->nonce, r->nonce, sizeof g->nonce);
     g->tools = json_incref((json_t *)tools_of(r));
     enum status st = open_parsers(g, m, r, p, err);
