@@ -301,6 +301,17 @@ refuse 400 "temperature must be a number" "{\"messages\":[{\"role\":\"user\",\"c
 refuse 400 "tools\[0\].function must be" "{$question,\"tools\":[{\"type\":\"function\"}]}"
 refuse 400 "no tools" "{$question,\"tool_choice\":\"required\"}"
 refuse 404 "model_not_found" "{$question,\"model\":\"gpt-4o\"}"
+tool_choices() { # of functions that are not there, or of none
+    local anthropic='"max_tokens":4,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"look","input_schema":{"type":"object"}}]'
+    refuse 400 'no tool' "{$question,$look,\"max_tokens\":4,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}"
+    holds 'v["error"]["param"] == "tool_choice"'
+    ask 400 /v1/responses -d '{"input":"hi","max_output_tokens":4,"tools":[{"type":"function","name":"look"}],"tool_choice":{"type":"function","name":"g"}}'
+    holds 'v["error"]["param"] == "tool_choice" and "no tool \"g\"" in v["error"]["message"]'
+    ask 400 /v1/messages -d "{$anthropic,\"tool_choice\":{\"type\":\"tool\",\"name\":\"g\"}}" && says 'tool_choice: there is no tool'
+    ask 400 /v1/messages -d "{$anthropic,\"tool_choice\":{\"type\":\"tool\"}}" && says 'tool_choice.name must be a string'
+    ask 200 /v1/messages -d "{$anthropic,\"tool_choice\":{\"type\":\"tool\",\"name\":\"look\"}}"
+}
+tool_choices
 ask 404 /nothing
 ask 405 /v1/models -X DELETE -D "$work/head"
 grep -qi '^allow: GET, HEAD' "$work/head" || fail "a wrong method: $(cat "$work/head")"
@@ -333,6 +344,13 @@ grep -q '^data: \[DONE\]' "$work/last" || fail "SIGTERM cut a stream: $(tail -c 
 start --queue 1
 ask 200 /v1/embeddings -d "@$work/many" && holds "len(v['data']) == 600"
 ask 200 /v1/completions -d '{"prompt":["a","b","c","d","e","f"],"max_tokens":2}' && holds "len(v['choices']) == 6"
+stop -TERM
+
+# ---- a model whose calls no grammar enforces --------------------------------------------------------
+echo '{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS][TOOL_CALLS]{% endif %}' >"$work/mistral.jinja"
+python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/mistral.gguf" "$work/mistral.jinja"
+serve_start "$work/mistral.gguf" --alias jargon-3m-f16
+tool_choices
 stop -TERM
 
 # ---- keys, and who may listen ----------------------------------------------------------------------

@@ -230,7 +230,6 @@ static void param_choice_of_tools(struct params *p, struct service_request *r) {
         return;
     const char *type = json_string_value(json_object_get(choice, "type"));
     r->one_call = json_is_true(json_object_get(choice, "disable_parallel_tool_use"));
-    r->tool_name = json_string_value(json_object_get(choice, "name"));
     if (type != NULL && str_eq(type, "none"))
         r->tool_choice = TOOLS_NONE;
     else if (type != NULL && (str_eq(type, "any") || str_eq(type, "tool")))
@@ -238,8 +237,12 @@ static void param_choice_of_tools(struct params *p, struct service_request *r) {
     else if (type == NULL || !str_eq(type, "auto"))
         params_fail(p, "tool_choice",
                     "tool_choice.type must be \"auto\", \"any\", \"tool\" or \"none\"");
-    if (r->tool_choice == TOOLS_REQUIRED && json_array_size(r->tools) == 0)
-        params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
+    if (type != NULL && str_eq(type, "tool")) {
+        r->tool_name = json_string_value(json_object_get(choice, "name"));
+        if (r->tool_name == NULL)
+            params_fail(p, "tool_choice", "tool_choice.name must be a string");
+    }
+    tool_choice_check(p, r);
 }
 
 /* Templates of models that may think or not know it as enable_thinking. */

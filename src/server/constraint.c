@@ -218,11 +218,6 @@ static enum status calls_schema(const json_t *tools, const char *only, const cha
             json_array_append_new(
                 any, call_schema(function, key, loose && wants_loose(function, key)));
     }
-    if (json_array_size(any) == 0) {
-        json_decref(any);
-        return err_set(err, ST_BAD_INPUT, "tool_choice: there is no tool \"%s\" in tools",
-                       only != NULL ? only : "");
-    }
     *out = json_pack("{s:o}", "anyOf", any);
     return *out != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }

@@ -32,7 +32,7 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
 /* Can calls be enforced? Not where they are made of control tokens, or are no JSON. */
 bool constraint_knows_calls(enum chat_format format);
 
-/* The grammar of one or more calls of tools (OpenAI's array) in such a format, only of the one named `only` if not
+/* The grammar of one or more calls of tools (OpenAI's array) in such a format, only of the one of them named `only` if not
  * NULL; or, where that is allowed, of an answer by this schema instead (NULL: it is not). Arguments whose schema asks for
  * what no grammar can say are any object, or, if the tool is "strict", ST_UNSUPPORTED. The caller owns *gbnf (mem_free). */
 enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,

@@ -118,10 +118,10 @@ static const char *function_name(const json_t *v) {
     return json_string_value(json_object_get(function != NULL ? function : v, "name"));
 }
 
-static bool names_tool(const json_t *allowed, const char *name) {
+static bool names_tool(const json_t *tools, const char *name) {
     size_t i;
     const json_t *one;
-    json_array_foreach((json_t *)allowed, i, one) {
+    json_array_foreach((json_t *)tools, i, one) {
         const char *its = function_name(one);
         if (its != NULL && str_eq(its, name))
             return true;
@@ -154,6 +154,16 @@ static void allow_tools(struct params *p, const json_t *choice, struct service_r
     r->tool_choice = str_eq(mode, "required") ? TOOLS_REQUIRED : TOOLS_AUTO;
 }
 
+void tool_choice_check(struct params *p, const struct service_request *r) {
+    if (r->tool_choice != TOOLS_REQUIRED)
+        return;
+    if (json_array_size(r->tools) == 0)
+        params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
+    else if (r->tool_name != NULL && !names_tool(r->tools, r->tool_name))
+        params_fail(p, "tool_choice", "tool_choice: there is no tool \"%.100s\" in tools",
+                    r->tool_name);
+}
+
 void param_tool_choice(struct params *p, struct service_request *r) {
     bool parallel = true;
     const json_t *v = json_object_get(p->body, "tool_choice");
@@ -179,8 +189,7 @@ void param_tool_choice(struct params *p, struct service_request *r) {
                     "tool_choice must be \"none\", \"auto\", \"required\" or an object that "
                     "names a function");
     }
-    if (r->tool_choice == TOOLS_REQUIRED && json_array_size(r->tools) == 0)
-        params_fail(p, "tool_choice", "tool_choice asks for a call, but there are no tools");
+    tool_choice_check(p, r);
 }
 
 void param_tools(struct params *p, struct service_request *r) {

@@ -23,6 +23,8 @@ void param_stops(struct params *p, const char *field, struct service_request *r,
 /* OpenAI's tools, tool_choice, parallel_tool_calls; the latter two for tools that r has already. */
 void param_tools(struct params *p, struct service_request *r);
 void param_tool_choice(struct params *p, struct service_request *r);
+/* A call that must be is one of r's tools, and so is the function that it names. */
+void tool_choice_check(struct params *p, const struct service_request *r);
 /* OpenAI's response_format, and GBNF as `grammar`. */
 void param_form(struct params *p, struct service_request *r);
 /* A format of OpenAI's (an object with type, and schema or json_schema.schema). */

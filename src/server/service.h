@@ -80,7 +80,7 @@ struct service_request {
     const json_t *tools; /* with messages: OpenAI's array, or NULL */
     const json_t *extra; /* with messages: further template variables, or NULL */
     enum service_tools tool_choice;
-    const char *tool_name; /* TOOLS_REQUIRED: this one; NULL: any */
+    const char *tool_name; /* TOOLS_REQUIRED: this one of them; NULL: any */
     bool one_call;         /* no parallel calls */
 
     enum service_form form; /* of the content; not with TOOLS_REQUIRED */
