@@ -36,6 +36,8 @@ def tokens(path, body):
         return None
     if path == "/api/chat":
         return v["prompt_eval_count"]
+    if path == "/v1/messages/count_tokens":
+        return v["input_tokens"]
     usage = v["usage"]
     if path == "/v1/messages":  # those that were computed, and those that were kept
         return usage["input_tokens"] + usage["cache_read_input_tokens"]
@@ -101,6 +103,22 @@ def results():
         fail("a user's image:", status, v)
 
 
+def plain_history():
+    """A template that knows no tools is told of past calls in text, also once no tools are offered any more."""
+    told = [{"role": "user", "content": "q"},
+            {"role": "assistant", "content": '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'},
+            {"role": "user", "content": "<tool_response>\nseen\n</tool_response>"}]
+    plain = {"messages": told, "max_tokens": 1}
+    said = chat("seen")
+    same("/v1/chat/completions", {**said, "tool_choice": "none"}, plain)
+    same("/v1/chat/completions", {**said, "tools": []}, plain)
+    said = anthropic("seen")
+    for path in "/v1/messages", "/v1/messages/count_tokens":
+        same(path, {**said, "tool_choice": {"type": "none"}}, plain)
+        same(path, {**said, "tools": []}, plain)
+    same("/api/chat", {**ollama("seen"), "tools": []}, {**ollama("seen"), "messages": told, "tools": []})
+
+
 def efforts():
     """An effort turns thinking on where that is a switch, and the client's own word counts."""
     ask = {"messages": [{"role": "user", "content": "q"}], "max_tokens": 1}
@@ -119,6 +137,8 @@ def efforts():
 
 
 results()
+if template in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):
+    plain_history()
 if template == "deepseek-ai-DeepSeek-V3.1":
     efforts()
 sys.exit(failures > 0)

@@ -262,14 +262,22 @@ static json_t *messages_with_order(const struct service_request *r) {
     return messages_with_system(r->messages, order);
 }
 
+/* The messages as they are to be changed for the template; NULL: they stay. One that knows no tools reads past calls and
+ * results as text, whether or not tools are offered still. */
+static json_t *changed_messages(const struct model *m, const struct service_request *r,
+                                bool order) {
+    if (order)
+        return messages_with_order(r);
+    if (tools_are_plain(m, r))
+        return messages_with_tools(r->messages, r->tools);
+    return m->style.format == CHAT_PLAIN ? messages_as_text(r->messages) : NULL;
+}
+
 static enum status render(const struct model *m, const struct service_request *r, bool order,
                           struct prompt *p, struct err *err) {
-    bool plain = tools_are_plain(m, r);
-    json_t *changed = order   ? messages_with_order(r)
-                      : plain ? messages_with_tools(r->messages, r->tools)
-                              : NULL;
+    json_t *changed = changed_messages(m, r, order);
     const struct chat_request request = {.messages = changed != NULL ? changed : r->messages,
-                                         .tools = plain ? NULL : tools_of(r),
+                                         .tools = tools_are_plain(m, r) ? NULL : tools_of(r),
                                          .extra = r->extra,
                                          .add_generation_prompt = true,
                                          .continue_last = r->continue_last};

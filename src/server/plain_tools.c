@@ -70,21 +70,29 @@ static json_t *message_as_text(const json_t *m) {
     json_array_foreach((json_t *)calls, i, call) {
         put_call(&text, call);
     }
-    json_t *out = json_pack("{s:s, s:o}", "role", result ? "user" : "assistant", "content",
-                            buf_json(&text));
+    json_t *out = result ? json_object() : json_copy((json_t *)m); /* with what was thought */
+    json_object_del(out, "tool_calls");
+    json_object_set_new(out, "role", json_string(result ? "user" : "assistant"));
+    json_object_set_new(out, "content", buf_json(&text));
     mem_free(text.bytes);
     return out;
 }
 
-json_t *messages_with_tools(const json_t *messages, const json_t *tools) {
-    struct buf text = {0};
+json_t *messages_as_text(const json_t *messages) {
     json_t *plain = json_array(), *m;
     size_t i;
     json_array_foreach((json_t *)messages, i, m)
         json_array_append_new(plain, message_as_text(m));
+    return plain;
+}
+
+json_t *messages_with_tools(const json_t *messages, const json_t *tools) {
+    struct buf text = {0};
+    json_t *plain = messages_as_text(messages), *tool;
+    size_t i;
     put(&text, "You may call these functions, given as JSON:\n<tools>\n");
-    json_array_foreach((json_t *)tools, i, m) {
-        put_json(&text, m);
+    json_array_foreach((json_t *)tools, i, tool) {
+        put_json(&text, tool);
         put(&text, "\n");
     }
     put(&text, "</tools>\nTo call one, write\n<tool_call>\n{\"name\": NAME, \"arguments\": "
