@@ -119,6 +119,40 @@ def plain_history():
     same("/api/chat", {**ollama("seen"), "tools": []}, {**ollama("seen"), "messages": told, "tools": []})
 
 
+def turns():
+    """Where roles must alternate: neighbours are one message, and the user may speak after a tool's result."""
+    def ask(*messages, **fields):
+        return {"messages": list(messages), "max_tokens": 1, **fields}
+    q, go, answer = ({"role": r, "content": t} for r, t in (("user", "q"), ("user", "go on"), ("assistant", "so")))
+    nothing = {"user": {"role": "user", "content": " "}, "assistant": {"role": "assistant", "content": " "}}
+    one = {"role": "user", "content": "q\n\ngo on"}
+    paths = "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"
+    for path in paths:
+        same(path, ask(q, go), ask(one))
+        same(path, ask(answer, q), ask(nothing["user"], answer, q))
+    said = chat("seen")["messages"]
+    blocks = anthropic("seen")["messages"]
+    both = {"role": "user", "content": [*blocks[2]["content"], {"type": "text", "text": "go on"}]}
+    if template == "google-gemma-2-2b-it":  # results are the user's, too
+        calls = {**said[1], "tool_calls": said[1]["tool_calls"] * 2}
+        call = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+        seen = "<tool_response>\nseen\n</tool_response>"
+        told = [q, {"role": "assistant", "content": call}, {"role": "user", "content": seen + "\n\ngo on"}]
+        twice = [q, {"role": "assistant", "content": call + "\n" + call},
+                 {"role": "user", "content": seen + "\n\n" + seen}]
+        for tools in TOOLS, []:
+            same(paths[0], ask(*said, go, tools=tools), ask(*told, tools=tools))
+            same(paths[0], ask(q, calls, said[2], said[2], tools=tools), ask(*twice, tools=tools))
+        for tools in ANTHROPIC_TOOLS, []:
+            for path in paths[1:]:
+                same(path, ask(*blocks[:2], both, tools=tools), ask(*told, tools=tools))
+    else:
+        same(paths[0], ask(*said, go, tools=TOOLS), ask(*said, nothing["assistant"], go, tools=TOOLS))
+        for path in paths[1:]:
+            same(path, ask(*blocks[:2], both, tools=ANTHROPIC_TOOLS),
+                 ask(*blocks, nothing["assistant"], go, tools=ANTHROPIC_TOOLS))
+
+
 def efforts():
     """An effort turns thinking on where that is a switch, and the client's own word counts."""
     ask = {"messages": [{"role": "user", "content": "q"}], "max_tokens": 1}
@@ -139,6 +173,8 @@ def efforts():
 results()
 if template in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):
     plain_history()
+if template.startswith("mistralai-") or template == "google-gemma-2-2b-it":
+    turns()
 if template == "deepseek-ai-DeepSeek-V3.1":
     efforts()
 sys.exit(failures > 0)

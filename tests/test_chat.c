@@ -588,6 +588,101 @@ static void results_are_text_whatever_they_were(void **state) {
     chat_close(c);
 }
 
+/* ---- turns ---------------------------------------------------------------------------------------- */
+
+#define USER(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
+#define ASSISTANT(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
+#define LOOK CALLS("\"content\": null", CALL("call00001", "\"{}\""))
+#define SEEN RESULT("call00001", "\"seen\"")
+
+static const char *const alternating[] = {
+    "mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506",
+    "mistralai-Ministral-3-14B-Reasoning-2512", "google-gemma-2-2b-it"};
+
+static void repeats_become_one_where_roles_must_alternate(void **state) {
+    (void)state;
+    static const struct {
+        const char *messages, *as;
+    } cases[] = {
+        {USER("a") ", " USER("b") ", " USER("c"), USER("a\\n\\nb\\n\\nc")},
+        {USER("a") ", " ASSISTANT("b") ", " ASSISTANT("c") ", " USER("d"),
+         USER("a") ", " ASSISTANT("b\\n\\nc") ", " USER("d")},
+        {"{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"a\"}, {\"type\": "
+         "\"text\", \"text\": \"b\"}]}, " USER("") ", " USER("c"),
+         USER("ab\\n\\nc")},
+        {USER("a") ", {\"role\": \"assistant\"}, " ASSISTANT("b") ", " USER("c"),
+         USER("a") ", " ASSISTANT("b") ", " USER("c")},
+        {ASSISTANT("a") ", " USER("b"), USER(" ") ", " ASSISTANT("a") ", " USER("b")},
+        {"{\"role\": \"system\", \"content\": \"s\"}, " ASSISTANT("a") ", " USER("b"),
+         "{\"role\": \"system\", \"content\": \"s\"}, " USER(" ") ", " ASSISTANT("a") ", " USER(
+             "b")},
+        {USER("a") ", " ASSISTANT("b") ", {\"role\": \"system\", \"content\": \"s\"}, " USER(
+             "c"),
+         USER("a") ", " ASSISTANT("b") ", " USER("s\\n\\nc")},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(alternating); i++)
+        for (size_t k = 0; k < ARRAY_LEN(cases); k++) {
+            char messages[1024], as[1024];
+            snprintf(messages, sizeof messages, "[%s]", cases[k].messages);
+            snprintf(as, sizeof as, "[%s]", cases[k].as);
+            assert_same(alternating[i], messages, as);
+            assert_holds(alternating[i], messages,
+                         (const char *const[]){"a", "b", NULL}); /* no refusal */
+        }
+    struct chat *c = open_golden("google-gemma-2-2b-it");
+    assert_renders(c, "[" USER("a") ", " USER("b") "]",
+                   "<s><start_of_turn>user\na\n\nb<end_of_turn>\n<start_of_turn>model\n");
+    assert_refused(c,
+                   "[" USER("a") ", {\"role\": \"user\", \"content\": [{\"type\": "
+                                 "\"image_url\"}]}]",
+                   "messages[1].content: only parts of text");
+    chat_close(c);
+}
+
+/* The user's words stay the user's, and the system's message is there: Nemo writes that with the last one only. */
+static void the_user_may_speak_after_a_result(void **state) {
+    (void)state;
+    for (size_t i = 0; i + 1 < ARRAY_LEN(alternating); i++) {
+        static const char *const pieces[] = {
+            "[INST]a[/INST]", "look", "seen", "[/TOOL_RESULTS] </s>", "[INST]b\n\nc[/INST]",
+            "look",           "seen", "</s>", "[INST]d[/INST]",       NULL};
+        assert_holds(alternating[i],
+                     "[" USER("a") ", " LOOK ", " SEEN
+                                   ", " USER("b") ", " USER("c") ", " LOOK ", " SEEN
+                                                                 ", " USER("d") "]",
+                     pieces);
+        static const char *const told[] = {"seen", "[/TOOL_RESULTS][INST] [/INST]so</s>", NULL};
+        assert_holds(alternating[i],
+                     "[" USER("a") ", " ASSISTANT("b") ", " LOOK ", " SEEN
+                                                       ", " ASSISTANT("so") ", " USER("c") "]",
+                     told);
+    }
+    struct chat *c = open_golden(alternating[0]);
+    assert_renders(c,
+                   "[{\"role\": \"system\", \"content\": \"s\"}, " USER("a") ", " LOOK ", " SEEN
+                                                                             ", " USER("b") "]",
+                   "<s>[INST]a[/INST][TOOL_CALLS][{\"name\": \"look\", \"arguments\": {}, "
+                   "\"id\": \"call00001\"}]</s>[TOOL_RESULTS]{\"content\": seen, \"call_id\": "
+                   "\"call00001\"}[/TOOL_RESULTS] </s>[INST]s\n\nb[/INST]");
+    chat_close(c);
+}
+
+/* What a template takes stays as it is. */
+static void turns_stay_where_the_template_takes_them(void **state) {
+    (void)state;
+    static const char turns[] = "[" ASSISTANT("a") ", " USER("b") ", " USER(
+        "c") ", " LOOK ", " SEEN ", " USER("d") ", " ASSISTANT("e") ", " ASSISTANT("f") "]";
+    struct chat *c = open_chat("{% for m in messages %}[{{ m.content or '' }}]{% endfor %}");
+    assert_renders(c, turns, "[a][b][c][][seen][d][e][f]");
+    chat_close(c);
+    /* This one looks at neighbours only: calls and results are some, and an answer may begin. */
+    c = open_chat(
+        "{% for m in messages %}{% if not loop.first and loop.previtem.role == m.role %}"
+        "{{ raise_exception('twice') }}{% endif %}[{{ m.content or '' }}]{% endfor %}");
+    assert_renders(c, turns, "[a][b\n\nc][][seen][d][e\n\nf]");
+    chat_close(c);
+}
+
 static void syntax_errors_are_told_at_opening(void **state) {
     (void)state;
     struct tokenizer *t = vocabulary(NULL, 0);
@@ -761,6 +856,9 @@ int main(void) {
         cmocka_unit_test(several_calls_are_split_where_one_is_taken),
         cmocka_unit_test(arguments_may_be_none_or_cut_off),
         cmocka_unit_test(results_are_text_whatever_they_were),
+        cmocka_unit_test(repeats_become_one_where_roles_must_alternate),
+        cmocka_unit_test(the_user_may_speak_after_a_result),
+        cmocka_unit_test(turns_stay_where_the_template_takes_them),
         cmocka_unit_test(syntax_errors_are_told_at_opening),
         cmocka_unit_test(a_hostile_template_opens_soon),
         cmocka_unit_test(built_in_templates_by_special_tokens),

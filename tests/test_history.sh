@@ -10,7 +10,7 @@ templates=$SHARED_DIR/golden/chat-templates/templates
 . "$SOURCE_DIR/tests/server.sh"
 
 for name in mistralai-Mistral-Nemo-Instruct-2407 openai-gpt-oss-120b deepseek-ai-DeepSeek-V3.1 google-gemma-2-2b-it \
-    microsoft-Phi-3.5-mini-instruct; do
+    microsoft-Phi-3.5-mini-instruct mistralai-Ministral-3-14B-Reasoning-2512; do
     python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/model.gguf" \
         "$templates/$name.jinja" || { fail "$name: no model"; continue; }
     serve_start "$work/model.gguf" -q

@@ -52,6 +52,7 @@ static bool probe(struct chat *c, const char *messages) {
 }
 
 #define USER(content) "{\"role\": \"user\", \"content\": " content "}"
+#define ASSISTANT(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
 #define SYSTEM(text) "{\"role\": \"system\", \"content\": \"" text "\"}"
 
 /* A question, a call and its result. */
@@ -144,6 +145,15 @@ static void learn_tools(struct chat *c) {
 #undef PROPERTIES
 }
 
+static void learn_turns(struct chat *c) {
+    struct chat_habits *h = &c->habits;
+#define ASKS USER("\"" NEEDLE "\"")
+    h->refuses_repeats = !probe(c, "[" USER("\"hi\"") ", " ASKS "]") &&
+                         probe(c, "[" USER("\"hi\"") ", " ASSISTANT("so") ", " ASKS "]");
+    h->counts_turns = h->refuses_repeats && !probe(c, "[" ASSISTANT("so") ", " ASKS "]");
+#undef ASKS
+}
+
 /* Only what works the other way round is changed: a template that knows no tools at all gets
  * its messages as they are. */
 static void learn(struct chat *c) {
@@ -153,10 +163,13 @@ static void learn(struct chat *c) {
             probe(c, "[" USER("[{\"type\": \"text\", \"text\": \"" NEEDLE "\"}]") "]");
     learn_calls(c);
     learn_tools(c);
+    learn_turns(c);
     h->refuses_system = !probe(c, "[" SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
     h->refuses_late_system =
         !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) "]") ||
-        !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) ", " USER("\"hi\"") "]");
+        !probe(c, "[" USER("\"hi\"") ", " SYSTEM(NEEDLE) ", " USER("\"hi\"") "]") ||
+        (h->counts_turns && !probe(c, "[" USER("\"hi\"") ", " ASSISTANT("so") ", " SYSTEM(
+                                          NEEDLE) ", " USER("\"hi\"") "]"));
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
  *
  * Requests come in OpenAI's shape, templates were written for Hugging Face's: they disagree on
  * whether tool arguments are a JSON text or an object, on contents that are null or lists of
- * parts, some know no system role, and some take one call in a message or ids of one form. chat_open() finds out by rendering small conversations
- * what this template takes, and chat_render() adapts the messages to it.
+ * parts, some know no system role, some take one call in a message or ids of one form, and some
+ * want roles to alternate. chat_open() finds out by rendering small conversations what this
+ * template takes, and chat_render() adapts the messages to it.
  *
  * A const struct chat may be used by any number of threads. */
 #ifndef LOCKSTEP_TOKENIZER_CHAT_H

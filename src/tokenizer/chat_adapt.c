@@ -388,6 +388,65 @@ static void merge_system(json_t *messages) {
     }
 }
 
+/* ---- turns ---------------------------------------------------------------------------------------- */
+
+/* Whose turn a message is: 'u', 'a'; 0: of no one's that takes turns, like a call and its result. */
+static char turn_of(const json_t *message) {
+    if (has_role(message, "user"))
+        return 'u';
+    bool calls = json_object_get(message, "tool_calls") != NULL;
+    return has_role(message, "assistant") && !calls ? 'a' : 0;
+}
+
+/* Puts what the next message has under a key behind what this one has. */
+static void join_key(json_t *message, const json_t *next, const char *key) {
+    const json_t *own = json_object_get(message, key), *text = json_object_get(next, key);
+    if (json_string_length(text) == 0)
+        return;
+    if (json_string_length(own) == 0)
+        json_object_set(message, key, (json_t *)text);
+    else
+        json_object_set_new(
+            message, key,
+            json_sprintf("%s\n\n%s", json_string_value(own), json_string_value(text)));
+}
+
+/* As Anthropic's API combines turns. */
+static void merge_repeats(json_t *messages) {
+    for (size_t i = 1; i < json_array_size(messages);) {
+        json_t *before = json_array_get(messages, i - 1),
+               *message = json_array_get(messages, i);
+        char turn = turn_of(message);
+        if (turn == 0 || turn != turn_of(before)) {
+            i++;
+            continue;
+        }
+        join_key(before, message, "content");
+        for (size_t k = 0; k < ARRAY_LEN(reasoning_keys); k++)
+            join_key(before, message, reasoning_keys[k]);
+        json_array_remove(messages, i);
+    }
+}
+
+/* Where the other's turn is missing it is there with nothing but a space, for Ministral takes no empty one: before an
+ * answer that begins the conversation, between a tool's result and what the user says. Those words could stand in the
+ * result as well, but then they would no longer be the user's, whom the model obeys; and Mistral Nemo's template leaves
+ * the system's message out where the user's is not the last. */
+static void fill_turns(json_t *messages) {
+    char turn = 'u';
+    for (size_t i = 0; i < json_array_size(messages); i++) {
+        char is = turn_of(json_array_get(messages, i));
+        if (is == 0)
+            continue;
+        if (is != turn)
+            json_array_insert_new(messages, i,
+                                  json_pack("{s:s, s:s}", "role",
+                                            turn == 'u' ? "user" : "assistant", "content",
+                                            " "));
+        turn = turn == 'u' ? 'a' : 'u';
+    }
+}
+
 enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err) {
     json_t *message;
     size_t i;
@@ -397,6 +456,10 @@ enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err
     adapt_calls(h, messages);
     if (h->refuses_late_system)
         merge_late_systems(messages);
+    if (h->refuses_repeats)
+        merge_repeats(messages);
+    if (h->counts_turns)
+        fill_turns(messages);
     if (h->refuses_system)
         merge_system(messages);
     return ST_OK;

@@ -13,6 +13,8 @@ struct chat_habits {
     bool refuses_null;        /* content: null */
     bool refuses_system;      /* a system message */
     bool refuses_late_system; /* one after others, at the end or not */
+    bool refuses_repeats;     /* two messages of one role in a row */
+    bool counts_turns;        /* the user's is the first, then every other one */
     bool wants_parts;         /* content as a list of parts only */
     bool refuses_ids;         /* ids of calls that are no 9 letters and digits */
     bool refuses_text_calls;  /* arguments that are no object */
