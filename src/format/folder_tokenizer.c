@@ -38,6 +38,7 @@ struct reading {
     int32_t *type;        /* [n] */
     float *score;         /* [n] */
     char *unused_names;   /* of ids without a token */
+    char *spaced;         /* what r->str has instead of texts with U+2581 */
 };
 
 static enum status bad(const struct reading *r, const char *what, struct err *err) {
@@ -138,6 +139,30 @@ static enum status name_unused(struct reading *r, struct err *err) {
         int len = snprintf(name, SIZE, "[PAD%u]", i);
         r->str[i] = (struct gguf_str){name, (size_t)len};
         r->type[i] = UNUSED;
+    }
+    return ST_OK;
+}
+
+/* U+2581 in tokens that text is searched for (Gemma's runs of spaces) means a space. In normal tokens readers take
+ * it as one; in these GGUF has the space itself. */
+static enum status put_spaces(struct reading *r, struct err *err) {
+    size_t bytes = 0;
+    for (uint32_t t = 0; t < r->n; t++)
+        bytes += r->type[t] == USER_DEFINED ? r->str[t].len : 0;
+    char *out = r->spaced = mem_alloc(MAX(bytes, 1));
+    if (!out)
+        return folder_no_memory(r->f, err);
+    for (uint32_t t = 0; t < r->n; t++) {
+        struct gguf_str s = r->str[t];
+        if (r->type[t] != USER_DEFINED)
+            continue;
+        r->str[t].ptr = out;
+        for (size_t i = 0; i < s.len; out++) {
+            bool space = s.len - i >= 3 && memcmp(s.ptr + i, "\xe2\x96\x81", 3) == 0;
+            *out = space ? ' ' : s.ptr[i];
+            i += space ? 3 : 1;
+        }
+        r->str[t].len = (size_t)(out - r->str[t].ptr);
     }
     return ST_OK;
 }
@@ -435,6 +460,8 @@ static enum status read_model(struct reading *r, struct err *err) {
     TRY(read_vocab(r, err));
     TRY(read_added(r, err));
     TRY(name_unused(r, err));
+    if (r->spm)
+        TRY(put_spaces(r, err));
     gguf_write_str(r->f->w, "tokenizer.ggml.model", r->spm ? "llama" : "gpt2");
     gguf_write_str_array(r->f->w, "tokenizer.ggml.tokens", r->str, r->n);
     gguf_write_i32_array(r->f->w, "tokenizer.ggml.token_type", r->type, r->n);
@@ -508,5 +535,6 @@ enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err
     mem_free(r.type);
     mem_free(r.score);
     mem_free(r.unused_names);
+    mem_free(r.spaced);
     return st;
 }

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Folders with tokenizers of SentencePiece's kind: the ids that Hugging Face's rules give, worked out by hand in small
+# vocabularies (folder_tokenizers.py), and the text back; also through a GGUF that `lockstep quantize` makes.
+set -u
+command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
+. "$SOURCE_DIR/tests/scratch.sh"
+make_folder() { # folder kind
+    python3 "$SOURCE_DIR/tests/folder_tokenizers.py" "$@" || fail "folder_tokenizers.py $*"
+}
+same() { # model text ids: there and back
+    local got
+    got=$(printf '%s' "$2" | timeout 60 "$LOCKSTEP" tokenize "$1" --no-bos 2>&1)
+    [ "$got" = "$3" ] || fail "$1: '$2' is $got, expected $3"
+    got=$(echo "$3" | timeout 60 "$LOCKSTEP" tokenize "$1" --no-bos --decode 2>&1; echo .)
+    [ "${got%.}" = "$2" ] || [ "${got%??}" = "$2" ] || fail "$1: $3 is '${got%.}', expected '$2'"
+}
+
+# Gemma: runs of spaces, and of line ends, are tokens that text is searched for before anything is merged.
+for kind in gemma gemma-pieces; do
+    make_folder $kind $kind
+    "$LOCKSTEP" quantize $kind $kind.gguf f32 >out 2>&1 || fail "quantize: $(cat out)"
+    for model in $kind $kind.gguf; do
+        same $model "a    b" "266 8 267"
+        same $model "a b" "266 269"
+        same $model "a  b" "266 6 267"
+        same $model $'   a\n\nb' "7 266 5 267"
+    done
+    # Other programs look for GGUF's spaces, not for U+2581, in user-defined tokens; in normal ones they turn it themselves.
+    PYTHONPATH=$SOURCE_DIR/tests python3 - $kind.gguf <<'PY' || fail "$kind: tokens of the quantized file"
+import sys
+from hf_folder import Gguf
+tokens = Gguf(sys.argv[1]).keys["tokenizer.ggml.tokens"]
+sys.exit((tokens[4], tokens[6:9], tokens[268]) != ("\n", ["  ", "   ", "    "], "\u2581a"))
+PY
+done
+
+[ $failures = 0 ] && echo "Gemma's spaces: as Hugging Face has them"
+[ $failures = 0 ]
