@@ -122,6 +122,20 @@ EOF
         "$LOCKSTEP" tokenize $model --jsonl <texts >"ids.$model" 2>err || fail "tokenize $name: $(cat err)"
     done
     cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
+    # What quantize makes of it, as programs read it that know GGUF's keys alone.
+    "$LOCKSTEP" quantize vocab made.gguf f32 >out 2>&1 || fail "quantize $name: $(cat out)"
+    PYTHONPATH=$SOURCE_DIR/tests python3 - vocab.gguf made.gguf <<'EOF' || fail "$name: tokenizer.ggml.pre"
+import sys
+from hf_folder import Gguf
+file, made = (Gguf(p) for p in sys.argv[1:])
+for key in [k for k in made.raw if k.startswith("tokenizer.lockstep.")]:
+    del made.raw[key]
+made.write(sys.argv[2])
+key = "tokenizer.ggml.pre"
+sys.exit(file.keys["tokenizer.ggml.model"] == "gpt2" and made.keys.get(key) != file.keys[key])
+EOF
+    "$LOCKSTEP" tokenize made.gguf --jsonl <texts >ids.made 2>err || fail "tokenize made of $name: $(cat err)"
+    cmp ids.vocab.gguf ids.made || fail "$name: the quantized folder gives other ids than the GGUF"
     [ $name = llama-spm ] || continue
     # Its pieces alone, and a token that was added to them, as newer folders and as older ones name it.
     make_folder vocab.gguf pieces --pieces

@@ -36,38 +36,46 @@ static void print_report(const char *in, const char *out, enum qtype type,
                r->n_fallback, qtype_info(type)->name);
 }
 
-/* A model whose text cannot be cut into tokens is converted all the same. */
-static void warn_of_text(const struct gguf *g) {
-    struct tokenizer *t = NULL;
-    struct err err;
+/* *out is NULL without an error: weights alone. */
+static enum status open_tokenizer(struct tokenizer **out, const struct gguf *g,
+                                  struct err *err) {
     struct gguf_str model;
+    *out = NULL;
     if (gguf_str(g, "tokenizer.ggml.model", &model, NULL) != ST_OK)
-        return; /* weights alone */
-    if (tokenizer_open(&t, g, &err) != ST_OK)
-        fprintf(stderr,
-                "warning: the new file holds a tokenizer that lockstep cannot use: %s\n",
-                err.text);
-    tokenizer_close(t);
+        return ST_OK;
+    return tokenizer_open(out, g, err);
+}
+
+/* Other programs know by this name alone how text is cut; a folder has patterns instead. */
+static const char *pre_of(const struct tokenizer *t) {
+    return t && tokenizer_facts(t)->pre[0] != '\0' ? tokenizer_facts(t)->pre : NULL;
 }
 
 static int convert(const char *in, const char *out, enum qtype type, int n_threads,
                    const struct imatrix *imatrix) {
     struct gguf *g;
-    struct err err;
+    struct err err, text_err;
     struct quantize_report report;
     struct cli_progress progress;
+    struct tokenizer *t;
     enum status st = gguf_open(&g, in, NULL, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
+    /* A model whose text cannot be cut into tokens is converted all the same. */
+    enum status text_st = open_tokenizer(&t, g, &text_err);
     cli_progress_begin(&progress, "converting");
     const struct quantize_options opts = {.type = type,
                                           .n_threads = n_threads,
                                           .imatrix = imatrix,
-                                          .progress = &progress.progress};
+                                          .progress = &progress.progress,
+                                          .pre = pre_of(t)};
     st = quantize_file(g, out, &opts, &report, &err);
     double seconds = cli_progress_end(&progress);
-    if (st == ST_OK)
-        warn_of_text(g);
+    if (st == ST_OK && text_st != ST_OK)
+        fprintf(stderr,
+                "warning: the new file holds a tokenizer that lockstep cannot use: %s\n",
+                text_err.text);
+    tokenizer_close(t);
     gguf_close(g);
     if (st == ST_CANCELLED)
         return 130;

@@ -161,6 +161,8 @@ static void describe(struct job *job, const struct gguf_tensor *t) {
 
 static enum status write_all(struct job *job, struct err *err) {
     gguf_write_keys_of(job->w, job->in);
+    if (job->opts->pre)
+        gguf_write_str(job->w, "tokenizer.ggml.pre", job->opts->pre);
     gguf_write_u32(job->w, "general.file_type", gguf_file_type(job->opts->type));
     gguf_write_u32(job->w, "general.quantization_version", 2);
     for (size_t i = 0; i < gguf_n_tensors(job->in); i++)

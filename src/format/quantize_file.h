@@ -11,6 +11,7 @@ struct quantize_options {
     int n_threads;                   /* >= 1 */
     const struct imatrix *imatrix;   /* weighs the error of each column; may be NULL */
     const struct progress *progress; /* in bytes of the output; may be NULL */
+    const char *pre;                 /* its tokenizer.ggml.pre; NULL: as the input has it */
 };
 
 struct quantize_report {

@@ -21,7 +21,7 @@ struct pretokenizer_rule {
 };
 
 struct pretokenizer_spec {
-    const char *names; /* values of tokenizer.ggml.pre, space separated */
+    const char *names; /* values of tokenizer.ggml.pre, space separated, the usual one first */
     struct pretokenizer_rule rules[PRETOKENIZER_MAX_RULES]; /* ends at a NULL pattern */
     bool ignore_merges; /* a word that is a token is taken as such */
     bool add_bos;       /* unless the file says otherwise */

@@ -86,6 +86,10 @@ static enum status open_patterns(struct tokenizer *t, const struct gguf *g,
             "the first is %s)",
             patterns->n, shown);
     }
+    mem_free((char *)t->facts.pre);
+    t->facts.pre = mem_strndup(spec->names, strcspn(spec->names, " "));
+    if (t->facts.pre == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a tokenizer");
     return pretokenizer_open(&t->pre, spec, err);
 }
 

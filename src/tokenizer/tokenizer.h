@@ -26,7 +26,7 @@ void tokenizer_close(struct tokenizer *t); /* NULL is fine */
 
 struct tokenizer_facts {
     const char *model; /* "gpt2", "llama" */
-    const char *pre;   /* the pre-tokenizer's name in the file, "" if none */
+    const char *pre;   /* the pre-tokenizer's name in the file, or a folder's; "": none */
     int32_t n_tokens;
     int32_t n_text;                  /* tokens from here on are padding: unused, all of them */
     int32_t bos, eos, eot, pad, unk; /* TOKEN_NONE if the file names none */
