@@ -327,6 +327,47 @@ tokenizer("tok-pre-type", "Whitespace", lambda t: t.update(pre_tokenizer={"type"
 tokenizer("tok-pre-many", "too many", lambda t: t.update(pre_tokenizer={
     "type": "Sequence", "pretokenizers": [{"type": "Digits"}] * 20}))
 tokenizer("tok-lowercase", "Lowercase", lambda t: t.update(normalizer={"type": "Lowercase"}))
+tokenizer("tok-replace", "Replace", lambda t: t.update(normalizer={
+    "type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}))
+tokenizer("tok-prepend", "Prepend", lambda t: t.update(normalizer={"type": "Prepend", "prepend": "\u2581"}))
+tokenizer("tok-normalizers", "Sequence", lambda t: t.update(normalizer={
+    "type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [{"type": "Lowercase"}]}]}))
+tokenizer("tok-single-word", "single_word", lambda t: t["added_tokens"][0].update(single_word=True))
+
+# ---- the same in SentencePiece's kind
+REPLACE = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+META = {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False}
+SPLIT = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+
+def spm(name, says, normalizer=None, pre=META):
+    def change(t):
+        t["model"].update(byte_fallback=True)
+        t.update(normalizer=normalizer, pre_tokenizer=pre)
+    tokenizer(name, says, change)
+
+
+def steps(key, *list):
+    return {"type": "Sequence", key: list}
+
+
+spm("spm-replace-letter", "Replace", {**REPLACE, "pattern": {"String": "x"}})
+spm("spm-replace-regex", "Replace", {**REPLACE, "pattern": {"Regex": " "}})
+spm("spm-replace-other", "Replace", steps("normalizers", {"type": "NFC"}, {**REPLACE, "content": "_"}))
+spm("spm-replace-nothing", "Replace", {"type": "Replace"})
+spm("spm-prepend", "Prepend", {"type": "Prepend", "prepend": "_"})
+spm("spm-lowercase", "Lowercase", steps("normalizers", REPLACE, {"type": "Lowercase"}))
+spm("spm-pre-type", "BertPreTokenizer", None, {"type": "BertPreTokenizer"})
+spm("spm-pre-none", "(none)", None, {})
+spm("spm-pre-bytes", "ByteLevel", None, {"type": "ByteLevel", "add_prefix_space": False})
+spm("spm-pre-digits", "Digits", None, steps("pretokenizers", {"type": "Digits", "individual_digits": True}, META))
+spm("spm-pre-within", "Sequence", None, steps("pretokenizers", steps("pretokenizers", META)))
+spm("spm-meta-other", "Metaspace", None, {**META, "replacement": "_"})
+spm("spm-meta-splits", "Metaspace", None, {**META, "split": True})
+spm("spm-meta-may-split", "Metaspace", None, {k: v for k, v in META.items() if k != "split"})
+spm("spm-split-regex", "Split", REPLACE, {**SPLIT, "pattern": {"Regex": "."}})
+spm("spm-split-invert", "Split", REPLACE, {**SPLIT, "invert": True})
+spm("spm-split-spaces", "Split", None, SPLIT)
 
 # ---- tiktoken.model
 tiktoken("tik-empty", "empty", [])

@@ -34,5 +34,11 @@ sys.exit((tokens[4], tokens[6:9], tokens[268]) != ("\n", ["  ", "   ", "    "], 
 PY
 done
 
-[ $failures = 0 ] && echo "Gemma's spaces: as Hugging Face has them"
+# Mistral's and Llama's: spaces in front. 261 ▁, 264 ▁h, 265 ▁hi, 266 ▁▁, 267 hi.
+for kind in never first prepend; do
+    make_folder $kind $kind
+    same $kind "hi hi" "$([ $kind = never ] && echo 267 || echo 265) 265"
+done
+
+[ $failures = 0 ] && echo "spaces of Gemma, Mistral and Llama: as Hugging Face has them"
 [ $failures = 0 ]

@@ -19,6 +19,7 @@
 /* tokenizer.ggml.token_type */
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6 };
 
+#define SPACE "\xe2\x96\x81" /* U+2581, as SentencePiece writes it */
 #define ENDS_MAX 32
 #define STRIPS_MAX 4096 /* added tokens that swallow spaces beside them */
 
@@ -107,11 +108,17 @@ static enum status read_added(struct reading *r, struct err *err) {
     const json_t *list = json_object_get(r->tokenizer, "added_tokens"), *t;
     int32_t left[STRIPS_MAX], right[STRIPS_MAX];
     size_t i, n_left = 0, n_right = 0;
+    char shown[64];
     json_array_foreach(list, i, t) {
         const json_t *id = json_object_get(t, "id"), *text = json_object_get(t, "content");
         bool special = json_is_true(json_object_get(t, "special"));
         if (!json_is_integer(id) || !json_is_string(text))
             return bad(r, "added_tokens: an entry has no id or no content", err);
+        if (json_is_true(json_object_get(t, "single_word")))
+            return err_set(err, ST_UNSUPPORTED,
+                           "%s/%s: the added token %s has single_word, which is not supported",
+                           r->f->path, r->file,
+                           gguf_escape(text_of(text), shown, sizeof shown));
         json_int_t n = json_integer_value(id);
         if (r->spm && n >= 0 && n < r->n && r->type[n] == UNKNOWN)
             continue;
@@ -158,7 +165,7 @@ static enum status put_spaces(struct reading *r, struct err *err) {
             continue;
         r->str[t].ptr = out;
         for (size_t i = 0; i < s.len; out++) {
-            bool space = s.len - i >= 3 && memcmp(s.ptr + i, "\xe2\x96\x81", 3) == 0;
+            bool space = s.len - i >= 3 && memcmp(s.ptr + i, SPACE, 3) == 0;
             *out = space ? ' ' : s.ptr[i];
             i += space ? 3 : 1;
         }
@@ -322,19 +329,63 @@ static bool has_space_prefix(const struct reading *r) {
                   : !json_is_false(json_object_get(meta, "add_prefix_space"));
 }
 
-/* NFC is left to the reader (tokenizer.h); what changes letters is refused. */
+static bool is_text(const json_t *v, const char *text) {
+    const char *s = json_string_value(v);
+    return s && str_eq(s, text);
+}
+
+/* A Replace or Split looks for spaces. */
+static bool finds_spaces(const json_t *step) {
+    return is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ");
+}
+
+/* NFC is left to the reader (tokenizer.h), and spaces become U+2581 as SentencePiece has them; what changes
+ * letters otherwise is refused. tokenizer.model's Prepend says no text. */
 static enum status check_normalizer(const struct reading *r, struct err *err) {
-    static const char *const known[] = {"NFC", "Prepend", "Replace", "Sequence"};
-    const json_t *o = json_object_get(r->tokenizer, "normalizer"), *step;
+    const json_t *o = json_object_get(r->tokenizer, "normalizer");
     const json_t *list = json_object_get(o, "normalizers");
     size_t i, n = json_is_array(list) ? json_array_size(list) : json_is_object(o);
     for (i = 0; i < n; i++) {
-        step = json_is_array(list) ? json_array_get(list, i) : o;
-        bool ok = false;
-        for (size_t k = 0; k < ARRAY_LEN(known); k++)
-            ok = ok || str_eq(type_of(step), known[k]);
-        if (!ok)
-            return unsupported(r, "a normalizer", type_of(step), err);
+        const json_t *step = json_is_array(list) ? json_array_get(list, i) : o;
+        const json_t *prepend = json_object_get(step, "prepend");
+        const char *type = type_of(step);
+        if (r->spm && str_eq(type, "Replace")) {
+            if (!finds_spaces(step) || !is_text(json_object_get(step, "content"), SPACE))
+                return unsupported(r, "a normalizer",
+                                   "Replace (of other than spaces by U+2581)", err);
+        } else if (r->spm && str_eq(type, "Prepend")) {
+            if (prepend && !is_text(prepend, SPACE))
+                return unsupported(r, "a normalizer", "Prepend (of other than U+2581)", err);
+        } else if (!str_eq(type, "NFC")) {
+            return unsupported(r, "a normalizer", type, err);
+        }
+    }
+    return ST_OK;
+}
+
+/* SentencePiece's kind merges a text as a whole: steps that cut it are refused. Gemma's finds no space any
+ * more where the normalizer has replaced them. */
+static enum status check_whole(const struct reading *r, struct err *err) {
+    const json_t *o = json_object_get(r->tokenizer, "pre_tokenizer");
+    const json_t *list = json_object_get(o, "pretokenizers");
+    bool replaced = find_step(json_object_get(r->tokenizer, "normalizer"), "Replace");
+    size_t i, n = json_is_array(list) ? json_array_size(list) : json_is_object(o);
+    for (i = 0; i < n; i++) {
+        const json_t *step = json_is_array(list) ? json_array_get(list, i) : o;
+        const char *type = type_of(step);
+        if (str_eq(type, "Metaspace")) {
+            if (!is_text(json_object_get(step, "replacement"), SPACE))
+                return unsupported(r, "a pre_tokenizer",
+                                   "Metaspace (of another replacement than U+2581)", err);
+            if (!json_is_false(json_object_get(step, "split")))
+                return unsupported(r, "a pre_tokenizer", "Metaspace (that splits)", err);
+        } else if (str_eq(type, "Split")) {
+            if (!replaced || !finds_spaces(step) ||
+                json_is_true(json_object_get(step, "invert")))
+                return unsupported(r, "a pre_tokenizer", "Split (of another kind)", err);
+        } else {
+            return unsupported(r, "a pre_tokenizer", type, err);
+        }
     }
     return ST_OK;
 }
@@ -457,6 +508,8 @@ static enum status read_model(struct reading *r, struct err *err) {
         return bad(r, "model.merges is not a list", err);
     r->spm = json_is_true(json_object_get(r->model, "byte_fallback"));
     TRY(check_normalizer(r, err));
+    if (r->spm)
+        TRY(check_whole(r, err));
     TRY(read_vocab(r, err));
     TRY(read_added(r, err));
     TRY(name_unused(r, err));
