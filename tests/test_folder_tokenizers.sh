@@ -7,10 +7,14 @@ command -v python3 >/dev/null || { echo "skip: python3, which makes the folders,
 make_folder() { # folder kind
     python3 "$SOURCE_DIR/tests/folder_tokenizers.py" "$@" || fail "folder_tokenizers.py $*"
 }
-same() { # model text ids: there and back
+ids() { # model text ids
     local got
     got=$(printf '%s' "$2" | timeout 60 "$LOCKSTEP" tokenize "$1" --no-bos 2>&1)
     [ "$got" = "$3" ] || fail "$1: '$2' is $got, expected $3"
+}
+same() { # model text ids: there and back
+    local got
+    ids "$@"
     got=$(echo "$3" | timeout 60 "$LOCKSTEP" tokenize "$1" --no-bos --decode 2>&1; echo .)
     [ "${got%.}" = "$2" ] || [ "${got%??}" = "$2" ] || fail "$1: $3 is '${got%.}', expected '$2'"
 }
@@ -34,11 +38,24 @@ sys.exit((tokens[4], tokens[6:9], tokens[268]) != ("\n", ["  ", "   ", "    "], 
 PY
 done
 
-# Mistral's and Llama's: spaces in front. 261 ▁, 264 ▁h, 265 ▁hi, 266 ▁▁, 267 hi.
-for kind in never first prepend; do
-    make_folder $kind $kind
-    same $kind "hi hi" "$([ $kind = never ] && echo 267 || echo 265) 265"
-done
+# Mistral's and Llama's: where a space goes in front. 3 [INST], 4 [/INST], 261 ▁, 264 ▁h, 265 ▁hi, 266 ▁▁, 267 hi.
+spaces() { # kind, ids of each text
+    local kind=$1 model
+    make_folder "$kind" "$kind"
+    "$LOCKSTEP" quantize "$kind" "$kind.gguf" f32 >out 2>&1 || fail "quantize: $(cat out)"
+    for model in "$kind" "$kind.gguf"; do
+        same "$model" "hi hi" "$2"
+        ids "$model" " hi" "$3"
+        ids "$model" "  hi" "$4"
+        ids "$model" "▁hi" "$3"
+        ids "$model" "[INST]hi[/INST]hi" "$5"
+        ids "$model" "hi[INST] hi[/INST]" "$6"
+    done
+}
+spaces never "267 265" 265 "261 265" "3 267 4 267" "267 3 265 4"
+spaces first "265 265" 265 "261 265" "3 267 4 267" "265 3 265 4"
+spaces always "265 265" 265 "261 265" "3 265 4 265" "265 3 265 4"
+spaces prepend "265 265" "261 265" "266 265" "3 265 4 265" "265 3 261 265 4"
 
 [ $failures = 0 ] && echo "spaces of Gemma, Mistral and Llama: as Hugging Face has them"
 [ $failures = 0 ]

@@ -318,15 +318,21 @@ static const json_t *find_step(const json_t *o, const char *type) {
     return NULL;
 }
 
-static bool has_space_prefix(const struct reading *r) {
+/* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as llama.cpp does; a Metaspace not
+ * where it is already, and by its scheme only at the start of the text. */
+static void write_space_prefix(const struct reading *r) {
     const json_t *meta = find_step(json_object_get(r->tokenizer, "pre_tokenizer"), "Metaspace");
     const char *scheme = json_string_value(json_object_get(meta, "prepend_scheme"));
-    if (find_step(json_object_get(r->tokenizer, "normalizer"), "Prepend"))
-        return true;
-    if (!meta)
-        return false;
-    return scheme ? !str_eq(scheme, "never")
-                  : !json_is_false(json_object_get(meta, "add_prefix_space"));
+    bool prepend = find_step(json_object_get(r->tokenizer, "normalizer"), "Prepend");
+    bool by_meta = meta && !prepend &&
+                   (scheme ? !str_eq(scheme, "never")
+                           : !json_is_false(json_object_get(meta, "add_prefix_space")));
+    gguf_write_bool(r->f->w, "tokenizer.ggml.add_space_prefix", prepend || by_meta);
+    if (by_meta) {
+        gguf_write_bool(r->f->w, "tokenizer.lockstep.prefix_unless_space", true);
+        gguf_write_bool(r->f->w, "tokenizer.lockstep.prefix_first",
+                        scheme && str_eq(scheme, "first"));
+    }
 }
 
 static bool is_text(const json_t *v, const char *text) {
@@ -519,7 +525,7 @@ static enum status read_model(struct reading *r, struct err *err) {
     gguf_write_str_array(r->f->w, "tokenizer.ggml.tokens", r->str, r->n);
     gguf_write_i32_array(r->f->w, "tokenizer.ggml.token_type", r->type, r->n);
     if (r->spm) {
-        gguf_write_bool(r->f->w, "tokenizer.ggml.add_space_prefix", has_space_prefix(r));
+        write_space_prefix(r);
         if (!r->scored)
             TRY(score_merges(r, merges, err));
         gguf_write_f32_array(r->f->w, "tokenizer.ggml.scores", r->score, r->n);

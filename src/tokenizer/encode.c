@@ -26,6 +26,7 @@ struct cached_word {
 /* One call of tokenize(). */
 struct run {
     const struct tokenizer *t;
+    const char *text; /* the caller's, as a whole */
     struct merger merger;
     struct splitter *splitter;
     struct cached_word *cache; /* [CACHE_SIZE] or NULL */
@@ -129,21 +130,30 @@ static enum status put_words_spm(struct run *r, const char *text, size_t len) {
     return put_word(r, text + begin, len - begin);
 }
 
+/* A literal U+2581 is a space to SentencePiece, as in its vocabulary. */
+static int space_here(const char *text, size_t len) {
+    if (len >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0)
+        return 3;
+    return len >= 1 && *text == ' ';
+}
+
+static bool wants_prefix(const struct run *r, const char *text, size_t len) {
+    const struct tokenizer *t = r->t;
+    return t->add_space_prefix && !(t->prefix_unless_space && space_here(text, len) > 0) &&
+           !(t->prefix_first && text != r->text);
+}
+
 /* A piece begins the text or follows a special token, so each gets the space in front that
- * the vocabulary may ask for. A literal U+2581 is a space to SentencePiece, as in its
- * vocabulary. */
+ * the vocabulary may ask for. */
 static enum status put_text_spm(struct run *r, const char *text, size_t len) {
     char *out = r->spaced + r->n_spaced;
     size_t n = 0;
-    if (r->t->add_space_prefix)
+    if (wants_prefix(r, text, len))
         out[n++] = ' ';
     for (size_t i = 0; i < len;) {
-        if (len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0) {
-            out[n++] = ' ';
-            i += 3;
-        } else {
-            out[n++] = text[i++];
-        }
+        int space = space_here(text + i, len - i);
+        out[n++] = space > 0 ? ' ' : text[i];
+        i += space > 0 ? (size_t)space : 1;
     }
     r->n_spaced += n;
     return put_words_spm(r, out, n);
@@ -209,7 +219,7 @@ enum status tokenize(const struct tokenizer *t, const char *text, size_t len, un
                      int32_t **ids, size_t *n_ids, struct err *err) {
     if (len > INT32_MAX)
         return err_set(err, ST_BAD_INPUT, "a text of %zu bytes is too long to tokenize", len);
-    struct run r = {.t = t, .merger = {.v = &t->v}};
+    struct run r = {.t = t, .text = text, .merger = {.v = &t->v}};
     enum status st = run_init(&r, len);
     if (st == ST_OK)
         st = put_all(&r, text, len, flags);

@@ -184,7 +184,11 @@ static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
     t->add_space_prefix = true;
-    return optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err);
+    TRY(optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err));
+    /* A folder's Metaspace (format/folder_tokenizer.c). */
+    TRY(optional_bool(g, "tokenizer.lockstep.prefix_unless_space", &t->prefix_unless_space,
+                      err));
+    return optional_bool(g, "tokenizer.lockstep.prefix_first", &t->prefix_first, err);
 }
 
 static enum status read_special_ids(struct tokenizer *t, const struct gguf *g,

@@ -18,7 +18,9 @@ struct tokenizer {
     struct special_trie special;
     struct pretokenizer *pre; /* VOCAB_BPE only */
     bool ignore_merges;       /* VOCAB_BPE: a word that is a token is taken as such */
-    bool add_space_prefix;    /* VOCAB_SPM */
+    bool add_space_prefix;    /* VOCAB_SPM: text between special tokens gets a space in front */
+    bool prefix_unless_space; /* of that only what does not begin with one */
+    bool prefix_first;        /* of that only what begins the whole text */
     uint8_t *strips;          /* [n_tokens] STRIPS_*; NULL: none does */
     int32_t ends[MAX_END_TOKENS];
     size_t n_ends;
