@@ -49,9 +49,7 @@ static enum status change(struct cluster_key *key, const char *path, struct err 
         TRY(read_typed(key, err));
     else
         TRY(cluster_key_make(key, err));
-    TRY(cluster_key_write(key, path, err));
-    fprintf(stderr, "%s: written\n", path);
-    return ST_OK;
+    return cluster_key_write(key, path, err);
 }
 
 /* In words that a shell splits: no blank is in any of them. */
@@ -67,10 +65,12 @@ static enum status show(struct err *err) {
     struct cluster_key key;
     char path[PATH_MAX], text[CLUSTER_KEY_TEXT_BYTES];
     TRY(cluster_key_path(path, sizeof path, err));
-    enum status st = set || new_one ? ST_NOT_FOUND : cluster_key_read(&key, path, err);
-    if (st == ST_NOT_FOUND)
-        st = change(&key, path, err);
+    bool written = set || new_one;
+    enum status st =
+        written ? change(&key, path, err) : cluster_key_find(&key, path, &written, err);
     TRY(st);
+    if (written)
+        fprintf(stderr, "%s: written\n", path);
     if (curl)
         st = show_for_curl(&key, err);
     cluster_key_text(&key, text);

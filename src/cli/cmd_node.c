@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "cluster/client.h"
+#include "cluster/deployments.h"
 #include "cluster/store.h"
 #include "fabric/host_id.h"
 #include "fabric/wake.h"
@@ -122,12 +123,7 @@ static void watch(struct discovery *d) {
 static enum status find_key(struct cluster_key *key, bool *made, struct err *err) {
     char path[PATH_MAX];
     TRY(cluster_key_path(path, sizeof path, err));
-    enum status st = cluster_key_read(key, path, err);
-    *made = st == ST_NOT_FOUND;
-    if (st != ST_NOT_FOUND)
-        return st;
-    TRY(cluster_key_make(key, err));
-    return cluster_key_write(key, path, err);
+    return cluster_key_find(key, path, made, err);
 }
 
 static struct beacon beacon_of(int api_port) {
@@ -207,11 +203,10 @@ static enum status fill_names(struct err *err) {
         own[strcspn(own, ".")] = '\0';
         name = *own != '\0' ? own : "node";
     }
-    if (*name == '\0' || strlen(name) >= sizeof own || strpbrk(name, ",:/ ") != NULL ||
-        str_eq(name, "auto"))
+    if (!deployment_name_is_good(name) || strchr(name, ':') != NULL || str_eq(name, "auto"))
         return err_set(err, ST_BAD_INPUT,
-                       "--name %.100s: a name has 1 to 63 bytes, none of them a comma, colon, "
-                       "slash or blank, and is not \"auto\"",
+                       "--name %.100s: a node's name is " DEPLOYMENT_NAME_RULE
+                       ", no colon, and not \"auto\"",
                        name);
     struct beacon self = beacon_of(NODE_PORT);
     TRY(beacon_check(&self, err));

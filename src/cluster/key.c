@@ -146,35 +146,66 @@ enum status cluster_key_read(struct cluster_key *out, const char *path, struct e
     return st == ST_OK ? st : err_prefix(err, st, "%s: ", path);
 }
 
+/* A file beside path, of a name that no other process has, with its final rights, so that nobody reads it in between. */
+static enum status write_part(const struct cluster_key *key, const char *path,
+                              char part[PATH_MAX], struct err *err) {
+    char text[CLUSTER_KEY_TEXT_BYTES];
+    if (*path == '\0' || snprintf(part, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX)
+        return err_set(err, ST_BAD_INPUT, "\"%s\" cannot name a key's file", path);
+    (void)file_make_folders(path, 0700, NULL); /* what cannot be made, mkstemp() notices */
+    int fd = mkstemp(part);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (f == NULL) {
+        int why = errno;
+        if (fd >= 0) {
+            close(fd);
+            (void)unlink(part);
+        }
+        return err_set(err, ST_IO, "%s: %s", path, strerror(why));
+    }
+    cluster_key_text(key, text);
+    bool good = fprintf(f, "%s\n", text) > 0 && fflush(f) == 0 && fsync(fd) == 0;
+    int why = errno;
+    sodium_memzero(text, sizeof text);
+    if (fclose(f) == 0 && good)
+        return ST_OK;
+    (void)unlink(part);
+    return err_set(err, ST_IO, "%s: %s", path, strerror(good ? errno : why));
+}
+
 enum status cluster_key_write(const struct cluster_key *key, const char *path,
                               struct err *err) {
-    char text[CLUSTER_KEY_TEXT_BYTES], part[PATH_MAX], real[PATH_MAX];
+    char part[PATH_MAX], real[PATH_MAX];
     struct stat there;
     if (realpath(path, real) != NULL) { /* a link stays one */
         path = real;
         if (stat(path, &there) != 0 || !S_ISREG(there.st_mode))
             return err_set(err, ST_BAD_INPUT, "%s is no file: it cannot hold the key", path);
     }
-    if (*path == '\0' || snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
-        return err_set(err, ST_BAD_INPUT, "\"%s\" cannot name a key's file", path);
-    (void)file_make_folders(path, 0700, NULL); /* what cannot be made, open() notices */
-    /* Made with its final rights, so that nobody reads it in between. */
-    (void)unlink(part);
-    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
-    if (f == NULL) {
-        int why = errno;
-        if (fd >= 0)
-            close(fd);
-        return err_set(err, ST_IO, "%s: %s", path, strerror(why));
-    }
-    cluster_key_text(key, text);
-    bool good = fprintf(f, "%s\n", text) > 0;
-    sodium_memzero(text, sizeof text);
-    good &= fclose(f) == 0;
-    if (good && rename(part, path) == 0)
+    TRY(write_part(key, path, part, err));
+    if (rename(part, path) == 0)
         return ST_OK;
     enum status st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
     (void)unlink(part);
     return st;
+}
+
+enum status cluster_key_find(struct cluster_key *out, const char *path, bool *made,
+                             struct err *err) {
+    char part[PATH_MAX];
+    enum status st = cluster_key_read(out, path, err);
+    *made = false;
+    if (st != ST_NOT_FOUND)
+        return st;
+    TRY(cluster_key_make(out, err));
+    TRY(write_part(out, path, part, err));
+    *made = link(part, path) == 0;
+    int why = *made ? 0 : errno;
+    (void)unlink(part);
+    if (*made)
+        return ST_OK;
+    if (why == EEXIST) /* another process was faster */
+        return cluster_key_read(out, path, err);
+    *made = true; /* a file system without links */
+    return cluster_key_write(out, path, err);
 }

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define CLUSTER_KEY_BYTES 16
@@ -35,5 +36,8 @@ enum status cluster_key_path(char *out, size_t size, struct err *err);
 enum status cluster_key_read(struct cluster_key *out, const char *path, struct err *err);
 /* For its owner's eyes alone (0600); makes the folders above. ST_IO. */
 enum status cluster_key_write(const struct cluster_key *key, const char *path, struct err *err);
+/* The key that is kept there; where there is none, a new one (*made), the same one for all processes that begin at once. */
+enum status cluster_key_find(struct cluster_key *out, const char *path, bool *made,
+                             struct err *err);
 
 #endif
