@@ -362,6 +362,14 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
                                            nodes_for(k, r, nodes, sizeof nodes) ? nodes : NULL};
     remember_party(k, r);
     r->hasty = r->joining = false;
+    if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
+        snprintf(r->tenant.last, sizeof r->tenant.last, "%.300s has become another model",
+                 r->path);
+        log_warn("%s: %s", r->name, r->tenant.last);
+        forget_model(r);
+        failed(r, now);
+        return;
+    }
     if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
         snprintf(r->tenant.last, sizeof r->tenant.last, "%.399s", err.text);
         failed(r, now);
