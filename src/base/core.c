@@ -5,6 +5,8 @@
 
 #include <sched.h>
 #include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
 
 #define OFFER_NS 10000u
 #define AT_TIMES_NS 200000u
@@ -77,6 +79,45 @@ void core_leave(const int *taken, int n) {
     sched_setaffinity(0, sizeof all, &all);
 #else
     (void)taken, (void)n;
+#endif
+}
+
+int core_thread(void) {
+#ifdef __linux__
+    static _Thread_local int thread;
+    if (thread == 0)
+        thread = (int)gettid();
+    return thread;
+#else
+    return -1;
+#endif
+}
+
+uint64_t core_ran_ns(int thread) {
+#ifdef __linux__
+    /* As pthread_getcpuclockid() makes it, but of a thread that may have ended. */
+    const clockid_t clock = (clockid_t)(~(unsigned)thread << 3 | 6);
+    struct timespec t;
+    if (clock_gettime(clock, &t) == 0)
+        return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+#endif
+    (void)thread;
+    return clock_ns();
+}
+
+void core_lend(int thread) {
+#ifdef __linux__
+    cpu_set_t all, one;
+    int here = core_here();
+    if (here < 0 || here >= CPU_SETSIZE || sched_getaffinity(thread, sizeof all, &all) != 0 ||
+        !CPU_ISSET(here, &all))
+        return;
+    CPU_ZERO(&one);
+    CPU_SET(here, &one);
+    sched_setaffinity(thread, sizeof one, &one);
+    sched_setaffinity(thread, sizeof all, &all);
+#else
+    (void)thread;
 #endif
 }
 

@@ -34,6 +34,14 @@ int core_here(void);
  * on from there. Stays where there is no other core. */
 void core_leave(const int *taken, int n);
 
+/* The calling thread, as others know it; -1 where the system has no such number. */
+int core_thread(void);
+/* How long that thread has run in all; where the system does not say, as if it ran all the time. */
+uint64_t core_ran_ns(int thread);
+/* Moves that thread to the calling one's core if it may run there, while the latter goes to sleep; the system may move it
+ * on. For each thread, core_leave() and core_lend() are for one caller at a time. */
+void core_lend(int thread);
+
 /* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
 void core_offer(struct core *core, uint64_t now_ns);
 /* Where a wait begins, however short it may be: the same, if the last time is 200 us ago. After one who stayed it

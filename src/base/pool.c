@@ -14,14 +14,19 @@
  * sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
 #define SPIN_NS 20000
 #define POLL_NS 500000
-/* Not oftener does a thread leave its core for another: each time costs it some 10 us. */
+/* A missing thread is watched for so long at least before it is taken to be off its core. */
+#define WATCH_NS 10000
+/* Not oftener does a thread leave its core for another, or lend it: each time costs some 10 us. */
 #define LEAVE_NS 1000000
+#define LEND_NS 500000
 
 /* What is taken of a thread's share of a loop: from its front by the thread itself (the low half), from its
  * back by others (the high half). One for the running loop and one for the next, by the generation's lowest bit: the
  * next one's is made ready by its owner. Relaxed: barriers order the data. */
 struct share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
+    _Atomic uint32_t at;     /* the generation in whose barrier it was last */
+    _Atomic int core_thread; /* its number (base/core.h) */
 };
 
 struct pool {
@@ -39,6 +44,7 @@ struct pool {
     /* Bumped (release) by the last arrival; the others wait for it (acquire). */
     _Alignas(CACHE_LINE) _Atomic uint32_t generation;
     _Atomic uint32_t sleepers; /* threads that may be in futex_wait on generation */
+    _Atomic bool moving;       /* one thread at a time moves itself or another */
     struct share shares[];     /* [n_threads] */
 };
 
@@ -67,19 +73,72 @@ static bool others_are_at(const struct pool *pool, int core) {
     return false;
 }
 
-/* In a wait: leaves this core if another thread of the pool has it too, and there is one that none of them has. */
-static void keep_apart(const struct pool *pool) {
-    static _Thread_local uint64_t next_ns;
-    int here = core_here(), taken[POOL_MAX_THREADS];
-    if (here < 0 || !others_are_at(pool, here) || clock_ns() < next_ns)
-        return;
-    for (int i = 0; i < pool->n_threads; i++)
-        taken[i] = i == this_thread ? here : core_of(pool, i);
-    core_leave(taken, pool->n_threads);
-    next_ns = clock_ns() + LEAVE_NS;
+static bool move_begins(struct pool *pool) {
+    return !atomic_exchange_explicit(&pool->moving, true, memory_order_acquire);
 }
 
-void pool_barrier(struct pool *pool) {
+static void move_ends(struct pool *pool) {
+    atomic_store_explicit(&pool->moving, false, memory_order_release);
+}
+
+/* In a wait: leaves this core if another thread of the pool has it too, and there is one that none of them has. Has
+ * it left? */
+static bool keep_apart(struct pool *pool) {
+    static _Thread_local uint64_t next_ns;
+    int here = core_here(), taken[POOL_MAX_THREADS];
+    if (here < 0 || !others_are_at(pool, here) || clock_ns() < next_ns || !move_begins(pool))
+        return false;
+    for (int i = 0; i < pool->n_threads; i++)
+        taken[i] = i == this_thread ? here : core_of(pool, i);
+    /* On its way a thread is nowhere: it may have to wait for its new core, and the one that it was apart from shall not
+     * leave the old one as well. */
+    atomic_store_explicit(&pool->cores[this_thread], -1, memory_order_relaxed);
+    core_leave(taken, pool->n_threads);
+    move_ends(pool);
+    next_ns = clock_ns() + LEAVE_NS;
+    return true;
+}
+
+/* A thread that others wait for, and how long it had run when it was found missing. */
+struct late {
+    int thread; /* -1: none */
+    uint64_t found_ns, ran_ns;
+};
+
+static bool is_late(const struct pool *pool, int thread, uint32_t gen) {
+    return atomic_load_explicit(&pool->shares[thread].at, memory_order_relaxed) != gen;
+}
+
+static uint64_t ran_ns(const struct pool *pool, int thread) {
+    return core_ran_ns(
+        atomic_load_explicit(&pool->shares[thread].core_thread, memory_order_relaxed));
+}
+
+static struct late find_late(const struct pool *pool, uint32_t gen, uint64_t now) {
+    for (int i = 0; i < pool->n_threads; i++)
+        if (is_late(pool, i, gen))
+            return (struct late){i, now, ran_ns(pool, i)};
+    return (struct late){-1, now, 0};
+}
+
+/* Before a waiting thread sleeps: moves the one that it waits for to the core that becomes free, if that one has not run
+ * meanwhile. A scheduler with few cores lets it stay in another's queue for a slice. */
+static void lend_core(struct pool *pool, const struct late *late, uint32_t gen, uint64_t now) {
+    static _Thread_local uint64_t next_ns;
+    const int here = core_here(), i = late->thread;
+    if (here < 0 || i < 0 || !is_late(pool, i, gen) || core_of(pool, i) == here)
+        return;
+    if (now < next_ns || ran_ns(pool, i) - late->ran_ns > (now - late->found_ns) / 4 ||
+        !move_begins(pool))
+        return;
+    next_ns = now + LEND_NS;
+    atomic_store_explicit(&pool->cores[i], here, memory_order_relaxed);
+    core_lend(atomic_load_explicit(&pool->shares[i].core_thread, memory_order_relaxed));
+    move_ends(pool);
+}
+
+/* in_run: outside of a run thread 0 is nobody's to wait for. */
+static void barrier(struct pool *pool, bool in_run) {
     if (pool->n_threads == 1) {
         atomic_store_explicit(&pool->shares[0].taken[pool->generation % 2], 0,
                               memory_order_relaxed);
@@ -89,6 +148,7 @@ void pool_barrier(struct pool *pool) {
     atomic_store_explicit(&pool->shares[this_thread].taken[(gen + 1) % 2], 0,
                           memory_order_relaxed);
     note_core(pool);
+    atomic_store_explicit(&pool->shares[this_thread].at, gen, memory_order_relaxed);
     uint32_t before = atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel);
     if (before + 1 == (uint32_t)pool->n_threads) {
         atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
@@ -100,6 +160,7 @@ void pool_barrier(struct pool *pool) {
     }
     static _Thread_local struct core core;
     uint64_t began = clock_ns(), spin_end = began + SPIN_NS;
+    struct late late = {.thread = -1};
     core_offer_at_times(&core, began);
     for (unsigned i = 0;; i++) {
         if (atomic_load_explicit(&pool->generation, memory_order_acquire) != gen)
@@ -108,18 +169,26 @@ void pool_barrier(struct pool *pool) {
         if (i % 64 != 63)
             continue;
         uint64_t now = clock_ns();
+        if (in_run && late.found_ns == 0 && now > spin_end - WATCH_NS)
+            late = find_late(pool, gen, now);
         if (now < spin_end)
             continue;
-        if (core_is_shared(&core, now) || now > spin_end + POLL_NS)
+        if (core_is_shared(&core, now) || now > spin_end + POLL_NS) {
+            lend_core(pool, &late, gen, now);
             break;
-        keep_apart(pool);
-        core_offer(&core, now);
+        }
+        if (!keep_apart(pool))
+            core_offer(&core, now);
     }
     atomic_fetch_add_explicit(&pool->sleepers, 1, memory_order_seq_cst);
     while (atomic_load_explicit(&pool->generation, memory_order_seq_cst) == gen)
         futex_wait(&pool->generation, gen, -1, false);
     keep_apart(pool);
     atomic_fetch_sub_explicit(&pool->sleepers, 1, memory_order_relaxed);
+}
+
+void pool_barrier(struct pool *pool) {
+    barrier(pool, true);
 }
 
 /* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at least. */
@@ -154,15 +223,21 @@ bool pool_claim(struct pool *pool, size_t n, size_t min_items, size_t *begin, si
     return false;
 }
 
+static void note_thread(struct pool *pool) {
+    atomic_store_explicit(&pool->shares[this_thread].core_thread, core_thread(),
+                          memory_order_relaxed);
+}
+
 static void *thread_main(void *start_) {
     struct thread_start start = *(struct thread_start *)start_;
     mem_free(start_);
     struct pool *pool = start.pool;
     this_thread = start.index;
+    note_thread(pool);
     while (atomic_load_explicit(&pool->generation, memory_order_acquire) == 0)
         futex_wait(&pool->generation, 0, -1, false);
     for (;;) {
-        pool_barrier(pool); /* a run begins (or stop) */
+        barrier(pool, false); /* a run begins (or stop) */
         if (pool->stop)
             return NULL;
         pool->fn(pool->arg, pool, start.index);
@@ -172,6 +247,7 @@ static void *thread_main(void *start_) {
 
 void pool_run(struct pool *pool, void (*fn)(void *, struct pool *, int), void *arg) {
     BUG_ON(this_thread != 0);
+    note_thread(pool);
     pool->fn = fn;
     pool->arg = arg;
     pool_barrier(pool);

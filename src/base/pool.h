@@ -8,7 +8,9 @@
  *
  * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then sleeps on a futex: a
  * sleeping thread frees its core for the one that it is waiting for. Where schedulers have put two threads on one core
- * (a sleeper wakes on that of its waker) and leave them there for some 10 ms, the one that waits goes to another. */
+ * (a sleeper wakes on that of its waker) and leave them there for some 10 ms, the one that waits goes to another. And a thread that
+ * has lost its core to somebody else's for a slice of some ms, with a piece of work in its hands, gets the core of one that waits
+ * for it: with few cores a scheduler would leave that one idle. */
 #ifndef LOCKSTEP_BASE_POOL_H
 #define LOCKSTEP_BASE_POOL_H
 
