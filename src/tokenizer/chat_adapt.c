@@ -341,13 +341,13 @@ static void adapt_calls(const struct chat_habits *h, json_t *messages) {
 
 /* ---- the system's messages ---------------------------------------------------------------------- */
 
-/* Puts a text in front of a message's own, or behind it. False: it has none, or no memory. */
-static bool join_text(json_t *message, const char *text, bool in_front) {
-    const char *own = json_string_value(json_object_get(message, "content"));
+/* Puts a text in front of what a message has under a key, or behind it. False: it has none, or no memory. */
+static bool join_text(json_t *message, const char *key, const char *text, bool in_front) {
+    const char *own = json_string_value(json_object_get(message, key));
     if (own == NULL)
         return false;
     json_t *joined = json_sprintf("%s\n\n%s", in_front ? text : own, in_front ? own : text);
-    return joined != NULL && json_object_set_new(message, "content", joined) == 0;
+    return joined != NULL && json_object_set_new(message, key, joined) == 0;
 }
 
 /* What is said by the system in the middle of a conversation belongs to the message before it, if that is the system's
@@ -363,8 +363,8 @@ static void merge_late_systems(json_t *messages) {
             continue;
         }
         bool ours = has_role(before, "system") || has_role(before, "user");
-        if ((ours && join_text(before, text, false)) ||
-            (has_role(after, "user") && join_text(after, text, true)))
+        if ((ours && join_text(before, "content", text, false)) ||
+            (has_role(after, "user") && join_text(after, "content", text, true)))
             json_array_remove(messages, i);
         else
             json_object_set_new(message, "role", json_string("user"));
@@ -382,7 +382,7 @@ static void merge_system(json_t *messages) {
     json_array_foreach(messages, i, message) {
         if (!has_role(message, "user") || !json_is_string(json_object_get(message, "content")))
             continue;
-        if (join_text(message, json_string_value(text), true))
+        if (join_text(message, "content", json_string_value(text), true))
             json_array_remove(messages, 0);
         return;
     }
@@ -406,9 +406,7 @@ static void join_key(json_t *message, const json_t *next, const char *key) {
     if (json_string_length(own) == 0)
         json_object_set(message, key, (json_t *)text);
     else
-        json_object_set_new(
-            message, key,
-            json_sprintf("%s\n\n%s", json_string_value(own), json_string_value(text)));
+        (void)join_text(message, key, json_string_value(text), false);
 }
 
 /* As Anthropic's API combines turns. */

@@ -130,16 +130,14 @@ static enum status put_words_spm(struct run *r, const char *text, size_t len) {
     return put_word(r, text + begin, len - begin);
 }
 
-/* A literal U+2581 is a space to SentencePiece, as in its vocabulary. */
-static int space_here(const char *text, size_t len) {
-    if (len >= 3 && memcmp(text, "\xe2\x96\x81", 3) == 0)
-        return 3;
-    return len >= 1 && *text == ' ';
+static bool begins_with_space(const char *text, size_t len) {
+    char first[3]; /* U+2581 */
+    return vocab_spm_bytes(text, MIN(len, sizeof first), first) > 0 && first[0] == ' ';
 }
 
 static bool wants_prefix(const struct run *r, const char *text, size_t len) {
     const struct tokenizer *t = r->t;
-    return t->add_space_prefix && !(t->prefix_unless_space && space_here(text, len) > 0) &&
+    return t->add_space_prefix && !(t->prefix_unless_space && begins_with_space(text, len)) &&
            !(t->prefix_first && text != r->text);
 }
 
@@ -150,11 +148,7 @@ static enum status put_text_spm(struct run *r, const char *text, size_t len) {
     size_t n = 0;
     if (wants_prefix(r, text, len))
         out[n++] = ' ';
-    for (size_t i = 0; i < len;) {
-        int space = space_here(text + i, len - i);
-        out[n++] = space > 0 ? ' ' : text[i];
-        i += space > 0 ? (size_t)space : 1;
-    }
+    n += vocab_spm_bytes(text, len, out + n);
     r->n_spaced += n;
     return put_words_spm(r, out, n);
 }

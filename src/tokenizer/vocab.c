@@ -130,8 +130,7 @@ static size_t bpe_bytes(const char *text, size_t len, char *out) {
     return n;
 }
 
-/* U+2581 is a space. */
-static size_t spm_bytes(const char *text, size_t len, char *out) {
+size_t vocab_spm_bytes(const char *text, size_t len, char *out) {
     size_t n = 0;
     for (size_t i = 0; i < len;) {
         if (len - i >= 3 && memcmp(text + i, "\xe2\x96\x81", 3) == 0) {
@@ -162,7 +161,7 @@ static size_t token_to_bytes(struct vocab *v, int32_t id, struct gguf_str text, 
         return bpe_bytes(text.ptr, text.len, out);
     int byte = v->type[id] == TOKEN_BYTE ? byte_of_text(text) : -1;
     if (byte < 0)
-        return spm_bytes(text.ptr, text.len, out);
+        return vocab_spm_bytes(text.ptr, text.len, out);
     out[0] = (char)byte;
     if (v->byte_id[byte] < 0)
         v->byte_id[byte] = id;

@@ -80,6 +80,10 @@ static inline bool vocab_is_special(const struct vocab *v, int32_t id) {
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
 }
 
+/* Writes text to out (at least len bytes) with a space for each U+2581, which SentencePiece takes for one in texts as in
+ * its tokens; returns how many bytes. */
+size_t vocab_spm_bytes(const char *text, size_t len, char *out);
+
 /* The first token with these bytes, -1 if there is none. */
 int32_t vocab_find(const struct vocab *v, const struct vocab_map *map, const char *bytes,
                    size_t len);
