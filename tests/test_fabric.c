@@ -622,6 +622,35 @@ static void strangers_are_refused_and_disturb_nobody(void **state) {
             fail_msg("rank 0 did not say \"%s\" but: %s", said[i], text);
 }
 
+/* More silent strangers than there are places: a visitor who is slow keeps his as long as nobody needs it; then the ones that
+ * have had their time make room, and rank 1 comes in. */
+static void a_crowd_at_the_door(void **state) {
+    (void)state;
+    struct ranks r;
+    ranks_init(&r, 2, FABRIC_LINK_AUTO);
+    r.run = run_sums;
+    ranks_start_one(&r, 0);
+    int slow = connect_raw(&r), silent[40];
+    struct wire_hello hello = {.magic = WIRE_MAGIC, .version = WIRE_VERSION};
+    struct wire_proof proof;
+    sleep(4); /* more than a visitor's time */
+    assert_int_equal(net_write(slow, &hello, sizeof hello, soon(), NULL), ST_OK);
+    assert_int_equal(net_read(slow, &proof, sizeof proof, soon(), NULL), ST_OK);
+    assert_int_equal(proof.magic, WIRE_MAGIC);
+    for (size_t i = 0; i < ARRAY_LEN(silent); i++)
+        silent[i] = connect_raw(&r);
+    ranks_start_one(&r, 1);
+    ranks_wait(&r);
+    assert_int_equal(r.exits[0], 0);
+    assert_int_equal(r.exits[1], 0);
+    struct wire_answer answer;
+    assert_int_equal(net_read(slow, &answer, sizeof answer, soon(), NULL), ST_OK);
+    assert_non_null(strstr(answer.text, "did not prove itself in time"));
+    close(slow);
+    for (size_t i = 0; i < ARRAY_LEN(silent); i++)
+        close(silent[i]);
+}
+
 static void a_missing_rank_is_named(void **state) {
     (void)state;
     struct ranks r;
@@ -708,6 +737,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(abort_from_a_signal_handler),
         cmocka_unit_test(different_calls_are_told_apart),
         cmocka_unit_test(strangers_are_refused_and_disturb_nobody),
+        cmocka_unit_test(a_crowd_at_the_door),
         cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(a_rank_killed_in_the_bootstrap),
         cmocka_unit_test(bad_configurations_are_refused),

@@ -125,7 +125,8 @@ static void turn_away(struct visitor *v, const struct err *why) {
     char from[NET_TEXT_BYTES];
     net_text(&v->from, from);
     log_warn("refused a connection from %s: %s", from, why->text);
-    visitor_answer(v, ST_REFUSED, why->text);
+    if (visitor_listens(v))
+        visitor_answer(v, ST_REFUSED, why->text);
     close_fd(&v->fd);
 }
 
@@ -140,11 +141,23 @@ static void visitor_readable(struct building *b, struct visitor *v) {
         turn_away(v, &why);
 }
 
-static enum status accept_visitors(struct building *b, struct err *err) {
+/* A place for one more: a free one, or that of a visitor who has had his time; NULL: none. A slow
+ * member (a wire that loses packets, a busy machine) keeps his as long as nobody else needs it. */
+static struct visitor *find_place(struct building *b) {
+    struct visitor *late = NULL;
     for (int i = 0; i < MAX_VISITORS; i++) {
-        struct visitor *v = &b->visitors[i];
-        if (v->fd >= 0)
-            continue;
+        if (b->visitors[i].fd < 0)
+            return &b->visitors[i];
+        if (late == NULL && net_ms_left(b->visitors[i].deadline_ns) == 0)
+            late = &b->visitors[i];
+    }
+    return late;
+}
+
+static enum status accept_visitors(struct building *b, struct err *err) {
+    static const struct err late = {.text = "it did not prove itself in time"};
+    struct visitor *v;
+    while ((v = find_place(b)) != NULL) {
         struct net_address from;
         int fd = net_accept(b->listen_fd, &from);
         if (fd < 0 &&
@@ -153,16 +166,11 @@ static enum status accept_visitors(struct building *b, struct err *err) {
                            strerror(errno));
         if (fd < 0)
             return ST_OK; /* no more of them, or one that has gone again */
+        if (v->fd >= 0)
+            turn_away(v, &late);
         visitor_init(v, fd, &from);
     }
     return ST_OK;
-}
-
-static void expire_visitors(struct building *b) {
-    static const struct err late = {.text = "it did not prove itself in time"};
-    for (int i = 0; i < MAX_VISITORS; i++)
-        if (b->visitors[i].fd >= 0 && net_ms_left(b->visitors[i].deadline_ns) == 0)
-            turn_away(&b->visitors[i], &late);
 }
 
 static enum status rank_lost(const struct building *b, int rank, struct err *err) {
@@ -176,7 +184,7 @@ static enum status rank_lost(const struct building *b, int rank, struct err *err
 static enum status accept_round(struct building *b, struct err *err) {
     struct pollfd p[1 + MAX_VISITORS + FABRIC_MAX_RANKS];
     nfds_t n = 0;
-    p[n++] = (struct pollfd){.fd = b->listen_fd, .events = POLLIN};
+    p[n++] = (struct pollfd){.fd = find_place(b) != NULL ? b->listen_fd : -1, .events = POLLIN};
     for (int i = 0; i < MAX_VISITORS; i++)
         p[n++] = (struct pollfd){.fd = b->visitors[i].fd, .events = POLLIN};
     for (int r = 0; r < b->cfg->n_ranks; r++)
@@ -191,7 +199,6 @@ static enum status accept_round(struct building *b, struct err *err) {
             visitor_readable(b, &b->visitors[i]);
     if (p[0].revents != 0)
         TRY(accept_visitors(b, err));
-    expire_visitors(b);
     return ST_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* A visitor that has not proved itself by then is a stranger. */
+/* A visitor that has not proved itself by then is taken for a stranger, if his place is needed. */
 #define VISITOR_MS 3000
 
 /* mac = keyed hash of the role, both nonces, and the body that the role vouches for. */
@@ -123,6 +123,10 @@ enum status visitor_step(struct visitor *v, const uint8_t token[HANDSHAKE_TOKEN_
     }
     TRY(visitor_read(v, &v->join, sizeof v->hello, sizeof v->join, err));
     return visitor_check(v, token, err);
+}
+
+bool visitor_listens(const struct visitor *v) {
+    return v->got >= sizeof v->hello;
 }
 
 void visitor_answer(struct visitor *v, enum status st, const char *text) {

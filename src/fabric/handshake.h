@@ -20,7 +20,7 @@ enum status handshake_connect(int fd, const uint8_t token[HANDSHAKE_TOKEN_BYTES]
 struct visitor {
     int fd; /* -1: free */
     struct net_address from;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; /* then his place is for others */
     struct wire_hello hello;
     struct wire_proof proof;
     struct wire_join join;
@@ -32,6 +32,8 @@ void visitor_init(struct visitor *v, int fd, const struct net_address *from);
  * is to come; else the sentence says why it is turned away (the visitor is told). */
 enum status visitor_step(struct visitor *v, const uint8_t token[HANDSHAKE_TOKEN_BYTES],
                          struct err *err);
+/* Has he had our proof? Before that he would take any answer for it. */
+bool visitor_listens(const struct visitor *v);
 /* The last word to the visitor: ST_OK or why not. A failed write is the visitor's problem. */
 void visitor_answer(struct visitor *v, enum status st, const char *text);
 
