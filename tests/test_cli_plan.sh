@@ -105,6 +105,11 @@ p = json.load(sys.stdin)
 assert all(r["sum_bytes"] <= r["memory_bytes"] for r in p["ranks"]), p["ranks"]
 a, b = p["candidates"][0]["shares"]
 assert 1 < a / b < 3, (a, b)' || fail "--bandwidth with little memory"
+# A split that suits some layouts leaves those: two shares for four ranks are of stages or of members.
+for layout in auto tensor2xpipeline2; do
+    [ "$("$LOCKSTEP" "${at[@]}" 819G --ranks 4 --split 3,1 --parallel $layout | sed '/^predicted/,$d')" = \
+        "$("$LOCKSTEP" plan 70b.gguf --ranks 4 --split 3,1 --parallel tensor2xpipeline2)" ] || fail "--split 3,1 of $layout"
+done
 refuse() { # PATTERN words...
     local pattern=$1 status
     shift
@@ -113,6 +118,8 @@ refuse() { # PATTERN words...
     [ $status = 2 ] && grep -Eq -e "$pattern" err || fail "$*: status $status, said '$(cat err)', expected /$pattern/"
 }
 refuse "tensor2: rank 1 would need [0-9.]+ GB, has 17.2 GB; pipeline2: rank" "${at[@]}" 819G --memory 96G,16G
+refuse "the split has 2 weights, but there are 4 ranks" "${at[@]}" 819G --ranks 4 --split 3,1 --parallel pipeline
+refuse "the split has 3 weights, but there are 4 ranks" "${at[@]}" 819G --ranks 4 --split 3,1,1
 refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --bandwidth 819G
 refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --latency 5us
 refuse "--bandwidth names 3 machines for 2" "${at[@]}" 819G,1G,2G --ranks 2

@@ -130,9 +130,12 @@ static enum status rank_layouts(struct planned *p, const struct lockstep_options
                                         .n_shares = opt->n_split};
     TRY(placement_rank(p->placement, &wish, err));
     bool any = opt->parallel == NULL || str_eq(opt->parallel, "auto");
-    const struct placement_candidate *c = p->placement->list;
-    while (!any && c->tp != tp)
+    const struct placement_candidate *c = p->placement->list, *end = c + p->placement->n;
+    while (!any && c < end && c->tp != tp)
         c++;
+    if (c == end) /* it suits other layouts: says what is wrong with the split */
+        return plan_make(&p->plan, &p->hp, p->g, tp, pp, opt->split, opt->n_split, experts,
+                         err);
     p->plan = c->plan;
     if (c->fits)
         return ST_OK;

@@ -260,6 +260,7 @@ static bool is_better(const struct placement_candidate *a,
 enum status placement_rank(struct placement *out, const struct placement_wish *q,
                            struct err *err) {
     BUG_ON(q->n_ranks < 1 || q->n_ranks > PLAN_MAX_RANKS);
+    enum status refused = ST_OK;
     out->n = 0;
     for (int tp = q->n_ranks; tp >= 1; tp--) {
         if (q->n_ranks % tp != 0 || (q->tp != 0 && q->tp != tp))
@@ -267,7 +268,12 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
         BUG_ON(out->n == PLACEMENT_MAX);
         struct placement_candidate *c = &out->list[out->n];
         *c = (struct placement_candidate){.tp = tp, .pp = q->n_ranks / tp};
-        TRY(consider(c, q, err));
+        enum status st = consider(c, q, err);
+        if (st == ST_BAD_INPUT) { /* the given shares are for another layout */
+            refused = st;
+            continue;
+        }
+        TRY(st);
         out->n++;
         for (int i = out->n - 1; i > 0 && is_better(&out->list[i], &out->list[i - 1]); i--) {
             struct placement_candidate other = out->list[i];
@@ -275,7 +281,7 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
             out->list[i - 1] = other;
         }
     }
-    return ST_OK;
+    return out->n > 0 ? ST_OK : refused;
 }
 
 /* ---- fewer machines --------------------------------------------------------------------------------- */

@@ -80,8 +80,8 @@ struct placement {
         list[PLACEMENT_MAX]; /* the fastest first, what does not fit last */
 };
 
-/* Fills out (large: not for a stack). ST_BAD_INPUT for what no plan can be made of (plan_make). That nothing fits is
- * no error: list[0].fits is false then. */
+/* Fills out (large: not for a stack) with the layouts of which plan_make() makes a plan; ST_BAD_INPUT if there is none. That
+ * nothing fits is no error: list[0].fits is false then. */
 enum status placement_rank(struct placement *out, const struct placement_wish *wish,
                            struct err *err);
 
