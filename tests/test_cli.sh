@@ -99,9 +99,13 @@ refuse 2 "emulated link: \"latency=1e30s\"" run "$model" -p a --emulate-link lat
 refuse 2 "RDMA matrix: line 1" run "$model" -p a --ranks 2 --rdma-matrix "$SOURCE_DIR/README.md"
 refuse 2 "expected env or HOST:PORT" run "$model" -p a --ranks 2 --rank 0 --join 127.0.0.1:0
 refuse 2 "compare-links and --trace exclude" bench "$model" --compare-links 3us --trace "$work/trace.json"
+refuse 2 "compare-links and --nodes exclude" bench "$model" --compare-links 3us --nodes auto
+refuse 2 "compare-links and --secret-file exclude" bench "$model" --compare-links 3us --secret-file "$model"
+refuse 2 "compare-links and --ranks 1 exclude" bench "$model" --compare-links 3us --ranks 1
 refuse 2 "unknown option --hosts" plan "$model" --hosts a,b
 refuse 2 'no link is called ""' fabric bench --links ""
 refuse 2 "unknown parallelism sideways" run "$model" -p a --ranks 2 --parallel sideways
+refuse 2 "unknown parallelism tensor4294967297xpipeline2" run "$model" -p a --ranks 2 --parallel tensor4294967297xpipeline2
 
 # ---- bad input ----------------------------------------------------------------------------------
 head -c 100000 "$model" >"$work/truncated.gguf"
@@ -123,6 +127,9 @@ refuse 2 "number 2 is no token id" eval "$model" --ids 1,x
 refuse 2 "No such file" eval "$model" --ids "@$work/missing"
 refuse 2 "token 99999 is not in the vocabulary" eval "$model" -q --ids 1,99999
 refuse 2 "do not fit the context of 4" eval "$model" -q --ctx 4 --ids 1,2,3,4,5
+accept eval "$model" -q --ctx 4 --ids 1,2,3 --greedy 2 --logits "$work/full.f32"
+refuse 2 "3 ids and --greedy 3 do not fit the context of 4" eval "$model" -q --ctx 4 --ids 1,2,3 --greedy 3 --logits "$work/beyond.f32"
+[ ! -e "$work/beyond.f32" ] && [ ! -e "$work/beyond.f32.part" ] || fail "eval beyond its context began a file"
 LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
 
 refuse 2 "expected a whole number from 0 to 9223372036854775807" run "$model" -p a --seed 18446744073709551615
@@ -198,6 +205,10 @@ sys.exit("no " + ", ".join(missing) if missing else 0)' "$work/out" "$@" || fail
         gen_tokens_per_s model type ranks threads link held
     accept eval "$model" -q --ids 1,2,3 --greedy 4 --json
     has greedy positions ranks
+    odd=$work/$(printf 'a\377b').f32
+    accept eval "$model" -q --ids 1,2,3 --json --logits "$odd"
+    python3 -c 'import json, sys; assert json.load(sys.stdin)["logits"].endswith(".f32")' <"$work/out" ||
+        fail "eval --json does not tell of a file whose name is no UTF-8"
     accept bench "$model" -q -p 16 -n 8 -r 1 --ranks 2 --threads 1 --json
     has prompt_tokens_per_s gen_tokens_per_s read_roof_gbs gen_read_gbs gen_roof_fraction peak_gops \
         prompt_gops prompt_peak_fraction model type ranks threads link

@@ -199,14 +199,20 @@ static int print_table(struct table *t) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
-/* Options that the table sets itself, or that mean one split alone. */
+/* Options that the table sets itself, that mean one split alone, or other machines. */
 static const char *out_of_place(void) {
     const struct session_args *a = &session_args;
-    return a->parallel != NULL  ? "--parallel"
-           : a->emulate != NULL ? "--emulate-link"
-           : a->hosts != NULL   ? "--hosts"
-           : a->join != NULL    ? "--join"
-                                : NULL;
+    return a->parallel != NULL      ? "--parallel"
+           : a->emulate != NULL     ? "--emulate-link"
+           : a->nodes != NULL       ? "--nodes"
+           : a->weights != NULL     ? "--weights"
+           : a->hosts != NULL       ? "--hosts"
+           : a->join != NULL        ? "--join"
+           : a->rank >= 0           ? "--rank"
+           : a->secret_file != NULL ? "--secret-file"
+           : a->rdma_matrix != NULL ? "--rdma-matrix"
+           : a->n_ranks == 1        ? "--ranks 1"
+                                    : NULL;
 }
 
 int bench_links(const char *latencies, int n_prompt, int n_generate, int n_runs) {

@@ -180,7 +180,7 @@ static int print_json(const struct eval *e, const struct ids *greedy) {
     json_object_set_new(o, "greedy", ids);
     json_object_set_new(o, "positions", json_integer((json_int_t)e->n_rows));
     if (logits_arg != NULL)
-        json_object_set_new(o, "logits", json_string(logits_arg));
+        json_object_set_new(o, "logits", cli_json_text(logits_arg, strlen(logits_arg)));
     return cli_print_json(o);
 }
 
@@ -193,10 +193,23 @@ static int print_ids(const struct ids *greedy) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
+/* The last token of --greedy is not fed. */
+static int check_room(const struct lockstep *ls, const struct ids *ids) {
+    size_t n = ids->n + (size_t)MAX(n_greedy - 1, 0);
+    int n_ctx = lockstep_model_info(ls)->n_ctx;
+    return n <= (size_t)n_ctx ? CLI_GO_ON
+                              : cli_fail(ST_BAD_INPUT,
+                                         "%zu ids and --greedy %d do not fit the context of %d "
+                                         "(--ctx)",
+                                         ids->n, n_greedy, n_ctx);
+}
+
 static int evaluate(struct lockstep *ls, const struct ids *ids) {
     struct eval e = {.ls = ls, .n_vocab = (size_t)lockstep_model_info(ls)->n_vocab};
     struct ids greedy = {0};
-    int status = logits_open(&e.out);
+    int status = check_room(ls, ids);
+    if (status == CLI_GO_ON)
+        status = logits_open(&e.out);
     if (status == CLI_GO_ON)
         status = feed_all(&e, ids, &greedy);
     if (status == CLI_GO_ON)

@@ -208,7 +208,7 @@ static json_t *describe(const struct gguf *g, bool with_tensors) {
     gguf_str(g, "general.architecture", &arch, NULL);
     snprintf(prefix, sizeof prefix, "%.*s", (int)MIN(arch.len, sizeof prefix - 1), arch.ptr);
     bool has_data = gguf_n_tensors(g) > 0 && tensor_has_data(gguf_tensor_at(g, 0));
-    json_object_set_new(o, "file", json_string(gguf_path(g)));
+    json_object_set_new(o, "file", cli_json_text(gguf_path(g), strlen(gguf_path(g))));
     json_object_set_new(o, "file_bytes", json_integer((json_int_t)gguf_file_bytes(g)));
     json_object_set_new(o, "parts", json_integer(gguf_n_parts(g)));
     json_object_set_new(o, "gguf_version", json_integer(gguf_version(g)));

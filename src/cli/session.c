@@ -8,6 +8,7 @@
 #include "cli/nodes.h"
 #include "fabric/launch.h"
 #include "format/gguf.h"
+#include "model/plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -123,14 +124,11 @@ void sampling_defaults(void) {
 /* ---- opening ----------------------------------------------------------------------------- */
 
 static int ranks_wanted(void) {
-    int tensor, pipeline, end = 0;
+    int tensor, pipeline;
     const char *parallel = session_args.parallel;
     if (session_args.n_ranks != 0)
         return session_args.n_ranks;
-    if (parallel != NULL &&
-        sscanf(parallel, "tensor%dxpipeline%d%n", &tensor, &pipeline, &end) == 2 &&
-        parallel[end] == '\0' && tensor >= 1 && pipeline >= 1 && tensor <= LOCKSTEP_MAX_RANKS &&
-        pipeline <= LOCKSTEP_MAX_RANKS)
+    if (parallel != NULL && plan_parse_layout(parallel, &tensor, &pipeline))
         return tensor * pipeline;
     return session_args.split.n > 0 ? (int)session_args.split.n : machine_n_domains();
 }

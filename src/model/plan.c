@@ -8,20 +8,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+bool plan_parse_layout(const char *text, int *tp, int *pp) {
+    int end = 0;
+    return sscanf(text, "tensor%4dxpipeline%4d%n", tp, pp, &end) == 2 && text[end] == '\0' &&
+           *tp >= 1 && *pp >= 1 && *tp <= PLAN_MAX_RANKS && *pp <= PLAN_MAX_RANKS;
+}
+
 enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
                                 struct err *err) {
     if (n_ranks < 1 || n_ranks > PLAN_MAX_RANKS)
         return err_set(err, ST_BAD_INPUT, "%d ranks: expected 1 to %d", n_ranks,
                        PLAN_MAX_RANKS);
-    int t = n_ranks, p = 1, end = 0;
+    int t = n_ranks, p = 1;
     if (text == NULL || str_eq(text, "auto") || str_eq(text, "tensor")) {
         /* as initialised */
     } else if (str_eq(text, "pipeline")) {
         t = 1;
         p = n_ranks;
-    } else if (sscanf(text, "tensor%dxpipeline%d%n", &t, &p, &end) == 2 &&
-               (size_t)end == strlen(text) && t >= 1 && p >= 1 && t <= PLAN_MAX_RANKS &&
-               p <= PLAN_MAX_RANKS) {
+    } else if (plan_parse_layout(text, &t, &p)) {
         if (t * p != n_ranks)
             return err_set(err, ST_BAD_INPUT, "%s needs %d ranks, but there are %d", text,
                            t * p, n_ranks);
