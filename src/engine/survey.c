@@ -15,6 +15,7 @@
 #define RATE_TRIES 9
 #define RATE_ROUNDS 2
 #define RATE_BYTES_LEAST ((size_t)4 << 20)
+#define RATE_MOST 1e15 /* bytes/s; a rank that says more does not measure */
 
 /* An exchange is repeated so often, or until all of its kind together took WIRE_SECONDS. */
 #define WIRE_TRIES 21
@@ -266,7 +267,7 @@ static enum status time_wires(struct timed *t, const struct layouts *l, const st
 }
 
 static double mean_s(int64_t sum_ns, int64_t n) {
-    return n > 0 ? (double)sum_ns * 1e-9 / (double)n : 0;
+    return n > 0 && sum_ns > 0 ? (double)sum_ns * 1e-9 / (double)n : 0;
 }
 
 static enum status measure_wires(struct placement_wires *w, const struct survey *s,
@@ -336,7 +337,8 @@ static enum status measure_machines(struct placement_machine *machines, const st
         uint64_t together = 0;
         for (int j = 0; j < n; j++)
             together += memcmp(all[i].host, all[j].host, sizeof all[i].host) == 0;
-        if (!(all[i].rate > 0) || !isfinite(all[i].rate) || all[i].n_threads < 1)
+        if (!(all[i].rate > 0 && all[i].rate < RATE_MOST) || all[i].n_threads < 1 ||
+            all[i].n_threads > POOL_MAX_THREADS)
             return err_set(err, ST_PEER_LOST, "rank %d sent measurements that make no sense",
                            i);
         machines[i] = (struct placement_machine){.memory_bytes = all[i].memory_bytes / together,
