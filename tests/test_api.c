@@ -3,6 +3,7 @@
 #include "lockstep/lockstep.h"
 
 #include <errno.h>
+#include <fenv.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -105,6 +106,74 @@ static void test_children_that_nobody_waits_for(void **state) {
     assert_int_equal(errno, ECHILD);
 }
 
+/* ---- the floating-point environment ------------------------------------------------------------ */
+
+#define FLUSH_BITS 0x8040u /* of MXCSR: flush to zero, denormals are zero */
+
+/* Whether subnormals are flushed is in no function of fenv.h. */
+static void flush_subnormals(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | FLUSH_BITS);
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" : : "r"(fpcr | 1u << 24));
+#endif
+}
+
+static bool flushes_subnormals(void) {
+    volatile float tiny = 0x1p-140f,
+                   half = tiny * 0.5f; /* stored here: not after the environment has changed */
+    return half == 0;
+}
+
+struct rows {
+    size_t n; /* floats */
+    float *list;
+};
+
+static bool keep_rows(void *user, size_t first_pos, size_t n, const float *logits) {
+    struct rows *r = user;
+    (void)first_pos;
+    memcpy(r->list + r->n, logits, n * 2048 * sizeof *logits);
+    r->n += n * 2048;
+    return true;
+}
+
+static struct rows eval_on(int n_ranks) {
+    static const int32_t ids[] = {280, 104, 250, 60, 279, 67, 48, 188, 170, 12, 270, 50};
+    struct lockstep_error err = {""};
+    struct rows r = {.list = calloc(ARRAY_LEN(ids) * 2048, sizeof *r.list)};
+    struct lockstep *ls = open_model(n_ranks);
+    assert_non_null(r.list);
+    assert_int_equal(lockstep_model_info(ls)->n_vocab, 2048);
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), keep_rows, &r, &err), LOCKSTEP_OK);
+    lockstep_close(ls);
+    return r;
+}
+
+/* A caller who rounds upwards and flushes subnormals gets the bits of everybody, and keeps his ways. */
+static void test_a_caller_who_rounds_otherwise(void **state) {
+    (void)state;
+    struct rows want = eval_on(1);
+    fenv_t before;
+    fegetenv(&before);
+    for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
+        fesetround(FE_UPWARD);
+        flush_subnormals();
+        struct rows got = eval_on(n_ranks);
+        int rounding = fegetround();
+        bool flushes = flushes_subnormals();
+        fesetenv(&before);
+        assert_int_equal(rounding, FE_UPWARD);
+        assert_true(flushes);
+        assert_int_equal(got.n, want.n);
+        assert_memory_equal(got.list, want.list, want.n * sizeof *want.list);
+        free(got.list);
+    }
+    free(want.list);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return lockstep_worker_main(argc - 1, argv + 1);
@@ -115,6 +184,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_conversations_that_are_none),
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
+        cmocka_unit_test(test_a_caller_who_rounds_otherwise),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

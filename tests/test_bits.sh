@@ -38,6 +38,19 @@ for type in q8_0 q4_0 q4_k q6_k; do
     models+=("jargon-$type f16 $work/jargon-$type.gguf")
 done
 
+# Weights that make logits no numbers: a NaN with a sign and a payload, and infinities that meet.
+"$LOCKSTEP" inspect "$SOURCE_DIR/models/jargon-3m-f16.gguf" --tensors --json | python3 -c '
+import json, struct, sys
+file = bytearray(open(sys.argv[1], "rb").read())
+tensors = json.load(sys.stdin)["tensor_list"]
+assert tensors[0]["name"] == "token_embd.weight" and tensors[0]["type"] == "f16"
+first = len(file) - sum(-(-t["bytes"] // 32) * 32 for t in tensors)
+row = 2 * tensors[0]["dims"][0]
+struct.pack_into("<H", file, first + 2000 * row, 0xFE01)
+struct.pack_into("<8H", file, first + 2001 * row, *[0x7C00, 0xFC00] * 4)
+open("jargon-nan.gguf", "wb").write(file)' "$SOURCE_DIR/models/jargon-3m-f16.gguf" || exit 1
+models+=("jargon-nan f16 $work/jargon-nan.gguf")
+
 layouts=(
     "--ranks 1"
     "--ranks 2"

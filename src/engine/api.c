@@ -1,6 +1,7 @@
 /* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. Those of
  * layers with a window go round: page i of the sequence is the cache's i mod n. */
 #include "base/clock.h"
+#include "base/float_env.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -108,7 +109,10 @@ enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_
     struct lockstep *ls = mem_calloc(1, sizeof *ls);
     if (ls == NULL)
         return done(err_set(err, ST_NO_MEMORY, "no memory to open a model"));
+    struct float_env env;
+    float_env_begin(&env); /* tables are made, and threads started */
     enum status st = open_model(ls, opt, err);
+    float_env_end(&env);
     if (st != ST_OK) {
         lockstep_close(ls);
         return done(st);
@@ -120,7 +124,11 @@ enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_
 enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
                                      struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
-    return done(instance_follow(opt, err));
+    struct float_env env;
+    float_env_begin(&env);
+    enum status st = instance_follow(opt, err);
+    float_env_end(&env);
+    return done(st);
 }
 
 void lockstep_close(struct lockstep *ls) {
@@ -414,7 +422,11 @@ enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size
     struct err local, *err = err_of(err_, &local);
     atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
     struct row_sink sink = {.rows = rows, .user = user};
-    return done(eval(ls, ids, n, &sink, err));
+    struct float_env env;
+    float_env_begin(&env);
+    enum status st = eval(ls, ids, n, &sink, err);
+    float_env_end(&env);
+    return done(st);
 }
 
 /* ---- generation ----------------------------------------------------------------------------------- */
@@ -543,8 +555,11 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     token_stream_init(&gen.stream, ls->in.tokenizer, false);
     /* What an answer begins with follows other text. */
     gen.stream.started = true;
+    struct float_env env;
+    float_env_begin(&env);
     st = gen.text == NULL ? err_set(err, ST_NO_MEMORY, "no memory to generate")
                           : generate(&gen, err);
+    float_env_end(&env);
     sampler_deinit(&gen.sampler);
     mem_free(gen.text);
     if (st == ST_OK && result != NULL)

@@ -499,6 +499,12 @@ static void join_parts(struct model *m, uint32_t n) {
     }
 }
 
+/* The sign and the payload of a NaN depend on the processor; one leaves as all do. */
+static void unify_nans(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = isnan(x[i]) ? NAN : x[i];
+}
+
 /* Thread 0: this share's logits of n rows to rank 0. */
 static enum status give_logits(struct run *r, uint32_t n) {
     struct model *m = r->m;
@@ -506,6 +512,7 @@ static enum status give_logits(struct run *r, uint32_t n) {
     /* Rows lie ld_vocab apart: close the gaps. */
     for (uint32_t row = 1; row < n && width != m->ld_vocab; row++)
         memmove(m->logits + row * width, m->logits + row * m->ld_vocab, width * sizeof(float));
+    unify_nans(m->logits, n * width);
     const float *rows = m->logits;
     if (m->all != NULL) {
         for (int i = 0; i < m->plan.n_ranks; i++) {
