@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <setjmp.h>
@@ -132,6 +133,35 @@ static void add_one(void *n) {
     ++*(int *)n;
 }
 
+#ifdef __linux__
+static void *room_of(void *arg) {
+    pthread_attr_t attr;
+    *(size_t *)arg = 0;
+    if (pthread_getattr_np(pthread_self(), &attr) != 0)
+        return NULL;
+    pthread_attr_getstacksize(&attr, (size_t *)arg);
+    pthread_attr_destroy(&attr);
+    return NULL;
+}
+
+/* Where the system gives threads little (musl, ulimit -s), ours have what products need. */
+static void a_thread_has_room(void **state) {
+    (void)state;
+    pthread_attr_t before, small;
+    pthread_t thread;
+    size_t bytes;
+    assert_int_equal(pthread_getattr_default_np(&before), 0);
+    assert_int_equal(pthread_getattr_default_np(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 128 << 10), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    int rc = thread_start(&thread, room_of, &bytes);
+    assert_int_equal(pthread_setattr_default_np(&before), 0);
+    assert_int_equal(rc, 0);
+    pthread_join(thread, NULL);
+    assert_true(bytes >= 1 << 20);
+}
+#endif
+
 /* Not atomic: what either thread wrote must be visible to the other (ThreadSanitizer looks on). */
 static void errands_are_run_one_after_the_other(void **state) {
     (void)state;
@@ -245,6 +275,9 @@ int main(void) {
         cmocka_unit_test(a_late_threads_share_is_taken_by_the_others),
         cmocka_unit_test(bad_thread_counts_are_refused),
         cmocka_unit_test(a_thread_leaves_its_core_and_stays_free),
+#ifdef __linux__
+        cmocka_unit_test(a_thread_has_room),
+#endif
         cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),

@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-/* pthread_create() with every signal blocked in the new thread: signals are the main thread's business.
- * Returns what that returns: 0, or an errno. */
+/* pthread_create() with every signal blocked in the new thread: signals are the main thread's business; and with a stack of 1 MiB at
+ * least. Returns what that returns: 0, or an errno. */
 int thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
 #endif

@@ -5,6 +5,7 @@
  * runs or waits, looking every moment whether the other ranks live. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
@@ -195,7 +196,7 @@ static enum status start_thread(struct engine *e, struct err *err) {
     histogram_init(&e->stats.between_tokens_s);
     histogram_init(&e->stats.queue_s);
     show_stats(e);
-    if (pthread_create(&e->thread, NULL, engine_main, e) != 0)
+    if (thread_start(&e->thread, engine_main, e) != 0)
         return err_set(err, ST_NO_MEMORY, "cannot start the engine's thread");
     e->has_thread = true;
     return ST_OK;

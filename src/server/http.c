@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "fabric/net.h"
 
@@ -801,7 +802,7 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     TRY(hash_keys(s, err));
     TRY(begin_listening(s, &fd, err));
     TRY(start_daemon(s, fd, err));
-    if (pthread_create(&s->watcher, NULL, watch, s) != 0)
+    if (thread_start(&s->watcher, watch, s) != 0)
         return err_set(err, ST_NO_MEMORY, "no thread for an HTTP server");
     s->watching = true;
     return ST_OK;

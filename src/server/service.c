@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "cluster/model_files.h"
 #include "server/service_internal.h"
@@ -202,7 +203,7 @@ static enum status open_parts(struct service *s, struct err *err) {
     TRY(describe(s, err));
     if (!s->cfg.restart)
         return ST_OK;
-    if (pthread_create(&s->watcher, NULL, watch, s) != 0)
+    if (thread_start(&s->watcher, watch, s) != 0)
         return err_set(err, ST_NO_MEMORY, "no thread for a service");
     s->has_watcher = true;
     return ST_OK;
