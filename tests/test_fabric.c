@@ -669,6 +669,40 @@ static void a_missing_rank_is_named(void **state) {
     munmap(r.notes, sizeof *r.notes);
 }
 
+/* A rank that has come, whose time is over before rank 0's, waits for what that says. */
+static void come_in_vain(const struct ranks *r, int rank, int bootstrap_ms) {
+    struct fabric_config cfg = ranks_config(r, rank);
+    struct fabric *f = NULL;
+    struct err err = {""};
+    cfg.bootstrap_ms = bootstrap_ms;
+    enum status st = fabric_open(&f, &cfg, &err);
+    EXPECT_SOON(strstr(err.text, "at the rendezvous") == NULL, "%s", err.text);
+    EXPECT(strstr(err.text, "rank 2 of 3 did not come within 3000 ms"), "%s", err.text);
+    EXPECT(st == (rank == 0 ? ST_TIMEOUT : ST_PEER_LOST), "%s", status_name(st));
+    _exit(0);
+}
+
+static void who_has_come_names_the_missing_rank_too(void **state) {
+    (void)state;
+    struct ranks r;
+    ranks_init(&r, 3, FABRIC_LINK_AUTO);
+    r.cfg.silence_ms = 10000;
+    int tries = 0;
+    do {
+        for (int i = 0; i < 2; i++) {
+            fflush(NULL);
+            r.pids[i] = fork();
+            if (r.pids[i] == 0)
+                come_in_vain(&r, i, i == 0 ? 3000 : 1500);
+        }
+        ranks_wait(&r);
+        if (r.exits[1] == EXIT_LATE) /* then rank 0 missed it, too */
+            r.exits[0] = 0;
+    } while (ranks_forgive(&r, &tries));
+    assert_int_equal(r.exits[0], 0);
+    assert_int_equal(r.exits[1], 0);
+}
+
 static void run_nothing(struct ranks *r, struct fabric *f) {
     (void)r, (void)f;
 }
@@ -739,6 +773,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(strangers_are_refused_and_disturb_nobody),
         cmocka_unit_test(a_crowd_at_the_door),
         cmocka_unit_test(a_missing_rank_is_named),
+        cmocka_unit_test(who_has_come_names_the_missing_rank_too),
         cmocka_unit_test(a_rank_killed_in_the_bootstrap),
         cmocka_unit_test(bad_configurations_are_refused),
     };

@@ -232,8 +232,7 @@ static enum status name_missing(const struct building *b, struct err *err) {
 
 /* Everybody has come: from here on a rank that does not answer is stopped or cut off. */
 static void everybody_is_here(struct building *b) {
-    uint64_t limit = clock_ns() + forming_limit_ns(b->cfg);
-    b->deadline_ns = MIN(b->deadline_ns, limit);
+    b->deadline_ns = clock_ns() + forming_limit_ns(b->cfg);
     b->all_came = true;
 }
 
@@ -338,18 +337,26 @@ static void send_table(struct building *b, enum status st, const struct err *why
     }
 }
 
+/* Rank 0 had begun to wait for the others when it answered this rank. So its verdict on who is missing comes by then, also
+ * where this rank was here first; one that gave up before would be taken for the missing one. */
+static uint64_t verdict_until(const struct building *b) {
+    return clock_ns() + (uint64_t)b->cfg->bootstrap_ms * 1000000u + forming_limit_ns(b->cfg);
+}
+
 static enum status receive_table(struct building *b, struct err *err) {
     struct wire_answer answer;
     struct wire_rank who[FABRIC_MAX_RANKS];
     size_t n_bytes = (size_t)b->cfg->n_ranks * sizeof who[0];
-    enum status st = net_read(b->mesh->side[0], &answer, sizeof answer, b->deadline_ns, err);
+    uint64_t until = verdict_until(b);
+    enum status st = net_read(b->mesh->side[0], &answer, sizeof answer, until, err);
     if (st == ST_OK && answer.status != ST_OK) {
         answer.text[sizeof answer.text - 1] = '\0';
-        return err_set(err, answer.status < ST_N ? (enum status)answer.status : ST_PEER_LOST,
-                       "rank 0: %s", answer.text);
+        return err_set(err, ST_PEER_LOST, "rank 0: %s", answer.text);
     }
     if (st == ST_OK)
-        st = net_read(b->mesh->side[0], who, n_bytes, b->deadline_ns, err);
+        st = net_read(b->mesh->side[0], who, n_bytes, until, err);
+    if (st == ST_TIMEOUT)
+        return err_set(err, ST_PEER_LOST, "rank 0 went silent while the group was forming");
     if (st != ST_OK)
         return err_prefix(err, st, "rank 0 while the group was forming: ");
     for (int r = 0; r < b->cfg->n_ranks; r++)

@@ -5,7 +5,8 @@
  * to every lower one, in the same way. Whoever fails the proof is turned away with a sentence
  * on both sides, and the group does not notice.
  *
- * Blocks until the mesh stands, a rank already met is lost, or the deadline. */
+ * Blocks until the mesh stands, a rank already met is lost, or the deadline by which all are to have come has passed: rank
+ * 0 says which one has not, to all that have. */
 #ifndef LOCKSTEP_FABRIC_BOOTSTRAP_H
 #define LOCKSTEP_FABRIC_BOOTSTRAP_H
 

@@ -142,14 +142,13 @@ static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err
 
 /* Until when another rank may leave this one waiting that may have looked for cables to so many others first, one after
  * the other: for each the time to connect, to listen, and to listen once more, and some to spare. */
-static uint64_t patient_until(const struct fabric *f, int n_searches, uint64_t deadline_ns) {
+static uint64_t patient_until(const struct fabric *f, int n_searches) {
     uint64_t searches = 4 * (uint64_t)n_searches * link_search_ns(&f->cfg);
-    return MIN(deadline_ns, clock_ns() + MAX(forming_limit_ns(&f->cfg), searches));
+    return clock_ns() + MAX(forming_limit_ns(&f->cfg), searches);
 }
 
 /* Pairs in ascending order on every rank: then two ranks always get to each other. */
-static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t deadline_ns,
-                              struct err *err) {
+static enum status open_links(struct fabric *f, struct mesh *mesh, struct err *err) {
     const struct wire_rank *self = &mesh->who[f->cfg.rank];
     struct peer *me = &f->peers[f->cfg.rank];
     while (memcmp(mesh->who[me->host].host_id, self->host_id, sizeof self->host_id) != 0)
@@ -164,7 +163,7 @@ static enum status open_links(struct fabric *f, struct mesh *mesh, uint64_t dead
                                .other = &mesh->who[r],
                                .side_fd = mesh->side[r],
                                .data_fd = mesh->data[r],
-                               .deadline_ns = patient_until(f, f->cfg.rank + r, deadline_ns),
+                               .deadline_ns = patient_until(f, f->cfg.rank + r),
                                .cfg = &f->cfg};
         p->pid = (int)mesh->who[r].pid;
         for (p->host = 0; memcmp(mesh->who[p->host].host_id, mesh->who[r].host_id, 32) != 0;)
@@ -198,9 +197,9 @@ static enum status open_group(struct fabric *f, struct err *err) {
     if (st == ST_OK)
         st = wake_open(&f->side_wake, err);
     if (st == ST_OK)
-        st = open_links(f, &mesh, deadline, err);
+        st = open_links(f, &mesh, err);
     if (st == ST_OK)
-        st = find_wires(f, patient_until(f, 2 * f->cfg.n_ranks, deadline), err);
+        st = find_wires(f, patient_until(f, 2 * f->cfg.n_ranks), err);
     mesh_close(&mesh); /* what the links did not take */
     return st == ST_OK ? side_start(f, err) : st;
 }

@@ -48,7 +48,8 @@ struct fabric_config {
     int listen_fd;                     /* -1: none */
     uint8_t token[FABRIC_TOKEN_BYTES]; /* shared secret of this group */
     enum fabric_link link;             /* auto: shm on the same host, else verbs, else tcp */
-    int bootstrap_ms;                  /* deadline of fabric_open, default 30000 */
+    int bootstrap_ms;                  /* longest that fabric_open waits for a rank that has not
+                                          come, default 30000 */
     int silence_ms;                    /* no heartbeat, or a message missing, for so long:
                                           lost; default 3000 */
     int compute_ms;                    /* longest that a living rank may keep the others waiting
