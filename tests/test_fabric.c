@@ -124,6 +124,34 @@ static void computing_is_not_silence(void **state) {
     }
 }
 
+/* Rank 1 loads for longer than the others may wait in a call: they meet without a limit, and at once after it there is one. */
+static void run_meeting(struct ranks *r, struct fabric *f) {
+    (void)r;
+    struct team *t = team_of_all(f);
+    struct err err;
+    if (fabric_rank(f) == 1)
+        usleep(2500000);
+    enum status st = fabric_meet(t, &err);
+    EXPECT_SOON(st == ST_OK || !starved(&err), "%s", err.text);
+    EXPECT(st == ST_OK, "%s", err.text);
+    if (fabric_rank(f) == 1)
+        usleep(2500000);
+    EXPECT(fabric_barrier(t, &err) == ST_PEER_LOST, "the limit of a call");
+    EXPECT_SOON(strstr(err.text, "rank 1") && strstr(err.text, "lives but has sent nothing"),
+                "%s", err.text);
+}
+
+static void who_loads_is_waited_for(void **state) {
+    (void)state;
+    EACH_LINK(ops) {
+        struct ranks r;
+        ranks_init(&r, 3, (*ops)->id);
+        r.cfg.compute_ms = 1000;
+        r.run = run_meeting;
+        expect_all_zero(&r);
+    }
+}
+
 /* ---- algorithms and wires ----------------------------------------------------------------------- */
 
 static void every_algorithm_gives_the_same_bits(void **state) {
@@ -759,6 +787,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(sends_keep_their_order),
         cmocka_unit_test(waiting_uses_no_cpu),
         cmocka_unit_test(computing_is_not_silence),
+        cmocka_unit_test(who_loads_is_waited_for),
         cmocka_unit_test(every_algorithm_gives_the_same_bits),
         cmocka_unit_test(missing_wires_are_gone_round),
         cmocka_unit_test(two_hosts_of_two_ranks),

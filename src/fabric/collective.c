@@ -230,6 +230,13 @@ enum status fabric_barrier(struct team *t, struct err *err) {
     return message_flush(t->f, err);
 }
 
+enum status fabric_meet(struct team *t, struct err *err) {
+    t->f->meeting = true;
+    enum status st = fabric_barrier(t, err);
+    t->f->meeting = false;
+    return st;
+}
+
 static enum status check_peer(const struct fabric *f, int rank, struct err *err) {
     if (rank < 0 || rank >= f->cfg.n_ranks || rank == f->cfg.rank)
         return err_set(err, ST_BAD_INPUT, "rank %d is not another rank of %d", rank,

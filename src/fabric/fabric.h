@@ -12,7 +12,7 @@
  *
  * Failure: no wait is endless. If a rank dies (its TCP side channel closes: at once), its process
  * or network stops (no heartbeat for silence_ms; a thread sends them, so a rank that computes is
- * not silent), a message is lost or damaged, or a rank keeps the others waiting for compute_ms, every
+ * not silent), a message is lost or damaged, or a rank keeps the others waiting in a call for compute_ms, every
  * survivor's running or next call returns ST_PEER_LOST with the rank and the cause in the
  * sentence; from then on every call does, and only fabric_close() is useful. Buffers are garbage
  * then. A rank that leaves on purpose calls fabric_close(); only who still needs something from
@@ -153,6 +153,9 @@ enum status fabric_gather(struct team *t, int root, const void *part, void *all,
                           const size_t *part_bytes, struct err *err);
 
 enum status fabric_barrier(struct team *t, struct err *err);
+/* A barrier that a living rank may come to as late as it likes: what it does before takes its machine as long as it takes
+ * (loading), so compute_ms does not hold. Sleeps meanwhile. */
+enum status fabric_meet(struct team *t, struct err *err);
 
 /* ---- point to point ---------------------------------------------------------------------- */
 

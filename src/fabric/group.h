@@ -55,6 +55,8 @@ struct fabric {
 
     struct core core; /* of the group's thread, where its waits poll */
     bool patient; /* the running call is beside compute: its waits do not poll, they sleep */
+    bool
+        meeting; /* it is fabric_meet(): its waits sleep, and have no limit while the others live */
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */
@@ -87,7 +89,7 @@ void group_kick(struct fabric *f);
 /* ---- messages: message.c ------------------------------------------------------------------------
  *
  * In order per pair. Every wait below spins, polls, then sleeps, and ends with ST_PEER_LOST when the
- * group is over, when a message is known to be lost, or after cfg.compute_ms. */
+ * group is over, when a message is known to be lost, or (but for fabric_meet()) after cfg.compute_ms. */
 
 /* Reserves the next slot to that rank: its payload, link->slot_bytes long, 8-byte aligned. */
 enum status message_begin(struct fabric *f, int to, void **payload, struct err *err);

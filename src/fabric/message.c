@@ -69,7 +69,7 @@ static enum status link_failed(struct fabric *f, struct peer *p, const struct er
 struct waiter {
     struct peer *peer;
     bool for_slot; /* for room to send, else for a message */
-    bool idle;     /* between two requests: no compute limit */
+    bool idle;     /* between two requests, or before the first: no compute limit */
     unsigned turns;
     uint64_t begin_ns, spin_end_ns;
 };
@@ -181,7 +181,7 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
 
 enum status message_begin(struct fabric *f, int to, void **payload, struct err *err) {
     struct peer *p = &f->peers[to];
-    struct waiter w = {.peer = p, .for_slot = true};
+    struct waiter w = {.peer = p, .for_slot = true, .idle = f->meeting};
     TRY(verdict_check(f, err));
     struct wire_msg *m;
     while ((m = p->link->ops->slot(p->link)) == NULL) {
@@ -283,7 +283,7 @@ static enum status message_expect(struct fabric *f, struct peer *p, const struct
 
 enum status message_next(struct fabric *f, int from, struct message *out, struct err *err) {
     struct peer *p = &f->peers[from];
-    struct waiter w = {.peer = p};
+    struct waiter w = {.peer = p, .idle = f->meeting};
     const struct wire_msg *m;
     enum status st;
     while ((st = message_poll(f, p, &m, err)) == ST_AGAIN)
@@ -347,7 +347,7 @@ enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms
 enum status message_flush(struct fabric *f, struct err *err) {
     for (int r = 0; r < f->cfg.n_ranks; r++) {
         struct peer *p = &f->peers[r];
-        struct waiter w = {.peer = p, .for_slot = true};
+        struct waiter w = {.peer = p, .for_slot = true, .idle = f->meeting};
         while (p->link != NULL && p->link->tx_pending) {
             TRY(wait_turn(f, &w, NAP_US, err));
             TRY(push_pending(f, err));

@@ -287,6 +287,7 @@ static enum status open_teams(struct model *m, struct err *err) {
     for (int r = 0; r < m->plan.n_ranks; r++)
         ranks[r] = r;
     TRY(fabric_team(m->f, &m->all, ranks, m->plan.n_ranks, err));
+    TRY(fabric_meet(m->all, err)); /* one may load for much longer than another */
     if (m->plan.tp > 1)
         TRY(fabric_team(m->f, &m->team, ranks + m->share->stage * m->plan.tp, m->plan.tp, err));
     return ST_OK;
