@@ -892,6 +892,52 @@ static void a_rank_lost_at_rest_comes_back(void **state) {
     engine_close(e);
 }
 
+/* At rest a loss has nothing to do with the one before if the ranks have lived for a while in between, however many
+ * there are in how short a time. */
+static void ranks_lost_at_rest_again_and_again_come_back(void **state) {
+    (void)state;
+    struct engine_config cfg = plain_config();
+    cfg.model.n_ranks = 2;
+    cfg.model.failover = true;
+    struct engine *e = open_engine(&cfg);
+    for (uint64_t n = 1; n <= RECOVERY_TRIES + 2; n++) {
+        double began = clock_s();
+        lose(e, 1, 0);
+        wait_for_recovery(e, n);
+        double took = clock_s() - began; /* more than to open it */
+        usleep((useconds_t)(took * 1e6));
+    }
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+    engine_close(e);
+}
+
+/* A wire that dies in the middle of the prompt, whenever that is computed: at last everybody hears why. */
+static void a_loss_at_the_same_place_ends_it(void **state) {
+    (void)state;
+    static struct call c;
+    struct engine_config cfg = plain_config();
+    int32_t ids[400];
+    cfg.model.n_ranks = 2;
+    cfg.model.failover = true;
+    /* To form takes less than half of these messages, and the prompt more of them. */
+    cfg.model.emulate_link = "dead=80";
+    cfg.model.n_chunk = 17;
+    cfg.n_step_tokens = 17;
+    struct engine *e = open_engine(&cfg);
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        ids[i] = (int32_t)(i % 50 + 3);
+    c = calls[0];
+    c.req.ids = ids;
+    c.req.n_ids = ARRAY_LEN(ids);
+    call_run(e, &c);
+    assert_int_equal(c.out[0].done.stop, ENGINE_STOP_ERROR);
+    assert_non_null(strstr(c.out[0].error, "died after 80 messages"));
+    assert_int_equal(c.out[0].n_ids, 0);
+    assert_int_equal(stats_of(e).recoveries, RECOVERY_TRIES);
+    engine_close(e);
+}
+
 /* Ranks that cannot come back: after some tries everybody hears why. */
 static void a_recovery_that_fails_says_so(void **state) {
     (void)state;
@@ -1493,7 +1539,7 @@ static void the_mean_is_that_of_all_positions(void **state) {
     engine_close(e);
 }
 
-/* The other ranks are this program again. */
+/* The other ranks are this program again. Argument: only the tests of this name (cmocka's wildcards). */
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return lockstep_worker_main(argc - 1, argv + 1);
@@ -1520,6 +1566,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(a_rank_lost_at_rest_is_noticed),
         cmocka_unit_test(answers_go_on_when_ranks_are_lost),
         cmocka_unit_test(a_rank_lost_at_rest_comes_back),
+        cmocka_unit_test(ranks_lost_at_rest_again_and_again_come_back),
+        cmocka_unit_test(a_loss_at_the_same_place_ends_it),
         cmocka_unit_test(a_recovery_that_fails_says_so),
         cmocka_unit_test(a_machine_that_is_back_takes_part_again),
         cmocka_unit_test(a_machine_comes_back_in_the_middle_of_answers),
@@ -1535,5 +1583,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(the_last_hidden_state_gives_the_logits),
         cmocka_unit_test(the_mean_is_that_of_all_positions),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_expected, NULL);
 }

@@ -104,9 +104,11 @@ struct engine {
     struct engine_config cfg;
     struct instance in; /* info and tokenizer never change; all else is the engine's thread's */
     struct survivors left;
-    uint64_t lost_at_token; /* tokens generated when a rank was lost last */
-    double lost_s;          /* clock: when that was */
-    int n_fruitless;        /* losses in a row that no token came between */
+    uint64_t n_given;         /* tokens and embeddings that requests have got */
+    uint64_t n_given_at_loss; /* when a rank was lost last */
+    double formed_s;          /* clock: when the model was opened again last, */
+    double forming_s;         /* and how long that took */
+    int n_fruitless;          /* losses in a row with nothing to show in between */
     struct lookout lookout;
     struct engine_ask {
         pid_t pid; /* 0: none */

@@ -13,8 +13,6 @@
 #include <unistd.h>
 
 #define DEFAULT_CONTEXTS 8
-/* Losses without a token between them count as long as they follow each other so soon. */
-#define FRUITLESS_S 60.0
 
 /* Bytes of one page of each kind, over all layers of all ranks. */
 static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
@@ -291,17 +289,22 @@ typedef enum status open_again_fn(struct instance *in, struct survivors *left,
 
 static enum status open_again(struct engine *e, open_again_fn *open, struct err *err) {
     const struct recovery how = {.size = size_again, .wait = wait_before_trying, .user = e};
+    double began = clock_s();
     TRY(open(&e->in, &e->left, &how, err));
-    return renew_rest(e, err);
+    TRY(renew_rest(e, err));
+    e->formed_s = clock_s();
+    e->forming_s = e->formed_s - began;
+    return ST_OK;
 }
 
-/* Something that kills ranks whenever it is computed must not do so for ever. */
+/* Something that kills ranks whenever it is computed must not do so for ever, and neither must ranks that never live for
+ * long. While something is asked of them only what they give counts, as it may be slow to kill them; at rest there is nothing to
+ * give, and they have done well if they lived for longer than it had taken to open the model. */
 static bool is_fruitless(struct engine *e) {
-    double now = clock_s();
-    if (e->stats.tokens_generated != e->lost_at_token || now - e->lost_s > FRUITLESS_S)
+    bool at_rest = e->requests == NULL;
+    if (e->n_given != e->n_given_at_loss || (at_rest && clock_s() - e->formed_s > e->forming_s))
         e->n_fruitless = 0;
-    e->lost_at_token = e->stats.tokens_generated;
-    e->lost_s = now;
+    e->n_given_at_loss = e->n_given;
     return ++e->n_fruitless > RECOVERY_TRIES;
 }
 

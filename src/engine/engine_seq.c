@@ -93,6 +93,7 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
     struct slot *slot = s->slot;
     slot->ids[s->n_ids++] = row->id;
     e->stats.tokens_generated++;
+    e->n_given++;
     accept_constraint(s, row->id);
     struct verdict v = judge(e, s, row->id);
     const struct engine_token t = {
@@ -133,6 +134,7 @@ void seq_end_embedding(struct engine *e, struct seq *s) {
     if (r->on_embedding != NULL)
         r->on_embedding(r->user, e->embedding, n);
     mem_forbid_begin();
+    e->n_given++;
     seq_end(e, s, ENGINE_STOP_END, NULL, ST_OK, NULL);
 }
 
