@@ -15,6 +15,7 @@
 #include <stdarg.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <cmocka.h>
 
@@ -1036,6 +1037,54 @@ static void wait_for_rejoin(struct engine *e, uint64_t n) {
     assert_true(stats_of(e).healthy);
 }
 
+/* Whether a child of this process has ended; it stays until this process asks for it. */
+static bool has_ended(pid_t pid) {
+    char path[64], state = 'Z';
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "r");
+    if (f != NULL) {
+        (void)!fscanf(f, "%*d (%*[^)]) %c", &state);
+        fclose(f);
+    }
+    return state == 'Z';
+}
+
+/* Stops this process until the others have given it up and ended, 30 s at most. */
+static void stand_still(struct engine *e, int n_ranks) {
+    pid_t me = getpid(), others[3];
+    for (int i = 1; i < n_ranks; i++)
+        others[i] = engine_rank_pid(e, i);
+    pid_t helper = fork();
+    assert_true(helper >= 0);
+    if (helper == 0) {
+        kill(me, SIGSTOP);
+        for (int ms = 0, i = 1; ms < 30000 && i < n_ranks; ms += 10, usleep(10000))
+            i += has_ended(others[i]);
+        kill(me, SIGCONT);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(helper, NULL, 0), helper);
+}
+
+/* Rank 0 was stopped, and its machines have given it up: nothing is wrong with them, and all take part again. */
+static void a_server_that_stood_still_goes_on_with_all(void **state) {
+    (void)state;
+    struct machines m;
+    machines_begin(&m);
+    struct engine_config cfg = three_machines();
+    struct engine *e = open_engine(&cfg);
+    stand_still(e, 3);
+    wait_for_recovery(e, 1);
+    struct engine_stats s = stats_of(e);
+    assert_int_equal(s.n_ranks, 3);
+    assert_int_equal(s.rejoins, 0);
+    assert_string_equal(s.left_out, "");
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+    engine_close(e);
+    machines_end(&m);
+}
+
 /* Nothing runs: who is off is left out; who is back takes part again. One of two at first, and then the other. */
 static void a_machine_that_is_back_takes_part_again(void **state) {
     (void)state;
@@ -1569,6 +1618,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(ranks_lost_at_rest_again_and_again_come_back),
         cmocka_unit_test(a_loss_at_the_same_place_ends_it),
         cmocka_unit_test(a_recovery_that_fails_says_so),
+        cmocka_unit_test(a_server_that_stood_still_goes_on_with_all),
         cmocka_unit_test(a_machine_that_is_back_takes_part_again),
         cmocka_unit_test(a_machine_comes_back_in_the_middle_of_answers),
         cmocka_unit_test(a_machine_that_only_seems_to_be_back_is_done_without),

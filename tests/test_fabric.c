@@ -381,6 +381,53 @@ static void a_stopped_rank_is_noticed_by_its_silence(void **state) {
     }
 }
 
+/* Rank 0 stands still until the others have given it up and left. When it is back it knows that they are not to blame. */
+static void run_standstill(struct ranks *r, struct fabric *f) {
+    (void)r;
+    struct team *t = team_of_all(f);
+    struct err err;
+    TRY_CALL(fabric_barrier(t, e));
+    if (fabric_rank(f) == 0)
+        raise(SIGSTOP);
+    enum status st;
+    while ((st = fabric_barrier(t, &err)) == ST_OK) /* the others may have come to the first */
+        continue;
+    EXPECT(st == ST_PEER_LOST, "%s", status_name(st));
+    EXPECT_SOON(fabric_lost_rank(f) == 0, "%s", err.text); /* or somebody was starved */
+    const char *why = fabric_rank(f) == 0 ? "gave it up" : "silent for 300 ms";
+    EXPECT(strstr(err.text, "rank 0") && strstr(err.text, why), "%s", err.text);
+    EXPECT(fabric_rank(f) != 0 || strstr(err.text, "stood still for "), "%s", err.text);
+}
+
+static void who_stood_still_blames_nobody_else(void **state) {
+    (void)state;
+    EACH_LINK(link) {
+        struct ranks r;
+        ranks_init(&r, 3, (*link)->id);
+        r.cfg.silence_ms = 300;
+        r.run = run_standstill;
+        int tries = 0;
+        bool again;
+        do {
+            ranks_start(&r);
+            int exits[3] = {0};
+            for (int i = 0; i < 3; i++)
+                waitpid(r.pids[i], &exits[i], i == 0 ? WUNTRACED : 0);
+            if (WIFSTOPPED(exits[0])) {
+                kill(r.pids[0], SIGCONT);
+                waitpid(r.pids[0], &exits[0], 0);
+            }
+            memset(r.pids, 0, sizeof r.pids);
+            ranks_wait(&r);
+            for (int i = 0; i < 3; i++)
+                r.exits[i] = WIFEXITED(exits[i]) ? WEXITSTATUS(exits[i]) : -WTERMSIG(exits[i]);
+            again = ranks_forgive(&r, &tries);
+            for (int i = 0; i < 3; i++)
+                assert_int_equal(r.exits[i], 0);
+        } while (again);
+    }
+}
+
 /* ---- bad wires ------------------------------------------------------------------------------------ */
 
 struct bad_wire {
@@ -793,6 +840,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(two_hosts_of_two_ranks),
         cmocka_unit_test(a_killed_rank_is_noticed_at_once),
         cmocka_unit_test(a_stopped_rank_is_noticed_by_its_silence),
+        cmocka_unit_test(who_stood_still_blames_nobody_else),
         cmocka_unit_test(bad_wires_end_in_a_clean_error),
         cmocka_unit_test(emulated_latency_is_what_was_asked_for),
         cmocka_unit_test(bad_descriptions_are_refused),

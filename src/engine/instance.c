@@ -372,7 +372,8 @@ enum status instance_explain(struct instance *in, enum status st, struct err *er
 
 /* ---- after a loss -------------------------------------------------------------------------------- */
 
-/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. */
+/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. This rank itself where it stood still: then nobody
+ * is left out, and who cannot be reached any more does not come. */
 static uint64_t lost_ranks(struct instance *in) {
     int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
     if (lost < 0 && in->rank.missing != 0)

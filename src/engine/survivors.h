@@ -27,8 +27,8 @@ enum status survivors_init(struct survivors *s, const struct lockstep_options *o
                            struct err *err);
 void survivors_deinit(struct survivors *s);
 
-/* The ranks of which `lost` has a bit are gone (0: nobody knows which), and so is whoever is on trial: opt becomes that
- * of the machines left, with their shares of the split and their cables, if there were any on other machines; a
+/* The ranks of which `lost` has a bit are gone (0: nobody knows which; rank 0: nobody else), and so is whoever is on trial: opt
+ * becomes that of the machines left, with their shares of the split and their cables, if there were any on other machines; a
  * division into stages that was asked for holds only for all. *names: those machines', borrowed until the next
  * call, or NULL. On errors nothing has changed. */
 enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char **names,

@@ -64,6 +64,8 @@ struct fabric {
     _Atomic bool closing;
     pthread_t side_thread;
     bool side_runs;
+    /* Side thread only: for how long it last stood still, and when it was back. */
+    uint64_t away_ns, back_ns;
 };
 
 /* ---- side.c ---------------------------------------------------------------------------------- */

@@ -5,6 +5,9 @@
  *   WIRE_BYE               -> left; only an error for who still waits for it
  *   WIRE_LOST              -> another rank saw the end first; its words become ours
  *
+ * A process that stood still (stopped, suspended, starved) for too long is what the others have lost. When it is back it finds
+ * that they gave it up, or have left: then it blames itself and none of them.
+ *
  * A beat also tells how many messages went over the link, so that a message that the wire lost
  * is missed although everybody is alive (message.c). */
 #include "fabric/group.h"
@@ -22,10 +25,33 @@ static uint64_t beat_interval_ns(const struct fabric *f) {
     return (uint64_t)MIN(MAX(f->cfg.silence_ms / 6, 5), 500) * 1000000u;
 }
 
+static uint64_t silence_ns(const struct fabric *f) {
+    return (uint64_t)f->cfg.silence_ms * 1000000u;
+}
+
+/* This thread stood still for longer than that, and what the others did about it comes in now. */
+static bool was_away(const struct fabric *f, uint64_t ns) {
+    return f->away_ns > ns && clock_ns() - f->back_ns < silence_ns(f);
+}
+
+/* What `p` did is this rank's own fault. */
+static void stood_still(struct fabric *f, const struct peer *p, const char *what) {
+    verdict_set(f, f->cfg.rank,
+                "rank %d (pid %d) stood still for %llu ms (stopped, suspended or starved), and "
+                "rank %d (pid %d) %s",
+                f->cfg.rank, (int)getpid(), (unsigned long long)(f->away_ns / 1000000u),
+                p->rank, p->pid, what);
+}
+
 static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
     close(p->side_fd);
     p->side_fd = -1;
-    if (!atomic_load_explicit(&p->left, memory_order_relaxed))
+    if (atomic_load_explicit(&p->left, memory_order_relaxed))
+        return;
+    /* Who has heard nothing for so long has said why and left; the words may be lost where the whole machine stood still. */
+    if (was_away(f, silence_ns(f)))
+        stood_still(f, p, "closed its connection");
+    else
         verdict_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
 }
 
@@ -82,9 +108,12 @@ static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
         group_kick(f);
     } else if (in->kind == WIRE_LOST && in->rank < (uint32_t)f->cfg.n_ranks) {
         bool me = in->rank == (uint32_t)f->cfg.rank;
-        verdict_set(f, me ? p->rank : (int)in->rank,
-                    me ? "rank %d gave this rank up: %s" : "rank %d reports: %s", p->rank,
-                    in->text);
+        if (me && was_away(f, silence_ns(f) / 2))
+            stood_still(f, p, "gave it up");
+        else
+            verdict_set(f, me ? p->rank : (int)in->rank,
+                        me ? "rank %d gave this rank up: %s" : "rank %d reports: %s", p->rank,
+                        in->text);
     }
 }
 
@@ -124,13 +153,12 @@ static void side_sleep(struct fabric *f, int timeout_ms) {
     wake_drain(&f->side_wake);
 }
 
-/* Beats are due, silence is judged. `lag_ns`: how long this thread itself was not running; a
- * peer cannot be blamed for that. */
-static void side_time(struct fabric *f, struct peer *p, uint64_t now, uint64_t lag_ns) {
-    uint64_t limit = (uint64_t)f->cfg.silence_ms * 1000000u;
+/* Beats are due, silence is judged. */
+static void side_time(struct fabric *f, struct peer *p, uint64_t now) {
+    uint64_t limit = silence_ns(f);
     if (p->side_fd < 0)
         return;
-    if (lag_ns > limit / 2)
+    if (now == f->back_ns) /* a peer cannot be blamed for what this rank did not hear */
         p->heard_ns = now;
     if (now - p->beat_ns >= beat_interval_ns(f)) {
         p->beat_ns = now;
@@ -152,17 +180,21 @@ static void tell_all(struct fabric *f, enum wire_side_kind kind) {
 static void *side_main(void *f_) {
     struct fabric *f = f_;
     bool told = false;
-    uint64_t before = clock_ns();
+    uint64_t before = clock_suspended_ns();
     int nap_ms = (int)(beat_interval_ns(f) / 1000000u);
     while (!atomic_load_explicit(&f->closing, memory_order_acquire)) {
         side_sleep(f, nap_ms);
-        uint64_t now = clock_ns(), lag = now - before;
-        before = now;
+        uint64_t now = clock_ns(), lag = clock_suspended_ns() - before;
+        before += lag;
+        if (lag > silence_ns(f) / 2) {
+            f->away_ns = lag;
+            f->back_ns = now;
+        }
         for (int r = 0; r < f->cfg.n_ranks; r++) {
             struct peer *p = &f->peers[r];
             side_write(f, p);
             side_read(f, p, now);
-            side_time(f, p, now, lag);
+            side_time(f, p, now);
         }
         if (!told && atomic_load_explicit(&f->verdict, memory_order_acquire) == 2) {
             tell_all(f, WIRE_LOST);
