@@ -72,6 +72,7 @@ struct waiter {
     bool idle;     /* between two requests, or before the first: no compute limit */
     unsigned turns;
     uint64_t begin_ns, spin_end_ns;
+    uint64_t seen_ns; /* of the last look at the clock */
 };
 
 static enum status push_pending(struct fabric *f, struct err *err) {
@@ -140,6 +141,10 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
     return verdict_check(f, err);
 }
 
+/* Far longer than a wait sleeps: the process stood still, and a peer cannot be blamed for that time. The wait begins anew, so that
+ * the side thread hears first what the others did meanwhile. */
+#define STANDSTILL_NS 1000000000u
+
 /* On a core that others want, a wait spins for so long before it sleeps. */
 #define SHARED_SPIN_US 5u
 
@@ -157,12 +162,13 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
         return ST_OK;
     TRY(push_pending(f, err));
     uint64_t now = clock_ns();
-    if (w->begin_ns == 0) {
+    if (w->begin_ns == 0 || now - w->seen_ns > STANDSTILL_NS) {
         w->begin_ns = now;
         w->spin_end_ns = now + spin_ns(f, now);
         if (!w->idle && !f->patient)
             core_offer_at_times(&f->core, now);
     }
+    w->seen_ns = now;
     TRY(verdict_check(f, err));
     if (now < w->spin_end_ns)
         return ST_OK;
