@@ -55,8 +55,7 @@ struct fabric {
 
     struct core core; /* of the group's thread, where its waits poll */
     bool patient; /* the running call is beside compute: its waits do not poll, they sleep */
-    bool
-        meeting; /* it is fabric_meet(): its waits sleep, and have no limit while the others live */
+    bool meeting; /* it is fabric_meet(): its waits sleep, for as long as the others live */
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
     struct wake kick;      /* for sleeps in poll() */

@@ -34,13 +34,14 @@ static bool was_away(const struct fabric *f, uint64_t ns) {
     return f->away_ns > ns && clock_ns() - f->back_ns < silence_ns(f);
 }
 
-/* What `p` did is this rank's own fault. */
-static void stood_still(struct fabric *f, const struct peer *p, const char *what) {
+/* What `p` did, for the reason that it gives, is this rank's own fault. */
+static void stood_still(struct fabric *f, const struct peer *p, const char *did,
+                        const char *why) {
     verdict_set(f, f->cfg.rank,
                 "rank %d (pid %d) stood still for %llu ms (stopped, suspended or starved), and "
-                "rank %d (pid %d) %s",
+                "rank %d (pid %d) %s%s",
                 f->cfg.rank, (int)getpid(), (unsigned long long)(f->away_ns / 1000000u),
-                p->rank, p->pid, what);
+                p->rank, p->pid, did, why);
 }
 
 static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
@@ -50,7 +51,7 @@ static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
         return;
     /* Who has heard nothing for so long has said why and left; the words may be lost where the whole machine stood still. */
     if (was_away(f, silence_ns(f)))
-        stood_still(f, p, "closed its connection");
+        stood_still(f, p, "closed its connection", "");
     else
         verdict_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
 }
@@ -109,7 +110,7 @@ static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
     } else if (in->kind == WIRE_LOST && in->rank < (uint32_t)f->cfg.n_ranks) {
         bool me = in->rank == (uint32_t)f->cfg.rank;
         if (me && was_away(f, silence_ns(f) / 2))
-            stood_still(f, p, "gave it up");
+            stood_still(f, p, "gave it up: ", in->text);
         else
             verdict_set(f, me ? p->rank : (int)in->rank,
                         me ? "rank %d gave this rank up: %s" : "rank %d reports: %s", p->rank,
