@@ -1,10 +1,11 @@
-/* What nodes tell each other: who they are, which deployments they know, and what they do for them. A node asks every other one
- * once a second; who is asked hears, too. A list of deployments is only told to one that has another. */
+/* What nodes tell each other: who they are, which deployments they know, and what they do for them. A node asks all others
+ * at once, each second; who is asked hears, too. A list of deployments is only told to one that has another. */
 #include "server/keeper_internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 
 #include <sodium.h>
@@ -108,11 +109,12 @@ json_t *keeper_say(struct keeper *k, const char *its_digest) {
 /* ---- asking them ------------------------------------------------------------------------------ */
 
 static bool in_time(void *user) {
-    struct keeper *k = user;
-    return clock_s() < k->exchange_until_s && (k->leaving || !keeper_is_closing(k));
+    const struct peer *p = user;
+    return clock_s() < p->until_s && (p->keeper->leaving || !keeper_is_closing(p->keeper));
 }
 
-static void exchange(struct keeper *k, struct peer *p) {
+static void exchange(struct peer *p) {
+    struct keeper *k = p->keeper;
     struct err err = {"it does not say who it is"};
     json_t *question, *answer = NULL;
     pthread_mutex_lock(&k->lock);
@@ -124,8 +126,8 @@ static void exchange(struct keeper *k, struct peer *p) {
     if (p->client == NULL)
         st = client_open(&p->client, k->id, p->address, &err);
     if (st == ST_OK) {
-        k->exchange_until_s = clock_s() + EXCHANGE_S;
-        client_ask_whether(p->client, in_time, k);
+        p->until_s = clock_s() + EXCHANGE_S;
+        client_ask_whether(p->client, in_time, p);
         st = client_json(p->client, "/v1/deployments/sync", question, &answer, &err);
     }
     json_decref(question);
@@ -158,7 +160,7 @@ static void peer_seen(struct keeper *k, const char *key, char (*addresses)[NET_T
     if (n_addresses == 0 || p == k->peers + PEERS_MAX)
         return;
     if (p == end) {
-        memset(p, 0, sizeof *p);
+        *p = (struct peer){.keeper = k};
         snprintf(p->key, sizeof p->key, "%s", key);
         k->n_peers++;
     }
@@ -203,6 +205,27 @@ static bool is_asked_already(const struct keeper *k, size_t i) {
     return str_eq(p->id, k->self);
 }
 
+static void *exchange_main(void *p) {
+    exchange(p);
+    return NULL;
+}
+
+/* All at once, or those that are off would add up. known: only who has answered before. */
+static void exchange_with_all(struct keeper *k, bool known) {
+    for (size_t i = 0; i < k->n_peers; i++)
+        k->peers[i].asked = !is_asked_already(k, i) && (!known || k->peers[i].client != NULL);
+    for (size_t i = 0; i < k->n_peers; i++) {
+        struct peer *p = &k->peers[i];
+        if (!p->asked || thread_start(&p->thread, exchange_main, p) == 0)
+            continue;
+        p->asked = false;
+        exchange(p);
+    }
+    for (size_t i = 0; i < k->n_peers; i++)
+        if (k->peers[i].asked)
+            pthread_join(k->peers[i].thread, NULL);
+}
+
 void keeper_gossip(struct keeper *k) {
     for (size_t i = 0; i < k->n_peers; i++)
         k->peers[i].present = false;
@@ -213,14 +236,11 @@ void keeper_gossip(struct keeper *k) {
             client_close(k->peers[i].client);
             memmove(&k->peers[i], &k->peers[i + 1], (--k->n_peers - i) * sizeof k->peers[0]);
         }
-    for (size_t i = 0; i < k->n_peers && !keeper_is_closing(k); i++)
-        if (!is_asked_already(k, i))
-            exchange(k, &k->peers[i]);
+    if (!keeper_is_closing(k))
+        exchange_with_all(k, false);
 }
 
 void keeper_say_goodbye(struct keeper *k) {
     k->leaving = true;
-    for (size_t i = 0; i < k->n_peers; i++)
-        if (k->peers[i].client != NULL && !is_asked_already(k, i))
-            exchange(k, &k->peers[i]);
+    exchange_with_all(k, true);
 }

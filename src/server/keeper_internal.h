@@ -38,6 +38,11 @@ struct peer {
     struct client *client;
     int n_tries; /* which of its addresses comes next */
     bool present;
+
+    struct keeper *keeper;
+    pthread_t thread; /* of the exchange under way */
+    bool asked;       /* it has that thread */
+    double until_s;   /* then the exchange is given up */
 };
 
 /* A deployment as this node sees it. The thread's, but for the list itself and what it publishes. */
@@ -106,7 +111,7 @@ struct keeper {
     struct run *runs;
     struct port *ports;
     json_t *known; /* names of the nodes that were there when this one last ran, or are now */
-    double gossip_s, exchange_until_s;
+    double gossip_s;
     bool leaving, left; /* says goodbye; its thread has ended */
 
     pthread_mutex_t save_lock; /* taken before the other; guards what is on the disk, and: */

@@ -1,0 +1,34 @@
+#!/bin/bash
+# Two nodes that know of a dozen more machines, which take connections and never answer: the living do not lose each other over them.
+set -u
+. "$SOURCE_DIR/tests/scratch.sh"
+command -v python3 >/dev/null || { echo "skip: no python3"; exit 77; }
+export XDG_CONFIG_HOME=$work/config
+"$LOCKSTEP" key >/dev/null 2>&1 || fail "no key"
+python3 -c '
+import socket, sys, time
+listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(12)]
+print(",".join("127.0.0.1:%d" % s.getsockname()[1] for s in listeners), flush=True)
+time.sleep(600)' >silent &
+pids=$!
+trap 'kill $pids 2>/dev/null; wait 2>/dev/null; rm -rf "$work"' EXIT
+within 60 grep -q , silent || fail "no silent machines"
+ann=$(free_port) bob=$(free_port)
+start() { # NAME PORT OTHER
+    mkdir -p "store-$1"
+    : >"$1.log"
+    "$LOCKSTEP" node --name "$1" --port "$2" --no-discovery --seeds "127.0.0.1:$3,$(cat silent)" --models "$work/store-$1" \
+        --state "$work/state-$1" >"$1.log" 2>&1 &
+    pids="$pids $!"
+    within 60 grep -q "listens on port" "$1.log" || fail "node $1: $(cat "$1.log")"
+}
+start ann "$ann" "$bob"
+start bob "$bob" "$ann"
+heard() { # PORT NAME: the node at that port has heard of the other
+    curl -sk -m 20 $("$LOCKSTEP" key --curl) "https://127.0.0.1:$1/v1/deployments" | grep -q "\"$2\""
+}
+within 120 heard "$ann" bob || fail "ann does not hear of bob: $(curl -sk -m 20 $("$LOCKSTEP" key --curl) "https://127.0.0.1:$ann/v1/deployments"; cat ann.log)"
+# One by one, a round would take 24 s, and whoever was heard at its beginning counts as gone after ten.
+sleep 26
+grep -h "is not heard of any more" ann.log bob.log && fail "the living lost each other"
+[ $failures = 0 ]
