@@ -187,7 +187,11 @@ json_t *cli_json_text(const char *s, size_t n);
 /* The first SIGINT or SIGTERM from here on calls fn(arg), which must be safe in a signal handler;
  * the second ends the process. fn NULL: back to the default. */
 void cli_on_interrupt(void (*fn)(void *arg), void *arg);
-/* The signal that came since the last cli_on_interrupt(); 0: none. */
+/* From here on every SIGINT calls that fn, and none ends the process. */
+void cli_outlive_interrupts(void);
+/* The signal that came since the last cli_on_interrupt() with a function; 0: none. */
 int cli_interrupted(void);
+/* The same, and what comes from here on is the first again. */
+int cli_take_interrupt(void);
 
 #endif

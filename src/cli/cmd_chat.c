@@ -30,7 +30,7 @@ static const char commands_help[] =
     "  /reset          forgets the conversation\n"
     "  /system TEXT    forgets it and sets the system message (without TEXT: none)\n"
     "  /quit, Ctrl-D   ends\n"
-    "  Ctrl-C          stops an answer\n"
+    "  Ctrl-C          stops an answer, or drops the line\n"
     "  A line that ends in \\ goes on with the next one; so do lines between \"\"\" and "
     "\"\"\".\n";
 
@@ -40,7 +40,7 @@ static const struct cli_command command = {
     "  /help           the list of commands\n"
     "  /reset          forgets the conversation\n"
     "  /system TEXT    forgets it and sets the system message\n"
-    "  /quit, Ctrl-D   ends; Ctrl-C stops an answer\n\n"
+    "  /quit, Ctrl-D   ends; Ctrl-C stops an answer, or drops the line\n\n"
     "Arrow keys edit and find earlier lines (kept in ~/.lockstep_history). Without a terminal, "
     "each\n"
     "line of stdin is a message and the answers go to stdout.",
@@ -60,7 +60,6 @@ struct chat {
     size_t n_messages, cap;
     struct text answer;
     bool output_failed;
-    int signal_number; /* that interrupted the last answer; 0: none did */
 };
 
 static bool text_add(struct text *t, const char *s, size_t n) {
@@ -112,7 +111,8 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     (void)id;
     fwrite(text, 1, len, stdout);
     c->output_failed = fflush(stdout) != 0;
-    return !c->output_failed && text_add(&c->answer, text, len);
+    /* The library forgets a signal that came before it began. */
+    return !c->output_failed && text_add(&c->answer, text, len) && cli_interrupted() == 0;
 }
 
 static void cancel(void *ls) {
@@ -125,12 +125,6 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
     char *prompt;
     int32_t *ids;
     size_t len;
-    /* A signal that came after the opening, before anything ran that it could end. */
-    c->signal_number = cli_interrupted();
-    if (c->signal_number != 0) {
-        *result = (struct lockstep_result){0};
-        return LOCKSTEP_OK;
-    }
     lockstep_request_init(&req);
     enum lockstep_status st =
         lockstep_chat_prompt(c->ls, c->messages, c->n_messages, &prompt, &len, err);
@@ -146,44 +140,49 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
     req.sampling = sampling_args;
     req.on_token = on_token;
     req.user = c;
-    cli_on_interrupt(cancel, c->ls);
-    st = lockstep_generate(c->ls, &req, result, err);
-    c->signal_number = cli_interrupted();
-    cli_on_interrupt(NULL, NULL);
+    if (cli_interrupted())
+        *result = (struct lockstep_result){.stop = "cancelled"};
+    else
+        st = lockstep_generate(c->ls, &req, result, err);
     lockstep_free(ids);
     return st;
 }
 
-/* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */
 /* Whether people want what is less important to look so (no-color.org). */
 static bool may_dim(void) {
     const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
     return (no_color == NULL || *no_color == '\0') && (term == NULL || !str_eq(term, "dumb"));
 }
 
+/* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */
 static int answer(struct chat *c, const char *message) {
+    bool terminal = line_is_terminal(c->reader);
     struct lockstep_result result;
     struct lockstep_error err;
     if (!chat_add(c, "user", message))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
     c->answer.len = 0;
+    if (!terminal)
+        cli_on_interrupt(cancel, c->ls);
     enum lockstep_status st = generate(c, &result, &err);
-    if (c->answer.len > 0)
+    if (!terminal)
+        cli_on_interrupt(NULL, NULL);
+    int signal_number = cli_take_interrupt();
+    if (c->answer.len > 0 || (signal_number != 0 && terminal))
         putchar('\n');
     int status = cli_flush();
     if (status != CLI_GO_ON)
         return status;
-    if (c->signal_number == SIGTERM ||
-        (c->signal_number == SIGINT && !line_is_terminal(c->reader)))
+    if (signal_number == SIGTERM || (signal_number == SIGINT && !terminal))
         return 130;
     if (st != LOCKSTEP_OK) {
         /* A message that does not fit, or that the template refuses, is forgotten; /reset helps. */
         status = session_fail(st, &err);
         chat_drop_last(c);
-        return st == LOCKSTEP_BAD_INPUT && line_is_terminal(c->reader) ? CLI_GO_ON : status;
+        return st == LOCKSTEP_BAD_INPUT && terminal ? CLI_GO_ON : status;
     }
     bool dims = may_dim();
-    if (!session_args.quiet && line_is_terminal(c->reader))
+    if (!session_args.quiet && terminal)
         fprintf(stderr, "%s[%zu + %zu tokens, first after %.2f s, then %.1f tokens/s%s]%s\n",
                 dims ? "\033[2m" : "", result.n_prompt, result.n_generated, result.prompt_s,
                 session_rate(session_generated(&result), result.generate_s),
@@ -219,7 +218,16 @@ static int converse(struct chat *c) {
     size_t len;
     if (!chat_reset(c, system_arg))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    if (line_is_terminal(c->reader) && !session_args.quiet)
+    /* At a terminal Ctrl-C is for the line or the answer. Elsewhere nothing would wake who waits for a line: a signal
+     * ends the program, in the middle of an answer in an orderly way. */
+    bool terminal = line_is_terminal(c->reader);
+    if (terminal)
+        cli_outlive_interrupts();
+    else
+        cli_on_interrupt(NULL, NULL);
+    if (!terminal && cli_interrupted())
+        return 130;
+    if (terminal && !session_args.quiet)
         fprintf(stderr, "/help lists what else can be said; Ctrl-D ends.\n");
     for (;;) {
         enum line_result got = line_read(c->reader, "> ", &line, &len);

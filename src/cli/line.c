@@ -9,7 +9,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/select.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #define HISTORY_LINES 1000
 #define BLOCK "\"\"\""
@@ -34,6 +36,118 @@ static char *show_prompt(EditLine *el) {
     return (char *)r->prompt;
 }
 
+/* ---- keys ---------------------------------------------------------------------------------
+ * While a line is edited, signals only leave a note; what they ask for is done between two keys. They come as soon as
+ * no key is there to be read, or before: Ctrl-C makes the system forget the keys before it, not those after it. */
+static const int edit_signals[] = {SIGWINCH, SIGCONT, SIGTSTP, SIGQUIT, SIGHUP};
+static volatile sig_atomic_t came[ARRAY_LEN(edit_signals)];
+/* Places in edit_signals; what comes after them stops or ends the process. */
+enum { WINCH, CONT, FIRST_TO_GIVE_WAY };
+
+static void note_signal(int number) {
+    for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
+        if (edit_signals[i] == number)
+            came[i] = 1;
+}
+
+static bool signal_came(void) {
+    bool any = cli_interrupted() != 0;
+    for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
+        any = any || came[i];
+    return any;
+}
+
+static void wait_for_key_or_signal(void) {
+    sigset_t all, before;
+    fd_set keys;
+    FD_ZERO(&keys);
+    FD_SET(STDIN_FILENO, &keys);
+    sigfillset(&all);
+    sigprocmask(SIG_BLOCK, &all, &before);
+    if (!signal_came())
+        pselect(STDIN_FILENO + 1, &keys, NULL, NULL, NULL, &before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
+}
+
+/* The signal does what it does without an editor, to a terminal that looks like it. */
+static void give_way(struct line_reader *r, int number) {
+    struct sigaction ours, usual = {.sa_handler = SIG_DFL};
+    sigemptyset(&usual.sa_mask);
+    el_set(r->el, EL_PREP_TERM, 0);
+    sigaction(number, &usual, &ours);
+    raise(number);
+    sigaction(number, &ours, NULL);
+    came[CONT] = 1; /* also where no shell is there to stop for */
+}
+
+/* read() does not wait: a Ctrl-C right before it may have taken away the key that was there. */
+static void begin_editing(struct line_reader *r) {
+    el_set(r->el, EL_PREP_TERM, 1);
+    el_set(r->el, EL_SETTY, "-d", "min=\\000", NULL);
+}
+
+static void clear_below(struct line_reader *r) {
+    el_set(r->el, EL_ECHOTC, "-s", "cd", NULL);
+}
+
+static void obey_signals(struct line_reader *r) {
+    for (size_t i = FIRST_TO_GIVE_WAY; i < ARRAY_LEN(edit_signals); i++)
+        if (came[i]) {
+            came[i] = 0;
+            give_way(r, edit_signals[i]);
+        }
+    if (!came[WINCH] && !came[CONT])
+        return;
+    if (came[CONT]) /* whoever had the terminal meanwhile may have left it in any mode */
+        el_set(r->el, EL_PREP_TERM, 0);
+    came[WINCH] = came[CONT] = 0;
+    begin_editing(r);
+    printf("\r");
+    clear_below(r);
+    el_resize(r->el);
+    el_set(r->el, EL_REFRESH);
+}
+
+/* As read(): 1, 0 at the end, -1 (EINTR after SIGINT and SIGTERM). */
+static int next_byte(struct line_reader *r, char *byte) {
+    for (;;) {
+        wait_for_key_or_signal();
+        if (cli_interrupted()) {
+            errno = EINTR;
+            return -1;
+        }
+        if (signal_came()) {
+            obey_signals(r);
+            continue;
+        }
+        ssize_t n = read(STDIN_FILENO, byte, 1);
+        if (n == 0 ? !signal_came() : n > 0 || (errno != EINTR && errno != EAGAIN))
+            return (int)n;
+    }
+}
+
+static int next_key(EditLine *el, wchar_t *key) {
+    struct line_reader *r;
+    mbstate_t state = {0};
+    char byte;
+    int n;
+    el_get(el, EL_CLIENTDATA, &r);
+    while ((n = next_byte(r, &byte)) == 1) {
+        size_t length = mbrtowc(key, &byte, 1, &state);
+        if (length == (size_t)-1) { /* no character; this byte may begin one */
+            state = (mbstate_t){0};
+            length = mbrtowc(key, &byte, 1, &state);
+        }
+        if (length <= 1)
+            return 1;
+        if (length == (size_t)-1)
+            state = (mbstate_t){0};
+    }
+    return n;
+}
+
+/* ---- the editor --------------------------------------------------------------------------- */
+
 static enum status open_editor(struct line_reader *r, struct err *err) {
     HistEvent event;
     r->el = el_init("lockstep", stdin, stdout, stderr);
@@ -46,6 +160,7 @@ static enum status open_editor(struct line_reader *r, struct err *err) {
         history(r->history, &event, H_LOAD, r->history_path);
     el_set(r->el, EL_CLIENTDATA, r);
     el_set(r->el, EL_PROMPT, show_prompt);
+    el_set(r->el, EL_GETCFN, next_key);
     el_set(r->el, EL_EDITOR, "emacs");
     el_set(r->el, EL_HIST, history, r->history);
     el_set(r->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
@@ -85,8 +200,21 @@ bool line_is_terminal(const struct line_reader *r) {
 
 /* ---- one line ---------------------------------------------------------------------------- */
 
-static void wake(void *arg) {
-    (void)arg; /* the signal itself ends the read */
+static const char *get_line(struct line_reader *r, int *n) {
+    struct sigaction ours = {.sa_handler = note_signal}, before[ARRAY_LEN(edit_signals)];
+    sigemptyset(&ours.sa_mask);
+    for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
+        sigaction(edit_signals[i], &ours, &before[i]);
+    begin_editing(r);
+    const char *typed = el_gets(r->el, n);
+    for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
+        sigaction(edit_signals[i], &before[i], NULL);
+    for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
+        if (came[i]) { /* after the last key */
+            came[i] = 0;
+            raise(edit_signals[i]);
+        }
+    return typed;
 }
 
 static enum line_result edit_line(struct line_reader *r, const char *prompt, const char **line,
@@ -94,13 +222,12 @@ static enum line_result edit_line(struct line_reader *r, const char *prompt, con
     int n = 0;
     HistEvent event;
     r->prompt = prompt;
-    cli_on_interrupt(wake, NULL);
-    const char *typed = el_gets(r->el, &n);
-    int signal_number = cli_interrupted();
-    cli_on_interrupt(NULL, NULL);
+    const char *typed = get_line(r, &n);
+    int signal_number = typed == NULL ? cli_take_interrupt() : 0;
     if (signal_number != 0) {
         el_reset(r->el);
         printf("\n");
+        clear_below(r);
         return signal_number == SIGINT ? LINE_INTERRUPTED : LINE_TERMINATED;
     }
     if (typed == NULL || n <= 0)

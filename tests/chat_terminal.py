@@ -1,0 +1,212 @@
+"""chat_terminal.py MODEL SLOW: lockstep chat at a pseudo-terminal: Ctrl-C, Ctrl-Z, a window that changes, every way to
+end. SLOW is the same model with a template that takes long."""
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+LOCKSTEP = os.environ["LOCKSTEP"]
+WAIT_S = 6  # nothing takes so long; what never comes costs this
+# Its tokens come slowly enough to be stopped.
+SLOWLY = ("--ranks", "2", "-t", "1", "--emulate-link", "latency=20ms", "--temp", "0")
+failures = 0
+
+
+class Missing(Exception):
+    pass
+
+
+class Terminal:
+    def __init__(self, *words, **environment):
+        self.master, self.slave = os.openpty()
+        self.resize(80)
+        self.modes = termios.tcgetattr(self.slave)
+        self.seen = self.all = b""
+
+        def lead_session():
+            os.setsid()
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+        self.process = subprocess.Popen(
+            words, stdin=self.slave, stdout=self.slave, stderr=self.slave, preexec_fn=lead_session,
+            env=dict(os.environ, **{"TERM": "xterm", "PS1": "shell$ ", "HOME": os.getcwd(), **environment}))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *why):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        os.close(self.master)
+        os.close(self.slave)
+
+    def resize(self, columns):
+        fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+
+    def type(self, text):
+        os.write(self.master, text if isinstance(text, bytes) else text.encode())
+
+    def until(self, pattern):
+        """What comes up to and with the pattern."""
+        end = time.monotonic() + WAIT_S
+        while True:
+            found = re.search(pattern.encode(), self.seen, re.S)
+            if found:
+                self.seen = self.seen[found.end() :]
+                return found
+            if time.monotonic() > end or self.process.poll() is not None and not select.select([self.master], [], [], 0)[0]:
+                raise Missing(f"{pattern!r} does not come; exit status {self.process.poll()}; after {self.all[-400:]!r}")
+            if select.select([self.master], [], [], 0.1)[0]:
+                more = os.read(self.master, 65536)
+                self.seen, self.all = self.seen + more, self.all + more
+
+    def until_cooked(self, cooked=True):
+        end = time.monotonic() + WAIT_S
+        while bool(termios.tcgetattr(self.master)[3] & termios.ICANON) != cooked:
+            if time.monotonic() > end:
+                raise Missing(f"the terminal is never {'cooked' if cooked else 'raw'}")
+            time.sleep(0.002)
+
+    def ready(self):
+        """A prompt, and the editor reads keys."""
+        self.until("> ")
+        self.until_cooked(False)
+
+    def ends(self, status):
+        got = self.process.wait(WAIT_S)
+        if got != status:
+            raise Missing(f"exit status {got}, expected {status}")
+        if termios.tcgetattr(self.slave) != self.modes:
+            raise Missing("the terminal is left in another mode")
+
+
+def chat(model, *more, **environment):
+    return Terminal(LOCKSTEP, "chat", model, "-q", *more, **environment)
+
+
+def case(run):
+    global failures
+    try:
+        run()
+    except (Missing, OSError, subprocess.TimeoutExpired) as error:
+        failures += 1
+        print(f"FAILED: {run.__name__}: {error}")
+
+
+def knows_its_prompt(t):
+    """Still there, and takes commands."""
+    t.type("/nosuch\r")
+    t.until("unknown command /nosuch;")
+    t.ready()
+
+
+MODEL, SLOW = sys.argv[1:]
+
+
+@case
+def ctrl_c_before_the_answer():
+    with chat(SLOW, "-n", "3") as t:
+        t.ready()
+        t.type("hello\r")
+        t.until_cooked()  # Enter was read; the template runs
+        t.type("\x03")
+        t.ready()
+        knows_its_prompt(t)
+
+
+@case
+def ctrl_c_in_the_answer():
+    with chat(MODEL, *SLOWLY) as t:
+        t.ready()
+        t.type("What is a bit bucket?\r")
+        t.until("\n[^>]*[a-z]")
+        t.type("\x03\x03")
+        t.until("\\^C")
+        t.ready()
+        t.type("\x03")
+        t.ready()
+        knows_its_prompt(t)
+
+
+@case
+def ctrl_c_among_other_keys():
+    with chat(MODEL) as t:
+        t.ready()
+        t.type("abc\x03/nosuch")  # all at once
+        t.ready()
+        t.type("\r")
+        t.until("unknown command /nosuch;")
+
+
+@case
+def ctrl_c_at_an_empty_prompt():
+    with chat(MODEL) as t:
+        for _ in range(4):
+            t.ready()
+            t.type("\x03")
+        t.ready()
+        knows_its_prompt(t)
+
+
+@case
+def window_changes():
+    with chat(MODEL) as t:
+        t.ready()
+        t.type("/nosuch 456789 1234")
+        t.until("1234")
+        t.resize(14)
+        t.until("\r.*> /nosuch 4567.*89 1234")
+        t.type("\r")
+        t.until("unknown command /nosuch 456789 1234;")
+
+
+@case
+def stop_and_go_on():
+    with Terminal("bash", "--norc", "--noprofile", "-i") as t:
+        t.until("shell\\$ ")
+        t.type(f"{LOCKSTEP} chat {MODEL} -q\r")
+        t.until("\n")
+        t.ready()
+        t.type("/nosu")
+        t.until("/nosu")
+        t.type("\x1a")
+        t.until("Stopped")
+        t.until("shell\\$ ")
+        t.type("stty -a; echo done\r")
+        if not re.search(b" icanon", t.until("speed.*done").group()):
+            raise Missing("the terminal is left raw")
+        t.until("shell\\$ ")
+        t.type("fg\r")
+        t.until("> /nosu")
+        t.until_cooked(False)
+        t.type("ch\r")
+        t.until("unknown command /nosuch;")
+        t.ready()
+        t.type("/quit\r")
+        t.until("shell\\$ ")
+
+
+@case
+def every_way_to_end():
+    def ended(status, end):
+        with chat(MODEL) as t:
+            t.ready()
+            end(t)
+            t.ends(status)
+
+    ended(0, lambda t: t.type("\x04"))
+    ended(0, lambda t: t.type("/quit\r"))
+    ended(130, lambda t: t.process.send_signal(signal.SIGTERM))
+    ended(-signal.SIGHUP, lambda t: t.process.send_signal(signal.SIGHUP))
+    ended(-signal.SIGQUIT, lambda t: t.type("abc\x1c"))
+
+
+print("chat at a terminal: all as it should be" if failures == 0 else f"{failures} failures")
+sys.exit(failures != 0)
