@@ -194,6 +194,37 @@ def stop_and_go_on():
 
 
 @case
+def paste_of_several_lines():
+    with chat(MODEL) as t:
+        t.until("\x1b\\[\\?2004h")
+        t.ready()
+        # With every end of line that terminals send; some of it only looks like the end of the paste.
+        t.type("/no\x1b[200~such\rtwo\r\nth\x1b[20ree\nDr\u00fcck \u65e5\x1b[201~!")
+        t.until("!")
+        t.type("\r")
+        t.until("unknown command /nosuch\r\ntwo\r\nth\x1b\\[20ree\r\nDr\u00fcck \u65e5!;")
+        t.ready()
+        t.type("\x1b[A")  # in the history it is one message
+        t.until("/nosuch.*two.*ree.*!")
+        t.type("\r")
+        t.until("unknown command /nosuch\r\ntwo")
+        t.until("\x1b\\[\\?2004h")
+        t.ready()
+        t.type("\x1b[200~half\x03")
+        t.ready()
+        knows_its_prompt(t)
+
+
+@case
+def a_dumb_terminal():
+    with chat(MODEL, TERM="dumb") as t:
+        t.ready()
+        knows_its_prompt(t)
+        if b"\x1b" in t.all:
+            raise Missing("no escape sequences")
+
+
+@case
 def every_way_to_end():
     def ended(status, end):
         with chat(MODEL) as t:

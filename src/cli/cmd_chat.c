@@ -32,7 +32,7 @@ static const char commands_help[] =
     "  /quit, Ctrl-D   ends\n"
     "  Ctrl-C          stops an answer, or drops the line\n"
     "  A line that ends in \\ goes on with the next one; so do lines between \"\"\" and "
-    "\"\"\".\n";
+    "\"\"\",\n  and pasted ones.\n";
 
 static const struct cli_command command = {
     "chat", "a conversation in the terminal",

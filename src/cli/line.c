@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <histedit.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 
 struct line_reader {
     bool terminal;
+    bool marks_paste; /* the terminal is asked to say what is pasted (bracketed paste) */
     EditLine *el;
     History *history;
     char *history_path;
@@ -69,21 +71,30 @@ static void wait_for_key_or_signal(void) {
     sigprocmask(SIG_SETMASK, &before, NULL);
 }
 
+static void begin_editing(struct line_reader *r) {
+    el_set(r->el, EL_PREP_TERM, 1);
+    /* read() does not wait: a Ctrl-C right before it may have taken away the key that was there. */
+    el_set(r->el, EL_SETTY, "-d", "min=\\000", NULL);
+    if (r->marks_paste)
+        printf("\033[?2004h");
+}
+
+static void end_editing(struct line_reader *r) {
+    el_set(r->el, EL_PREP_TERM, 0);
+    if (r->marks_paste)
+        printf("\033[?2004l");
+    fflush(stdout);
+}
+
 /* The signal does what it does without an editor, to a terminal that looks like it. */
 static void give_way(struct line_reader *r, int number) {
     struct sigaction ours, usual = {.sa_handler = SIG_DFL};
     sigemptyset(&usual.sa_mask);
-    el_set(r->el, EL_PREP_TERM, 0);
+    end_editing(r);
     sigaction(number, &usual, &ours);
     raise(number);
     sigaction(number, &ours, NULL);
     came[CONT] = 1; /* also where no shell is there to stop for */
-}
-
-/* read() does not wait: a Ctrl-C right before it may have taken away the key that was there. */
-static void begin_editing(struct line_reader *r) {
-    el_set(r->el, EL_PREP_TERM, 1);
-    el_set(r->el, EL_SETTY, "-d", "min=\\000", NULL);
 }
 
 static void clear_below(struct line_reader *r) {
@@ -99,7 +110,7 @@ static void obey_signals(struct line_reader *r) {
     if (!came[WINCH] && !came[CONT])
         return;
     if (came[CONT]) /* whoever had the terminal meanwhile may have left it in any mode */
-        el_set(r->el, EL_PREP_TERM, 0);
+        end_editing(r);
     came[WINCH] = came[CONT] = 0;
     begin_editing(r);
     printf("\r");
@@ -146,6 +157,37 @@ static int next_key(EditLine *el, wchar_t *key) {
     return n;
 }
 
+#define PASTE_BEGIN "\033[200~"
+#define PASTE_END "\033[201~"
+
+static void insert(EditLine *el, wchar_t key) {
+    char bytes[MB_LEN_MAX + 1];
+    mbstate_t state = {0};
+    size_t n = wcrtomb(bytes, key, &state);
+    if (key == L'\0' || n == (size_t)-1)
+        return;
+    bytes[n] = '\0';
+    el_insertstr(el, bytes);
+}
+
+/* Ends of lines in pasted text do not send it. The editor has the terminal exchange '\r' and '\n'. */
+static unsigned char paste(EditLine *el, wint_t key_) {
+    size_t n_end = 0; /* of PASTE_END's characters, seen */
+    wchar_t key, last = L'\0';
+    (void)key_;
+    while (next_key(el, &key) == 1) {
+        for (size_t i = 0; key != PASTE_END[n_end] && i < n_end; i++)
+            insert(el, PASTE_END[i]);
+        n_end = key == PASTE_END[n_end] ? n_end + 1 : key == PASTE_END[0];
+        if (n_end == strlen(PASTE_END))
+            return CC_REFRESH;
+        if (n_end == 0 && !(key == L'\r' && last == L'\n'))
+            insert(el, key == L'\r' ? L'\n' : key);
+        last = key;
+    }
+    return CC_EOF;
+}
+
 /* ---- the editor --------------------------------------------------------------------------- */
 
 static enum status open_editor(struct line_reader *r, struct err *err) {
@@ -164,6 +206,9 @@ static enum status open_editor(struct line_reader *r, struct err *err) {
     el_set(r->el, EL_EDITOR, "emacs");
     el_set(r->el, EL_HIST, history, r->history);
     el_set(r->el, EL_BIND, "^R", "em-inc-search-prev", NULL);
+    /* el_set() would leak its copies of the names. */
+    el_wset(r->el, EL_ADDFN, L"paste", L"inserts what is pasted", paste);
+    el_set(r->el, EL_BIND, PASTE_BEGIN, "paste", NULL);
     return ST_OK;
 }
 
@@ -172,6 +217,8 @@ enum status line_open(struct line_reader **out, const char *history_path, struct
     if (r == NULL)
         return err_set(err, ST_NO_MEMORY, "not enough memory to read lines");
     r->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    const char *term = getenv("TERM");
+    r->marks_paste = term != NULL && !str_eq(term, "dumb");
     r->history_path = history_path != NULL ? mem_strdup(history_path) : NULL;
     enum status st = r->terminal ? open_editor(r, err) : ST_OK;
     if (st == ST_OK)
@@ -207,6 +254,7 @@ static const char *get_line(struct line_reader *r, int *n) {
         sigaction(edit_signals[i], &ours, &before[i]);
     begin_editing(r);
     const char *typed = el_gets(r->el, n);
+    end_editing(r);
     for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)
         sigaction(edit_signals[i], &before[i], NULL);
     for (size_t i = 0; i < ARRAY_LEN(edit_signals); i++)

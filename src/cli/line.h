@@ -21,7 +21,7 @@ void line_close(struct line_reader *r); /* NULL is fine */
 bool line_is_terminal(const struct line_reader *r);
 
 /* The next message: one line, or several: a line that ends in '\' goes on with the next one, and
- * lines between """ and """ belong together. *text is NUL-terminated, borrowed until the
+ * lines between """ and """ belong together, and so does what is pasted in one piece. *text is NUL-terminated, borrowed until the
  * next call; *len: without that NUL. LINE_INTERRUPTED: Ctrl-C, what was typed is dropped (on a
  * terminal; it and SIGTERM need the caller's cli_on_interrupt()); LINE_END: Ctrl-D, end of
  * file; LINE_TERMINATED: SIGTERM; LINE_FAILED: it cannot be read (errno). */
