@@ -126,7 +126,7 @@ def ctrl_c_in_the_answer():
     with chat(MODEL, *SLOWLY) as t:
         t.ready()
         t.type("What is a bit bucket?\r")
-        t.until("\n[^>]*[a-z]")
+        t.until("2004l[^>]*[a-z]{3}")
         t.type("\x03\x03")
         t.until("\\^C")
         t.ready()
