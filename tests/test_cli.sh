@@ -212,8 +212,9 @@ sys.exit("no " + ", ".join(missing) if missing else 0)' "$work/out" "$@" || fail
     accept bench "$model" -q -p 16 -n 8 -r 1 --ranks 2 --threads 1 --json
     has prompt_tokens_per_s gen_tokens_per_s read_roof_gbs gen_read_gbs gen_roof_fraction peak_gops \
         prompt_gops prompt_peak_fraction model type ranks threads link
-    accept inspect "$model" --json
-    has architecture
+    cp "$model" "$work/"$'no-\xff-text.gguf'
+    accept inspect "$work/"$'no-\xff-text.gguf' --json
+    has architecture file
 else
     echo "note: python3 is not here: JSON not parsed"
 fi
