@@ -215,6 +215,15 @@ sys.exit("no " + ", ".join(missing) if missing else 0)' "$work/out" "$@" || fail
     cp "$model" "$work/"$'no-\xff-text.gguf'
     accept inspect "$work/"$'no-\xff-text.gguf' --json
     has architecture file
+    # Ctrl-C while the prompt is made, which this template draws out.
+    echo '{% for i in range(100000) %}{% endfor %}{{ messages[-1].content }}' >"$work/slow.jinja"
+    python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/slow.gguf" "$work/slow.jinja"
+    "$LOCKSTEP" run "$work/slow.gguf" -p "Define kluge." --ignore-end --json >"$work/out" 2>"$work/err" &
+    pid=$!
+    within 60 grep -q 'loaded in' "$work/err" || fail "run of a slow template: $(cat "$work/err")"
+    kill -INT $pid
+    wait $pid
+    [ $? = 130 ] && grep -q '"stop": "cancelled"' "$work/out" || fail "Ctrl-C before the answer: $(cat "$work/out" "$work/err")"
 else
     echo "note: python3 is not here: JSON not parsed"
 fi

@@ -65,7 +65,7 @@ static bool collect(struct answer *a, int32_t id, const char *text, size_t len) 
 static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     struct answer *a = user;
     if (session_args.json)
-        return collect(a, id, text, len);
+        return collect(a, id, text, len) && cli_interrupted() == 0;
     a->len += len;
     fwrite(text, 1, len, stdout);
     a->output_failed = fflush(stdout) != 0;
@@ -203,7 +203,10 @@ static int answer(struct lockstep *ls, const char *text, size_t len) {
     req.sampling = sampling_args;
     req.on_token = on_token;
     req.user = &a;
-    if (st == LOCKSTEP_OK)
+    /* The library forgets a signal that came before it began. */
+    if (cli_interrupted())
+        result = (struct lockstep_result){.n_prompt = req.n_ids, .stop = "cancelled"};
+    else if (st == LOCKSTEP_OK)
         st = lockstep_generate(ls, &req, &result, &err);
     int status = 0;
     if (!session_args.json && a.len > 0)
