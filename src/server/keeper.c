@@ -171,12 +171,32 @@ static void look_for_requests(const struct keeper *k, struct run *r, double now)
         r->busy_s = now;
 }
 
+/* The port at which a node shares the model's files; 0: it does not. */
+static int shares_at(const struct other *o, const struct run *r) {
+    return o->host[0] != '\0' ? (int)json_integer_value(json_object_get(o->able, r->name)) : 0;
+}
+
+/* Where the model can be had: after a copy that failed, from the next one. */
+static void find_source(const struct keeper *k, struct run *r) {
+    unsigned n = 0;
+    for (size_t i = 0; i < k->n_others; i++)
+        n += shares_at(&k->others[i], r) > 0;
+    unsigned at = n > 0 ? r->failed_copies % n : 0;
+    r->source[0] = '\0';
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        if (shares_at(o, r) > 0 && at-- == 0)
+            snprintf(r->source, sizeof r->source, "%s:%d", o->host, shares_at(o, r));
+    }
+}
+
 /* Whose it is; and where it is served, if elsewhere. */
 static void judge(struct keeper *k, struct run *r, double now) {
     struct deployment_candidate list[OTHERS_MAX + 1];
     size_t n = 0;
     uint64_t best = 0;
-    r->target[0] = r->source[0] = '\0';
+    r->target[0] = '\0';
+    find_source(k, r);
     if (r->tenant.state == TENANT_LISTENING) {
         best = r->term;
         snprintf(r->target, sizeof r->target, "127.0.0.1:%d", r->tenant.port);
@@ -184,9 +204,6 @@ static void judge(struct keeper *k, struct run *r, double now) {
     for (; n < k->n_others; n++) {
         const struct other *o = &k->others[n];
         list[n] = candidate(o, r->name);
-        json_int_t shares = json_integer_value(json_object_get(o->able, r->name));
-        if (shares > 0 && o->host[0] != '\0')
-            snprintf(r->source, sizeof r->source, "%s:%d", o->host, (int)shares);
         r->seen_term = MAX(r->seen_term, list[n].term);
         int port = port_of(o, r->name);
         if (port != 0 && list[n].term > best) {
@@ -275,6 +292,7 @@ static void end_fetching(struct run *r, double now) {
     else if (f->st != ST_CANCELLED)
         log_warn("%s: its model does not come here, so this node cannot stand in: %s", r->name,
                  f->err.text);
+    r->failed_copies += f->st != ST_OK && f->st != ST_CANCELLED;
     r->fetch = NULL;
     r->find_s = now;
     r->fetch_s = now + FETCH_S;

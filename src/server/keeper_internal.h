@@ -72,6 +72,7 @@ struct run {
     struct model_files files;
     char path[PATH_MAX];         /* of the model; "": not here */
     double find_s;               /* when to look for it again */
+    unsigned failed_copies;      /* of it, to here */
     struct share *share;         /* of it, for nodes that lack it */
     struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
     double fetch_s;              /* when to try again */
