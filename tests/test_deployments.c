@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -39,21 +40,48 @@ static enum status merge_one(struct deployments *d, json_t *one, bool *changed,
     return st;
 }
 
+static json_int_t version_of(const struct deployments *d, const char *name) {
+    return json_integer_value(json_object_get(deployments_find(d, name), "version"));
+}
+
+/* A node that knows nothing is asked for a name which others took down before: what was wanted last wins, on all. */
+static void test_the_later_wish_wins(void **state) {
+    (void)state;
+    struct deployments old = empty(), fresh = empty();
+    struct err err;
+    bool changed;
+    json_t *a = deployment("a", 1, 8080);
+    json_t *down = json_pack("{s:s, s:I, s:b}", "name", "a", "version",
+                             (json_int_t)time(NULL) - 3600, "removed", 1);
+    assert_int_equal(merge_one(&old, json_deep_copy(down), &changed, &err), ST_OK);
+    assert_int_equal(deployments_put(&fresh, a, &err), ST_OK);
+    assert_int_equal(merge_one(&fresh, down, &changed, &err), ST_OK);
+    assert_false(changed);
+    assert_int_equal(deployments_n_up(&fresh), 1);
+    json_t *list = deployments_list(&fresh);
+    assert_int_equal(deployments_merge(&old, list, &changed, &err), ST_OK);
+    assert_int_equal(deployments_n_up(&old), 1);
+    json_decref(list);
+    json_decref(a);
+    deployments_deinit(&old);
+    deployments_deinit(&fresh);
+}
+
 static void test_put_and_remove(void **state) {
     (void)state;
     struct deployments d = empty();
+    json_int_t began = (json_int_t)time(NULL);
     struct err err;
     json_t *a = deployment("a", 7, 8080), *b = deployment("b", 1, 8080),
            *c = deployment("c", 1, 8080);
     json_object_set_new(json_object_get(b, "files"), "tls-cert", json_string("cert"));
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
-    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
-                     1);
+    json_int_t first = version_of(&d, "a");
+    assert_true(first >= began);
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
     json_object_set_new(a, "home", json_string("bob")); /* asked for somewhere else */
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
-    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
-                     1);
+    assert_int_equal(version_of(&d, "a"), first);
     json_object_set_new(a, "nodes", json_string("bob"));
     assert_int_equal(deployments_put(&d, a, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, "a is up already"));
@@ -70,8 +98,7 @@ static void test_put_and_remove(void **state) {
     assert_int_equal(deployments_n_up(&d), 2);
     json_object_set_new(a, "since", json_integer(5));
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
-    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "version")),
-                     3);
+    assert_true(version_of(&d, "a") >= first + 2);
     json_object_set_new(a, "since", json_integer(6)); /* once more, later */
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
     assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "since")),
@@ -255,12 +282,10 @@ static void test_owners_differ(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
-                                       cmocka_unit_test(test_form),
-                                       cmocka_unit_test(test_merge_in_any_order),
-                                       cmocka_unit_test(test_limits),
-                                       cmocka_unit_test(test_on_disk),
-                                       cmocka_unit_test(test_owner),
-                                       cmocka_unit_test(test_owners_differ)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_put_and_remove), cmocka_unit_test(test_the_later_wish_wins),
+        cmocka_unit_test(test_form),           cmocka_unit_test(test_merge_in_any_order),
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_on_disk),
+        cmocka_unit_test(test_owner),          cmocka_unit_test(test_owners_differ)};
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

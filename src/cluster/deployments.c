@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
 #define ARGS_MAX 256
@@ -113,6 +114,13 @@ static json_int_t version_of(const json_t *d) {
     return json_integer_value(json_object_get(d, "version"));
 }
 
+/* Greater than that of what is known of the name (NULL: nothing), and than those that other nodes made before, of which this one
+ * may hear later. */
+static json_int_t next_version(const json_t *before) {
+    json_int_t now = (json_int_t)time(NULL);
+    return MAX(before != NULL ? version_of(before) + 1 : 1, now);
+}
+
 /* ---- the list --------------------------------------------------------------------------------- */
 
 json_t *deployments_find(const struct deployments *d, const char *name) {
@@ -189,9 +197,9 @@ enum status deployments_put(struct deployments *d, const json_t *deployment, str
         return st;
     }
     before = deployments_find(d, name_of(one));
-    json_int_t version = before != NULL ? version_of(before) : 0;
     bool is_up = before != NULL && deployment_is_up(before);
-    json_object_set_new(one, "version", json_integer(is_up ? version : version + 1));
+    json_object_set_new(one, "version",
+                        json_integer(is_up ? version_of(before) : next_version(before)));
     if (is_up) { /* whoever asks for it once more, and when */
         take_over(one, before, "home");
         take_over(one, before, "since");
@@ -219,10 +227,10 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
     const json_t *one = deployments_find(d, name);
     if (one == NULL || !deployment_is_up(one))
         return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
-    return set(d,
-               json_pack("{s:s, s:I, s:b}", "name", name, "version", version_of(one) + 1,
-                         "removed", 1),
-               err);
+    return set(
+        d,
+        json_pack("{s:s, s:I, s:b}", "name", name, "version", next_version(one), "removed", 1),
+        err);
 }
 
 static int by_name(const void *a_, const void *b_) {

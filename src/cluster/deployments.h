@@ -1,19 +1,19 @@
 /* deployments.h: which models a cluster serves, and who does it: what `lockstep up` and `lockstep down` ask for.
  *
  * Every node keeps the whole list, on its disk too, and tells it to every other one (server/keeper.h). There is no
- * master: a deployment has a version, the greater one wins, and one that was taken down stays in the list as a
- * name and a version, so that a machine which was off at the time learns of it. Merging lists is commutative,
- * associative and idempotent: whoever hears what, in which order, ends with the same.
+ * master: a deployment has a version, the time of the wish (Unix, in seconds) or one more than what is known of the name; the
+ * greater one wins; and one that was taken down stays in the list as a name and a version, so that a machine which was off at
+ * the time learns of it. Merging lists is commutative, associative and idempotent: whoever hears what, in which order, ends with the same.
  *
  * Who serves a deployment is a function of the list and of what the living nodes say of themselves.
  *
  * One thread at a time. A deployment is JSON:
  *
- *     {"name": "qwen3-8b", "version": 1, "home": node, "since": Unix time, "port": 8080, "tls": false,
+ *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time, "port": 8080, "tls": false,
  *      "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
  *      "files": {"api-key-file": text, ...}}
- *     {"name": "qwen3-8b", "version": 2, "removed": true} */
+ *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 
