@@ -250,6 +250,42 @@ static void too_large_a_body_is_told(void **state) {
     http_close(s);
 }
 
+static struct answer post(int fd, const char *path, size_t n_bytes) {
+    static char block[200000];
+    char head[128];
+    memset(block, 'x', sizeof block);
+    snprintf(head, sizeof head, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n",
+             path, n_bytes);
+    say(fd, head);
+    put(fd, block, n_bytes);
+    return str_eq(path, "/hold") ? (struct answer){0} : listen_to(fd);
+}
+
+/* While one large body is held, small ones come in, and another large one is told to come back. */
+static void large_bodies_share_room(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.max_bodies_bytes = 300000;
+    struct http_server *s = serve(&cfg);
+    int holder = dial(s), fd = dial(s);
+    assert_int_equal(post(fd, "/a", 200000).status, 200);
+    post(holder, "/hold", 200000);
+    struct http_request *r = wait_for_held();
+    struct answer a = post(fd, "/a", 200000);
+    assert_int_equal(a.status, 503);
+    assert_non_null(strstr(a.body, "as many large requests as it may"));
+    assert_int_equal(post(fd, "/a", 60000).status, 200);
+    http_reply(r, 200, "text/plain", "", 0);
+    assert_int_equal(listen_to(holder).status, 200);
+    int status = 503;
+    for (int i = 0; i < 10000 && status == 503; i++) /* until it is forgotten */
+        status = post(fd, "/a", 200000).status;
+    assert_int_equal(status, 200);
+    close(holder);
+    close(fd);
+    http_close(s);
+}
+
 /* Nobody knows where its body ends: the client, who waits for an answer, does not close. */
 static void an_unknown_transfer_coding_is_refused(void **state) {
     (void)state;
@@ -728,6 +764,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_connection_serves_many_requests),
         cmocka_unit_test(too_large_a_body_is_told),
+        cmocka_unit_test(large_bodies_share_room),
         cmocka_unit_test(an_unknown_transfer_coding_is_refused),
         cmocka_unit_test(headers_are_bounded),
         cmocka_unit_test(nonsense_is_no_request),

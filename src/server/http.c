@@ -36,6 +36,8 @@
 #define KEY_HASH_BYTES 32
 #define MAX_OUT_HEADERS 16
 #define WATCH_MS 200
+/* A body up to here is kept whatever the others hold. */
+#define SMALL_BODY_BYTES ((size_t)64 << 10)
 
 enum phase {
     PHASE_BODY,    /* the body is arriving */
@@ -51,7 +53,8 @@ struct http_request {
     char *method, *path;
     char *body;
     size_t body_len, body_cap;
-    bool too_large;
+    size_t large_bytes; /* that it has of the server's */
+    bool too_large, crowded_out;
     bool trusted; /* it has shown a key, or the server asks for none: what it sends is kept */
 
     pthread_mutex_t lock; /* guards all below */
@@ -90,6 +93,7 @@ struct http_server {
     pthread_t watcher;
     bool watching;
     atomic_bool stop, draining; /* relaxed: looked at again soon */
+    _Atomic size_t large_bytes; /* relaxed; of all bodies that are not small */
     pthread_mutex_t lock;
     struct http_request *requests; /* handled and not yet freed */
     int n_requests;
@@ -99,6 +103,7 @@ void http_config_init(struct http_config *cfg) {
     *cfg = (struct http_config){
         .host = "127.0.0.1",
         .max_body_bytes = (size_t)32 << 20,
+        .max_bodies_bytes = (size_t)256 << 20,
         .max_unread_bytes = (size_t)1 << 20,
         .max_connections = 512,
         .idle_s = 60,
@@ -132,6 +137,7 @@ static void request_free(struct http_request *r) {
     mem_free(r->method);
     mem_free(r->path);
     mem_free(r->body);
+    atomic_fetch_sub_explicit(&s->large_bytes, r->large_bytes, memory_order_relaxed);
     mem_free(r->out);
     mem_free(r);
     /* Last of all: who waits for the requests to end may then take everything down. */
@@ -514,19 +520,39 @@ static void dispatch(struct http_request *r) {
         fail(r, 401, "an API key is needed: Authorization: Bearer KEY");
     else if (r->too_large)
         fail(r, 413, "the request's body is too large");
-    else if (atomic_load_explicit(&s->draining, memory_order_relaxed)) {
+    else if (r->crowded_out) {
+        http_set_header(r, "Retry-After", "2");
+        fail(r, 503, "the server holds as many large requests as it may");
+    } else if (atomic_load_explicit(&s->draining, memory_order_relaxed)) {
         http_set_header(r, HTTP_ENDING_HEADER, "1");
         fail(r, 503, "the server is shutting down");
     } else
         s->cfg.handle(s->cfg.user, r);
 }
 
+/* Takes the server's room for a body of so many bytes. False: others have it. */
+static bool has_room(struct http_request *r, size_t bytes) {
+    struct http_server *s = r->server;
+    size_t more = bytes > SMALL_BODY_BYTES ? bytes - r->large_bytes : 0;
+    size_t before = atomic_fetch_add_explicit(&s->large_bytes, more, memory_order_relaxed);
+    if (before + more > s->cfg.max_bodies_bytes && more > 0) {
+        atomic_fetch_sub_explicit(&s->large_bytes, more, memory_order_relaxed);
+        return false;
+    }
+    r->large_bytes += more;
+    return true;
+}
+
 static void receive(struct http_request *r, const char *data, size_t len) {
     r->too_large |= len > r->server->cfg.max_body_bytes - r->body_len;
-    if (r->too_large || !r->trusted)
+    if (r->too_large || r->crowded_out || !r->trusted)
         return; /* read on and forget, so that the client can read the answer */
     if (r->body_len + len + 1 > r->body_cap) {
         size_t cap = MAX(r->body_len + len + 1, r->body_cap * 2);
+        if (!has_room(r, cap)) {
+            r->crowded_out = true;
+            return;
+        }
         char *p = mem_realloc(r->body, cap);
         if (p == NULL) {
             r->too_large = true;

@@ -5,9 +5,8 @@
  * body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request, after
  * which it is gone.
  *
- * Limits: bodies over max_body_bytes get 413 while they arrive, and of a client that shows no key where one is asked for
- * nothing is kept; headers are bounded by
- * libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
+ * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no room in max_bodies_bytes 503; of a
+ * client that shows no key where one is asked for nothing is kept; headers are bounded by libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
  * yet is bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
  * http_stream_write() says ST_CANCELLED, as it does when the client has gone. */
 #ifndef LOCKSTEP_SERVER_HTTP_H
@@ -38,11 +37,12 @@ struct http_config {
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
     const char *cors_origin;             /* "*" or an origin; NULL: no CORS headers */
     size_t max_body_bytes;               /* default 32 MiB */
-    size_t max_unread_bytes;             /* default 1 MiB */
-    int max_connections;                 /* default 512 */
-    int max_per_address; /* of them from one address; default 0: no such limit */
-    int idle_s;          /* default 60 */
-    int quiet_ms;        /* http_fill_quiet(); default 10 s */
+    size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
+    size_t max_unread_bytes; /* default 1 MiB */
+    int max_connections;     /* default 512 */
+    int max_per_address;     /* of them from one address; default 0: no such limit */
+    int idle_s;              /* default 60 */
+    int quiet_ms;            /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
