@@ -6,18 +6,31 @@
 #define LOCKSTEP_BASE_FLOAT_ENV_H
 
 #include <fenv.h>
+#include <stdint.h>
 
 struct float_env {
     fenv_t callers;
+#if defined(__aarch64__)
+    uint64_t control; /* FPCR: glibc leaves some of it alone (the form of f16) */
+#endif
 };
 
 static inline void float_env_begin(struct float_env *e) {
     fegetenv(&e->callers);
+#if defined(__aarch64__)
+    __asm__ volatile("mrs %0, fpcr" : "=r"(e->control));
+#endif
     fesetenv(FE_DFL_ENV);
+#if defined(__aarch64__)
+    __asm__ volatile("msr fpcr, xzr" ::: "memory");
+#endif
 }
 
 static inline void float_env_end(const struct float_env *e) {
     fesetenv(&e->callers);
+#if defined(__aarch64__)
+    __asm__ volatile("msr fpcr, %0" ::"r"(e->control) : "memory");
+#endif
 }
 
 #endif
