@@ -296,6 +296,17 @@ static void assert_same(const struct output *a, const struct output *b) {
     assert_memory_equal(a->text, b->text, b->n_text);
 }
 
+/* One request alone gets what it is to get. */
+static void assert_answers(struct engine *e) {
+    call_run(e, &calls[3]);
+    assert_same(&calls[3].out[0], &expected[3]);
+}
+
+static void assert_machines(const struct engine_stats *s, int n_ranks, const char *left_out) {
+    assert_int_equal(s->n_ranks, n_ranks);
+    assert_string_equal(s->left_out, left_out);
+}
+
 static void run_together(struct engine *e) {
     gate_close();
     for (int i = 0; i < N_REQUESTS; i++)
@@ -888,8 +899,7 @@ static void a_rank_lost_at_rest_comes_back(void **state) {
     call_run(e, &calls[3]);
     lose(e, 1, 0);
     wait_for_recovery(e, 1);
-    call_run(e, &calls[3]);
-    assert_same(&calls[3].out[0], &expected[3]);
+    assert_answers(e);
     engine_close(e);
 }
 
@@ -908,8 +918,7 @@ static void ranks_lost_at_rest_again_and_again_come_back(void **state) {
         double took = clock_s() - began; /* more than to open it */
         usleep((useconds_t)(took * 1e6));
     }
-    call_run(e, &calls[3]);
-    assert_same(&calls[3].out[0], &expected[3]);
+    assert_answers(e);
     engine_close(e);
 }
 
@@ -1076,11 +1085,9 @@ static void a_server_that_stood_still_goes_on_with_all(void **state) {
     stand_still(e, 3);
     wait_for_recovery(e, 1);
     struct engine_stats s = stats_of(e);
-    assert_int_equal(s.n_ranks, 3);
+    assert_machines(&s, 3, "");
     assert_int_equal(s.rejoins, 0);
-    assert_string_equal(s.left_out, "");
-    call_run(e, &calls[3]);
-    assert_same(&calls[3].out[0], &expected[3]);
+    assert_answers(e);
     engine_close(e);
     machines_end(&m);
 }
@@ -1099,22 +1106,18 @@ static void a_machine_that_is_back_takes_part_again(void **state) {
     lose(e, 1, 0);
     wait_for_recovery(e, 1); /* which finds that the other is off, too */
     struct engine_stats s = stats_of(e);
-    assert_int_equal(s.n_ranks, 1);
-    assert_string_equal(s.left_out, "127.0.0.2, 127.0.0.3");
-    call_run(e, &calls[3]);
-    assert_same(&calls[3].out[0], &expected[3]);
+    assert_machines(&s, 1, "127.0.0.2, 127.0.0.3");
+    assert_answers(e);
     set_machine(&m, "127.0.0.3", "off", false);
     wait_for_rejoin(e, 1);
     s = stats_of(e);
-    assert_int_equal(s.n_ranks, 2);
-    assert_string_equal(s.left_out, "127.0.0.2");
+    assert_machines(&s, 2, "127.0.0.2");
     call_run(e, &calls[4]);
     assert_same(&calls[4].out[0], &expected[4]);
     set_machine(&m, "127.0.0.2", "off", false);
     wait_for_rejoin(e, 2);
     s = stats_of(e);
-    assert_int_equal(s.n_ranks, 3);
-    assert_string_equal(s.left_out, "");
+    assert_machines(&s, 3, "");
     call_run(e, &calls[5]);
     assert_same(&calls[5].out[0], &expected[5]);
     engine_close(e);
@@ -1162,11 +1165,9 @@ static void a_machine_that_only_seems_to_be_back_is_done_without(void **state) {
     lose(e, 2, 0);
     wait_for_recovery(e, 2); /* without it, and without it again */
     struct engine_stats s = stats_of(e);
-    assert_int_equal(s.n_ranks, 2);
+    assert_machines(&s, 2, "127.0.0.3");
     assert_int_equal(s.rejoins, 0);
-    assert_string_equal(s.left_out, "127.0.0.3");
-    call_run(e, &calls[3]);
-    assert_same(&calls[3].out[0], &expected[3]);
+    assert_answers(e);
     engine_close(e);
     set_machine(&m, "127.0.0.3", "broken", false);
     machines_end(&m);
@@ -1185,8 +1186,7 @@ static void a_machine_that_hangs_holds_nobody_up(void **state) {
     int pid = 0;
     snprintf(path, sizeof path, "%s/hung-127.0.0.2", m.dir);
     while (pid == 0) {
-        call_run(e, &calls[3]);
-        assert_same(&calls[3].out[0], &expected[3]);
+        assert_answers(e);
         FILE *f = fopen(path, "r");
         assert_non_null(f);
         if (fscanf(f, "%d", &pid) != 1)
