@@ -134,7 +134,7 @@ together "two sockets" --nodes duo
 [ "$(ranks_of)" = 3 ] || fail "two sockets: $(cat nodes.err)"
 HWLOC_SYNTHETIC="numa:2 core:1 pu:1" together "two sockets here as well" --nodes duo,bob
 [ "$(ranks_of)" = 5 ] || fail "two sockets here as well: $(cat nodes.err)"
-HWLOC_SYNTHETIC="numa:2 core:1 pu:1" together "left out with both its sockets" --nodes auto
+HWLOC_SYNTHETIC="numa:2 core:1 pu:1" together "left out with both its sockets" --nodes auto --emulate-link latency=1ms
 grep -q "placement: .* leaving out bob, cat, duo" nodes.err || fail "two sockets for a small model: $(cat nodes.err)"
 together "two sockets, a split" --nodes duo --split 2,1
 [ "$(ranks_of)" = 2 ] || fail "two sockets, a split: $(cat nodes.err)"
