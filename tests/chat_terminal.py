@@ -1,5 +1,5 @@
-"""chat_terminal.py MODEL SLOW: lockstep chat at a pseudo-terminal: Ctrl-C, Ctrl-Z, a window that changes, every way to
-end. SLOW is the same model with a template that takes long."""
+"""chat_terminal.py MODEL SLOW: lockstep chat at a pseudo-terminal: Ctrl-C, Ctrl-Z, a window that changes, two at once, every
+way to end. SLOW is the same model with a template that takes long."""
 import fcntl
 import os
 import re
@@ -213,6 +213,71 @@ def paste_of_several_lines():
         t.type("\x1b[200~half\x03")
         t.ready()
         knows_its_prompt(t)
+
+
+@case
+def two_at_once_remember():
+    """The history has the lines of both, whoever wrote last; and what a link leads to stays there."""
+    def says(t, word):
+        t.type(f"/{word}\r")
+        t.until(f"unknown command /{word};")
+        t.ready()
+
+    os.makedirs("home/elsewhere")
+    os.symlink("elsewhere/history", "home/.lockstep_history")
+    open("home/elsewhere/history", "w").close()
+    home = {"HOME": os.path.join(os.getcwd(), "home")}
+    with chat(MODEL, **home) as one, chat(MODEL, **home) as other:
+        one.ready()
+        other.ready()
+        says(one, "first")
+        says(other, "second")
+        says(one, "third")
+        one.type("\x1b[A\x1b[A")
+        one.until("/third.*/?second")
+        one.type("\x1b[A")
+        one.until("first")
+        one.type("\x03")
+        one.ready()
+    if not os.path.islink("home/.lockstep_history"):
+        raise Missing("the link is gone")
+    mode = os.stat("home/.lockstep_history").st_mode & 0o777
+    if mode != 0o600:
+        raise Missing(f"anybody may read the history: {mode:o}")
+    kept = re.findall("/(first|second|third)", open("home/.lockstep_history").read())
+    if kept != ["first", "second", "third"]:
+        raise Missing(f"the history is {kept}")
+    # Where it cannot be written, they are remembered until the end.
+    os.makedirs("home/elsewhere/history.part")
+    with chat(MODEL, **home) as t:
+        t.ready()
+        says(t, "fourth")
+        says(t, "fifth")
+        t.type("\x1b[A\x1b[A")
+        t.until("/fifth.*fourth|fifth.*o.*u")
+
+
+@case
+def a_model_commands_no_terminal():
+    """A word of the answer is made a sequence that colours, then clears."""
+    def text(*words):
+        return subprocess.run([LOCKSTEP, "run", *words, "-p", "What is a bit bucket?", "-n", "40", "--temp", "0", "-q"],
+                              capture_output=True, check=True).stdout
+
+    of = lambda s: len(s.encode()).to_bytes(8, "little") + s.encode()
+    with open(MODEL, "rb") as f:
+        model = f.read()
+    assert model.count(of("\u0120the")) == 1
+    with open("rude.gguf", "wb") as f:
+        f.write(model.replace(of("\u0120the"), of("\u011b[2J"[:4])))
+    piped = text("rude.gguf")
+    if b"\x1b[2J" not in piped:
+        raise Missing(f"a pipe gets the bytes as they are: {piped!r}")
+    with Terminal(LOCKSTEP, "run", "rude.gguf", "-p", "What is a bit bucket?", "-n", "40", "--temp", "0", "-q") as t:
+        t.until("\\^\\[\\[2J")
+        t.ends(0)
+        if b"\x1b" in t.all:
+            raise Missing(f"the terminal is told {t.all!r}")
 
 
 @case

@@ -177,6 +177,10 @@ __attribute__((format(printf, 2, 3))) int cli_fail(enum status st, const char *f
  * its reader closed). */
 int cli_flush(void);
 
+/* A piece of a model's text to stdout: whole characters. A terminal gets its control characters but '\n' and '\t' as
+ * "^[" and "\u009b": what a model says is no program for the terminal. */
+void cli_print_text(const char *text, size_t n);
+
 /* Writes one JSON value and a newline to stdout and drops the reference. The exit status. */
 int cli_print_json(json_t *value);
 /* A string; where it is no UTF-8, with its bytes as "\xNN". */

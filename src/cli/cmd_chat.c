@@ -109,7 +109,7 @@ static bool chat_reset(struct chat *c, const char *system) {
 static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     struct chat *c = user;
     (void)id;
-    fwrite(text, 1, len, stdout);
+    cli_print_text(text, len);
     c->output_failed = fflush(stdout) != 0;
     /* The library forgets a signal that came before it began. */
     return !c->output_failed && text_add(&c->answer, text, len) && cli_interrupted() == 0;

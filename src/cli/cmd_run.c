@@ -67,7 +67,7 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     if (session_args.json)
         return collect(a, id, text, len) && cli_interrupted() == 0;
     a->len += len;
-    fwrite(text, 1, len, stdout);
+    cli_print_text(text, len);
     a->output_failed = fflush(stdout) != 0;
     return !a->output_failed && cli_interrupted() == 0;
 }

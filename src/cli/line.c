@@ -1,5 +1,6 @@
 #include "cli/line.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
@@ -22,7 +23,8 @@ struct line_reader {
     bool marks_paste; /* the terminal is asked to say what is pasted (bracketed paste) */
     EditLine *el;
     History *history;
-    char *history_path;
+    char *history_path; /* malloc'd; NULL: lines are remembered until the end */
+    bool is_written;    /* the file has every line of history, or had it */
     const char *prompt;
     /* The line from a pipe, getline()'s memory. */
     char *plain;
@@ -188,6 +190,32 @@ static unsigned char paste(EditLine *el, wint_t key_) {
     return CC_EOF;
 }
 
+/* ---- the history --------------------------------------------------------------------------
+ * Other conversations write the same file: what they have added is read before a line is. That the file cannot be read
+ * or written is no reason to stop; then the lines of this conversation are remembered, as long as it lasts. */
+static void load_history(struct line_reader *r) {
+    HistEvent event;
+    if (r->history_path == NULL || !r->is_written || access(r->history_path, R_OK) != 0)
+        return;
+    history(r->history, &event, H_CLEAR);
+    history(r->history, &event, H_LOAD, r->history_path);
+}
+
+static void remember(struct line_reader *r, const char *typed) {
+    HistEvent event;
+    struct file_new file;
+    struct err err;
+    load_history(r);
+    history(r->history, &event, H_ENTER, typed);
+    r->is_written = false;
+    if (r->history_path == NULL || file_new_open(&file, r->history_path, &err) != ST_OK)
+        return;
+    if (history(r->history, &event, H_SAVE_FP, file.f) >= 0)
+        r->is_written = file_new_finish(&file, false, &err) == ST_OK;
+    else
+        file_new_drop(&file);
+}
+
 /* ---- the editor --------------------------------------------------------------------------- */
 
 static enum status open_editor(struct line_reader *r, struct err *err) {
@@ -198,8 +226,8 @@ static enum status open_editor(struct line_reader *r, struct err *err) {
         return err_set(err, ST_NO_MEMORY, "not enough memory for line editing");
     history(r->history, &event, H_SETSIZE, HISTORY_LINES);
     history(r->history, &event, H_SETUNIQUE, 1);
-    if (r->history_path != NULL)
-        history(r->history, &event, H_LOAD, r->history_path);
+    r->is_written = true;
+    load_history(r);
     el_set(r->el, EL_CLIENTDATA, r);
     el_set(r->el, EL_PROMPT, show_prompt);
     el_set(r->el, EL_GETCFN, next_key);
@@ -219,7 +247,8 @@ enum status line_open(struct line_reader **out, const char *history_path, struct
     r->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     const char *term = getenv("TERM");
     r->marks_paste = term != NULL && !str_eq(term, "dumb");
-    r->history_path = history_path != NULL ? mem_strdup(history_path) : NULL;
+    if (history_path != NULL && (r->history_path = realpath(history_path, NULL)) == NULL)
+        r->history_path = strdup(history_path);
     enum status st = r->terminal ? open_editor(r, err) : ST_OK;
     if (st == ST_OK)
         *out = r;
@@ -236,7 +265,7 @@ void line_close(struct line_reader *r) {
     if (r->el != NULL)
         el_end(r->el);
     free(r->plain);
-    mem_free(r->history_path);
+    free(r->history_path);
     mem_free(r->text);
     mem_free(r);
 }
@@ -268,7 +297,6 @@ static const char *get_line(struct line_reader *r, int *n) {
 static enum line_result edit_line(struct line_reader *r, const char *prompt, const char **line,
                                   size_t *len) {
     int n = 0;
-    HistEvent event;
     r->prompt = prompt;
     const char *typed = get_line(r, &n);
     int signal_number = typed == NULL ? cli_take_interrupt() : 0;
@@ -282,11 +310,8 @@ static enum line_result edit_line(struct line_reader *r, const char *prompt, con
         return LINE_END;
     *line = typed;
     *len = (size_t)n - (typed[n - 1] == '\n');
-    if (*len > 0) {
-        history(r->history, &event, H_ENTER, typed);
-        if (r->history_path != NULL)
-            history(r->history, &event, H_SAVE, r->history_path);
-    }
+    if (*len > 0)
+        remember(r, typed);
     return LINE_OK;
 }
 

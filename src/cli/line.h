@@ -12,7 +12,7 @@ struct line_reader;
 
 enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED, LINE_TERMINATED, LINE_FAILED };
 
-/* history_path is read now and written at every line; NULL: no history. Editing needs a terminal
+/* history_path is read and written at every line, and others may write it, too; NULL: no history. Editing needs a terminal
  * on stdin and stdout. */
 enum status line_open(struct line_reader **out, const char *history_path, struct err *err);
 void line_close(struct line_reader *r); /* NULL is fine */

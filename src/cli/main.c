@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct subcommand {
     const char *name;
@@ -65,6 +66,29 @@ int cli_flush(void) {
         return 1;
     said = true;
     return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+void cli_print_text(const char *text, size_t n) {
+    static int terminal = -1;
+    if (terminal < 0)
+        terminal = isatty(STDOUT_FILENO);
+    if (!terminal) {
+        fwrite(text, 1, n, stdout);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        if (c == 0xc2 && next >= 0x80 &&
+            next <= 0x9f) { /* U+0080 to U+009F are controls, too */
+            printf("\\u%04x", next);
+            i++;
+        } else if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) {
+            printf("^%c", c ^ 0x40);
+        } else {
+            putchar(c);
+        }
+    }
 }
 
 json_t *cli_json_text(const char *s, size_t n) {
