@@ -903,6 +903,7 @@ def main():
         json.dump(config, f)
     folder.write(o.folder, o.shards)
     text, settings = tokenizer(g.keys)
+    settings["model_max_length"] = int(1e30)  # transformers' word for "no limit", in most published folders
     if o.pieces:
         k = [g.keys["tokenizer.ggml." + name] for name in ("tokens", "scores", "token_type")]
         settings["added_tokens_decoder"] = {str(t.pop("id")): t for t in text["added_tokens"]}

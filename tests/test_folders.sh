@@ -166,6 +166,7 @@ EOF
 ends 229 283
 ends "[283, 281, 284, 287, 229]" 283
 ends "" "[283, 229]"
+ends '[283, 229], "max_length": 1000000000000000019884624838656' 283 # int(1e30), which no 64 bits hold
 "$LOCKSTEP" quantize ends ends.gguf f32 >/dev/null || fail "quantize ends"
 [ "$(answer ends.gguf)" = "end 2" ] || fail "ends of a quantized folder: $(answer ends.gguf)"
 # Spaces beside a token that swallows them.

@@ -45,7 +45,11 @@ enum status folder_json(const struct folder *f, const char *file, size_t max_byt
     struct file_map m;
     TRY(folder_map(f, file, max_bytes, &m, err));
     json_error_t why;
-    json_t *o = json_loadb((const char *)m.bytes, m.size, JSON_REJECT_DUPLICATES, &why);
+    const char *bytes = (const char *)m.bytes;
+    json_t *o = json_loadb(bytes, m.size, JSON_REJECT_DUPLICATES, &why);
+    /* transformers says "no limit" as int(1e30), for one in tokenizer_config.json's model_max_length. */
+    if (!o && json_error_code(&why) == json_error_numeric_overflow)
+        o = json_loadb(bytes, m.size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
     file_map_close(&m);
     if (!json_is_object(o)) {
         char text[100];
