@@ -75,6 +75,21 @@ quantized fp8-row-bf16 "$golden/logits/qwen3.gguf" --weights fp8-row --scales bf
 quantized fp8-all "$golden/logits/llama-tied.gguf" --weights fp8-all
 quantized fp8-row-moe "$golden/logits/minimax-m2.gguf" --weights fp8-row --scales bf16
 quantized fp8-moe "$golden/logits/minimax-m2.gguf" --weights fp8
+# All experts of a layer are read by one description: scales of another type than the first one's are refused.
+make_folder "$golden/logits/llama-moe.gguf" fp8-mixed --weights fp8-row --scales f32
+python3 - fp8-mixed/model.safetensors <<'EOF'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+header, data = json.loads(raw[8:n]), raw[n:]
+scale = header["model.layers.0.block_sparse_moe.experts.1.w2.weight_scale"]
+begin, end = scale["data_offsets"]
+half = b"".join(data[i + 2:i + 4] for i in range(begin, end, 4))
+scale.update(dtype="BF16", data_offsets=[len(data), len(data) + len(half)])
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data + half)
+EOF
+refuse 2 'experts.1.w2.weight: its shape or type is not that of the other experts' "$LOCKSTEP" run fp8-mixed -p a -n 1 -t 1
 q=$golden/quant-models
 quantized mlx4 "$q/q-llama-f16.gguf" --weights mlx4 --group 64
 quantized mlx4-f16 "$q/q-llama-f16.gguf" --weights mlx4 --group 32 --scales f16

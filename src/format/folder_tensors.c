@@ -460,6 +460,7 @@ static enum status add_one(struct folder *f, const char *to, const struct folder
 static bool same_form(const struct source *a, const struct source *b) {
     return a->type == b->type && a->n == b->n && a->n_rows == b->n_rows &&
            a->n_cols == b->n_cols && a->vector == b->vector && a->rows.form == b->rows.form &&
+           a->rows.scale_type == b->rows.scale_type &&
            a->rows.scale_cols == b->rows.scale_cols && a->rows.scale_rows == b->rows.scale_rows;
 }
 
