@@ -67,6 +67,11 @@ cp "$model" "$work/copy.gguf"
 ln -s copy.gguf "$work/link.gguf"
 refused 2 "is the model that is read" quantize "$work/copy.gguf" "$work/link.gguf" q8_0
 cmp -s "$model" "$work/copy.gguf" || fail "quantize onto its own input changed it"
+# What is under way has a name as well, which may be the model's.
+cp "$model" "$work/loaded.gguf.part"
+refused 2 "loaded.gguf is written as .*loaded.gguf.part first" quantize "$work/loaded.gguf.part" "$work/loaded.gguf" q8_0
+refused 2 "loaded.gguf is written as .*loaded.gguf.part first" eval "$work/loaded.gguf.part" --ids 1,2 --logits "$work/loaded.gguf" -q
+cmp -s "$model" "$work/loaded.gguf.part" || fail "the model that was read is another one, since its name ends in .part"
 # A pipe (as a device) is written, not replaced by a file.
 mkfifo "$work/pipe"
 wc -c <"$work/pipe" >"$work/count" &

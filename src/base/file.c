@@ -130,15 +130,16 @@ static enum status start_part(struct file_new *n, struct err *err) {
 }
 
 enum status file_new_open(struct file_new *out, const char *path, struct err *err) {
-    struct file_new n = {
-        .path = mem_strdup(path), .part = mem_alloc(strlen(path) + sizeof ".part"), .lock = -1};
+    struct file_new n = {.path = mem_strdup(path),
+                         .part = mem_alloc(strlen(path) + sizeof FILE_NEW_TAIL),
+                         .lock = -1};
     struct stat there;
     enum status st = ST_OK;
     if (n.path == NULL || n.part == NULL) {
         st = err_set(err, ST_NO_MEMORY, "no memory to write %s", path);
     } else {
         bool regular = stat(path, &there) != 0 || S_ISREG(there.st_mode);
-        sprintf(n.part, "%s%s", path, regular ? ".part" : "");
+        sprintf(n.part, "%s%s", path, regular ? FILE_NEW_TAIL : "");
         if (regular)
             st = start_part(&n, err);
         else if ((n.f = fopen(n.part, "wb")) == NULL)

@@ -26,6 +26,8 @@ enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 
+#define FILE_NEW_TAIL ".part"
+
 /* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
  * (/dev/null, a pipe, /dev/stdout) is written in place: renaming would put a file where the device was. */
 struct file_new {

@@ -182,26 +182,24 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
 
 /* ---- what is written ---------------------------------------------------------------------- */
 
-static bool is_model(const char *path) {
+static enum status check_model(const char *path, struct err *err) {
     struct gguf *g;
     if (session_args.model == NULL || gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
-        return false;
-    bool is = gguf_is_at(g, path);
+        return ST_OK; /* who reads it will say why not */
+    enum status st = gguf_check_output(g, path, err);
     gguf_close(g);
-    return is;
+    return st;
 }
 
 int session_check_output(const char *path) {
     struct file_new file;
     struct err err;
     struct stat at;
-    bool there = path != NULL && stat(path, &at) == 0;
-    if (path == NULL || (there && !S_ISREG(at.st_mode)))
+    if (path == NULL || (stat(path, &at) == 0 && !S_ISREG(at.st_mode)))
         return CLI_GO_ON; /* a pipe's reader must not see an end */
-    if (there && is_model(path))
-        return cli_fail(ST_BAD_INPUT,
-                        "%s is the model that is read; name another file to write", path);
-    enum status st = file_new_open(&file, path, &err);
+    enum status st = check_model(path, &err);
+    if (st == ST_OK)
+        st = file_new_open(&file, path, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     file_new_drop(&file);

@@ -3,6 +3,7 @@
  * folder.c. Immutable once opened. */
 #include "format/gguf.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/folder.h"
@@ -293,7 +294,7 @@ const char *gguf_part_path(const struct gguf *g, uint32_t part) {
     return g->parts[part].path;
 }
 
-bool gguf_is_at(const struct gguf *g, const char *path) {
+static bool is_part_at(const struct gguf *g, const char *path) {
     struct stat at, part;
     if (stat(path, &at) != 0)
         return false;
@@ -302,6 +303,20 @@ bool gguf_is_at(const struct gguf *g, const char *path) {
             part.st_ino == at.st_ino)
             return true;
     return false;
+}
+
+enum status gguf_check_output(const struct gguf *g, const char *path, struct err *err) {
+    char under_way[PATH_MAX];
+    int n = snprintf(under_way, sizeof under_way, "%s" FILE_NEW_TAIL, path);
+    if (is_part_at(g, path))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s is the model that is read; name another file to write", path);
+    if (n > 0 && (size_t)n < sizeof under_way && is_part_at(g, under_way))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s is written as %s first, which is the model that is read; name "
+                       "another file to write",
+                       path, under_way);
+    return ST_OK;
 }
 
 uint32_t gguf_n_parts(const struct gguf *g) {

@@ -90,8 +90,9 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
 
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
-/* Whether that is one of its files, under whatever name: writing it would lose the model. */
-bool gguf_is_at(const struct gguf *g, const char *path);
+/* ST_BAD_INPUT: a new file there (base/file.h) would be one of its files, under whatever name, when it is complete or
+ * while it is under way: writing it would lose the model. */
+enum status gguf_check_output(const struct gguf *g, const char *path, struct err *err);
 uint32_t gguf_n_parts(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);    /* 0: a folder */
 uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */

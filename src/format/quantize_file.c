@@ -181,9 +181,7 @@ static enum status write_all(struct job *job, struct err *err) {
 
 static enum status check_input(const struct gguf *in, const char *out_path,
                                const struct quantize_options *opts, struct err *err) {
-    if (gguf_is_at(in, out_path))
-        return err_set(err, ST_BAD_INPUT,
-                       "%s is the model that is read; name another file to write", out_path);
+    TRY(gguf_check_output(in, out_path, err));
     if (!qtype_info(opts->type)->quantize)
         return err_set(err, ST_UNSUPPORTED, "type %s cannot be written",
                        qtype_info(opts->type)->name);
