@@ -80,6 +80,16 @@ timeout 60 "$LOCKSTEP" quantize "$model" "$work/pipe" q8_0 >/dev/null || fail "q
 wait $reader
 [ -p "$work/pipe" ] && [ "$(cat "$work/count")" = "$(stat -c %s "$work/q8_0.gguf")" ] ||
     fail "quantize to a pipe: $(cat "$work/count") bytes came"
+# So is what output goes to, whether a pipe or a file, behind what is in it; and what is said goes elsewhere then.
+"$LOCKSTEP" quantize "$model" /dev/stdout q8_0 2>"$work/err" | cmp - "$work/q8_0.gguf" || fail "quantize to a piped stdout"
+grep -q 'bits per weight' "$work/err" || fail "quantize to stdout does not say the bits per weight: $(cat "$work/err")"
+ln -s /dev/fd/1 "$work/stdout"
+for command in "quantize $model $work/stdout q8_0" "synth --shape qwen3-0.6b --header-only $work/stdout"; do
+    "$LOCKSTEP" ${command/stdout/plain} >/dev/null || fail "$command: exit status $?"
+    { echo before && "$LOCKSTEP" $command 2>/dev/null; } >"$work/out" || fail "$command: exit status $?"
+    [ -L "$work/stdout" ] || fail "$command put a file where the link to its output was"
+    { echo before && cat "$work/plain"; } | cmp - "$work/out" || fail "$command: other bytes than in a file"
+done
 refused 2 truncated quantize "$work/short.gguf" "$work/x.gguf" q8_0
 
 # synth

@@ -129,6 +129,28 @@ static enum status start_part(struct file_new *n, struct err *err) {
     return file_new_failed(n, why, err);
 }
 
+/* The descriptor of this process's output that goes to the file that is there; -1: none does. */
+static int own_output(const struct stat *there) {
+    struct stat mine;
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &mine) == 0 && mine.st_dev == there->st_dev &&
+            mine.st_ino == there->st_ino)
+            return fd;
+    return -1;
+}
+
+/* own: -1, or a descriptor to share, since another one would begin at the start of the file again. */
+static enum status start_in_place(struct file_new *n, int own, struct err *err) {
+    int fd = own >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0) : -1;
+    n->f = own < 0 ? fopen(n->part, "wb") : fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (n->f != NULL)
+        return ST_OK;
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return file_new_failed(n, why, err);
+}
+
 enum status file_new_open(struct file_new *out, const char *path, struct err *err) {
     struct file_new n = {.path = mem_strdup(path),
                          .part = mem_alloc(strlen(path) + sizeof FILE_NEW_TAIL),
@@ -138,12 +160,11 @@ enum status file_new_open(struct file_new *out, const char *path, struct err *er
     if (n.path == NULL || n.part == NULL) {
         st = err_set(err, ST_NO_MEMORY, "no memory to write %s", path);
     } else {
-        bool regular = stat(path, &there) != 0 || S_ISREG(there.st_mode);
-        sprintf(n.part, "%s%s", path, regular ? FILE_NEW_TAIL : "");
-        if (regular)
-            st = start_part(&n, err);
-        else if ((n.f = fopen(n.part, "wb")) == NULL)
-            st = file_new_failed(&n, errno, err);
+        bool exists = stat(path, &there) == 0, regular = !exists || S_ISREG(there.st_mode);
+        int own = exists && regular ? own_output(&there) : -1;
+        bool whole = regular && own < 0;
+        sprintf(n.part, "%s%s", path, whole ? FILE_NEW_TAIL : "");
+        st = whole ? start_part(&n, err) : start_in_place(&n, own, err);
     }
     if (st != ST_OK) {
         mem_free(n.path);

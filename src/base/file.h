@@ -29,7 +29,8 @@ bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 #define FILE_NEW_TAIL ".part"
 
 /* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
- * (/dev/null, a pipe, /dev/stdout) is written in place: renaming would put a file where the device was. */
+ * (/dev/null, a pipe) is written in place: renaming would put a file where the device was. So is what this process's
+ * output goes to (/dev/stdout), behind what is in it. */
 struct file_new {
     FILE *f; /* to be written to; NULL: not open */
     char *path;

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 int cmd_run(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
@@ -172,6 +173,9 @@ const char *cli_bytes(uint64_t size_bytes, char buf[32]);
 /* "lockstep NAME: " + the sentence on stderr; NAME is the running subcommand. Returns
  * status_exit_code(st). */
 __attribute__((format(printf, 2, 3))) int cli_fail(enum status st, const char *fmt, ...);
+
+/* Where to report on a file that was written: stdout, or stderr where that is the file (/dev/stdout). */
+FILE *cli_beside(const char *path);
 
 /* Flushes stdout; CLI_GO_ON, or 1 when it could not be written (said, unless it is a pipe that
  * its reader closed). */

@@ -24,16 +24,17 @@ static void print_report(const char *in, const char *out, enum qtype type,
                          const struct quantize_report *r, double seconds) {
     char a[32], b[32];
     double n = (double)r->n_values;
-    printf("%s: %s, %.2f bits per weight\n", in, cli_bytes(r->bytes_in, a),
-           8 * (double)r->bytes_in / n);
-    printf("%s: %s, %.2f bits per weight; %zu tensors converted, %zu kept, %.1f s\n", out,
-           cli_bytes(r->bytes_out, b), 8 * (double)r->bytes_out / n, r->n_converted, r->n_kept,
-           seconds);
+    FILE *to = cli_beside(out);
+    fprintf(to, "%s: %s, %.2f bits per weight\n", in, cli_bytes(r->bytes_in, a),
+            8 * (double)r->bytes_in / n);
+    fprintf(to, "%s: %s, %.2f bits per weight; %zu tensors converted, %zu kept, %.1f s\n", out,
+            cli_bytes(r->bytes_out, b), 8 * (double)r->bytes_out / n, r->n_converted, r->n_kept,
+            seconds);
     if (r->n_weighted)
-        printf("%zu tensors weighted by importance\n", r->n_weighted);
+        fprintf(to, "%zu tensors weighted by importance\n", r->n_weighted);
     if (r->n_fallback)
-        printf("%zu tensors, whose rows are not whole %s blocks, became q8_0 or f16\n",
-               r->n_fallback, qtype_info(type)->name);
+        fprintf(to, "%zu tensors, whose rows are not whole %s blocks, became q8_0 or f16\n",
+                r->n_fallback, qtype_info(type)->name);
 }
 
 /* *out is NULL without an error: weights alone. */

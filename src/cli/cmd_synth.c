@@ -33,8 +33,8 @@ static int write_model(const char *path, struct synth_options *opts) {
     struct gguf *g;
     struct stat file;
     const struct gguf_options any = {.header_only = true};
-    if (stat(path, &file) == 0 &&
-        !S_ISREG(file.st_mode)) /* /dev/null, a pipe: nothing to look at */
+    if ((stat(path, &file) == 0 && !S_ISREG(file.st_mode)) || cli_beside(path) != stdout)
+        /* /dev/null, a pipe, /dev/stdout: nothing to look at */
         return 0;
     st = gguf_open(&g, path, &any, &err);
     if (st != ST_OK)

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 struct subcommand {
@@ -97,6 +98,13 @@ json_t *cli_json_text(const char *s, size_t n) {
         return text;
     char escaped[1024];
     return json_string(gguf_escape((struct gguf_str){s, n}, escaped, sizeof escaped));
+}
+
+FILE *cli_beside(const char *path) {
+    struct stat file, out;
+    bool same = stat(path, &file) == 0 && fstat(STDOUT_FILENO, &out) == 0 &&
+                file.st_dev == out.st_dev && file.st_ino == out.st_ino;
+    return same ? stderr : stdout;
 }
 
 int cli_print_json(json_t *value) {
