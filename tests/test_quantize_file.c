@@ -167,6 +167,73 @@ static void failures_leave_nothing(void **state) {
     gguf_close(g);
 }
 
+/* ---- NVFP4, which has a scale of each whole matrix in a tensor beside it --------------------- */
+
+static const float matrix_scales[] = {0.5f, 3.0f};
+
+#define ROW_BLOCKS (256 / QK_NVFP4)
+
+/* A matrix of 2 rows, whose scale stands under one of the names that files have, and two matrices of 2 rows with theirs
+ * under the other: 6 rows. */
+static void write_nvfp4(uint64_t n_scales, struct block_nvfp4 blocks[6 * ROW_BLOCKS]) {
+    struct gguf_writer *w;
+    struct err err;
+    const uint64_t one[] = {256, 2}, two[] = {256, 2, 2}, n_one = 1;
+    uint8_t *bytes = (uint8_t *)blocks;
+    for (size_t i = 0; i < 6 * ROW_BLOCKS * sizeof *blocks; i++)
+        bytes[i] = (uint8_t)(i * 37 % 113); /* as a scale: a finite e4m3 */
+    assert_int_equal(gguf_writer_open(&w, in_path, &err), ST_OK);
+    gguf_write_tensor_info(w, "blk.0.attn_q.weight", QT_NVFP4, 2, one);
+    gguf_write_tensor_info(w, "blk.0.attn_q.scale", QT_F32, 1, &n_one);
+    gguf_write_tensor_info(w, "blk.0.ffn_up_exps.weight", QT_NVFP4, 3, two);
+    gguf_write_tensor_info(w, "blk.0.ffn_up_exps.weight.scale", QT_F32, 1, &n_scales);
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    assert_int_equal(gguf_write_data(w, blocks, 2 * ROW_BLOCKS * sizeof *blocks, &err), ST_OK);
+    assert_int_equal(gguf_write_data(w, matrix_scales, sizeof(float), &err), ST_OK);
+    assert_int_equal(
+        gguf_write_data(w, blocks + 2 * ROW_BLOCKS, 4 * ROW_BLOCKS * sizeof *blocks, &err),
+        ST_OK);
+    assert_int_equal(gguf_write_data(w, matrix_scales, n_scales * sizeof(float), &err), ST_OK);
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+}
+
+/* Another type has no such scale, and a file that gives it one is refused: it belongs to the values. */
+static void scales_of_matrices_go_into_values(void **state) {
+    (void)state;
+    static const float scale_of_row[6] = {0.5f, 0.5f, 0.5f, 0.5f, 3.0f, 3.0f};
+    struct quantize_report report;
+    struct block_nvfp4 blocks[6 * ROW_BLOCKS];
+    float x[6][256];
+    uint8_t expected[256 / QK * sizeof(struct block_q8_0)];
+    struct err err;
+    write_nvfp4(2, blocks);
+    qtype_info(QT_NVFP4)->dequantize(blocks, x[0], 6 * ROW_BLOCKS);
+    struct gguf *g = open_or_fail(in_path);
+    struct quantize_options opts = {.type = QT_Q8_0, .n_threads = 2};
+    if (quantize_file(g, out_path, &opts, &report, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    gguf_close(g);
+    g = open_or_fail(out_path);
+    assert_int_equal(gguf_n_tensors(g), 2);
+    for (size_t r = 0; r < 6; r++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, r >= 2);
+        assert_int_equal(t->type, QT_Q8_0);
+        for (size_t i = 0; i < 256; i++)
+            x[r][i] *= scale_of_row[r];
+        qtype_info(QT_Q8_0)->quantize(x[r], NULL, expected, 256 / QK);
+        assert_memory_equal(t->data + (r < 2 ? r : r - 2) * sizeof expected, expected,
+                            sizeof expected);
+    }
+    gguf_close(g);
+    write_nvfp4(1, blocks);
+    g = open_or_fail(in_path);
+    assert_int_equal(quantize_file(g, out_path, &opts, &report, &err), ST_BAD_INPUT);
+    assert_non_null(
+        strstr(err.text, "one f32 for each matrix in blk.0.ffn_up_exps.weight.scale"));
+    gguf_close(g);
+}
+
 static int make_dir(void **state) {
     (void)state;
     if (!mkdtemp(dir))
@@ -190,6 +257,7 @@ int main(void) {
         cmocka_unit_test(each_tensor_gets_its_type),
         cmocka_unit_test(threads_do_not_show),
         cmocka_unit_test(failures_leave_nothing),
+        cmocka_unit_test(scales_of_matrices_go_into_values),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

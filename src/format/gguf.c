@@ -373,6 +373,17 @@ const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name) {
     return NULL;
 }
 
+const struct gguf_tensor *gguf_scale_of(const struct gguf *g, const struct gguf_tensor *t) {
+    char name[GGUF_NAME_MAX + 8];
+    int stem = (int)(strlen(t->name) - strlen("weight"));
+    snprintf(name, sizeof name, "%.*sscale", MAX(stem, 0), t->name);
+    const struct gguf_tensor *s = gguf_tensor(g, name);
+    if (s != NULL)
+        return s;
+    snprintf(name, sizeof name, "%s.scale", t->name);
+    return gguf_tensor(g, name);
+}
+
 void gguf_forget(const struct gguf *g, const void *data, size_t len) {
     (void)g;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);

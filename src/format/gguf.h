@@ -101,6 +101,9 @@ size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 /* NULL if there is none. A binary search. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
+/* The tensor with the scales of whole matrices that NVFP4 files keep beside weights t, an f32 for each matrix: x.scale or
+ * x.weight.scale. NULL if there is none; its type and shape are as the file has them. */
+const struct gguf_tensor *gguf_scale_of(const struct gguf *g, const struct gguf_tensor *t);
 
 /* Numbers that a tensor holds. */
 static inline uint64_t gguf_n_values(const struct gguf_tensor *t) {

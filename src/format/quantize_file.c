@@ -30,12 +30,35 @@ enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
     return qtype_for_row(type, t->dims[0]);
 }
 
+/* Other types have no scale of a whole matrix: it goes into the values that are converted. */
+static bool has_own_scale(const struct gguf_tensor *t, enum qtype type) {
+    return t->type == QT_NVFP4 && quantize_type_of(t, type) != QT_NVFP4;
+}
+
+/* Whether t is such a scale, which has no tensor in the new file. */
+static bool goes_into_values(const struct gguf *in, const struct gguf_tensor *t,
+                             enum qtype type) {
+    static const char tail[] = ".scale";
+    char name[GGUF_NAME_MAX + 8];
+    if (!ends_with(t->name, tail))
+        return false;
+    int stem = (int)(strlen(t->name) - (sizeof tail - 1));
+    for (int i = 0; i < 2; i++) {
+        snprintf(name, sizeof name, "%.*s%s", stem, t->name, i == 0 ? ".weight" : "");
+        const struct gguf_tensor *weights = gguf_tensor(in, name);
+        if (weights && has_own_scale(weights, type) && gguf_scale_of(in, weights) == t)
+            return true;
+    }
+    return false;
+}
+
 /* ---- one tensor -------------------------------------------------------------------- */
 
 struct chunk {
     const struct qtype_info *to;
     const struct gguf_tensor *src;
     const float *importance; /* [matrices of src][n_cols], or NULL */
+    const uint8_t *scales;   /* [matrices of src] f32, or NULL */
     uint64_t first_row;
     uint8_t *dst;
     float **scratch; /* [n_threads][n_cols] */
@@ -46,6 +69,15 @@ static const float *importance_of_row(const struct chunk *c, uint64_t row) {
     return c->importance ? c->importance + row / c->src->dims[1] * c->n_cols : NULL;
 }
 
+static void scale_row(const struct chunk *c, uint64_t row, float *values) {
+    float scale;
+    if (c->scales == NULL)
+        return;
+    memcpy(&scale, c->scales + row / c->src->dims[1] * sizeof scale, sizeof scale);
+    for (size_t i = 0; i < c->n_cols; i++)
+        values[i] *= scale;
+}
+
 static void convert_rows(void *arg, struct pool *pool, int thread) {
     const struct chunk *c = arg;
     float *row = c->scratch[thread];
@@ -53,6 +85,7 @@ static void convert_rows(void *arg, struct pool *pool, int thread) {
     while (pool_claim(pool, c->n_rows, 1, &begin, &end)) {
         for (size_t r = begin; r < end; r++) {
             tensor_row_f32(c->src, c->first_row + r, 0, c->n_cols, row);
+            scale_row(c, c->first_row + r, row);
             c->to->quantize(row, importance_of_row(c, c->first_row + r),
                             c->dst + r * c->dst_row_bytes, c->n_cols / c->to->block_values);
         }
@@ -116,12 +149,25 @@ static enum status convert_chunks(struct job *job, struct chunk *c, size_t n_row
     return st;
 }
 
+static enum status find_scales(const struct job *job, const struct gguf_tensor *t,
+                               const uint8_t **out, struct err *err) {
+    const struct gguf_tensor *s =
+        has_own_scale(t, job->opts->type) ? gguf_scale_of(job->in, t) : NULL;
+    if (s == NULL)
+        return ST_OK;
+    if (s->type != QT_F32 || gguf_n_values(s) != t->dims[2] * t->dims[3])
+        return err_set(err, ST_BAD_INPUT, "expected one f32 for each matrix in %s", s->name);
+    *out = s->data;
+    return ST_OK;
+}
+
 static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, enum qtype type,
                                   struct err *err) {
     struct chunk c = {.to = qtype_info(type), .src = t, .n_cols = (size_t)t->dims[0]};
     if (job->opts->imatrix)
         TRY(imatrix_find(job->opts->imatrix, t, &c.importance, err));
     job->report->n_weighted += c.importance != NULL;
+    TRY(find_scales(job, t, &c.scales, err));
     BUG_ON(!qtype_row_bytes(type, t->dims[0], &c.dst_row_bytes));
     int n_threads = pool_n_threads(job->pool);
     float *all = mem_calloc((size_t)n_threads * c.n_cols, sizeof *all);
@@ -165,12 +211,17 @@ static enum status write_all(struct job *job, struct err *err) {
         gguf_write_str(job->w, "tokenizer.ggml.pre", job->opts->pre);
     gguf_write_u32(job->w, "general.file_type", gguf_file_type(job->opts->type));
     gguf_write_u32(job->w, "general.quantization_version", 2);
-    for (size_t i = 0; i < gguf_n_tensors(job->in); i++)
-        describe(job, gguf_tensor_at(job->in, i));
+    for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
+        if (!goes_into_values(job->in, t, job->opts->type))
+            describe(job, t);
+    }
     TRY(gguf_writer_begin_data(job->w, false, err));
     for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
         enum qtype type = quantize_type_of(t, job->opts->type);
+        if (goes_into_values(job->in, t, job->opts->type))
+            continue;
         enum status st =
             type == t->type ? copy_tensor(job, t, err) : convert_tensor(job, t, type, err);
         if (st != ST_OK)

@@ -24,9 +24,9 @@ struct quantize_report {
 };
 
 /* Matrices (two dimensions or more) are converted; norms, biases, routers and other small
- * tensors keep the type they have. Any type that can be dequantized may be the input; a split
- * model becomes one file. An imatrix that was made for another model is ST_BAD_INPUT. Memory: a few megabytes per thread, and the page cache. Writes
- * atomically. */
+ * tensors keep the type they have. Any type that can be dequantized may be the input, and NVFP4's scales of whole
+ * matrices become part of the values; a split model becomes one file. An imatrix that was made for another model is
+ * ST_BAD_INPUT. Memory: a few megabytes per thread, and the page cache. Writes atomically. */
 enum status quantize_file(const struct gguf *in, const char *out_path,
                           const struct quantize_options *opts, struct quantize_report *report,
                           struct err *err);

@@ -97,18 +97,9 @@ struct part {
     double used; /* share of steps that read it; 0 counts as 1 */
 };
 
-/* NVFP4 files keep a scale of the whole matrix (of each expert's) beside it, as x.scale or
- * x.weight.scale. */
 static enum status read_scale(const struct loader *ld, const struct part *p,
                               const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
-    char name[GGUF_NAME_MAX + 8];
-    int stem = (int)(strlen(t->name) - strlen("weight"));
-    snprintf(name, sizeof name, "%.*sscale", MAX(stem, 0), t->name);
-    const struct gguf_tensor *s = gguf_tensor(ld->g, name);
-    if (s == NULL) {
-        snprintf(name, sizeof name, "%s.scale", t->name);
-        s = gguf_tensor(ld->g, name);
-    }
+    const struct gguf_tensor *s = gguf_scale_of(ld->g, t);
     if (s == NULL)
         return ST_OK;
     if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 ||
