@@ -75,6 +75,7 @@ struct output {
     struct engine_done done;
     char stop_string[64], error[512];
     int running; /* requests, by the engine's figures when the first token came */
+    int n_there; /* running and queued, by these when the last one came */
 };
 
 struct call {
@@ -98,8 +99,10 @@ static void on_token(void *user, const struct engine_token *t) {
     struct call *c = user;
     struct output *o = &c->out[t->choice];
     gate_pass();
+    struct engine_stats s = stats_of(c->e);
     if (o->n_ids == 0)
-        o->running = stats_of(c->e).running;
+        o->running = s.running;
+    o->n_there = s.running + s.queued;
     o->logprobs[o->n_ids] = t->logprob;
     for (int i = 0; i < MIN(t->n_top, 3); i++)
         o->tops[o->n_ids][i] = t->top[i];
@@ -413,7 +416,8 @@ static void put_back_for_want_of_pages(void **state) {
     }
 }
 
-/* Five requests that each come to need the whole cache. */
+/* Five requests that each come to need the whole cache. Whoever was put back is not forgotten: until a request ends, it
+ * is among the running or the queued. */
 static void put_back_again_and_again(void **state) {
     (void)state;
     struct lockstep *ls = open_lockstep(NULL);
@@ -422,6 +426,7 @@ static void put_back_again_and_again(void **state) {
     struct engine *e = open_engine(&cfg);
     static struct call some[5];
     static struct output want;
+    n_ended = 0;
     gate_close();
     for (int i = 0; i < 5; i++) {
         some[i] = calls[i];
@@ -435,6 +440,8 @@ static void put_back_again_and_again(void **state) {
         lockstep_answer(ls, &some[i].req, &want);
         assert_same(&some[i].out[0], &want);
     }
+    for (int i = 0; i < 5; i++)
+        assert_true(some[i].out[0].n_there >= 5 - some[i].place);
     uint64_t n = idle_stats_of(e).preemptions;
     print_message("put back: %llu times\n", (unsigned long long)n);
     assert_true(n >= 4);

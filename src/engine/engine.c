@@ -131,7 +131,7 @@ static void show_stats(struct engine *e) {
     e->stats.window_pages_used = pages.held;
     e->stats.healthy = e->lost == ST_OK;
     e->shown = e->stats;
-    e->shown.queued = e->n_queued;
+    e->n_back = queue_count_back(e);
 }
 
 /* Sleeps until there is something to do; takes in what was submitted. False: closing. */
@@ -405,7 +405,7 @@ void engine_cancel(struct engine *e, struct engine_request_handle *handle) {
 void engine_stats(struct engine *e, struct engine_stats *out) {
     pthread_mutex_lock(&e->lock);
     *out = e->shown;
-    out->queued = e->n_queued;
+    out->queued = e->n_queued + e->n_back;
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -123,6 +123,7 @@ struct engine {
     /* Guarded by lock. */
     struct engine_request_handle *inbox, **inbox_end;
     int n_queued; /* requests of which no sequence was admitted yet, without those that follow others */
+    int n_back; /* requests of which some were, and none runs now: they wait to go on */
     bool closing, any_cancelled;
     struct engine_stats shown; /* a copy of stats as of the last step */
     struct engine_rank_stats ranks[PLAN_MAX_RANKS];
@@ -207,6 +208,8 @@ void queue_admit(struct engine *e);
 bool queue_add_page(struct engine *e, struct seq *s);
 /* The same, but puts nobody back. False: there is none. */
 bool queue_add_free_page(struct engine *e, struct seq *s);
+/* What n_back is now. */
+int queue_count_back(const struct engine *e);
 /* Out of the running ones; its pages are released. */
 void queue_stop_running(struct engine *e, struct seq *s);
 /* The same for one that is to go on later. */

@@ -256,6 +256,7 @@ static void show_recovering(struct engine *e, const char *why) {
     pthread_mutex_lock(&e->lock);
     e->shown.recovering = true;
     e->shown.running = 0;
+    e->n_back = queue_count_back(e);
     snprintf(e->shown.why, sizeof e->shown.why, "%s", why);
     pthread_mutex_unlock(&e->lock);
 }

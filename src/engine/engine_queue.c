@@ -171,9 +171,10 @@ static void start_running(struct engine *e, struct seq *s) {
 static void note_running(struct engine *e, struct engine_request_handle *req) {
     pthread_mutex_lock(&e->lock);
     e->n_queued -= !req->started && !req->r.follows;
+    req->started = true;
+    e->n_back = queue_count_back(e);
     e->shown.running = (int)e->n_running;
     pthread_mutex_unlock(&e->lock);
-    req->started = true;
 }
 
 static bool admit(struct engine *e, struct seq *s) {
@@ -209,6 +210,20 @@ void queue_admit(struct engine *e) {
         if (s == NULL || !admit(e, s))
             return;
     }
+}
+
+static bool runs(const struct engine_request_handle *req) {
+    for (int i = 0; i < req->r.n_choices; i++)
+        if (req->seqs[i].state == SEQ_PROMPT || req->seqs[i].state == SEQ_DECODE)
+            return true;
+    return false;
+}
+
+int queue_count_back(const struct engine *e) {
+    int n = 0;
+    for (const struct engine_request_handle *req = e->requests; req != NULL; req = req->next)
+        n += req->started && !runs(req);
+    return n;
 }
 
 /* ---- going back ------------------------------------------------------------------------------------ */
