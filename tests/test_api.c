@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fenv.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,15 +19,19 @@
 
 static char program[4096];
 
+static void model_options(struct lockstep_options *opt, int n_ranks) {
+    lockstep_options_init(opt);
+    opt->model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
+    opt->worker_path = program;
+    opt->n_ranks = n_ranks;
+    opt->n_threads = 1;
+}
+
 static struct lockstep *open_model(int n_ranks) {
     struct lockstep_options opt;
     struct lockstep_error err = {""};
     struct lockstep *ls = NULL;
-    lockstep_options_init(&opt);
-    opt.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
-    opt.worker_path = program;
-    opt.n_ranks = n_ranks;
-    opt.n_threads = 1;
+    model_options(&opt, n_ranks);
     assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
     return ls;
 }
@@ -174,9 +179,82 @@ static void test_a_caller_who_rounds_otherwise(void **state) {
     free(want.list);
 }
 
+/* ---- ranks that do not come back ------------------------------------------------------------------------- */
+
+#define NO_WORKER "TEST_API_NO_WORKER" /* set: workers end at once */
+#define LOST_AT 5
+
+struct loss {
+    struct lockstep *ls;
+    size_t n_tokens;
+    bool lose; /* rank 1, after LOST_AT tokens */
+    pthread_t canceller;
+    int32_t ids[20];
+};
+
+static void *cancel_soon(void *ls) {
+    usleep(500000);
+    lockstep_cancel(ls);
+    return NULL;
+}
+
+static bool lose_rank(void *user, int32_t id, const char *text, size_t len) {
+    (void)text;
+    (void)len;
+    struct loss *l = user;
+    l->ids[l->n_tokens++] = id;
+    if (!l->lose || l->n_tokens != LOST_AT)
+        return true;
+    struct lockstep_rank_info rank;
+    assert_int_equal(lockstep_rank_info(l->ls, 1, &rank, NULL), LOCKSTEP_OK);
+    assert_int_equal(setenv(NO_WORKER, "1", 1), 0);
+    assert_int_equal(kill(rank.pid, SIGKILL), 0);
+    assert_int_equal(pthread_create(&l->canceller, NULL, cancel_soon, l->ls), 0);
+    return true;
+}
+
+static void answer(struct loss *l, struct lockstep_result *result) {
+    struct lockstep_error err = {""};
+    struct lockstep_request req;
+    const int32_t prompt[] = {65, 66, 67, 68, 69, 70};
+    lockstep_request_init(&req);
+    req.ids = prompt;
+    req.n_ids = ARRAY_LEN(prompt);
+    req.n_predict = (int)ARRAY_LEN(l->ids);
+    req.ignore_end = true;
+    req.on_token = lose_rank;
+    req.user = l;
+    assert_int_equal(lockstep_generate(l->ls, &req, result, &err), LOCKSTEP_OK);
+}
+
+/* Cancelled while it tries to open the model again, generate ends as it does at any time; and the next call tries again. */
+static void test_cancelled_while_ranks_do_not_come_back(void **state) {
+    (void)state;
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep_result result;
+    struct lockstep_rank_info rank;
+    struct loss whole = {.n_tokens = 0}, cut = {.lose = true}, again = {.n_tokens = 0};
+    model_options(&opt, 2);
+    opt.failover = true;
+    assert_int_equal(lockstep_open(&whole.ls, &opt, &err), LOCKSTEP_OK);
+    again.ls = cut.ls = whole.ls;
+    answer(&whole, &result);
+    answer(&cut, &result);
+    pthread_join(cut.canceller, NULL);
+    assert_string_equal(result.stop, "cancelled");
+    assert_int_equal(result.n_generated, LOST_AT);
+    assert_int_equal(lockstep_rank_info(cut.ls, 0, &rank, &err), LOCKSTEP_PEER_LOST);
+    assert_int_equal(unsetenv(NO_WORKER), 0);
+    answer(&again, &result);
+    assert_string_equal(result.stop, "length");
+    assert_memory_equal(again.ids, whole.ids, sizeof whole.ids);
+    lockstep_close(again.ls);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
-        return lockstep_worker_main(argc - 1, argv + 1);
+        return getenv(NO_WORKER) != NULL ? 1 : lockstep_worker_main(argc - 1, argv + 1);
     ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
     program[MAX(n, (ssize_t)0)] = '\0';
     const struct CMUnitTest tests[] = {
@@ -185,6 +263,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
+        cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -353,17 +353,19 @@ static bool wait_before_trying(void *ls, int ms, const char *why) {
     return !is_cancelled(ls);
 }
 
-/* A rank was lost: opens the model again and feeds the first n tokens, which the cache held. */
+/* A rank was lost: opens the model again and feeds the first n tokens, which the cache held. Cancelled, it ends as the call
+ * does at any other time; if the model is not open then, the next call tries again. */
 static enum status recover(struct lockstep *ls, size_t n, struct err *err) {
     const struct recovery how = {.wait = wait_before_trying, .user = ls};
     struct row_sink nobody = {.rows = NULL};
     rewind_to(ls, 0);
-    TRY(instance_recover(&ls->in, &ls->left, &how, err));
-    instance_describe(&ls->in);
-    while (ls->n_ids < n)
-        TRY(try_feed(ls, ls->ids + ls->n_ids,
-                     MIN(n - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody, err));
-    return ST_OK;
+    enum status st = instance_recover(&ls->in, &ls->left, &how, err);
+    if (st == ST_OK)
+        instance_describe(&ls->in);
+    while (st == ST_OK && ls->n_ids < n && !is_cancelled(ls))
+        st = try_feed(ls, ls->ids + ls->n_ids,
+                      MIN(n - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody, err);
+    return is_cancelled(ls) ? err_set(err, ST_CANCELLED, "cancelled") : st;
 }
 
 /* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
@@ -511,8 +513,6 @@ static enum status generate(struct generation *gen, struct err *err) {
     enum status st = gen->req->n_predict == 0 ? ST_OK : feed_prompt(gen, err);
     double first = clock_s();
     gen->result.prompt_s = first - began;
-    if (st == ST_CANCELLED)
-        gen->result.stop = "cancelled";
     if (gen->req->n_predict == 0)
         gen->result.stop = "length";
     while (st == ST_OK && gen->result.stop == NULL && emit(gen, gen->req->n_predict)) {
@@ -521,6 +521,8 @@ static enum status generate(struct generation *gen, struct err *err) {
         gen->ls->ids[gen->ls->n_ids] = id;
         st = feed(gen->ls, &id, 1, 1, &sink, err);
     }
+    if (st == ST_CANCELLED)
+        gen->result.stop = "cancelled";
     gen->result.generate_s = clock_s() - first;
     return st == ST_CANCELLED ? ST_OK : st;
 }
