@@ -10,6 +10,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -252,6 +253,59 @@ static void test_cancelled_while_ranks_do_not_come_back(void **state) {
     lockstep_close(again.ls);
 }
 
+struct last_row {
+    size_t pos, n_vocab;
+    float logits[4096];
+};
+
+static bool keep_last(void *user, size_t first_pos, size_t n, const float *logits) {
+    struct last_row *last = user;
+    last->pos = first_pos + n - 1;
+    memcpy(last->logits, logits + (n - 1) * last->n_vocab, last->n_vocab * sizeof *logits);
+    return true;
+}
+
+/* A recovery fails, since the model's file is away. When it is there again the next call goes on after all that was fed. */
+static void test_a_sequence_outlives_a_recovery_that_fails(void **state) {
+    (void)state;
+    const int32_t first[] = {65, 66, 67, 68, 69}, second[] = {70, 71};
+    char path[] = "/tmp/lockstep-model-XXXXXX";
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep_rank_info rank;
+    struct lockstep *ls = NULL;
+    assert_non_null(mkdtemp(path));
+    char file[sizeof path + 16];
+    snprintf(file, sizeof file, "%s/model.gguf", path);
+    model_options(&opt, 2);
+    assert_int_equal(symlink(opt.model_path, file), 0);
+    const char *target = opt.model_path;
+    opt.model_path = file;
+    opt.failover = true;
+    assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
+    static struct last_row want, got;
+    want.n_vocab = got.n_vocab = (size_t)lockstep_model_info(ls)->n_vocab;
+    assert_true(want.n_vocab <= ARRAY_LEN(want.logits));
+    assert_int_equal(lockstep_eval(ls, first, 5, NULL, NULL, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_eval(ls, second, 2, keep_last, &want, &err), LOCKSTEP_OK);
+    lockstep_reset(ls);
+    assert_int_equal(lockstep_eval(ls, first, 5, NULL, NULL, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_rank_info(ls, 1, &rank, &err), LOCKSTEP_OK);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(kill(rank.pid, SIGKILL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_not_equal(lockstep_eval(ls, second, 2, keep_last, &got, &err), LOCKSTEP_OK);
+        assert_non_null(strstr(err.text, file));
+    }
+    assert_int_equal(symlink(target, file), 0);
+    assert_int_equal(lockstep_eval(ls, second, 2, keep_last, &got, &err), LOCKSTEP_OK);
+    assert_int_equal(got.pos, 6);
+    assert_memory_equal(got.logits, want.logits, want.n_vocab * sizeof *want.logits);
+    lockstep_close(ls);
+    assert_int_equal(unlink(file), 0);
+    assert_int_equal(rmdir(path), 0);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return getenv(NO_WORKER) != NULL ? 1 : lockstep_worker_main(argc - 1, argv + 1);
@@ -264,6 +318,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),
+        cmocka_unit_test(test_a_sequence_outlives_a_recovery_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

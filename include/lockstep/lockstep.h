@@ -92,7 +92,8 @@ struct lockstep_options {
     int silence_ms; /* a rank silent for this long is lost; 0: 3000 */
     /* A lost rank is no error: the model is opened again, with the machines that are left, what the
      * cache held is computed again, and the call goes on, with the same bits. An error is what
-     * cannot be mended: LOCKSTEP_PEER_LOST where ranks stay away. */
+     * cannot be mended: LOCKSTEP_PEER_LOST where ranks stay away. The next call tries again, and
+     * goes on after what had been fed. */
     bool failover;
 
     /* ---- several machines; all NULL and 0: every rank is started on this one ----------------

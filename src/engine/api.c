@@ -30,6 +30,8 @@ struct lockstep {
     /* The sequence: what the cache holds. */
     int32_t *ids; /* [n_ctx] */
     size_t n_ids;
+    size_t
+        n_owed; /* a recovery that failed, or was cancelled, left this many of ids to be had again; 0: none */
     uint32_t *pages;        /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
     uint32_t *window_pages; /* [as many]: what a step sees of these */
     uint32_t window_low;    /* pages before this one were overwritten */
@@ -310,6 +312,7 @@ static void rewind_to(struct lockstep *ls, size_t n) {
     if (n == 0)
         ls->window_low = 0;
     ls->n_ids = n;
+    ls->n_owed = 0;
 }
 
 /* Feeds n <= n_chunk tokens, which may lie where they belong in ls->ids already. */
@@ -353,19 +356,46 @@ static bool wait_before_trying(void *ls, int ms, const char *why) {
     return !is_cancelled(ls);
 }
 
+/* Feeds what is owed. */
+static enum status restore(struct lockstep *ls, struct err *err) {
+    struct row_sink nobody = {.rows = NULL};
+    enum status st = ST_OK;
+    while (st == ST_OK && ls->n_ids < ls->n_owed && !is_cancelled(ls))
+        st = try_feed(ls, ls->ids + ls->n_ids,
+                      MIN(ls->n_owed - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody,
+                      err);
+    if (is_cancelled(ls))
+        return err_set(err, ST_CANCELLED, "cancelled");
+    if (st == ST_OK)
+        ls->n_owed = 0;
+    return st;
+}
+
 /* A rank was lost: opens the model again and feeds the first n tokens, which the cache held. Cancelled, it ends as the call
- * does at any other time; if the model is not open then, the next call tries again. */
+ * does at any other time. What it does not get done, the next call tries again (resume). */
 static enum status recover(struct lockstep *ls, size_t n, struct err *err) {
     const struct recovery how = {.wait = wait_before_trying, .user = ls};
-    struct row_sink nobody = {.rows = NULL};
     rewind_to(ls, 0);
+    ls->n_owed = n;
     enum status st = instance_recover(&ls->in, &ls->left, &how, err);
     if (st == ST_OK)
         instance_describe(&ls->in);
-    while (st == ST_OK && ls->n_ids < n && !is_cancelled(ls))
-        st = try_feed(ls, ls->ids + ls->n_ids,
-                      MIN(n - ls->n_ids, (size_t)ls->in.rank.job.n_chunk), 0, &nobody, err);
-    return is_cancelled(ls) ? err_set(err, ST_CANCELLED, "cancelled") : st;
+    if (st != ST_OK && !is_cancelled(ls))
+        return st;
+    return restore(ls, err);
+}
+
+/* Before a call does anything: the model is open, and its cache holds the sequence. */
+static enum status resume(struct lockstep *ls, struct err *err) {
+    enum status st = check_open(ls, err);
+    if (st == ST_OK)
+        st = restore(ls, err);
+    bool may = ls->left.opt.failover;
+    for (int i = 0; st == ST_PEER_LOST && may && i < RECOVERY_TRIES; i++) {
+        st = recover(ls, ls->n_owed, err);
+        may = ls->in.rank.model != NULL;
+    }
+    return st;
 }
 
 /* Feeds n <= n_chunk tokens; the last n_outputs of them give logits. */
@@ -402,6 +432,7 @@ void lockstep_reset(struct lockstep *ls) {
 static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n,
                         struct row_sink *sink, struct err *err) {
     TRY(check_ids(ls, ids, n, err));
+    TRY(resume(ls, err));
     if (n > (size_t)ls->in.info.n_ctx - ls->n_ids)
         return err_set(err, ST_BAD_INPUT,
                        "%zu tokens after %zu do not fit the context of %d (--ctx)", n,
@@ -508,9 +539,22 @@ static bool emit(struct generation *gen, int n_predict) {
     return gen->result.stop == NULL;
 }
 
+static enum status begin(struct generation *gen, struct err *err) {
+    struct lockstep *ls = gen->ls;
+    size_t text_bytes = tokenizer_max_token_bytes(ls->in.tokenizer);
+    ls->n_owed = 0; /* it is the prompt that is wanted */
+    TRY(resume(ls, err));
+    TRY(sampler_init(&gen->sampler, ls->in.rank.kernels, (uint32_t)ls->in.info.n_vocab,
+                     (uint32_t)tokenizer_facts(ls->in.tokenizer)->n_text, err));
+    gen->text = mem_alloc(text_bytes);
+    if (gen->text == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory to generate");
+    return feed_prompt(gen, err);
+}
+
 static enum status generate(struct generation *gen, struct err *err) {
     double began = clock_s();
-    enum status st = gen->req->n_predict == 0 ? ST_OK : feed_prompt(gen, err);
+    enum status st = gen->req->n_predict == 0 ? ST_OK : begin(gen, err);
     double first = clock_s();
     gen->result.prompt_s = first - began;
     if (gen->req->n_predict == 0)
@@ -545,22 +589,16 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     gen.result.n_prompt = req->n_ids;
     engine_sampling_init(&gen.sampling);
     gen.sampling.base = req->sampling;
-    uint32_t n_vocab = (uint32_t)ls->in.info.n_vocab;
     if (st == ST_OK)
-        st = sampling_check(&gen.sampling, n_vocab, err);
-    if (st == ST_OK)
-        st = sampler_init(&gen.sampler, ls->in.rank.kernels, n_vocab,
-                          (uint32_t)tokenizer_facts(ls->in.tokenizer)->n_text, err);
+        st = sampling_check(&gen.sampling, (uint32_t)ls->in.info.n_vocab, err);
     if (st != ST_OK)
         return done(st);
-    gen.text = mem_alloc(tokenizer_max_token_bytes(ls->in.tokenizer));
     token_stream_init(&gen.stream, ls->in.tokenizer, false);
     /* What an answer begins with follows other text. */
     gen.stream.started = true;
     struct float_env env;
     float_env_begin(&env);
-    st = gen.text == NULL ? err_set(err, ST_NO_MEMORY, "no memory to generate")
-                          : generate(&gen, err);
+    st = generate(&gen, err);
     float_env_end(&env);
     sampler_deinit(&gen.sampler);
     mem_free(gen.text);
