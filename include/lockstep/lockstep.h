@@ -258,7 +258,7 @@ void lockstep_reset(struct lockstep *ls);
  * LOCKSTEP_CANCELLED, generate with LOCKSTEP_OK and stop "cancelled". */
 void lockstep_cancel(struct lockstep *ls);
 
-/* Where rank 0's time went since these counters were last reset, in seconds. */
+/* Where rank 0's time went since these counters were last reset, or the model was opened, in seconds. */
 struct lockstep_times {
     double compute_s; /* in kernels and the barriers of its own threads */
     double fabric_s;  /* in collectives: waiting for others and copying */

@@ -608,7 +608,9 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
 }
 
 void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset) {
-    struct model_times t = model_times(ls->in.rank.model, reset);
+    struct model_times t = {0};
+    if (ls->in.rank.model != NULL) /* or a recovery failed */
+        t = model_times(ls->in.rank.model, reset);
     *out = (struct lockstep_times){
         .compute_s = (double)(t.step_ns - t.fabric_ns) * 1e-9,
         .fabric_s = (double)t.fabric_ns * 1e-9,
