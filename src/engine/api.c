@@ -30,8 +30,7 @@ struct lockstep {
     /* The sequence: what the cache holds. */
     int32_t *ids; /* [n_ctx] */
     size_t n_ids;
-    size_t
-        n_owed; /* a recovery that failed, or was cancelled, left this many of ids to be had again; 0: none */
+    size_t n_owed;          /* of ids, after a recovery that failed: held before; else 0 */
     uint32_t *pages;        /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
     uint32_t *window_pages; /* [as many]: what a step sees of these */
     uint32_t window_low;    /* pages before this one were overwritten */
