@@ -741,6 +741,26 @@ static void test_one_goes(void **state) {
     pair_end(&p);
 }
 
+/* A server looks at no names in queries, and one that stands alone must not answer for one that was taken down. */
+static void test_name_in_query_of_one(void **state) {
+    (void)state;
+    struct server s;
+    server_begin(&s, JSON("{\"data\":[{\"id\":\"bob\"}]}"));
+    struct pair p = {.f = open_empty_front()};
+    p.of_b = add(p.f, "bob", "y.gguf", 100, s.address);
+    expect(&p, "/health?model=bob", NULL, 200, "{\"data\":[{\"id\":\"bob\"}]}");
+    expect(&p, "/health?model=default", NULL, 200, "{\"data\":[{\"id\":\"bob\"}]}");
+    struct client_call c;
+    call_begin(&c, p.f, "/health?model=ann", NULL);
+    call_end(&c);
+    assert_int_equal(c.status, 404);
+    assert_non_null(strstr(c.text.bytes, "ann\\\" does not exist here; these do: bob"));
+    call_free(&c);
+    front_remove(p.of_b);
+    front_close(p.f);
+    server_end(&s);
+}
+
 static void test_port_taken(void **state) {
     (void)state;
     struct err err;
@@ -767,6 +787,7 @@ int main(void) {
                                        cmocka_unit_test(test_whose_response),
                                        cmocka_unit_test(test_whose_response_by_key),
                                        cmocka_unit_test(test_one_goes),
+                                       cmocka_unit_test(test_name_in_query_of_one),
                                        cmocka_unit_test(test_passes_on),
                                        cmocka_unit_test(test_streams),
                                        cmocka_unit_test(test_client_leaves),

@@ -242,8 +242,13 @@ static void say_unknown(struct passing *p, const char *name) {
 
 /* ---- a request's thread ----------------------------------------------------------------------- */
 
+/* Of a single model its server looks at names, in its own words, but at none in a query. */
+static char *name_to_find(const struct passing *p) {
+    return is_only(p->f) && http_query(p->r, "model") == NULL ? NULL : name_in(p->r);
+}
+
 static void ask_one(struct passing *p) {
-    char *name = is_only(p->f) ? NULL : name_in(p->r);
+    char *name = name_to_find(p);
     bool named = name != NULL && *name != '\0';
     if (named)
         p->route = find_route(p->f, name);
