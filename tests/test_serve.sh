@@ -42,6 +42,7 @@ question='"messages":[{"role":"user","content":"What is a bit bucket?"}],"temper
 
 # ---- answers ------------------------------------------------------------------------------------
 start
+ask 200 /metrics && says '^lockstep_rank_resident_bytes\{rank="0"\} [1-9]' # before anything was asked
 ask 200 /health && holds 'v["status"] == "ok"'
 ask 200 /v1/models && holds 'v["data"][0]["id"] == "jargon-3m-f16"'
 ask 200 /v1/models/jargon-3m-f16

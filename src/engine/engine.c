@@ -81,6 +81,15 @@ static void note_lost(struct engine *e, enum status st, struct err *err) {
     snprintf(e->stats.why, sizeof e->stats.why, "%s", err->text);
 }
 
+void engine_show_reports(struct engine *e, const struct rank_report *reports) {
+    for (int i = 0; i < e->in.rank.job.n_ranks; i++)
+        e->ranks[i] = (struct engine_rank_stats){
+            .compute_s = (double)(reports[i].step_ns - reports[i].fabric_ns) * 1e-9,
+            .fabric_s = (double)reports[i].fabric_ns * 1e-9,
+            .resident_bytes = reports[i].resident_bytes,
+        };
+}
+
 /* Every second in which steps are made. */
 static void ask_ranks(struct engine *e) {
     struct rank_report reports[PLAN_MAX_RANKS];
@@ -95,12 +104,7 @@ static void ask_ranks(struct engine *e) {
         return;
     }
     pthread_mutex_lock(&e->lock);
-    for (int i = 0; i < e->in.rank.job.n_ranks; i++)
-        e->ranks[i] = (struct engine_rank_stats){
-            .compute_s = (double)(reports[i].step_ns - reports[i].fabric_ns) * 1e-9,
-            .fabric_s = (double)reports[i].fabric_ns * 1e-9,
-            .resident_bytes = reports[i].resident_bytes,
-        };
+    engine_show_reports(e, reports);
     pthread_mutex_unlock(&e->lock);
 }
 

@@ -186,6 +186,9 @@ static inline struct timespec engine_ms_from_now(int ms) {
 
 void engine_histogram_add(struct engine_histogram *h, double seconds);
 
+/* What the ranks have said of themselves, for engine_rank_stats(); with e->lock held. */
+void engine_show_reports(struct engine *e, const struct rank_report *reports);
+
 /* engine_open.c: all but the thread. engine_close_parts() is due in any case. */
 enum status engine_open_parts(struct engine *e, struct err *err);
 void engine_close_parts(struct engine *e);

@@ -192,6 +192,7 @@ static enum status open_pages(struct engine *e, struct err *err) {
 static void show_ranks(struct engine *e) {
     pthread_mutex_lock(&e->lock);
     memset(e->ranks, 0, sizeof e->ranks);
+    engine_show_reports(e, e->in.reports);
     for (int i = 0; i < PLAN_MAX_RANKS; i++)
         e->pids[i] = i < e->in.rank.job.n_ranks ? (int)e->in.reports[i].pid : 0;
     pthread_mutex_unlock(&e->lock);
