@@ -367,6 +367,11 @@ for wrong in --host= --alias= --cors=page.example; do
     timeout 60 "$LOCKSTEP" serve "$model" --port 0 "$wrong" >"$work/out" 2>"$work/err"
     [ $? = 2 ] && [ "$(grep -c '^lockstep serve: ' "$work/err")" = 1 ] || fail "$wrong: $(cat "$work/err")"
 done
+# shellcheck disable=SC2086
+for file in --api-key-file "--tls-key $work/err --tls-cert"; do
+    timeout 60 "$LOCKSTEP" serve "$model" --port 0 $file "$work/no-such-file" >"$work/out" 2>"$work/err"
+    [ $? = 2 ] && grep -q "no-such-file: No such file" "$work/err" || fail "no file for $file: $(cat "$work/err")"
+done
 timeout 60 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
 [ $? = 2 ] || fail "a public address without a key is served"
 grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"

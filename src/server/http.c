@@ -723,10 +723,6 @@ static void *watch(void *cls) {
 
 #define PEM_MAX ((size_t)1 << 20)
 
-static enum status read_pem(char **out, const char *path, struct err *err) {
-    return file_read_text(out, NULL, path, PEM_MAX, err) == ST_OK ? ST_OK : ST_IO;
-}
-
 static enum status listen_on(struct http_server *s, const char *host, int *fd_out,
                              struct err *err) {
     char port[16];
@@ -813,8 +809,8 @@ static enum status open_parts(struct http_server *s, struct err *err) {
     if ((cfg->tls_cert_path == NULL) != (cfg->tls_key_path == NULL))
         return err_set(err, ST_BAD_INPUT, "TLS needs both a certificate and a key");
     if (cfg->tls_cert_path != NULL) {
-        TRY(read_pem(&s->tls_cert, cfg->tls_cert_path, err));
-        TRY(read_pem(&s->tls_key, cfg->tls_key_path, err));
+        TRY(file_read_text(&s->tls_cert, NULL, cfg->tls_cert_path, PEM_MAX, err));
+        TRY(file_read_text(&s->tls_key, NULL, cfg->tls_key_path, PEM_MAX, err));
     } else if (cfg->tls_cert_pem != NULL) {
         s->tls_cert = mem_strdup(cfg->tls_cert_pem);
         s->tls_key = mem_strdup(cfg->tls_key_pem);
