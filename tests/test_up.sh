@@ -16,6 +16,8 @@ refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
 "$LOCKSTEP" key >/dev/null 2>&1
 refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
 "$LOCKSTEP" up --help | grep -qE -- "--(ranks|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
+"$LOCKSTEP" up --help | grep -A1 -e "--port" | grep -q "any free" && fail "up --help offers a port that up refuses"
+"$LOCKSTEP" up --help | grep -q -- "--port" || fail "up --help does not tell of --port"
 "$LOCKSTEP" up --help | grep -q -- "--nodes" || fail "up --help does not tell of --nodes"
 refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
 refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b

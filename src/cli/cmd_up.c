@@ -34,7 +34,9 @@ static bool json;
         CLI_FLAG(0, "json", &json, "what became of it, as JSON")
 
 static const struct cli_option up_options[] = {
-    ASK_OPTIONS, CLI_WITHOUT("ranks,hosts,join,rank,secret-file,rdma-matrix"),
+    ASK_OPTIONS,
+    CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "of every node (default 8080)"),
+    CLI_WITHOUT("port,ranks,hosts,join,rank,secret-file,rdma-matrix"),
     CLI_INCLUDE(serve_options), CLI_END};
 
 static const struct cli_command up_command = {
