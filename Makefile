@@ -42,8 +42,8 @@ check asan tsan fuzz arm64:
 	@tools/test.sh $@
 
 install: build
-	cmake -DCMAKE_INSTALL_PREFIX=$(PREFIX) build >/dev/null
-	DESTDIR=$(DESTDIR) cmake --install build --prefix $(PREFIX)
+	cmake "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" build >/dev/null
+	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
 format:
 	clang-format -i $(SOURCES)
