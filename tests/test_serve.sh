@@ -96,6 +96,15 @@ diff "$work/whole" "$work/streamed" >/dev/null || fail "streamed: $(cat "$work/s
 
 ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":3,\"n\":2,\"logprobs\":true,\"top_logprobs\":2}"
 holds 'len(v["choices"]) == 2 and [len(t["top_logprobs"]) for t in v["choices"][1]["logprobs"]["content"]] == [2, 2, 2]'
+# Of an answer that ends with a call they are the content's alone, and all of these.
+first_words='"tools":[{"type":"function","function":{"name":"f"}}],"logprobs":true,"max_tokens":100,"grammar":"root ::= \"Well, then. <tool_call>\\n{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": {}}\\n</tool_call>\""'
+ask 200 /v1/chat/completions -d "{$question,$first_words}"
+holds 'v["choices"][0]["message"]["content"] == "Well, then." and v["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "f"'
+holds '"".join(t["token"] for t in v["choices"][0]["logprobs"]["content"]) == "Well, then."'
+ask 200 /v1/chat/completions -d "{$question,$first_words,\"stream\":true}"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+seen = [c["logprobs"] for line in sys.stdin for c in json.loads(line)["choices"]]
+assert "".join(t["token"] for l in seen if l for t in l["content"]) == "Well, then.", seen' || fail "logprobs of a stream that ends with a call"
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"temperature":1.5,"max_tokens":200,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"type":"boolean"},"b":{"enum":["x","y"]}},"required":["a","b"]}}}}'
 holds 'json.loads(v["choices"][0]["message"]["content"])["b"] in ["x", "y"]'
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"hi"}],"max_tokens":20,"grammar":"root ::= \"yes\" | \"no\""}'

@@ -2,10 +2,30 @@
 #include "base/util.h"
 #include "server/openai.h"
 
-/* The choice's logprobs as this API has them. */
-static json_t *logprobs_json(struct reply_choice *c) {
-    json_t *list = openai_take_logprobs(c);
+/* Logprobs as this API has them; the list is taken over. */
+static json_t *wrapped(json_t *list) {
     return list != NULL ? json_pack("{s:o}", "content", list) : json_null();
+}
+
+static json_t *logprobs_json(struct reply_choice *c) {
+    return wrapped(openai_take_logprobs(c));
+}
+
+/* They are for the content's tokens: those that came with it, and of an answer without calls those at its end, of which
+ * no text was left. */
+static bool is_of_content(const struct reply_choice *c, const struct service_event *ev) {
+    return ev->kind == EVENT_CONTENT || (ev->kind == EVENT_DONE && c->n_calls == 0);
+}
+
+static void gather_logprobs(struct reply_choice *c) {
+    json_t *list = openai_take_logprobs(c);
+    if (c->content_logprobs == NULL) {
+        c->content_logprobs = list;
+        return;
+    }
+    if (list != NULL)
+        json_array_extend(c->content_logprobs, list);
+    json_decref(list);
 }
 
 /* ---- streamed ---------------------------------------------------------------------------------------- */
@@ -67,8 +87,10 @@ static void chat_event(struct reply *r, int choice, const struct service_event *
     struct reply_choice *c = &r->choices[choice];
     if (ev->kind == EVENT_TOKEN)
         openai_keep_logprob(c, ev);
-    else if (ev->kind != EVENT_CONTENT && ev->kind != EVENT_DONE)
-        json_decref(openai_take_logprobs(c)); /* they are for the content's tokens */
+    else if (!is_of_content(c, ev))
+        json_decref(openai_take_logprobs(c));
+    else if (!r->stream)
+        gather_logprobs(c);
     if (r->stream)
         stream_event(r, choice, ev);
 }
@@ -106,8 +128,9 @@ static json_t *chat_whole(struct reply *r) {
     json_t *choices = json_array();
     for (int i = 0; i < r->n_each; i++) {
         struct reply_choice *c = &r->choices[i];
+        json_t *logprobs = wrapped(json_incref(c->content_logprobs));
         json_array_append_new(choices, json_pack("{s:i, s:o, s:o, s:s}", "index", i, "message",
-                                                 message_json(c), "logprobs", logprobs_json(c),
+                                                 message_json(c), "logprobs", logprobs,
                                                  "finish_reason", openai_finish(c->finish)));
     }
     json_t *v = openai_frame(r, "chatcmpl", "chat.completion", choices);

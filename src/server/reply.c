@@ -307,6 +307,7 @@ static void choice_deinit(struct reply_choice *c) {
     mem_free(c->calls);
     mem_free((void *)(uintptr_t)c->done.stop_string);
     json_decref(c->logprobs);
+    json_decref(c->content_logprobs);
     json_decref(c->vector);
 }
 
