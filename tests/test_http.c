@@ -749,7 +749,7 @@ static void what_cannot_be_served_says_why(void **state) {
     assert_int_equal(http_open(&s, &cfg, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, "key"));
     cfg.tls_key_path = "/does/not/exist";
-    assert_int_equal(http_open(&s, &cfg, &err), ST_IO);
+    assert_int_equal(http_open(&s, &cfg, &err), ST_NOT_FOUND);
     assert_non_null(strstr(err.text, "/does/not/exist"));
     cfg.tls_key_path = "/dev/null";
     assert_int_equal(http_open(&s, &cfg, &err), ST_IO);

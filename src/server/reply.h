@@ -46,10 +46,10 @@ struct reply_choice {
     size_t n_calls;
     size_t n_reasoning; /* tokens up to the last of the reasoning */
     json_t *logprobs;   /* the dialect's */
-    json_t *
-        content_logprobs; /* likewise, of what has become content, where that is told at the end */
-    size_t n_chars;       /* of the tokens in all that was in logprobs */
-    json_t *vector;       /* of an embedding, an array */
+    /* The same, of what has become content, where that is told at the end. */
+    json_t *content_logprobs;
+    size_t n_chars; /* of the tokens in all that was in logprobs */
+    json_t *vector; /* of an embedding, an array */
     enum service_finish finish;
     struct engine_done done; /* stop_string: a copy, owned */
     bool ended;
