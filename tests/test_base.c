@@ -2,6 +2,7 @@
 #include "base/core.h"
 #include "base/errand.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/machine.h"
 #include "base/median.h"
 #include "base/mem.h"
@@ -269,6 +270,40 @@ static void a_new_file_has_one_writer(void **state) {
     assert_int_not_equal(access(part, F_OK), 0);
 }
 
+/* An integer beyond 64 bits is a real; all else is as it was, strings and integers beside it. */
+static void json_of_any_integer(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *read; /* NULL: no JSON */
+    } cases[] = {
+        {"[18446744073709551615,5]", "[1.8446744073709552e19, 5]"},
+        {"[-9223372036854775808,-9223372036854775809,9223372036854775807]",
+         "[-9223372036854775808, -9.2233720368547758e18, 9223372036854775807]"},
+        {"{\"a \\\"18446744073709551616\":1000000000000000019884624838656}",
+         "{\"a \\\"18446744073709551616\": 1e30}"},
+        {"[99999999999999999999e1,1.00000000000000000000000]", "[1e21, 1.0]"},
+        {"99999999999999999999", "1e20"},
+        {"[99999999999999999999", NULL},
+        {"[99999999999999999999,\"a", NULL},
+        {"[1e999,99999999999999999999]", NULL},
+        {"[--99999999999999999999]", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        json_error_t why = {.text = ""};
+        json_t *v = json_read(cases[i].text, strlen(cases[i].text), JSON_DECODE_ANY, &why);
+        char *text = json_dumps(v, JSON_ENCODE_ANY);
+        if (cases[i].read != NULL) {
+            assert_non_null(text);
+            assert_string_equal(text, cases[i].read);
+        } else {
+            assert_null(v);
+            assert_string_not_equal(why.text, "");
+        }
+        free(text);
+        json_decref(v);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
@@ -281,6 +316,7 @@ int main(void) {
         cmocka_unit_test(errands_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
+        cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(available_memory_is_within_the_machine),
         cmocka_unit_test(a_new_file_has_one_writer),
     };

@@ -10,4 +10,8 @@ static inline const char *json_text(const json_t *o, const char *key) {
     return text != NULL ? text : "";
 }
 
+/* json_loadb(), which refuses a whole text for an integer beyond 64 bits: here such a one is a real. JSON has no bound, and
+ * people write 2^64 - 1 and 1e30 in digits. why: NULL, or what json_loadb() said, of use where the result is NULL. */
+json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why);
+
 #endif

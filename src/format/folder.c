@@ -2,6 +2,7 @@
  * make keys and rows of them. */
 #include "format/folder.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/folder_impl.h"
@@ -46,10 +47,8 @@ enum status folder_json(const struct folder *f, const char *file, size_t max_byt
     TRY(folder_map(f, file, max_bytes, &m, err));
     json_error_t why;
     const char *bytes = (const char *)m.bytes;
-    json_t *o = json_loadb(bytes, m.size, JSON_REJECT_DUPLICATES, &why);
     /* transformers says "no limit" as int(1e30), for one in tokenizer_config.json's model_max_length. */
-    if (!o && json_error_code(&why) == json_error_numeric_overflow)
-        o = json_loadb(bytes, m.size, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, &why);
+    json_t *o = json_read(bytes, m.size, JSON_REJECT_DUPLICATES, &why);
     file_map_close(&m);
     if (!json_is_object(o)) {
         char text[100];

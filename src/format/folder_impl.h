@@ -88,8 +88,7 @@ struct folder_arch {
 extern const struct folder_arch folder_archs[];
 extern const size_t n_folder_archs;
 
-/* folder.c. A file of the folder, of max_bytes at most; ST_NOT_FOUND: there is none. Of JSON in which an integer is
- * beyond 64 bits all numbers are reals. */
+/* folder.c. A file of the folder, of max_bytes at most; ST_NOT_FOUND: there is none. */
 enum status folder_map(const struct folder *f, const char *file, size_t max_bytes,
                        struct file_map *out, struct err *err);
 enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,

@@ -422,10 +422,9 @@ static const char *settings_token(const struct reading *r, const char *name) {
 
 static bool id_in(const json_t *v, size_t i, uint32_t n, uint32_t *out) {
     v = json_is_array(v) ? json_array_get(v, i) : i == 0 ? v : NULL;
-    double id = json_number_value(v); /* perhaps of a file whose numbers are all reals */
-    if (!json_is_number(v) || id < 0 || id >= n || id != floor(id))
+    if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= n)
         return false;
-    *out = (uint32_t)id;
+    *out = (uint32_t)json_integer_value(v);
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
 #include "server/anthropic.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -163,7 +164,7 @@ static void message_error(struct reply *r, enum status st, const char *sentence)
 
 static json_t *arguments_json(const struct reply_call *call) {
     json_t *v = call->arguments.len > 0
-                    ? json_loadb(call->arguments.bytes, call->arguments.len, 0, NULL)
+                    ? json_read(call->arguments.bytes, call->arguments.len, 0, NULL)
                     : NULL;
     return v != NULL ? v : json_object();
 }

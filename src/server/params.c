@@ -1,6 +1,7 @@
 #include "server/params.h"
 
 #include "base/hex.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -61,18 +62,13 @@ static void mend_escapes(char *text, size_t len) {
 }
 
 static json_t *parse(const char *text, size_t len, json_error_t *e) {
-    json_t *v = json_loadb(text, len, JSON_DECODE_ANY, e);
+    json_t *v = json_read(text, len, JSON_DECODE_ANY, e);
     char *mended = v == NULL ? mem_alloc(len) : NULL;
     if (mended == NULL)
         return v;
     memcpy(mended, text, len);
     mend_escapes(mended, len);
-    json_error_t first = *e;
-    v = json_loadb(mended, len, JSON_DECODE_ANY, e);
-    if (v == NULL && json_error_code(e) == json_error_numeric_overflow) /* 2^64 - 1, say */
-        v = json_loadb(mended, len, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, e);
-    if (v == NULL)
-        *e = first;
+    v = json_read(mended, len, JSON_DECODE_ANY, NULL);
     mem_free(mended);
     return v;
 }

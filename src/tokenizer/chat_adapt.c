@@ -1,6 +1,7 @@
 /* Messages adapted to what a template takes. */
 #include "tokenizer/chat_adapt.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "tokenizer/chat.h"
@@ -118,9 +119,9 @@ static json_t *parsed(const json_t *arguments) {
         (text != NULL && text[strspn(text, " \t\r\n")] == '\0'))
         return json_object();
     json_error_t e;
-    json_t *v = text != NULL ? json_loadb(text, json_string_length(arguments),
-                                          JSON_REJECT_DUPLICATES, &e)
-                             : NULL;
+    json_t *v = text != NULL
+                    ? json_read(text, json_string_length(arguments), JSON_REJECT_DUPLICATES, &e)
+                    : NULL;
     return v != NULL ? v : json_incref((json_t *)arguments);
 }
 

@@ -1,4 +1,5 @@
 /* Calls between special tokens (DeepSeek, Kimi) and in XML style (Qwen3-Coder, GLM, MiniMax). */
+#include "base/json.h"
 #include "tokenizer/chat_parse_impl.h"
 
 #include <stdio.h>
@@ -391,7 +392,7 @@ static void end_value(struct chat_parser *p) {
     size_t len = p->value.n;
     if (p->syntax->value_begin == NULL && len > 0 && text[len - 1] == '\n')
         len--;
-    json_t *json = len > 0 ? json_loadb(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
+    json_t *json = len > 0 ? json_read(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
     const char *trimmed = text, *literal;
     size_t n_trimmed = len;
     trim(&trimmed, &n_trimmed);

@@ -1,0 +1,74 @@
+#include "base/json.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define INTEGER_CHARS 21 /* longer ones are beyond 64 bits, or padded, which is no JSON */
+
+/* The end of the string that begins at p. */
+static const char *string_end(const char *p, const char *end) {
+    for (p++; p < end && *p != '"'; p++)
+        p += *p == '\\';
+    return MIN(p + 1, end);
+}
+
+/* The same of a number. */
+static const char *number_end(const char *p, const char *end) {
+    while (p < end && strchr("+-.0123456789eE", *p) != NULL && *p != '\0')
+        p++;
+    return p;
+}
+
+static bool is_large_integer(const char *p, size_t len) {
+    char text[INTEGER_CHARS + 1];
+    size_t sign = *p == '-';
+    if (strspn(p + sign, "0123456789") < len - sign)
+        return false;
+    if (len > INTEGER_CHARS)
+        return true;
+    memcpy(text, p, len);
+    text[len] = '\0';
+    errno = 0;
+    (void)strtoll(text, NULL, 10);
+    return errno == ERANGE;
+}
+
+/* The text with ".0" behind each integer beyond 64 bits, [*len], NUL-terminated; NULL: no memory. */
+static char *with_reals(const char *text, size_t *len) {
+    char *copy = mem_alloc(*len + *len / 8 + 1); /* two characters for 19 or more */
+    char *to = copy;
+    const char *end = text + *len, *next;
+    for (const char *p = text; copy != NULL && p < end; p = next) {
+        bool number = *p == '-' || (*p >= '0' && *p <= '9');
+        next = *p == '"' ? string_end(p, end) : number ? number_end(p, end) : p + 1;
+        memcpy(to, p, (size_t)(next - p));
+        to += next - p;
+        if (number && is_large_integer(p, (size_t)(next - p))) {
+            *to++ = '.';
+            *to++ = '0';
+        }
+    }
+    if (copy != NULL) {
+        *to = '\0';
+        *len = (size_t)(to - copy);
+    }
+    return copy;
+}
+
+json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why) {
+    json_error_t first, second;
+    json_t *v = json_loadb(text, len, flags, &first);
+    char *copy = NULL;
+    if (v == NULL && json_error_code(&first) == json_error_numeric_overflow)
+        copy = with_reals(text, &len);
+    if (copy != NULL)
+        v = json_loadb(copy, len, flags, &second);
+    mem_free(copy);
+    if (why != NULL)
+        *why = first;
+    return v;
+}
