@@ -39,11 +39,12 @@ static void print_node(const json_t *o) {
 }
 
 static void print_deployment(const json_t *o) {
-    const char *name, *state, *sentence, *node = NULL;
+    const char *name, *state, *sentence;
+    const char *node =
+        json_string_value(json_object_get(o, "node")); /* null: nobody serves it */
     int port, tls;
-    if (json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s:s, s:i, s:b, s?s}", "name", &name,
-                    "state", &state, "sentence", &sentence, "port", &port, "tls", &tls, "node",
-                    &node) != 0)
+    if (json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s:s, s:i, s:b}", "name", &name, "state",
+                    &state, "sentence", &sentence, "port", &port, "tls", &tls) != 0)
         return;
     printf("%-20s at %s://ANY-NODE:%-5d %s%s%s%s%s\n", name, tls ? "https" : "http", port,
            state, node != NULL ? " on " : "", node != NULL ? node : "",
