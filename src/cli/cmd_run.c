@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define PROMPT_MAX ((size_t)64 << 20) /* bytes, many times what the longest context holds */
+
 static const char *prompt_arg, *file_arg, *system_arg;
 static int n_predict = -1;
 static bool raw, chat, ignore_end;
@@ -74,35 +76,35 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
 
 /* ---- the prompt -------------------------------------------------------------------------- */
 
-/* The whole file, NUL-terminated; malloc'd. NULL: said why. */
-static char *read_all(FILE *f, const char *name, size_t *len) {
+/* The whole file, NUL-terminated, to *out, malloc'd. CLI_GO_ON, or the exit status. */
+static int read_all(char **out, size_t *len, FILE *f, const char *name) {
     size_t cap = 1 << 16, n = 0;
     char *text = malloc(cap);
     while (text != NULL) {
         n += fread(text + n, 1, cap - 1 - n, f);
-        if (n < cap - 1)
+        if (n < cap - 1 || n > PROMPT_MAX)
             break;
         char *grown = realloc(text, cap *= 2);
         if (grown == NULL)
             free(text);
         text = grown;
     }
-    if (text == NULL) {
-        cli_fail(ST_NO_MEMORY, "%s: not enough memory for the prompt", name);
-        return NULL;
-    }
-    if (ferror(f)) {
-        cli_fail(ST_IO, "%s: %s", name, strerror(errno));
-        free(text);
-        return NULL;
-    }
-    text[n] = '\0';
+    if (text == NULL)
+        return cli_fail(ST_NO_MEMORY, "%s: not enough memory for the prompt", name);
+    *out = text;
     *len = n;
-    return text;
+    text[n] = '\0';
+    if (ferror(f))
+        return cli_fail(ST_IO, "%s: %s", name, strerror(errno));
+    if (n > PROMPT_MAX)
+        return cli_fail(ST_BAD_INPUT, "%s: a prompt of more than %zu MiB", name,
+                        PROMPT_MAX >> 20);
+    return CLI_GO_ON;
 }
 
-/* *text is malloc'd. */
+/* *text is malloc'd, and to be freed in any case. */
 static int read_prompt(char **text, size_t *len) {
+    int status = CLI_GO_ON;
     if (prompt_arg != NULL && file_arg != NULL)
         return cli_fail(ST_BAD_INPUT, "-p and -f exclude each other");
     if (raw && (chat || system_arg != NULL))
@@ -116,16 +118,18 @@ static int read_prompt(char **text, size_t *len) {
         if (f == NULL)
             return cli_fail(errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", file_arg,
                             strerror(errno));
-        *text = read_all(f, file_arg, len);
+        status = read_all(text, len, f, file_arg);
         fclose(f);
     } else {
         if (isatty(STDIN_FILENO))
             fprintf(stderr, "(the prompt; Ctrl-D ends it)\n");
-        *text = read_all(stdin, "stdin", len);
-        while (*text != NULL && *len > 0 && (*text)[*len - 1] == '\n')
+        status = read_all(text, len, stdin, "stdin");
+        while (status == CLI_GO_ON && *len > 0 && (*text)[*len - 1] == '\n')
             (*text)[--*len] = '\0';
     }
-    return *text != NULL ? CLI_GO_ON : 1;
+    if (status == CLI_GO_ON && *text == NULL)
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the prompt");
+    return status;
 }
 
 static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t len,
