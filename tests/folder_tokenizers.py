@@ -24,11 +24,15 @@ def added(tokens, ids, special):
 # Gemma's lines and runs of spaces are added tokens that are not special, and pieces of type USER_DEFINED.
 GEMMA = ["<pad>", "<eos>", "<bos>", "<unk>", "\n", "\n\n", "▁▁", "▁▁▁", "▁▁▁▁"] + BYTES + ["▁", "a", "b", "▁a", "▁b"]
 
+# All sizes of Gemma 3 have one tokenizer.json; those that see no pictures have no row for this token.
+PICTURE = "<image_soft_token>"
+
 
 def gemma():
     merges = [["\n", "\n"], ["▁", "▁"], ["▁", "▁▁"], ["▁▁", "▁"], ["▁▁", "▁▁"], ["▁", "▁▁▁"], ["▁▁▁", "▁"],
               ["▁", "a"], ["▁", "b"]]
-    return {"version": "1.0", "added_tokens": added(GEMMA, range(4), True) + added(GEMMA, range(4, 9), False),
+    return {"version": "1.0", "added_tokens": added(GEMMA, range(4), True) + added(GEMMA, range(4, 9), False) +
+            added(GEMMA + [PICTURE], [len(GEMMA)], True),
             "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
             "pre_tokenizer": {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
                               "invert": False},
@@ -77,6 +81,7 @@ def main():
     if kind != "gemma-pieces":
         files.append(("tokenizer.json", gemma() if is_gemma else llama(kind)))
     else:
+        files.append(("added_tokens.json", {PICTURE: len(GEMMA)}))
         with open(os.path.join(path, "tokenizer.model"), "wb") as f:
             f.write(gemma_pieces())
     for name, value in files:

@@ -425,6 +425,5 @@ sentencepiece("sp-escape", "escape_whitespaces", escape=0)
 for key in ("-1", "x", "", "99999999999999999999"):
     sentencepiece("sp-added-id-" + (key or "none"), "added_tokens_decoder",
                   settings=json.dumps({"added_tokens_decoder": {key: {"content": "[EOS]"}}}))
-sentencepiece("sp-added-row", "rows", settings=json.dumps({"added_tokens_decoder": {"100000": {"content": "[EOS]"}}}))
 sentencepiece("sp-added-number", "added_tokens_decoder", settings=json.dumps({"added_tokens_decoder": {"1": 7}}))
 sentencepiece("sp-added-no-content", "content", settings=json.dumps({"added_tokens_decoder": {"259": {}}}))

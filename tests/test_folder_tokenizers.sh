@@ -28,6 +28,9 @@ for kind in gemma gemma-pieces; do
         same $model "a b" "266 269"
         same $model "a  b" "266 6 267"
         same $model $'   a\n\nb' "7 266 5 267"
+        # A token that the embedding has no row for is none: its letters are.
+        same $model "a<image_soft_token>b" \
+            "266 69 114 118 266 112 110 104 124 120 111 125 104 125 120 116 110 119 71 267"
     done
     # Other programs look for GGUF's spaces, not for U+2581, in user-defined tokens; in normal ones they turn it themselves.
     PYTHONPATH=$SOURCE_DIR/tests python3 - $kind.gguf <<'PY' || fail "$kind: tokens of the quantized file"

@@ -120,6 +120,8 @@ static enum status read_added(struct reading *r, struct err *err) {
                            r->f->path, r->file,
                            gguf_escape(text_of(text), shown, sizeof shown));
         json_int_t n = json_integer_value(id);
+        if (n >= r->n && n <= INT32_MAX)
+            continue; /* nothing stands for it: Gemma 3 1B has the picture token of the others */
         if (r->spm && n >= 0 && n < r->n && r->type[n] == UNKNOWN)
             continue;
         if (json_is_true(json_object_get(t, "lstrip")) && n_left < STRIPS_MAX)
