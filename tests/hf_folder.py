@@ -339,7 +339,9 @@ def put_int4(folder, name, rows, cols, values):
     kind = "F16" if half else "BF16"
     folder.put(name + "_packed", "I32", (rows, cols // 8), words)
     folder.put(name + "_scale", kind, (rows, cols // o.group), scales.tobytes())
-    folder.put(name + "_shape", "I64", (2,), struct.pack("<qq", rows, cols))
+    # As llm-compressor writes it, and as Kimi K2 Thinking has it.
+    dtype, form = ("I64", "<qq") if half else ("I32", "<ii")
+    folder.put(name + "_shape", dtype, (2,), struct.pack(form, rows, cols))
     return (Q4_0 if half else Q4_1), bytes(blocks)
 
 

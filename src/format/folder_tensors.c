@@ -277,6 +277,23 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
     return ST_OK;
 }
 
+/* Rows and columns as numbers of 64 bits (llm-compressor) or of 32 (Kimi K2 Thinking). */
+static bool is_shape(const struct safe_tensor *t, uint64_t rows, uint64_t cols) {
+    int32_t small[2];
+    int64_t dims[2];
+    if (t->dtype == SAFE_I32 && t->size_bytes == sizeof small) {
+        memcpy(small, t->data, sizeof small);
+        dims[0] = small[0];
+        dims[1] = small[1];
+    } else if (t->dtype == SAFE_I64 && t->size_bytes == sizeof dims) {
+        memcpy(dims, t->data, sizeof dims);
+    } else {
+        return false;
+    }
+    return dims[0] >= 0 && (uint64_t)dims[0] == rows && dims[1] >= 0 &&
+           (uint64_t)dims[1] == cols;
+}
+
 /* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale [rows, groups],
  * NAME.weight_shape: rows and cols. */
 static enum status int4_source(const struct folder *f, const struct safe_tensor *t,
@@ -287,14 +304,10 @@ static enum status int4_source(const struct folder *f, const struct safe_tensor 
     const struct folder_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%.*s_shape", stem, t->name);
     const struct folder_tensor *shape = take(f, name);
-    int64_t dims[2] = {0, 0};
     TRY(set_shape(f, t, t->n_dims, s, err));
-    if (shape && shape->t->dtype == SAFE_I64 && shape->t->size_bytes == sizeof dims)
-        memcpy(dims, shape->t->data, sizeof dims);
     if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
         scales->t->dims[0] != s->n_rows || scales->t->dims[1] == 0 || s->n_cols > UINT32_MAX ||
-        dims[0] < 0 || (uint64_t)dims[0] != s->n_rows || dims[1] < 0 ||
-        (uint64_t)dims[1] != s->n_cols * 8)
+        !shape || !is_shape(shape->t, s->n_rows, s->n_cols * 8))
         return bad_shape(
             f, t->name,
             "packed weights need their NAME.weight_scale and a NAME.weight_shape that "
