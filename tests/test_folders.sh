@@ -53,6 +53,24 @@ done
 make_folder "$golden/logits/gemma3.gguf" nested --gguf nested.gguf --nested
 same_bits nested nested.gguf
 
+# What multiplies cos and sin: transformers' attention_factor is all of it; attn_factor, which vLLM reads and
+# DeepSeek-R1-0528-Qwen3-8B is published with, multiplies what the factor gives, here 1 + 0.1 ln 4.
+make_folder "$golden/logits/qwen3.gguf" yarn
+yarn() { # entries of rope_scaling, logits
+    python3 - "$1" <<'EOF'
+import json, sys
+c = json.load(open("yarn/config.json"))
+c["rope_scaling"] = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, **json.loads(sys.argv[1])}
+json.dump(c, open("yarn/config.json", "w"))
+EOF
+    run_eval yarn "$2"
+}
+yarn '{"attention_factor": 1.0}' a.f32
+yarn '{"attn_factor": 0.8782488562869419}' b.f32
+cmp a.f32 b.f32 || fail "YaRN's attn_factor of 1 / (1 + 0.1 ln 4) is not an attention_factor of 1"
+yarn '{}' b.f32
+cmp -s a.f32 b.f32 && fail "YaRN's attention_factor of 1 is that of a file which names none"
+
 make_folder "$golden/logits/llama.gguf" granite --gguf granite.gguf --granite
 same_bits granite granite.gguf --kv f32
 

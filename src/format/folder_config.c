@@ -537,10 +537,11 @@ static enum status original_context(const struct folder *f, double *out, struct 
 }
 
 static enum status put_yarn(struct folder *f, struct err *err) {
-    double factor, original, attention, fast, slow, mscale, all;
+    double factor, original, attention, part, fast, slow, mscale, all;
     TRY(scaling_number(f, "factor", 1, &factor, err));
     TRY(original_context(f, &original, err));
     TRY(scaling_number(f, "attention_factor", 0, &attention, err));
+    TRY(scaling_number(f, "attn_factor", 1, &part, err));
     TRY(scaling_number(f, "beta_fast", 32, &fast, err));
     TRY(scaling_number(f, "beta_slow", 1, &slow, err));
     TRY(scaling_number(f, "mscale", 1, &mscale, err));
@@ -562,6 +563,9 @@ static enum status put_yarn(struct folder *f, struct err *err) {
                               : (0.1 * mscale * log_factor + 1) / (0.1 * all * log_factor + 1));
     } else if (attention != 0) {
         put_f32(f, "rope.scaling.attn_factor", attention / (0.1 * log_factor + 1));
+    } else if (part != 1) {
+        /* vLLM's, times what the factor gives: DeepSeek-R1-0528-Qwen3-8B's makes it 1. */
+        put_f32(f, "rope.scaling.attn_factor", part);
     }
     return ST_OK;
 }
