@@ -279,6 +279,7 @@ config("config-windows", "use_sliding_window", use_sliding_window=True)
 config("config-layer-types", "layer_types", layer_types=["sliding_attention"])
 config("config-rope-unknown", "spiral", rope_scaling={"rope_type": "spiral", "factor": 2})
 config("config-rope-negative", "factor", rope_scaling={"rope_type": "yarn", "factor": -2})
+config("config-rope-truncate", "truncate", rope_scaling={"rope_type": "yarn", "factor": 2, "truncate": 0})
 config("config-rope-llama3", "llama3", rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                                                      "high_freq_factor": 1})
 config("config-rope-longrope", "factor", rope_scaling={"rope_type": "longrope", "long_factor": [1, "x"]})

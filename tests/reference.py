@@ -106,7 +106,10 @@ class Model:
             return freqs
         trained, factor = self.key("rope.scaling.original_context_length"), self.key("rope.scaling.factor")
         turns = lambda beta: n * math.log(trained / (beta * 2 * math.pi)) / (2 * math.log(base))
-        low, high = max(math.floor(turns(32)), 0), min(math.ceil(turns(1)), n - 1)
+        low, high = turns(32), turns(1)
+        if "truncate" not in self.without:  # transformers' name for it
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, n - 1)
         ramp = [min(max((i - low) / max(high - low, 0.001), 0), 1) for i in range(n // 2)]
         return [f / factor * r + f * (1 - r) for f, r in zip(freqs, ramp)]
 
@@ -393,7 +396,7 @@ MODELS = {
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
     "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
-                                             "rope.scaling.type", "rope.scaling.yarn_log_multiplier"]),
+                                             "rope.scaling.type", "rope.scaling.yarn_log_multiplier", "truncate"]),
 }
 
 

@@ -74,6 +74,15 @@ sed -i 's/"group_limited_greedy"/"greedy"/' greedy/config.json
 reference logits deepseek2-v2.gguf "$(cat ids)" greedy.true.f32 groups
 run_eval greedy greedy.f32
 reference compare greedy.f32 greedy.true.f32 1e-3
+# YaRN's bounds between two pairs: gpt-oss's folders have "truncate": false. A GGUF that lockstep makes keeps it.
+cp -r deepseek2-v2 between
+sed -i 's/"type": "yarn"/"type": "yarn", "truncate": false/' between/config.json
+reference logits deepseek2-v2.gguf "$(cat ids)" between.true.f32 truncate
+run_eval between between.f32
+reference compare between.f32 between.true.f32 1e-3
+"$LOCKSTEP" quantize between between.gguf f32 >/dev/null || fail "quantize between"
+run_eval between.gguf b.f32
+cmp between.f32 b.f32 || fail "a GGUF made of a folder rounds YaRN's bounds again"
 # What cannot be right is refused, with one sentence.
 refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
     rm -rf refused

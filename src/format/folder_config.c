@@ -69,6 +69,12 @@ static void put_f32(struct folder *f, const char *name, double v) {
     gguf_write_f32(f->w, key, (float)v);
 }
 
+static void put_bool(struct folder *f, const char *name, bool v) {
+    char key[128];
+    snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
+    gguf_write_bool(f->w, key, v);
+}
+
 static void put_str(struct folder *f, const char *name, const char *v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
@@ -432,11 +438,9 @@ static enum status put_key(struct folder *f, const struct folder_key *k, struct 
     if (!v && isnan(k->fallback))
         return ST_OK;
     if (k->type == GGUF_BOOL) {
-        char key[128];
         if (!json_is_boolean(v))
             return wrong(f, name, "true or false", err);
-        snprintf(key, sizeof key, "%s.%s", f->arch->arch, k->key);
-        gguf_write_bool(f->w, key, json_is_true(v));
+        put_bool(f, k->key, json_is_true(v));
     } else if (k->type == GGUF_U32) {
         TRY(folder_u32(f, name, v ? 0 : (uint32_t)k->fallback, &n, err));
         put_u32(f, k->key, n);
@@ -536,6 +540,18 @@ static enum status original_context(const struct folder *f, double *out, struct 
     return ST_OK;
 }
 
+/* Whether the bounds of YaRN's ramp are rounded to whole pairs. OpenAI did not, and its folders say so. */
+static enum status put_truncate(struct folder *f, struct err *err) {
+    char path[96];
+    snprintf(path, sizeof path, "%s.truncate", scaling_object(f));
+    const json_t *v = folder_value(f->text, path);
+    if (v && !json_is_boolean(v))
+        return wrong(f, path, "true or false", err);
+    if (json_is_false(v))
+        put_bool(f, "rope.scaling.lockstep.truncate", false);
+    return ST_OK;
+}
+
 static enum status put_yarn(struct folder *f, struct err *err) {
     double factor, original, attention, part, fast, slow, mscale, all;
     TRY(scaling_number(f, "factor", 1, &factor, err));
@@ -549,6 +565,7 @@ static enum status put_yarn(struct folder *f, struct err *err) {
     if (!(factor > 0))
         return err_set(err, ST_BAD_INPUT, "%s/config.json: RoPE's factor is %g", f->path,
                        factor);
+    TRY(put_truncate(f, err));
     double log_factor = exact_log64(factor);
     put_str(f, "rope.scaling.type", "yarn");
     put_f32(f, "rope.scaling.factor", factor);

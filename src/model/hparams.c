@@ -137,6 +137,16 @@ static enum status read_n_vocab(struct hparams *hp, const struct gguf *g, struct
     return ST_OK;
 }
 
+/* GGUF has no key for config.json's truncate; this is folder_config.c's. */
+static enum status read_truncate(struct hparams *hp, const struct gguf *g, struct err *err) {
+    char key[128];
+    bool truncate = true;
+    key_name(hp, "rope.scaling.lockstep.truncate", key, sizeof key);
+    enum status st = gguf_bool(g, key, &truncate, err);
+    hp->rope.yarn_between = !truncate;
+    return st == ST_NOT_FOUND ? ST_OK : st;
+}
+
 static enum status read_rope(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct rope_params *r = &hp->rope;
     TRY(hparam_u32(hp, g, "rope.dimension_count", hp->head_dim, &r->n_rot, err));
@@ -183,6 +193,7 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
                        hp->arch->name, (double)r->factor);
     TRY(hparam_u32(hp, g, "rope.scaling.original_context_length", hp->n_ctx_train,
                    &r->n_ctx_orig, err));
+    TRY(read_truncate(hp, g, err));
     TRY(hparam_f32(hp, g, "rope.scaling.attn_factor", 1.0f, &r->attn_factor, err));
     TRY(hparam_f32(hp, g, "rope.scaling.yarn_beta_fast", 32.0f, &r->beta_fast, err));
     return hparam_f32(hp, g, "rope.scaling.yarn_beta_slow", 1.0f, &r->beta_slow, err);

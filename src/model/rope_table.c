@@ -15,8 +15,12 @@ static double pair_of_turns(const struct rope_params *p, double turns) {
 
 /* 1 where a pair turns so often that it keeps its frequency, 0 where it is interpolated. */
 static double yarn_keep(const struct rope_params *p, uint32_t pair) {
-    double low = floor(pair_of_turns(p, (double)p->beta_fast));
-    double high = ceil(pair_of_turns(p, (double)p->beta_slow));
+    double low = pair_of_turns(p, (double)p->beta_fast);
+    double high = pair_of_turns(p, (double)p->beta_slow);
+    if (!p->yarn_between) {
+        low = floor(low);
+        high = ceil(high);
+    }
     low = MAX(low, 0.0);
     high = MIN(high, (double)p->n_rot - 1.0);
     double y = ((double)pair - low) / MAX(high - low, 0.001);
