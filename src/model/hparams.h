@@ -27,8 +27,7 @@ struct rope_params {
     float attn_factor;   /* multiplies cos and sin */
     bool yarn_scales;    /* yarn's own factor 1 + 0.1 ln(factor) multiplies cos and sin too */
     float beta_fast, beta_slow;
-    bool
-        yarn_between; /* the bounds of yarn's ramp may lie between two pairs: gpt-oss's folders */
+    bool yarn_between; /* the ramp's bounds may lie between two pairs: gpt-oss's folders */
 };
 
 enum qk_norm {
