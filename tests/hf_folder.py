@@ -355,7 +355,8 @@ for p in "qkv":
         COMMON["attn_%s.%s" % (p, kind)] = "self_attn.%s_proj.%s" % (p, kind)
     COMMON["attn_%s_norm.weight" % p] = "self_attn.%s_norm.weight" % p
 for p in ("gate", "up", "down"):
-    COMMON["ffn_%s.weight" % p] = "mlp.%s_proj.weight" % p
+    for kind in ("weight", "bias"):
+        COMMON["ffn_%s.%s" % (p, kind)] = "mlp.%s_proj.%s" % (p, kind)
     COMMON["ffn_%s_exps.weight" % p] = "mlp.experts.%%d.%s_proj.weight" % p
     COMMON["ffn_%s_shexp.weight" % p] = "mlp.shared_experts.%s_proj.weight" % p
 COMMON["ffn_gate_inp.weight"] = "mlp.gate.weight"
@@ -631,7 +632,8 @@ class Maker:
                 self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()
                 data = array("f", less).tobytes()
             if self.arch == "llama" and re.search(r"attn_[qk]\.bias", gguf_name):
-                raise SystemExit("no golden model has this")
+                heads = self.n_heads if "attn_q" in gguf_name else self.n_kv
+                data = array("f", unpermute(floats(kind, data), heads)).tobytes()
             self.folder.put(name, DTYPE[kind], dims, data)
             return
         if "_exps" in gguf_name:

@@ -96,6 +96,11 @@ class Model:
         r = 1 / math.sqrt(dot(x, x) / len(x) + self.eps)
         return [v * r * g for v, g in zip(x, weight[0])]
 
+    def plus_bias(self, layer, name, y):
+        if not self.has(layer, name + ".bias") or name + ".bias" in self.without:
+            return y
+        return [a + b for a, b in zip(y, self.w(layer, name + ".bias")[0])]
+
     # ---- RoPE
 
     def frequencies(self):
@@ -172,18 +177,16 @@ class Model:
             p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
             for i in range(self.v_dim):
                 out.append(sum(w * values[h // group][i] for w, (_, values) in zip(p, past)))
-        return product(self.w(layer, "attn_output.weight"), out)
+        return self.plus_bias(layer, "attn_output", product(self.w(layer, "attn_output.weight"), out))
 
     # ---- FFN
 
-    @staticmethod
-    def swiglu(gate, up, down, x):
-        g, u = product(gate, x), product(up, x)
-        return product(down, [a * sigmoid(a) * b for a, b in zip(g, u)])
-
     def ffn(self, layer, name, x, nth=None):
-        parts = [self.w(layer, "ffn_%s%s.weight" % (p, name)) for p in ("gate", "up", "down")]
-        return self.swiglu(*(parts if nth is None else [p[nth] for p in parts]), x)
+        names = ["ffn_%s%s" % (p, name) for p in ("gate", "up", "down")]
+        parts = [self.w(layer, n + ".weight") for n in names]
+        gate, up, down = parts if nth is None else [p[nth] for p in parts]
+        g, u = (self.plus_bias(layer, n, product(w, x)) for n, w in zip(names, (gate, up)))
+        return self.plus_bias(layer, names[2], product(down, [a * sigmoid(a) * b for a, b in zip(g, u)]))
 
     def choose(self, layer, x):
         """Expert -> weight."""
@@ -353,6 +356,19 @@ def qwen2moe(seed, first):
     return m.model(layer)
 
 
+def granite_code(seed):
+    """Granite Code of 3B and 8B: LlamaForCausalLM with attention_bias and mlp_bias."""
+    m = Maker("llama", seed, **COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+              attention__head_count_kv=2, attention__key_length=16, rope__freq_base=1e4)
+
+    def layer(i, prefix):
+        m.attention(prefix, bias=True)
+        m.ffn(prefix, "", 96)
+        for name, n in (("attn_output", 64), ("ffn_gate", 96), ("ffn_up", 96), ("ffn_down", 64)):
+            m.add("%s%s.bias" % (prefix, name), (n,), 0.5)
+    return m.model(layer)
+
+
 def deepseek_v2(seed):
     """DeepSeek-V2 of 236B: groups of experts by softmax (group_limited_greedy). Rows are whole blocks of 32, so that
     it can be FP8, whose blocks of 128 x 128 then end within a head's keys."""
@@ -392,6 +408,8 @@ def granite_moe(seed, n_ff_shared):
 MODELS = {
     "qwen2moe": (lambda: qwen2moe(5, False), ["qkv_bias", "normalize", "shared", "shared_router"]),
     "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
+    "granite-code": (lambda: granite_code(1), ["qkv_bias", "attn_output.bias", "ffn_gate.bias", "ffn_up.bias",
+                                               "ffn_down.bias"]),
     "granitemoe": (lambda: granite_moe(1, 0), ["softmax", "embedding_scale", "residual_scale",
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),

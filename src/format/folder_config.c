@@ -214,6 +214,14 @@ static const struct folder_name ffn_names[] = {
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
     NAMES_END};
 
+/* Granite Code's: a llama with biases on all its matrices. */
+static const struct folder_name bias_names[] = {
+    {"attn_output.bias", "self_attn.o_proj.bias", TAKE},
+    {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
+    {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
+    {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
+    NAMES_END};
+
 /* Experts one by one, or together as MLX keeps them. */
 static const struct folder_name expert_names[] = {
     {"ffn_gate_inp.weight", "mlp.gate.weight", TAKE},
@@ -330,19 +338,19 @@ const struct folder_arch folder_archs[] = {
      .interleave_heads = true,
      .keys = {common_keys, head_keys},
      .musts = {silu},
-     .names = {attention_names, ffn_names}},
+     .names = {attention_names, ffn_names, bias_names}},
     {.model_type = "mistral",
      .arch = "llama",
      .interleave_heads = true,
      .keys = {common_keys, head_keys},
      .musts = {silu},
-     .names = {attention_names, ffn_names}},
+     .names = {attention_names, ffn_names, bias_names}},
     {.model_type = "granite",
      .arch = "granite",
      .interleave_heads = true,
      .keys = {common_keys, head_keys, granite_keys},
      .musts = {silu},
-     .names = {attention_names, ffn_names}},
+     .names = {attention_names, ffn_names, bias_names}},
     {GRANITE_MOE, .model_type = "granitemoe",
      .keys = {common_keys, head_keys, granite_keys, mixtral_keys}},
     {GRANITE_MOE, .model_type = "granitemoeshared",

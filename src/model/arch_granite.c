@@ -6,6 +6,7 @@
 static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {
     float divisor;
     hp->rope.mode = ROPE_NORM;
+    hparams_find_biases(hp, g);
     TRY(hparam_f32(hp, g, "embedding_scale", 1.0f, &hp->embed_scale, err));
     TRY(hparam_f32(hp, g, "residual_scale", 1.0f, &hp->residual_scale, err));
     TRY(hparam_f32(hp, g, "logit_scale", 1.0f, &divisor, err));

@@ -92,8 +92,13 @@ void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct f
 
 void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
     struct model *m = r->m;
-    const struct ffn_up up = {
-        .gate = &lw->ffn.gate, .up = &lw->ffn.up, .x = &m->x_act, .out = &m->ff_act};
+    const struct ffn_up up = {.gate = &lw->ffn.gate,
+                              .up = &lw->ffn.up,
+                              .gate_bias = lw->gate_bias,
+                              .up_bias = lw->up_bias,
+                              .x = &m->x_act,
+                              .out = &m->ff_act};
     ffn_up_forward(r, pool, thread, &up, 1);
-    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act, NULL);
+    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act,
+                          lw->down_bias);
 }

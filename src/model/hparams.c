@@ -217,6 +217,14 @@ static enum status read_attention(struct hparams *hp, const struct gguf *g, stru
                       &hp->attn_scale, err);
 }
 
+void hparams_find_biases(struct hparams *hp, const struct gguf *g) {
+    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
+    hp->o_bias = gguf_tensor(g, "blk.0.attn_output.bias") != NULL;
+    hp->ffn_bias = gguf_tensor(g, "blk.0.ffn_gate.bias") != NULL ||
+                   gguf_tensor(g, "blk.0.ffn_up.bias") != NULL ||
+                   gguf_tensor(g, "blk.0.ffn_down.bias") != NULL;
+}
+
 static enum status read_gating(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t func;
     TRY(hparam_u32(hp, g, "expert_gating_func", 0, &func, err));

@@ -89,6 +89,7 @@ struct hparams {
     enum ffn_act ffn_act;
     bool qkv_bias;   /* attn_{q,k,v}.bias exist */
     bool o_bias;     /* attn_output.bias exists */
+    bool ffn_bias;   /* ffn_{gate,up,down}.bias exist in dense layers */
     bool sinks;      /* attn_sinks: one logit per query head */
     bool fused;      /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
     bool post_norms; /* post_attention_norm, post_ffw_norm: of a block's result before it is
@@ -144,6 +145,9 @@ enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, cons
                             uint32_t min, uint32_t max, uint32_t *out, struct err *err);
 enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const char *name,
                        float fallback, float *out, struct err *err);
+
+/* A llama's matrices may have biases, which only the tensors tell: Granite Code has them everywhere. */
+void hparams_find_biases(struct hparams *hp, const struct gguf *g);
 
 /* The keys that architectures with experts share: expert_count, expert_used_count,
  * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */

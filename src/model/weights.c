@@ -395,6 +395,19 @@ static enum status collect_ffn(struct loader *ld, struct ffn_weights *ffn, int l
     return want_matrix(ld, &ffn->down, d, err);
 }
 
+static enum status collect_dense(struct loader *ld, struct layer_weights *lw, int l,
+                                 struct err *err) {
+    const struct share *sh = ld->share;
+    uint32_t ff = ld->hp->n_ff, e = ld->hp->n_embd;
+    TRY(collect_ffn(ld, &lw->ffn, l, "", ff, 1, 0, sh->ff_begin, sh->ff_end, 1.0, err));
+    if (!ld->hp->ffn_bias)
+        return ST_OK;
+    TRY(want_vector(ld, &lw->gate_bias, l, "ffn_gate.bias", ff, sh->ff_begin, sh->ff_end, err));
+    TRY(want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, sh->ff_begin, sh->ff_end, err));
+    return want_vector(ld, &lw->down_bias, l, "ffn_down.bias", e, 0, sh->member == 0 ? e : 0,
+                       err);
+}
+
 static enum status collect_expert_biases(struct loader *ld, struct moe_weights *moe, int l,
                                          struct err *err) {
     const struct share *sh = ld->share;
@@ -468,8 +481,7 @@ static enum status collect_layer(struct loader *ld, struct layer_weights *lw, in
     lw->ffn_segment = plan_ffn_segment(hp->n_ff);
     if (hparams_layer_is_moe(hp, (uint32_t)l))
         return collect_moe(ld, lw, l, err);
-    return collect_ffn(ld, &lw->ffn, l, "", hp->n_ff, 1, 0, ld->share->ff_begin,
-                       ld->share->ff_end, 1.0, err);
+    return collect_dense(ld, lw, l, err);
 }
 
 static enum status collect(struct loader *ld, struct err *err) {

@@ -58,6 +58,8 @@ struct layer_weights {
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
     const float *ffn_norm;                       /* [n_embd] */
     struct ffn_weights ffn;                      /* dense layers */
+    const float *gate_bias, *up_bias;            /* [ff] of the columns held; NULL: none */
+    const float *down_bias; /* [n_embd]: on the stage's first member only */
     uint32_t ffn_segment;
     struct moe_weights *moe; /* NULL: dense */
     uint32_t window;         /* 0: none */
