@@ -166,6 +166,8 @@ static void logits_are_true(void **state) {
 
 static const char made_path[] = "test_golden.made.gguf";
 
+enum { N_LAYERS = 2, N_KV_HEADS = 2 }; /* of the golden llamas */
+
 /* What the values of a tensor are multiplied by on their way into the file. */
 static float granite_factor(const char *name, float head_dim) {
     if (strcmp(name, "token_embd.weight") == 0)
@@ -177,8 +179,10 @@ static float granite_factor(const char *name, float head_dim) {
     return strcmp(name, "output.weight") == 0 ? LOGITS_BY : 1;
 }
 
+/* per_layer: head_count_kv is an array, as in files of Granite 4 (whose config.json names the kind of each
+ * layer, also where all are attention). */
 static void copy_keys(struct gguf_writer *w, const struct gguf *g, const char *from,
-                      const char *to) {
+                      const char *to, const int32_t *per_layer) {
     static const char *const numbers[] = {
         "block_count",          "embedding_length",       "feed_forward_length",
         "context_length",       "attention.head_count",   "attention.head_count_kv",
@@ -197,12 +201,14 @@ static void copy_keys(struct gguf_writer *w, const struct gguf *g, const char *f
         snprintf(new, sizeof new, "%s.%s", to, name);
         if (real && gguf_f32(g, old, &f, NULL) == ST_OK)
             gguf_write_f32(w, new, f);
-        if (!real && gguf_u32(g, old, &n, NULL) == ST_OK)
+        if (per_layer != NULL && strcmp(name, "attention.head_count_kv") == 0)
+            gguf_write_i32_array(w, new, per_layer, N_LAYERS);
+        else if (!real && gguf_u32(g, old, &n, NULL) == ST_OK)
             gguf_write_u32(w, new, n);
     }
 }
 
-static void make_granite(const char *from, const char *arch) {
+static void make_granite(const char *from, const char *arch, const int32_t *per_layer) {
     struct gguf *g;
     struct gguf_writer *w;
     struct err err;
@@ -211,7 +217,7 @@ static void make_granite(const char *from, const char *arch) {
     assert_int_equal(gguf_open(&g, path(LOGITS, from, ".gguf"), NULL, &err), ST_OK);
     assert_int_equal(gguf_u32(g, "llama.attention.key_length", &head_dim, &err), ST_OK);
     assert_int_equal(gguf_writer_open(&w, made_path, &err), ST_OK);
-    copy_keys(w, g, "llama", arch);
+    copy_keys(w, g, "llama", arch, per_layer);
     const struct {
         const char *name;
         float value;
@@ -246,9 +252,11 @@ static void make_granite(const char *from, const char *arch) {
 
 static void granite_is_a_llama_with_factors(void **state) {
     (void)state;
-    static const char *const made[][2] = {{"llama", "granite"}, {"llama-moe", "granitemoe"}};
+    static const int32_t per_layer[N_LAYERS] = {N_KV_HEADS, N_KV_HEADS};
+    static const char *const made[][2] = {
+        {"llama", "granite"}, {"llama-moe", "granitemoe"}, {"llama", "granite"}};
     for (size_t i = 0; i < ARRAY_LEN(made); i++) {
-        make_granite(made[i][0], made[i][1]);
+        make_granite(made[i][0], made[i][1], i == 2 ? per_layer : NULL);
         json_t *j = json_load_file(path(LOGITS, made[i][0], ".json"), 0, NULL);
         int32_t ids[N_POS];
         size_t n = append_ids(ids, 0, json_object_get(j, "prompt_ids"), N_PROMPT);
@@ -260,6 +268,29 @@ static void granite_is_a_llama_with_factors(void **state) {
         free(expected);
         free(got);
         json_decref(j);
+        remove(made_path);
+    }
+}
+
+/* A number of heads for some layers only is another kind of model. */
+static void layers_that_differ_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        int32_t per_layer[N_LAYERS];
+        enum lockstep_status status;
+    } bad[] = {{{N_KV_HEADS, 0}, LOCKSTEP_UNSUPPORTED},
+               {{N_KV_HEADS, 1}, LOCKSTEP_UNSUPPORTED},
+               {{0, 0}, LOCKSTEP_BAD_INPUT},
+               {{-2, -2}, LOCKSTEP_BAD_INPUT}};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        struct lockstep_options opt;
+        struct lockstep_error err;
+        struct lockstep *ls;
+        make_granite("llama", "granite", bad[i].per_layer);
+        lockstep_options_init(&opt);
+        opt.model_path = made_path;
+        assert_int_equal(lockstep_open(&ls, &opt, &err), bad[i].status);
+        print_message("%s\n", err.text);
         remove(made_path);
     }
 }
@@ -503,6 +534,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(logits_are_true),
         cmocka_unit_test(granite_is_a_llama_with_factors),
+        cmocka_unit_test(layers_that_differ_are_refused),
         cmocka_unit_test(nvfp4_is_near_its_numbers_in_f32),
         cmocka_unit_test(quantized_models_stay_near),
         cmocka_unit_test(gpt_oss_with_mxfp4_experts_stays_near),

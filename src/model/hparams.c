@@ -28,11 +28,37 @@ static void key_name(const struct hparams *hp, const char *name, char *buf, size
     snprintf(buf, size, "%s.%s", hp->arch->name, name);
 }
 
+/* A number, or an array with one for each layer, which must all be the same: files of hybrid kinds
+ * (Granite 4) say so even where no layer differs. */
+static enum status read_u32(const struct hparams *hp, const struct gguf *g, const char *key,
+                            uint32_t *out, struct err *err) {
+    struct gguf_array a;
+    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32))
+        return gguf_u32(g, key, out, err);
+    if (hp->n_layers == 0 || a.n < hp->n_layers)
+        return err_set(err, ST_BAD_INPUT, "%s: %s has %zu numbers for %u layers", gguf_path(g),
+                       key, a.n, hp->n_layers);
+    int64_t first = gguf_array_int(&a, 0);
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        int64_t v = gguf_array_int(&a, l);
+        if (v != first)
+            return err_set(err, ST_UNSUPPORTED,
+                           "%s: %s is %lld for layer 0 and %lld for layer %u; layers that "
+                           "differ are not supported",
+                           gguf_path(g), key, (long long)first, (long long)v, l);
+        if (v < 0 || v > UINT32_MAX)
+            return err_set(err, ST_BAD_INPUT, "%s: %s is %lld for layer %u", gguf_path(g), key,
+                           (long long)v, l);
+    }
+    *out = (uint32_t)first;
+    return ST_OK;
+}
+
 enum status hparam_u32(const struct hparams *hp, const struct gguf *g, const char *name,
                        uint32_t fallback, uint32_t *out, struct err *err) {
     char key[128];
     key_name(hp, name, key, sizeof key);
-    enum status st = gguf_u32(g, key, out, err);
+    enum status st = read_u32(hp, g, key, out, err);
     if (st == ST_NOT_FOUND) {
         *out = fallback;
         return ST_OK;
@@ -45,7 +71,7 @@ enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, cons
     char key[128];
     key_name(hp, name, key, sizeof key);
     uint32_t v;
-    enum status st = gguf_u32(g, key, &v, err);
+    enum status st = read_u32(hp, g, key, &v, err);
     if (st == ST_NOT_FOUND)
         return err_set(err, ST_BAD_INPUT, "%s: the key %s is missing", gguf_path(g), key);
     if (st != ST_OK)

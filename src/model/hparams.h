@@ -138,7 +138,7 @@ static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t l
 enum status hparams_read(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* The architecture's keys: "<arch>.<name>". The default is taken when the key is absent;
- * hparam_need_* refuse its absence. */
+ * hparam_need_* refuse its absence. An array with the same number for every layer is that number. */
 enum status hparam_u32(const struct hparams *hp, const struct gguf *g, const char *name,
                        uint32_t fallback, uint32_t *out, struct err *err);
 enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, const char *name,
