@@ -452,6 +452,8 @@ class Maker:
         c["rope_parameters"] = rope
 
     def config_llama(self, c):
+        if self.key("rope.scale_linear"):
+            c["rope_scaling"] = {"type": "linear", "factor": self.key("rope.scale_linear")}
         if self.n_experts:
             c.update(model_type="mixtral", num_local_experts=self.n_experts,
                      num_experts_per_tok=self.key("expert_used_count"), sliding_window=None)

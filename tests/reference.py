@@ -108,7 +108,8 @@ class Model:
         n, base = self.n_rot, self.key("rope.freq_base", 10000.0)
         freqs = [base ** (-2 * i / n) for i in range(n // 2)]
         if self.key("rope.scaling.type") != "yarn":
-            return freqs
+            # position interpolation, arXiv 2306.15595
+            return [f / self.key("rope.scale_linear", 1.0) for f in freqs]
         trained, factor = self.key("rope.scaling.original_context_length"), self.key("rope.scaling.factor")
         turns = lambda beta: n * math.log(trained / (beta * 2 * math.pi)) / (2 * math.log(base))
         low, high = turns(32), turns(1)
@@ -369,6 +370,17 @@ def granite_code(seed):
     return m.model(layer)
 
 
+def stretched(seed):
+    """A llama of 2023 whose context was stretched (vicuna-16k, Llama-2-7B-32K): the first key for it."""
+    m = Maker("llama", seed, **COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+              attention__head_count_kv=4, attention__key_length=16, rope__freq_base=1e4, rope__scale_linear=4.0)
+
+    def layer(i, prefix):
+        m.attention(prefix, bias=False)
+        m.ffn(prefix, "", 96)
+    return m.model(layer)
+
+
 def deepseek_v2(seed):
     """DeepSeek-V2 of 236B: groups of experts by softmax (group_limited_greedy). Rows are whole blocks of 32, so that
     it can be FP8, whose blocks of 128 x 128 then end within a head's keys."""
@@ -410,6 +422,7 @@ MODELS = {
     "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
     "granite-code": (lambda: granite_code(1), ["qkv_bias", "attn_output.bias", "ffn_gate.bias", "ffn_up.bias",
                                                "ffn_down.bias"]),
+    "llama-stretched": (lambda: stretched(1), ["rope.scale_linear"]),
     "granitemoe": (lambda: granite_moe(1, 0), ["softmax", "embedding_scale", "residual_scale",
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),

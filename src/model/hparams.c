@@ -192,7 +192,9 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
     enum status st = gguf_str(g, key, &type, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    TRY(hparam_f32(hp, g, "rope.scaling.factor", 1.0f, &r->factor, err));
+    /* Files of 2023 have scale_linear and no type. */
+    TRY(hparam_f32(hp, g, "rope.scale_linear", 1.0f, &r->factor, err));
+    TRY(hparam_f32(hp, g, "rope.scaling.factor", r->factor, &r->factor, err));
     if (st == ST_NOT_FOUND && r->factor != 1.0f)
         type = (struct gguf_str){"linear", 6};
     if (type.len == 4 && memcmp(type.ptr, "none", 4) == 0) {
