@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
+#include "format/gguf_write.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -595,6 +596,59 @@ static int remove_unpacked(void **state) {
     return rmdir(tmp_dir);
 }
 
+/* --- Phi-3 --- */
+
+/* A SentencePiece vocabulary with some of Phi-3's tokens. */
+static struct tokenizer *open_phi3(const char *arch, const char *name) {
+    static const char *const tokens[] = {"<unk>", "<s>",      "</s>",    "<0x0A>",
+                                         "a",     "<|user|>", "<|end|>", "\xe2\x96\x81"};
+    static const int32_t types[] = {2, 3, 3, 6, 1, 3, 3, 1};
+    static const float scores[ARRAY_LEN(tokens)] = {0};
+    struct gguf_str strs[ARRAY_LEN(tokens)];
+    struct gguf_writer *w;
+    struct err err;
+    char path[256];
+    for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
+        strs[i] = (struct gguf_str){tokens[i], strlen(tokens[i])};
+    snprintf(path, sizeof path, "%s/phi3.gguf", tmp_dir);
+    assert_int_equal(gguf_writer_open(&w, path, &err), ST_OK);
+    gguf_write_str(w, "general.architecture", arch);
+    gguf_write_str(w, "general.name", name);
+    gguf_write_str(w, "tokenizer.ggml.model", "llama");
+    gguf_write_str_array(w, "tokenizer.ggml.tokens", strs, ARRAY_LEN(tokens));
+    gguf_write_i32_array(w, "tokenizer.ggml.token_type", types, ARRAY_LEN(tokens));
+    gguf_write_f32_array(w, "tokenizer.ggml.scores", scores, ARRAY_LEN(tokens));
+    assert_int_equal(gguf_writer_begin_data(w, false, &err), ST_OK);
+    assert_int_equal(gguf_writer_finish(w, &err), ST_OK);
+    gguf_writer_close(w);
+    struct tokenizer *t = open_file(path);
+    unlink(path);
+    return t;
+}
+
+/* "rstrip": true is what the tokenizer.json of Phi-3 and 3.5 says of <|user|> and <|end|>; the names
+ * are those of Microsoft's own file and of what converters make of a folder's name since. */
+static void phi3_swallows_spaces_after_its_tokens(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *name, *ids;
+    } files[] = {{"phi3", "Phi3", "[5, 7, 4, 6, 5]"},
+                 {"phi3", "Phi 3.5 Mini Instruct", "[5, 7, 4, 6, 5]"},
+                 {"phi3", "A Finetune", "[5, 7, 4, 6, 5]"},
+                 {"llama", "Phi-3-mini-4k-instruct", "[5, 7, 4, 6, 5]"},
+                 {"llama", "Phi 3 Mini 4k Instruct", "[5, 7, 4, 6, 5]"},
+                 {"llama", "Llama 2", "[5, 7, 3, 4, 6, 7, 3, 5]"}};
+    static const char text[] = "<|user|>\na<|end|>\n<|user|>";
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        struct tokenizer *t = open_phi3(files[i].arch, files[i].name);
+        json_t *want = json_loads(files[i].ids, 0, NULL);
+        if (!gives(t, text, sizeof text - 1, TOKENIZE_SPECIAL, want))
+            fail_msg("%s \"%s\"", files[i].arch, files[i].name);
+        json_decref(want);
+        tokenizer_close(t);
+    }
+}
+
 int main(void) {
     if (access(GOLDEN "tokenizers/gpt-2.json", R_OK) != 0) {
         printf("skip: " GOLDEN "tokenizers is not there\n");
@@ -612,6 +666,7 @@ int main(void) {
         cmocka_unit_test(no_text_takes_quadratic_time),
         cmocka_unit_test(one_long_word),
         cmocka_unit_test(words_of_other_models),
+        cmocka_unit_test(phi3_swallows_spaces_after_its_tokens),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, unpack, remove_unpacked);

@@ -135,15 +135,20 @@ static void strip_right(struct tokenizer *t, int32_t id) {
     t->strips[id] |= STRIPS_RIGHT;
 }
 
-/* Phi-3 strips spaces after its special tokens; the file tells only by the model's name. */
-static bool named_phi3(const struct gguf *g) {
-    struct gguf_str name;
+/* Phi-3 strips spaces after its special tokens, which no key tells: its architecture does, and where it
+ * was rewritten as a llama the model's name ("Phi3", "Phi-3-mini", "Phi 3 Mini 4k Instruct"). */
+static bool is_phi3(const struct gguf *g) {
+    struct gguf_str arch, name;
     struct err ignored;
+    if (gguf_str(g, "general.architecture", &arch, &ignored) == ST_OK && arch.len == 4 &&
+        memcmp(arch.ptr, "phi3", 4) == 0)
+        return true;
     if (gguf_str(g, "general.name", &name, &ignored) != ST_OK)
         return false;
     for (size_t i = 0; i + 4 <= name.len; i++)
         if (strncasecmp(name.ptr + i, "phi3", 4) == 0 ||
-            (i + 5 <= name.len && strncasecmp(name.ptr + i, "phi-3", 5) == 0))
+            (i + 5 <= name.len && (strncasecmp(name.ptr + i, "phi-3", 5) == 0 ||
+                                   strncasecmp(name.ptr + i, "phi 3", 5) == 0)))
             return true;
     return false;
 }
@@ -165,7 +170,7 @@ static void strip_as_phi3(struct tokenizer *t) {
 static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct err *err) {
     static const char left[] = "tokenizer.lockstep.strips_left",
                       right[] = "tokenizer.lockstep.strips_right";
-    bool phi3 = t->v.kind == VOCAB_SPM && named_phi3(g);
+    bool phi3 = t->v.kind == VOCAB_SPM && is_phi3(g);
     struct gguf_array ids;
     bool said =
         gguf_array(g, left, &ids, NULL) == ST_OK || gguf_array(g, right, &ids, NULL) == ST_OK;
