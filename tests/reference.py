@@ -8,6 +8,7 @@ the names in the file, and what it has in common with the golden models is compa
 usage: reference.py models FOLDER            NAME.gguf of each
        reference.py make FOLDER              NAME.true.f32 too, and ids; fails if a feature makes no
                                              difference or a choice of experts is close
+       reference.py rename IN.gguf OUT.gguf OLD NEW...  the same with keys under other names
        reference.py logits IN.gguf IDS OUT [WITHOUT...]  float32 rows, one for each id
        reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
 """
@@ -468,6 +469,14 @@ def make(folder):
                 sys.exit("%s: %s makes no difference" % (name, feature))
 
 
+def rename(source, target, names):
+    g, names = Gguf(source), dict(zip(names[::2], names[1::2]))
+    if not all(old in g.keys for old in names):
+        sys.exit("%s lacks one of %s" % (source, " ".join(names)))
+    g.raw = {names.get(k, k): v for k, v in g.raw.items()}
+    g.write(target)
+
+
 def compare(a, b, tolerance):
     x, y = (array("f", open(p, "rb").read()) for p in (a, b))
     if len(x) > len(y) or len(x) == 0:
@@ -484,6 +493,8 @@ if __name__ == "__main__":
         write_models(*arguments)
     elif command == "make":
         make(*arguments)
+    elif command == "rename":
+        rename(*arguments[:2], arguments[2:])
     elif command == "logits":
         write_rows(arguments[2], Model(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
     else:

@@ -83,6 +83,18 @@ reference compare between.f32 between.true.f32 1e-3
 "$LOCKSTEP" quantize between between.gguf f32 >/dev/null || fail "quantize between"
 run_eval between.gguf b.f32
 cmp between.f32 b.f32 || fail "a GGUF made of a folder rounds YaRN's bounds again"
+# Ollama's converter writes gemma3's RoPE bases under names of its own.
+if [ -e "$golden/gemma3.gguf" ]; then
+    reference rename "$golden/gemma3.gguf" ollama.gguf gemma3.rope.freq_base gemma3.rope.global.freq_base \
+        gemma3.rope.freq_base_swa gemma3.rope.local.freq_base
+    python3 -c 'import json, sys; print(*json.load(open(sys.argv[1]))["prompt_ids"], sep=",")' \
+        "$golden/gemma3.json" >ids
+    run_eval ollama.gguf ollama.f32
+    reference compare ollama.f32 "$golden/gemma3.true.f32" 1e-3
+else
+    echo "note: no golden gemma3 to rename keys of"
+fi
+
 # What cannot be right is refused, with one sentence.
 refuse() { # model says key value: of the folder's config.json, in JSON; ... takes it away
     rm -rf refused

@@ -596,10 +596,10 @@ static int remove_unpacked(void **state) {
     return rmdir(tmp_dir);
 }
 
-/* --- Phi-3 --- */
+/* --- what a file does not say --- */
 
 /* A SentencePiece vocabulary with some of Phi-3's tokens. */
-static struct tokenizer *open_phi3(const char *arch, const char *name) {
+static struct tokenizer *open_spm(const char *arch, const char *name) {
     static const char *const tokens[] = {"<unk>", "<s>",      "</s>",    "<0x0A>",
                                          "a",     "<|user|>", "<|end|>", "\xe2\x96\x81"};
     static const int32_t types[] = {2, 3, 3, 6, 1, 3, 3, 1};
@@ -610,7 +610,7 @@ static struct tokenizer *open_phi3(const char *arch, const char *name) {
     char path[256];
     for (size_t i = 0; i < ARRAY_LEN(tokens); i++)
         strs[i] = (struct gguf_str){tokens[i], strlen(tokens[i])};
-    snprintf(path, sizeof path, "%s/phi3.gguf", tmp_dir);
+    snprintf(path, sizeof path, "%s/spm.gguf", tmp_dir);
     assert_int_equal(gguf_writer_open(&w, path, &err), ST_OK);
     gguf_write_str(w, "general.architecture", arch);
     gguf_write_str(w, "general.name", name);
@@ -640,10 +640,25 @@ static void phi3_swallows_spaces_after_its_tokens(void **state) {
                  {"llama", "Llama 2", "[5, 7, 3, 4, 6, 7, 3, 5]"}};
     static const char text[] = "<|user|>\na<|end|>\n<|user|>";
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
-        struct tokenizer *t = open_phi3(files[i].arch, files[i].name);
+        struct tokenizer *t = open_spm(files[i].arch, files[i].name);
         json_t *want = json_loads(files[i].ids, 0, NULL);
         if (!gives(t, text, sizeof text - 1, TOKENIZE_SPECIAL, want))
             fail_msg("%s \"%s\"", files[i].arch, files[i].name);
+        json_decref(want);
+        tokenizer_close(t);
+    }
+}
+
+/* Gemma's tokenizer.model has add_dummy_prefix false; llama's has it true. */
+static void gemma3_puts_no_space_in_front(void **state) {
+    (void)state;
+    static const struct {
+        const char *arch, *ids;
+    } files[] = {{"gemma3", "[5, 4, 6]"}, {"llama", "[5, 7, 4, 6]"}};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+        struct tokenizer *t = open_spm(files[i].arch, "");
+        json_t *want = json_loads(files[i].ids, 0, NULL);
+        assert_true(gives(t, "<|user|>a<|end|>", 16, TOKENIZE_SPECIAL, want));
         json_decref(want);
         tokenizer_close(t);
     }
@@ -667,6 +682,7 @@ int main(void) {
         cmocka_unit_test(one_long_word),
         cmocka_unit_test(words_of_other_models),
         cmocka_unit_test(phi3_swallows_spaces_after_its_tokens),
+        cmocka_unit_test(gemma3_puts_no_space_in_front),
         cmocka_unit_test(threads_share_a_tokenizer),
     };
     return cmocka_run_group_tests(tests, unpack, remove_unpacked);

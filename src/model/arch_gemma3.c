@@ -6,6 +6,19 @@
 
 #define LAYERS_27B 62
 
+/* The bases of layers without a window and with one; under other names in what Ollama's converter writes. */
+static enum status read_bases(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct rope_params *r = &hp->rope;
+    if (!gguf_has(g, "gemma3.rope.freq_base"))
+        TRY(hparam_f32(hp, g, "rope.global.freq_base", r->base, &r->base, err));
+    TRY(hparam_f32(hp, g, "rope.local.freq_base", 10000.0f, &r->base_local, err));
+    TRY(hparam_f32(hp, g, "rope.freq_base_swa", r->base_local, &r->base_local, err));
+    if (!(r->base > 1.0f) || !(r->base_local > 1.0f))
+        return err_set(err, ST_BAD_INPUT, "%s: RoPE bases of %g and %g, expected more than 1",
+                       gguf_path(g), (double)r->base, (double)r->base_local);
+    return ST_OK;
+}
+
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NEOX;
     hp->qk_norm = QK_NORM_HEAD;
@@ -16,7 +29,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     if (hp->n_layers == LAYERS_27B) /* query_pre_attn_scalar of the 27B model */
         hp->attn_scale = 1.0f / sqrtf((float)hp->n_embd / (float)hp->n_heads);
     TRY(hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err));
-    return hparam_f32(hp, g, "rope.freq_base_swa", 10000.0f, &hp->rope.base_local, err);
+    return read_bases(hp, g, err);
 }
 
 const struct arch arch_gemma3 = {.name = "gemma3", .read = read};

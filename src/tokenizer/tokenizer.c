@@ -125,6 +125,13 @@ static void each_id(struct tokenizer *t, const struct gguf *g, const char *key,
     }
 }
 
+static bool is_of_arch(const struct gguf *g, const char *arch) {
+    struct gguf_str s;
+    struct err ignored;
+    return gguf_str(g, "general.architecture", &s, &ignored) == ST_OK &&
+           s.len == strlen(arch) && memcmp(s.ptr, arch, s.len) == 0;
+}
+
 /* ---- tokens that swallow spaces ---- */
 
 static void strip_left(struct tokenizer *t, int32_t id) {
@@ -138,10 +145,9 @@ static void strip_right(struct tokenizer *t, int32_t id) {
 /* Phi-3 strips spaces after its special tokens, which no key tells: its architecture does, and where it
  * was rewritten as a llama the model's name ("Phi3", "Phi-3-mini", "Phi 3 Mini 4k Instruct"). */
 static bool is_phi3(const struct gguf *g) {
-    struct gguf_str arch, name;
+    struct gguf_str name;
     struct err ignored;
-    if (gguf_str(g, "general.architecture", &arch, &ignored) == ST_OK && arch.len == 4 &&
-        memcmp(arch.ptr, "phi3", 4) == 0)
+    if (is_of_arch(g, "phi3"))
         return true;
     if (gguf_str(g, "general.name", &name, &ignored) != ST_OK)
         return false;
@@ -188,7 +194,8 @@ static enum status read_strips(struct tokenizer *t, const struct gguf *g, struct
 
 static enum status read_spm_rules(struct tokenizer *t, const struct gguf *g, struct err *err) {
     t->facts.add_bos = true;
-    t->add_space_prefix = true;
+    /* Gemma's vocabularies want none; Ollama's converter leaves the key out. */
+    t->add_space_prefix = !is_of_arch(g, "gemma3");
     TRY(optional_bool(g, KEY("add_space_prefix"), &t->add_space_prefix, err));
     /* A folder's Metaspace (format/folder_tokenizer.c). */
     TRY(optional_bool(g, "tokenizer.lockstep.prefix_unless_space", &t->prefix_unless_space,
