@@ -322,6 +322,16 @@ tool_choices() { # of functions that are not there, or of none
     ask 200 /v1/messages -d "{$anthropic,\"tool_choice\":{\"type\":\"tool\",\"name\":\"look\"}}"
 }
 tool_choices
+threads() { # Anthropic's, kept by the server: its library goes by the code, and sends the whole conversation then
+    local asked='"max_tokens":2,"messages":[{"role":"user","content":"hi"}]' path
+    for path in /v1/messages /v1/messages/count_tokens; do
+        ask 400 $path -d "{$asked,\"thread\":{\"type\":\"continue\",\"previous_message_id\":\"msg_1\"}}"
+        holds 'v["error"]["details"]["error_code"] == "thread_unsupported_request" and "thread" in v["error"]["message"]'
+        ask 200 $path -d "{$asked,\"thread\":null}"
+    done
+    ask 400 /v1/messages -d '{"max_tokens":2,"messages":[]}' && holds '"details" not in v["error"]'
+}
+threads
 ask 404 /nothing
 ask 405 /v1/models -X DELETE -D "$work/head"
 grep -qi '^allow: GET, HEAD' "$work/head" || fail "a wrong method: $(cat "$work/head")"

@@ -24,11 +24,18 @@ static const char *error_type(int http_status) {
     }
 }
 
+/* What a program may go by in place of the sentence, an object. A tool runner of Anthropic's library that hears this of its
+ * thread asks again with the whole conversation. */
+static json_t *error_details(const char *field) {
+    if (!str_eq(field, "thread"))
+        return NULL;
+    return json_pack("{s:s}", "error_code", "thread_unsupported_request");
+}
+
 json_t *anthropic_error(int http_status, const char *sentence, const char *field) {
-    (void)field;
-    return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type",
-                     error_type(http_status), "message",
-                     bytes_json(sentence, strlen(sentence)));
+    return json_pack("{s:s, s:{s:s, s:o, s:o*}}", "type", "error", "error", "type",
+                     error_type(http_status), "message", bytes_json(sentence, strlen(sentence)),
+                     "details", error_details(field));
 }
 
 /* Tokens found in the cache are not among input_tokens. What was found is the machine's affair: before the end a stream
@@ -267,10 +274,21 @@ static void param_output(struct params *p, struct service_request *r) {
         form_read(p, "output_format", format, r);
 }
 
+/* Conversations that the server keeps: a request that goes on with one has only what is new, so that an answer to what it
+ * says would be one to something else. */
+static void refuse_thread(struct params *p) {
+    const json_t *thread = NULL;
+    param_object(p, "thread", &thread);
+    if (thread != NULL)
+        params_fail(p, "thread",
+                    "thread is not supported; send the whole conversation without it");
+}
+
 static void read_conversation(struct params *p, const struct service *s,
                               struct service_request *r, struct owned *o) {
     service_request_init(r);
     param_model(p, s);
+    refuse_thread(p);
     r->messages = o->messages = anthropic_messages_of(p);
     r->continue_last = ends_with_answer(r->messages);
     r->tools = o->tools = anthropic_tools_of(p);

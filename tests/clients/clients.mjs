@@ -211,6 +211,14 @@ await check("anthropic: tool results, abort in mid-stream", async () => {
   assert.equal(usage.input_tokens + usage.cache_read_input_tokens, input_tokens);
   await becomesIdle();
 });
+await check("anthropic: the tool runner sends the whole conversation", async () => {
+  const look = { type: "custom", name: "look", input_schema: schema, run: () => "20", parse: (v) => v };
+  const tool_choice = { type: "any", disable_parallel_tool_use: true };
+  const runner = anthropic.beta.messages.toolRunner({ ...plain, max_tokens: 100, tools: [look], tool_choice, max_iterations: 2 });
+  const counts = [];
+  for await (const m of runner) counts.push(m.usage.input_tokens + m.usage.cache_read_input_tokens);
+  assert.ok(counts.length === 2 && counts[1] > counts[0], counts.join());
+});
 
 /* ---- Ollama ---- */
 await check("ollama: chat, generate, format, list, show, embed, errors", async () => {
