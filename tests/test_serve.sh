@@ -373,6 +373,16 @@ serve_start "$work/mistral.gguf" --alias jargon-3m-f16
 tool_choices
 stop -TERM
 
+# ---- a model that thinks ----------------------------------------------------------------------------
+# A thought that is streamed to Anthropic's clients ends with its signature, as Anthropic's do.
+echo '{% for m in messages %}{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}' >"$work/thinking.jinja"
+python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/thinking.gguf" "$work/thinking.jinja"
+serve_start "$work/thinking.gguf"
+ask 200 /v1/messages -d "{$question,\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true}"
+grep -A 2 '"type":"signature_delta","signature":""' "$work/body" | grep -q '^event: content_block_stop' && says thinking_delta ||
+    fail "a thought has no signature at its end: $(cat "$work/body")"
+stop -TERM
+
 # ---- keys, and who may listen ----------------------------------------------------------------------
 printf '# people\nsecret-1\n\nsecret-2\n' >"$work/keys"
 start --api-key-file "$work/keys"

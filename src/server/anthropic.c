@@ -82,10 +82,20 @@ static void message_begin(struct reply *r) {
     reply_sse(r, "ping", json_pack("{s:s}", "type", "ping"));
 }
 
+static void delta(struct reply *r, json_t *piece) {
+    const struct message_state *s = r->state;
+    reply_sse(r, "content_block_delta",
+              json_pack("{s:s, s:i, s:o}", "type", "content_block_delta", "index", s->index,
+                        "delta", piece));
+}
+
+/* A thought ends with its signature, here an empty one: the AI SDK sends back no thought whose signature it has not heard. */
 static void close_block(struct reply *r) {
     struct message_state *s = r->state;
     if (s->open == BLOCK_NONE)
         return;
+    if (s->open == BLOCK_THINKING)
+        delta(r, json_pack("{s:s, s:s}", "type", "signature_delta", "signature", ""));
     reply_sse(r, "content_block_stop",
               json_pack("{s:s, s:i}", "type", "content_block_stop", "index", s->index++));
     s->open = BLOCK_NONE;
@@ -98,13 +108,6 @@ static void open_block(struct reply *r, enum block kind, json_t *block) {
     reply_sse(r, "content_block_start",
               json_pack("{s:s, s:i, s:o}", "type", "content_block_start", "index", s->index,
                         "content_block", block));
-}
-
-static void delta(struct reply *r, json_t *piece) {
-    const struct message_state *s = r->state;
-    reply_sse(r, "content_block_delta",
-              json_pack("{s:s, s:i, s:o}", "type", "content_block_delta", "index", s->index,
-                        "delta", piece));
 }
 
 static void put_text(struct reply *r, const struct service_event *ev) {
