@@ -186,6 +186,23 @@ ask 200 /api/chat -d "{$begun,\"stream\":false,\"options\":{\"num_predict\":12,\
 ask 200 /v1/chat/completions -d "{$begun,\"max_tokens\":12,\"temperature\":0,\"continue_final_message\":true}"
 holds "v['choices'][0]['message']['content'] == $rest"
 ask 400 /v1/chat/completions -d "{$question,\"continue_final_message\":true}" && holds "v['error']['param'] == 'continue_final_message'"
+documents() { # the user's: text is read, with its title, as the AI SDK sends files of text
+    local document='{"type":"document","title":"%s","source":{"type":"%s",%s}}' ask='{"type":"text","text":"hi"}' one
+    local same='"messages":[{"role":"user","content":"a.txt\nA bit.\nhi"}],"temperature":0,"max_tokens":4'
+    ask 200 /v1/messages -d "{$same}" && cp "$work/body" "$work/same"
+    for one in "$(printf "$document" a.txt text '"media_type":"text/plain","data":"A bit."')" \
+        "$(printf "$document" a.txt content '"content":"A bit."')" \
+        "$(printf "$document" a.txt content '"content":[{"type":"text","text":"A bit."}]')"; do
+        ask 200 /v1/messages -d "{\"messages\":[{\"role\":\"user\",\"content\":[$one,$ask]}],\"temperature\":0,\"max_tokens\":4}"
+        holds "(lambda w: v['content'] == w['content'] and sum(v['usage'].values()) == sum(w['usage'].values()))(json.load(open('$work/same')))"
+    done
+    for one in "$(printf "$document" a.pdf base64 '"media_type":"application/pdf","data":"AAAA"')" \
+        "$(printf "$document" a.txt content '"content":[{"type":"image"}]')" "$(printf "$document" a.txt text '"data":3')"; do
+        ask 400 /v1/messages -d "{\"messages\":[{\"role\":\"user\",\"content\":[$one,$ask]}],\"max_tokens\":4}"
+        says 'messages\[0\]: only text can be read of a document'
+    done
+}
+documents
 ask 400 /v1/messages -d '{"messages":[]}' && holds "v['type'] == 'error' and v['error']['type'] == 'invalid_request_error'"
 ask 404 /v1/messages -d "{$asked,\"model\":\"claude\"}" && holds "v['error']['type'] == 'not_found_error'"
 ask 200 /api/chat -d "{$question,\"stream\":false,\"options\":{\"num_predict\":24,\"temperature\":0}}"

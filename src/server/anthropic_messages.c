@@ -39,15 +39,22 @@ static bool read_texts(const json_t *content, struct buf *out) {
     return json_is_array(content);
 }
 
-/* What a tool found, which the model may see in part: an image there must not end the conversation. A document may be
- * plain text. */
-static void add_result(const json_t *block, struct buf *out) {
+/* A document that is text, below its title. False: it is another. */
+static bool add_document(const json_t *block, struct buf *out) {
     const json_t *source = json_object_get(block, "source");
+    const char *type = json_text(source, "type"), *title = json_text(block, "title");
+    if (!str_eq(type, "text") && !str_eq(type, "content"))
+        return false;
+    if (*title != '\0')
+        add_text(out, title);
+    return read_texts(json_object_get(source, str_eq(type, "text") ? "data" : "content"), out);
+}
+
+/* What a tool found, which the model may see in part: an image there must not end the conversation. */
+static void add_result(const json_t *block, struct buf *out) {
     if (str_eq(json_text(block, "type"), "text")) {
         add_text(out, json_text(block, "text"));
-    } else if (str_eq(json_text(source, "type"), "text")) {
-        add_text(out, json_text(source, "data"));
-    } else {
+    } else if (!add_document(block, out)) {
         json_t *stands_in = chat_stand_in(block);
         if (stands_in != NULL)
             add_text(out, json_string_value(stands_in));
@@ -103,6 +110,10 @@ static bool read_block(struct params *p, size_t i, const json_t *block, struct p
         json_array_append_new(parts->calls, call_of(block));
     else if (str_eq(type, "tool_result"))
         return read_result(p, block, parts);
+    else if (str_eq(type, "document"))
+        return add_document(block, &parts->text) ||
+               params_fail(p, "messages", "messages[%zu]: only text can be read of a document",
+                           i);
     else if (!str_eq(type, "redacted_thinking"))
         return params_fail(p, "messages",
                            "messages[%zu]: blocks of type \"%.40s\" are not supported", i,
