@@ -398,6 +398,29 @@ serve_start "$work/thinking.gguf"
 ask 200 /v1/messages -d "{$question,\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true}"
 grep -A 2 '"type":"signature_delta","signature":""' "$work/body" | grep -q '^event: content_block_stop' && says thinking_delta ||
     fail "a thought has no signature at its end: $(cat "$work/body")"
+# Who lets nothing be stored asks for thoughts as encrypted_content, and sends back that alone.
+told='"max_output_tokens":4,"ignore_eos":true,"store":false'
+tokens() { # of a conversation with the item $work/item, as far as the Python expression KEEP of it
+    python3 -c 'import json, sys
+item = json.load(open(sys.argv[1]))
+user = {"role": "user", "content": "hi"}
+print(json.dumps({"max_output_tokens": 1, "input": [user, {k: item[k] for k in eval(sys.argv[2])}, user]}))' "$work/item" "$1" >"$work/back"
+    ask 200 /v1/responses -d "@$work/back"
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["usage"]["input_tokens"])' "$work/body"
+}
+ask 200 /v1/responses -d "{\"input\":\"hi\",$told}" && holds '"encrypted_content" not in v["output"][0]'
+ask 200 /v1/responses -d "{\"input\":\"hi\",$told,\"include\":[\"reasoning.encrypted_content\"],\"stream\":true}"
+sed -n 's/^data: //p' "$work/body" | python3 -c 'import json, sys
+events = [json.loads(l) for l in sys.stdin]
+item = [e["item"] for e in events if e["type"] == "response.output_item.done"][0]
+assert item == events[-1]["response"]["output"][0], events
+print(json.dumps(item))' >"$work/item" || fail "a thought that is streamed: $(cat "$work/body")"
+none=$(tokens '("type", "summary")') text=$(tokens '("type", "summary", "content")')
+carried=$(tokens '("type", "summary", "encrypted_content")') both=$(tokens 'item')
+[ "$text" -gt "$none" ] && [ "$carried" = "$text" ] && [ "$both" = "$text" ] ||
+    fail "thoughts sent back: $none tokens without, $text as text, $carried carried, $both both"
+echo '{"type":"reasoning","summary":[],"encrypted_content":"gAAAAABo"}' >"$work/item" # OpenAI's own
+[ "$(tokens item)" = "$none" ] || fail "what OpenAI encrypted is read as a thought"
 stop -TERM
 
 # ---- keys, and who may listen ----------------------------------------------------------------------

@@ -168,8 +168,24 @@ static void add_said(struct reading *r, const json_t *item) {
         add_message(r, str_eq(role, "developer") ? "system" : role, content);
 }
 
+/* Says that what follows is a thought of ours, in its own words: what OpenAI encrypts is none. */
+#define CARRIED "lockstep:"
+
+json_t *items_carried(const json_t *thought) {
+    return json_sprintf("%s%s", CARRIED, json_string_value(thought));
+}
+
+static json_t *carried_text(const json_t *item) {
+    const char *text = json_text(item, "encrypted_content");
+    return json_string(str_starts(text, CARRIED) ? text + strlen(CARRIED) : "");
+}
+
 static void add_thought(struct reading *r, const json_t *item) {
     json_t *text = texts_json(item, "content");
+    if (json_string_length(text) == 0) {
+        json_decref(text);
+        text = carried_text(item);
+    }
     if (json_string_length(text) == 0) {
         json_decref(text);
         text = texts_json(item, "summary");

@@ -13,4 +13,7 @@ void items_add_input(struct params *p, json_t *items);
  * instructions: of the system, or NULL; they come before the conversation's own. */
 json_t *items_messages(const json_t *items, const char *instructions);
 
+/* A thought's text as its item's encrypted_content, a new reference: sent back, it is read like the text. */
+json_t *items_carried(const json_t *thought);
+
 #endif

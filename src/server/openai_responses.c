@@ -24,6 +24,7 @@ struct response_state {
     json_t *item;     /* owned: the open one, as it was begun */
     size_t begun;     /* where its text begins in the choice's */
     json_t *logprobs; /* owned: of the open message */
+    bool carry;       /* thoughts come along as encrypted_content */
 };
 
 static void state_deinit(void *state) {
@@ -126,6 +127,13 @@ static void end_call(struct reply *r, const struct reply_choice *c) {
     json_object_set_new(s->item, "arguments", arguments);
 }
 
+/* Programs that let nothing be stored send back no other form of a thought. */
+static void carry_thought(json_t *item) {
+    const json_t *part = json_array_get(json_object_get(item, "content"), 0);
+    json_object_set_new(item, "encrypted_content",
+                        items_carried(json_object_get(part, "text")));
+}
+
 static void end_item(struct reply *r, const char *status) {
     struct response_state *s = r->state;
     const struct reply_choice *c = &r->choices[0];
@@ -137,6 +145,8 @@ static void end_item(struct reply *r, const char *status) {
         break;
     case ITEM_REASONING:
         end_text(r, &c->reasoning, "response.reasoning_text.done");
+        if (s->carry)
+            carry_thought(s->item);
         break;
     case ITEM_CALL:
         end_call(r, c);
@@ -321,7 +331,7 @@ const struct dialect openai_response_dialect = {.stream_type = "text/event-strea
 /* What the reply's state takes over, and what the service borrows. */
 struct conversation {
     json_t *items, *messages, *tools;
-    bool store, stream;
+    bool store, stream, carry;
 };
 
 static json_t *recall(struct service *s, const char *id) {
@@ -475,8 +485,8 @@ static void param_reasoning(struct params *p, struct service_request *r) {
     openai_param_extra(p, json_string_value(json_object_get(reasoning, "effort")), r);
 }
 
-/* Logprobs are asked for by name, among other things of which none is here. */
-static void param_include(struct params *p, struct service_request *r) {
+/* Logprobs and thoughts are asked for by name, among other things of which none is here. */
+static void param_include(struct params *p, struct service_request *r, struct conversation *c) {
     const json_t *include = NULL, *what;
     size_t i;
     param_array(p, "include", &include);
@@ -485,6 +495,8 @@ static void param_include(struct params *p, struct service_request *r) {
         const char *name = json_string_value(what);
         if (name != NULL && str_eq(name, "message.output_text.logprobs"))
             r->logprobs = true;
+        if (name != NULL && str_eq(name, "reasoning.encrypted_content"))
+            c->carry = true;
     }
     r->n_top = r->logprobs ? r->n_top : 0;
 }
@@ -518,7 +530,7 @@ static void read_request(struct params *p, struct service *s, struct service_req
     param_tool_choice(p, r);
     param_text_form(p, r);
     param_reasoning(p, r);
-    param_include(p, r);
+    param_include(p, r, c);
     refuse_the_rest(p);
     param_text(p, "instructions", &instructions);
     param_previous(p, s, c);
@@ -582,6 +594,7 @@ static void answer(struct service *s, struct http_request *http, const struct pa
     struct response_state *state = reply->state;
     state->response = response_json(reply, p, r, c->store);
     state->items = c->store ? json_incref(c->items) : NULL;
+    state->carry = c->carry;
     reply_submit(reply, r);
 }
 
