@@ -419,10 +419,15 @@ static void add_function(struct conversation *c, const json_t *tool) {
 /* Tools that a server would run itself, or of a form that no model here writes. */
 static bool is_absent_here(const char *type) {
     static const char *const types[] = {"web_search",
+                                        "web_search_2025_08_26",
                                         "web_search_preview",
+                                        "web_search_preview_2025_03_11",
                                         "file_search",
+                                        "computer",
+                                        "computer_use",
                                         "computer_use_preview",
                                         "code_interpreter",
+                                        "programmatic_tool_calling",
                                         "image_generation",
                                         "mcp",
                                         "local_shell",
