@@ -25,9 +25,9 @@ static const char *number_end(const char *p, const char *end) {
 
 static bool is_large_integer(const char *p, size_t len) {
     char text[INTEGER_CHARS + 1];
-    size_t sign = *p == '-';
-    if (strspn(p + sign, "0123456789") < len - sign)
-        return false;
+    for (size_t i = *p == '-'; i < len; i++)
+        if (p[i] < '0' || p[i] > '9')
+            return false;
     if (len > INTEGER_CHARS)
         return true;
     memcpy(text, p, len);
