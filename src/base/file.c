@@ -129,12 +129,11 @@ static enum status start_part(struct file_new *n, struct err *err) {
     return file_new_failed(n, why, err);
 }
 
-/* The descriptor of this process's output that goes to the file that is there; -1: none does. */
-static int own_output(const struct stat *there) {
-    struct stat mine;
-    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
-        if (fstat(fd, &mine) == 0 && mine.st_dev == there->st_dev &&
-            mine.st_ino == there->st_ino)
+int file_own_output(const char *path) {
+    struct stat there, mine;
+    bool exists = stat(path, &there) == 0;
+    for (int fd = STDOUT_FILENO; exists && fd <= STDERR_FILENO; fd++)
+        if (fstat(fd, &mine) == 0 && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino)
             return fd;
     return -1;
 }
@@ -160,8 +159,8 @@ enum status file_new_open(struct file_new *out, const char *path, struct err *er
     if (n.path == NULL || n.part == NULL) {
         st = err_set(err, ST_NO_MEMORY, "no memory to write %s", path);
     } else {
-        bool exists = stat(path, &there) == 0, regular = !exists || S_ISREG(there.st_mode);
-        int own = exists && regular ? own_output(&there) : -1;
+        bool regular = stat(path, &there) != 0 || S_ISREG(there.st_mode);
+        int own = regular ? file_own_output(path) : -1;
         bool whole = regular && own < 0;
         sprintf(n.part, "%s%s", path, whole ? FILE_NEW_TAIL : "");
         st = whole ? start_part(&n, err) : start_in_place(&n, own, err);

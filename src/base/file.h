@@ -26,6 +26,10 @@ enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 
+/* The descriptor of this process's output, stdout's or stderr's, that goes to what is there (/dev/stdout); -1: neither
+ * does. */
+int file_own_output(const char *path);
+
 #define FILE_NEW_TAIL ".part"
 
 /* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file

@@ -2,6 +2,7 @@
  * what a broken pipe and Ctrl-C do. */
 #include "cli/cli.h"
 
+#include "base/file.h"
 #include "base/util.h"
 #include "engine/launch.h"
 #include "format/gguf.h"
@@ -12,7 +13,6 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct subcommand {
@@ -101,10 +101,7 @@ json_t *cli_json_text(const char *s, size_t n) {
 }
 
 FILE *cli_beside(const char *path) {
-    struct stat file, out;
-    bool same = stat(path, &file) == 0 && fstat(STDOUT_FILENO, &out) == 0 &&
-                file.st_dev == out.st_dev && file.st_ino == out.st_ino;
-    return same ? stderr : stdout;
+    return file_own_output(path) == STDOUT_FILENO ? stderr : stdout;
 }
 
 int cli_print_json(json_t *value) {
