@@ -87,7 +87,7 @@ static bool in_place(const struct file_new *n) {
     return strcmp(n->part, n->path) == 0;
 }
 
-static bool is_still_at(int fd, const char *path) {
+static bool is_at(int fd, const char *path) {
     struct stat mine, there;
     return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino &&
            mine.st_dev == there.st_dev;
@@ -102,7 +102,7 @@ static int open_part(const char *part) {
             return -1;
         bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
         /* Or has the one before given it its final name since? */
-        bool renamed = !busy && !is_still_at(fd, part);
+        bool renamed = !busy && !is_at(fd, part);
         if (!busy && !renamed && ftruncate(fd, 0) == 0)
             return fd;
         int why = busy ? EWOULDBLOCK : errno;
@@ -130,10 +130,8 @@ static enum status start_part(struct file_new *n, struct err *err) {
 }
 
 int file_own_output(const char *path) {
-    struct stat there, mine;
-    bool exists = stat(path, &there) == 0;
-    for (int fd = STDOUT_FILENO; exists && fd <= STDERR_FILENO; fd++)
-        if (fstat(fd, &mine) == 0 && mine.st_dev == there.st_dev && mine.st_ino == there.st_ino)
+    for (int fd = STDOUT_FILENO; fd <= STDERR_FILENO; fd++)
+        if (is_at(fd, path))
             return fd;
     return -1;
 }

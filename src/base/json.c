@@ -37,9 +37,9 @@ static bool is_large_integer(const char *p, size_t len) {
     return errno == ERANGE;
 }
 
-/* The text with ".0" behind each integer beyond 64 bits, [*len], NUL-terminated; NULL: no memory. */
+/* The text with ".0" behind each integer beyond 64 bits, [*len]; NULL: no memory. */
 static char *with_reals(const char *text, size_t *len) {
-    char *copy = mem_alloc(*len + *len / 8 + 1); /* two characters for 19 or more */
+    char *copy = mem_alloc(*len + *len / 8); /* two characters for 19 or more */
     char *to = copy;
     const char *end = text + *len, *next;
     for (const char *p = text; copy != NULL && p < end; p = next) {
@@ -52,10 +52,8 @@ static char *with_reals(const char *text, size_t *len) {
             *to++ = '0';
         }
     }
-    if (copy != NULL) {
-        *to = '\0';
+    if (copy != NULL)
         *len = (size_t)(to - copy);
-    }
     return copy;
 }
 

@@ -80,8 +80,8 @@ void cli_print_text(const char *text, size_t n) {
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         unsigned char next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
-        if (c == 0xc2 && next >= 0x80 &&
-            next <= 0x9f) { /* U+0080 to U+009F are controls, too */
+        bool c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f; /* U+0080 to U+009F */
+        if (c1) {
             printf("\\u%04x", next);
             i++;
         } else if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) {

@@ -540,12 +540,11 @@ static bool emit(struct generation *gen, int n_predict) {
 
 static enum status begin(struct generation *gen, struct err *err) {
     struct lockstep *ls = gen->ls;
-    size_t text_bytes = tokenizer_max_token_bytes(ls->in.tokenizer);
     ls->n_owed = 0; /* it is the prompt that is wanted */
     TRY(resume(ls, err));
     TRY(sampler_init(&gen->sampler, ls->in.rank.kernels, (uint32_t)ls->in.info.n_vocab,
                      (uint32_t)tokenizer_facts(ls->in.tokenizer)->n_text, err));
-    gen->text = mem_alloc(text_bytes);
+    gen->text = mem_alloc(tokenizer_max_token_bytes(ls->in.tokenizer));
     if (gen->text == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory to generate");
     return feed_prompt(gen, err);

@@ -1,7 +1,6 @@
 /* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
 #include "server/anthropic.h"
 
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -172,13 +171,6 @@ static void message_error(struct reply *r, enum status st, const char *sentence)
 
 /* ---- whole ------------------------------------------------------------------------------------------------ */
 
-static json_t *arguments_json(const struct reply_call *call) {
-    json_t *v = call->arguments.len > 0
-                    ? json_read(call->arguments.bytes, call->arguments.len, 0, NULL)
-                    : NULL;
-    return v != NULL ? v : json_object();
-}
-
 static json_t *message_whole(struct reply *r) {
     const struct reply_choice *c = &r->choices[0];
     json_t *content = json_array();
@@ -192,7 +184,7 @@ static json_t *message_whole(struct reply *r) {
     for (size_t i = 0; i < c->n_calls; i++)
         json_array_append_new(content, json_pack("{s:s, s:s, s:s, s:o}", "type", "tool_use",
                                                  "id", c->calls[i].id, "name", c->calls[i].name,
-                                                 "input", arguments_json(&c->calls[i])));
+                                                 "input", reply_arguments(&c->calls[i])));
     return message_frame(r, content, stop_reason(c), c->done.stop_string, usage_json(r, true));
 }
 

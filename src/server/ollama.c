@@ -1,7 +1,6 @@
 /* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are lines of JSON, and are the default. */
 #include "server/ollama.h"
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/dialects.h"
@@ -56,12 +55,8 @@ static void add_message(const struct reply *r, json_t *line, json_t *content, js
 
 static json_t *call_json(const struct reply_choice *c, size_t index) {
     const struct reply_call *call = &c->calls[index];
-    json_t *arguments = call->arguments.len > 0
-                            ? json_read(call->arguments.bytes, call->arguments.len, 0, NULL)
-                            : NULL;
     return json_pack("{s:s, s:{s:I, s:s, s:o}}", "id", call->id, "function", "index",
-                     (json_int_t)index, "name", call->name, "arguments",
-                     arguments != NULL ? arguments : json_object());
+                     (json_int_t)index, "name", call->name, "arguments", reply_arguments(call));
 }
 
 static json_t *nanoseconds(double s) {

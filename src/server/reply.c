@@ -1,6 +1,7 @@
 #include "server/reply.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "tokenizer/utf8.h"
@@ -74,6 +75,12 @@ json_t *time_json(int64_t unix_s) {
     gmtime_r(&t, &tm);
     strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm);
     return json_string(text);
+}
+
+json_t *reply_arguments(const struct reply_call *call) {
+    const struct buf *text = &call->arguments;
+    json_t *v = text->len > 0 ? json_read(text->bytes, text->len, 0, NULL) : NULL;
+    return v != NULL ? v : json_object();
 }
 
 /* ---- whole replies ---------------------------------------------------------------------------------- */

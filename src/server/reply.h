@@ -40,6 +40,9 @@ struct reply_call {
     struct buf arguments;
 };
 
+/* What the call hands over, a new reference; an empty object where that is no JSON, cut off perhaps. */
+json_t *reply_arguments(const struct reply_call *call);
+
 struct reply_choice {
     struct buf content, reasoning;
     struct reply_call *calls;
