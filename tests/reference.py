@@ -9,6 +9,7 @@ usage: reference.py models FOLDER            NAME.gguf of each
        reference.py make FOLDER              NAME.true.f32 too, and ids; fails if a feature makes no
                                              difference or a choice of experts is close
        reference.py rename IN.gguf OUT.gguf OLD NEW...  the same with keys under other names
+       reference.py beside IN.gguf OUT.gguf NAME...      the same with vectors of these names too
        reference.py logits IN.gguf IDS OUT [WITHOUT...]  float32 rows, one for each id
        reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
 """
@@ -477,6 +478,14 @@ def rename(source, target, names):
     g.write(target)
 
 
+def beside(source, target, names):
+    g = Gguf(source)
+    n = g.tensors["output_norm.weight"][0][0]
+    for name in names:
+        g.tensors[name] = [(n,), F32, array("f", [0.5] * n).tobytes()]
+    g.write(target)
+
+
 def compare(a, b, tolerance):
     x, y = (array("f", open(p, "rb").read()) for p in (a, b))
     if len(x) > len(y) or len(x) == 0:
@@ -495,6 +504,8 @@ if __name__ == "__main__":
         make(*arguments)
     elif command == "rename":
         rename(*arguments[:2], arguments[2:])
+    elif command == "beside":
+        beside(*arguments[:2], arguments[2:])
     elif command == "logits":
         write_rows(arguments[2], Model(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
     else:

@@ -68,6 +68,19 @@ reference logits worth-f32.gguf "$(cat ids)" worth.true.f32
 run_eval fp8-f32 fp8.f32
 reference compare fp8.f32 worth.true.f32 1e-3
 
+# Tensors that nobody reads: those without which the model is the same stand beside it, others are refused.
+reference beside qwen2moe.gguf beside.gguf blk.0.attn_rot_embd.weight blk.1.rope_freqs.weight \
+    blk.1.attn_kv_b.weight blk.0.ffn_down_exps.input_scale blk.2.attn_q.weight v.blk.0.attn_q.weight cls.output.weight
+run_eval beside.gguf b.f32
+cmp qwen2moe.f32 b.f32 || fail "tensors beside the model change its bits"
+for name in blk.1.attn_output.bias blk.0.attn_q_norm.weight blk.1.ffn_down.scale output.bias output_norm.bias \
+    token_embd_norm.weight position_embd.weight; do
+    reference beside qwen2moe.gguf beside.gguf "$name"
+    timeout 60 "$LOCKSTEP" eval beside.gguf --ids 1 -q >out 2>err && fail "$name was ignored"
+    [ "$(wc -l <err)" = 1 ] && grep -q "has the tensor $name, which lockstep does not know" err ||
+        fail "$name: $(cat err)"
+done
+
 # "greedy" has no groups, whatever else config.json says.
 cp -r deepseek2-v2 greedy
 sed -i 's/"group_limited_greedy"/"greedy"/' greedy/config.json

@@ -50,6 +50,11 @@ static inline bool str_starts(const char *s, const char *prefix) {
     return strncmp(s, prefix, strlen(prefix)) == 0;
 }
 
+static inline bool str_ends(const char *s, const char *tail) {
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && str_eq(s + n - m, tail);
+}
+
 /* Is it one of the words of a list with commas between them? */
 static inline bool str_list_has(const char *list, const char *word) {
     size_t n = strlen(word);

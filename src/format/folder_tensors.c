@@ -22,16 +22,11 @@ struct source {
     bool refused_form; /* codes: values of a row cannot be picked */
 };
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), m = strlen(tail);
-    return n > m && str_eq(s + n - m, tail);
-}
-
 /* NAME.weight, or what compressed-tensors keeps in its place. */
 static struct folder_tensor *find_weight(const struct folder *f, const char *name) {
     char packed[SAFE_NAME_MAX + 16];
     struct folder_tensor *t = folder_find(f, name);
-    if (t || !ends_with(name, ".weight"))
+    if (t || !str_ends(name, ".weight"))
         return t;
     snprintf(packed, sizeof packed, "%s_packed", name);
     return folder_find(f, packed);
@@ -339,11 +334,11 @@ static enum status find_source(const struct folder *f, const struct safe_tensor 
         return plain_source(f, t, s, err);
     if (t->dtype == SAFE_F8_E4M3)
         return fp8_source(f, t, s, err);
-    if (t->dtype == SAFE_U8 && ends_with(t->name, "_blocks"))
+    if (t->dtype == SAFE_U8 && str_ends(t->name, "_blocks"))
         return mxfp4_source(f, t, s, err);
-    if (t->dtype == SAFE_U32 && ends_with(t->name, ".weight"))
+    if (t->dtype == SAFE_U32 && str_ends(t->name, ".weight"))
         return mlx_source(f, t, s, err);
-    if (t->dtype == SAFE_I32 && ends_with(t->name, ".weight_packed"))
+    if (t->dtype == SAFE_I32 && str_ends(t->name, ".weight_packed"))
         return int4_source(f, t, s, err);
     return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported",
                    f->path, t->name, safe_dtype_name(t->dtype));
@@ -618,7 +613,7 @@ static bool layer_of(const struct folder *f, const char *prefix, const char *nam
 static enum status refuse(const struct folder *f, const char *name, struct err *err) {
     char shown[200];
     gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);
-    if (ends_with(name, ".qweight") || ends_with(name, ".qzeros") || ends_with(name, ".g_idx"))
+    if (str_ends(name, ".qweight") || str_ends(name, ".qzeros") || str_ends(name, ".g_idx"))
         return err_set(
             err, ST_UNSUPPORTED,
             "%s: has the tensor %s: weights quantized by GPTQ or AWQ are not supported; take "
@@ -633,7 +628,7 @@ static enum status check_unused(const struct folder *f, const char *prefix, stru
     for (size_t i = 0; i < f->n_tensors; i++) {
         const char *name = f->tensors[i].t->name;
         if (f->tensors[i].used || !layer_of(f, prefix, name) ||
-            ends_with(name, "rotary_emb.inv_freq"))
+            str_ends(name, "rotary_emb.inv_freq"))
             continue;
         return refuse(f, name, err);
     }

@@ -13,14 +13,9 @@
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of output, at least a row */
 
-static bool ends_with(const char *s, const char *tail) {
-    size_t n = strlen(s), n_tail = strlen(tail);
-    return n >= n_tail && str_eq(s + n - n_tail, tail);
-}
-
 /* Rounding a router moves tokens to other experts, so it is kept; a bias is cheap. */
 static bool is_matrix(const struct gguf_tensor *t) {
-    return t->n_dims >= 2 && t->dims[1] > 1 && ends_with(t->name, ".weight") &&
+    return t->n_dims >= 2 && t->dims[1] > 1 && str_ends(t->name, ".weight") &&
            !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm");
 }
 
@@ -40,7 +35,7 @@ static bool goes_into_values(const struct gguf *in, const struct gguf_tensor *t,
                              enum qtype type) {
     static const char tail[] = ".scale";
     char name[GGUF_NAME_MAX + 8];
-    if (!ends_with(t->name, tail))
+    if (!str_ends(t->name, tail))
         return false;
     int stem = (int)(strlen(t->name) - (sizeof tail - 1));
     for (int i = 0; i < 2; i++) {

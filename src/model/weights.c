@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 struct slice {
     struct wmat *dst;
@@ -46,6 +47,7 @@ struct loader {
     size_t row_buf_bytes;           /* of the longest row that must be made (rows.h) */
     uint8_t *row_bufs;              /* [n_threads][16][row_buf_bytes] */
     const struct file_source *from; /* NULL: the data are in the file */
+    bool *wanted;                   /* [tensors of g] by weights_check(); else NULL */
     atomic_int failed;              /* a status; release: why is written */
     struct err why;
     pthread_mutex_t failing;
@@ -86,6 +88,19 @@ static void *own(struct weights *w, size_t n, size_t size) {
     return *place;
 }
 
+static void note_wanted(struct loader *ld, const struct gguf_tensor *t) {
+    if (ld->wanted != NULL)
+        ld->wanted[t - gguf_tensor_at(ld->g, 0)] = true;
+}
+
+static enum status want_tensor(struct loader *ld, int layer, const char *name, uint64_t cols,
+                               uint64_t rows, uint64_t n, const struct gguf_tensor **out,
+                               struct err *err) {
+    TRY(hparam_tensor(ld->g, layer, name, cols, rows, n, out, err));
+    note_wanted(ld, *out);
+    return ST_OK;
+}
+
 /* A part of a tensor [cols, rows] or [cols, rows, n]. */
 struct part {
     int layer; /* -1: not a layer's */
@@ -97,11 +112,12 @@ struct part {
     double used; /* share of steps that read it; 0 counts as 1 */
 };
 
-static enum status read_scale(const struct loader *ld, const struct part *p,
+static enum status read_scale(struct loader *ld, const struct part *p,
                               const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
     const struct gguf_tensor *s = gguf_scale_of(ld->g, t);
     if (s == NULL)
         return ST_OK;
+    note_wanted(ld, s);
     if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 ||
         s->dims[0] != MAX(p->n, 1u) || s->size_bytes != s->dims[0] * sizeof(float))
         return err_set(
@@ -119,7 +135,7 @@ static enum status read_scale(const struct loader *ld, const struct part *p,
 static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part p,
                                struct err *err) {
     const struct gguf_tensor *t;
-    TRY(hparam_tensor(ld->g, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
+    TRY(want_tensor(ld, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
     const struct qtype_info *info = qtype_info(t->type);
     if (!wmat_type_supported(t->type))
         return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s, which cannot be computed with",
@@ -162,7 +178,7 @@ static enum status want_rows(struct loader *ld, const float **dst, int layer, co
                              uint32_t width, uint32_t n, uint32_t begin, uint32_t end,
                              size_t dst_stride, struct err *err) {
     const struct gguf_tensor *t;
-    TRY(hparam_tensor(ld->g, layer, name, width, n, 1, &t, err));
+    TRY(want_tensor(ld, layer, name, width, n, 1, &t, err));
     if (qtype_info(t->type)->dequantize == NULL || qtype_info(t->type)->block_values != 1)
         return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s: expected f32, f16 or bf16",
                        gguf_path(ld->g), t->name, qtype_info(t->type)->name);
@@ -234,12 +250,13 @@ static enum status collect_qkv(struct loader *ld, struct layer_weights *lw, int 
     return ST_OK;
 }
 
-/* Both forms of the up-projection: split and transposed already, or whole. */
+/* Both forms of the up-projection: split and transposed already, or whole. A rank without heads names
+ * a head's too, and holds nothing of it. */
 static enum status collect_mla_heads(struct loader *ld, struct mla_weights *mla, int l,
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
-    uint32_t n = sh->head_end - sh->head_begin;
+    uint32_t n_held = sh->head_end - sh->head_begin, n = MAX(n_held, 1u);
     uint32_t rank = hp->mla.kv_rank, nope = hp->mla.nope, vd = hp->mla.v_dim;
     char name[64];
     snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", l);
@@ -276,6 +293,10 @@ static enum status collect_mla_heads(struct loader *ld, struct mla_weights *mla,
             k.transposed = true;
             k.row_begin = row, k.row_end = row + nope;
             v.row_begin = row + nope, v.row_end = row + nope + vd;
+        }
+        if (n_held == 0) {
+            k.row_end = k.row_begin;
+            v.row_end = v.row_begin;
         }
         TRY(want_matrix(ld, &mla->k_b[i], k, err));
         TRY(want_matrix(ld, &mla->v_b[i], v, err));
@@ -488,8 +509,7 @@ static enum status collect(struct loader *ld, struct err *err) {
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
     struct weights *w = ld->w;
-    TRY(hparam_tensor(ld->g, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd,
-                      err));
+    TRY(want_tensor(ld, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
     if (gguf_tensor(ld->g, "token_embd.scale") != NULL)
         return err_set(err, ST_UNSUPPORTED,
                        "%s: token_embd.scale: embeddings with a scale are not supported",
@@ -845,11 +865,10 @@ void weights_embed_row(const struct weights *w, int32_t id, float *out) {
                    w->embd->dims[0], out);
 }
 
-enum status weights_describe(struct weights *out, const struct gguf *g,
-                             const struct hparams *hp, const struct share *share,
-                             struct err *err) {
+static enum status describe(struct weights *out, const struct gguf *g, const struct hparams *hp,
+                            const struct share *share, bool *wanted, struct err *err) {
     struct weights w = {.n_layers = share->layer_end - share->layer_begin};
-    struct loader ld = {.g = g, .hp = hp, .share = share, .w = &w};
+    struct loader ld = {.g = g, .hp = hp, .share = share, .w = &w, .wanted = wanted};
     w.layers = mem_calloc(w.n_layers, sizeof *w.layers);
     enum status st = w.layers == NULL ? no_memory(&ld, err) : collect(&ld, err);
     if (st == ST_OK)
@@ -861,11 +880,66 @@ enum status weights_describe(struct weights *out, const struct gguf *g,
     return st;
 }
 
+enum status weights_describe(struct weights *out, const struct gguf *g,
+                             const struct hparams *hp, const struct share *share,
+                             struct err *err) {
+    return describe(out, g, hp, share, NULL, err);
+}
+
+/* Whether the model would be another one without tensor t, which nothing reads. */
+static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
+    /* What is computed from the keys, another form of attn_k_b and attn_v_b, and scales for engines
+     * that quantize NVFP4's activations. */
+    static const char *const no_loss[] = {"attn_rot_embd.weight", "rope_freqs.weight",
+                                          "attn_kv_b.weight"};
+    static const char *const ends[] = {"token_embd", "position_embd", "output"};
+    char *name;
+    if (str_ends(t->name, ".input_scale"))
+        return false;
+    if (!str_starts(t->name,
+                    "blk.")) { /* others are parts beside it: towers for pictures, .. */
+        for (size_t i = 0; i < ARRAY_LEN(ends); i++)
+            if (str_starts(t->name, ends[i]))
+                return true;
+        return false;
+    }
+    /* Layers beyond the model's predict further tokens. */
+    if (strtoul(t->name + strlen("blk."), &name, 10) >= hp->n_layers || *name != '.')
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(no_loss); i++)
+        if (str_eq(name + 1, no_loss[i]))
+            return false;
+    return true;
+}
+
+static enum status check_unwanted(const struct gguf *g, const struct hparams *hp,
+                                  const bool *wanted, struct err *err) {
+    for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(g, i);
+        char shown[2 * GGUF_NAME_MAX];
+        if (wanted[i] || !is_of_model(t, hp))
+            continue;
+        gguf_escape((struct gguf_str){t->name, strlen(t->name)}, shown, sizeof shown);
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: has the tensor %s, which lockstep does not know for the "
+                       "architecture %s",
+                       gguf_path(g), shown, hp->arch->name);
+    }
+    return ST_OK;
+}
+
 enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err) {
     /* A rank with an empty share of every matrix in every layer needs all names and shapes. */
     const struct share none = {.layer_end = hp->n_layers, .last_stage = true};
     struct weights w;
-    TRY(weights_describe(&w, g, hp, &none, err));
-    weights_free(&w);
-    return ST_OK;
+    bool *wanted = mem_calloc(gguf_n_tensors(g), sizeof *wanted);
+    if (wanted == NULL)
+        return err_set(err, ST_NO_MEMORY, "%s: no memory to check it", gguf_path(g));
+    enum status st = describe(&w, g, hp, &none, wanted, err);
+    if (st == ST_OK) {
+        weights_free(&w);
+        st = check_unwanted(g, hp, wanted, err);
+    }
+    mem_free(wanted);
+    return st;
 }

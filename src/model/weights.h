@@ -104,7 +104,8 @@ enum status weights_describe(struct weights *out, const struct gguf *g,
                              const struct hparams *hp, const struct share *share,
                              struct err *err);
 
-/* Checks every tensor that the model needs (names, shapes, types) without loading. */
+/* Checks every tensor that the model needs (names, shapes, types) without loading. ST_UNSUPPORTED: there is one besides
+ * that would change its answers, as a bias has that the architecture is not known to have. */
 enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err);
 
 #endif
