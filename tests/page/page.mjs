@@ -106,6 +106,14 @@ await check("an answer is text, never a program", async (page) => {
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   assert.equal(await answers(page).last().locator("img, script, a[href^='javascript']").count(), 0);
 });
+await check("an answer of nothing but markers does not take the page away, nor its conversation", async (page) => {
+  await page.goto(url);
+  await fakeAnswer(page, delta("1. ".repeat(9000)) + delta("!".repeat(9000) + " the end") + "data: [DONE]\n\n");
+  await ask(page, "Go mad.");
+  assert.match(await answered(page), /1\. 1\. 1\..*!!! the end/);
+  await page.reload();
+  await answers(page).last().getByText("!!! the end").waitFor();
+});
 await check("code can be copied, thinking is folded", async (page) => {
   await page.goto(url);
   const thought = event({ choices: [{ index: 0, delta: { reasoning_content: "Hm, hm." } }] });

@@ -21,8 +21,26 @@ const SAFE = {
 const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const escape = (text) => text.replace(/[&<>"']/g, (c) => escapes[c]);
 
+/* Models that lost their way say the same few characters until they are stopped. A line that begins with very many
+ * markers of quotes and lists is text: marked calls itself for each, and the stack ends. */
+const VERY_DEEP = /^(?:[ \t]*(?:>|(?:[-*+]|\d{1,9}[.)])(?=[ \t]))){30}/;
+const deepIsText = (src) => (VERY_DEEP.test(src) ? undefined : false);
+/* marked looks for an image at every "!", to the end of the text. */
+const EXCLAMATIONS = /^(?:!(?!\[)){2,}/;
+
+/* In a tokenizer false means "as always", undefined "not that". */
+const tokenizer = {
+  blockquote: deepIsText,
+  list: deepIsText,
+  inlineText(src) {
+    const [raw] = EXCLAMATIONS.exec(src) ?? [];
+    return raw === undefined ? false : { type: "text", raw, text: raw, escaped: this.lexer.state.inRawBlock };
+  },
+};
+
 const marked = new Marked({
   gfm: true,
+  tokenizer,
   renderer: {
     code: ({ text, lang }) => `<pre lang="${escape(lang ?? "")}"><code>${escape(text)}</code></pre>`,
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
@@ -30,14 +48,35 @@ const marked = new Marked({
   },
 });
 
-/* The parts of a text that stand for themselves: while it grows only the last ones change. */
+/* The parts of a text that stand for themselves: while it grows only the last ones change. A text that cannot be
+ * taken apart is one of them, as it is. */
 export function blocksOf(text) {
-  return marked.lexer(text).filter((token) => token.type !== "space" && token.type !== "def");
+  try {
+    return marked.lexer(text).filter((token) => token.type !== "space" && token.type !== "def");
+  } catch {
+    return [{ type: "plain", raw: text }];
+  }
 }
 
-/* A fragment of the document. */
+function plain(text) {
+  const place = document.createElement("p");
+  place.className = "plain";
+  place.textContent = text;
+  return place;
+}
+
+function safe(block) {
+  try {
+    return DOMPurify.sanitize(marked.parser([block]), SAFE);
+  } catch {
+    return plain(block.raw);
+  }
+}
+
+/* A fragment of the document, or an element. */
 export function render(block) {
-  const fragment = DOMPurify.sanitize(marked.parser([block]), SAFE);
+  if (block.type === "plain") return plain(block.raw);
+  const fragment = safe(block);
   for (const link of fragment.querySelectorAll("a")) {
     link.target = "_blank";
     link.rel = "noopener noreferrer";
