@@ -106,6 +106,32 @@ await check("an answer is text, never a program", async (page) => {
   assert.equal(await page.evaluate(() => window.pwned), undefined);
   assert.equal(await answers(page).last().locator("img, script, a[href^='javascript']").count(), 0);
 });
+await check("what looks like a tag is read as it was said", async (page) => {
+  await page.goto(url);
+  const said = [
+    "Use #include <iostream>, std::vector<int>, Box<A>, the <input name='*x*'> tag, <!-- a remark --> & if (a <b && c> d).",
+    "<answer>\nIt is **bold**.\n</answer>",
+    "<div>\n  <p>one</p>\n</div>",
+    "- <think>hm</think> x<sub>2</sub>, <kbd>a <x> b</kbd>, <script>if (a<b) c()</script> 1 < 2",
+    "<details><summary>More</summary>of <this></details>",
+    "Mail <a@b.example>, see <http://c.example>, `<code>`.",
+  ];
+  await fakeAnswer(page, delta(said.join("\n\n")) + "data: [DONE]\n\n");
+  await ask(page, "Tags?");
+  await answered(page);
+  const shown = (await answers(page).last().locator(".markdown").textContent()).replace(/\s+/g, " ");
+  for (const text of [
+    "Use #include <iostream>, std::vector<int>, Box<A>, the <input name='*x*'> tag, <!-- a remark --> & if (a <b && c> d).",
+    "<answer> It is bold. </answer>",
+    "<div> one </div>",
+    "<think>hm</think> x2, a <x> b, <script>if (a<b) c()</script> 1 < 2",
+    "Moreof <this>",
+    "Mail a@b.example, see http://c.example, <code>.",
+  ])
+    assert.ok(shown.includes(text), `${text} in ${shown}`);
+  const tags = await answers(page).last().locator(".markdown").evaluate((e) => [...e.querySelectorAll("*")].map((x) => x.localName));
+  for (const tag of ["strong", "sub", "kbd", "details", "a", "code"]) assert.ok(tags.includes(tag), tag);
+});
 await check("an answer of nothing but markers does not take the page away, nor its conversation", async (page) => {
   await page.goto(url);
   await fakeAnswer(page, delta("1. ".repeat(9000)) + delta("!".repeat(9000) + " the end") + "data: [DONE]\n\n");

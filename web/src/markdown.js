@@ -1,15 +1,17 @@
 // markdown.js: from an answer's text to elements that are safe to show. An answer is hostile: whatever it contains,
-// only the tags and attributes below get into the page, and nothing is loaded from anywhere.
+// only the tags and attributes below get into the page, and nothing is loaded from anywhere. What looks like another
+// tag (<iostream>, List<String>, <input>) is text: nothing that the model said is left out.
 import DOMPurify from "dompurify";
 import { Marked } from "marked";
 
 const NO_ADDRESS = ["align", "colspan", "rowspan", "start", "lang"]; // attributes that are not checked as one
 
+const TAGS = (
+  "a b blockquote br code del dd details dl dt em h1 h2 h3 h4 h5 h6 hr i kbd li mark ol p pre s span strong sub summary sup " +
+  "table tbody td th thead tr u ul"
+).split(" ");
 const SAFE = {
-  ALLOWED_TAGS: (
-    "a b blockquote br code del dd details dl dt em h1 h2 h3 h4 h5 h6 hr i kbd li mark ol p pre s span strong sub summary sup " +
-    "table tbody td th thead tr u ul"
-  ).split(" "),
+  ALLOWED_TAGS: TAGS,
   ALLOWED_ATTR: ["href", "title", ...NO_ADDRESS],
   ADD_URI_SAFE_ATTR: NO_ADDRESS,
   ALLOW_DATA_ATTR: false,
@@ -28,10 +30,21 @@ const deepIsText = (src) => (VERY_DEEP.test(src) ? undefined : false);
 /* marked looks for an image at every "!", to the end of the text. */
 const EXCLAMATIONS = /^(?:!(?!\[)){2,}/;
 
+/* Where a tag begins that is meant as one. Those of HTML are written small; Box<A>, Set<S> are of programs. */
+const TAG = `</?(?:${TAGS.join("|")})(?=[\\s/>])`;
+const BEGINS_TAG = new RegExp(`^ {0,3}${TAG}`);
+const NO_TAG = new RegExp(`(?!${TAG})<`, "g");
+
 /* In a tokenizer false means "as always", undefined "not that". */
 const tokenizer = {
   blockquote: deepIsText,
   list: deepIsText,
+  html: (src) => (BEGINS_TAG.test(src) ? false : undefined),
+  tag(src) {
+    if (BEGINS_TAG.test(src)) return false;
+    const [raw] = this.rules.inline.tag.exec(src) ?? [];
+    return raw === undefined ? undefined : { type: "text", raw, text: escape(raw), escaped: true };
+  },
   inlineText(src) {
     const [raw] = EXCLAMATIONS.exec(src) ?? [];
     return raw === undefined ? false : { type: "text", raw, text: raw, escaped: this.lexer.state.inRawBlock };
@@ -42,6 +55,8 @@ const marked = new Marked({
   gfm: true,
   tokenizer,
   renderer: {
+    html: ({ text }) => text.replace(NO_TAG, "&lt;"),
+    text: ({ text, tokens, escaped }) => (escaped && !tokens ? text.replaceAll("<", "&lt;") : false),
     code: ({ text, lang }) => `<pre lang="${escape(lang ?? "")}"><code>${escape(text)}</code></pre>`,
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,
     checkbox: ({ checked }) => (checked ? "\u2611 " : "\u2610 "),
