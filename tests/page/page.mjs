@@ -97,6 +97,26 @@ await check("conversations are kept, begun and deleted", async (page) => {
   await list.getByText(question).waitFor({ state: "detached" });
   assert.equal(await list.getByRole("listitem").count(), 1);
 });
+await check("without room nothing is lost", async (page) => {
+  await page.goto(url);
+  await fakeAnswer(page, delta("Yes.") + "data: [DONE]\n\n");
+  await ask(page, "First?");
+  await answered(page);
+  await page.evaluate(() => {
+    for (let size = 1 << 22, i = 0; size > 0; size >>= 1, i++) // another page of this address is greedy
+      try {
+        localStorage.setItem(`greed${i}`, "x".repeat(size));
+      } catch {}
+  });
+  await page.getByRole("link", { name: "New chat" }).click();
+  await ask(page, `Second? ${"x".repeat(3000)}`);
+  await page.getByRole("alert").getByText("no room").waitFor();
+  await page.evaluate(() => dispatchEvent(new StorageEvent("storage"))); // as when another tab keeps something
+  await page.getByRole("navigation").getByText("First?").click();
+  await page.getByRole("navigation").getByText("Second?").waitFor();
+  await page.reload();
+  await page.getByRole("navigation").getByText("First?").waitFor();
+});
 await check("an answer is text, never a program", async (page) => {
   await page.goto(url);
   const evil = "<script>window.pwned = 1</script> <img src=x onerror='window.pwned = 1'> [x](javascript:window.pwned=1)\n\n**bold**";

@@ -1,7 +1,7 @@
 // app.jsx: the page as a whole: what is where, which conversation is open, who needs the key.
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { chatRequest, streamChat } from "./api.js";
-import { Chats, speedOf } from "./chats.js";
+import { Chats, NO_ROOM, speedOf } from "./chats.js";
 import { Conversation } from "./conversation.jsx";
 import { count, rate, seconds } from "./format.js";
 import { Icon } from "./icons.jsx";
@@ -194,9 +194,9 @@ export function App() {
             <p>Questions and answers stay in this browser.</p>
           </div>
         )}
-        {chats.warning && (
+        {chats.unkept.has(id) && (
           <p class="column warning" role="alert">
-            {chats.warning}
+            {NO_ROOM}
           </p>
         )}
         <Composer

@@ -8,7 +8,7 @@ import { loadConversations, removeConversation, saveConversation } from "./store
 const STOPPED = "You stopped this answer.";
 const LEFT = "The page was closed before this answer ended.";
 const TOO_LONG = "The answer ends here because it reached the limit of tokens.";
-const NO_ROOM = "The browser has no room to keep this conversation: it is gone when the page is closed.";
+export const NO_ROOM = "The browser has no room to keep this conversation: it is gone when the page is closed.";
 
 /* What the server is asked. Questions that got no answer are left out with it, but for the last. */
 export function requestMessages(messages) {
@@ -48,7 +48,7 @@ export function addChunk(answer, run, chunk, now) {
 export class Chats {
   conversations; // the one changed last first
   runs = new Map(); // id -> what is known of the answer under way: {controller, lost, and what speedOf wants}
-  warning = "";
+  unkept = new Set(); // ids of those that the browser had no room for
 
   /* ask(messages, signal) gives the chunks of a streamed answer; denied(id) is told of one that needs a key. */
   constructor({ storage, ask, changed, denied = () => {} }) {
@@ -84,6 +84,7 @@ export class Chats {
   remove(id) {
     this.stop(id);
     this.conversations = this.conversations.filter((c) => c.id !== id);
+    this.unkept.delete(id);
     removeConversation(this.storage, id);
     this.changed();
   }
@@ -96,15 +97,20 @@ export class Chats {
 
   /* Another tab changed what is kept. */
   reload() {
-    const running = this.conversations.filter((c) => this.runs.has(c.id));
-    const kept = loadConversations(this.storage).filter((c) => !this.runs.has(c.id));
-    this.conversations = [...running, ...kept].sort((a, b) => b.changed - a.changed);
+    const own = this.conversations.filter((c) => this.#isOnlyHere(c.id));
+    const kept = loadConversations(this.storage).filter((c) => !this.#isOnlyHere(c.id));
+    this.conversations = [...own, ...kept].sort((a, b) => b.changed - a.changed);
     this.changed();
   }
 
   /* The page goes: keeps what has come of the answers under way. */
   leave() {
     for (const id of this.runs.keys()) saveConversation(this.storage, this.#withAnswer(id, { note: LEFT }));
+  }
+
+  /* What the browser keeps of it, if anything, is older. */
+  #isOnlyHere(id) {
+    return this.runs.has(id) || this.unkept.has(id);
   }
 
   #newId() {
@@ -127,11 +133,11 @@ export class Chats {
 
   #put(conversation) {
     const dated = { ...conversation, changed: Date.now() };
-    const saved = saveConversation(this.storage, dated);
-    this.warning = saved ? "" : NO_ROOM;
-    const kept = saved ? loadConversations(this.storage).map((c) => c.id) : null; // saving may drop old ones
+    if (saveConversation(this.storage, dated)) this.unkept.delete(dated.id);
+    else this.unkept.add(dated.id);
+    const kept = new Set(loadConversations(this.storage).map((c) => c.id)); // saving may drop old ones
     const others = this.conversations.filter((c) => c.id !== dated.id);
-    this.conversations = [dated, ...others.filter((c) => kept === null || kept.includes(c.id) || this.runs.has(c.id))];
+    this.conversations = [dated, ...others.filter((c) => kept.has(c.id) || this.#isOnlyHere(c.id))];
     this.changed();
   }
 

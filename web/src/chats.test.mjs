@@ -43,6 +43,25 @@ test("older conversations make room, and it is said when there is none", () => {
   assert.equal(saveConversation(storage, conversation("longer", 10, "x".repeat(500))), false);
 });
 
+test("what has no room takes nothing away, and stays while the page is open", async () => {
+  const storage = fakeStorage(1000);
+  for (let i = 0; i < 3; i++) assert.ok(saveConversation(storage, conversation(`c${i}`, i, "x".repeat(80))));
+  const before = loadConversations(storage);
+  assert.equal(saveConversation(storage, conversation("long", 9, "x".repeat(2000))), false);
+  assert.deepEqual(loadConversations(storage), before);
+  let done;
+  const chats = new Chats({ storage, ask: async function* () {}, changed: () => chats?.runs.size === 0 && done?.() });
+  const id = chats.send(undefined, "x".repeat(2000));
+  await new Promise((resolve) => (done = resolve));
+  assert.ok(chats.unkept.has(id));
+  chats.reload(); // another tab kept something
+  assert.deepEqual(chats.conversations.map((c) => c.id), [id, "c2", "c1", "c0"]);
+  chats.again(id, "short");
+  await new Promise((resolve) => (done = resolve));
+  assert.ok(!chats.unkept.has(id));
+  assert.equal(loadConversations(storage).length, 4);
+});
+
 test("an answer grows by its chunks, and its speed is known", () => {
   const run = { started: 0, first: null, last: null, pieces: 0, tokens: null, lost: true };
   let answer = assistant("");

@@ -29,20 +29,36 @@ export function loadConversations(storage) {
   return found.sort((a, b) => b.changed - a.changed);
 }
 
-/* Keeps the conversation. Where there is no room, older ones go, and so do those beyond the limit. False if there is
- * no room even then. */
+/* Keeps the conversation. Where there is no room, older ones go, and so do those beyond the limit. False, and all is
+ * as it was, if there would be no room even then: it is too long, or other pages of this address took the room. */
 export function saveConversation(storage, conversation) {
   const others = loadConversations(storage).filter((c) => c.id !== conversation.id);
-  while (others.length >= MAX_CONVERSATIONS) storage.removeItem(PREFIX + others.pop().id);
+  const gone = []; // [key, text]
+  const dropLast = () => {
+    const key = PREFIX + others.pop().id;
+    gone.push([key, storage.getItem(key)]);
+    storage.removeItem(key);
+  };
   for (;;) {
     try {
       storage.setItem(PREFIX + conversation.id, JSON.stringify(conversation));
-      return true;
+      break;
     } catch {
-      if (others.length === 0) return false;
-      storage.removeItem(PREFIX + others.pop().id);
+      if (others.length > 0) dropLast();
+      else return giveBack(storage, gone);
     }
   }
+  while (others.length >= MAX_CONVERSATIONS) dropLast();
+  return true;
+}
+
+function giveBack(storage, entries) {
+  try {
+    for (const [key, text] of entries.reverse()) storage.setItem(key, text);
+  } catch {
+    // another tab took the room meanwhile
+  }
+  return false;
 }
 
 export function removeConversation(storage, id) {
@@ -78,7 +94,7 @@ export function memoryStorage() {
 /* The browser's storage, or one in memory where the browser gives none. */
 export function openStorage(name) {
   try {
-    return window[name];
+    return window[name] ?? memoryStorage();
   } catch {
     return memoryStorage();
   }
