@@ -261,6 +261,66 @@ await check("of several models one is chosen, and asked", async (page) => {
   await page.unroute("**/v1/models");
   await page.locator("header strong", { hasText: "jargon-3m-f16" }).waitFor();
 });
+await check("no other model answers for one that is down", async (page) => {
+  let listed = ["ann", "bob"];
+  let isUp = () => true;
+  let sent = [];
+  let polls = 0;
+  await page.route("**/v1/models", (route) => {
+    polls++;
+    return route.fulfill({ contentType: "application/json", body: JSON.stringify({ data: listed.map((id) => ({ id })) }) });
+  });
+  await page.route(/\/health(\?|$)/, async (route) => {
+    const name = new URL(route.request().url()).searchParams.get("model") ?? "";
+    const status = !["", "ann", "bob"].includes(name) ? 404 : isUp(name) ? 200 : 503;
+    const body = { 200: { status: "ok" }, 404: { error: { message: "no such model" } }, 503: { status: "unhealthy", why: "nobody" } };
+    await route.fulfill({ status, contentType: "application/json", body: JSON.stringify(body[status]) });
+  });
+  await page.route(completions, async (route) => {
+    sent.push(route.request().postDataJSON().model);
+    await route.fulfill({ contentType: "text/event-stream", body: delta("Yes.") + "data: [DONE]\n\n" });
+  });
+  const state = page.locator(".status .state");
+  const aPollLater = async () => {
+    for (const end = polls + 1; polls < end; ) await page.waitForResponse("**/v1/models");
+  };
+  await page.goto(url);
+  await page.getByLabel("Model").selectOption("bob");
+  await state.getByText("ok").waitFor();
+  for (const left of [["ann", "bob"], ["ann"]]) {
+    [listed, isUp, sent] = [left, (name) => name !== "bob", []];
+    await state.getByText("unhealthy: nobody").waitFor();
+    for (let i = 0; i < 2; i++) {
+      await aPollLater();
+      assert.equal(await state.innerText(), "unhealthy: nobody");
+      assert.equal(await page.getByLabel("Model").inputValue(), "bob");
+      await ask(page, question);
+      await answered(page);
+    }
+    assert.deepEqual(sent, ["bob", "bob"]);
+    await page.reload(); // it is remembered, and still down
+  }
+  await page.getByLabel("Model").selectOption("ann");
+  await state.getByText("ok").waitFor();
+  await page.evaluate(() => localStorage.setItem("lockstep.settings", '{"model": "gone"}'));
+  await page.reload();
+  await page.locator("header strong", { hasText: "ann" }).waitFor();
+  await state.getByText("ok").waitFor();
+});
+await check("the model that was chosen is asked before the server has listed it", async (page) => {
+  await page.goto(url);
+  await page.evaluate(() => localStorage.setItem("lockstep.settings", '{"model": "bob"}'));
+  await page.route(/\/health(\?|$)/, () => {}); // no answer
+  let sent;
+  await page.route(completions, async (route) => {
+    sent = route.request().postDataJSON().model;
+    await route.fulfill({ contentType: "text/event-stream", body: delta("Yes.") + "data: [DONE]\n\n" });
+  });
+  await page.reload();
+  await ask(page, question);
+  await answered(page);
+  assert.equal(sent, "bob");
+});
 await check("on a narrow screen", async (page) => {
   await page.goto(url);
   assert.equal(await page.getByRole("link", { name: "New chat" }).isVisible(), false);

@@ -114,10 +114,12 @@ function about(path, model) {
   return model ? `${path}?model=${encodeURIComponent(model)}` : path;
 }
 
-/* {state, why}: ok, loading, recovering, unhealthy or unreachable. Without a model: ok if there is one that is. */
+/* {state, why}: ok, loading, recovering, unhealthy or unreachable. Without a model, or with one that the server does not
+ * know: ok if there is one that is. */
 export async function getHealth(model, signal) {
   try {
     const response = await request(about("health", model), "", { signal });
+    if (response.status === 404 && model) return getHealth("", signal);
     const { status, why } = await response.json();
     return response.ok ? { state: "ok", why: "" } : { state: status ?? "unreachable", why };
   } catch {

@@ -56,7 +56,7 @@ function Status({ watch, speed, onModel }) {
           ))}
         </select>
       ) : (
-        <strong>{watch.model || "lockstep"}</strong>
+        <strong>{watch.models[0] ?? "lockstep"}</strong>
       )}
       <span class={`state ${state}`} role="status">
         {why ? `${state}: ${why}` : state}

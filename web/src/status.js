@@ -41,8 +41,8 @@ export function clusterOf(metrics, before, seconds) {
 
 export class Watch {
   health = { state: "asking", why: "" };
-  models = []; // their names
-  model = ""; // the one that is talked to; "": not known
+  models = []; // their names, once they are known
+  model; // the one that is talked to; "": the server's choice
   cluster = null; // null where the server does not tell
   #denied = false; // nothing that needs a key is asked again without another one
   #last = null;
@@ -52,6 +52,7 @@ export class Watch {
    * changed() follows every poll. */
   constructor({ key, wanted, changed, denied }) {
     Object.assign(this, { key, wanted, changed, denied });
+    this.model = wanted() ?? "";
   }
 
   /* Begins, or goes on with a new key. */
@@ -69,23 +70,32 @@ export class Watch {
 
   async #ask() {
     this.health = await getHealth(this.model, AbortSignal.timeout(DEADLINE_MS));
-    const up = this.health.state === "ok" || this.health.state === "recovering";
-    if (!up) this.#choose([]);
-    if (!up || this.#denied) this.cluster = this.#last = null;
-    else await this.#askMore();
+    if (this.health.state !== "unreachable" && !this.#denied) await this.#askMore();
+    if (!this.#isUp()) this.cluster = this.#last = null;
     this.changed(this.health.state);
   }
 
-  #choose(models) {
-    const before = this.model;
-    this.models = models;
-    this.model = models.includes(this.wanted()) ? this.wanted() : (models[0] ?? "");
-    if (this.model !== before) this.#last = null;
+  #isUp() {
+    return this.health.state === "ok" || this.health.state === "recovering";
+  }
+
+  /* A model that is down is not exchanged for another, which would answer in its place: who asks may choose that. The
+   * server knows of it if it says how it is, even where it lists only those that are up. */
+  #choose(listed) {
+    const { model } = this;
+    const isDown = this.health.state === "loading" || this.health.state === "unhealthy";
+    this.models = isDown && model !== "" && !listed.includes(model) ? [...listed, model] : listed;
+    this.model = [this.wanted(), model].find((m) => this.models.includes(m)) ?? this.models[0] ?? "";
+    return this.model !== model;
   }
 
   async #askMore() {
     try {
-      this.#choose(await getModels(this.key(), AbortSignal.timeout(DEADLINE_MS)));
+      if (this.#choose(await getModels(this.key(), AbortSignal.timeout(DEADLINE_MS)))) {
+        this.#last = null;
+        this.health = await getHealth(this.model, AbortSignal.timeout(DEADLINE_MS));
+      }
+      if (!this.#isUp()) return;
       const metrics = await getMetrics(this.model, this.key(), AbortSignal.timeout(DEADLINE_MS));
       const at = performance.now();
       this.cluster = clusterOf(metrics, this.#last?.metrics ?? null, (at - (this.#last?.at ?? at)) / 1000);
