@@ -193,6 +193,9 @@ await check("a key is asked for, and sent", async (page) => {
       : route.fulfill({ status: 401, contentType: "application/json", body: '{"error":{"message":"an API key is needed"}}' }));
   await ask(page, question);
   const dialog = page.getByRole("dialog");
+  await dialog.locator("input").fill("\u201csesame\u201d"); // as word processors quote it
+  await dialog.locator("button[type=submit]").click();
+  await dialog.getByText("It does not take the one it was given.").waitFor();
   await dialog.locator("input").fill("sesame");
   await dialog.locator("button[type=submit]").click();
   await dialog.waitFor({ state: "hidden" });

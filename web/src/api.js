@@ -67,9 +67,14 @@ export function chatRequest(messages, settings, model = "") {
   return request;
 }
 
+/* A header's value is of bytes: letters beyond ASCII go as UTF-8's, as other programs send them. */
+export function bearer(key) {
+  return `Bearer ${String.fromCharCode(...new TextEncoder().encode(key))}`;
+}
+
 async function request(path, key, options = {}) {
   const headers = { ...options.headers };
-  if (key) headers.Authorization = `Bearer ${key}`;
+  if (key) headers.Authorization = bearer(key);
   let response;
   try {
     response = await fetch(path, { cache: "no-store", ...options, headers });

@@ -1,7 +1,7 @@
 // What the server's bytes mean. node --test src/
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { chatRequest, errorSentence, eventReader, parseMetrics } from "./api.js";
+import { bearer, chatRequest, errorSentence, eventReader, parseMetrics } from "./api.js";
 
 test("events are the same however the stream is cut", () => {
   const stream = ': still at work\n\ndata: {"a": 1}\r\n\r\nevent: x\ndata: b\ndata: c\n\ndata:[DONE]\n\n';
@@ -34,4 +34,12 @@ test("empty settings are left to the server", () => {
   assert.equal(chatRequest(messages, { system: "Be brief." }).messages[0].role, "system");
   assert.equal("model" in plain, false);
   assert.equal(chatRequest(messages, {}, "m").model, "m");
+});
+
+test("a key of any letters can be sent, as UTF-8", () => {
+  assert.equal(bearer("sesame"), "Bearer sesame");
+  for (const key of ["\u043f\u0430\u0440\u043e\u043b\u044c", "\u201csesame\u201d", "\u{1f511}"]) {
+    const sent = new Headers({ Authorization: bearer(key) }).get("Authorization");
+    assert.equal(Buffer.from(sent, "latin1").toString("utf8"), `Bearer ${key}`);
+  }
 });
