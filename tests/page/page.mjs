@@ -324,6 +324,40 @@ await check("the model that was chosen is asked before the server has listed it"
   await answered(page);
   assert.equal(sent, "bob");
 });
+await check("text goes the way of its script, code does not", async (page) => {
+  await page.goto(url);
+  const paragraph = "\u05de\u05d4 \u05d6\u05d4 bit bucket?";
+  await fakeAnswer(page, delta(`${paragraph}\n\n- ${paragraph}\n\n\`\`\`c\n// ${paragraph}\n\`\`\`\n\nLatin.`) + "data: [DONE]\n\n");
+  const direction = (place) => place.evaluate((e) => getComputedStyle(e).direction);
+  await box(page).fill(paragraph);
+  assert.equal(await direction(box(page)), "rtl");
+  await box(page).press("Enter");
+  await answered(page);
+  const answer = answers(page).last();
+  assert.equal(await direction(page.locator(".question p")), "rtl");
+  assert.equal(await direction(page.getByRole("navigation").getByRole("link")), "rtl");
+  assert.deepEqual(await Promise.all(["p >> nth=0", "li", "pre", "p >> nth=1"].map((s) => direction(answer.locator(`.markdown ${s}`)))),
+    ["rtl", "rtl", "ltr", "ltr"]);
+});
+await check("keys of a method of input are its own", async (page) => {
+  await page.goto(url);
+  await fakeAnswer(page, delta("Yes.") + "data: [DONE]\n\n");
+  const press = (place, init) =>
+    place.evaluate((e, fields) => e.dispatchEvent(new KeyboardEvent("keydown", { bubbles: true, cancelable: true, ...fields })), init);
+  await box(page).fill("\u306b\u307b\u3093");
+  await press(box(page), { key: "Enter", isComposing: true });
+  await press(box(page), { key: "Enter", keyCode: 229 }); // Safari's
+  await page.evaluate(() => new Promise(requestAnimationFrame)); // it would be sent by then
+  assert.equal(await box(page).inputValue(), "\u306b\u307b\u3093");
+  await box(page).press("Enter");
+  await answered(page);
+  await button(page, "Edit").click();
+  const edit = page.getByRole("textbox", { name: "Edit the question" });
+  await edit.fill("\u306b");
+  await press(edit, { key: "Escape", isComposing: true });
+  await press(edit, { key: "Escape", keyCode: 229 });
+  assert.equal(await edit.inputValue(), "\u306b");
+});
 await check("on a narrow screen", async (page) => {
   await page.goto(url);
   assert.equal(await page.getByRole("link", { name: "New chat" }).isVisible(), false);

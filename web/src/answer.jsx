@@ -33,7 +33,7 @@ function Block({ block }) {
     place.current.replaceChildren(render(block));
     addCopyButtons(place.current);
   }, [block.raw]);
-  return <div ref={place} />;
+  return <div ref={place} dir="auto" />;
 }
 
 function Markdown({ text }) {

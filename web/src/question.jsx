@@ -1,7 +1,11 @@
 // question.jsx: a field for text that grows with it, where a question is written, and a question that was asked.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
-/* Enter sends, Shift+Enter breaks the line; while a method of input composes a character, Enter is its. */
+/* Is the key a method of input's, which composes a character? Safari says so by 229 alone: with it the composition is over
+ * before the key that ends it. */
+const isComposers = (e) => e.isComposing || e.keyCode === 229;
+
+/* Enter sends, Shift+Enter breaks the line. */
 export function TextField({ value, onInput, onSend, focused, ...rest }) {
   const field = useRef(null);
   useLayoutEffect(() => {
@@ -13,12 +17,20 @@ export function TextField({ value, onInput, onSend, focused, ...rest }) {
     if (focused) field.current.focus();
   }, [focused]);
   const onKeyDown = (e) => {
-    if (e.key !== "Enter" || e.shiftKey || e.isComposing) return;
+    if (e.key !== "Enter" || e.shiftKey || isComposers(e)) return;
     e.preventDefault();
     onSend();
   };
   return (
-    <textarea ref={field} rows="1" value={value} onInput={(e) => onInput(e.target.value)} onKeyDown={onKeyDown} {...rest} />
+    <textarea
+      ref={field}
+      rows="1"
+      dir="auto"
+      value={value}
+      onInput={(e) => onInput(e.target.value)}
+      onKeyDown={onKeyDown}
+      {...rest}
+    />
   );
 }
 
@@ -28,7 +40,7 @@ export function Question({ text, onResend }) {
   if (draft === null || !onResend)
     return (
       <article class="question" aria-label="Question">
-        <p>{text}</p>
+        <p dir="auto">{text}</p>
         {onResend && (
           <div class="actions">
             <button type="button" class="quiet" onClick={() => setDraft(text)}>
@@ -50,7 +62,7 @@ export function Question({ text, onResend }) {
         e.preventDefault();
         send();
       }}
-      onKeyDown={(e) => e.key === "Escape" && setDraft(null)}
+      onKeyDown={(e) => e.key === "Escape" && !isComposers(e) && setDraft(null)}
     >
       <TextField aria-label="Edit the question" value={draft} onInput={setDraft} onSend={send} focused />
       <div class="actions">

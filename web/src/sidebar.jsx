@@ -15,7 +15,7 @@ function List({ chats, current, onOpen }) {
       <ul>
         {chats.conversations.map((c) => (
           <li key={c.id} class={c.id === current ? "current" : ""}>
-            <a href={`#${c.id}`} aria-current={c.id === current ? "page" : undefined} onClick={onOpen} title={titleOf(c)}>
+            <a href={`#${c.id}`} aria-current={c.id === current ? "page" : undefined} onClick={onOpen} title={titleOf(c)} dir="auto">
               {titleOf(c)}
             </a>
             <button type="button" class="bare" aria-label={`Delete: ${titleOf(c)}`} onClick={() => remove(c)}>
@@ -87,7 +87,7 @@ function Settings({ settings, onSettings }) {
     <div class="fields">
       <label>
         System prompt
-        <textarea rows="3" value={settings.system ?? ""} onInput={set("system")} />
+        <textarea rows="3" dir="auto" value={settings.system ?? ""} onInput={set("system")} />
       </label>
       {numbers.map(({ name, label, ...rest }) => (
         <label key={name} class="number">
