@@ -583,7 +583,8 @@ class Maker:
         c.update(hidden_activation="gelu_pytorch_tanh", sliding_window=k("attention.sliding_window"),
                  sliding_window_pattern=6, rope_local_base_freq=k("rope.freq_base_swa"),
                  query_pre_attn_scalar=k("attention.key_length"),
-                 rope_scaling={"rope_type": "linear", "factor": k("rope.scaling.factor")})
+                 rope_scaling={"rope_type": "linear", "factor": k("rope.scaling.factor")},
+                 final_logit_softcapping=k("final_logit_softcapping"))
 
     def config_phi3(self, c):
         k, t = self.key, self.g.tensors

@@ -11,6 +11,7 @@ usage: reference.py models FOLDER            NAME.gguf of each
        reference.py rename IN.gguf OUT.gguf OLD NEW...  the same with keys under other names
        reference.py beside IN.gguf OUT.gguf NAME...      the same with vectors of these names too
        reference.py logits IN.gguf IDS OUT [WITHOUT...]  float32 rows, one for each id
+       reference.py cap IN.gguf OUT.gguf IN.f32 OUT.f32 C  the same with gemma3's softcap of C, and its logits
        reference.py compare A B TOLERANCE    fails if they are further apart; B may have more rows
 """
 import math
@@ -486,6 +487,13 @@ def beside(source, target, names):
     g.write(target)
 
 
+def cap(source, target, logits, capped, c):
+    g = Gguf(source)
+    g.put("gemma3.final_logit_softcapping", c)
+    g.write(target)
+    write_rows(capped, [[c * math.tanh(x / c) for x in array("f", open(logits, "rb").read())]])
+
+
 def compare(a, b, tolerance):
     x, y = (array("f", open(p, "rb").read()) for p in (a, b))
     if len(x) > len(y) or len(x) == 0:
@@ -506,6 +514,8 @@ if __name__ == "__main__":
         rename(*arguments[:2], arguments[2:])
     elif command == "beside":
         beside(*arguments[:2], arguments[2:])
+    elif command == "cap":
+        cap(*arguments[:4], float(arguments[4]))
     elif command == "logits":
         write_rows(arguments[2], Model(Gguf(arguments[0]), arguments[3:]).logits(list(map(int, arguments[1].split(",")))))
     else:

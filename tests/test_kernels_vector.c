@@ -37,6 +37,11 @@ static void check_elementwise(const struct kernels *k, struct random *r, size_t 
     put(&got, x);
     k->swiglu(y, y, z, n);
     check_floats(y, w, n, k->name, "swiglu into gate", r->seed);
+    put(&want, x);
+    def->softcap(w, 5.0f, n);
+    put(&got, x);
+    k->softcap(y, 5.0f, n);
+    check_floats(y, w, n, k->name, "softcap", r->seed);
 
     def->exp(w, x, n);
     k->exp(y, x, n);

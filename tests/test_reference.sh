@@ -104,6 +104,13 @@ if [ -e "$golden/gemma3.gguf" ]; then
         "$golden/gemma3.json" >ids
     run_eval ollama.gguf ollama.f32
     reference compare ollama.f32 "$golden/gemma3.true.f32" 1e-3
+    # Rnj-1 caps its logits.
+    reference cap "$golden/gemma3.gguf" capped.gguf "$golden/gemma3.true.f32" capped.true.f32 3
+    run_eval capped.gguf capped.f32
+    reference compare capped.f32 capped.true.f32 1e-3
+    make_folder capped.gguf capped --gguf worth-capped.gguf # its norms less one, and one again
+    run_eval worth-capped.gguf worth-capped.f32
+    same_bits capped worth-capped.f32
 else
     echo "note: no golden gemma3 to rename keys of"
 fi

@@ -168,6 +168,7 @@ static const struct folder_key gemma3_keys[] = {
      1e6},
     {"rope.freq_base_swa", GGUF_F32, "rope_local_base_freq",
      "rope_parameters.sliding_attention.rope_theta", 10000},
+    {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 0},
     END_OF_KEYS};
 
 static const struct folder_key minimax_keys[] = {
@@ -185,7 +186,6 @@ static const struct folder_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_O
 static const struct folder_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
 static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
                                                   {"attn_logit_softcapping", NULL, 0},
-                                                  {"final_logit_softcapping", NULL, 0},
                                                   {"sliding_window_pattern", NULL, 6},
                                                   END_OF_MUSTS};
 static const struct folder_must minimax_musts[] = {

@@ -278,6 +278,8 @@ struct kernels {
 
     /* y[i] = exp(x[i]): our polynomial (exact.h) */
     void (*exp)(float *y, const float *x, size_t n);
+    /* y[i] = cap * tanh(y[i] / cap), by exact_tanh() (exact.h) */
+    void (*softcap)(float *y, float cap, size_t n);
 
     /* Stores one position's K and V of all kv heads: k [n_kv_heads, k_dim], v [n_kv_heads, v_dim]
      * f32, as s->type (to f16: to nearest even). s->latent: v is not read. */

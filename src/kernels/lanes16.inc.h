@@ -31,6 +31,10 @@ INLINE v16 v16_tanh(v16 x) {
     return v16_sub(one, v16_div(v16_set(2.0f), v16_add(e, one)));
 }
 
+INLINE v16 capped(v16 x, v16 cap) {
+    return v16_mul(cap, v16_tanh(v16_div(x, cap)));
+}
+
 /* ---- activations ---------------------------------------------------------------------- */
 
 /* [n, ldx], which begins with column col_begin -> [col][n] */
@@ -186,6 +190,14 @@ static void exp_lanes(float *y, const float *x, size_t n) {
     for (size_t i = 0; i < n; i += 16) {
         size_t k = MIN(n - i, 16);
         v16_store_n(y + i, v16_exp(v16_load_n(x + i, k)), k);
+    }
+}
+
+static void softcap(float *y, float cap, size_t n) {
+    const v16 c = v16_set(cap);
+    for (size_t i = 0; i < n; i += 16) {
+        size_t k = MIN(n - i, 16);
+        v16_store_n(y + i, capped(v16_load_n(y + i, k), c), k);
     }
 }
 
@@ -542,12 +554,12 @@ static void softmax_range(const struct attn_args *a, float *p, struct range r, f
                           float *l) {
     uint32_t from = r.begin % ATTN_SPAN, to = from + (r.end - r.begin);
     const v16 lowest = v16_set(-INFINITY), scale = v16_set(a->scale);
-    const v16 softcap = v16_set(a->softcap);
+    const v16 cap = v16_set(a->softcap);
     v16 largest = lowest, sum = v16_zero();
     for (uint32_t at = from & ~15u; at < to; at += 16) {
         v16 v = v16_mul(v16_load(p + at), scale);
         if (a->softcap != 0)
-            v = v16_mul(softcap, v16_tanh(v16_div(v, softcap)));
+            v = capped(v, cap);
         v = v16_keep(v, MAX(from, at) - at, MIN(to - at, 16), lowest);
         largest = v16_max(v, largest);
         v16_store(p + at, v);
@@ -692,6 +704,7 @@ static void attention(const struct attn_args *a) {
         .swiglu = swiglu,                   \
         .add = add,                         \
         .exp = exp_lanes,                   \
+        .softcap = softcap,                 \
         .kv_store = kv_store,               \
         .attention = attention,             \
     }

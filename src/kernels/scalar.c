@@ -342,6 +342,11 @@ static void exp_all(float *y, const float *x, size_t n) {
         y[i] = exact_exp(x[i]);
 }
 
+static void softcap(float *y, float cap, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        y[i] = cap * exact_tanh(y[i] / cap);
+}
+
 /* ---- attention ------------------------------------------------------------------------------ */
 
 static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v) {
@@ -503,6 +508,7 @@ const struct kernels kernels_scalar = {
     .swiglu = swiglu,
     .add = add,
     .exp = exp_all,
+    .softcap = softcap,
     .kv_store = kv_store,
     .attention = attention,
 };

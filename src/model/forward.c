@@ -558,6 +558,20 @@ static void hand_on(struct run *r, struct pool *pool, int thread, uint32_t first
     pool_barrier(pool);
 }
 
+/* Threads take pieces of all rows, of which a step often has one only. */
+static void cap_logits(struct run *r, struct pool *pool, uint32_t n) {
+    enum { PIECE = 4096 };
+    struct model *m = r->m;
+    size_t begin, end, n_values = n * m->ld_vocab;
+    if (m->hp->logit_softcap == 0.0f)
+        return;
+    while (pool_claim(pool, div_up(n_values, PIECE), 1, &begin, &end))
+        for (size_t i = begin; i < end; i++)
+            m->k->softcap(m->logits + i * PIECE, m->hp->logit_softcap,
+                          MIN(n_values - i * PIECE, PIECE));
+    pool_barrier(pool);
+}
+
 static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t first,
                         uint32_t n) {
     struct model *m = r->m;
@@ -578,8 +592,10 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
         if (!r->whole->hidden)
             forward_pack(r, pool, &m->x_act, m->out_rows, e);
         const struct product out = {&m->w.output, &m->x_act, m->logits, m->ld_vocab};
-        if (!r->whole->hidden)
+        if (!r->whole->hidden) {
             forward_products(r, pool, &out, 1);
+            cap_logits(r, pool, n);
+        }
     } else {
         pool_barrier(pool); /* all have read st, which the gather may change */
     }

@@ -99,6 +99,7 @@ struct hparams {
     float embed_scale;    /* multiplies embeddings; 1: none */
     float residual_scale; /* what a block adds to the residual stream; 1: none */
     float logit_scale;    /* the normed hidden state before the output matrix; 1: none */
+    float logit_softcap;  /* a logit x becomes c * tanh(x / c); 0: none */
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period;   /* layer l has a window unless l % period == period - 1 */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
