@@ -1,7 +1,9 @@
 /* Constraints of a request's text (server/constraint.h): before the answer, in it, and where calls may stand for it. */
+#include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
 #include "server/constraint.h"
+#include "tokenizer/grammar.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -146,11 +148,63 @@ static void test_formats(void **state) {
                     strlen(chat_format_call((enum chat_format)format)) > 5);
 }
 
+static bool reads(struct grammar *grammar, const char *text) {
+    struct grammar_matcher *m;
+    assert_int_equal(grammar_matcher_open(&m, grammar, NULL), ST_OK);
+    bool whole =
+        grammar_matcher_accept_bytes(m, text, strlen(text)) && grammar_matcher_may_end(m);
+    grammar_matcher_close(m);
+    return whole;
+}
+
+/* Each function's parameters are a document of their own, and so is the answer's schema: the same reference
+ * means another thing in each. */
+static void test_references_within_parameters(void **state) {
+    (void)state;
+    json_t *tools = json_loads(
+        "[{\"type\":\"function\",\"function\":{\"name\":\"paint\",\"parameters\":{\"type\":"
+        "\"object\",\"properties\":{\"c\":{\"$ref\":\"#/$defs/C\"}},\"required\":[\"c\"],"
+        "\"$defs\":{\"C\":{\"enum\":[\"red\"]}}}}},{\"type\":\"function\",\"function\":{"
+        "\"name\":\"a\\\"b\",\"parameters\":{\"type\":\"object\",\"properties\":{\"c\":{"
+        "\"$ref\":\"#/$defs/C\"},\"next\":{\"$ref\":\"#\"}},\"$defs\":{\"C\":{\"type\":"
+        "\"integer\"}}}}},{\"type\":\"function\",\"function\":{\"name\":\"odd\","
+        "\"parameters\":{\"not\":{}}}}]",
+        0, NULL);
+    json_t *answer =
+        json_loads("{\"$ref\":\"#/$defs/C\",\"$defs\":{\"C\":{\"type\":\"null\"}}}", 0, NULL);
+    assert_non_null(tools);
+    char *gbnf = NULL;
+    struct err err = {""};
+    struct grammar *grammar;
+    if (constraint_tool_gbnf(CHAT_HERMES, tools, NULL, true, answer, &gbnf, &err) != ST_OK ||
+        grammar_open(&grammar, gbnf, strlen(gbnf), trie, &err) != ST_OK)
+        fail_msg("%s", err.text);
+#define AS_CALL(json) "<tool_call>\n" json "\n</tool_call>"
+#define PAINT(c) AS_CALL("{\"name\": \"paint\", \"arguments\": {\"c\": " c "}}")
+#define A_B(arguments) AS_CALL("{\"name\": \"a\\\"b\", \"arguments\": " arguments "}")
+    assert_true(reads(grammar, PAINT("\"red\"")));
+    assert_false(reads(grammar, PAINT("5")));
+    assert_true(reads(grammar, A_B("{\"c\": 5, \"next\": {\"c\":1}}") "\n" A_B("{}")));
+    assert_false(reads(grammar, A_B("{\"c\": \"red\"}")));
+    assert_true(reads(grammar, AS_CALL("{\"name\":\"odd\",\"arguments\":{\"x\":[1]}}")));
+    assert_false(reads(grammar, AS_CALL("{\"name\":\"odd\"}")));
+    assert_true(reads(grammar, "null"));
+    assert_false(reads(grammar, "5"));
+    grammar_close(grammar);
+    mem_free(gbnf);
+    json_decref(answer);
+    json_decref(tools);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_answer_alone),  cmocka_unit_test(test_calls_instead),
-        cmocka_unit_test(test_ends_are_ignored),  cmocka_unit_test(test_before_the_answer),
-        cmocka_unit_test(test_what_nothing_fits), cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_the_answer_alone),
+        cmocka_unit_test(test_calls_instead),
+        cmocka_unit_test(test_ends_are_ignored),
+        cmocka_unit_test(test_before_the_answer),
+        cmocka_unit_test(test_what_nothing_fits),
+        cmocka_unit_test(test_formats),
+        cmocka_unit_test(test_references_within_parameters),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -9,8 +9,10 @@
 #include "base/util.h"
 #include "tokenizer/grammar.h"
 #include "tokenizer/json_schema.h"
+#include "tokenizer/schema_text.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TRIGGER_MAX 64
@@ -182,44 +184,75 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
 
 /* ---- tool calls -------------------------------------------------------------------------------- */
 
-/* The JSON that calls one tool: {"name": ..., KEY: {...}}. loose: with any object. */
-static json_t *call_schema(const json_t *function, const char *key, bool loose) {
+/* The schema of a function's arguments, a document of its own: what a $ref in it means is within it. */
+static const json_t *arguments_schema(const json_t *function, const json_t *any) {
     const json_t *parameters = json_object_get(function, "parameters");
-    json_t *arguments = json_is_object(parameters) && !loose
-                            ? json_deep_copy(parameters)
-                            : json_pack("{s:s}", "type", "object");
-    return json_pack("{s:s, s:{s:{s:O}, s:o}, s:[ss], s:b}", "type", "object", "properties",
-                     "name", "const", json_object_get(function, "name"), key, arguments,
-                     "required", "name", key, "additionalProperties", 0);
+    return json_is_object(parameters) ? parameters : any;
 }
 
 /* Can no grammar say what the schema of this tool's arguments asks, and need none? */
-static bool wants_loose(const json_t *function, const char *key) {
+static bool wants_loose(const json_t *function, const json_t *any) {
     struct err err;
     char *rules = NULL;
     if (json_is_true(json_object_get(function, "strict")))
         return false;
-    json_t *call = call_schema(function, key, false);
-    enum status st = json_schema_to_gbnf(call, &rules, &err);
+    enum status st = json_schema_to_gbnf(arguments_schema(function, any), &rules, &err);
     mem_free(rules);
-    json_decref(call);
     return st == ST_UNSUPPORTED;
 }
 
+/* The JSON that calls one tool, {"name": ..., KEY: {...}}, as an alternative of the rule `call`. */
+static void add_call(struct text *t, const json_t *function, const char *key,
+                     const char *arguments) {
+    char *name = json_dumps(json_object_get(function, "name"), JSON_ENCODE_ANY);
+    text_add(t, " | \"{\" ws \"\\\"name\\\"\" \":\" ws ");
+    text_literal(t, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
+    text_printf(t, " \",\" ws \"\\\"%s\\\"\" \":\" ws %s ws \"}\"", key, arguments);
+    t->failed = t->failed || name == NULL;
+    free(name);
+}
+
+#define RULE_NAME 24
+
+struct calls {
+    struct json_schema_rule *rules; /* arguments-N for each tool, and room for one more */
+    char (*names)[RULE_NAME];
+    size_t n;
+    struct text call; /* the rule `call` */
+};
+
+static void calls_deinit(struct calls *c) {
+    mem_free(c->rules);
+    mem_free(c->names);
+    text_deinit(&c->call);
+}
+
 /* loose: with any object for arguments that no grammar can say. */
-static enum status calls_schema(const json_t *tools, const char *only, const char *key,
-                                bool loose, json_t **out, struct err *err) {
-    json_t *any = json_array(), *tool;
-    size_t i;
+static enum status calls_init(struct calls *c, const json_t *tools, const char *only,
+                              const char *key, bool loose, const json_t *any, struct err *err) {
+    size_t i, n = json_array_size(tools);
+    const json_t *tool;
+    *c = (struct calls){.rules = mem_calloc(n + 1, sizeof *c->rules),
+                        .names = mem_calloc(n + 1, sizeof *c->names)};
+    text_add(&c->call, "call ::= []");
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
-        if (name != NULL && (only == NULL || str_eq(name, only)))
-            json_array_append_new(
-                any, call_schema(function, key, loose && wants_loose(function, key)));
+        if (name == NULL || (only != NULL && !str_eq(name, only)) || c->rules == NULL ||
+            c->names == NULL)
+            continue;
+        snprintf(c->names[c->n], sizeof c->names[c->n], "arguments-%zu", c->n);
+        const json_t *schema =
+            loose && wants_loose(function, any) ? any : arguments_schema(function, any);
+        c->rules[c->n] = (struct json_schema_rule){c->names[c->n], schema};
+        add_call(&c->call, function, key, c->names[c->n]);
+        c->n++;
     }
-    *out = json_pack("{s:o}", "anyOf", any);
-    return *out != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+    text_add(&c->call, "\n");
+    if (c->rules != NULL && c->names != NULL && !c->call.failed)
+        return ST_OK;
+    calls_deinit(c);
+    return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
 /* How a call's JSON, the rule `call`, is wrapped. */
@@ -244,15 +277,22 @@ bool constraint_knows_calls(enum chat_format format) {
 static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, const char *only,
                               bool parallel, bool loose, const json_t *answer, char **gbnf,
                               struct err *err) {
-    json_t *call = NULL;
-    char others[256];
-    TRY(calls_schema(tools, only, w->key, loose, &call, err));
-    snprintf(others, sizeof others, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
-             parallel ? w->with_more : w->one);
-    const struct json_schema_rule rules[] = {{"call", call}, {"answer", answer}};
-    enum status st =
-        json_schema_rules_to_gbnf(rules, answer != NULL ? 2 : 1, others, gbnf, err);
-    json_decref(call);
+    struct calls c;
+    json_t *any = json_pack("{s:s}", "type", "object");
+    enum status st = any != NULL ? calls_init(&c, tools, only, w->key, loose, any, err)
+                                 : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
+    if (st != ST_OK) {
+        json_decref(any);
+        return st;
+    }
+    if (answer != NULL)
+        c.rules[c.n++] = (struct json_schema_rule){"answer", answer};
+    text_printf(&c.call, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
+                parallel ? w->with_more : w->one);
+    st = c.call.failed ? err_set(err, ST_NO_MEMORY, "no memory for a grammar")
+                       : json_schema_rules_to_gbnf(c.rules, c.n, c.call.p, gbnf, err);
+    calls_deinit(&c);
+    json_decref(any);
     return st;
 }
 
