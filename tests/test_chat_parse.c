@@ -245,7 +245,12 @@ static const char tools_text[] =
     "{\"name\": \"typed\", \"input_schema\": {\"properties\": {\"any\": {\"anyOf\": "
     "[{\"type\": \"string\"}, {\"type\": \"null\"}]}, \"list\": {\"type\": [\"string\", "
     "\"null\"]}, \"enum\": {\"enum\": [\"1\", \"2\"]}, \"flag\": {\"type\": \"boolean\"}, "
-    "\"maybe\": {\"type\": [\"number\", \"null\"]}}}}]";
+    "\"maybe\": {\"type\": [\"number\", \"null\"]}, "
+    "\"same\": {\"$ref\": \"#/properties/enum\"}, \"all\": {\"allOf\": [{\"$ref\": "
+    "\"#/$defs/E\"}], \"default\": \"1\"}, \"none\": {\"anyOf\": [{\"$ref\": \"#/$defs/E\"}, "
+    "{\"type\": \"null\"}]}, \"round\": {\"$ref\": \"#/$defs/R\"}, \"lost\": {\"$ref\": \"#/x\"}}, "
+    "\"$defs\": {\"E\": {\"type\": \"string\", \"enum\": [\"1\", \"2\"]}, \"R\": {\"anyOf\": "
+    "[{\"$ref\": \"#/$defs/R\"}, {\"$ref\": \"#/$defs/R\"}]}}}}]";
 
 #define THINK "<think>", "</think>"
 #define NO_THINK "", ""
@@ -497,6 +502,19 @@ static const struct {
      "</arg_key>\n<arg_value>null</arg_value>\n<arg_key>enum</arg_key>\n<arg_value>None"
      "</arg_value>\n</tool_call>",
      "[#typed|{\"any\": \"12345\", \"list\": null, \"enum\": \"None\"}]"},
+    /* What is said of a parameter may stand elsewhere: zod refers to the first of two alike, Pydantic
+     * to $defs. */
+    {{CHAT_QWEN_XML, NO_THINK},
+     "",
+     "<tool_call>\n<function=typed>\n<parameter=same>\n12\n</parameter>\n<parameter=all>\n1\n"
+     "</parameter>\n<parameter=none>\n2\n</parameter>\n<parameter=round>\n3\n</parameter>\n"
+     "<parameter=lost>\n[4]\n</parameter>\n</function>\n</tool_call>",
+     "[#typed|{\"same\": \"12\", \"all\": \"1\", \"none\": \"2\", \"round\": 3, \"lost\": [4]}]"},
+    {{CHAT_GLM, NO_THINK},
+     "",
+     "<tool_call>typed\n<arg_key>none</arg_key>\n<arg_value>null</arg_value>\n<arg_key>all"
+     "</arg_key>\n<arg_value>true</arg_value>\n</tool_call>",
+     "[#typed|{\"none\": null, \"all\": \"true\"}]"},
 
     /* A function's end within a value is text. */
     {{CHAT_QWEN_XML, NO_THINK},

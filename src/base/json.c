@@ -1,5 +1,6 @@
 #include "base/json.h"
 
+#include "base/hex.h"
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -69,4 +70,34 @@ json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why)
     if (why != NULL)
         *why = first;
     return v;
+}
+
+/* One character of a step of a JSON pointer: ~0 ~1 %XX or itself. */
+static char pointer_char(const char **s) {
+    const char *at = *s;
+    if (at[0] == '~' && (at[1] == '0' || at[1] == '1')) {
+        *s += 2;
+        return at[1] == '0' ? '~' : '/';
+    }
+    if (at[0] == '%' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
+        *s += 3;
+        return (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
+    }
+    return *(*s)++;
+}
+
+const json_t *json_follow(const json_t *root, const char *ref) {
+    const json_t *at = root;
+    if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/'))
+        return NULL;
+    for (const char *s = ref + 1; *s == '/';) {
+        char name[512];
+        size_t n = 0;
+        for (s++; *s != '\0' && *s != '/' && n + 1 < sizeof name;)
+            name[n++] = pointer_char(&s);
+        name[n] = '\0';
+        at = json_is_array(at) ? json_array_get(at, strtoul(name, NULL, 10))
+                               : json_object_get(at, name);
+    }
+    return at;
 }

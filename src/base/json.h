@@ -14,4 +14,7 @@ static inline const char *json_text(const json_t *o, const char *key) {
  * people write 2^64 - 1 and 1e30 in digits. why: NULL, or what json_loadb() said, of use where the result is NULL. */
 json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why);
 
+/* What a reference (#, #/a/b, #/a/0) means within a document; NULL if nothing is there. */
+const json_t *json_follow(const json_t *root, const char *ref);
+
 #endif

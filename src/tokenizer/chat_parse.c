@@ -2,6 +2,7 @@
  * formats are in chat_parse_json.c, chat_parse_tags.c and chat_parse_harmony.c. */
 #include "tokenizer/chat_parse_impl.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 
 #include <stdio.h>
@@ -351,12 +352,15 @@ bool is_function_name(const struct chat_parser *p, const char *name, size_t len)
     return plausible || is_tool_name(p, name, len);
 }
 
-const json_t *find_param(const struct chat_parser *p, const char *key) {
+/* The schema of the current call's arguments. */
+static const json_t *find_params(const struct chat_parser *p) {
     const json_t *function = find_tool(p, p->name.p, p->name.n);
     const json_t *parameters = json_object_get(function, "parameters");
-    if (parameters == NULL)
-        parameters = json_object_get(function, "input_schema");
-    return json_object_get(json_object_get(parameters, "properties"), key);
+    return parameters != NULL ? parameters : json_object_get(function, "input_schema");
+}
+
+const json_t *find_param(const struct chat_parser *p, const char *key) {
+    return json_object_get(json_object_get(find_params(p), "properties"), key);
 }
 
 static unsigned named_type(const json_t *name) {
@@ -377,26 +381,37 @@ static unsigned type_of(const json_t *value) {
                                     : TYPE_OTHER;
 }
 
-unsigned schema_types(const json_t *schema) {
-    static const char *const unions[] = {"anyOf", "oneOf"};
+/* The types that a schema allows. *left: how many more schemas are looked at. References may lead in
+ * circles. */
+static unsigned schema_types(const json_t *root, const json_t *schema, size_t *left) {
+    static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
     const json_t *type = json_object_get(schema, "type"), *one;
+    const char *ref = json_string_value(json_object_get(schema, "$ref"));
     unsigned types = named_type(type);
     size_t i;
+    if (*left == 0)
+        return 0;
+    --*left;
     json_array_foreach(type, i, one) {
         types |= named_type(one);
-    }
-    for (size_t k = 0; k < ARRAY_LEN(unions); k++) { /* of one level: more is not seen */
-        json_array_foreach(json_object_get(schema, unions[k]), i, one) {
-            const json_t *its = json_object_get(one, "type");
-            types |= its != NULL ? named_type(its) : type_of(json_object_get(one, "const"));
-        }
     }
     if (types != 0)
         return types;
     json_array_foreach(json_object_get(schema, "enum"), i, one) {
         types |= type_of(one);
     }
-    return types | type_of(json_object_get(schema, "const"));
+    types |= type_of(json_object_get(schema, "const"));
+    for (size_t k = 0; k < ARRAY_LEN(parts) && types == 0; k++) {
+        json_array_foreach(json_object_get(schema, parts[k]), i, one) {
+            types |= schema_types(root, one, left);
+        }
+    }
+    return types == 0 && ref != NULL ? schema_types(root, json_follow(root, ref), left) : types;
+}
+
+unsigned param_types(const struct chat_parser *p, const char *key) {
+    size_t left = 1000;
+    return schema_types(find_params(p), find_param(p, key), &left);
 }
 
 /* ---- content, reasoning ---------------------------------------------------------------------------- */

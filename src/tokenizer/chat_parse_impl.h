@@ -164,9 +164,9 @@ void flush_arguments(struct chat_parser *p);
 
 /* What the tools say of a parameter of the current call: NULL if they have none of this name. */
 const json_t *find_param(const struct chat_parser *p, const char *key);
-/* The types that a schema allows; 0: it does not say. */
+/* The types that they allow it; 0: they do not say. */
 enum { TYPE_STRING = 1, TYPE_NULL = 2, TYPE_BOOLEAN = 4, TYPE_OTHER = 8 };
-unsigned schema_types(const json_t *schema);
+unsigned param_types(const struct chat_parser *p, const char *key);
 bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 /* Whether a function can have this name. Formats that do not quote it would take prose for it. */
 bool is_function_name(const struct chat_parser *p, const char *name, size_t len);

@@ -267,7 +267,7 @@ bool step_xml_param(struct chat_parser *p) {
 /* The value's opening: its key is known, and so its type. */
 static void begin_value(struct chat_parser *p) {
     const char *key = bytes_cstr(p, &p->key);
-    unsigned types = schema_types(find_param(p, key));
+    unsigned types = param_types(p, key);
     p->value_types = types;
     p->value_kind = (types & TYPE_STRING) == 0 ? VALUE_COLLECTED
                     : (types & TYPE_NULL) != 0 ? VALUE_TEXT_OR_NULL

@@ -1,47 +1,14 @@
 /* schema_merge.c: $ref, and several schemas that must all hold as one. */
 #include "tokenizer/schema_impl.h"
 
-#include "base/hex.h"
+#include "base/json.h"
 #include "base/util.h"
-
-#include <stdlib.h>
 
 #define MAX_WORK 1000000
 
-/* One character of a step of a JSON pointer: ~0 ~1 %XX or itself. */
-static char pointer_char(const char **s) {
-    const char *at = *s;
-    if (at[0] == '~' && (at[1] == '0' || at[1] == '1')) {
-        *s += 2;
-        return at[1] == '0' ? '~' : '/';
-    }
-    if (at[0] == '%' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
-        *s += 3;
-        return (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
-    }
-    return *(*s)++;
-}
-
-/* #, #/a/b, #/a/0 within the document; NULL if nothing is there. */
-static const json_t *resolve(const struct schema_builder *b, const char *ref) {
-    const json_t *at = b->root;
-    if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/'))
-        return NULL;
-    for (const char *s = ref + 1; *s == '/';) {
-        char name[512];
-        size_t n = 0;
-        for (s++; *s != '\0' && *s != '/' && n + 1 < sizeof name;)
-            name[n++] = pointer_char(&s);
-        name[n] = '\0';
-        at = json_is_array(at) ? json_array_get(at, strtoul(name, NULL, 10))
-                               : json_object_get(at, name);
-    }
-    return at;
-}
-
 enum status schema_get_ref(struct schema_builder *b, const json_t *ref, const json_t **out) {
     const char *s = json_string_value(ref);
-    *out = s != NULL ? resolve(b, s) : NULL;
+    *out = s != NULL ? json_follow(b->root, s) : NULL;
     if (*out == NULL)
         return err_set(b->err, ST_BAD_INPUT,
                        "schema: $ref \"%.100s\" leads nowhere in the document",
