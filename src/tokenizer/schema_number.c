@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define NOTHING "[]"
 #define FRACTION "(\".\" [0-9]{1,6})?"
@@ -107,71 +108,161 @@ void schema_integers(struct text *t, int64_t min, int64_t max) {
 
 /* --- reals --- */
 
-/* The numbers k/10^digits within 0 <= bounds. */
-static void spaced(struct text *t, struct schema_bounds b, int n_digits) {
-    double scale = pow(10, n_digits);
-    int64_t first = (int64_t)ceil(b.min * scale), last = (int64_t)floor(b.max * scale);
+#define MAX_PLACES 15 /* of a bound; a double has no more digits */
+#define MIN_PLACES 6  /* that may be written */
+
+/* A number >= 0: its whole part and the digits of its fraction. */
+struct decimal {
+    int64_t whole;
+    char fraction[24];
+};
+
+/* x with as many digits as a double has; where that is not x itself it is the next one above, or below, and within
+ * a bound that x is itself beyond. */
+static struct decimal decimal_of(double x, bool above, bool *strict) {
+    char text[40], *point;
+    int places = MAX_PLACES;
+    for (double power = 1; power <= x && places > 0; power *= 10)
+        places--;
+    snprintf(text, sizeof text, "%.*f", places, x + 0.0);
+    double value = strtod(text, NULL);
+    point = strchr(text, '.');
+    if (point != NULL)
+        memmove(point, point + 1, strlen(point));
+    int64_t digits = strtoll(text, NULL, 10), scale = 1;
+    digits += (above && value < x) - (!above && value > x);
+    for (int i = 0; i < places; i++)
+        scale *= 10;
+    struct decimal d = {.whole = digits / scale};
+    if (places > 0)
+        snprintf(d.fraction, sizeof d.fraction, "%0*" PRId64, places, digits % scale);
+    for (size_t n = strlen(d.fraction); n > 0 && d.fraction[n - 1] == '0'; n--)
+        d.fraction[n - 1] = '\0';
+    *strict = *strict && value == x;
+    return d;
+}
+
+static void pad(char *fraction, size_t n) {
+    for (size_t i = strlen(fraction); i < n; i++)
+        fraction[i] = '0';
+    fraction[n] = '\0';
+}
+
+static bool zeros(const char *s) {
+    return s[strspn(s, "0")] == '\0';
+}
+
+/* What is left of both bounds' fractions, which have the same length, where the digits before were the bound's;
+ * NULL: they were within it already. */
+struct fractions {
+    const char *low, *high;
+    bool above, below; /* and not equal */
+};
+
+/* Whether the digits may end here. */
+static bool may_end(struct fractions f) {
+    return (f.low == NULL || (zeros(f.low) && !f.above)) &&
+           (f.high == NULL || !zeros(f.high) || !f.below);
+}
+
+/* `least` to `room` digits of a fraction. */
+static void fraction(struct text *t, struct fractions f, unsigned least, unsigned room) {
+    const char *left = f.low != NULL ? f.low : f.high;
+    if (left == NULL) {
+        text_printf(t, "[0-9]{%u,%u}", least, room);
+        return;
+    }
     text_add(t, "(" NOTHING);
-    for (int64_t k = first; k <= last; k++) {
-        double value = (double)k / scale;
-        if (value < b.min || value > b.max || (b.above_min && value == b.min) ||
-            (b.below_max && value == b.max))
-            continue;
-        text_printf(t, " | \"%.*f\"", n_digits, value);
+    if (*left == '\0' && f.high == NULL && f.above) {
+        text_printf(t, " | \"0\"{0,%u} [1-9] [0-9]{0,%u}", room - 1, room - 1);
+    } else if (*left == '\0' && may_end(f)) {
+        text_printf(t, f.high == NULL ? " | [0-9]{%u,%u}" : " | \"0\"{%u,%u}", least, room);
+    } else if (*left != '\0') {
+        struct fractions low = {f.low != NULL ? f.low + 1 : NULL, NULL, f.above, f.below};
+        struct fractions high = {NULL, f.high != NULL ? f.high + 1 : NULL, f.above, f.below};
+        char first = f.low != NULL ? *f.low : '0' - 1,
+             last = f.high != NULL ? *f.high : '9' + 1;
+        if (least == 0 && may_end(f))
+            text_add(t, " | \"\"");
+        if (first == last)
+            low.high = high.high;
+        if (f.low != NULL && first <= last) {
+            text_printf(t, " | \"%c\" ", first);
+            fraction(t, low, 0, room - 1);
+        }
+        if (f.high != NULL && first < last) {
+            text_printf(t, " | \"%c\" ", last);
+            fraction(t, high, 0, room - 1);
+        }
+        if (first + 1 < last) {
+            text_add(t, " | ");
+            digits(t, (char)(first + 1), (char)(last - 1));
+            text_printf(t, " [0-9]{0,%u}", room - 1);
+        }
     }
     text_add(t, ")");
 }
 
+/* The numbers with this whole part. */
+static void with_whole(struct text *t, int64_t whole, struct fractions f, unsigned room) {
+    if (may_end(f))
+        text_printf(t, " | \"%" PRId64 "\"", whole);
+    text_printf(t, " | \"%" PRId64 ".\" ", whole);
+    fraction(t, f, 1, room);
+}
+
 /* Non-negative bounds. */
-static void fractions(struct text *t, struct schema_bounds b) {
+static void reals_from_0(struct text *t, struct schema_bounds b) {
     double max = MIN(b.max, (double)SCHEMA_NUMBER_MAX);
     if (b.min > max) {
         text_add(t, NOTHING);
         return;
     }
-    int64_t first = (int64_t)ceil(b.min), last = (int64_t)floor(max);
-    if (last <= first) { /* no room between integers */
-        int n_digits = 0;
-        b.max = max;
-        while (n_digits < 6 && (max - b.min) * pow(10, n_digits + 1) <= 1000)
-            n_digits++;
-        spaced(t, b, n_digits);
-        return;
+    struct fractions both = {.above = b.above_min, .below = b.below_max && max == b.max};
+    struct decimal low = decimal_of(b.min, true, &both.above);
+    struct decimal high = decimal_of(max, false, &both.below);
+    size_t n = MAX(strlen(low.fraction), strlen(high.fraction));
+    unsigned room = MAX(MIN_PLACES, (unsigned)n + 1);
+    pad(low.fraction, n);
+    pad(high.fraction, n);
+    both.low = low.fraction;
+    both.high = high.fraction;
+    text_add(t, "(" NOTHING);
+    if (low.whole == high.whole) {
+        with_whole(t, low.whole, both, room);
+    } else if (low.whole < high.whole) {
+        struct fractions from = both, to = both;
+        from.high = to.low = NULL;
+        with_whole(t, low.whole, from, room);
+        if (low.whole + 1 < high.whole) {
+            text_add(t, " | ");
+            naturals(t, low.whole + 1, high.whole - 1);
+            text_add(t, " " FRACTION);
+        }
+        with_whole(t, high.whole, to, room);
     }
-    bool first_counts = !(b.above_min && (double)first == b.min);
-    bool last_counts = !(b.below_max && (double)last == max);
-    text_add(t, "(");
-    if (!first_counts)
-        text_printf(t, "\"%" PRId64 ".\" [0-9]{0,5} [1-9] | ", first);
-    if (first + !first_counts <= last - 1) {
-        naturals(t, first + !first_counts, last - 1);
-        text_add(t, " " FRACTION " | ");
-    }
-    if (last_counts)
-        text_printf(t, "\"%" PRId64 "\"", last);
-    else
-        text_add(t, NOTHING);
     text_add(t, ")");
 }
 
 void schema_reals(struct text *t, struct schema_bounds b) {
-    text_add(t, "(");
+    text_add(t, "(" NOTHING);
     if (b.max >= 0) {
+        text_add(t, " | ");
         struct schema_bounds up = b;
         if (up.min < 0) {
             up.min = 0;
             up.above_min = false;
         }
-        fractions(t, up);
+        reals_from_0(t, up);
     }
     if (b.min < 0) {
         struct schema_bounds down = {-b.max, -b.min, b.below_max, b.above_min};
-        if (down.min < 0) {
+        if (down.min <= 0) {
             down.min = 0;
             down.above_min = true; /* zero is among the others */
         }
-        text_add(t, b.max >= 0 ? " | \"-\" " : "\"-\" ");
-        fractions(t, down);
+        text_add(t, " | \"-\" ");
+        reals_from_0(t, down);
     }
     text_add(t, ")");
 }

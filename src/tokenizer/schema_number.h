@@ -20,8 +20,8 @@ struct schema_bounds {
     bool below_max;
 };
 
-/* Some decimal fractions within the bounds: those whose integer part is well inside, with up
- * to six digits behind the point; in a narrow range, at most a thousand evenly spaced. */
+/* Decimal fractions within the bounds, with room for six digits behind the point, or for more than
+ * the bounds have; nothing ("[]") if there are none. */
 void schema_reals(struct text *t, struct schema_bounds bounds);
 
 #endif
