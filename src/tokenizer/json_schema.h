@@ -11,7 +11,7 @@
  * $ref within the document, nullable; properties, required, additionalProperties,
  * minProperties, maxProperties, and where there are no properties propertyNames or one of
  * patternProperties; items, prefixItems, additionalItems, minItems, maxItems, uniqueItems (of
- * enums: in the enum's order); minLength, maxLength, pattern (without look-around and back
+ * enums: in the enum's order); beside enum and const lengths and bounds, and no format; minLength, maxLength, pattern (without look-around and back
  * references), format date, time, date-time, uuid, ipv4, email; minimum, maximum, exclusive
  * ones, multipleOf (integers). */
 #ifndef LOCKSTEP_TOKENIZER_JSON_SCHEMA_H

@@ -76,35 +76,6 @@ static bool type_allows(const json_t *types, const json_t *value) {
     return false;
 }
 
-/* enum or const, of the schema's type. What else restricts them is not looked at: refused. */
-enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema) {
-    const json_t *values = json_object_get(schema, "enum"), *value;
-    const json_t *constant = json_object_get(schema, "const");
-    static const char *const beside[] = {"type", "nullable", "enum", "const"};
-    size_t n_beside = 0, i;
-    for (i = 0; i < ARRAY_LEN(beside); i++)
-        n_beside += json_object_get(schema, beside[i]) != NULL;
-    if (schema_count_restricting(schema) > n_beside)
-        return schema_unsupported(b, "enum and const together with other keywords than type");
-    if (values != NULL && !json_is_array(values))
-        return schema_wrong(b, "enum must be an array");
-    text_add(t, SCHEMA_NOTHING);
-    if (values == NULL && type_allows(json_object_get(schema, "type"), constant)) {
-        text_add(t, " | ");
-        TRY(schema_add_json(b, t, constant));
-    }
-    json_array_foreach(values, i, value) {
-        if (!type_allows(json_object_get(schema, "type"), value) ||
-            (constant != NULL && !json_equal(constant, value)))
-            continue;
-        text_add(t, " | ");
-        TRY(schema_add_json(b, t, value));
-    }
-    return ST_OK;
-}
-
-/* --- numbers --- */
-
 static enum status get_bounds(struct schema_builder *b, const json_t *schema,
                               struct schema_bounds *bounds) {
     static const char *const keys[] = {"minimum", "exclusiveMinimum", "maximum",
@@ -131,6 +102,89 @@ static enum status get_bounds(struct schema_builder *b, const json_t *schema,
     }
     return ST_OK;
 }
+
+/* --- enum, const --- */
+
+/* Is a text as long, and a number as large, as the schema wants? */
+static enum status is_within(struct schema_builder *b, const json_t *schema,
+                             const json_t *value, bool *within) {
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    struct schema_bounds bounds;
+    TRY(schema_get_count(b, schema, "minLength", &min));
+    TRY(schema_get_count(b, schema, "maxLength", &max));
+    TRY(get_bounds(b, schema, &bounds));
+    *within = true;
+    if (json_is_string(value)) {
+        size_t n = 0;
+        for (const char *s = json_string_value(value); *s != '\0'; s++)
+            n += ((uint8_t)*s & 0xc0) != 0x80;
+        *within = n >= min && (max == SCHEMA_NO_LIMIT || n <= max);
+    } else if (json_is_number(value)) {
+        double x = json_number_value(value);
+        *within = (bounds.above_min ? x > bounds.min : x >= bounds.min) &&
+                  (bounds.below_max ? x < bounds.max : x <= bounds.max);
+    }
+    return ST_OK;
+}
+
+/* Of an enum's or a constant's values those that the rest of the schema allows too. A format is an annotation
+ * beside them: Google's schemas say "enum" there, OpenAPI's "int32". What else there is is not looked at: refused. */
+static enum status allowed_values(struct schema_builder *b, const json_t *schema,
+                                  json_t **out) {
+    const json_t *values = json_object_get(schema, "enum"), *value;
+    const json_t *constant = json_object_get(schema, "const");
+    static const char *const beside[] = {"type",
+                                         "nullable",
+                                         "enum",
+                                         "const",
+                                         "format",
+                                         "minLength",
+                                         "maxLength",
+                                         "minimum",
+                                         "maximum",
+                                         "exclusiveMinimum",
+                                         "exclusiveMaximum"};
+    size_t n_beside = 0, i;
+    for (i = 0; i < ARRAY_LEN(beside); i++)
+        n_beside += json_object_get(schema, beside[i]) != NULL;
+    if (schema_count_restricting(schema) > n_beside)
+        return schema_unsupported(b, "enum and const together with such other keywords");
+    if (values != NULL && !json_is_array(values))
+        return schema_wrong(b, "enum must be an array");
+    json_t *allowed = json_array(), *one = NULL;
+    if (allowed == NULL || json_array_append_new(b->kept, allowed) != 0)
+        return schema_no_memory(b);
+    if (values == NULL) {
+        one = json_pack("[O]", constant);
+        if (one == NULL || json_array_append_new(b->kept, one) != 0)
+            return schema_no_memory(b);
+        values = one;
+    }
+    json_array_foreach(values, i, value) {
+        bool within;
+        TRY(is_within(b, schema, value, &within));
+        if (within && type_allows(json_object_get(schema, "type"), value) &&
+            (constant == NULL || json_equal(constant, value)) &&
+            json_array_append(allowed, (json_t *)value) != 0)
+            return schema_no_memory(b);
+    }
+    *out = allowed;
+    return ST_OK;
+}
+
+enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema) {
+    json_t *values, *value;
+    size_t i;
+    TRY(allowed_values(b, schema, &values));
+    text_add(t, SCHEMA_NOTHING);
+    json_array_foreach(values, i, value) {
+        text_add(t, " | ");
+        TRY(schema_add_json(b, t, value));
+    }
+    return ST_OK;
+}
+
+/* --- numbers --- */
 
 /* Less than what is asked may be written for a bound on the other side, but nothing for one on this. */
 #define BEYOND "minimum and maximum are supported up to 15 digits"
