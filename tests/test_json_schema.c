@@ -266,6 +266,14 @@ static void arrays(void **state) {
          "\"maxItems\":2}",
          {"[\"a\"]", "[\"a\",\"c\"]", "[\"b\", \"c\"]"},
          {"[]", "[\"a\",\"a\"]", "[\"a\",\"b\",\"c\"]"}},
+        {"{\"items\":{\"$ref\":\"#/$defs/C\"},\"uniqueItems\":true,\"type\":\"array\",\"$defs\":"
+         "{\"C\":{\"enum\":[\"a\",\"b\"],\"type\":\"string\"}}}",
+         {"[]", "[\"a\"]", "[\"a\",\"b\"]"},
+         {"[\"b\",\"b\"]", "[\"c\"]"}},
+        {"{\"items\":{\"enum\":[\"a\",1,\"a\"],\"type\":\"string\"},\"uniqueItems\":true}",
+         {"[]", "[\"a\"]"},
+         {"[\"a\",\"a\"]", "[1]"}},
+        {"{\"items\":{\"const\":\"a\"},\"uniqueItems\":true}", {"[\"a\"]"}, {"[\"a\",\"a\"]"}},
     };
     check_cases(cases, ARRAY_LEN(cases));
 }
@@ -403,6 +411,8 @@ static void refused(void **state) {
         {"{\"properties\":{\"x\":{}},\"propertyNames\":{},\"additionalProperties\":true}",
          ST_UNSUPPORTED, "propertyNames"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", ST_UNSUPPORTED, "uniqueItems"},
+        {"{\"uniqueItems\":true,\"items\":{\"enum\":[1],\"not\":{}}}", ST_UNSUPPORTED,
+         "\"not\""},
         {"{\"pattern\":\"(?=a)\"}", ST_UNSUPPORTED, "look-around"},
         {"{\"pattern\":\"(a\"}", ST_UNSUPPORTED, ") is expected"},
         {"{\"pattern\":\"[a\"}", ST_UNSUPPORTED, "a class does not end"},

@@ -335,8 +335,6 @@ enum status schema_add_string(struct schema_builder *b, struct text *t, const js
 static enum status add_unique(struct schema_builder *b, struct text *t, const json_t *values,
                               uint32_t min, uint32_t max) {
     unsigned n_values = (unsigned)json_array_size(values), value = b->n_rules, rule = 0;
-    if (json_array_size(values) > MAX_UNIQUE)
-        return schema_unsupported(b, "uniqueItems of so large an enum is not supported");
     for (unsigned i = 0; i < n_values; i++) {
         TRY(schema_new_rule(b, &rule));
         text_printf(&b->out, "r%u ::= ", rule);
@@ -362,6 +360,35 @@ static enum status add_unique(struct schema_builder *b, struct text *t, const js
         for (unsigned n = i + 1; n <= n_values; n++)
             text_printf(&b->out, "r%u ::= " SCHEMA_NOTHING "\n", first + i * width + n);
     text_printf(t, "\"[\" ws r%u \"]\"", first);
+    return ST_OK;
+}
+
+/* The values that items may have, each once; they must be an enum's or a constant. */
+static enum status unique_values(struct schema_builder *b, const json_t *items, json_t **out) {
+    json_t *whole = NULL, *values, *value, *known;
+    unsigned rule;
+    size_t i, k;
+    TRY(schema_new(b, &whole));
+    if (json_is_object(items)) /* the enum may be referred to */
+        TRY(schema_merge(b, whole, items, 0));
+    if (json_object_get(whole, "enum") == NULL && json_object_get(whole, "const") == NULL)
+        return schema_unsupported(b, "uniqueItems is supported for enums only");
+    TRY(schema_visit(b, whole, &rule)); /* refuses what is beside them and not understood */
+    TRY(allowed_values(b, whole, &values));
+    json_t *unique = json_array();
+    if (unique == NULL || json_array_append_new(b->kept, unique) != 0)
+        return schema_no_memory(b);
+    json_array_foreach(values, i, value) {
+        bool seen = false;
+        json_array_foreach(unique, k, known) seen = seen || json_equal(known, value);
+        if (seen)
+            continue;
+        if (json_array_size(unique) == MAX_UNIQUE)
+            return schema_unsupported(b, "uniqueItems of so large an enum is not supported");
+        if (json_array_append(unique, value) != 0)
+            return schema_no_memory(b);
+    }
+    *out = unique;
     return ST_OK;
 }
 
@@ -426,9 +453,10 @@ enum status schema_add_array(struct schema_builder *b, struct text *t, const jso
         return ST_OK;
     }
     if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
-        const json_t *values = json_object_get(items, "enum");
-        if (prefix != NULL || !json_is_array(values))
+        json_t *values = NULL;
+        if (prefix != NULL)
             return schema_unsupported(b, "uniqueItems is supported for enums only");
+        TRY(unique_values(b, items, &values));
         return add_unique(b, t, values, min, max);
     }
     if (json_is_array(items)) /* before draft 2020-12 */
