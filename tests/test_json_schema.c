@@ -327,6 +327,18 @@ static void objects(void **state) {
          "\"null\"}}",
          {"{}", "{\"b\":null}"},
          {"{\"c\":null}", "{\"a\":1}"}},
+        {"{\"type\":\"object\",\"propertyNames\":{\"type\":\"string\",\"enum\":[\"a\",\"b\"]},"
+         "\"additionalProperties\":{\"type\":\"null\"},\"required\":[\"a\",\"b\"]}",
+         {"{\"a\":null,\"b\":null}"},
+         {"{}", "{\"a\":null}", "{\"a\":1,\"b\":1}", "{\"a\":null,\"b\":null,\"c\":null}"}},
+        {"{\"propertyNames\":{\"$ref\":\"#/$defs/N\"},\"properties\":{\"b\":{\"type\":\"null\"},"
+         "\"z\":true},\"additionalProperties\":true,\"minProperties\":1,\"$defs\":{\"N\":{\"enum\":"
+         "[\"a\",\"b\"]}}}",
+         {"{\"b\":null}", "{\"a\":[]}", "{\"b\":null,\"a\":1}"},
+         {"{}", "{\"z\":1}", "{\"b\":1}", "{\"a\":1,\"a\":1}"}},
+        {"{\"propertyNames\":{\"const\":\"a\"},\"properties\":{\"a\":true,\"z\":true}}",
+         {"{}", "{\"a\":1}"},
+         {"{\"z\":1}"}},
         {"{\"type\":\"object\",\"propertyNames\":{\"maxLength\":2}}",
          {"{\"ab\":1}"},
          {"{\"abc\":1}"}},
@@ -410,6 +422,8 @@ static void refused(void **state) {
         {"{\"patternProperties\":{\"a\":{},\"b\":{}}}", ST_UNSUPPORTED, "patternProperties"},
         {"{\"properties\":{\"x\":{}},\"propertyNames\":{},\"additionalProperties\":true}",
          ST_UNSUPPORTED, "propertyNames"},
+        {"{\"propertyNames\":{\"enum\":[\"a\"]},\"required\":[\"z\"]}", ST_BAD_INPUT,
+         "endless"},
         {"{\"type\":\"array\",\"uniqueItems\":true}", ST_UNSUPPORTED, "uniqueItems"},
         {"{\"uniqueItems\":true,\"items\":{\"enum\":[1],\"not\":{}}}", ST_UNSUPPORTED,
          "\"not\""},

@@ -7,11 +7,12 @@
  * keyword), not ignored, with one exception: oneOf is read as anyOf, so that alternatives that
  * overlap are not kept apart. Annotations (title, default, unknown formats ...) are ignored.
  *
- * Understood: boolean schemas, type (also lists), enum, const, anyOf, oneOf, allOf (merged),
- * $ref within the document, nullable; properties, required, additionalProperties,
- * minProperties, maxProperties, and where there are no properties propertyNames or one of
- * patternProperties; items, prefixItems, additionalItems, minItems, maxItems, uniqueItems (of
- * enums: in the enum's order); beside enum and const lengths and bounds, and no format; minLength, maxLength, pattern (without look-around and back
+ * Understood: boolean schemas, type (also lists), enum, const (beside them lengths and bounds;
+ * a format is an annotation there), anyOf, oneOf, allOf (merged), $ref within the document,
+ * nullable; properties, required, additionalProperties, minProperties, maxProperties,
+ * propertyNames that are an enum, and where there are no properties other propertyNames or one
+ * of patternProperties; items, prefixItems, additionalItems, minItems, maxItems, uniqueItems (of
+ * enums: in the enum's order); minLength, maxLength, pattern (without look-around and back
  * references), format date, time, date-time, uuid, ipv4, email; minimum, maximum, exclusive
  * ones, multipleOf (integers). */
 #ifndef LOCKSTEP_TOKENIZER_JSON_SCHEMA_H

@@ -26,16 +26,17 @@ struct object {
     const json_t *others; /* their schema, NULL: any value */
     const json_t *key;    /* that of their names, or NULL */
     const char *pattern;  /* what their names match, or NULL */
+    bool listed;          /* propertyNames lists all that there may be: `properties` has them */
     unsigned other;       /* the rule of a pair of those */
     unsigned first;       /* rules (i, n): see add_object_rules() */
     unsigned width;
 };
 
-static bool is_required(const json_t *required, const char *name) {
+static bool lists(const json_t *names, const char *name) {
     size_t i;
     const json_t *v;
-    json_array_foreach(required, i, v) if (json_is_string(v) &&
-                                           str_eq(json_string_value(v), name)) return true;
+    json_array_foreach(names, i, v) if (json_is_string(v) &&
+                                        str_eq(json_string_value(v), name)) return true;
     return false;
 }
 
@@ -227,9 +228,9 @@ static enum status collect_properties(struct schema_builder *b, const json_t *sc
     if (o->properties == NULL)
         return schema_no_memory(b);
     json_object_foreach((json_t *)properties, name, value) {
-        if (json_is_false(value) && !is_required(required, name))
+        if (json_is_false(value) && !lists(required, name))
             continue;
-        o->properties[o->n++] = (struct property){name, value, is_required(required, name), 0};
+        o->properties[o->n++] = (struct property){name, value, lists(required, name), 0};
     }
     json_array_foreach(required, i, value) {
         name = json_string_value(value);
@@ -245,6 +246,48 @@ static enum status collect_properties(struct schema_builder *b, const json_t *sc
     return ST_OK;
 }
 
+/* Where propertyNames is an enum its names are properties like others: zod's records of an enum require them all. */
+static enum status collect_listed(struct schema_builder *b, const json_t *schema,
+                                  struct object *o) {
+    const json_t *others = json_object_get(schema, "additionalProperties"), *value;
+    bool more =
+        others != NULL ? !json_is_false(others) : json_object_get(schema, "properties") == NULL;
+    size_t i, n_kept = 0, n_named = o->n;
+    json_t *names = NULL;
+    TRY(schema_listed_values(b, json_object_get(schema, "propertyNames"), &names));
+    o->listed = names != NULL;
+    if (!o->listed)
+        return ST_OK;
+    if (o->n + json_array_size(names) > MAX_PROPERTIES)
+        return schema_unsupported(b, "too many properties");
+    struct property *all =
+        mem_realloc(o->properties, (o->n + json_array_size(names) + 1) * sizeof *o->properties);
+    if (all == NULL)
+        return schema_no_memory(b);
+    o->properties = all;
+    for (i = 0; i < n_named; i++) {
+        bool listed = lists(names, all[i].name);
+        if (!listed && !all[i].required)
+            continue;
+        all[n_kept] = all[i];
+        if (!listed)
+            all[n_kept].schema = json_false();
+        n_kept++;
+    }
+    o->n = n_kept;
+    json_array_foreach(names, i, value) {
+        const char *name = json_string_value(value);
+        bool known = name == NULL || !more;
+        known = known || json_object_get(json_object_get(schema, "properties"), name) != NULL;
+        for (size_t k = 0; k < o->n && !known; k++)
+            known = str_eq(all[k].name, name);
+        if (!known)
+            all[o->n++] =
+                (struct property){name, others != NULL ? others : json_true(), false, 0};
+    }
+    return ST_OK;
+}
+
 /* What is said of properties that have no schema of their own. */
 static enum status read_others(struct schema_builder *b, const json_t *schema,
                                struct object *o) {
@@ -252,6 +295,8 @@ static enum status read_others(struct schema_builder *b, const json_t *schema,
     const json_t *patterns = json_object_get(schema, "patternProperties"), *value;
     const char *name;
     o->key = json_object_get(schema, "propertyNames");
+    if (o->listed && patterns == NULL)
+        return ST_OK;
     if (json_object_size(patterns) > 1 || (patterns != NULL && o->key != NULL))
         return schema_unsupported(b, "several patternProperties are not supported");
     json_object_foreach((json_t *)patterns, name, value) {
@@ -273,6 +318,7 @@ static enum status add_object_of(struct schema_builder *b, struct text *t, const
     TRY(schema_get_count(b, schema, "minProperties", &o->min));
     TRY(schema_get_count(b, schema, "maxProperties", &o->max));
     TRY(collect_properties(b, schema, o));
+    TRY(collect_listed(b, schema, o));
     for (size_t i = 0; i < o->n; i++)
         TRY(add_pair(b, &o->properties[i]));
     TRY(read_others(b, schema, o));

@@ -172,6 +172,20 @@ static enum status allowed_values(struct schema_builder *b, const json_t *schema
     return ST_OK;
 }
 
+enum status schema_listed_values(struct schema_builder *b, const json_t *schema, json_t **out) {
+    json_t *whole = NULL;
+    unsigned rule;
+    *out = NULL;
+    if (!json_is_object(schema))
+        return ST_OK;
+    TRY(schema_new(b, &whole));
+    TRY(schema_merge(b, whole, schema, 0));
+    if (json_object_get(whole, "enum") == NULL && json_object_get(whole, "const") == NULL)
+        return ST_OK;
+    TRY(schema_visit(b, whole, &rule)); /* refuses what is beside them and not understood */
+    return allowed_values(b, whole, out);
+}
+
 enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema) {
     json_t *values, *value;
     size_t i;
@@ -365,16 +379,11 @@ static enum status add_unique(struct schema_builder *b, struct text *t, const js
 
 /* The values that items may have, each once; they must be an enum's or a constant. */
 static enum status unique_values(struct schema_builder *b, const json_t *items, json_t **out) {
-    json_t *whole = NULL, *values, *value, *known;
-    unsigned rule;
+    json_t *values = NULL, *value, *known;
     size_t i, k;
-    TRY(schema_new(b, &whole));
-    if (json_is_object(items)) /* the enum may be referred to */
-        TRY(schema_merge(b, whole, items, 0));
-    if (json_object_get(whole, "enum") == NULL && json_object_get(whole, "const") == NULL)
+    TRY(schema_listed_values(b, items, &values));
+    if (values == NULL)
         return schema_unsupported(b, "uniqueItems is supported for enums only");
-    TRY(schema_visit(b, whole, &rule)); /* refuses what is beside them and not understood */
-    TRY(allowed_values(b, whole, &values));
     json_t *unique = json_array();
     if (unique == NULL || json_array_append_new(b->kept, unique) != 0)
         return schema_no_memory(b);
