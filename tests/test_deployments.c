@@ -228,6 +228,11 @@ static void test_on_disk(void **state) {
     assert_int_equal(truncate(path, st.st_size / 2), 0);
     assert_int_equal(deployments_read(&back, path, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, path));
+    /* What is there and cannot be opened is no list that is not there: a node would write an empty one over it. */
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("d.json", path), 0);
+    assert_int_equal(deployments_read(&back, path, &err), ST_IO);
+    assert_non_null(strstr(err.text, path));
     unlink(path);
     snprintf(path, sizeof path, "%s/state", folder);
     rmdir(path);

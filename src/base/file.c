@@ -15,7 +15,8 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
                            struct err *err) {
     FILE *f = fopen(path, "rb");
     if (f == NULL)
-        return err_set(err, ST_NOT_FOUND, "%s: %s", path, strerror(errno));
+        return err_set(err, errno == ENOENT || errno == ENOTDIR ? ST_NOT_FOUND : ST_IO,
+                       "%s: %s", path, strerror(errno));
     char *text = mem_alloc(max_bytes + 1);
     size_t n = text != NULL ? fread(text, 1, max_bytes + 1, f) : 0;
     enum status st = ST_OK;
