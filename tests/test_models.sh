@@ -17,12 +17,15 @@ cp "$model" "$store/jargon.gguf"
 cp "$model" "$store/publisher/collection/deep.gguf"
 cp "$model" "$store/.hidden/secret.gguf"
 cp "$model" "$store/jargon.gguf.0123456789abcdef.part"
+mkdir "$store/publisher/repository-GGUF" # as many are: a config.json beside GGUF files
+echo '{}' >"$store/publisher/repository-GGUF/config.json"
+cp "$model" "$store/publisher/repository-GGUF/beside.gguf"
 echo '{}' >"$store/folder/config.json"
 head -c 1000 /dev/zero >"$store/folder/model.safetensors"
 for part in 1 2; do head -c 500 "$model" >"$store/split-0000$part-of-00002.gguf"; done
 head -c 500 "$model" >"$store/half-00001-of-00002.gguf"
 "$LOCKSTEP" models >out 2>err || fail "models: $(cat err)"
-[ "$(cut -d' ' -f1 out | paste -sd' ')" = "deep folder jargon split" ] || fail "models lists $(cat out)"
+[ "$(cut -d' ' -f1 out | paste -sd' ')" = "beside deep folder jargon split" ] || fail "models lists $(cat out)"
 grep -q "^jargon .* this machine$" out || fail "models does not say where: $(cat out)"
 "$LOCKSTEP" models --json | python3 -c '
 import json, sys
@@ -33,7 +36,7 @@ assert models["jargon"]["nodes"] == [{"node": None, "path": sys.argv[1]}], model
 ' "$store/jargon.gguf" || fail "models --json"
 words=(--ids 1,2,3 --greedy 4 --ctx 64 -t 1 -q)
 "$LOCKSTEP" eval "$model" "${words[@]}" >ref.ids || exit 1
-for name in jargon jargon.gguf deep; do
+for name in jargon jargon.gguf deep beside; do
     "$LOCKSTEP" eval $name "${words[@]}" >out 2>err && cmp -s ref.ids out || fail "eval $name: $(cat err)"
 done
 "$LOCKSTEP" eval jargon "${words[@]}" --ranks 2 >out 2>err && cmp -s ref.ids out || fail "eval on two ranks: $(cat err)"

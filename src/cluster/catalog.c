@@ -72,6 +72,19 @@ static void look_at(json_t *all, const char *folder, const struct dirent *e, int
         add_folder(all, path, depth - 1);
 }
 
+/* Many repositories of GGUF files have a config.json, too: it is weights that make a folder a model. */
+static bool is_model_folder(const char *path) {
+    static const char *const weights[] = {"model.safetensors.index.json", "model.safetensors"};
+    char file[PATH_MAX];
+    uint64_t bytes;
+    if (!join(file, path, "config.json") || !is_file(file, &bytes))
+        return false;
+    for (size_t i = 0; i < ARRAY_LEN(weights); i++)
+        if (join(file, path, weights[i]) && is_file(file, &bytes))
+            return true;
+    return false;
+}
+
 /* A model itself, or what is in it. */
 static void add_folder(json_t *all, const char *path, int depth) {
     char file[PATH_MAX];
@@ -80,7 +93,7 @@ static void add_folder(json_t *all, const char *path, int depth) {
     DIR *dir = opendir(path);
     if (dir == NULL)
         return;
-    bool is_model = join(file, path, "config.json") && is_file(file, &bytes);
+    bool is_model = is_model_folder(path);
     for (const struct dirent *e; (e = readdir(dir)) != NULL;) {
         if (!is_model)
             look_at(all, path, e, depth);
