@@ -206,6 +206,20 @@ static void test_parts_and_folders(void **state) {
     write_file(other, 50, 5);
     path_in(other, sizeof other, "hf/.hidden");
     write_file(other, 50, 5);
+    /* Names that other machines would not take are no model's, or there would be fewer files in the list than here. */
+    static const char *const odd[] = {"hf/a\xff.txt", "hf/a\n.txt", "odd\xff.gguf",
+                                      "odd\n.gguf", ".odd.gguf"};
+    for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
+        path_in(other, sizeof other, odd[i]);
+        FILE *f = fopen(other, "wb");
+        if (f == NULL) /* nor does every file system */
+            continue;
+        fclose(f);
+        if (odd[i][0] != 'h') {
+            assert_int_equal(model_files_read(&m, other, &err), ST_BAD_INPUT);
+            assert_non_null(strstr(err.text, "cannot be told"));
+        }
+    }
     path_in(path, sizeof path, "hf///");
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
     assert_true(m.folder);

@@ -87,6 +87,24 @@ void model_files_digest(const struct model_files *m, uint8_t out[MODEL_DIGEST_BY
     crypto_generichash_final(&h, out, MODEL_DIGEST_BYTES);
 }
 
+/* ---- names ------------------------------------------------------------------------------------ */
+
+/* A name that stays in its folder, and on its line of a log. */
+static bool is_plain_name(const char *name) {
+    for (const char *c = name; *c != '\0'; c++)
+        if ((uint8_t)*c < ' ' || *c == '/' || *c == 127)
+            return false;
+    return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES;
+}
+
+/* One that another machine will take, too: what JSON cannot say would be missing in the list there, and all files behind it be
+ * taken for others. */
+static bool can_be_told(const char *name) {
+    json_t *text = json_string(name); /* UTF-8, or NULL */
+    json_decref(text);
+    return text != NULL && is_plain_name(name);
+}
+
 /* ---- the files of a model ---------------------------------------------------------------- */
 
 void model_files_deinit(struct model_files *m) {
@@ -126,7 +144,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Regular files that are not hidden. */
+/* Regular files that are not hidden; what cannot be told is none of a model's, since config.json and the index are text. */
 static enum status add_folder(struct model_files *m, const char *path, struct err *err) {
     DIR *dir = opendir(path);
     if (dir == NULL)
@@ -135,7 +153,7 @@ static enum status add_folder(struct model_files *m, const char *path, struct er
     for (struct dirent *e; st == ST_OK && (e = readdir(dir)) != NULL;) {
         char file[PATH_MAX];
         struct stat there;
-        if (e->d_name[0] == '.' ||
+        if (!can_be_told(e->d_name) ||
             snprintf(file, sizeof file, "%s/%s", path, e->d_name) >= (int)sizeof file ||
             stat(file, &there) != 0 || !S_ISREG(there.st_mode))
             continue;
@@ -196,6 +214,12 @@ enum status model_files_read(struct model_files *out, const char *path, struct e
             return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
         base = strrchr(real, '/') + 1;
     }
+    if (!can_be_told(base))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "%s: other machines cannot be told of a name that begins with a dot, has "
+            "control characters, or is no UTF-8",
+            path);
     m.folder = S_ISDIR(st.st_mode);
     m.name = mem_strdup(base);
     if (m.name == NULL)
@@ -270,14 +294,6 @@ json_t *model_files_json(const struct model_files *m) {
                                               (json_int_t)m->list[i].head, "digest", hex));
     }
     return json_pack("{s:s, s:b, s:o}", "name", m->name, "folder", m->folder, "files", list);
-}
-
-/* A name that stays in its folder, and on its line of a log. */
-static bool is_plain_name(const char *name) {
-    for (const char *c = name; *c != '\0'; c++)
-        if ((uint8_t)*c < ' ' || *c == '/' || *c == 127)
-            return false;
-    return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES;
 }
 
 /* Names ascend, as model_files_read() has them, so that none is there twice; the sum is a number. */

@@ -38,7 +38,7 @@ struct model_files {
 char *model_name_of(const char *path);
 
 /* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a folder. ST_NOT_FOUND, ST_IO,
- * ST_BAD_INPUT (too many), ST_NO_MEMORY. */
+ * ST_BAD_INPUT (too many; a name that model_files_from_json() would refuse), ST_NO_MEMORY. */
 enum status model_files_read(struct model_files *out, const char *path, struct err *err);
 void model_files_deinit(struct model_files *m);
 
