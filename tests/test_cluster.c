@@ -515,6 +515,83 @@ static void test_two_copies_at_once(void **state) {
     identity_deinit(&id);
 }
 
+struct intruder {
+    char path[300];
+    uint64_t at, last;
+    bool there, fell_back;
+};
+
+/* Somebody else's file comes to where the model was to go. */
+static bool put_there(void *user, uint64_t bytes) {
+    struct intruder *in = user;
+    in->fell_back |= bytes < in->last;
+    in->last = bytes;
+    if (!in->there && bytes >= in->at) {
+        write_file(in->path, 1000, 99);
+        in->there = true;
+    }
+    return true;
+}
+
+/* What comes to a model's place while it is copied stays, and the model goes beside it, with what of it has come already. */
+static void test_place_taken_meanwhile(void **state) {
+    (void)state;
+    struct identity id;
+    struct model_files m;
+    struct share *share;
+    struct err err;
+    char path[128], inside[256], store[128], out[256], plain[256], address[64], own[128];
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    path_in(own, sizeof own, "own");
+    write_file(own, 1000, 99);
+    struct model_files theirs;
+    assert_int_equal(model_files_read(&theirs, own, &err), ST_OK);
+    for (int as_folder = 0; as_folder < 2; as_folder++) {
+        path_in(path, sizeof path, as_folder ? "late" : "late.gguf");
+        snprintf(inside, sizeof inside, "%s%s", path, as_folder ? "/a.json" : "");
+        if (as_folder) {
+            assert_int_equal(mkdir(path, 0755), 0);
+            write_file(inside, 5000, 12);
+            snprintf(inside, sizeof inside, "%s/b.safetensors", path);
+        }
+        write_file(inside, 3u << 20, 13);
+        path_in(store, sizeof store, as_folder ? "late-folders" : "late-files");
+        assert_int_equal(mkdir(store, 0755), 0);
+        assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+        assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+        snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+        snprintf(plain, sizeof plain, "%s/%s", store, m.name);
+        struct intruder in = {.at = 2u << 20};
+        snprintf(in.path, sizeof in.path, "%s%s", plain, as_folder ? "/b.safetensors" : "");
+        const struct store_progress progress = {put_there, &in};
+        assert_int_equal(store_fetch(store, &id, address, &m, &progress, out, sizeof out, &err),
+                         ST_OK);
+        assert_true(in.there);
+        assert_false(in.fell_back);
+        assert_true(model_file_is_at(&theirs.list[0], in.path));
+        assert_string_not_equal(out, plain);
+        assert_true(model_files_are_at(&m, out));
+        assert_true(store_find(store, &m, NULL, out, sizeof out));
+        assert_false(any_part_in(store));
+        share_close(share);
+        model_files_deinit(&m);
+    }
+    /* Such is a link to a disk that is not mounted. */
+    assert_int_equal(model_files_read(&m, own, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, own, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    path_in(plain, sizeof plain, "late-files/own");
+    assert_int_equal(symlink("/nowhere/own", plain), 0);
+    path_in(store, sizeof store, "late-files");
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
+    assert_string_not_equal(out, plain);
+    assert_int_equal(readlink(plain, out, sizeof out), strlen("/nowhere/own"));
+    share_close(share);
+    model_files_deinit(&m);
+    model_files_deinit(&theirs);
+    identity_deinit(&id);
+}
+
 /* ---- a node that answers nonsense -------------------------------------------------------------- */
 
 typedef _Atomic(struct http_request *) request_pointer;
@@ -605,11 +682,17 @@ static void test_client_and_nonsense(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_key_text),           cmocka_unit_test(test_key_mistyped),
-        cmocka_unit_test(test_key_refused),        cmocka_unit_test(test_derived_keys_differ),
-        cmocka_unit_test(test_one_file),           cmocka_unit_test(test_parts_and_folders),
-        cmocka_unit_test(test_hostile_lists),      cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_two_copies_at_once), cmocka_unit_test(test_client_and_nonsense),
+        cmocka_unit_test(test_key_text),
+        cmocka_unit_test(test_key_mistyped),
+        cmocka_unit_test(test_key_refused),
+        cmocka_unit_test(test_derived_keys_differ),
+        cmocka_unit_test(test_one_file),
+        cmocka_unit_test(test_parts_and_folders),
+        cmocka_unit_test(test_hostile_lists),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_two_copies_at_once),
+        cmocka_unit_test(test_place_taken_meanwhile),
+        cmocka_unit_test(test_client_and_nonsense),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -161,9 +161,26 @@ static enum status open_part(struct fetching *f, const char *part, int *out, boo
     return st;
 }
 
-/* Fills the part that is open as fd, and gives it its name. */
-static enum status fetch_into(struct fetching *f, size_t i, const struct model_file *file,
-                              int fd, const char *part, const char *path, struct err *err) {
+/* Gives the part its name; over what is there only if that can be nothing but a damaged file of this model. *taken: another
+ * one has come there since choose_place(). */
+static enum status name_part(const struct model_file *file, const char *part, const char *path,
+                             bool apart, bool *taken, struct err *err) {
+    struct stat there;
+    /* A file system without links looks first. */
+    bool linked = !apart && link(part, path) == 0;
+    bool in_the_way = !apart && !linked && lstat(path, &there) == 0;
+    bool same = in_the_way && model_file_is_at(file, path);
+    *taken = in_the_way && !same;
+    if (linked || same)
+        (void)unlink(part);
+    else if (!*taken && rename(part, path) != 0)
+        return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+    return ST_OK;
+}
+
+/* Fills the part that is open as fd. */
+static enum status fill_part(struct fetching *f, size_t i, const struct model_file *file,
+                             int fd, const char *part, struct err *err) {
     off_t at = lseek(fd, 0, SEEK_END);
     if (at > (off_t)file->bytes && ftruncate(fd, at = 0) != 0)
         return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
@@ -181,8 +198,6 @@ static enum status fetch_into(struct fetching *f, size_t i, const struct model_f
     /* Nothing came, it is of no use, or it is what fills the disk. */
     if (st == ST_NO_MEMORY || (st != ST_OK && f->at == 0))
         (void)unlink(part);
-    if (st == ST_OK && rename(part, path) != 0)
-        st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
     return st;
 }
 
@@ -196,12 +211,19 @@ static bool file_places(const struct model_files *m, size_t i, const char *model
            snprintf(part, PATH_MAX, "%s.%s.part", path, hex) < PATH_MAX;
 }
 
+/* Where a model goes. */
+struct destination {
+    char path[PATH_MAX]; /* as which it is opened */
+    bool apart; /* the folder is named after its content: nobody else's files are there */
+};
+
+/* *taken: another file has its name. */
 static enum status fetch_file(struct fetching *f, size_t i, const struct model_files *m,
-                              const char *model_path, struct err *err) {
+                              const struct destination *to, bool *taken, struct err *err) {
     const struct model_file *file = &m->list[i];
     char path[PATH_MAX], part[PATH_MAX];
-    if (!file_places(m, i, model_path, path, part))
-        return err_set(err, ST_BAD_INPUT, "%s: too long a path", model_path);
+    if (!file_places(m, i, to->path, path, part))
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", to->path);
     TRY(file_make_folders(path, 0755, err));
     for (bool gone = true; gone;) {
         int fd;
@@ -210,11 +232,40 @@ static enum status fetch_file(struct fetching *f, size_t i, const struct model_f
         TRY(open_part(f, part, &fd, &gone, err));
         if (gone)
             continue;
-        enum status st = fetch_into(f, i, file, fd, part, path, err);
+        enum status st = fill_part(f, i, file, fd, part, err);
+        if (st == ST_OK)
+            st = name_part(file, part, path, to->apart, taken, err);
         close(fd);
         TRY(st);
     }
     return ST_OK;
+}
+
+static enum status fetch_all(struct fetching *f, const struct model_files *m,
+                             const struct destination *to, bool *taken, struct err *err) {
+    f->done = 0;
+    for (size_t i = 0; i < m->n && !*taken; i++) {
+        f->at = 0;
+        TRY(fetch_file(f, i, m, to, taken, err));
+        f->done += m->list[i].bytes;
+    }
+    return ST_OK;
+}
+
+/* What has come to one place need not come again to the other: whole files under both names, since somebody else may have the
+ * same, and parts. */
+static void bring_along(const struct model_files *m, const struct destination *from,
+                        const struct destination *to) {
+    char path[PATH_MAX], part[PATH_MAX], new_path[PATH_MAX], new_part[PATH_MAX];
+    for (size_t i = 0; i < m->n; i++) {
+        if (!file_places(m, i, from->path, path, part) ||
+            !file_places(m, i, to->path, new_path, new_part) ||
+            file_make_folders(new_path, 0755, NULL) != ST_OK)
+            continue;
+        if (model_file_is_at(&m->list[i], path))
+            (void)link(path, new_path);
+        (void)rename(part, new_part);
+    }
 }
 
 static enum status check_room_at(const char *path, const struct model_files *m,
@@ -246,41 +297,55 @@ static bool is_taken(const struct model_files *m, const char *path) {
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode) != m->folder)
         return true;
     for (size_t i = 0; i < m->n; i++)
-        if (model_files_place(m, i, path, file, sizeof file) && stat(file, &st) == 0 &&
+        if (model_files_place(m, i, path, file, sizeof file) && lstat(file, &st) == 0 &&
             !model_file_is_at(&m->list[i], file))
             return true;
     return false;
 }
 
 /* Where this model is to go: under its own name, if that is free. */
-static enum status choose_place(const char *store, const struct model_files *m, char *out,
-                                size_t size, struct err *err) {
-    if (!place(store, m, false, out, size) ||
-        (is_taken(m, out) && !place(store, m, true, out, size)))
-        return err_set(err, ST_BAD_INPUT, "%s/%s: too long a path", store, m->name);
-    return ST_OK;
+static enum status choose_place(const char *store, const struct model_files *m,
+                                struct destination *out, struct err *err) {
+    out->apart = false;
+    bool fits = place(store, m, false, out->path, sizeof out->path);
+    if (fits && is_taken(m, out->path)) {
+        out->apart = true;
+        fits = place(store, m, true, out->path, sizeof out->path);
+    }
+    return fits ? ST_OK : err_set(err, ST_BAD_INPUT, "%s/%s: too long a path", store, m->name);
 }
 
 enum status store_check_room(const char *store, const struct model_files *m, struct err *err) {
-    char path[PATH_MAX];
-    TRY(choose_place(store, m, path, sizeof path, err));
-    return check_room_at(path, m, err);
+    struct destination to;
+    TRY(choose_place(store, m, &to, err));
+    return check_room_at(to.path, m, err);
 }
 
 enum status store_fetch(const char *store, const struct identity *id, const char *address,
                         const struct model_files *m, const struct store_progress *progress,
                         char *out, size_t size, struct err *err) {
     struct fetching f = {.progress = progress};
-    TRY(choose_place(store, m, out, size, err));
-    TRY(check_room_at(out, m, err));
+    struct destination to, before;
+    bool taken = false;
+    TRY(choose_place(store, m, &to, err));
+    TRY(check_room_at(to.path, m, err));
     TRY(begin_fetching(&f, id, address, err));
-    enum status st = ST_OK;
-    for (size_t i = 0; st == ST_OK && i < m->n; i++) {
-        f.at = 0;
-        st = fetch_file(&f, i, m, out, err);
-        f.done += m->list[i].bytes;
+    enum status st = fetch_all(&f, m, &to, &taken, err);
+    if (st == ST_OK && taken) {
+        before = to;
+        taken = false;
+        st = choose_place(store, m, &to, err);
+        if (st == ST_OK) {
+            bring_along(m, &before, &to);
+            st = fetch_all(&f, m, &to, &taken, err);
+        }
     }
     end_fetching(&f);
+    if (st == ST_OK &&
+        taken) /* twice: it was put there, gone when it was looked for, and is back */
+        st = err_set(err, ST_IO, "%s: another file comes and goes there", to.path);
+    if (st == ST_OK && snprintf(out, size, "%s", to.path) >= (int)size)
+        st = err_set(err, ST_BAD_INPUT, "%s: too long a path", to.path);
     return st;
 }
 
