@@ -431,7 +431,7 @@ static void test_copy(void **state) {
 
 struct waiting {
     int fd; /* of the part, locked */
-    char part[200], end[200];
+    char part[300], end[300];
     int asked;
 };
 
@@ -510,6 +510,55 @@ static void test_two_copies_at_once(void **state) {
     snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_true(model_files_are_at(&m, out));
+    share_close(share);
+    model_files_deinit(&m);
+    identity_deinit(&id);
+}
+
+/* Two commands that read their slices from one machine each, of the same model, at the same moment: no error, the second waits. */
+static void test_two_links_at_once(void **state) {
+    (void)state;
+    struct identity id;
+    struct model_files m;
+    struct share *share;
+    struct err err;
+    char path[128], store[128], out[256], address[64], found[64], part[300], command[600];
+    static const char *const names[] = {"linked.gguf", ".address"};
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    path_in(path, sizeof path, "linked.gguf");
+    path_in(store, sizeof store, "links");
+    write_file(path, 3u << 20, 21);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(store_link(store, &id, address, &m, NULL, out, sizeof out, &err),
+                     ST_UNSUPPORTED);
+    m.list[0].head = (2u << 20) + 5;
+    uint8_t digest[MODEL_DIGEST_BYTES];
+    char hex[2 * MODEL_DIGEST_BYTES + 1];
+    model_files_digest(&m, digest);
+    sodium_bin2hex(hex, sizeof hex, digest, sizeof digest);
+    snprintf(command, sizeof command, "mkdir -p %s/.links/%s", store, hex);
+    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+        struct waiting w = {.asked = 0};
+        const struct store_progress progress = {let_go, &w};
+        snprintf(part, sizeof part, "%s/.links/%s/%s.part", store, hex, names[i]);
+        snprintf(w.part, sizeof w.part, "%s", part);
+        write_file(part, 10, 22);
+        w.fd = open(part, O_RDWR | O_CLOEXEC);
+        assert_true(w.fd >= 0);
+        assert_int_equal(flock(w.fd, LOCK_EX), 0);
+        /* The head is here the second time, and nothing is asked for it. */
+        assert_int_equal(store_link(store, &id, address, &m, &progress, out, sizeof out, &err),
+                         ST_OK);
+        assert_true(w.asked >= 3);
+        assert_false(any_part_in(store));
+    }
+    snprintf(command, sizeof command, "head -c %d %s | cmp -s - %s", (2 << 20) + 5, path, out);
+    assert_int_equal(system(command), 0);
+    assert_true(store_find_link(store, &m, out, sizeof out, found, sizeof found));
+    assert_string_equal(found, address);
     share_close(share);
     model_files_deinit(&m);
     identity_deinit(&id);
@@ -691,6 +740,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_lists),
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_two_copies_at_once),
+        cmocka_unit_test(test_two_links_at_once),
         cmocka_unit_test(test_place_taken_meanwhile),
         cmocka_unit_test(test_client_and_nonsense),
     };

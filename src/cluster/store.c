@@ -125,12 +125,12 @@ static enum status write_all(int fd, const char *bytes, size_t n, const char *pa
     return ST_OK;
 }
 
-/* From f->at to the end of file number i of the share. */
-static enum status fetch_rest(struct fetching *f, size_t i, const struct model_file *file,
-                              int fd, const char *path, struct err *err) {
+/* From f->at to `until` of file number i of the share. */
+static enum status fetch_rest(struct fetching *f, size_t i, uint64_t until, int fd,
+                              const char *path, struct err *err) {
     size_t n;
-    for (; f->at < file->bytes; f->at += n) {
-        TRY(fetch_piece(f, i, file->bytes, &n, err));
+    for (; f->at < until; f->at += n) {
+        TRY(fetch_piece(f, i, until, &n, err));
         TRY(write_all(fd, f->piece, n, path, err));
     }
     return ST_OK;
@@ -187,7 +187,7 @@ static enum status fill_part(struct fetching *f, size_t i, const struct model_fi
     if (at < 0 || lseek(fd, at, SEEK_SET) < 0)
         return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
     f->at = (uint64_t)at;
-    enum status st = fetch_rest(f, i, file, fd, part, err);
+    enum status st = fetch_rest(f, i, file->bytes, fd, part, err);
     if (st == ST_OK && fsync(fd) != 0)
         st = write_failed(part, err);
     if (st == ST_OK && !model_file_is_at(file, part)) {
@@ -366,49 +366,75 @@ static bool link_place(const char *store, const struct model_files *m, const cha
 #define LINK_ADDRESS ".address"
 #define ADDRESS_MAX 256
 
+static bool head_is_at(const struct model_file *file, const char *path) {
+    struct stat there;
+    return stat(path, &there) == 0 && (uint64_t)there.st_size == file->head;
+}
+
+/* PATH.part, empty, in the same manner as a whole file's: of two commands the second waits. */
+static enum status open_small_part(struct fetching *f, const char *path, char part[PATH_MAX],
+                                   int *fd, bool *gone, struct err *err) {
+    if (snprintf(part, PATH_MAX, "%s" FILE_NEW_TAIL, path) >= PATH_MAX)
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", path);
+    TRY(open_part(f, part, fd, gone, err));
+    if (*gone || ftruncate(*fd, 0) == 0)
+        return ST_OK;
+    close(*fd);
+    return write_failed(part, err);
+}
+
+/* Closes it, and gives it its name if all went well. */
+static enum status end_small_part(enum status st, int fd, const char *part, const char *path,
+                                  struct err *err) {
+    if (st == ST_OK && (fsync(fd) != 0 || rename(part, path) != 0))
+        st = write_failed(path, err);
+    if (st != ST_OK)
+        (void)unlink(part);
+    close(fd);
+    return st;
+}
+
 static enum status fetch_head(struct fetching *f, size_t i, const struct model_file *file,
                               const char *path, struct err *err) {
-    struct file_new to;
-    size_t n;
-    TRY(file_new_open(&to, path, err));
-    enum status st = ST_OK;
-    for (f->at = 0; st == ST_OK && f->at < file->head; f->at += n) {
-        st = fetch_piece(f, i, file->head, &n, err);
-        if (st == ST_OK && fwrite(f->piece, 1, n, to.f) != n)
-            st = file_new_failed(&to, errno, err);
+    char part[PATH_MAX];
+    for (bool gone = true; gone && !head_is_at(file, path);) {
+        int fd;
+        TRY(open_small_part(f, path, part, &fd, &gone, err));
+        if (gone)
+            continue;
+        f->at = 0;
+        TRY(end_small_part(fetch_rest(f, i, file->head, fd, part, err), fd, part, path, err));
     }
-    if (st == ST_OK)
-        st = file_new_finish(&to, true, err);
-    file_new_drop(&to);
-    return st;
+    return ST_OK;
 }
 
 static enum status fetch_heads(const char *store, struct fetching *f,
                                const struct model_files *m, struct err *err) {
     char path[PATH_MAX];
-    struct stat there;
     for (size_t i = 0; i < m->n; i++) {
         if (!link_place(store, m, m->list[i].name, path, sizeof path))
             return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
         TRY(file_make_folders(path, 0755, err));
-        if (stat(path, &there) != 0 || (uint64_t)there.st_size != m->list[i].head)
-            TRY(fetch_head(f, i, &m->list[i], path, err));
+        TRY(fetch_head(f, i, &m->list[i], path, err));
         f->done += m->list[i].head;
     }
     return ST_OK;
 }
 
-static enum status remember(const char *store, const struct model_files *m, const char *address,
-                            struct err *err) {
-    char path[PATH_MAX];
-    struct file_new to;
+static enum status remember(const char *store, struct fetching *f, const struct model_files *m,
+                            const char *address, struct err *err) {
+    char path[PATH_MAX], part[PATH_MAX];
     if (!link_place(store, m, LINK_ADDRESS, path, sizeof path))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
-    TRY(file_new_open(&to, path, err));
-    enum status st = fputs(address, to.f) >= 0 ? file_new_finish(&to, false, err)
-                                               : file_new_failed(&to, errno, err);
-    file_new_drop(&to);
-    return st;
+    for (bool gone = true; gone;) {
+        int fd;
+        TRY(open_small_part(f, path, part, &fd, &gone, err));
+        if (gone)
+            continue;
+        TRY(end_small_part(write_all(fd, address, strlen(address), part, err), fd, part, path,
+                           err));
+    }
+    return ST_OK;
 }
 
 enum status store_link(const char *store, const struct identity *id, const char *address,
@@ -424,8 +450,10 @@ enum status store_link(const char *store, const struct identity *id, const char 
         return err_set(err, ST_BAD_INPUT, "%.40s...: too long an address", address);
     TRY(begin_fetching(&f, id, address, err));
     enum status st = fetch_heads(store, &f, m, err);
+    if (st == ST_OK)
+        st = remember(store, &f, m, address, err);
     end_fetching(&f);
-    return st == ST_OK ? remember(store, m, address, err) : st;
+    return st;
 }
 
 bool store_find_link(const char *store, const struct model_files *m, char *out, size_t size,

@@ -37,7 +37,7 @@ enum status store_fetch(const char *store, const struct identity *id, const char
                         char *out, size_t size, struct err *err);
 
 /* Copies only the heads of a GGUF, and remembers who has the rest: a rank that opens *out reads its slices from there (struct
- * job's source). Called again it remembers the new address. ST_UNSUPPORTED: no GGUF. */
+ * job's source). Called again it remembers the new address; of two at once the second waits for the first. ST_UNSUPPORTED: no GGUF. */
 enum status store_link(const char *store, const struct identity *id, const char *address,
                        const struct model_files *m, const struct store_progress *progress,
                        char *out, size_t size, struct err *err);
