@@ -45,6 +45,11 @@ echo hello | "$LOCKSTEP" tokenize jargon >out 2>err || fail "tokenize: $(cat err
 "$LOCKSTEP" template jargon --source >out 2>err || fail "template: $(cat err)"
 "$LOCKSTEP" plan jargon --ranks 2 >out 2>err || fail "plan: $(cat err)"
 "$LOCKSTEP" quantize jargon q.gguf q8_0 >out 2>err && [ -s q.gguf ] || fail "quantize: $(cat err)"
+# Another machine's of that name, which a copy has put beside, is not what it means here.
+mkdir "$store/0123456789abcdef"
+mv q.gguf "$store/0123456789abcdef/jargon.gguf"
+"$LOCKSTEP" inspect jargon | grep -qi "q8_0" && fail "a copy beside is what the name means"
+mv "$store/0123456789abcdef/jargon.gguf" q.gguf
 # What lies here by that name comes first, and what is a path is one.
 cp q.gguf jargon
 "$LOCKSTEP" inspect jargon | grep -qi "q8_0" || fail "a file here is not what its name means"
@@ -99,6 +104,10 @@ on 1 "$LOCKSTEP" eval b "${words[@]}" >out 2>err && cmp -s ref.ids out || fail "
 refuse 2 "two models are called same: " "${on1[@]}" "$LOCKSTEP" fetch same
 on 1 "$LOCKSTEP" fetch same --from bob --models "$work/bobs" >out 2>err && cmp -s bobs/same.gguf q.gguf || fail "fetch --from bob: $(cat err)"
 on 1 "$LOCKSTEP" fetch same --from 10.9.0.3 --models "$work/cats" >out 2>err && cmp -s cats/same.gguf "$model" || fail "fetch --from an address: $(cat err)"
+# Two on one node: the one that its node means by that name.
+mkdir store-cat/0123456789abcdef && cp q.gguf store-cat/0123456789abcdef/same.gguf
+on 1 "$LOCKSTEP" fetch same --from cat --models "$work/meant" >out 2>err && cmp -s meant/same.gguf "$model" || fail "fetch of one of two: $(cat err)"
+rm -r store-cat/0123456789abcdef
 on 1 "$LOCKSTEP" fetch parts --models "$work/parts" >out 2>err || fail "fetch of parts: $(cat err)"
 cmp -s parts/parts-00001-of-00002.gguf store-cat/parts-00001-of-00002.gguf && cmp -s parts/parts-00002-of-00002.gguf store-cat/parts-00002-of-00002.gguf ||
     fail "the parts are $(ls parts)"

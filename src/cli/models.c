@@ -186,6 +186,7 @@ static enum status choose(struct models_holder *out, const json_t *all, const ch
                           const char *from, struct err *err) {
     size_t i, k;
     json_t *model, *place;
+    const char *path = ""; /* of the one that is found, on its node */
     bool found = false;
     json_array_foreach((json_t *)(uintptr_t)all, i, model) {
         if (!str_eq(json_text(model, "name"), bare))
@@ -195,14 +196,20 @@ static enum status choose(struct models_holder *out, const json_t *all, const ch
             char size[32], other[32];
             if (!holds(&one, model, place, from))
                 continue;
-            if (found && one.bytes != out->bytes)
+            /* Which of its own a node offers by that name. */
+            bool of_same = found && from != NULL && str_eq(one.address, out->address);
+            if (of_same && catalog_compare_paths(path, json_text(place, "path")) <= 0)
+                continue;
+            if (found && !of_same && one.bytes != out->bytes)
                 return err_set(err, ST_BAD_INPUT,
                                "two models are called %s: one of %s on %s, one of %s on %s "
                                "(lockstep fetch %s --from NODE takes one of them)",
                                bare, cli_bytes(out->bytes, size), out->node,
                                cli_bytes(one.bytes, other), one.node, bare);
-            if (!found)
+            if (!found || of_same) {
                 *out = one;
+                path = json_text(place, "path");
+            }
             found = true;
         }
     }

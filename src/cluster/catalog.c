@@ -107,10 +107,23 @@ static void add_folder(json_t *all, const char *path, int depth) {
         add(all, path, sum, n_files);
 }
 
+static int depth_of(const char *path) {
+    int n = 0;
+    for (const char *slash = path; (slash = strchr(slash, '/')) != NULL; slash++)
+        n++;
+    return n;
+}
+
+int catalog_compare_paths(const char *a, const char *b) {
+    int deeper = depth_of(a) - depth_of(b);
+    return deeper != 0 ? deeper : strcmp(a, b);
+}
+
 static int compare(const void *a, const void *b) {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
     int by_name = strcmp(json_text(x, "name"), json_text(y, "name"));
-    return by_name != 0 ? by_name : strcmp(json_text(x, "path"), json_text(y, "path"));
+    return by_name != 0 ? by_name
+                        : catalog_compare_paths(json_text(x, "path"), json_text(y, "path"));
 }
 
 json_t *catalog_sorted(const json_t *models) {

@@ -12,7 +12,11 @@
 #define CATALOG_DEPTH 3
 json_t *catalog_read(const char *folder);
 
-/* By "name", and then by "path" where there is one: a new array of the same. */
+/* Of two models of one name, which is meant (< 0: a): the one that lies less deep, as a copy of another machine's does where its name was
+ * taken (store.h); else the first by its path. */
+int catalog_compare_paths(const char *a, const char *b);
+
+/* By "name", and then by "path" where there is one, as catalog_compare_paths() says: a new array of the same. */
 json_t *catalog_sorted(const json_t *models);
 
 /* The path of the first of that name (with or without ".gguf"), borrowed; NULL: there is none. */
