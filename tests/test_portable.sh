@@ -20,4 +20,20 @@ found=$(find src -name '*.c' ! -name '*_linux.c' ! -name '*_darwin.c' ! -name '*
 # An enumerator too, which #undef leaves: net_socket() has it.
 found=$(grep -rl SOCK_CLOEXEC src --include='*.[ch]' | grep -v '_linux.c$\|^src/fabric/net.c$')
 [ -z "$found" ] || { echo "FAILED: SOCK_CLOEXEC, instead of net_socket(): $found"; exit 1; }
+# tools/setup.sh on a Mac that has every formula: nothing is missing, neither what is no formula nor what another system
+# has. brew without a formula to install is an error, as brew's own is.
+mac=$(mktemp -d)
+trap 'rm -rf "$probe" "$mac"' EXIT
+for tool in bash ls id; do ln -s "$(type -P "$tool")" "$mac/$tool"; done
+for tool in cmake ninja cc clang clang-format python3 curl openssl; do ln -s "$(type -P true)" "$mac/$tool"; done
+printf '#!/bin/bash\ncase "$1" in -sm) echo Darwin arm64 ;; *) echo Darwin ;; esac\n' >"$mac/uname"
+printf '#!/bin/bash\ncase "$*" in *libibverbs* | *ucx* | *"$LACKS"*) exit 1 ;; esac\n' >"$mac/pkg-config"
+printf '#!/bin/bash\nshift\n[ $# != 0 ] && echo "brew installs $*"\n' >"$mac/brew"
+chmod +x "$mac/uname" "$mac/pkg-config" "$mac/brew"
+for part in build test; do
+    said=$(LACKS=no-such PATH=$mac bash tools/setup.sh $part 2>&1) || { echo "FAILED: setup.sh $part on a Mac: $said"; exit 1; }
+    [ -z "$said" ] || { echo "FAILED: setup.sh $part on a Mac lacks something: $said"; exit 1; }
+    said=$(LACKS=hwloc PATH=$mac bash tools/setup.sh $part 2>&1) || { echo "FAILED: setup.sh $part on a Mac: $said"; exit 1; }
+    grep -qx "brew installs hwloc" <<<"$said" || { echo "FAILED: setup.sh $part on a Mac without hwloc: $said"; exit 1; }
+done
 echo "portable: nothing that only Linux has"

@@ -6,7 +6,7 @@
 # comes from apt-get (Debian, Ubuntu) or from brew (macOS: written, untried).
 set -euo pipefail
 
-# what shows that it is there | Debian package | Homebrew formula (- = part of the system)
+# what shows that it is there | Debian package | Homebrew formula (- = part of macOS, or nowhere to be had for it)
 build_needs='
 command:cmake         cmake              cmake
 command:ninja         ninja-build        ninja
@@ -63,14 +63,19 @@ is_there() {
     esac
 }
 
+# Where there is no apt-get but brew, or on a Mac without either, what has no formula is not waited for.
+only_formulas=
+if ! command -v apt-get >/dev/null && { command -v brew >/dev/null || [ "$(uname -s)" = Darwin ]; }; then only_formulas=yes; fi
+
 missing_apt=() missing_brew=() missing=()
 look_for() {
     local check apt brew
     while read -r check apt brew; do
         if [ -z "$check" ] || is_there "$check"; then continue; fi
+        if [ -n "$only_formulas" ] && [ "$brew" = - ]; then continue; fi
         missing+=("${check#*:}")
         missing_apt+=("$apt")
-        if [ "$brew" != - ]; then missing_brew+=("$brew"); fi
+        missing_brew+=("$brew")
     done <<<"$1"
 }
 
