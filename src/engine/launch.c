@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "fabric/net.h"
 
@@ -50,8 +51,6 @@ struct launch {
 
 /* ---- starting ------------------------------------------------------------------------------------ */
 
-#define GONE " (deleted)"
-
 static bool is_lockstep; /* the program that calls us, whatever its file is called */
 
 void launch_from_lockstep(void) {
@@ -60,14 +59,8 @@ void launch_from_lockstep(void) {
 
 /* This program, if it is lockstep. *gone: its file is not there any more. */
 static bool own_program(char *buf, size_t size, bool *gone) {
-    ssize_t n = readlink("/proc/self/exe", buf, size - 1);
-    if (n <= 0)
+    if (!program_path(buf, size, gone))
         return false;
-    buf[n] = '\0';
-    size_t len = (size_t)n, tail = strlen(GONE);
-    *gone = len > tail && str_eq(buf + len - tail, GONE);
-    if (*gone)
-        buf[len - tail] = '\0';
     const char *base = strrchr(buf, '/');
     return is_lockstep || (base != NULL && str_eq(base + 1, "lockstep"));
 }

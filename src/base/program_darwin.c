@@ -1,0 +1,21 @@
+/* program_darwin.c: what dyld(3) knows: a path that may be relative or a link's. Written for, not yet run. */
+#include "base/program.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <mach-o/dyld.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+bool program_path(char *out, size_t size, bool *gone) {
+    char started[PATH_MAX], real[PATH_MAX];
+    uint32_t n = sizeof started;
+    if (_NSGetExecutablePath(started, &n) != 0)
+        return false;
+    *gone = realpath(started, real) == NULL;
+    if (*gone && errno != ENOENT)
+        return false;
+    int len = snprintf(out, size, "%s", *gone ? started : real);
+    return len >= 0 && (size_t)len < size;
+}
