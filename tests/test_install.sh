@@ -25,6 +25,17 @@ PKG_CONFIG_PATH=$(dirname "$(find "$work/tree" -name lockstep.pc)")
 export PKG_CONFIG_PATH
 [ "$(pkg-config --modversion lockstep)" = "$("$work/tree/bin/lockstep" --version | cut -d' ' -f2)" ] ||
     fail "lockstep.pc and lockstep --version disagree"
+# Folders given as absolute paths, as packagers do, are where they are.
+cmake -S "$SOURCE_DIR" -B "$work/absolute" -G Ninja -DLOCKSTEP_TESTS=OFF -DCMAKE_INSTALL_PREFIX=/opt/ls \
+    -DCMAKE_INSTALL_LIBDIR=/opt/ls/lib/many -DCMAKE_INSTALL_INCLUDEDIR=/opt/ls-dev/include >"$work/log" 2>&1 ||
+    fail "absolute folders: $(cat "$work/log")"
+while read -r name want; do
+    got=$(PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/absolute" pkg-config --variable="$name" lockstep)
+    [ "$got" = "$want" ] || fail "lockstep.pc says $name=$got with absolute folders, not $want"
+done <<'END'
+libdir /opt/ls/lib/many
+includedir /opt/ls-dev/include
+END
 # shellcheck disable=SC2046
 ${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror "$SOURCE_DIR/examples/generate.c" \
     $(pkg-config --cflags --libs lockstep) ${LINK_FLAGS:-} -o "$work/generate"
