@@ -30,7 +30,7 @@ cmake -S "$SOURCE_DIR" -B "$work/absolute" -G Ninja -DLOCKSTEP_TESTS=OFF -DCMAKE
     -DCMAKE_INSTALL_LIBDIR=/opt/ls/lib/many -DCMAKE_INSTALL_INCLUDEDIR=/opt/ls-dev/include >"$work/log" 2>&1 ||
     fail "absolute folders: $(cat "$work/log")"
 while read -r name want; do
-    got=$(PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR="$work/absolute" pkg-config --variable="$name" lockstep)
+    got=$(PKG_CONFIG_PATH="$work/absolute" pkg-config --variable="$name" lockstep)
     [ "$got" = "$want" ] || fail "lockstep.pc says $name=$got with absolute folders, not $want"
 done <<'END'
 libdir /opt/ls/lib/many
