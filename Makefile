@@ -41,9 +41,10 @@ check asan tsan fuzz arm64:
 	@tools/setup.sh test
 	@tools/test.sh $@
 
+# New folders are for everybody, as the files in them are.
 install: build
 	cmake "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" build >/dev/null
-	DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+	umask 022 && DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
 
 format:
 	clang-format -i $(SOURCES)

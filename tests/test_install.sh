@@ -15,6 +15,17 @@ fail() {
 
 DESTDIR="$work/image" cmake --install "$BUILD_DIR" --prefix /opt/lockstep >/dev/null
 cmake --install "$BUILD_DIR" --prefix "$work/tree" >"$work/log"
+# make install, without building and with the prefix of this build left alone: its folders are for everybody.
+if command -v make >/dev/null; then
+    mkdir "$work/stand-in"
+    printf '#!/bin/sh\nif [ "$1" = --install ]; then exec "%s" --install "%s" --prefix /opt/lockstep; fi\n' \
+        "$(command -v cmake)" "$BUILD_DIR" >"$work/stand-in/cmake"
+    chmod +x "$work/stand-in/cmake"
+    (umask 077 && PATH="$work/stand-in:$PATH" make -s -C "$SOURCE_DIR" -o build install DESTDIR="$work/for-all" >"$work/log" 2>&1) ||
+        fail "make install: $(cat "$work/log")"
+    closed=$(find "$work/for-all/opt" ! -perm -a+r -o -type d ! -perm -a+x)
+    [ -z "$closed" ] || fail "made with umask 077, and others cannot read $closed"
+fi
 for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1 share/man/man1/lockstep-down.1 share/man/man1/lockstep-fetch.1; do
     [ -s "$work/tree/$file" ] || fail "$file is not installed"
     [ -s "$work/image/opt/lockstep/$file" ] || fail "$file is not installed below DESTDIR"
