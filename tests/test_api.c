@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fenv.h>
+#include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -180,6 +181,86 @@ static void test_a_caller_who_rounds_otherwise(void **state) {
     free(want.list);
 }
 
+/* ---- the caller's language ---------------------------------------------------------------------------- */
+
+/* A locale with a comma in its numbers, made here where the system has none. False: neither. */
+static bool speak_german(const char *folder) {
+    char command[512];
+    if (setlocale(LC_ALL, "de_DE.UTF-8") != NULL)
+        return true;
+    snprintf(command, sizeof command,
+             "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >/dev/null 2>&1", folder);
+    return system(command) == 0 && setenv("LOCPATH", folder, 1) == 0 &&
+           setlocale(LC_ALL, "de_DE.UTF-8") != NULL;
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* What the model reads, what is understood of options, and what programs read are the same for everybody, and the caller's
+ * locale is his. The template's text is what Jinja makes of it. */
+static void in_german(const char *folder) {
+    char model[256], template[256], trace[256], command[2048], want[128], got[16];
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep *ls = NULL;
+    const struct lockstep_message message = {"user", "hi"};
+    const int32_t ids[] = {5, 6, 7};
+    char *text;
+    size_t len;
+    snprintf(model, sizeof model, "%s/model.gguf", folder);
+    snprintf(template, sizeof template, "%s/template", folder);
+    snprintf(trace, sizeof trace, "%s/trace.json", folder);
+    write_text(template, "{{ 0.5 + 1 }}, {{ '%.1f' | format(2.5) }}, {{ '3.5' | float }}, "
+                         "{{ strftime_now('%A') }}, {{ messages[0].content }}");
+    model_options(&opt, 2);
+    snprintf(command, sizeof command, "python3 %s/tests/gguf_with_template.py %s %s %s",
+             SOURCE_DIR, opt.model_path, model, template);
+    assert_int_equal(system(command), 0);
+    opt.model_path = model;
+    opt.emulate_link = "latency=0.5us";
+    assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
+    const char *days[] = {"Sunday",   "Monday", "Tuesday", "Wednesday",
+                          "Thursday", "Friday", "Saturday"};
+    bool found = false;
+    assert_int_equal(lockstep_chat_prompt(ls, &message, 1, &text, &len, &err), LOCKSTEP_OK);
+    for (size_t i = 0; i < ARRAY_LEN(days); i++) {
+        snprintf(want, sizeof want, "1.5, 2.5, 3.5, %s, hi", days[i]);
+        found |= len == strlen(want) && memcmp(text, want, len) == 0;
+    }
+    assert_true(found);
+    lockstep_free(text);
+    assert_int_equal(lockstep_trace_begin(ls, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), NULL, NULL, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_trace_end(ls, trace, &err), LOCKSTEP_OK);
+    snprintf(command, sizeof command, "python3 -m json.tool %s >/dev/null", trace);
+    assert_int_equal(system(command), 0);
+    lockstep_close(ls);
+    snprintf(got, sizeof got, "%.1f", 0.5);
+    assert_string_equal(got, "0,5");
+}
+
+static void test_a_caller_who_speaks_german(void **state) {
+    (void)state;
+    char folder[] = "/tmp/lockstep-german-XXXXXX", command[64];
+    assert_non_null(mkdtemp(folder));
+    bool can = system("python3 -c ''") == 0 && speak_german(folder);
+    if (can)
+        in_german(folder);
+    setlocale(LC_ALL, "C");
+    unsetenv("LOCPATH");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    if (!can) {
+        printf("skip: no python3, or neither a German locale nor localedef to make one\n");
+        skip();
+    }
+}
+
 /* ---- ranks that do not come back ------------------------------------------------------------------------- */
 
 #define NO_WORKER "TEST_API_NO_WORKER" /* set: workers end at once */
@@ -321,6 +402,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
+        cmocka_unit_test(test_a_caller_who_speaks_german),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),
         cmocka_unit_test(test_a_sequence_outlives_a_recovery_that_fails),
     };

@@ -23,7 +23,8 @@
  *     (which may be NULL) and leaves its outputs alone.
  *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful.
  *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's is, and so do the
- *     callbacks, which leave it as they find it. The calling thread has 512 KiB of stack left.
+ *     callbacks, which leave it as they find it. The caller's locale changes neither what a model reads nor what is
+ *     written to files, only sentences for people. The calling thread has 512 KiB of stack left.
  */
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H

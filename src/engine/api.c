@@ -1,5 +1,6 @@
 /* api.c: lockstep.h on top of rank.h: one sequence, whose pages are the cache's in order. Those of
  * layers with a window go round: page i of the sequence is the cache's i mod n. */
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/float_env.h"
 #include "base/machine.h"
@@ -259,6 +260,7 @@ enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
     struct err local, *err = err_of(err_, &local);
     struct chat *chat = NULL;
     json_t *list = NULL;
+    locale_t callers = c_locale_begin(); /* templates have numbers */
     enum status st = messages_json(&list, messages, n, err);
     const struct chat_request request = {.messages = list, .add_generation_prompt = true};
     if (st == ST_OK)
@@ -267,6 +269,7 @@ enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
         st = chat_render(chat, &request, text, len, err);
     chat_close(chat);
     json_decref(list);
+    c_locale_end(callers);
     return done(st);
 }
 

@@ -1,5 +1,6 @@
 #include "engine/trace.h"
 
+#include "base/c_locale.h"
 #include "base/file.h"
 #include "base/util.h"
 
@@ -89,7 +90,10 @@ enum status trace_write(const char *path, const struct trace_event *events, cons
                         int n_ranks, struct err *err) {
     struct file_new file;
     TRY(file_new_open(&file, path, err));
-    if (!write_all(file.f, events, n, n_ranks)) {
+    locale_t callers = c_locale_begin();
+    bool ok = write_all(file.f, events, n, n_ranks);
+    c_locale_end(callers);
+    if (!ok) {
         enum status st = file_new_failed(&file, errno, err);
         file_new_drop(&file);
         return st;

@@ -9,6 +9,7 @@
  * the same place. Nothing is repaired here: that the group notices is what is tested. */
 #include "fabric/links.h"
 
+#include "base/c_locale.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -54,7 +55,9 @@ struct unit {
 /* A number with one of the units, at most max, at the start of *at, which moves behind it. */
 static bool parse_quantity(const char **at, const struct unit *units, double max, double *out) {
     char *end;
+    locale_t callers = c_locale_begin();
     double v = strtod(*at, &end);
+    c_locale_end(callers);
     size_t n = strcspn(end, ",");
     for (; units->name != NULL; units++)
         if (end != *at && v >= 0 && v * units->factor <= max && strlen(units->name) == n &&
