@@ -52,13 +52,18 @@ enum status verdict_check(struct fabric *f, struct err *err) {
     return ST_OK;
 }
 
-/* A link's error is the end of the group; the side thread may know a better reason, and knows
- * it soon if the process died, so it gets the first word for a moment. */
-static enum status link_failed(struct fabric *f, struct peer *p, const struct err *why,
-                               struct err *err) {
+/* Of a peer whose link has failed. The side thread hears soon of a goodbye, or of a death: it gets the first word for a
+ * moment. */
+static bool has_left(struct fabric *f, struct peer *p) {
     for (int ms = 0; ms < 50 && atomic_load(&f->verdict) != 2 && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
-    if (atomic_load(&p->left))
+    return atomic_load(&p->left);
+}
+
+/* A link's error is the end of the group; the side thread may know a better reason. */
+static enum status link_failed(struct fabric *f, struct peer *p, const struct err *why,
+                               struct err *err) {
+    if (has_left(f, p))
         verdict_set(f, p->rank, "rank %d has left", p->rank);
     verdict_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
     return verdict_check(f, err);
@@ -336,12 +341,19 @@ enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms
     uint64_t end = timeout_ms < 0 ? UINT64_MAX : clock_ns() + (uint64_t)timeout_ms * 1000000u;
     /* Asleep on one link the other is looked at this often. */
     uint64_t limit_us = p == q ? 200000 : 1000;
+    bool direct = p != q;
     const struct wire_msg *m;
+    struct err why;
     enum status st;
     TRY(verdict_check(f, err));
     while ((st = message_poll(f, q, &m, err)) == ST_AGAIN) {
-        if (p != q && (st = message_poll(f, p, &m, err)) != ST_AGAIN)
+        if (direct && (st = p->link->ops->recv(p->link, &m, &why)) == ST_OK)
             break;
+        if (direct && st != ST_AGAIN) {
+            if (!has_left(f, p))
+                return link_failed(f, p, &why, err);
+            direct = false; /* its last word may be with the other, who is judged himself */
+        }
         uint64_t now = clock_ns();
         if (now >= end)
             return ST_AGAIN;
