@@ -20,9 +20,8 @@ found=$(find src -name '*.c' ! -name '*_linux.c' ! -name '*_darwin.c' ! -name '*
 # An enumerator too, which #undef leaves: net_socket() has it.
 found=$(grep -rl SOCK_CLOEXEC src --include='*.[ch]' | grep -v '_linux.c$\|^src/fabric/net.c$')
 [ -z "$found" ] || { echo "FAILED: SOCK_CLOEXEC, instead of net_socket(): $found"; exit 1; }
-# Nor a file of Linux's /proc, but where a missing one means what is so on macOS or is not known there: no quota (quota.c),
-# no word of resident memory (mem.c).
-found=$(grep -rn '"/proc/' src --include='*.[ch]' | grep -v '^[^:]*_linux\.c:\|^src/base/quota\.c:\|^src/base/mem\.c:')
+# Nor a file of Linux's /proc, but where a missing one means what is so on macOS: no quota (quota.c).
+found=$(grep -rn '"/proc/' src --include='*.[ch]' | grep -v '^[^:]*_linux\.c:\|^src/base/quota\.c:')
 [ -z "$found" ] || { echo "FAILED: /proc, which only Linux has: $found"; exit 1; }
 # tools/setup.sh on a Mac that has every formula: nothing is missing, neither what is no formula nor what another system
 # has. brew without a formula to install is an error, as brew's own is.

@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <pthread.h>
 
-static locale_t
-    c_locale; /* for the life of the process; 0: no memory for it, and the caller's stays */
+/* For the life of the process. 0: no memory for it, and the caller's stays. */
+static locale_t c_locale;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void make(void) {

@@ -3,7 +3,6 @@
 #include "base/status.h"
 #include "base/util.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -122,22 +121,3 @@ void *__wrap_realloc(void *p, size_t n) {
     return __real_realloc(p, n);
 }
 #endif
-
-struct mem_resident mem_resident(void) {
-    struct mem_resident r = {0};
-    FILE *f = fopen("/proc/self/status", "r");
-    if (f == NULL)
-        return r;
-    char line[256];
-    while (fgets(line, sizeof line, f) != NULL) {
-        size_t kb;
-        if (sscanf(line, "RssAnon: %zu kB", &kb) == 1)
-            r.anon_bytes = kb * 1024;
-        else if (sscanf(line, "RssFile: %zu kB", &kb) == 1)
-            r.file_bytes = kb * 1024;
-        else if (sscanf(line, "RssShmem: %zu kB", &kb) == 1)
-            r.shmem_bytes = kb * 1024;
-    }
-    fclose(f);
-    return r;
-}

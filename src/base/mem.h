@@ -30,7 +30,8 @@ void mem_free(void *p); /* free(); NULL is fine */
 void mem_forbid_begin(void);
 void mem_forbid_end(void);
 
-/* Resident set of this process in bytes, split as the kernel does; 0 where unknown. */
+/* Resident set of this process in bytes, split as the kernel does (macOS counts shared memory with what has no file);
+ * 0 where unknown. One file per system. */
 struct mem_resident {
     size_t anon_bytes;  /* heap, huge blocks */
     size_t file_bytes;  /* mapped files: page cache, reclaimable */

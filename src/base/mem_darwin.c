@@ -19,3 +19,11 @@ uint64_t mem_available(void) {
     uint64_t n_free = (uint64_t)vm.free_count - vm.speculative_count;
     return (n_free + vm.external_page_count + vm.purgeable_count) * page;
 }
+
+struct mem_resident mem_resident(void) {
+    task_vm_info_data_t vm;
+    mach_msg_type_number_t count = TASK_VM_INFO_COUNT;
+    if (task_info(mach_task_self(), TASK_VM_INFO, (task_info_t)&vm, &count) != KERN_SUCCESS)
+        return (struct mem_resident){0};
+    return (struct mem_resident){.anon_bytes = vm.internal, .file_bytes = vm.external};
+}

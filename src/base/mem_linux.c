@@ -1,4 +1,4 @@
-/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both versions). */
+/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both versions); what this process has. */
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -84,4 +84,13 @@ uint64_t mem_available(void) {
     if (!read_number("/proc/meminfo", "MemAvailable:", &kb))
         return 0;
     return MIN(kb * 1024, left_in_cgroups());
+}
+
+struct mem_resident mem_resident(void) {
+    static const char status[] = "/proc/self/status";
+    uint64_t anon = 0, file = 0, shmem = 0; /* KiB */
+    read_number(status, "RssAnon:", &anon);
+    read_number(status, "RssFile:", &file);
+    read_number(status, "RssShmem:", &shmem);
+    return (struct mem_resident){anon * 1024, file * 1024, shmem * 1024};
 }
