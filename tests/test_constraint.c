@@ -168,7 +168,8 @@ static void test_references_within_parameters(void **state) {
         "\"name\":\"a\\\"b\",\"parameters\":{\"type\":\"object\",\"properties\":{\"c\":{"
         "\"$ref\":\"#/$defs/C\"},\"next\":{\"$ref\":\"#\"}},\"$defs\":{\"C\":{\"type\":"
         "\"integer\"}}}}},{\"type\":\"function\",\"function\":{\"name\":\"odd\","
-        "\"parameters\":{\"not\":{}}}}]",
+        "\"parameters\":{\"not\":{}}}},{\"type\":\"function\",\"function\":{\"name\":\"plain\","
+        "\"parameters\":{}}}]",
         0, NULL);
     json_t *answer =
         json_loads("{\"$ref\":\"#/$defs/C\",\"$defs\":{\"C\":{\"type\":\"null\"}}}", 0, NULL);
@@ -188,6 +189,8 @@ static void test_references_within_parameters(void **state) {
     assert_false(reads(grammar, A_B("{\"c\": \"red\"}")));
     assert_true(reads(grammar, AS_CALL("{\"name\":\"odd\",\"arguments\":{\"x\":[1]}}")));
     assert_false(reads(grammar, AS_CALL("{\"name\":\"odd\"}")));
+    assert_true(reads(grammar, AS_CALL("{\"name\":\"plain\",\"arguments\":{\"x\":[1]}}")));
+    assert_false(reads(grammar, AS_CALL("{\"name\":\"plain\",\"arguments\":5}")));
     assert_true(reads(grammar, "null"));
     assert_false(reads(grammar, "5"));
     grammar_close(grammar);

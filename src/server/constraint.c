@@ -184,10 +184,11 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
 
 /* ---- tool calls -------------------------------------------------------------------------------- */
 
-/* The schema of a function's arguments, a document of its own: what a $ref in it means is within it. */
+/* The schema of a function's arguments, a document of its own: what a $ref in it means is within it. Of one without
+ * parameters an object. */
 static const json_t *arguments_schema(const json_t *function, const json_t *any) {
     const json_t *parameters = json_object_get(function, "parameters");
-    return json_is_object(parameters) ? parameters : any;
+    return json_object_size(parameters) != 0 ? parameters : any;
 }
 
 /* Can no grammar say what the schema of this tool's arguments asks, and need none? */
