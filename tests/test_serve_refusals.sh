@@ -10,6 +10,26 @@ start() { serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q "$@"; }
 
 start
 timeout 600 python3 "$SOURCE_DIR/tests/serve_refusals.py" "$url" jargon-3m-f16 || fail "refusals"
+# A page in a browser whose own name leads here (DNS rebinding) is not let in.
+named() { # HOST STATUS [curl's arguments...]
+    local status
+    status=$(curl -s -m 60 -o "$work/body" -w '%{http_code}' -H "Host: $1" "${@:3}" "$url/v1/models")
+    [ "$status" = "$2" ] || fail "Host: $1: status $status, not $2: $(head -c 300 "$work/body")"
+}
+for name in evil.example evil.example:80 localhost.evil.example local 127.0.0.1.evil.example "$(printf '%0300d' 0)"; do
+    named "$name" 403
+    grep -q '"error".*Host header names another machine' "$work/body" || fail "Host: $name: $(cat "$work/body")"
+done
+for name in localhost LocalHost:8080 127.0.0.1:99 "[::1]:80" "[fe80::1]" host.docker.internal:11434 studio.local \
+    "$(uname -n)"; do
+    named "$name" 200
+done
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+start --api-key k
+named evil.example 200 -H "Authorization: Bearer k"
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+start --insecure
+named evil.example 200
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
 # ---- a full queue -------------------------------------------------------------------------------------

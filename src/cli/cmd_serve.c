@@ -38,7 +38,8 @@ const struct cli_option serve_options[] = {
     CLI_TEXT(0, "tls-key", "F", &serve_args.tls_key, "and its key (PEM)"),
     CLI_TEXT(0, "cors", "ORIGIN", &serve_args.cors,
              "lets web pages of this origin in (\"*\": of any)"),
-    CLI_FLAG(0, "insecure", &serve_args.insecure, "a public address without a key"),
+    CLI_FLAG(0, "insecure", &serve_args.insecure,
+             "everybody may: a public address without a key, and any\nname of this machine"),
     CLI_HEADING("requests"),
     CLI_SIZE(0, "kv-memory", "SIZE", &kv_memory,
              "of the KV cache, all ranks together\n(default: eight contexts, or what memory is "
@@ -201,6 +202,7 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     cfg->http.port = serve_args.port;
     cfg->http.tls_cert_path = serve_args.tls_cert;
     cfg->http.tls_key_path = serve_args.tls_key;
+    cfg->http.local_names_only = keys->n == 0 && !serve_args.insecure;
     cfg->http.cors_origin = serve_args.cors;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;

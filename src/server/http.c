@@ -18,6 +18,8 @@
 #include "base/util.h"
 #include "fabric/net.h"
 
+#include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <microhttpd.h>
@@ -511,10 +513,37 @@ static bool key_is_good(const struct http_request *r) {
     return good;
 }
 
+/* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and then it reads what a server
+ * for this machine alone says. Its name is in the Host header; a name that others cannot own, or an address, is not. */
+static bool names_this_machine(const char *host_and_port) {
+    static const char *const tails[] = {".localhost", ".local", ".internal"};
+    char host[256], own[256] = "";
+    struct in_addr address;
+    if (host_and_port == NULL || host_and_port[0] == '[')
+        return true; /* HTTP/1.0 has none; IPv6 */
+    size_t n = strcspn(host_and_port, ":");
+    if (n >= sizeof host)
+        return false;
+    memcpy(host, host_and_port, n);
+    host[n] = '\0';
+    for (char *c = host; *c != '\0'; c++)
+        *c = (char)tolower((unsigned char)*c);
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++)
+        if (str_ends(host, tails[i]))
+            return true;
+    (void)gethostname(own, sizeof own - 1);
+    return str_eq(host, "localhost") || strcasecmp(host, own) == 0 ||
+           inet_pton(AF_INET, host, &address) == 1;
+}
+
 /* The body is complete: one of the server's own answers, or the handler. */
 static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
-    if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
+    if (s->cfg.local_names_only && !names_this_machine(http_header(r, "Host")))
+        fail(
+            r, 403,
+            "the Host header names another machine: with an API key, or --insecure, every name may be used");
+    else if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
         http_reply(r, 204, "text/plain", "", 0);
     else if (!r->trusted && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)))
         fail(r, 401, "an API key is needed: Authorization: Bearer KEY");

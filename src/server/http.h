@@ -35,6 +35,7 @@ struct http_config {
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
+    bool local_names_only;               /* of the Host header: see names_this_machine() */
     const char *cors_origin;             /* "*" or an origin; NULL: no CORS headers */
     size_t max_body_bytes;               /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
