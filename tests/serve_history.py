@@ -92,6 +92,10 @@ def results():
     same("/v1/messages", anthropic([text, image]), anthropic("seen\n" + IMAGE))
     document = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "words"}}
     same("/v1/messages", anthropic([document]), anthropic("words"))
+    found = {"type": "search_result", "title": "A", "source": "http://b", "content": [{"type": "text", "text": "words"}]}
+    same("/v1/messages", anthropic([found]), anthropic("A\nhttp://b\nwords"))
+    said = {"messages": [{"role": "user", "content": [found, {"type": "text", "text": "q"}]}], "max_tokens": 1}
+    same("/v1/messages", said, {**said, "messages": [{"role": "user", "content": "A\nhttp://b\nwords\nq"}]})
     same("/v1/messages", anthropic([{"type": "tool_reference", "tool_name": "look"}]), anthropic("[the tool look]"))
     same("/api/chat", ollama("seen", images=["AAAA"]), ollama("seen" + IMAGE))
     status, v = post("/v1/messages", anthropic(5))
@@ -167,10 +171,30 @@ def efforts():
     same(path, {**ask, "reasoning_effort": "high", "chat_template_kwargs": {"thinking": False}}, off)
     same("/v1/responses", {"input": "q", "max_output_tokens": 1, "reasoning": {"effort": "low"}},
          {"input": "q", "max_output_tokens": 1, "chat_template_kwargs": {"enable_thinking": True}})
+    same("/v1/messages", {**ask, "output_config": {"effort": "high"}}, off)
+    same("/v1/messages", {**ask, "output_config": {"effort": "low"}, "thinking": {"type": "adaptive"}},
+         {**ask, "thinking": {"type": "enabled"}})
     same("/api/chat", {**ask, "stream": False, "think": "high"}, {**ask, "stream": False, "think": True})
 
 
+def efforts_of_harmony():
+    """The template says the effort in words, each of as many tokens as it has."""
+    ask = {"messages": [{"role": "user", "content": "q"}], "max_tokens": 1}
+    counted = {}
+    for effort in "low", "medium", "high":
+        counted[effort] = tokens("/v1/chat/completions", {**ask, "reasoning_effort": effort})
+        if tokens("/v1/messages", {**ask, "output_config": {"effort": effort}}) != counted[effort]:
+            fail("/v1/messages: effort", effort)
+    if len(set(counted.values())) < 2:
+        fail("the template says no effort", counted)
+    for effort in "xhigh", "max":
+        if tokens("/v1/messages", {**ask, "output_config": {"effort": effort}}) != counted["high"]:
+            fail("/v1/messages: effort", effort)
+
+
 results()
+if template == "openai-gpt-oss-120b":
+    efforts_of_harmony()
 if template in ("google-gemma-2-2b-it", "microsoft-Phi-3.5-mini-instruct"):
     plain_history()
 if template.startswith("mistralai-") or template == "google-gemma-2-2b-it":

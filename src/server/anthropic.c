@@ -248,13 +248,23 @@ static void param_choice_of_tools(struct params *p, struct service_request *r) {
     tool_choice_check(p, r);
 }
 
-/* Templates of models that may think or not know it as enable_thinking. */
+/* What templates know as enable_thinking and reasoning_effort, which has no more than "high". An effort does not turn thinking
+ * on here: it is one of the whole answer. NULL: neither is said. */
 static json_t *thinking_of(struct params *p) {
-    const json_t *thinking = NULL;
+    const json_t *thinking = NULL, *config = NULL;
     param_object(p, "thinking", &thinking);
+    param_object(p, "output_config", &config);
     const char *type = json_string_value(json_object_get(thinking, "type"));
-    return type != NULL ? json_pack("{s:b}", "enable_thinking", !str_eq(type, "disabled"))
-                        : NULL;
+    const char *effort = json_string_value(json_object_get(config, "effort"));
+    if (type == NULL && effort == NULL)
+        return NULL;
+    json_t *extra = json_object();
+    if (type != NULL)
+        json_object_set_new(extra, "enable_thinking", json_boolean(!str_eq(type, "disabled")));
+    if (effort != NULL)
+        json_object_set_new(extra, "reasoning_effort",
+                            json_string(str_list_has("xhigh,max", effort) ? "high" : effort));
+    return extra;
 }
 
 /* A schema for the answer: output_config.format, at first called output_format. */

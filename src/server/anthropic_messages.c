@@ -50,10 +50,21 @@ static bool add_document(const json_t *block, struct buf *out) {
     return read_texts(json_object_get(source, str_eq(type, "text") ? "data" : "content"), out);
 }
 
+/* A result of the client's own search: where it is from, and what it says. */
+static bool add_search_result(const json_t *block, struct buf *out) {
+    static const char *const head[] = {"title", "source"};
+    for (size_t i = 0; i < ARRAY_LEN(head); i++)
+        if (*json_text(block, head[i]) != '\0')
+            add_text(out, json_text(block, head[i]));
+    return read_texts(json_object_get(block, "content"), out);
+}
+
 /* What a tool found, which the model may see in part: an image there must not end the conversation. */
 static void add_result(const json_t *block, struct buf *out) {
     if (str_eq(json_text(block, "type"), "text")) {
         add_text(out, json_text(block, "text"));
+    } else if (str_eq(json_text(block, "type"), "search_result")) {
+        (void)add_search_result(block, out);
     } else if (!add_document(block, out)) {
         json_t *stands_in = chat_stand_in(block);
         if (stands_in != NULL)
@@ -114,6 +125,10 @@ static bool read_block(struct params *p, size_t i, const json_t *block, struct p
         return add_document(block, &parts->text) ||
                params_fail(p, "messages", "messages[%zu]: only text can be read of a document",
                            i);
+    else if (str_eq(type, "search_result"))
+        return add_search_result(block, &parts->text) ||
+               params_fail(p, "messages",
+                           "messages[%zu]: a search_result's content must be text blocks", i);
     else if (!str_eq(type, "redacted_thinking"))
         return params_fail(p, "messages",
                            "messages[%zu]: blocks of type \"%.40s\" are not supported", i,
