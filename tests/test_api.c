@@ -391,6 +391,34 @@ static void test_a_sequence_outlives_a_recovery_that_fails(void **state) {
     assert_int_equal(rmdir(path), 0);
 }
 
+static bool keep_last_and_stop(void *user, size_t first_pos, size_t n, const float *logits) {
+    keep_last(user, first_pos, n, logits);
+    return false;
+}
+
+/* Who stops at a row goes on after it, however far the chunk went that it came from. */
+static void test_a_stopped_sequence_ends_with_its_rows(void **state) {
+    (void)state;
+    struct lockstep_error err = {""};
+    struct lockstep *ls = open_model(2);
+    static struct last_row want, got;
+    int32_t ids[100];
+    for (size_t i = 0; i < ARRAY_LEN(ids); i++)
+        ids[i] = (int32_t)(i * 7 % 280);
+    want.n_vocab = got.n_vocab = (size_t)lockstep_model_info(ls)->n_vocab;
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), keep_last_and_stop, &got, &err),
+                     LOCKSTEP_CANCELLED);
+    size_t n = got.pos + 1;
+    assert_true(n < ARRAY_LEN(ids)); /* or nothing is behind the rows */
+    assert_int_equal(lockstep_eval(ls, ids, 1, keep_last, &got, &err), LOCKSTEP_OK);
+    assert_int_equal(got.pos, n);
+    lockstep_reset(ls);
+    assert_int_equal(lockstep_eval(ls, ids, n, NULL, NULL, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_eval(ls, ids, 1, keep_last, &want, &err), LOCKSTEP_OK);
+    assert_memory_equal(got.logits, want.logits, want.n_vocab * sizeof *want.logits);
+    lockstep_close(ls);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return getenv(NO_WORKER) != NULL ? 1 : lockstep_worker_main(argc - 1, argv + 1);
@@ -405,6 +433,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_a_caller_who_speaks_german),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),
         cmocka_unit_test(test_a_sequence_outlives_a_recovery_that_fails),
+        cmocka_unit_test(test_a_stopped_sequence_ends_with_its_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

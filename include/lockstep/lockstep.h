@@ -247,7 +247,7 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
 
 /* Feeds ids after what has been fed since the last reset; rows(user, first_pos, n, logits) gets
  * the logits of every position, [n, n_vocab] f32, in order, chunk by chunk; it returns false to
- * stop (LOCKSTEP_CANCELLED). rows may be NULL. */
+ * stop (LOCKSTEP_CANCELLED): then what follows the rows that it got counts as not fed. rows may be NULL. */
 enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
                                    bool (*rows)(void *user, size_t first_pos, size_t n,
                                                 const float *logits),

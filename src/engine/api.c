@@ -446,8 +446,10 @@ static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n,
         TRY(feed(ls, ids + at, k, sink->rows != NULL ? k : 0, sink, err));
         at += k;
     }
-    if (sink->stopped)
+    if (sink->stopped) { /* how far beyond its rows a chunk went is not the caller's business */
+        rewind_to(ls, sink->first_pos + sink->n_given);
         return err_set(err, ST_CANCELLED, "stopped by the caller");
+    }
     return is_cancelled(ls) ? err_set(err, ST_CANCELLED, "cancelled") : ST_OK;
 }
 
