@@ -419,6 +419,40 @@ static void test_a_stopped_sequence_ends_with_its_rows(void **state) {
     lockstep_close(ls);
 }
 
+struct stopper {
+    int pid, n_calls; /* pid: 0 when it was killed */
+};
+
+static bool kill_and_stop(void *user, size_t first_pos, size_t n, const float *logits) {
+    struct stopper *s = user;
+    (void)first_pos;
+    (void)n;
+    (void)logits;
+    if (s->pid != 0)
+        kill(s->pid, SIGKILL);
+    s->pid = 0;
+    return ++s->n_calls > 1; /* who is called again after all takes anything */
+}
+
+/* A rank is lost after the caller has stopped, in the same step, which is made again: without him. */
+static void test_who_has_stopped_is_not_called_again(void **state) {
+    (void)state;
+    static const int32_t ids[100];
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep_rank_info rank;
+    struct lockstep *ls = NULL;
+    model_options(&opt, 2);
+    opt.failover = true;
+    assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_rank_info(ls, 1, &rank, &err), LOCKSTEP_OK);
+    struct stopper s = {.pid = rank.pid};
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), kill_and_stop, &s, &err),
+                     LOCKSTEP_CANCELLED);
+    assert_int_equal(s.n_calls, 1);
+    lockstep_close(ls);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return getenv(NO_WORKER) != NULL ? 1 : lockstep_worker_main(argc - 1, argv + 1);
@@ -434,6 +468,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),
         cmocka_unit_test(test_a_sequence_outlives_a_recovery_that_fails),
         cmocka_unit_test(test_a_stopped_sequence_ends_with_its_rows),
+        cmocka_unit_test(test_who_has_stopped_is_not_called_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

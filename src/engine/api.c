@@ -286,6 +286,8 @@ struct row_sink {
 
 static bool sink_rows(void *user, uint32_t first, uint32_t n, const float *logits) {
     struct row_sink *sink = user;
+    if (sink->stopped) /* before a rank was lost */
+        return false;
     if (first < sink->n_given)
         return true;
     sink->n_given = first + n;
