@@ -24,8 +24,31 @@ for name in localhost LocalHost:8080 127.0.0.1:99 "[::1]:80" "[fe80::1]" host.do
     "$(uname -n)"; do
     named "$name" 200
 done
+# Nor is what pages of other machines send.
+from() { # ORIGIN STATUS [curl's arguments...]
+    local status
+    status=$(curl -s -m 60 -o "$work/body" -w '%{http_code}' -H "Origin: $1" -H "Content-Type: text/plain" "${@:3}" \
+        "$url/v1/completions" -d '{"prompt":"hi","max_tokens":1}')
+    [ "$status" = "$2" ] || fail "Origin: $1: status $status, not $2: $(head -c 300 "$work/body")"
+}
+for origin in http://evil.example https://evil.example:8080 http://localhost.evil.example null http://; do
+    from "$origin" 403
+    grep -q '"error".*Origin header names a page of another machine' "$work/body" || fail "$origin: $(cat "$work/body")"
+done
+for origin in "$url" http://localhost:3000 "http://[::1]:99" chrome-extension://abc vscode-webview://abc; do
+    from "$origin" 200
+done
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+start --cors http://good.example
+from http://good.example 200
+from http://evil.example 403
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+start --cors '*'
+from http://evil.example 200
+from null 200
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 start --api-key k
+from http://evil.example 200 -H "Authorization: Bearer k"
 named evil.example 200 -H "Authorization: Bearer k"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 start --insecure

@@ -202,7 +202,7 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     cfg->http.port = serve_args.port;
     cfg->http.tls_cert_path = serve_args.tls_cert;
     cfg->http.tls_key_path = serve_args.tls_key;
-    cfg->http.local_names_only = keys->n == 0 && !serve_args.insecure;
+    cfg->http.local_only = keys->n == 0 && !serve_args.insecure;
     cfg->http.cors_origin = serve_args.cors;
     cfg->http.api_keys = keys->list;
     cfg->http.n_api_keys = keys->n;

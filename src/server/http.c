@@ -536,13 +536,30 @@ static bool names_this_machine(const char *host_and_port) {
            inet_pton(AF_INET, host, &address) == 1;
 }
 
+/* A page in a browser may send requests anywhere, though it cannot read the answers: what it asks of the model would be
+ * computed. Its address is in the Origin header, "null" if it has none; programs and extensions of browsers say none, or
+ * have schemes of their own. */
+static bool is_of_own_page(const struct http_request *r) {
+    const char *origin = http_header(r, "Origin"), *allowed = r->server->cors_origin;
+    if (origin == NULL ||
+        (allowed != NULL && (str_eq(allowed, "*") || str_eq(allowed, origin))))
+        return true;
+    if (str_starts(origin, "http://") || str_starts(origin, "https://"))
+        return names_this_machine(strstr(origin, "://") + strlen("://"));
+    return !str_eq(origin, "null");
+}
+
 /* The body is complete: one of the server's own answers, or the handler. */
 static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
-    if (s->cfg.local_names_only && !names_this_machine(http_header(r, "Host")))
-        fail(
-            r, 403,
-            "the Host header names another machine: with an API key, or --insecure, every name may be used");
+    bool local = s->cfg.local_only;
+    if (local && !names_this_machine(http_header(r, "Host")))
+        fail(r, 403,
+             "the Host header names another machine: with an API key, or --insecure, every "
+             "name may be used");
+    else if (local && !is_of_own_page(r))
+        fail(r, 403,
+             "the Origin header names a page of another machine: --cors ORIGIN lets it in");
     else if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
         http_reply(r, 204, "text/plain", "", 0);
     else if (!r->trusted && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)))

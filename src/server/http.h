@@ -35,9 +35,10 @@ struct http_config {
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
-    bool local_names_only;               /* of the Host header: see names_this_machine() */
-    const char *cors_origin;             /* "*" or an origin; NULL: no CORS headers */
-    size_t max_body_bytes;               /* default 32 MiB */
+    /* 403 for who does not call this machine by a name of its own, and for what pages of others send. */
+    bool local_only;
+    const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
+    size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */
     int max_connections;     /* default 512 */
