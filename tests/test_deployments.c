@@ -191,19 +191,57 @@ static void test_limits(void **state) {
     char name[16];
     for (int i = 0; i <= DEPLOYMENTS_MAX; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        assert_int_equal(merge_one(&d, deployment(name, 1, 1 + i), &changed, &err),
+        json_t *one = deployment(name, 1, 1 + i);
+        assert_int_equal(deployments_put(&d, one, &err),
                          i < DEPLOYMENTS_MAX ? ST_OK : ST_NO_MEMORY);
+        json_decref(one);
     }
     assert_int_equal(deployments_n_up(&d), DEPLOYMENTS_MAX);
     for (int i = 0; i <= DEPLOYMENT_NAMES_MAX; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        enum status st = merge_one(
-            &d, json_pack("{s:s, s:i, s:b}", "name", name, "version", 2, "removed", 1),
-            &changed, &err);
+        enum status st = merge_one(&d,
+                                   json_pack("{s:s, s:I, s:b}", "name", name, "version",
+                                             (json_int_t)1 << 50, "removed", 1),
+                                   &changed, &err);
         assert_int_equal(st, i < DEPLOYMENT_NAMES_MAX ? ST_OK : ST_NO_MEMORY);
     }
     assert_int_equal(deployments_n_up(&d), 0);
     deployments_deinit(&d);
+}
+
+/* As many as may be up are; elsewhere one of them is taken down, and another put up: names that come before and after it in the list. Two
+ * parts of a cluster that did not see each other may even have more together. */
+static void test_full_lists_merge(void **state) {
+    (void)state;
+    struct deployments a = empty(), b = empty(), *both[] = {&a, &b};
+    struct err err;
+    bool changed;
+    char name[16], digests[2][DEPLOYMENTS_DIGEST_BYTES];
+    for (int i = 0; i < DEPLOYMENTS_MAX; i++) {
+        snprintf(name, sizeof name, "n%02d", i);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(merge_one(both[k], deployment(name, 1, 1 + i), &changed, &err),
+                             ST_OK);
+    }
+    json_t *one = deployment("a", 1, 8080), *two = deployment("b", 1, 8080);
+    assert_int_equal(deployments_remove(&a, "n63", &err), ST_OK);
+    assert_int_equal(deployments_put(&a, one, &err), ST_OK);
+    assert_int_equal(deployments_remove(&b, "n63", &err), ST_OK);
+    assert_int_equal(deployments_put(&b, two, &err), ST_OK);
+    for (int k = 0; k < 2; k++) {
+        json_t *list = deployments_list(both[k]);
+        assert_int_equal(deployments_merge(both[!k], list, &changed, &err), ST_OK);
+        json_decref(list);
+    }
+    for (int k = 0; k < 2; k++) {
+        assert_false(deployment_is_up(deployments_find(both[k], "n63")));
+        assert_true(deployment_is_up(deployments_find(both[k], "a")));
+        deployments_digest(both[k], digests[k]);
+        deployments_deinit(both[k]);
+    }
+    assert_string_equal(digests[0], digests[1]);
+    json_decref(one);
+    json_decref(two);
 }
 
 static void test_on_disk(void **state) {
@@ -290,7 +328,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_put_and_remove), cmocka_unit_test(test_the_later_wish_wins),
         cmocka_unit_test(test_form),           cmocka_unit_test(test_merge_in_any_order),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_on_disk),
-        cmocka_unit_test(test_owner),          cmocka_unit_test(test_owners_differ)};
+        cmocka_unit_test(test_limits),         cmocka_unit_test(test_full_lists_merge),
+        cmocka_unit_test(test_on_disk),        cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_owners_differ)};
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

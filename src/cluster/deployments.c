@@ -137,11 +137,17 @@ size_t deployments_n_up(const struct deployments *d) {
     return n;
 }
 
-static enum status check_room(const struct deployments *d, const json_t *one, struct err *err) {
+static enum status check_names(const struct deployments *d, const json_t *one,
+                               struct err *err) {
     if (json_object_size(d->by_name) >= DEPLOYMENT_NAMES_MAX &&
         deployments_find(d, name_of(one)) == NULL)
         return err_set(err, ST_NO_MEMORY, "more than %d names of deployments",
                        DEPLOYMENT_NAMES_MAX);
+    return ST_OK;
+}
+
+static enum status check_room(const struct deployments *d, const json_t *one, struct err *err) {
+    TRY(check_names(d, one, err));
     if (deployment_is_up(one) && deployments_n_up(d) >= DEPLOYMENTS_MAX)
         return err_set(err, ST_NO_MEMORY, "more than %d deployments", DEPLOYMENTS_MAX);
     return ST_OK;
@@ -273,7 +279,9 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
         const json_t *before = deployments_find(d, name_of(one));
         if (before != NULL && !is_newer(one, before))
             continue;
-        TRY(check_room(d, one, err));
+        /* How many may be up is said to whoever wishes for one. What was wished for elsewhere is so: a node that left some of
+         * it out would never again agree with the others. */
+        TRY(check_names(d, one, err));
         TRY(set(d, json_deep_copy(one), err));
         *changed = true;
     }

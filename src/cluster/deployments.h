@@ -24,7 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEPLOYMENTS_MAX 64          /* that are up */
+#define DEPLOYMENTS_MAX 64          /* that are up, where one more is wished for */
 #define DEPLOYMENT_NAMES_MAX 1024   /* that ever were */
 #define DEPLOYMENTS_DIGEST_BYTES 33 /* hex, and its 0 */
 
@@ -59,8 +59,8 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);
-/* Takes what is newer in another node's list. *changed: anything was. ST_BAD_INPUT: one of them is not of the
- * form above, or they are too many; the good ones before it are taken. */
+/* Takes what is newer in another node's list, also where more are up then than deployments_put() allows. *changed: anything was.
+ * ST_BAD_INPUT: one of them is not of the form above; ST_NO_MEMORY: too many names; the good ones before it are taken. */
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err);
 /* The same for the same list, or deployment, on any node. */
