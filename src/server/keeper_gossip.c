@@ -205,6 +205,16 @@ static bool is_asked_already(const struct keeper *k, size_t i) {
     return str_eq(p->id, k->self);
 }
 
+/* Beacons are lost where a switch forgets who wants them, or a wireless network is busy: one that has answered a second ago is
+ * there all the same. (One that was started again is known by another key, and answers here as that.) */
+static bool still_answers(const struct keeper *k, size_t i) {
+    const struct peer *p = &k->peers[i];
+    bool known = p->client == NULL || str_eq(p->id, k->self);
+    for (size_t j = 0; j < k->n_peers && !known; j++)
+        known = j != i && str_eq(k->peers[j].id, p->id) && (k->peers[j].present || j < i);
+    return !known;
+}
+
 static void *exchange_main(void *p) {
     exchange(p);
     return NULL;
@@ -232,7 +242,7 @@ void keeper_gossip(struct keeper *k) {
     find_discovered(k);
     find_seeds(k);
     for (size_t i = k->n_peers; i-- > 0;)
-        if (!k->peers[i].present) {
+        if (!k->peers[i].present && !still_answers(k, i)) {
             client_close(k->peers[i].client);
             memmove(&k->peers[i], &k->peers[i + 1], (--k->n_peers - i) * sizeof k->peers[0]);
         }
