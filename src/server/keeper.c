@@ -638,14 +638,16 @@ static void keeper_free(struct keeper *k) {
 }
 
 static enum status check_seeds(const struct keeper *k, struct err *err) {
-    char list[SEEDS_BYTES], *rest = list, *seed;
+    char list[SEEDS_BYTES], *rest = list, *seed, address[NET_TEXT_BYTES];
     struct client *c;
     if (k->seeds == NULL)
         return ST_OK;
     if (snprintf(list, sizeof list, "%s", k->seeds) >= (int)sizeof list)
         return err_set(err, ST_BAD_INPUT, "--seeds is too long");
     while ((seed = strsep(&rest, ",")) != NULL) {
-        enum status st = client_open(&c, k->id, seed, err);
+        enum status st = client_full_address(seed, address, sizeof address)
+                             ? client_open(&c, k->id, seed, err)
+                             : err_set(err, ST_BAD_INPUT, "%.40s... is too long", seed);
         if (st != ST_OK)
             return err_prefix(err, st, "--seeds: ");
         client_close(c);

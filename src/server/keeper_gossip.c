@@ -185,10 +185,8 @@ static void find_seeds(struct keeper *k) {
                             key[NET_TEXT_BYTES + 8];
     snprintf(list, sizeof list, "%s", k->seeds != NULL ? k->seeds : "");
     while ((seed = strsep(&rest, ",")) != NULL) {
-        if (strchr(seed, ':') != NULL)
-            snprintf(address[0], sizeof address[0], "%s", seed);
-        else
-            snprintf(address[0], sizeof address[0], "%s:%d", seed, NODE_PORT);
+        if (!client_full_address(seed, address[0], sizeof address[0]))
+            continue; /* check_seeds() has refused it */
         snprintf(key, sizeof key, "seed %s", seed);
         peer_seen(k, key, address, 1);
     }

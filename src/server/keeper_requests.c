@@ -106,6 +106,14 @@ static void answer(struct keeper *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
+/* In any form of an address: client_full_address(). */
+static bool is_at(const struct other *o, const char *address) {
+    char full[NET_TEXT_BYTES], v6[260];
+    snprintf(v6, sizeof v6, "[%s]", address);
+    return str_eq(o->host, address) || str_eq(o->host, v6) ||
+           (client_full_address(address, full, sizeof full) && str_eq(o->address, full));
+}
+
 /* Nodes by their names: which addresses are whose is known here. Under the lock. */
 static json_t *names_of(const struct keeper *k, const char *wish) {
     json_t *names = json_string("");
@@ -115,7 +123,7 @@ static json_t *names_of(const struct keeper *k, const char *wish) {
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         const char *name = word;
         for (size_t i = 0; i < k->n_others; i++)
-            if (str_eq(word, k->others[i].address) || str_eq(word, k->others[i].host))
+            if (is_at(&k->others[i], word))
                 name = k->others[i].name;
         json_t *longer =
             json_sprintf("%s%s%s", json_string_value(names), at > wish ? "," : "", name);
