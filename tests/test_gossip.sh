@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two nodes that know of a dozen more machines, which take connections and never answer: the living do not lose each other over them.
-# Nor do two whose beacons do not pass any more.
+# Nor do two whose beacons do not pass any more, nor two of which a third seed's name is asked of a server that says nothing.
 set -u
 . "$SOURCE_DIR/tests/scratch.sh"
 . "$SOURCE_DIR/tests/hosts.sh"
@@ -53,13 +53,30 @@ if can_make_hosts; then
     for host in 1 2; do on $host ip link set dev wire multicast off || fail "multicast stays"; done
     within 60 grep -q "dan is gone" cid.log || fail "beacons still pass: $(cat cid.log)"
     within 60 grep -q "cid is gone" dan.log || fail "beacons still pass: $(cat dan.log)"
+
+    make_hosts 3 4
+    cable 3 wire 4 wire
+    printf 'nameserver 127.0.0.1\noptions timeout:6 attempts:3\n' >resolv.conf
+    echo 'hosts: files dns' >nsswitch.conf
+    for host in 3 4; do
+        on $host ip addr add 10.9.1.$host/24 dev wire || fail "no address"
+        for file in resolv.conf nsswitch.conf; do on $host mount --bind $file /etc/$file || fail "no mount"; done
+        nsenter -t "${hosts[$host]}" "${host_enter[@]}" python3 -c '
+import socket, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("127.0.0.1", 53)); print("silent", flush=True); time.sleep(600)' >names-$host &
+        pids="$pids $!"
+        within 60 grep -q silent names-$host || fail "no name server"
+    done
+    start_on 3 eve --no-discovery --seeds 10.9.1.4,gus.example
+    start_on 4 fay --no-discovery --seeds 10.9.1.3,gus.example
+    within 60 heard_on 3 fay || fail "eve does not hear of fay: $(cat eve.log)"
 else
     echo "skip: no right to make network namespaces"
 fi
 
-# One by one, a round would take 24 s, and whoever was heard at its beginning counts as gone after ten.
+# One by one, a round would take 24 s (18 for the name alone), and whoever was heard at its beginning counts as gone after ten.
 sleep 26
-grep -h "is not heard of any more" ann.log bob.log && fail "the living lost each other"
+grep -h "is not heard of any more" ann.log bob.log eve.log fay.log 2>/dev/null && fail "the living lost each other"
 if [ ${#hosts[@]} != 0 ]; then
     heard_on 1 dan && heard_on 2 cid || fail "two that answer each other lost each other over beacons"
 fi

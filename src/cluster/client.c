@@ -93,6 +93,11 @@ void *client_curl(void) {
         curl_easy_cleanup(h);
         return NULL;
     }
+#if LIBCURL_VERSION_NUM >= 0x075700
+    /* Else a name whose server does not answer holds up whoever has long given it up. */
+    if (h != NULL)
+        (void)curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
+#endif
     return h;
 }
 
