@@ -55,4 +55,14 @@ grep -q "no node called" up.err && fail "n2 is not known by its address: $(cat u
 ask() { on "$1" curl -sg -m 20 "http://[::1]:8092/v1/completions" -d '{"prompt": "The cat", "max_tokens": 8, "temperature": 0}' | grep -o '"text": *"[^"]*"'; }
 [ "$(ask 1)" = "$one" ] && [ "$(ask 2)" = "$one" ] || fail "with seeds the nodes answer '$(ask 1)' and '$(ask 2)', not '$one'"
 on 1 "$LOCKSTEP" down m || fail "down"
+
+# All addresses are those of IPv4, too, where the system's sockets of IPv6 are for that alone.
+on 1 sh -c 'echo 1 >/proc/sys/net/ipv6/bindv6only' || fail "no sysctl"
+mkdir store-both
+nsenter -t "${hosts[1]}" -n "$LOCKSTEP" node --name both --port 7352 --no-discovery --models "$work/store-both" --state "$work/state-both" >both.log 2>&1 &
+nodes+=($!)
+within 60 grep -q "listens on port" both.log || fail "node: $(cat both.log)"
+for address in 127.0.0.1 '[::1]'; do
+    on 1 curl -sgk -m 20 $("$LOCKSTEP" key --curl) "https://$address:7352/v1/node" | grep -q '"both"' || fail "nobody answers at $address"
+done
 [ $failures = 0 ]

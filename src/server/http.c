@@ -780,12 +780,15 @@ static enum status listen_on(struct http_server *s, const char *host, int *fd_ou
         return err_set(err, ST_BAD_INPUT, "%s: %s", host, gai_strerror(rc));
     int fd = -1, why = 0;
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
-        int yes = 1;
+        int yes = 1, no = 0;
         fd = net_socket(a->ai_family, SOCK_STREAM, 0);
         if (fd < 0)
             continue;
         net_setup(fd);
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+        if (a->ai_family == AF_INET6 &&
+            str_eq(s->host, "*")) /* whatever the system's default is */
+            setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
         if (bind(fd, a->ai_addr, a->ai_addrlen) != 0 || listen(fd, 128) != 0) {
             why = errno;
             close(fd);
