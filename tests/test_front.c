@@ -774,6 +774,52 @@ static void test_port_taken(void **state) {
     front_close(NULL);
 }
 
+struct visitor {
+    pthread_t thread;
+    int port;
+    atomic_bool stop;
+};
+
+/* One request after the other, whatever becomes of it. */
+static void *visit(void *user) {
+    static const char question[] = "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct visitor *v = user;
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)v->port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    char bytes[4096];
+    while (!v->stop) {
+        int fd = net_socket(AF_INET, SOCK_STREAM, 0);
+        bool good = connect(fd, (struct sockaddr *)&to, sizeof to) == 0;
+        while (good && !v->stop)
+            good = send(fd, question, sizeof question - 1, MSG_NOSIGNAL) > 0 &&
+                   recv(fd, bytes, sizeof bytes, 0) > 0;
+        close(fd);
+    }
+    return NULL;
+}
+
+/* A model is taken down while clients go on asking: no request begins that nobody waits for. libmicrohttpd ends the process where
+ * one is left. */
+static void test_closes_amid_requests(void **state) {
+    (void)state;
+    enum { ROUNDS = 20, N = 8 };
+    for (int round = 0; round < ROUNDS; round++) {
+        struct front *f = open_front(NULL);
+        struct visitor list[N];
+        for (int i = 0; i < N; i++) {
+            list[i] = (struct visitor){.port = front_port(f)};
+            assert_int_equal(thread_start(&list[i].thread, visit, &list[i]), 0);
+        }
+        poll(NULL, 0, 20);
+        close_front(f);
+        for (int i = 0; i < N; i++)
+            list[i].stop = true;
+        for (int i = 0; i < N; i++)
+            pthread_join(list[i].thread, NULL);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_model),
                                        cmocka_unit_test(test_unknown_model),
@@ -797,6 +843,7 @@ int main(void) {
                                        cmocka_unit_test(test_whole_goes_on),
                                        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_nobody),
-                                       cmocka_unit_test(test_port_taken)};
+                                       cmocka_unit_test(test_port_taken),
+                                       cmocka_unit_test(test_closes_amid_requests)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -301,8 +301,13 @@ static void handle(void *user, struct http_request *r) {
     http_set_release(r, passing_free, p);
     http_on_gone(r, passing_gone, p);
     pthread_mutex_lock(&f->lock);
-    f->n_threads++;
+    bool closing = f->closing; /* who closes may have waited for all threads already */
+    f->n_threads += !closing;
     pthread_mutex_unlock(&f->lock);
+    if (closing) {
+        passing_end(p, false);
+        return;
+    }
     if (thread_start(&thread, passing_main, p) == 0) {
         pthread_detach(thread);
         return;
