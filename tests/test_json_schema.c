@@ -137,6 +137,9 @@ static void simple_types(void **state) {
 static void strings(void **state) {
     (void)state;
     static const struct schema_case cases[] = {
+        {"{\"type\":\"string\",\"minLength\":null,\"pattern\":null,\"enum\":null,\"not\":null}",
+         {"\"\""},
+         {"null"}},
         {"{\"minLength\":2,\"maxLength\":3}",
          {"\"ab\"", "\"\xf0\x9f\x98\x80\\n\\ud83d\\ude00\""},
          {"\"a\"", "\"abcd\""}},
@@ -281,6 +284,10 @@ static void arrays(void **state) {
 static void objects(void **state) {
     (void)state;
     static const struct schema_case cases[] = {
+        {"{\"type\":\"object\",\"required\":null,\"properties\":null,\"allOf\":[{\"maxProperties\":1,"
+         "\"required\":null}]}",
+         {"{}", "{\"a\":1}"},
+         {"{\"a\":1,\"b\":2}", "null"}},
         {"{\"type\":\"object\"}",
          {"{}", "{\"a\": {\"b\": 1}}", "{ }"},
          {"{a:1}", "{\"a\"}", "[]"}},

@@ -91,6 +91,10 @@ bool schema_is_restricting(const char *key) {
     return false;
 }
 
+bool schema_is_unset(const char *key, const json_t *value) {
+    return json_is_null(value) && !str_eq(key, "const");
+}
+
 size_t schema_count_restricting(const json_t *schema) {
     size_t n = 0;
     for (size_t i = 0; i < ARRAY_LEN(restricting); i++)
@@ -250,6 +254,25 @@ static enum status add_any_of(struct schema_builder *b, struct text *t, const js
     return ST_OK;
 }
 
+/* The same without keywords that are null, as programs write what is not set. */
+static enum status without_unset(struct schema_builder *b, const json_t **schema) {
+    const char *key;
+    const json_t *v;
+    json_t *set = NULL;
+    json_object_foreach((json_t *)*schema, key, v) {
+        if (!schema_is_unset(key, v))
+            continue;
+        if (set == NULL) {
+            TRY(schema_new(b, &set));
+            if (json_object_update(set, (json_t *)*schema) != 0)
+                return schema_no_memory(b);
+        }
+        json_object_del(set, key);
+    }
+    *schema = set != NULL ? set : *schema;
+    return ST_OK;
+}
+
 static enum status check_keywords(struct schema_builder *b, const json_t *schema) {
     for (size_t i = 0; i < ARRAY_LEN(not_understood); i++)
         if (json_object_get(schema, not_understood[i]) != NULL)
@@ -259,13 +282,14 @@ static enum status check_keywords(struct schema_builder *b, const json_t *schema
 }
 
 static enum status add_body(struct schema_builder *b, struct text *t, const json_t *schema) {
-    const json_t *ref = json_object_get(schema, "$ref"), *target;
     if (json_is_true(schema) || json_is_false(schema)) {
         text_add(t, json_is_true(schema) ? "value" : SCHEMA_NOTHING);
         return ST_OK;
     }
     if (!json_is_object(schema))
         return schema_wrong(b, "a schema must be an object or a boolean");
+    TRY(without_unset(b, &schema));
+    const json_t *ref = json_object_get(schema, "$ref"), *target;
     TRY(check_keywords(b, schema));
     if (ref != NULL && schema_count_restricting(schema) == 1) {
         TRY(schema_get_ref(b, ref, &target));

@@ -54,6 +54,8 @@ enum status schema_get_count(struct schema_builder *b, const json_t *schema, con
 /* How many of its keywords restrict values. */
 size_t schema_count_restricting(const json_t *schema);
 bool schema_is_restricting(const char *key);
+/* Null says nothing, but for a constant. */
+bool schema_is_unset(const char *key, const json_t *value);
 
 /* --- schema_merge.c --- */
 

@@ -167,6 +167,8 @@ enum status schema_merge(struct schema_builder *b, json_t *into, const json_t *s
     json_object_foreach((json_t *)schema, key, v) {
         size_t i;
         const json_t *part;
+        if (schema_is_unset(key, v))
+            continue;
         if (str_eq(key, "allOf")) {
             json_array_foreach(v, i, part) TRY(schema_merge(b, into, part, depth + 1));
         } else if (str_eq(key, "$ref")) {
