@@ -298,6 +298,12 @@ static const struct {
      "<tool_call>{\"name\": \"n\\u00e4h\", \"arguments\": \"{\\\"a\\\": 1}\"}</tool_call>",
      "[#näh|{\"a\": 1}]"},
     {{CHAT_HERMES, NO_THINK}, "", "<tool_call>{\"name\": \"add\"}</tool_call>", "[#add|{}]"},
+    /* What JSON wants escaped, as models write it. */
+    {{CHAT_HERMES, NO_THINK},
+     "",
+     "<tool_call>{\"name\": \"add\", \"arguments\":\n\t{\"a\": \"x\n\ty\\n\x01\"}}</tool_call>"
+     "<tool_call>{\"arguments\": {\"a\":\t\"\r\"}, \"name\": \"add\"}</tool_call>",
+     "[#add|{\"a\": \"x\\n\\ty\\n\\u0001\"}][#add|{\"a\":\t\"\\r\"}]"},
     {{CHAT_HERMES, NO_THINK},
      "",
      "<tool_call>{\"name\": \"add\", \"arguments\": null, \"x\": 1.5}</tool_call>",
@@ -389,6 +395,10 @@ static const struct {
      "",
      "ok[TOOL_CALLS]add{\"a\": 1}[TOOL_CALLS]sub[ARGS]{}",
      "C:ok[#add|{\"a\": 1}][#sub|{}]"},
+    {{CHAT_MISTRAL, NO_THINK},
+     "",
+     "[TOOL_CALLS]add[ARGS]{\"a\": \"x\ny\"}",
+     "[#add|{\"a\": \"x\\ny\"}]"},
     {{CHAT_MISTRAL, NO_THINK},
      "",
      "[TOOL_CALLS]add[CALL_ID]abc[ARGS]{\"a\": 1}",

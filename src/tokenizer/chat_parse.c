@@ -306,18 +306,21 @@ void call_end(struct chat_parser *p) {
     p->id.n = 0;
 }
 
-void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len) {
+size_t escape_char(char c, char out[8]) {
     static const char short_forms[] = "\"\"\\\\\nn\rr\tt\bb\ff";
-    for (size_t i = 0; i < len; i++) {
-        char buf[8] = {text[i]};
-        int n = 1;
-        for (size_t k = 0; k + 1 < sizeof short_forms; k += 2)
-            if (text[i] == short_forms[k])
-                n = snprintf(buf, sizeof buf, "\\%c", short_forms[k + 1]);
-        if (n == 1 && (unsigned char)text[i] < 0x20)
-            n = snprintf(buf, sizeof buf, "\\u%04x", (unsigned char)text[i]);
-        call_arguments(p, buf, (size_t)n);
-    }
+    for (size_t k = 0; k + 1 < sizeof short_forms; k += 2)
+        if (c == short_forms[k])
+            return (size_t)snprintf(out, 8, "\\%c", short_forms[k + 1]);
+    if ((unsigned char)c < 0x20)
+        return (size_t)snprintf(out, 8, "\\u%04x", (unsigned char)c);
+    *out = c;
+    return 1;
+}
+
+void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len) {
+    char buf[8];
+    for (size_t i = 0; i < len; i++)
+        call_arguments(p, buf, escape_char(text[i], buf));
 }
 
 /* ---- the request's tools ------------------------------------------------------------------------ */

@@ -172,6 +172,8 @@ bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 bool is_function_name(const struct chat_parser *p, const char *name, size_t len);
 #define MAX_NAME_BYTES 256
 
+/* A byte as it stands in a JSON string: how many out has. */
+size_t escape_char(char c, char out[8]);
 /* A text as a JSON string without its quotes. */
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len);
 
