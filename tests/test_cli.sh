@@ -77,6 +77,10 @@ timeout 60 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
 refuse 2 "unknown command 'rum' \(did you mean run\?\)" rum
 refuse 2 "unknown command 'nosuch'; see lockstep help" nosuch
+LOCKSTEP_LOG=loud refuse 2 "LOCKSTEP_LOG=loud is no level: expected error, warn, info or debug" inspect "$model"
+LOCKSTEP_LOG=debug "$LOCKSTEP" inspect "$model" >/dev/null || fail "LOCKSTEP_LOG=debug"
+"$LOCKSTEP" help fabric bench | grep -q '^usage: lockstep fabric bench' || fail "help fabric bench"
+"$LOCKSTEP" help run | grep -q '^usage: lockstep run' || fail "help run"
 refuse 2 "unknown option --rnks \(did you mean --ranks\?\)" run "$model" --rnks 2
 refuse 2 "unknown option --xyzzy" run "$model" --xyzzy
 refuse 2 "unknown option -Z" eval "$model" -Z

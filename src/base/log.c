@@ -12,12 +12,22 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int level_now = -1; /* -1: not read from the environment yet; relaxed, a hint */
 static char process_name[32];      /* written before threads start */
 
+/* -1: there is none of that name. */
+static int level_of(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(level_names); i++)
+        if (str_eq(name, level_names[i]))
+            return (int)i;
+    return -1;
+}
+
 static int level_from_env(void) {
     const char *s = getenv("LOCKSTEP_LOG");
-    for (size_t i = 0; s != NULL && i < ARRAY_LEN(level_names); i++)
-        if (str_eq(s, level_names[i]))
-            return (int)i;
-    return LOG_INFO;
+    int level = s != NULL ? level_of(s) : LOG_INFO;
+    return level >= 0 ? level : LOG_INFO;
+}
+
+bool log_knows(const char *level) {
+    return level_of(level) >= 0;
 }
 
 void log_set_level(enum log_level level) {

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/util.h"
 #include "engine/launch.h"
 #include "format/gguf.h"
@@ -263,10 +264,11 @@ static int printed(void) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
-static int help_on(const char *name) {
+/* part: of a command that has some (fabric bench); or NULL. */
+static int help_on(char *name, char *part) {
     const struct subcommand *sub = find(name);
-    char *argv[] = {(char *)name, "--help", NULL};
-    return sub != NULL ? run(sub, 2, argv) : unknown_command(name);
+    char *argv[] = {name, part != NULL ? part : "--help", part != NULL ? "--help" : NULL, NULL};
+    return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
 }
 
 int main(int argc, char **argv) {
@@ -290,10 +292,15 @@ int main(int argc, char **argv) {
     }
     if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
         if (argc > 2)
-            return help_on(argv[2]);
+            return help_on(argv[2], argv[3]);
         help();
         return printed();
     }
+    const char *level = getenv("LOCKSTEP_LOG");
+    if (level != NULL && *level != '\0' && !log_knows(level))
+        return cli_fail(ST_BAD_INPUT,
+                        "LOCKSTEP_LOG=%.40s is no level: expected error, warn, info or debug",
+                        level);
     const struct subcommand *sub = find(name);
     return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);
 }
