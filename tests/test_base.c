@@ -1,4 +1,5 @@
-/* base: the pool's claims and barriers, cores, errands, new files, the counter-based random numbers, medians. */
+/* base: the pool's claims and barriers, cores, errands, new files, growing arrays, the counter-based random
+ * numbers, medians. */
 #include "base/core.h"
 #include "base/errand.h"
 #include "base/file.h"
@@ -202,6 +203,32 @@ static void medians(void **state) {
 }
 
 /* Some, and no more than there is. */
+static void an_array_grows(void **state) {
+    uint32_t *a = NULL;
+    size_t cap = 0, n_moves = 0;
+    (void)state;
+    assert_true(mem_reserve(&a, &cap, 0, sizeof *a));
+    assert_null(a);
+    for (uint32_t i = 0; i < 100000; i++) {
+        size_t before = cap;
+        assert_true(mem_reserve(&a, &cap, i + 1, sizeof *a));
+        assert_true(cap > i);
+        n_moves += cap != before;
+        a[i] = i;
+    }
+    for (uint32_t i = 0; i < 100000; i++)
+        assert_int_equal(a[i], i);
+    assert_true(n_moves <= 17); /* 2^17 > 100000 */
+    uint32_t *const same = a;
+    const size_t cap_before = cap;
+    /* Bytes beyond size_t; then more than any address space has. */
+    assert_false(mem_reserve(&a, &cap, SIZE_MAX / sizeof *a + 1, sizeof *a));
+    assert_false(mem_reserve(&a, &cap, PTRDIFF_MAX / sizeof *a + 1, sizeof *a));
+    assert_ptr_equal(a, same);
+    assert_int_equal(cap, cap_before);
+    mem_free(a);
+}
+
 static void available_memory_is_within_the_machine(void **state) {
     (void)state;
     uint64_t available = mem_available();
@@ -321,6 +348,7 @@ int main(void) {
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),
+        cmocka_unit_test(an_array_grows),
         cmocka_unit_test(available_memory_is_within_the_machine),
         cmocka_unit_test(a_new_file_has_one_writer),
     };

@@ -91,6 +91,19 @@ void mem_free(void *p) {
     free(p);
 }
 
+bool mem_reserve(void *array, size_t *cap, size_t n, size_t elem_bytes) {
+    if (n <= *cap)
+        return true;
+    size_t more = MAX(MAX(n, 2 * *cap), (size_t)16), bytes;
+    void *old, *grown;
+    memcpy(&old, array, sizeof old); /* a struct x * is no void * */
+    if (!mul_size(more, elem_bytes, &bytes) || (grown = mem_realloc(old, bytes)) == NULL)
+        return false;
+    memcpy(array, &grown, sizeof grown);
+    *cap = more;
+    return true;
+}
+
 void mem_forbid_begin(void) {
     forbidden++;
 }

@@ -26,6 +26,10 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p); /* free(); NULL is fine */
 
+/* Room for n elements in a growing array, of which *cap fit now. array: the address of the pointer to them, of
+ * whatever type, NULL at first. An array that is too small at least doubles. False, with nothing changed: no memory. */
+bool mem_reserve(void *array, size_t *cap, size_t n, size_t elem_bytes);
+
 /* Nesting is allowed. Debug builds also catch plain malloc (linker --wrap). */
 void mem_forbid_begin(void);
 void mem_forbid_end(void);

@@ -1,6 +1,7 @@
 /* cmd_chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The whole
  * conversation goes through the chat template for every answer; the library computes only what
  * its cache does not hold yet. */
+#include "base/mem.h"
 #include "base/util.h"
 #include "cli/line.h"
 #include "cli/session.h"
@@ -10,7 +11,6 @@
 #include <locale.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 static const char *system_arg;
@@ -63,14 +63,8 @@ struct chat {
 };
 
 static bool text_add(struct text *t, const char *s, size_t n) {
-    if (t->len + n + 1 > t->cap) {
-        size_t cap = 2 * (t->len + n) + 256;
-        char *grown = realloc(t->bytes, cap);
-        if (grown == NULL)
-            return false;
-        t->bytes = grown;
-        t->cap = cap;
-    }
+    if (!mem_reserve(&t->bytes, &t->cap, t->len + n + 1, 1))
+        return false;
     memcpy(t->bytes + t->len, s, n);
     t->len += n;
     t->bytes[t->len] = '\0';
@@ -78,15 +72,9 @@ static bool text_add(struct text *t, const char *s, size_t n) {
 }
 
 static bool chat_add(struct chat *c, const char *role, const char *content) {
-    if (c->n_messages == c->cap) {
-        size_t cap = 2 * c->cap + 8;
-        struct lockstep_message *grown = realloc(c->messages, cap * sizeof *grown);
-        if (grown == NULL)
-            return false;
-        c->messages = grown;
-        c->cap = cap;
-    }
-    char *copy = strdup(content);
+    if (!mem_reserve(&c->messages, &c->cap, c->n_messages + 1, sizeof *c->messages))
+        return false;
+    char *copy = mem_strdup(content);
     if (copy == NULL)
         return false;
     c->messages[c->n_messages++] = (struct lockstep_message){role, copy};
@@ -94,7 +82,7 @@ static bool chat_add(struct chat *c, const char *role, const char *content) {
 }
 
 static void chat_drop_last(struct chat *c) {
-    free((char *)c->messages[--c->n_messages].content);
+    mem_free((char *)c->messages[--c->n_messages].content);
 }
 
 static bool chat_reset(struct chat *c, const char *system) {
@@ -257,8 +245,8 @@ static int chat(struct lockstep *ls) {
     line_close(c.reader);
     while (c.n_messages > 0)
         chat_drop_last(&c);
-    free(c.messages);
-    free(c.answer.bytes);
+    mem_free(c.messages);
+    mem_free(c.answer.bytes);
     return status;
 }
 

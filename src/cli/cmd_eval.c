@@ -1,13 +1,13 @@
 /* cmd_eval.c: lockstep eval: feeds given tokens, writes the logits of every position: the tool by
  * which bits, and other engines, are compared. */
 #include "base/file.h"
+#include "base/mem.h"
 #include "base/util.h"
 #include "cli/session.h"
 
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "rows are written as they lie in memory");
@@ -46,14 +46,8 @@ struct ids {
 };
 
 static bool ids_push(struct ids *ids, int32_t id) {
-    if (ids->n == ids->cap) {
-        size_t cap = 2 * ids->cap + 256;
-        int32_t *grown = realloc(ids->id, cap * sizeof *grown);
-        if (grown == NULL)
-            return false;
-        ids->id = grown;
-        ids->cap = cap;
-    }
+    if (!mem_reserve(&ids->id, &ids->cap, ids->n + 1, sizeof *ids->id))
+        return false;
     ids->id[ids->n++] = id;
     return true;
 }
@@ -217,7 +211,7 @@ static int evaluate(struct lockstep *ls, const struct ids *ids) {
     file_new_drop(&e.out);
     if (status == CLI_GO_ON)
         status = session_args.json ? print_json(&e, &greedy) : print_ids(&greedy);
-    free(greedy.id);
+    mem_free(greedy.id);
     return status;
 }
 
@@ -236,6 +230,6 @@ int cmd_eval(int argc, char **argv) {
         status = evaluate(ls, &ids);
     if (ls != NULL)
         session_close(ls);
-    free(ids.id);
+    mem_free(ids.id);
     return status;
 }

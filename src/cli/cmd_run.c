@@ -1,4 +1,5 @@
 /* cmd_run.c: lockstep run: one prompt, one answer, streamed to stdout; what it took on stderr. */
+#include "base/mem.h"
 #include "base/util.h"
 #include "cli/session.h"
 
@@ -51,14 +52,8 @@ struct answer {
 
 static bool collect(struct answer *a, int32_t id, const char *text, size_t len) {
     json_array_append_new(a->ids, json_integer(id));
-    if (a->len + len + 1 > a->cap) {
-        size_t cap = 2 * (a->len + len) + 256;
-        char *grown = realloc(a->text, cap);
-        if (grown == NULL)
-            return false;
-        a->text = grown;
-        a->cap = cap;
-    }
+    if (!mem_reserve(&a->text, &a->cap, a->len + len + 1, 1))
+        return false;
     memcpy(a->text + a->len, text, len);
     a->len += len;
     return true;
@@ -227,7 +222,7 @@ static int answer(struct lockstep *ls, const char *text, size_t len) {
         status = 130;
     lockstep_free(ids);
     json_decref(a.ids);
-    free(a.text);
+    mem_free(a.text);
     return status;
 }
 

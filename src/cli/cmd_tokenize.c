@@ -25,14 +25,8 @@ static enum status ids_add(struct ids *ids, const struct tokenizer *t, long long
     if (id < 0 || id >= tokenizer_facts(t)->n_tokens)
         return err_set(err, ST_BAD_INPUT, "token %lld does not exist: the vocabulary has %d",
                        id, tokenizer_facts(t)->n_tokens);
-    if (ids->n == ids->cap) {
-        size_t cap = 2 * ids->cap + 64;
-        int32_t *grown = mem_realloc(ids->v, cap * sizeof *grown);
-        if (grown == NULL)
-            return err_set(err, ST_NO_MEMORY, "no memory for %zu ids", cap);
-        ids->v = grown;
-        ids->cap = cap;
-    }
+    if (!mem_reserve(&ids->v, &ids->cap, ids->n + 1, sizeof *ids->v))
+        return err_set(err, ST_NO_MEMORY, "no memory for %zu ids", ids->n + 1);
     ids->v[ids->n++] = (int32_t)id;
     return ST_OK;
 }

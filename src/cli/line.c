@@ -327,14 +327,8 @@ static enum line_result plain_line(struct line_reader *r, const char **line, siz
 /* ---- a message --------------------------------------------------------------------------- */
 
 static bool append(struct line_reader *r, const char *s, size_t n) {
-    if (r->len + n + 1 > r->cap) {
-        size_t cap = 2 * (r->len + n) + 256;
-        char *grown = mem_realloc(r->text, cap);
-        if (grown == NULL)
-            return false;
-        r->text = grown;
-        r->cap = cap;
-    }
+    if (!mem_reserve(&r->text, &r->cap, r->len + n + 1, 1))
+        return false;
     memcpy(r->text + r->len, s, n);
     r->len += n;
     r->text[r->len] = '\0';

@@ -180,14 +180,8 @@ static bool gather(struct client *c, const char *bytes, size_t n) {
         c->too_long = true;
         return false;
     }
-    if (c->len + n + 1 > c->cap) {
-        size_t cap = MAX(c->len + n + 1, 2 * c->cap);
-        char *text = mem_realloc(c->text, cap);
-        if (text == NULL)
-            return false;
-        c->text = text;
-        c->cap = cap;
-    }
+    if (!mem_reserve(&c->text, &c->cap, c->len + n + 1, 1))
+        return false;
     memcpy(c->text + c->len, bytes, n);
     c->len += n;
     c->text[c->len] = '\0';

@@ -216,19 +216,13 @@ static enum status open_shards(struct folder *f, struct err *err) {
 /* ---- the whole ----------------------------------------------------------------------- */
 
 void *folder_own(struct folder *f, void *p) {
-    if (p && f->n_owned == f->cap_owned) {
-        size_t cap = MAX(2 * f->cap_owned, (size_t)64);
-        void **owned = mem_realloc(f->owned, cap * sizeof *owned);
-        if (!owned) {
-            mem_free(p);
-            return NULL;
-        }
-        f->owned = owned;
-        f->cap_owned = cap;
+    if (!p)
+        return NULL;
+    if (!mem_reserve(&f->owned, &f->cap_owned, f->n_owned + 1, sizeof *f->owned)) {
+        mem_free(p);
+        return NULL;
     }
-    if (p)
-        f->owned[f->n_owned++] = p;
-    return p;
+    return f->owned[f->n_owned++] = p;
 }
 
 static enum status read_all(struct folder *f, struct err *err) {

@@ -423,14 +423,8 @@ static enum status apply(const struct folder *f, const struct folder_name *name,
 /* ---- adding -------------------------------------------------------------------------- */
 
 static enum status add_rows(struct folder *f, const struct tensor_rows *rows, struct err *err) {
-    if (f->n_rows == f->cap_rows) {
-        size_t cap = MAX(2 * f->cap_rows, (size_t)256);
-        struct tensor_rows *more = mem_realloc(f->rows, cap * sizeof *more);
-        if (!more)
-            return folder_no_memory(f, err);
-        f->rows = more;
-        f->cap_rows = cap;
-    }
+    if (!mem_reserve(&f->rows, &f->cap_rows, f->n_rows + 1, sizeof *f->rows))
+        return folder_no_memory(f, err);
     f->rows[f->n_rows++] = *rows;
     return ST_OK;
 }

@@ -104,19 +104,6 @@ static int compare_str(struct gguf_str a, struct gguf_str b) {
     return c ? c : (a.len > b.len) - (a.len < b.len);
 }
 
-/* Doubles an array so that element n fits. */
-static bool grow(void **array, size_t n, size_t *capacity, size_t elem_bytes) {
-    if (n < *capacity)
-        return true;
-    size_t more = *capacity ? *capacity * 2 : 32, bytes;
-    void *bigger = mul_size(more, elem_bytes, &bytes) ? mem_realloc(*array, bytes) : NULL;
-    if (!bigger)
-        return false;
-    *array = bigger;
-    *capacity = more;
-    return true;
-}
-
 static enum status out_of_memory(struct err *err) {
     return err_set(err, ST_NO_MEMORY, "no memory for the header");
 }
@@ -201,7 +188,7 @@ static enum status parse_kvs(struct reader *r, struct gguf_header *h, uint64_t n
                        (unsigned long long)n, GGUF_MAX_KEYS);
     size_t capacity = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!grow((void **)&h->kvs, i, &capacity, sizeof *h->kvs))
+        if (!mem_reserve(&h->kvs, &capacity, i + 1, sizeof *h->kvs))
             return out_of_memory(err);
         TRY(parse_kv(r, i, &h->kvs[i], err));
         h->n_kvs++;
@@ -336,7 +323,7 @@ static enum status parse_tensors(struct reader *r, struct gguf_header *h, uint64
                        (unsigned long long)n, GGUF_MAX_TENSORS);
     size_t capacity = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!grow((void **)&h->tensors, i, &capacity, sizeof *h->tensors))
+        if (!mem_reserve(&h->tensors, &capacity, i + 1, sizeof *h->tensors))
             return out_of_memory(err);
         TRY(parse_tensor(r, i, folder, &h->tensors[i], err));
         h->n_tensors++;

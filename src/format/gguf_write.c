@@ -53,16 +53,8 @@ struct gguf_writer {
 
 static bool append(struct bytes *b, const void *data, size_t len) {
     size_t need;
-    if (!add_size(b->n, len, &need))
+    if (!add_size(b->n, len, &need) || !mem_reserve(&b->p, &b->capacity, need, 1))
         return false;
-    if (need > b->capacity) {
-        size_t capacity = MAX(need, b->capacity * 2);
-        uint8_t *p = mem_realloc(b->p, capacity);
-        if (!p)
-            return false;
-        b->p = p;
-        b->capacity = capacity;
-    }
     if (len > 0)
         memcpy(b->p + b->n, data, len);
     b->n = need;
@@ -132,19 +124,6 @@ static void fail_no_memory(struct gguf_writer *w) {
             err_set(&w->failure_err, ST_NO_MEMORY, "%s: no memory for the header", w->path);
 }
 
-/* Room for one more in an array of elem_bytes. */
-static bool grow(void **array, size_t n, size_t *capacity, size_t elem_bytes) {
-    if (n < *capacity)
-        return true;
-    size_t more = *capacity ? *capacity * 2 : 64;
-    void *p = mem_realloc(*array, more * elem_bytes);
-    if (!p)
-        return false;
-    *array = p;
-    *capacity = more;
-    return true;
-}
-
 static struct key *find_key(struct gguf_writer *w, struct gguf_str name) {
     for (size_t i = 0; i < w->n_keys; i++)
         if (w->keys[i].name_len == name.len && memcmp(w->keys[i].name, name.ptr, name.len) == 0)
@@ -162,7 +141,7 @@ static void put_key(struct gguf_writer *w, struct gguf_str name, struct bytes va
         return;
     }
     char *copy = ok ? mem_strndup(name.ptr, name.len) : NULL;
-    if (!copy || !grow((void **)&w->keys, w->n_keys, &w->keys_capacity, sizeof *w->keys)) {
+    if (!copy || !mem_reserve(&w->keys, &w->keys_capacity, w->n_keys + 1, sizeof *w->keys)) {
         mem_free(copy);
         mem_free(value.p);
         fail_no_memory(w);
@@ -290,7 +269,7 @@ void gguf_write_tensor_info(struct gguf_writer *w, const char *name, enum qtype 
     w->failure = check_info(name, type, n_dims, dims, &t.size_bytes, &w->failure_err);
     if (w->failure != ST_OK)
         return;
-    if (!grow((void **)&w->infos, w->n_infos, &w->infos_capacity, sizeof *w->infos)) {
+    if (!mem_reserve(&w->infos, &w->infos_capacity, w->n_infos + 1, sizeof *w->infos)) {
         fail_no_memory(w);
         return;
     }

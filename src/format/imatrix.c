@@ -52,15 +52,9 @@ static enum status add(struct imatrix *m, struct gguf_str name, float *values, s
                        gguf_escape(name, shown, sizeof shown));
     }
     raise_zeros(values, n);
-    if (m->n == m->capacity) {
-        size_t more = MAX(2 * m->capacity, (size_t)64);
-        struct entry *entries = mem_realloc(m->entries, more * sizeof *entries);
-        if (!entries) {
-            mem_free(values);
-            return no_memory(m->path, err);
-        }
-        m->entries = entries;
-        m->capacity = more;
+    if (!mem_reserve(&m->entries, &m->capacity, m->n + 1, sizeof *m->entries)) {
+        mem_free(values);
+        return no_memory(m->path, err);
     }
     struct entry *e = &m->entries[m->n++];
     *e = (struct entry){.values = values, .n = n};

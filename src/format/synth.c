@@ -39,15 +39,9 @@ struct plan {
 /* ---- the list of tensors ----------------------------------------------------------- */
 
 static struct tensor *add(struct plan *p) {
-    if (p->n == p->capacity) {
-        size_t more = p->capacity ? p->capacity * 2 : 256;
-        struct tensor *bigger = mem_realloc(p->tensors, more * sizeof *bigger);
-        if (!bigger) {
-            p->failed = true;
-            return NULL;
-        }
-        p->tensors = bigger;
-        p->capacity = more;
+    if (!mem_reserve(&p->tensors, &p->capacity, p->n + 1, sizeof *p->tensors)) {
+        p->failed = true;
+        return NULL;
     }
     p->tensors[p->n] = (struct tensor){0};
     return &p->tensors[p->n++];

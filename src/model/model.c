@@ -24,14 +24,9 @@ struct layout {
 };
 
 static void want(struct layout *lay, void *dst, size_t n, size_t size) {
-    if (lay->n == lay->cap) {
-        size_t cap = MAX(lay->cap * 2, (size_t)64);
-        struct buffer *p = mem_realloc(lay->list, cap * sizeof *p);
-        lay->failed |= p == NULL;
-        if (p == NULL)
-            return;
-        lay->list = p;
-        lay->cap = cap;
+    if (!mem_reserve(&lay->list, &lay->cap, lay->n + 1, sizeof *lay->list)) {
+        lay->failed = true;
+        return;
     }
     size_t bytes = round_up(n * size, CACHE_LINE);
     lay->list[lay->n++] = (struct buffer){dst, bytes};

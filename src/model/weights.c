@@ -66,26 +66,11 @@ static size_t reserve(struct loader *ld, size_t bytes) {
     return at;
 }
 
-/* One more place at the end of a growing list; NULL when there is no memory. */
-static void *grow(void **list, size_t *n, size_t *cap, size_t size) {
-    if (*n == *cap) {
-        size_t more = MAX(*cap * 2, (size_t)64);
-        void *p = mem_realloc(*list, more * size);
-        if (p == NULL)
-            return NULL;
-        *list = p;
-        *cap = more;
-    }
-    return (char *)*list + (*n)++ * size;
-}
-
 /* A zeroed array that lives as long as the weights. */
 static void *own(struct weights *w, size_t n, size_t size) {
-    void **place = grow((void **)&w->owned, &w->n_owned, &w->cap_owned, sizeof *w->owned);
-    if (place == NULL)
+    if (!mem_reserve(&w->owned, &w->cap_owned, w->n_owned + 1, sizeof *w->owned))
         return NULL;
-    *place = mem_calloc(n, size);
-    return *place;
+    return w->owned[w->n_owned++] = mem_calloc(n, size);
 }
 
 static void note_wanted(struct loader *ld, const struct gguf_tensor *t) {
@@ -150,10 +135,9 @@ static enum status want_matrix(struct loader *ld, struct wmat *dst, struct part 
     TRY(read_scale(ld, &p, t, dst, err));
     if (n_rows == 0 || n_cols == 0)
         return ST_OK;
-    struct slice *s =
-        grow((void **)&ld->slices, &ld->n_slices, &ld->cap_slices, sizeof *ld->slices);
-    if (s == NULL)
+    if (!mem_reserve(&ld->slices, &ld->cap_slices, ld->n_slices + 1, sizeof *ld->slices))
         return no_memory(ld, err);
+    struct slice *s = &ld->slices[ld->n_slices++];
     size_t bytes = wmat_bytes(dst), row_bytes = 0;
     if (t->rows != NULL && qtype_row_bytes(t->type, t->dims[0], &row_bytes))
         ld->row_buf_bytes = MAX(ld->row_buf_bytes, row_bytes);
@@ -185,9 +169,9 @@ static enum status want_rows(struct loader *ld, const float **dst, int layer, co
     *dst = NULL;
     if (begin == end)
         return ST_OK;
-    struct vec *v = grow((void **)&ld->vecs, &ld->n_vecs, &ld->cap_vecs, sizeof *ld->vecs);
-    if (v == NULL)
+    if (!mem_reserve(&ld->vecs, &ld->cap_vecs, ld->n_vecs + 1, sizeof *ld->vecs))
         return no_memory(ld, err);
+    struct vec *v = &ld->vecs[ld->n_vecs++];
     *v = (struct vec){.dst = dst,
                       .t = t,
                       .begin = begin,

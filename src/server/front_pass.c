@@ -178,14 +178,8 @@ static struct lane *lane_place(struct passing *p, size_t i) {
 }
 
 static bool remember(struct lane *l, uint64_t digest) {
-    if (l->n_seen == l->cap) {
-        size_t cap = l->cap * 2 + 64;
-        uint64_t *seen = mem_realloc(l->seen, cap * sizeof *seen);
-        if (seen == NULL)
-            return false;
-        l->seen = seen;
-        l->cap = cap;
-    }
+    if (!mem_reserve(&l->seen, &l->cap, l->n_seen + 1, sizeof *l->seen))
+        return false;
     l->seen[l->n_seen++] = digest;
     return true;
 }

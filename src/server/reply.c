@@ -24,14 +24,8 @@ struct reply_part {
 /* ---- text ----------------------------------------------------------------------------------------- */
 
 void buf_add(struct buf *t, const void *bytes, size_t len) {
-    if (t->len + len + 1 > t->cap) {
-        size_t cap = 2 * (t->len + len) + 64;
-        char *grown = mem_realloc(t->bytes, cap);
-        if (grown == NULL)
-            return;
-        t->bytes = grown;
-        t->cap = cap;
-    }
+    if (!mem_reserve(&t->bytes, &t->cap, t->len + len + 1, 1))
+        return;
     memcpy(t->bytes + t->len, bytes, len);
     t->len += len;
     t->bytes[t->len] = '\0';

@@ -128,15 +128,9 @@ const char *chat_format_call(enum chat_format format) {
 /* ---- buffers ----------------------------------------------------------------------------------- */
 
 void bytes_put(struct chat_parser *p, struct bytes *b, const char *text, size_t len) {
-    if (len > b->cap - b->n) {
-        size_t cap = MAX(b->cap * 2, b->n + len + 64);
-        char *grown = mem_realloc(b->p, cap);
-        if (grown == NULL) {
-            p->out_of_memory = true;
-            return;
-        }
-        b->p = grown;
-        b->cap = cap;
+    if (!mem_reserve(&b->p, &b->cap, b->n + len, 1)) {
+        p->out_of_memory = true;
+        return;
     }
     if (len > 0)
         memcpy(b->p + b->n, text, len);

@@ -115,7 +115,7 @@ static uint32_t get_frame(struct grammar *g, uint32_t node, uint32_t below) {
     if (depth > GRAMMAR_MAX_DEPTH) /* not giving up: the text must go on without nesting */
         return 0;
     if (g->n_frames == HARD_FRAMES ||
-        !grammar_grow(&g->frames, &g->frames_cap, g->n_frames, sizeof *g->frames)) {
+        !mem_reserve(&g->frames, &g->frames_cap, g->n_frames + 1, sizeof *g->frames)) {
         g->gave_up = true;
         return 0;
     }
@@ -228,13 +228,10 @@ static void sort_found(struct grammar *g) {
 
 static bool has_room(struct grammar *g) {
     size_t n_table = (g->n_states + 1) * g->a.n_classes;
-    while (g->table_cap < n_table)
-        if (!grammar_grow(&g->table, &g->table_cap, g->table_cap, sizeof *g->table))
-            return false;
-    while (g->configs_cap <= g->n_configs + g->n_found)
-        if (!grammar_grow(&g->configs, &g->configs_cap, g->configs_cap, sizeof *g->configs))
-            return false;
-    return grammar_grow(&g->states, &g->states_cap, g->n_states, sizeof *g->states);
+    return mem_reserve(&g->table, &g->table_cap, n_table, sizeof *g->table) &&
+           mem_reserve(&g->configs, &g->configs_cap, g->n_configs + g->n_found + 1,
+                       sizeof *g->configs) &&
+           mem_reserve(&g->states, &g->states_cap, g->n_states + 1, sizeof *g->states);
 }
 
 /* The state of what the closure has found; DEAD if a limit is met. */
@@ -327,7 +324,7 @@ static bool tables_init(struct grammar *g) {
     g->table = NULL;
     g->frames_cap = g->states_cap = g->configs_cap = g->table_cap = 0;
     g->n_states = g->n_configs = g->n_found = 0;
-    if (!grammar_grow(&g->frames, &g->frames_cap, 0, sizeof *g->frames) || !has_room(g))
+    if (!mem_reserve(&g->frames, &g->frames_cap, 1, sizeof *g->frames) || !has_room(g))
         return false;
     memset(g->frame_buckets, 0, FRAME_BUCKETS * sizeof *g->frame_buckets);
     memset(g->state_buckets, 0, STATE_BUCKETS * sizeof *g->state_buckets);

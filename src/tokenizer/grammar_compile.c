@@ -28,7 +28,7 @@ static enum status add_node(struct compiler *c, struct grammar_node node, uint32
         return err_set(c->err, ST_BAD_INPUT,
                        "the grammar is too large: its automaton has more than %d nodes",
                        GRAMMAR_MAX_NODES);
-    if (!grammar_grow(&a->nodes, &a->nodes_cap, a->n_nodes, sizeof *a->nodes))
+    if (!mem_reserve(&a->nodes, &a->nodes_cap, a->n_nodes + 1, sizeof *a->nodes))
         return err_set(c->err, ST_NO_MEMORY, "no memory for the grammar's automaton");
     a->nodes[a->n_nodes] = node;
     *out = (uint32_t)a->n_nodes++;
@@ -126,7 +126,7 @@ static enum status add_rule_of(struct compiler *c, uint32_t item, uint32_t n, ui
     uint32_t end = NONE, start;
     TRY(add_node(c, (struct grammar_node){NODE_END, 0, 0, false, NONE, NONE}, &end));
     TRY(add_copies(c, item, n, end, &start));
-    if (!grammar_grow(&a->starts, &a->starts_cap, a->n_rules, sizeof *a->starts))
+    if (!mem_reserve(&a->starts, &a->starts_cap, a->n_rules + 1, sizeof *a->starts))
         return err_set(c->err, ST_NO_MEMORY, "no memory for the grammar's automaton");
     a->starts[a->n_rules] = start;
     *rule = (uint32_t)a->n_rules++;

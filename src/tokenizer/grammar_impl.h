@@ -91,7 +91,4 @@ enum status grammar_compile(struct grammar_automaton *a, const struct grammar_tr
                             struct err *err);
 void grammar_automaton_deinit(struct grammar_automaton *a);
 
-/* Room for one more element in a growing array of `size_bytes` elements. */
-bool grammar_grow(void *array, size_t *cap, size_t n, size_t size_bytes);
-
 #endif

@@ -29,19 +29,6 @@ struct list {
 
 /* --- building --- */
 
-bool grammar_grow(void *array, size_t *cap, size_t n, size_t size_bytes) {
-    if (n < *cap)
-        return true;
-    size_t bigger = 2 * *cap + 16, bytes;
-    void *old, *grown;
-    memcpy(&old, array, sizeof old);
-    if (!mul_size(bigger, size_bytes, &bytes) || (grown = mem_realloc(old, bytes)) == NULL)
-        return false;
-    memcpy(array, &grown, sizeof grown);
-    *cap = bigger;
-    return true;
-}
-
 static enum status no_memory(struct parser *p) {
     return err_set(p->err, ST_NO_MEMORY, "no memory for the grammar");
 }
@@ -52,7 +39,7 @@ static enum status wrong(struct parser *p, const char *what) {
 
 static enum status add_item(struct parser *p, struct grammar_item item, uint32_t *out) {
     struct grammar_tree *t = p->tree;
-    if (!grammar_grow(&t->items, &t->items_cap, t->n_items, sizeof *t->items))
+    if (!mem_reserve(&t->items, &t->items_cap, t->n_items + 1, sizeof *t->items))
         return no_memory(p);
     t->items[t->n_items] = item;
     *out = (uint32_t)t->n_items++;
@@ -61,14 +48,14 @@ static enum status add_item(struct parser *p, struct grammar_item item, uint32_t
 
 static enum status add_range(struct parser *p, uint32_t low, uint32_t high) {
     struct grammar_tree *t = p->tree;
-    if (!grammar_grow(&t->ranges, &t->ranges_cap, t->n_ranges, sizeof *t->ranges))
+    if (!mem_reserve(&t->ranges, &t->ranges_cap, t->n_ranges + 1, sizeof *t->ranges))
         return no_memory(p);
     t->ranges[t->n_ranges++] = (struct grammar_range){low, high};
     return ST_OK;
 }
 
 static enum status list_add(struct parser *p, struct list *list, uint32_t item) {
-    if (!grammar_grow(&list->v, &list->cap, list->n, sizeof *list->v))
+    if (!mem_reserve(&list->v, &list->cap, list->n + 1, sizeof *list->v))
         return no_memory(p);
     list->v[list->n++] = item;
     return ST_OK;
@@ -80,7 +67,8 @@ static enum status finish_list(struct parser *p, enum item_kind kind, struct lis
     struct grammar_tree *t = p->tree;
     uint32_t first = (uint32_t)t->n_children;
     for (size_t i = 0; i < list->n && list->n != 1 && st == ST_OK; i++) {
-        if (!grammar_grow(&t->children, &t->children_cap, t->n_children, sizeof *t->children))
+        if (!mem_reserve(&t->children, &t->children_cap, t->n_children + 1,
+                         sizeof *t->children))
             st = no_memory(p);
         else
             t->children[t->n_children++] = list->v[i];
@@ -154,7 +142,7 @@ static enum status parse_name(struct parser *p, uint32_t *out) {
     if (*slot == 0) {
         if (t->n_rules == GRAMMAR_MAX_RULES)
             return wrong(p, "too many rules");
-        if (!grammar_grow(&t->rules, &t->rules_cap, t->n_rules, sizeof *t->rules))
+        if (!mem_reserve(&t->rules, &t->rules_cap, t->n_rules + 1, sizeof *t->rules))
             return no_memory(p);
         t->rules[t->n_rules++] = (struct grammar_rule){name, len, UINT32_MAX, p->line};
         *slot = (uint32_t)t->n_rules;
@@ -237,7 +225,7 @@ static enum status parse_literal(struct parser *p, uint32_t *out) {
         TRY(parse_char(p, &c));
         int len = utf8_encode(c, utf8);
         for (int i = 0; i < len; i++) {
-            if (!grammar_grow(&t->bytes, &t->bytes_cap, t->n_bytes, 1))
+            if (!mem_reserve(&t->bytes, &t->bytes_cap, t->n_bytes + 1, 1))
                 return no_memory(p);
             t->bytes[t->n_bytes++] = utf8[i];
         }
@@ -351,7 +339,7 @@ static enum status parse_counts(struct parser *p, uint32_t *min, uint32_t *max) 
 
 static enum status add_repeat(struct parser *p, uint32_t min, uint32_t max, uint32_t *item) {
     struct grammar_tree *t = p->tree;
-    if (!grammar_grow(&t->children, &t->children_cap, t->n_children, sizeof *t->children))
+    if (!mem_reserve(&t->children, &t->children_cap, t->n_children + 1, sizeof *t->children))
         return no_memory(p);
     t->children[t->n_children] = *item;
     return add_item(

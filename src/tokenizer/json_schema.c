@@ -328,7 +328,7 @@ enum status schema_visit(struct schema_builder *b, const json_t *schema, unsigne
         return schema_unsupported(b, "it is nested too deeply");
     TRY(schema_new_rule(b, rule));
     if (json_is_object(schema)) {
-        if (!grammar_grow(&b->known, &b->known_cap, b->n_known, sizeof *b->known))
+        if (!mem_reserve(&b->known, &b->known_cap, b->n_known + 1, sizeof *b->known))
             return schema_no_memory(b);
         b->known[b->n_known++] = (struct schema_known){schema, *rule};
     }

@@ -9,21 +9,6 @@ void merger_deinit(struct merger *m) {
     mem_free(m->heap);
 }
 
-/* Makes room for n elements in a buffer of *cap. */
-static bool reserve(void **buf, size_t *cap, size_t n, size_t element_bytes) {
-    if (n <= *cap)
-        return true;
-    size_t bigger = MAX(n, *cap + *cap / 2), bytes;
-    if (!mul_size(bigger, element_bytes, &bytes))
-        return false;
-    void *grown = mem_realloc(*buf, bytes);
-    if (grown == NULL)
-        return false;
-    *buf = grown;
-    *cap = bigger;
-    return true;
-}
-
 static bool before(const struct merge_pair *a, const struct merge_pair *b) {
     return a->priority != b->priority ? a->priority < b->priority : a->left < b->left;
 }
@@ -99,8 +84,8 @@ static void split_into_symbols(struct merger *m, const char *text, size_t len) {
 enum status merge_word(struct merger *m, const char *text, size_t len) {
     /* Each join takes one symbol away and offers two pairs. */
     if (len > INT32_MAX / 3 ||
-        !reserve((void **)&m->symbols, &m->symbols_cap, len, sizeof *m->symbols) ||
-        !reserve((void **)&m->heap, &m->heap_cap, 3 * len, sizeof *m->heap))
+        !mem_reserve(&m->symbols, &m->symbols_cap, len, sizeof *m->symbols) ||
+        !mem_reserve(&m->heap, &m->heap_cap, 3 * len, sizeof *m->heap))
         return ST_NO_MEMORY;
     m->text = text;
     split_into_symbols(m, text, len);

@@ -54,7 +54,7 @@ static enum status new_part(struct regex *r, enum part_kind kind, struct part **
 }
 
 static enum status add_range(struct regex *r, uint32_t low, uint32_t high) {
-    if (!grammar_grow(&r->ranges, &r->ranges_cap, r->n_ranges, sizeof *r->ranges))
+    if (!mem_reserve(&r->ranges, &r->ranges_cap, r->n_ranges + 1, sizeof *r->ranges))
         return err_set(r->err, ST_NO_MEMORY, "no memory for a pattern");
     r->ranges[r->n_ranges++] = (struct grammar_range){low, high};
     return ST_OK;

@@ -14,19 +14,8 @@ void text_deinit(struct text *t) {
 
 /* Room for n more bytes and a NUL. */
 static bool reserve(struct text *t, size_t n) {
-    if (t->failed)
-        return false;
-    if (t->n + n + 1 > t->cap) {
-        size_t cap = 2 * (t->n + n) + 64;
-        char *grown = mem_realloc(t->p, cap);
-        if (grown == NULL) {
-            t->failed = true;
-            return false;
-        }
-        t->p = grown;
-        t->cap = cap;
-    }
-    return true;
+    t->failed = t->failed || !mem_reserve(&t->p, &t->cap, t->n + n + 1, 1);
+    return !t->failed;
 }
 
 void text_add_bytes(struct text *t, const char *s, size_t n) {
