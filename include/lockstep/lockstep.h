@@ -21,10 +21,16 @@
  *     lockstep_cancel() may come from any thread.
  *  4. On failure a function returns a status other than LOCKSTEP_OK, writes one sentence to err
  *     (which may be NULL) and leaves its outputs alone.
- *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful.
- *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's is, and so do the
- *     callbacks, which leave it as they find it. The caller's locale changes neither what a model reads nor what is
- *     written to files, only sentences for people. The calling thread has 512 KiB of stack left.
+ *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful, unless the model
+ *     was opened with failover.
+ *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's
+ *     is, and so do the callbacks, which leave it as they find it. The caller's locale changes
+ *     neither what a model reads nor what is written to files, only sentences for people. The
+ *     calling thread has 512 KiB of stack left.
+ *  7. Calls block until they are done: opening for as long as loading takes, the others for the
+ *     steps that they need. Callbacks come from the calling thread, during the call.
+ *  8. Texts are UTF-8 unless it says otherwise; lengths count bytes; names that end in _s are
+ *     seconds, in _ms milliseconds.
  */
 #ifndef LOCKSTEP_H
 #define LOCKSTEP_H
@@ -39,16 +45,16 @@ extern "C" {
 
 enum lockstep_status {
     LOCKSTEP_OK = 0,
-    LOCKSTEP_AGAIN,
-    LOCKSTEP_BAD_INPUT,
-    LOCKSTEP_NOT_FOUND,
-    LOCKSTEP_UNSUPPORTED,
+    LOCKSTEP_AGAIN,       /* not now: only from lockstep_open() (placed, below) */
+    LOCKSTEP_BAD_INPUT,   /* an argument, an option or a file that breaks the rules */
+    LOCKSTEP_NOT_FOUND,   /* no such model or file */
+    LOCKSTEP_UNSUPPORTED, /* well formed, but lockstep cannot do it */
     LOCKSTEP_NO_MEMORY,
-    LOCKSTEP_IO,
-    LOCKSTEP_TIMEOUT,
-    LOCKSTEP_PEER_LOST,
-    LOCKSTEP_REFUSED,
-    LOCKSTEP_CANCELLED
+    LOCKSTEP_IO,        /* the operating system refused: a file, a socket, a process */
+    LOCKSTEP_TIMEOUT,   /* a rank did not come to the group in time */
+    LOCKSTEP_PEER_LOST, /* a rank is gone, or was silent for silence_ms */
+    LOCKSTEP_REFUSED,   /* another group's secret, or another version's protocol */
+    LOCKSTEP_CANCELLED  /* by lockstep_cancel(), or by a callback that returned false */
 };
 
 struct lockstep_error {
@@ -65,18 +71,18 @@ struct lockstep_options {
     const char *model_path;  /* GGUF file (the first part of a split one) or folder */
     const char *worker_path; /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER,
                                 this process if it is lockstep, then $PATH) */
-    /* Default 1. Ranks of one machine share its cores, in whole NUMA domains where there are several; then the thread
-     * that opens runs in the first one's from then on, until it closes. */
+    /* Default 1. Ranks of one machine share its cores, in whole NUMA domains where there are
+     * several; then the thread that opens runs in the first one's from then on, until it closes. */
     int n_ranks;
     /* Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
      * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal, or by
      * measurements (parallel). */
     int n_split;
     double split[LOCKSTEP_MAX_RANKS];
-    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto: tensor on one
-     * machine; where there are several, they measure themselves and their wires before they load, and take
-     * what is then predicted to be fastest (docs/links.md). There a split that is not given follows from
-     * the same measurements. Never changes the bits. */
+    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto: tensor
+     * on one machine; where there are several, they measure themselves and their wires before they
+     * load, and take what is then predicted to be fastest (docs/links.md). There a split that is
+     * not given follows from the same measurements. Never changes the bits. */
     const char *parallel;
     const char *link; /* "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
@@ -87,14 +93,15 @@ struct lockstep_options {
     int n_chunk;   /* prompt tokens computed at once; 0: 512. Never changes the bits */
     /* How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
     const char *kv;
-    /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also jitter,
-     * loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as they are. */
+    /* Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also
+     * jitter, loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as
+     * they are. */
     const char *emulate_link;
     int silence_ms; /* a rank silent for this long is lost; 0: 3000 */
-    /* A lost rank is no error: the model is opened again, with the machines that are left, what the
-     * cache held is computed again, and the call goes on, with the same bits. An error is what
-     * cannot be mended: LOCKSTEP_PEER_LOST where ranks stay away. The next call tries again, and
-     * goes on after what had been fed. */
+    /* A lost rank is no error: the model is opened again on the machines that are left, what the
+     * cache held is computed again, and the call goes on, with the same bits. Only where that
+     * fails does the call end with LOCKSTEP_PEER_LOST; the next one tries again, and goes on after
+     * what had been fed. */
     bool failover;
 
     /* ---- several machines; all NULL and 0: every rank is started on this one ----------------
@@ -103,42 +110,49 @@ struct lockstep_options {
      * starts the others over ssh ($LOCKSTEP_SSH names another program): the same lockstep and
      * the same model file must lie there at the same paths. "a:7000": the port of the first. */
     const char *hosts;
-    /* The others are started by the nodes there instead (`lockstep node`, with this user's cluster key), which look
-     * for the model among their own: "a,b,c:7343" names c's node where its port is not the usual one. */
+    /* The others are started by the nodes there instead (`lockstep node`, with this user's cluster
+     * key), which look for the model among their own: "a,b,c:7343" names c's node where its port is
+     * not the usual one. */
     bool by_nodes;
-    /* Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port" at
-     * which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
+    /* Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port"
+     * at which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
      * lockstep_open(), the others lockstep_follow(). */
     const char *rendezvous;
     int rank;
     const char *secret;
     int n_local;    /* ranks on this machine, which share its cores; 0: one */
     int local_rank; /* which of these this is, 0 .. n_local - 1 */
-    /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null where two ranks
-     * have no cable. NULL: the first device with an active port towards everybody. */
+    /* MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null where two
+     * ranks have no cable. NULL: the first device with an active port towards everybody. */
     const char *rdma_matrix;
 
-    /* NULL: all of hosts compute. Else, where parallel is "auto" and several machines were measured, it is told before
-     * anything is loaded which of hosts give one answer the fastest (a bit each, the first always; perhaps all), with a
-     * line for people. True: all of them compute nevertheless. False: opening ends with LOCKSTEP_AGAIN, to be called
-     * again with other hosts. */
+    /* NULL: all of hosts compute. Otherwise, where parallel is "auto" and several machines were
+     * measured, it is told before anything is loaded which of hosts give one answer the fastest
+     * (bit i for the i-th; the first always, perhaps all), with a line for people. Return true, and
+     * all of them compute nevertheless; false, and lockstep_open() ends with LOCKSTEP_AGAIN, to be
+     * called again with other hosts. */
     bool (*placed)(void *user, uint64_t fastest, const char *why);
     void *placed_user;
 
-    /* Loading progress, 0 to 1, called from the opening thread; may be NULL. */
+    /* Loading progress, 0 to 1. May be NULL. */
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };
 void lockstep_options_init(struct lockstep_options *opt);
 
+/* Starts the other ranks and loads the model on all; *out is yours until lockstep_close(). It may
+ * fail with any status, and leaves no rank behind then. What opt points to, callbacks included, is
+ * not used after the call. */
 enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_options *opt,
                                    struct lockstep_error *err);
-void lockstep_close(struct lockstep *ls); /* NULL is fine */
+/* Ends the other ranks. NULL is fine. */
+void lockstep_close(struct lockstep *ls);
 
 /* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes, and
- * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost. Of opt only rendezvous, rank, n_ranks,
- * secret, link, emulate_link, silence_ms, rdma_matrix, n_local, local_rank, n_threads and model_path (its own
- * copy of the file; NULL: rank 0's path) count: the rest is as rank 0 says. */
+ * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). Of opt these
+ * count: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix, n_local,
+ * local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's path). The rest
+ * is as rank 0 says. */
 enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
                                      struct lockstep_error *err);
 
@@ -150,19 +164,24 @@ struct lockstep_model_info {
     const char *placement;    /* what was measured for it, in a line for people; "": nothing */
     const char *isa;          /* "avx512" */
     const char *sums;         /* how ranks add up one token: "one-shot", "tree", ...; "none" */
-    int n_vocab, n_ctx, n_ctx_train, n_layers, n_embd, n_ranks, n_threads;
+    int n_vocab;              /* logits of a position, a file's padding included */
+    int n_ctx;                /* positions of the context that was opened */
+    int n_ctx_train;          /* the model's own */
+    int n_layers, n_embd, n_ranks;
+    int n_threads; /* of rank 0 */
     uint64_t n_params;
     uint64_t weight_bytes;       /* of all tensors as in the file */
     uint64_t token_weight_bytes; /* read to generate one token, all ranks together, as packed */
     uint64_t token_macs;         /* multiply-adds of the weights for one token */
     bool has_chat_template;      /* the file brings its own */
-    double load_s;
+    double load_s;               /* from lockstep_open() on, until all ranks were ready */
 };
-/* Borrowed until lockstep_close(). */
+/* Borrowed until lockstep_close(); after a failover it says what runs then. */
 const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls);
 
+/* What a rank has and holds: begin and end are half open, bytes are those of this rank alone. */
 struct lockstep_rank_info {
-    int pid;
+    int pid;                              /* on its machine */
     int layer_begin, layer_end;           /* of its pipeline stage */
     int head_begin, head_end;             /* query heads */
     int ffn_begin, ffn_end;               /* FFN columns; 0, 0 if all layers have experts */
@@ -180,13 +199,20 @@ struct lockstep_rank_info {
     char rdma_device[64];      /* rank 0's that leads to it ("rdma_en5"); "": none does */
     char text[400];            /* the above for people */
 };
+/* Asks all ranks. LOCKSTEP_BAD_INPUT: there is no such rank; LOCKSTEP_PEER_LOST. */
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
                                         struct lockstep_rank_info *out,
                                         struct lockstep_error *err);
 
 /* ---- text ------------------------------------------------------------------------------ */
 
-/* *ids and *text are malloc'd: lockstep_free() them. add_bos: if the model wants one. */
+/* *ids [*n_ids] and *text, NUL-terminated, are malloc'd: lockstep_free() them.
+ *
+ * text     any bytes, valid UTF-8 or not, less than 2 GiB (LOCKSTEP_BAD_INPUT)
+ * add_bos  the token that begins a text, and the one that ends it, where the model wants them
+ * special  lockstep_tokenize: special tokens in the text are meant as such, not as their letters;
+ *          lockstep_detokenize: control tokens have their names in the text, not nothing
+ * ids      LOCKSTEP_BAD_INPUT for one that is not in the vocabulary */
 enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
                                        bool add_bos, bool special, int32_t **ids, size_t *n_ids,
                                        struct lockstep_error *err);
@@ -200,7 +226,10 @@ struct lockstep_message {
     const char *content;
 };
 /* The conversation as the model's chat template writes it, ready for an answer; a file without
- * a template gets ChatML. *text is malloc'd. Special tokens in it are meant as such. */
+ * a template gets a built-in one, chosen by its special tokens. *text is malloc'd and
+ * NUL-terminated: lockstep_free() it. Tokenize it with special and without add_bos: the template
+ * writes that token itself. LOCKSTEP_BAD_INPUT: a message without role or content, one that is not
+ * UTF-8, or a conversation that the template refuses. */
 enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
                                           const struct lockstep_message *messages, size_t n,
                                           char **text, size_t *len, struct lockstep_error *err);
@@ -208,19 +237,21 @@ enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
 /* ---- generation ------------------------------------------------------------------------ */
 
 struct lockstep_sampling {
-    float temperature;    /* 0: greedy. Default 0.8 */
+    float temperature;    /* 0 to 100; 0: greedy. Default 0.8 */
     int top_k;            /* 0: off. Default 40 */
-    float top_p, min_p;   /* 1 and 0: off. Defaults 0.95, 0.05 */
-    float repeat_penalty; /* 1: off. Default 1.0 */
+    float top_p, min_p;   /* above 0 to 1, and 0 to 1; 1 and 0: off. Defaults 0.95, 0.05 */
+    float repeat_penalty; /* above 0 to 100; 1: off. Default 1.0 */
     int repeat_last_n;    /* tokens looked back on, default 64 */
     uint64_t seed;        /* the same seed gives the same text, on any number of ranks */
 };
 void lockstep_sampling_init(struct lockstep_sampling *s);
 
 struct lockstep_request {
-    const int32_t *ids; /* the prompt */
-    size_t n_ids;
-    int n_predict;   /* at most this many new tokens; -1: to the end of the context */
+    const int32_t *ids; /* [n_ids] the prompt */
+    size_t n_ids;       /* 1 to n_ctx - 1: the answer needs room, too */
+    /* At most this many new tokens; 0: not even the prompt is computed; -1: to the end of the
+     * context. */
+    int n_predict;
     bool ignore_end; /* go on after an end token */
     struct lockstep_sampling sampling;
     /* Called for every new token with the text that became complete with it (may be empty;
@@ -231,23 +262,29 @@ struct lockstep_request {
 void lockstep_request_init(struct lockstep_request *req);
 
 struct lockstep_result {
-    size_t n_prompt; /* tokens of the prompt */
-    size_t n_cached; /* of these, found in the cache from the last call */
-    size_t n_generated;
-    const char *stop;  /* "end", "length", "context", "cancelled" */
+    size_t n_prompt;    /* tokens of the prompt */
+    size_t n_cached;    /* of these, found in the cache from the last call */
+    size_t n_generated; /* tokens, an end token included */
+    /* "end" (the model's), "length" (n_predict), "context" (it is full), "cancelled" (by
+     * lockstep_cancel() or on_token) */
+    const char *stop;
     double prompt_s;   /* time to the first token */
     double generate_s; /* from the first token to the last */
 };
 
-/* The prompt's common prefix with what the cache holds from the last call is not computed
- * again. */
+/* Computes the prompt, but for the prefix that it shares with what the cache holds from the last
+ * call, then token by token. result may be NULL. A call that is cancelled ends with LOCKSTEP_OK
+ * and what it has. LOCKSTEP_BAD_INPUT: an empty or too long prompt, an id that is not in the
+ * vocabulary, a setting out of range; LOCKSTEP_NO_MEMORY; LOCKSTEP_PEER_LOST. */
 enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockstep_request *req,
                                        struct lockstep_result *result,
                                        struct lockstep_error *err);
 
 /* Feeds ids after what has been fed since the last reset; rows(user, first_pos, n, logits) gets
  * the logits of every position, [n, n_vocab] f32, in order, chunk by chunk; it returns false to
- * stop (LOCKSTEP_CANCELLED): then what follows the rows that it got counts as not fed. rows may be NULL. */
+ * stop (LOCKSTEP_CANCELLED): then what follows the rows that it got counts as not fed. rows may be
+ * NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the vocabulary, or more of
+ * them than fit the context. What was fed before a call was cancelled stays fed. */
 enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
                                    bool (*rows)(void *user, size_t first_pos, size_t n,
                                                 const float *logits),
@@ -255,11 +292,12 @@ enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size
 /* Forgets the sequence (not the model). */
 void lockstep_reset(struct lockstep *ls);
 
-/* From any thread or a signal handler: the running call ends within one step: eval with
- * LOCKSTEP_CANCELLED, generate with LOCKSTEP_OK and stop "cancelled". */
+/* From any thread or a signal handler: the running call ends within one step, lockstep_eval() with
+ * LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". Where none runs it
+ * does nothing: the next call begins without it. */
 void lockstep_cancel(struct lockstep *ls);
 
-/* Where rank 0's time went since these counters were last reset, or the model was opened, in seconds. */
+/* Where rank 0's time went since these counters were last reset, or the model was opened. */
 struct lockstep_times {
     double compute_s; /* in kernels and the barriers of its own threads */
     double fabric_s;  /* in collectives: waiting for others and copying */
@@ -268,16 +306,19 @@ struct lockstep_times {
 };
 void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
 
-/* Every rank notes from here on what it does when (2^18 events at most), until lockstep_trace_end() writes
- * it to a file in Chrome's trace format, which chrome://tracing and ui.perfetto.dev show: a row per rank with
- * its steps, in them computing and the calls between ranks. */
+/* Every rank notes from here on what it does when (2^18 events at most), until lockstep_trace_end()
+ * writes it to a file in Chrome's trace format, which chrome://tracing and ui.perfetto.dev show:
+ * for each rank its steps, in them computing and the calls between ranks. Both ask all ranks:
+ * LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. lockstep_trace_end() also: LOCKSTEP_BAD_INPUT without a
+ * path or a trace that was begun, LOCKSTEP_IO if the file cannot be written. */
 enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err);
 enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
                                         struct lockstep_error *err);
 
 /* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
- * read memory, and multiply, as fast as the best loop can; of ranks in several NUMA domains those of the first, times
- * their number. For `lockstep bench`. */
+ * read memory, and multiply, as fast as the best loop can; of ranks in several NUMA domains those
+ * of the first, times their number. For `lockstep bench`. Takes a second or so, and up to 1 GiB of
+ * memory for that time. LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. */
 struct lockstep_roofs {
     double read_gbs;       /* GB/s */
     double peak_gops;      /* 10^9 operations (2 per multiply-add) per second, of the kind that
