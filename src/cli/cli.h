@@ -72,7 +72,6 @@ enum cli_kind {
     CLI_KIND_FLAG,    /* out: bool *, becomes true */
     CLI_KIND_INT,     /* out: int *, from min to max */
     CLI_KIND_U64,     /* out: uint64_t * */
-    CLI_KIND_REAL,    /* out: double *, from min to max */
     CLI_KIND_FLOAT,   /* out: float *, from min to max */
     CLI_KIND_SIZE, /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T or KiB.. (powers of 1024), KB.. (of 1000) */
     CLI_KIND_LIST,   /* out: struct cli_list *, "3,1,0.5": positive numbers */
@@ -123,7 +122,6 @@ struct cli_option {
         .min = (lo), .max = (hi), .help = (h)                                      \
     }
 #define CLI_INT(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_INT, l, n, v, o, lo, hi, h)
-#define CLI_REAL(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_REAL, l, n, v, o, lo, hi, h)
 #define CLI_FLOAT(l, n, v, o, lo, hi, h) CLI_RANGED(CLI_KIND_FLOAT, l, n, v, o, lo, hi, h)
 #define CLI_U64(l, n, v, o, h) CLI_RANGED(CLI_KIND_U64, l, n, v, o, 0, 0, h)
 #define CLI_SIZE(l, n, v, o, h) CLI_RANGED(CLI_KIND_SIZE, l, n, v, o, 0, 0, h)
@@ -157,13 +155,10 @@ int cli_parse(const struct cli_command *cmd, int argc, char **argv);
 /* ---- numbers ------------------------------------------------------------------------------
  * The whole string must be the number. false leaves *out alone. */
 bool cli_parse_int(const char *s, double min, double max, int *out);
-bool cli_parse_u64(const char *s, uint64_t *out);
-bool cli_parse_real(const char *s, double min, double max, double *out);
 bool cli_parse_size(const char *s, uint64_t *out);
 bool cli_parse_time(const char *s, double *out); /* "300us", "0.3ms", "1s": seconds, > 0 */
 bool cli_parse_rate(const char *s,
                     double *out); /* "819G", "40MB": a second, powers of 1000, > 0 */
-bool cli_parse_list(const char *s, struct cli_list *out);
 
 /* "1.23 GB", in units of 1000; returns buf. */
 const char *cli_bytes(uint64_t size_bytes, char buf[32]);

@@ -19,7 +19,6 @@
 struct remote {
     const char *address;
     int status; /* the worker's; -1: it has not ended */
-    bool complained;
 };
 
 static void say(const char *format, const char *a, const char *b) {

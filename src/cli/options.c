@@ -118,7 +118,7 @@ struct unit {
     double factor;
 };
 
-bool cli_parse_real(const char *s, double min, double max, double *out) {
+static bool parse_real(const char *s, double min, double max, double *out) {
     char *end;
     if (*s == '\0' || isspace((unsigned char)*s))
         return false;
@@ -131,13 +131,13 @@ bool cli_parse_real(const char *s, double min, double max, double *out) {
 
 bool cli_parse_int(const char *s, double min, double max, int *out) {
     double v;
-    if (s[strspn(s, "+-0123456789")] != '\0' || !cli_parse_real(s, min, max, &v))
+    if (s[strspn(s, "+-0123456789")] != '\0' || !parse_real(s, min, max, &v))
         return false;
     *out = (int)v;
     return true;
 }
 
-bool cli_parse_u64(const char *s, uint64_t *out) {
+static bool parse_u64(const char *s, uint64_t *out) {
     uint64_t v = 0;
     if (*s == '\0')
         return false;
@@ -200,7 +200,7 @@ bool cli_parse_rate(const char *s, double *out) {
     return parse_with_unit(s, units, out);
 }
 
-bool cli_parse_list(const char *s, struct cli_list *out) {
+static bool parse_list(const char *s, struct cli_list *out) {
     struct cli_list list = {0};
     for (;;) {
         char number[40];
@@ -209,7 +209,7 @@ bool cli_parse_list(const char *s, struct cli_list *out) {
             return false;
         memcpy(number, s, len);
         number[len] = '\0';
-        if (!cli_parse_real(number, 1e-6, 1e9, &list.value[list.n]))
+        if (!parse_real(number, 1e-6, 1e9, &list.value[list.n]))
             return false;
         list.n++;
         if (s[len] == '\0')
@@ -237,7 +237,6 @@ static int bad_value(const struct cli_option *o, const char *shown, const char *
     case CLI_KIND_INT:
         return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from %.0f to %.0f", shown,
                         value, o->min, o->max);
-    case CLI_KIND_REAL:
     case CLI_KIND_FLOAT:
         return cli_fail(ST_BAD_INPUT, "%s %s: expected a number from %g to %g", shown, value,
                         o->min, o->max);
@@ -264,13 +263,10 @@ static int option_set(const struct cli_option *o, const char *shown, const char 
         ok = cli_parse_int(value, o->min, o->max, o->out);
         break;
     case CLI_KIND_U64:
-        ok = cli_parse_u64(value, o->out) && *(uint64_t *)o->out <= INT64_MAX; /* as JSON's */
-        break;
-    case CLI_KIND_REAL:
-        ok = cli_parse_real(value, o->min, o->max, o->out);
+        ok = parse_u64(value, o->out) && *(uint64_t *)o->out <= INT64_MAX; /* as JSON's */
         break;
     case CLI_KIND_FLOAT:
-        ok = cli_parse_real(value, o->min, o->max, &real);
+        ok = parse_real(value, o->min, o->max, &real);
         if (ok)
             *(float *)o->out = (float)real;
         break;
@@ -278,7 +274,7 @@ static int option_set(const struct cli_option *o, const char *shown, const char 
         ok = cli_parse_size(value, o->out);
         break;
     case CLI_KIND_LIST:
-        ok = cli_parse_list(value, o->out);
+        ok = parse_list(value, o->out);
         break;
     case CLI_KIND_CHOICE:
         ok = choice_has(o->choices, value);

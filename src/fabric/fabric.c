@@ -284,13 +284,6 @@ const char *fabric_link_device(const struct fabric *f, int rank) {
     return f->peers[rank].device;
 }
 
-int fabric_peer_pid(const struct fabric *f, int rank) {
-    BUG_ON(rank < 0 || rank >= f->cfg.n_ranks);
-    if (rank == f->cfg.rank)
-        return (int)getpid();
-    return f->peers[rank].same_host ? f->peers[rank].pid : 0;
-}
-
 int fabric_lost_rank(const struct fabric *f) {
     return atomic_load_explicit(&f->verdict, memory_order_acquire) == 2 ? f->lost_rank : -1;
 }

@@ -95,8 +95,6 @@ int fabric_n_ranks(const struct fabric *f);
 const char *fabric_link_name(const struct fabric *f, int rank);
 /* The RDMA device of this machine that leads there ("rdma_en5"); "": none does. */
 const char *fabric_link_device(const struct fabric *f, int rank);
-/* The process id that rank reported at bootstrap (for messages), 0 if on another host. */
-int fabric_peer_pid(const struct fabric *f, int rank);
 /* The rank whose loss ended the group, this rank itself where it stood still and the others gave it up; -1 if the group
  * is whole. */
 int fabric_lost_rank(const struct fabric *f);

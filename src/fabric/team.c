@@ -85,7 +85,8 @@ static void find_ahead(struct team *t) {
     }
 }
 
-enum status team_shape(struct team *t, struct err *err) {
+/* Fills everything but choices. ST_BAD_INPUT: the wires do not connect the members. */
+static enum status find_shape(struct team *t, struct err *err) {
     t->trees = mem_calloc((size_t)t->size, sizeof *t->trees);
     t->staging = mem_huge_alloc(LINK_SLOT_BYTES);
     if (t->trees == NULL || t->staging == NULL)
@@ -180,7 +181,8 @@ static enum status choose(struct team *t, size_t n, int64_t *x, struct team_choi
     return ST_OK;
 }
 
-enum status team_measure(struct team *t, struct err *err) {
+/* Measures the choices that fit the shape; a collective call. */
+static enum status measure_choices(struct team *t, struct err *err) {
     struct team_choice *c = t->choices;
     t->n_choices = 1;
     c[0] = (struct team_choice){SIZE_MAX, &sum_algorithms[0], false};
@@ -303,9 +305,9 @@ enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, i
     t->size = n_ranks;
     t->index = index;
     memcpy(t->ranks, ranks, (size_t)n_ranks * sizeof *ranks);
-    enum status st = team_shape(t, err);
+    enum status st = find_shape(t, err);
     if (st == ST_OK)
-        st = team_measure(t, err);
+        st = measure_choices(t, err);
     if (st != ST_OK) {
         team_free(t);
         return st;

@@ -42,11 +42,6 @@ struct team {
     struct team_choice choices[TEAM_MAX_CHOICES];
 };
 
-/* Fills everything but choices. ST_BAD_INPUT: the wires do not connect the members. */
-enum status team_shape(struct team *t, struct err *err);
-/* Measures the choices that fit the shape; a collective call. */
-enum status team_measure(struct team *t, struct err *err);
-
 /* The member so many places after the caller in the ring (before it, if steps < 0; at most one round). */
 int team_after(const struct team *t, int steps);
 

@@ -32,8 +32,8 @@ static enum status wrong(const struct folder *f, const char *path, const char *e
                    shown, expected);
 }
 
-enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback,
-                       uint32_t *out, struct err *err) {
+static enum status u32_at(const struct folder *f, const char *path, uint32_t fallback,
+                          uint32_t *out, struct err *err) {
     const json_t *v = folder_value(f->text, path);
     *out = fallback;
     if (!v)
@@ -45,8 +45,8 @@ enum status folder_u32(const struct folder *f, const char *path, uint32_t fallba
     return ST_OK;
 }
 
-enum status folder_f64(const struct folder *f, const char *path, double fallback, double *out,
-                       struct err *err) {
+static enum status f64_at(const struct folder *f, const char *path, double fallback,
+                          double *out, struct err *err) {
     const json_t *v = folder_value(f->text, path);
     *out = fallback;
     if (!v)
@@ -450,10 +450,10 @@ static enum status put_key(struct folder *f, const struct folder_key *k, struct 
             return wrong(f, name, "true or false", err);
         put_bool(f, k->key, json_is_true(v));
     } else if (k->type == GGUF_U32) {
-        TRY(folder_u32(f, name, v ? 0 : (uint32_t)k->fallback, &n, err));
+        TRY(u32_at(f, name, v ? 0 : (uint32_t)k->fallback, &n, err));
         put_u32(f, k->key, n);
     } else {
-        TRY(folder_f64(f, name, k->fallback, &x, err));
+        TRY(f64_at(f, name, k->fallback, &x, err));
         put_f32(f, k->key, x);
     }
     return ST_OK;
@@ -501,8 +501,8 @@ static enum status limit_context(struct folder *f, struct err *err) {
     if (f->arch->window_period != 0 || str_eq(f->arch->arch, "phi3") ||
         str_starts(f->arch->arch, "qwen"))
         return ST_OK; /* use_sliding_window is false there; phi3: docs/models/phi3.md */
-    TRY(folder_u32(f, "sliding_window", 0, &window, err));
-    TRY(folder_u32(f, "max_position_embeddings", 0, &ctx, err));
+    TRY(u32_at(f, "sliding_window", 0, &window, err));
+    TRY(u32_at(f, "max_position_embeddings", 0, &ctx, err));
     if (window != 0 && window < ctx)
         put_u32(f, "context_length", window);
     return ST_OK;
@@ -533,13 +533,13 @@ static enum status scaling_number(const struct folder *f, const char *name, doub
     char path[96];
     const char *object = scaling_object(f);
     snprintf(path, sizeof path, "%s.%s", object ? object : "rope_scaling", name);
-    return folder_f64(f, path, fallback, out, err);
+    return f64_at(f, path, fallback, out, err);
 }
 
 static enum status original_context(const struct folder *f, double *out, struct err *err) {
     double ctx;
-    TRY(folder_f64(f, "max_position_embeddings", 0, &ctx, err));
-    TRY(folder_f64(f, "original_max_position_embeddings", ctx, &ctx, err));
+    TRY(f64_at(f, "max_position_embeddings", 0, &ctx, err));
+    TRY(f64_at(f, "original_max_position_embeddings", ctx, &ctx, err));
     TRY(scaling_number(f, "original_max_position_embeddings", ctx, out, err));
     if (!(*out >= 1 && *out <= UINT32_MAX))
         return err_set(err, ST_BAD_INPUT,
@@ -598,7 +598,7 @@ static enum status put_yarn(struct folder *f, struct err *err) {
 static enum status put_longrope(struct folder *f, struct err *err) {
     double original, ctx, attention;
     TRY(original_context(f, &original, err));
-    TRY(folder_f64(f, "max_position_embeddings", original, &ctx, err));
+    TRY(f64_at(f, "max_position_embeddings", original, &ctx, err));
     double stretch = ctx / original;
     TRY(scaling_number(f, "attention_factor",
                        stretch > 1 ? sqrt(1 + exact_log64(stretch) / exact_log64(original)) : 1,
@@ -613,11 +613,11 @@ static enum status put_rope(struct folder *f, struct err *err) {
     const char *type = scaling_type(f, scaling_object(f));
     double part, factor;
     uint32_t dim;
-    TRY(folder_f64(f, "partial_rotary_factor", 1, &part, err));
-    TRY(folder_f64(f, "rope_parameters.partial_rotary_factor", part, &part, err));
-    TRY(folder_u32(f, "head_dim", 0, &dim, err));
+    TRY(f64_at(f, "partial_rotary_factor", 1, &part, err));
+    TRY(f64_at(f, "rope_parameters.partial_rotary_factor", part, &part, err));
+    TRY(u32_at(f, "head_dim", 0, &dim, err));
     if (dim == 0 && f->n_heads != 0) {
-        TRY(folder_u32(f, "hidden_size", 0, &dim, err));
+        TRY(u32_at(f, "hidden_size", 0, &dim, err));
         dim /= f->n_heads;
     }
     if (part != 1 && !f->arch->mla) {
@@ -648,8 +648,8 @@ static enum status put_rope(struct folder *f, struct err *err) {
  * factor, short ones stay, those between are mixed. */
 static enum status add_llama3_factors(struct folder *f, uint32_t n_rot, struct err *err) {
     double base, factor, low, high, original;
-    TRY(folder_f64(f, "rope_parameters.rope_theta", 10000, &base, err));
-    TRY(folder_f64(f, "rope_theta", base, &base, err));
+    TRY(f64_at(f, "rope_parameters.rope_theta", 10000, &base, err));
+    TRY(f64_at(f, "rope_theta", base, &base, err));
     TRY(scaling_number(f, "factor", 8, &factor, err));
     TRY(scaling_number(f, "low_freq_factor", 1, &low, err));
     TRY(scaling_number(f, "high_freq_factor", 4, &high, err));
@@ -703,8 +703,8 @@ enum status folder_add_rope_factors(struct folder *f, struct err *err) {
     const char *object = scaling_object(f), *type = scaling_type(f, object);
     if (str_eq(type, "llama3")) {
         uint32_t dim, hidden;
-        TRY(folder_u32(f, "hidden_size", 0, &hidden, err));
-        TRY(folder_u32(f, "head_dim", f->n_heads ? hidden / f->n_heads : 0, &dim, err));
+        TRY(u32_at(f, "hidden_size", 0, &hidden, err));
+        TRY(u32_at(f, "head_dim", f->n_heads ? hidden / f->n_heads : 0, &dim, err));
         if (dim == 0 || dim > 65536 || dim % 2 != 0)
             return err_set(err, ST_BAD_INPUT, "%s/config.json: heads of %u dimensions", f->path,
                            dim);
@@ -720,8 +720,8 @@ enum status folder_add_rope_factors(struct folder *f, struct err *err) {
 
 static enum status put_mla(struct folder *f, struct err *err) {
     uint32_t nope, rope;
-    TRY(folder_u32(f, "qk_nope_head_dim", 0, &nope, err));
-    TRY(folder_u32(f, "qk_rope_head_dim", 0, &rope, err));
+    TRY(u32_at(f, "qk_nope_head_dim", 0, &nope, err));
+    TRY(u32_at(f, "qk_rope_head_dim", 0, &rope, err));
     if (nope == 0 || rope == 0 || nope > 65536 || rope > 65536)
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: qk_nope_head_dim and qk_rope_head_dim are %u and %u",
@@ -768,7 +768,7 @@ static enum status put_gating(struct folder *f, struct err *err) {
 /* gemma3's logits are divided by the root of a number of their own. */
 static enum status put_attention_scale(struct folder *f, struct err *err) {
     double scalar;
-    TRY(folder_f64(f, "query_pre_attn_scalar", 0, &scalar, err));
+    TRY(f64_at(f, "query_pre_attn_scalar", 0, &scalar, err));
     if (!str_eq(f->arch->arch, "gemma3") || scalar == 0)
         return ST_OK;
     if (!(scalar > 0))
@@ -836,7 +836,7 @@ enum status folder_read_config(struct folder *f, struct err *err) {
     TRY(find_arch(f, err));
     TRY(check_quantization(f, err));
     put_names(f);
-    TRY(folder_u32(f, "num_hidden_layers", 0, &f->n_layers, err));
+    TRY(u32_at(f, "num_hidden_layers", 0, &f->n_layers, err));
     for (size_t i = 0; i < FOLDER_MAX_LISTS; i++) {
         for (const struct folder_key *k = f->arch->keys[i]; k && k->key; k++)
             TRY(put_key(f, k, err));
@@ -844,11 +844,11 @@ enum status folder_read_config(struct folder *f, struct err *err) {
             TRY(check_must(f, m, err));
     }
     bool gemma = str_eq(f->arch->arch, "gemma3");
-    TRY(folder_u32(f, "num_attention_heads", gemma ? 8 : 0, &f->n_heads, err));
-    TRY(folder_u32(f, "num_key_value_heads", gemma ? 4 : f->n_heads, &f->n_kv_heads, err));
-    TRY(folder_u32(f, "num_local_experts", 0, &f->n_experts, err));
-    TRY(folder_u32(f, "num_experts", f->n_experts, &f->n_experts, err));
-    TRY(folder_u32(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
+    TRY(u32_at(f, "num_attention_heads", gemma ? 8 : 0, &f->n_heads, err));
+    TRY(u32_at(f, "num_key_value_heads", gemma ? 4 : f->n_heads, &f->n_kv_heads, err));
+    TRY(u32_at(f, "num_local_experts", 0, &f->n_experts, err));
+    TRY(u32_at(f, "num_experts", f->n_experts, &f->n_experts, err));
+    TRY(u32_at(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
     if (f->n_layers == 0 || f->n_layers > 4096 || f->n_experts > 65536 || f->n_heads == 0 ||
         f->n_kv_heads == 0)
         return err_set(err, ST_BAD_INPUT,

@@ -100,10 +100,6 @@ enum status folder_no_memory(const struct folder *f, struct err *err);
 
 /* folder_config.c. A value by its path ("a.b"); NULL if it is not there or null. */
 const json_t *folder_value(const json_t *o, const char *path);
-enum status folder_u32(const struct folder *f, const char *path, uint32_t fallback,
-                       uint32_t *out, struct err *err);
-enum status folder_f64(const struct folder *f, const char *path, double fallback, double *out,
-                       struct err *err);
 /* Finds the architecture and writes its keys. */
 enum status folder_read_config(struct folder *f, struct err *err);
 

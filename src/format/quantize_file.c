@@ -19,7 +19,8 @@ static bool is_matrix(const struct gguf_tensor *t) {
            !strstr(t->name, "ffn_gate_inp") && !strstr(t->name, "_norm");
 }
 
-enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
+/* The type that a tensor gets when type is wished. */
+static enum qtype type_of(const struct gguf_tensor *t, enum qtype type) {
     if (!is_matrix(t) || !qtype_info(t->type)->dequantize)
         return t->type < QT_GGUF_END ? t->type : QT_F32; /* a folder's types are in no file */
     return qtype_for_row(type, t->dims[0]);
@@ -27,7 +28,7 @@ enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type) {
 
 /* Other types have no scale of a whole matrix: it goes into the values that are converted. */
 static bool has_own_scale(const struct gguf_tensor *t, enum qtype type) {
-    return t->type == QT_NVFP4 && quantize_type_of(t, type) != QT_NVFP4;
+    return t->type == QT_NVFP4 && type_of(t, type) != QT_NVFP4;
 }
 
 /* Whether t is such a scale, which has no tensor in the new file. */
@@ -184,7 +185,7 @@ static enum status convert_tensor(struct job *job, const struct gguf_tensor *t, 
 
 static void describe(struct job *job, const struct gguf_tensor *t) {
     struct quantize_report *report = job->report;
-    enum qtype type = quantize_type_of(t, job->opts->type);
+    enum qtype type = type_of(t, job->opts->type);
     uint64_t n_values = gguf_n_values(t);
     gguf_write_tensor_info(job->w, t->name, type, t->n_dims, t->dims);
     report->n_tensors++;
@@ -214,7 +215,7 @@ static enum status write_all(struct job *job, struct err *err) {
     TRY(gguf_writer_begin_data(job->w, false, err));
     for (size_t i = 0; i < gguf_n_tensors(job->in); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(job->in, i);
-        enum qtype type = quantize_type_of(t, job->opts->type);
+        enum qtype type = type_of(t, job->opts->type);
         if (goes_into_values(job->in, t, job->opts->type))
             continue;
         enum status st =

@@ -31,7 +31,4 @@ enum status quantize_file(const struct gguf *in, const char *out_path,
                           const struct quantize_options *opts, struct quantize_report *report,
                           struct err *err);
 
-/* The type that a tensor gets when type is wished. */
-enum qtype quantize_type_of(const struct gguf_tensor *t, enum qtype type);
-
 #endif

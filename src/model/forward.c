@@ -174,7 +174,7 @@ static bool stage_send(struct run *r, struct pool *pool, int thread) {
 
 /* ---- activations -------------------------------------------------------------------------- */
 
-void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens) {
+static void acts_set_tokens(struct acts *a, uint32_t n_tokens) {
     a->f32.n_tokens = a->q8.n_tokens = n_tokens;
 }
 
@@ -212,7 +212,7 @@ struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n) 
     struct acts p = *a;
     size_t values = (size_t)first * a->f32.n_cols,
            blocks = (size_t)first * (a->q8.n_cols / ACT_BLOCK);
-    forward_acts_set_tokens(&p, n);
+    acts_set_tokens(&p, n);
     if (p.f32.f != NULL)
         p.f32.f += values;
     if (p.q8.q != NULL) {
@@ -386,11 +386,11 @@ static void turn_to(struct run *r, uint32_t i) {
     struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act,
                           &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
-        forward_acts_set_tokens(all[k], w->step.n_tokens);
+        acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank;
          h++) {
-        forward_acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
-        forward_acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
+        acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
+        acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
     }
 }
 
@@ -579,7 +579,7 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     if (m->share->last_stage) {
         size_t begin, end;
         if (thread == 0)
-            forward_acts_set_tokens(&m->x_act, n);
+            acts_set_tokens(&m->x_act, n);
         while (pool_claim(pool, n, 1, &begin, &end))
             for (size_t i = begin; i < end; i++) {
                 float *row = m->out_rows + i * e;

@@ -93,7 +93,6 @@ void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t blo
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
-void forward_acts_set_tokens(struct acts *a, uint32_t n_tokens);
 /* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a where it stands alone. */
 struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
 static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {

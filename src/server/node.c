@@ -75,7 +75,9 @@ static void refuse_for(struct http_request *r, enum status st, const char *sente
 
 /* ---- what it is ------------------------------------------------------------------------------ */
 
-json_t *node_facts(const char *name) {
+/* What this machine is: {"name", "version", "machine", "cores", "memory_bytes",
+ * "memory_available_bytes", "isa"}; NULL: no memory. */
+static json_t *node_facts(const char *name) {
     const struct kernels *k;
     uint8_t id[32];
     char machine[2 * BEACON_ID_BYTES + 1];

@@ -46,9 +46,6 @@ int node_n_workers(struct node *n);
 /* Ends the workers. NULL is fine. */
 void node_close(struct node *n);
 
-/* What this machine is: {"name", "version", "machine", "cores", "memory_bytes",
- * "memory_available_bytes", "isa"}; NULL: no memory. */
-json_t *node_facts(const char *name);
 /* What discovery tells of one node. */
 json_t *node_seen_json(const struct discovered *seen);
 

@@ -107,8 +107,8 @@ void reply_json(struct http_request *http, int http_status, json_t *v) {
     free(text);
 }
 
-void reply_http_error(struct http_request *http, const struct dialect *d, int http_status,
-                      const char *sentence, const char *field) {
+static void send_error(struct http_request *http, const struct dialect *d, int http_status,
+                       const char *sentence, const char *field) {
     if (http_status == 503)
         http_set_header(http, "Retry-After", "2");
     reply_json(http, http_status, d->error(http_status, sentence, field));
@@ -116,7 +116,7 @@ void reply_http_error(struct http_request *http, const struct dialect *d, int ht
 
 void reply_error(struct http_request *http, const struct dialect *d, enum status st,
                  const char *sentence, const char *field) {
-    reply_http_error(http, d, http_status_of(st), sentence, field);
+    send_error(http, d, http_status_of(st), sentence, field);
 }
 
 /* ---- pieces of streams -------------------------------------------------------------------------------- */

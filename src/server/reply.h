@@ -124,8 +124,6 @@ void reply_raw(struct reply *r, const char *text);
 void reply_json(struct http_request *http, int http_status, json_t *v);
 void reply_error(struct http_request *http, const struct dialect *d, enum status st,
                  const char *sentence, const char *field);
-void reply_http_error(struct http_request *http, const struct dialect *d, int http_status,
-                      const char *sentence, const char *field);
 int http_status_of(enum status st);
 
 #endif

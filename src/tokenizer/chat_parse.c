@@ -237,7 +237,8 @@ void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *tex
     bytes_put(p, &p->space, text + end, len - end);
 }
 
-void emit_tag(struct chat_parser *p) {
+/* A tag: white space before it is dropped, and so is what follows. */
+static void emit_tag(struct chat_parser *p) {
     p->space.n = 0;
     p->skip_space = true;
 }
@@ -277,7 +278,7 @@ void call_begin_named(struct chat_parser *p) {
     bytes_free(&name);
 }
 
-void flush_arguments(struct chat_parser *p) {
+static void flush_arguments(struct chat_parser *p) {
     if (p->delta.n > 0)
         send(p, CHAT_ARGUMENTS, p->delta.p, p->delta.n);
     p->delta.n = 0;

@@ -148,8 +148,6 @@ bool is_white(char c);
 /* ---- output ------------------------------------------------------------------------------------ */
 
 void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *text, size_t len);
-/* A tag: white space before it is dropped, and so is what follows. */
-void emit_tag(struct chat_parser *p);
 
 /* A section begins at the input's marker of this length: doubtful until a call begins. */
 void doubt_begin(struct chat_parser *p, size_t marker_len);
@@ -160,7 +158,6 @@ void call_begin(struct chat_parser *p, const char *name, size_t len);
 void call_begin_named(struct chat_parser *p); /* its name is in p->name already */
 void call_arguments(struct chat_parser *p, const char *text, size_t len);
 void call_end(struct chat_parser *p);
-void flush_arguments(struct chat_parser *p);
 
 /* What the tools say of a parameter of the current call: NULL if they have none of this name. */
 const json_t *find_param(const struct chat_parser *p, const char *key);

@@ -160,10 +160,8 @@ struct node *parse_expression(struct compiler *c);
 /* One or more separated by commas: a tuple, or the expression itself if there is one. */
 struct node *parse_tuple(struct compiler *c, bool with_condition);
 struct node *parse_target(struct compiler *c, bool with_namespace);
-struct node *parse_call_arguments(struct compiler *c); /* after "(" */
 /* name(args)|name... behind an optional object. */
 struct node *parse_filters(struct compiler *c, struct node *object);
-struct node *parse_postfix(struct compiler *c, struct node *object);
 struct node *parse_unary(struct compiler *c, bool with_filters);
 
 #endif

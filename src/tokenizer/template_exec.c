@@ -20,7 +20,7 @@ struct value *scope_find(const struct scope *s, const struct symbol *name) {
     return NULL;
 }
 
-void scope_set(struct render *r, const struct symbol *name, struct value v) {
+static void scope_set(struct render *r, const struct symbol *name, struct value v) {
     struct scope here = {.first = r->scope->first};
     struct value *old = scope_find(&here, name);
     if (old != NULL) {
@@ -36,13 +36,13 @@ void scope_set(struct render *r, const struct symbol *name, struct value v) {
     r->scope->first = b;
 }
 
-void scope_push(struct render *r, struct scope *s, struct scope *parent) {
+static void scope_push(struct render *r, struct scope *s, struct scope *parent) {
     *s = (struct scope){.parent = parent};
     r->scope = s;
 }
 
 /* Its bindings are used again, so that a long loop needs no more memory than a short one. */
-void scope_clear(struct render *r, struct scope *s) {
+static void scope_clear(struct render *r, struct scope *s) {
     while (s->first != NULL) {
         struct binding *b = s->first;
         s->first = b->next;
@@ -51,7 +51,8 @@ void scope_clear(struct render *r, struct scope *s) {
     }
 }
 
-struct value exec_captured(struct render *r, const struct node *body) {
+/* The text that body makes in a scope of its own. */
+static struct value exec_captured(struct render *r, const struct node *body) {
     size_t mark = r->n_out;
     struct scope *outer = r->scope;
     scope_push(r, RENDER_NEW(r, struct scope), outer);

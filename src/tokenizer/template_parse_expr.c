@@ -197,7 +197,8 @@ static struct node *parse_primary(struct compiler *c) {
 
 /* ---- what follows a primary ------------------------------------------------------------- */
 
-struct node *parse_call_arguments(struct compiler *c) {
+/* Behind "(". */
+static struct node *parse_call_arguments(struct compiler *c) {
     struct node *first = NULL, **tail = &first;
     while (!accept_operator(c, ")")) {
         if (first != NULL) {
@@ -260,7 +261,7 @@ static struct node *parse_call(struct compiler *c, struct node *callee) {
     return n;
 }
 
-struct node *parse_postfix(struct compiler *c, struct node *object) {
+static struct node *parse_postfix(struct compiler *c, struct node *object) {
     for (;;) {
         if (accept_operator(c, ".")) {
             object = parse_member(c, object);

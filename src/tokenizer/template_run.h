@@ -42,16 +42,11 @@ struct value eval_filters(struct render *r, const struct node *n, struct value c
 /* Evaluates a list of N_ARG. */
 struct call eval_arguments(struct render *r, const struct node *args);
 
-/* The text that body makes in a scope of its own. */
-struct value exec_captured(struct render *r, const struct node *body);
 struct value loop_recurse(struct render *r, const struct loop *loop, struct value items);
 /* Whether there is an item i; asks the loop's `if` for items up to it. */
 bool loop_has(struct render *r, struct loop *loop, size_t i);
 struct value macro_call(struct render *r, const struct macro *m, const struct call *call);
 
 struct value *scope_find(const struct scope *s, const struct symbol *name);
-void scope_set(struct render *r, const struct symbol *name, struct value v);
-void scope_push(struct render *r, struct scope *s, struct scope *parent);
-void scope_clear(struct render *r, struct scope *s);
 
 #endif

@@ -122,7 +122,8 @@ struct value value_missing_name(struct render *r, const char *name, size_t len) 
         r, (struct undefined){.why = UNDEFINED_NAME, .key = value_text(name, len)});
 }
 
-struct value undefined_sentence(struct render *r, struct value v) {
+/* "'tool' is undefined", as a string. */
+static struct value undefined_sentence(struct render *r, struct value v) {
     const struct undefined *u = v.missing;
     size_t mark = r->n_out;
     if (u->why == UNDEFINED_OTHER)

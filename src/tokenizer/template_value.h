@@ -195,8 +195,6 @@ struct value value_copy(struct render *r, const char *p, size_t len);
 struct value value_undefined(struct render *r, struct value sentence);
 struct value value_missing_member(struct render *r, struct value owner, struct value key);
 struct value value_missing_name(struct render *r, const char *name, size_t len);
-/* "'tool' is undefined", as a string. */
-struct value undefined_sentence(struct render *r, struct value v);
 _Noreturn void undefined_fail(struct render *r, struct value v);
 
 struct value seq_new(struct render *r, enum value_kind kind, size_t cap);
