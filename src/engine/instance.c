@@ -76,6 +76,27 @@ static enum job_placement open_placement(const struct job *job,
                                                                   : JOB_PLACE_SHARES;
 }
 
+/* Copies the texts, each NULL where it is. If there is no memory for one, the job is empty again. */
+static enum status job_texts(struct job *job, const char *model_path, const char *rendezvous,
+                             const struct lockstep_options *opt, struct err *err) {
+    const struct {
+        char **to;
+        const char *from;
+    } texts[] = {{&job->model_path, model_path},
+                 {&job->rendezvous, rendezvous},
+                 {&job->emulate, opt->emulate_link},
+                 {&job->rdma, opt->rdma_matrix}};
+    bool whole = true;
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        *texts[i].to = texts[i].from != NULL ? mem_strdup(texts[i].from) : NULL;
+        whole &= texts[i].from == NULL || *texts[i].to != NULL;
+    }
+    if (whole)
+        return ST_OK;
+    job_deinit(job);
+    return err_set(err, ST_NO_MEMORY, "no memory for a job");
+}
+
 static enum status make_job(struct job *out, const struct lockstep_options *opt,
                             struct err *err) {
     struct job job = {.rank = 0};
@@ -105,16 +126,7 @@ static enum status make_job(struct job *out, const struct lockstep_options *opt,
     job.silence_ms = opt->silence_ms != 0 ? opt->silence_ms : DEFAULT_SILENCE_MS;
     char path[PATH_MAX];
     TRY(file_absolute(path, sizeof path, opt->model_path, err));
-    job.model_path = mem_strdup(path);
-    job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
-    job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;
-    job.rendezvous = job.invites ? mem_strdup(opt->rendezvous) : NULL;
-    if (job.model_path == NULL || (opt->emulate_link != NULL && job.emulate == NULL) ||
-        (opt->rdma_matrix != NULL && job.rdma == NULL) ||
-        (job.invites && job.rendezvous == NULL)) {
-        job_deinit(&job);
-        return err_set(err, ST_NO_MEMORY, "no memory for a job");
-    }
+    TRY(job_texts(&job, path, job.invites ? opt->rendezvous : NULL, opt, err));
     *out = job;
     return ST_OK;
 }
@@ -234,15 +246,7 @@ static enum status join_as_told(struct rank *r, const struct lockstep_options *o
     TRY(job_parse_link(opt->link, &job.link, err));
     TRY(kv_parse_type(opt->kv, &job.kv_type, err));
     TRY(set_token(job.token, opt->secret, err));
-    job.model_path = opt->model_path != NULL ? mem_strdup(path) : NULL;
-    job.rendezvous = mem_strdup(opt->rendezvous);
-    job.emulate = opt->emulate_link != NULL ? mem_strdup(opt->emulate_link) : NULL;
-    job.rdma = opt->rdma_matrix != NULL ? mem_strdup(opt->rdma_matrix) : NULL;
-    if (job.rendezvous == NULL || (opt->emulate_link != NULL && job.emulate == NULL) ||
-        (opt->rdma_matrix != NULL && job.rdma == NULL)) {
-        job_deinit(&job);
-        return err_set(err, ST_NO_MEMORY, "no memory for a job");
-    }
+    TRY(job_texts(&job, opt->model_path != NULL ? path : NULL, opt->rendezvous, opt, err));
     return rank_join(r, &job, err);
 }
 
