@@ -171,59 +171,80 @@ static enum status cut_stages(uint32_t *bounds, const struct hparams *hp, const 
     return st;
 }
 
+/* The weight of every rank, and of every stage: the sum of its ranks'. */
+static void spread_weights(double *of_ranks, double *of_stages, const double *given,
+                           int n_given, int tp, int pp) {
+    for (int s = 0; s < pp; s++) {
+        of_stages[s] = 0;
+        for (int m = 0; m < tp; m++) {
+            int r = s * tp + m;
+            of_ranks[r] = n_given == 0         ? 1.0
+                          : n_given == tp * pp ? given[r]
+                          : n_given == tp      ? given[m]
+                                               : given[s];
+            of_stages[s] += of_ranks[r];
+        }
+    }
+}
+
+/* How a stage's members divide what each of its layers has: bounds in units, member m from [m] to
+ * [m + 1]. */
+struct members_cut {
+    uint32_t heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1], tiles[PLAN_MAX_RANKS + 1];
+    struct experts_cut experts;
+    uint32_t head_unit, ffn_segment; /* in heads, columns */
+};
+
+static void share_layers(struct share *sh, const struct members_cut *c,
+                         const struct hparams *hp, enum experts_mode experts, int m) {
+    bool whole = experts == EXPERTS_WHOLE;
+    uint32_t group = hp->n_heads / hp->n_kv_heads;
+    sh->shared_begin = c->experts.shared[m];
+    sh->shared_end = c->experts.shared[m + 1];
+    sh->expert_begin = whole ? c->experts.units[m] : 0;
+    sh->expert_end = whole ? c->experts.units[m + 1] : hp->moe.n_experts;
+    sh->expert_ff_begin = whole ? 0 : c->experts.units[m];
+    sh->expert_ff_end = whole ? hp->moe.n_ff : c->experts.units[m + 1];
+    sh->head_begin = MIN(c->heads[m] * c->head_unit, hp->n_heads);
+    sh->head_end = MIN(c->heads[m + 1] * c->head_unit, hp->n_heads);
+    sh->kv_begin = sh->head_begin / group;
+    sh->kv_end =
+        sh->head_begin == sh->head_end ? sh->kv_begin : (uint32_t)div_up(sh->head_end, group);
+    sh->ff_begin = c->ffs[m] * c->ffn_segment;
+    sh->ff_end = c->ffs[m + 1] * c->ffn_segment;
+    if (sh->last_stage) {
+        sh->vocab_begin = MIN(c->tiles[m] * TILE_ROWS, hp->n_vocab);
+        sh->vocab_end = MIN(c->tiles[m + 1] * TILE_ROWS, hp->n_vocab);
+    }
+}
+
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err) {
     BUG_ON(tp < 1 || pp < 1 || tp * pp > PLAN_MAX_RANKS);
     TRY(check_weights(weights, n_weights, tp, pp, err));
     double w[PLAN_MAX_RANKS], w_stage[PLAN_MAX_RANKS];
-    for (int s = 0; s < pp; s++) {
-        w_stage[s] = 0;
-        for (int m = 0; m < tp; m++) {
-            int r = s * tp + m;
-            w[r] = n_weights == 0         ? 1.0
-                   : n_weights == tp * pp ? weights[r]
-                   : n_weights == tp      ? weights[m]
-                                          : weights[s];
-            w_stage[s] += w[r];
-        }
-    }
+    uint32_t layers[PLAN_MAX_RANKS + 1];
+    spread_weights(w, w_stage, weights, n_weights, tp, pp);
+    TRY(cut_stages(layers, hp, g, w_stage, pp, err));
 
     struct plan p = {.n_ranks = tp * pp, .tp = tp, .pp = pp};
-    uint32_t unit = head_unit(hp, g), seg = plan_ffn_segment(hp->n_ff);
-    uint32_t group = hp->n_heads / hp->n_kv_heads;
-    uint32_t layers[PLAN_MAX_RANKS + 1], heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1],
-        tiles[PLAN_MAX_RANKS + 1];
-    struct experts_cut ex;
-    TRY(cut_stages(layers, hp, g, w_stage, pp, err));
+    struct members_cut c = {.head_unit = head_unit(hp, g),
+                            .ffn_segment = plan_ffn_segment(hp->n_ff)};
     for (int s = 0; s < pp; s++) {
         const double *ws = w + s * tp;
-        cut((uint32_t)div_up(hp->n_heads, unit), ws, tp, heads);
-        cut(hp->n_ff / seg, ws, tp, ffs);
-        cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, tiles);
-        cut_experts(&ex, &hp->moe, ws, tp, experts);
+        cut((uint32_t)div_up(hp->n_heads, c.head_unit), ws, tp, c.heads);
+        cut(hp->n_ff / c.ffn_segment, ws, tp, c.ffs);
+        cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, c.tiles);
+        cut_experts(&c.experts, &hp->moe, ws, tp, experts);
         for (int m = 0; m < tp; m++) {
             struct share *sh = &p.shares[s * tp + m];
-            *sh = (struct share){.stage = s, .member = m, .last_stage = s == pp - 1};
-            sh->shared_begin = ex.shared[m];
-            sh->shared_end = ex.shared[m + 1];
-            sh->expert_begin = experts == EXPERTS_WHOLE ? ex.units[m] : 0;
-            sh->expert_end = experts == EXPERTS_WHOLE ? ex.units[m + 1] : hp->moe.n_experts;
-            sh->expert_ff_begin = experts == EXPERTS_WHOLE ? 0 : ex.units[m];
-            sh->expert_ff_end = experts == EXPERTS_WHOLE ? hp->moe.n_ff : ex.units[m + 1];
-            sh->layer_begin = layers[s];
-            sh->layer_end = layers[s + 1];
-            sh->head_begin = MIN(heads[m] * unit, hp->n_heads);
-            sh->head_end = MIN(heads[m + 1] * unit, hp->n_heads);
-            sh->kv_begin = sh->head_begin / group;
-            sh->kv_end = sh->head_begin == sh->head_end ? sh->kv_begin
-                                                        : (uint32_t)div_up(sh->head_end, group);
-            sh->ff_begin = ffs[m] * seg;
-            sh->ff_end = ffs[m + 1] * seg;
-            if (s == pp - 1) {
-                sh->vocab_begin = MIN(tiles[m] * TILE_ROWS, hp->n_vocab);
-                sh->vocab_end = MIN(tiles[m + 1] * TILE_ROWS, hp->n_vocab);
-            }
+            *sh = (struct share){.stage = s,
+                                 .member = m,
+                                 .last_stage = s == pp - 1,
+                                 .layer_begin = layers[s],
+                                 .layer_end = layers[s + 1]};
+            share_layers(sh, &c, hp, experts, m);
         }
     }
     *out = p;
