@@ -243,6 +243,37 @@ static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
     return hosts != NULL && !str_eq(hosts->names[rank], hosts->names[0]);
 }
 
+/* Starts one worker and gives it its part of the job. Once it is started it is one of l's children, even
+ * if it cannot be told. */
+static enum status start_child(struct launch *l, const char *program, const struct job *job,
+                               int rank, const struct launch_hosts *hosts, bool by_nodes,
+                               int threads, struct err *err) {
+    struct child *c = &l->children[l->n];
+    c->rank = rank;
+    c->fd = -1;
+    c->node_port = -1;
+    if (is_elsewhere(hosts, rank)) {
+        c->host = l->hosts.names[rank];
+        c->node_port = by_nodes ? l->hosts.ports[rank] : -1;
+    }
+    struct job its = *job; /* shares the strings */
+    its.rank = rank;
+    its.n_threads = threads;
+    its.n_local = job->n_ranks;
+    its.local_rank = rank;
+    if (hosts != NULL)
+        launch_beside(hosts, rank, &its.n_local, &its.local_rank);
+    char *text = NULL;
+    TRY(job_to_json(&its, &text, err));
+    enum status st = spawn_child(c, program, err);
+    if (st == ST_OK) {
+        l->n++;
+        st = send_job(c->fd, text, err);
+    }
+    free(text);
+    return st;
+}
+
 enum status launch_open(struct launch **out, const char *worker_path, const struct job *job,
                         const struct launch_hosts *hosts, bool by_nodes, int threads,
                         struct err *err) {
@@ -258,32 +289,8 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
     enum status st = ST_OK;
     if (hosts != NULL)
         l->hosts = *hosts;
-    for (int rank = 1; rank < job->n_ranks && st == ST_OK; rank++) {
-        struct child *c = &l->children[l->n];
-        c->rank = rank;
-        c->fd = -1;
-        struct job its = *job; /* shares the strings */
-        its.rank = rank;
-        its.n_threads = threads;
-        its.n_local = job->n_ranks;
-        its.local_rank = rank;
-        if (hosts != NULL)
-            launch_beside(hosts, rank, &its.n_local, &its.local_rank);
-        c->node_port = -1;
-        if (is_elsewhere(hosts, rank)) {
-            c->host = l->hosts.names[rank];
-            c->node_port = by_nodes ? l->hosts.ports[rank] : -1;
-        }
-        char *text = NULL;
-        st = job_to_json(&its, &text, err);
-        if (st == ST_OK)
-            st = spawn_child(c, program, err);
-        if (st == ST_OK) {
-            l->n++;
-            st = send_job(c->fd, text, err);
-        }
-        free(text);
-    }
+    for (int rank = 1; rank < job->n_ranks && st == ST_OK; rank++)
+        st = start_child(l, program, job, rank, hosts, by_nodes, threads, err);
     if (st != ST_OK) {
         launch_close(l);
         return st;
