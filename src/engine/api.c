@@ -149,6 +149,28 @@ const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls)
     return &ls->in.info;
 }
 
+/* What the fields say, for people. */
+static void describe_rank(struct lockstep_rank_info *info, int rank, const struct hparams *hp) {
+    char windows[64] = "", ffn[48] = "", experts[96] = "";
+    if (info->kv_window_bytes != 0)
+        snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
+                 (double)info->kv_window_bytes * 1e-6, hp->window);
+    if (hparams_has_dense(hp))
+        snprintf(ffn, sizeof ffn, ", FFN %d-%d", info->ffn_begin, info->ffn_end);
+    if (hp->moe.n_experts != 0)
+        snprintf(experts, sizeof experts, ", columns %d-%d of experts %d-%d",
+                 info->expert_ffn_begin, info->expert_ffn_end, info->expert_begin,
+                 info->expert_end);
+    snprintf(
+        info->text, sizeof info->text,
+        "rank %d: layers %d-%d, heads %d-%d%s%s, vocabulary %d-%d; %.1f MB of weights, %.1f "
+        "MB of KV cache%s, resident %.1f MB; %s%s%s",
+        rank, info->layer_begin, info->layer_end, info->head_begin, info->head_end, ffn,
+        experts, info->vocab_begin, info->vocab_end, (double)info->weight_bytes * 1e-6,
+        (double)info->kv_bytes * 1e-6, windows, (double)info->resident_bytes * 1e-6, info->link,
+        info->rdma_device[0] != '\0' ? " over " : "", info->rdma_device);
+}
+
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
                                         struct lockstep_rank_info *out,
                                         struct lockstep_error *err_) {
@@ -189,24 +211,7 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     snprintf(out->link, sizeof out->link, "%s", self ? "self" : fabric_link_name(r->f, rank));
     snprintf(out->rdma_device, sizeof out->rdma_device, "%s",
              self ? "" : fabric_link_device(r->f, rank));
-    char windows[64] = "";
-    if (rep->kv_window_bytes != 0)
-        snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
-                 (double)rep->kv_window_bytes * 1e-6, r->hp.window);
-    char ffn[32] = "", experts[64] = "";
-    if (dense)
-        snprintf(ffn, sizeof ffn, ", FFN %u-%u", sh->ff_begin, sh->ff_end);
-    if (r->hp.moe.n_experts != 0)
-        snprintf(experts, sizeof experts, ", columns %u-%u of experts %u-%u",
-                 sh->expert_ff_begin, sh->expert_ff_end, sh->expert_begin, sh->expert_end);
-    snprintf(
-        out->text, sizeof out->text,
-        "rank %d: layers %u-%u, heads %u-%u%s%s, vocabulary %u-%u; %.1f MB of weights, %.1f "
-        "MB of KV cache%s, resident %.1f MB; %s%s%s",
-        rank, sh->layer_begin, sh->layer_end, sh->head_begin, sh->head_end, ffn, experts,
-        sh->vocab_begin, sh->vocab_end, (double)rep->weight_bytes * 1e-6,
-        (double)rep->kv_bytes * 1e-6, windows, (double)rep->resident_bytes * 1e-6, out->link,
-        out->rdma_device[0] != '\0' ? " over " : "", out->rdma_device);
+    describe_rank(out, rank, &r->hp);
     return LOCKSTEP_OK;
 }
 
