@@ -304,12 +304,35 @@ static bool may_follow(const struct model_files *m, const struct model_file *f,
            !__builtin_add_overflow(m->bytes, f->bytes, &sum) && sum <= INT64_MAX;
 }
 
+/* The ith file of a list, after those before it. */
+static enum status add_from_json(struct model_files *m, size_t i, json_t *e, struct err *err) {
+    struct model_file f = {.bytes = 0};
+    const char *name, *hex;
+    json_int_t bytes, head = 0;
+    size_t n_digest = 0;
+    if (json_unpack(e, "{s:s, s:I, s?I, s:s}", "name", &name, "bytes", &bytes, "head", &head,
+                    "digest", &hex) != 0 ||
+        bytes < 0 || head < 0 || head > bytes || !is_plain_name(name) ||
+        sodium_hex2bin(f.digest, sizeof f.digest, hex, strlen(hex), NULL, &n_digest, NULL) !=
+            0 ||
+        n_digest != sizeof f.digest)
+        return err_set(err, ST_BAD_INPUT,
+                       "file %zu of the model is not {\"name\": .., \"bytes\": .., "
+                       "\"digest\": ..}",
+                       i);
+    f.bytes = (uint64_t)bytes;
+    f.head = (uint64_t)head;
+    if (!may_follow(m, &f, name))
+        return err_set(err, ST_BAD_INPUT, "file %zu of the model is out of order or too large",
+                       i);
+    return add_file(m, &f, name, err);
+}
+
 enum status model_files_from_json(struct model_files *out, const json_t *json,
                                   struct err *err) {
     struct model_files m = {.name = NULL};
-    const char *name, *file, *hex;
+    const char *name;
     json_t *list, *e;
-    json_int_t bytes, head;
     size_t i;
     int folder;
     enum status st = ST_OK;
@@ -323,27 +346,7 @@ enum status model_files_from_json(struct model_files *out, const json_t *json,
     if (m.name == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a list of files");
     json_array_foreach(list, i, e) {
-        struct model_file f = {.bytes = 0};
-        size_t n_digest = 0;
-        head = 0;
-        if (json_unpack(e, "{s:s, s:I, s?I, s:s}", "name", &file, "bytes", &bytes, "head",
-                        &head, "digest", &hex) != 0 ||
-            bytes < 0 || head < 0 || head > bytes || !is_plain_name(file) ||
-            sodium_hex2bin(f.digest, sizeof f.digest, hex, strlen(hex), NULL, &n_digest,
-                           NULL) != 0 ||
-            n_digest != sizeof f.digest) {
-            st = err_set(err, ST_BAD_INPUT,
-                         "file %zu of the model is not {\"name\": .., \"bytes\": .., "
-                         "\"digest\": ..}",
-                         i);
-            break;
-        }
-        f.bytes = (uint64_t)bytes;
-        f.head = (uint64_t)head;
-        st = may_follow(&m, &f, file)
-                 ? add_file(&m, &f, file, err)
-                 : err_set(err, ST_BAD_INPUT,
-                           "file %zu of the model is out of order or too large", i);
+        st = add_from_json(&m, i, e, err);
         if (st != ST_OK)
             break;
     }
