@@ -14,8 +14,8 @@
 /* Zeroed, page-aligned; NULL if the system says no. Free with mem_huge_free(p, the same size). */
 void *mem_huge_alloc(size_t size_bytes);
 void mem_huge_free(void *p, size_t size_bytes);
-/* Makes a part of such a block resident, as writing to it would, but changes nothing in it; others may use
- * it meanwhile. False: the system cannot. */
+/* Makes a part of such a block resident, as writing to it would, but changes nothing in it; others
+ * may use it meanwhile. False: the system cannot. */
 bool mem_populate(void *p, size_t size_bytes);
 
 /* malloc/calloc/realloc/strdup, counted. n * size is checked. NULL when there is no memory. */
@@ -26,16 +26,17 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p); /* free(); NULL is fine */
 
-/* Room for n elements in a growing array, of which *cap fit now. array: the address of the pointer to them, of
- * whatever type, NULL at first. An array that is too small at least doubles. False, with nothing changed: no memory. */
+/* Room for n elements in a growing array, where *cap fit now. array: the address of the pointer to
+ * them, of whatever type, NULL at first; mem_free() them. An array that is too small at least
+ * doubles. False, with nothing changed: no memory. */
 bool mem_reserve(void *array, size_t *cap, size_t n, size_t elem_bytes);
 
 /* Nesting is allowed. Debug builds also catch plain malloc (linker --wrap). */
 void mem_forbid_begin(void);
 void mem_forbid_end(void);
 
-/* Resident set of this process in bytes, split as the kernel does (macOS counts shared memory with what has no file);
- * 0 where unknown. One file per system. */
+/* Resident set of this process in bytes, split as the kernel does (macOS counts shared memory with
+ * what has no file); 0 where unknown. One file per system. */
 struct mem_resident {
     size_t anon_bytes;  /* heap, huge blocks */
     size_t file_bytes;  /* mapped files: page cache, reclaimable */
@@ -43,8 +44,8 @@ struct mem_resident {
 };
 struct mem_resident mem_resident(void);
 
-/* Bytes that this machine can still give to processes like this one: what is free or only caches files, within the
- * limits of the cgroup that they run in. 0: unknown. One file per system. */
+/* Bytes that this machine can still give to processes like this one: what is free or only caches
+ * files, within the limits of the cgroup that they run in. 0: unknown. One file per system. */
 uint64_t mem_available(void);
 
 #endif
