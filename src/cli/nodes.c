@@ -554,7 +554,7 @@ static bool hear_placed(void *user, uint64_t keep, const char *why) {
         for (size_t i = 0, n = 0; i < p->n; i++)
             if (!stays[i])
                 fprintf(stderr, "%s %s", n++ > 0 ? "," : "", p->list[i].name);
-        fprintf(stderr, " (--nodes with their names takes them all the same)\n");
+        fprintf(stderr, " (--nodes with their names insists on them)\n");
     }
     return all && !p->provisional;
 }

@@ -300,11 +300,20 @@ static void fill_wires(struct placement_wires *out, const struct placement_wires
     }
 }
 
-/* Ranks 1 to n - 1, the fastest first. */
-static void sort_by_rate(int *order, const struct placement_wish *q) {
+/* Ranks 1 to n - 1, the fastest first; where all of them together cannot take the model, who has most memory. */
+static bool goes_before(const struct placement_machine *a, const struct placement_machine *b,
+                        bool all_fit) {
+    if (all_fit)
+        return a->rate > b->rate;
+    return b->memory_bytes != 0 &&
+           (a->memory_bytes == 0 || a->memory_bytes > b->memory_bytes); /* 0: enough */
+}
+
+static void sort_others(int *order, const struct placement_wish *q, bool all_fit) {
     for (int i = 1; i < q->n_ranks; i++) {
         int at = i - 1;
-        for (; at > 0 && q->machines[order[at - 1]].rate < q->machines[i].rate; at--)
+        for (; at > 0 && goes_before(&q->machines[i], &q->machines[order[at - 1]], all_fit);
+             at--)
             order[at] = order[at - 1];
         order[at] = i;
     }
@@ -316,18 +325,19 @@ enum status placement_fewer(struct placement_fewer *out, const struct placement_
     struct placement_wires wires;
     struct placement_wish some = *q;
     struct placement *p = mem_alloc(sizeof *p);
+    const struct placement_candidate *best = &all->list[0];
     int order[PLAN_MAX_RANKS];
     enum status st =
         p != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a placement");
-    *out = (struct placement_fewer){.tokens_per_s = PLACEMENT_FEWER_GAIN *
-                                                    placement_tokens_per_s(&all->list[0])};
+    *out = (struct placement_fewer){.tokens_per_s = 0};
+    if (best->fits)
+        out->tokens_per_s = PLACEMENT_FEWER_GAIN * placement_tokens_per_s(best);
     fill_wires(&wires, q->wires, q->n_ranks);
-    sort_by_rate(order, q);
+    sort_others(order, q, best->fits);
     some.machines = machines;
     some.wires = &wires;
     uint64_t keep = 1;
-    /* Where all have too little memory, fewer have less. */
-    for (int n = 1; st == ST_OK && all->list[0].fits && n < q->n_ranks; n++) {
+    for (int n = 1; st == ST_OK && n < q->n_ranks; n++) {
         if (n > 1)
             keep |= (uint64_t)1 << order[n - 2];
         int k = 0;

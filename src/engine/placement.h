@@ -93,7 +93,9 @@ struct placement_fewer {
     double tokens_per_s;
 };
 /* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster there, by PLACEMENT_FEWER_GAIN, than
- * `all` says of the best layout of all? Wires that were not measured count as those of the next larger team. */
+ * `all` says of the best layout of all? Where all cannot take the model, since one has no room for its part of what every
+ * rank has (a layer, buffers): can those with the most memory, and how many of them are the fastest? Wires that were not
+ * measured count as those of the next larger team. */
 enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
                             const struct placement *all, struct err *err);
 

@@ -391,21 +391,28 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)" */
+/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". Where nobody's absence helps and the model does not fit, there is nothing
+ * to ask. */
 static enum status ask_caller(struct survey_choice *choice, const struct survey *s,
                               const struct placement *p, const struct placement_wish *wish,
                               struct err *err) {
     struct placement_fewer fewer;
-    char how[64], why[SURVEY_TEXT];
+    const struct placement_candidate *all = &p->list[0];
+    char how[64], what[sizeof all->why_not + 4], why[SURVEY_TEXT];
     TRY(placement_fewer(&fewer, wish, p, err));
-    plan_text(&p->list[0].plan, how, sizeof how);
+    if (fewer.keep == 0 && !all->fits)
+        return ST_OK;
+    plan_text(&all->plan, how, sizeof how);
+    if (all->fits)
+        snprintf(what, sizeof what, " %.1f", placement_tokens_per_s(all));
+    else
+        snprintf(what, sizeof what, ": %s", all->why_not);
     if (fewer.keep == 0) {
         fewer.keep = UINT64_MAX >> (64 - wish->n_ranks);
         snprintf(why, sizeof why, "%s", choice->text);
     } else {
-        snprintf(why, sizeof why, "%d rank%s (%.1f tokens/s predicted; %s %.1f)", fewer.n,
-                 fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how,
-                 placement_tokens_per_s(&p->list[0]));
+        snprintf(why, sizeof why, "%d rank%s (%.1f tokens/s predicted; %s%s)", fewer.n,
+                 fewer.n == 1 ? "" : "s", fewer.tokens_per_s, how, what);
     }
     choice->again = !s->placed(s->placed_user, fewer.keep, why);
     return ST_OK;
@@ -437,8 +444,6 @@ static enum status decide(struct survey_choice *choice, const struct survey *s,
         choice->n_weights = c->n_shares;
         memcpy(choice->weights, c->shares, sizeof choice->weights);
         describe(choice->text, sizeof choice->text, p, s, machines, wires);
-        if (s->placed != NULL && job->placement == JOB_PLACE_ALL)
-            st = ask_caller(choice, s, p, &wish, err);
     } else if (st == ST_OK) {
         char why[SURVEY_TEXT / 2];
         placement_refusal(p, why, sizeof why);
@@ -447,6 +452,8 @@ static enum status decide(struct survey_choice *choice, const struct survey *s,
             "these machines cannot take the model with its KV cache and buffers: %s (--split tries regardless)",
             why);
     }
+    if (st == ST_OK && s->placed != NULL && job->placement == JOB_PLACE_ALL)
+        st = ask_caller(choice, s, p, &wish, err);
     mem_free(p);
     return st;
 }
