@@ -229,6 +229,8 @@ static void check_shares(const struct model_file *m, const double *rates, int n,
         c.machines[i].rate = rates[i] * 1e9;
     struct placement *p = rank_all(m, &c);
     for (int i = 0; i < p->n; i++)
+        assert_false(p->list[i].by_memory);
+    for (int i = 0; i < p->n; i++)
         for (int r = 0; r < n; r++)
             if (p->list[i].shares[r] != want[r])
                 fail_msg("rates %g, %g..: rank %d's share is %g, expected %g", rates[0],
@@ -289,7 +291,7 @@ static void memory_bounds_shares(void **state) {
     c.machines[1].memory_bytes = 60ull * GB;
     struct placement *p = rank_all(&m, &c);
     for (int i = 0; i < p->n; i++) {
-        assert_true(p->list[i].fits);
+        assert_true(p->list[i].fits && p->list[i].by_memory);
         for (int r = 0; r < 2; r++)
             assert_true(p->list[i].bytes[r] <= c.machines[r].memory_bytes);
         assert_true(p->list[i].bytes[0] > p->list[i].bytes[1]);

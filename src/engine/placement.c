@@ -173,6 +173,7 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
     TRY(simplify(w, q, shares, err));
     if (fits(w, q))
         return ST_OK;
+    w->c->by_memory = true;
     for (int i = 0; i < FIT_TRIES && !fits(w, q) && pour(shares, full, w, q, rates); i++)
         TRY(weigh(w, q, shares, n, err));
     if (!fits(w, q)) { /* the last try: as much as each has */

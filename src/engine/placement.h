@@ -63,6 +63,7 @@ struct placement_candidate {
     int tp, pp;
     int n_shares;
     double shares[PLAN_MAX_RANKS];  /* [n_shares], for plan_make(); those found are [n_ranks] */
+    bool by_memory;                 /* not by rates alone: these shares would not fit */
     struct plan plan;               /* made with them */
     uint64_t bytes[PLAN_MAX_RANKS]; /* [n_ranks] of memory: weights, KV cache, buffers */
     double read_s, between_s;       /* of a token */

@@ -367,7 +367,7 @@ static const char *time_text(double s, char buf[32]) {
 }
 
 /* "tensor2 (48.1 tokens/s predicted; pipeline2 27.0); shares 2,1 by memory bandwidth (31.2, 15.4 GB/s); a sum takes
- * 41 us" */
+ * 41 us"; "by free memory and memory bandwidth" where a rank has less than its bandwidth is worth. */
 static void describe(char *buf, size_t size, const struct placement *p, const struct survey *s,
                      const struct placement_machine *machines,
                      const struct placement_wires *wires) {
@@ -385,7 +385,8 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
             at += (size_t)snprintf(buf + at, size - at, "; %s does not fit", how);
     }
     placement_shares_text(c->shares, MIN(c->n_shares, 16), text, sizeof text);
-    at += (size_t)snprintf(buf + at, size - at, "); %s by memory bandwidth (", text);
+    at += (size_t)snprintf(buf + at, size - at, "); %s by %smemory bandwidth (", text,
+                           c->by_memory ? "free memory and " : "");
     at += say_rates(buf + at, size - at, machines, s->job->n_ranks);
     snprintf(buf + at, size - at, "); %s takes %s", c->tp > 1 ? "a sum" : "handing on",
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
