@@ -398,7 +398,7 @@ static enum status fetch_head(struct fetching *f, size_t i, const struct model_f
                               const char *path, struct err *err) {
     char part[PATH_MAX];
     for (bool gone = true; gone && !head_is_at(file, path);) {
-        int fd;
+        int fd = -1;
         TRY(open_small_part(f, path, part, &fd, &gone, err));
         if (gone)
             continue;
@@ -427,7 +427,7 @@ static enum status remember(const char *store, struct fetching *f, const struct 
     if (!link_place(store, m, LINK_ADDRESS, path, sizeof path))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
     for (bool gone = true; gone;) {
-        int fd;
+        int fd = -1;
         TRY(open_small_part(f, path, part, &fd, &gone, err));
         if (gone)
             continue;
