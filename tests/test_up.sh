@@ -15,11 +15,14 @@ up=("$LOCKSTEP" up own/m.gguf --port $port -t 1 --ctx 256)
 refuse 2 "there is no cluster key yet" "${up[@]}" --insecure
 "$LOCKSTEP" key >/dev/null 2>&1
 refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
-"$LOCKSTEP" up --help | grep -qE -- "--(ranks|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
+"$LOCKSTEP" up --help | grep -qE -- "--(ranks|host|hosts|join|rank|secret-file|rdma-matrix)\b" && fail "up --help tells of options that up refuses"
 "$LOCKSTEP" up --help | grep -A1 -e "--port" | grep -q "any free" && fail "up --help offers a port that up refuses"
 "$LOCKSTEP" up --help | grep -q -- "--port" || fail "up --help does not tell of --port"
 "$LOCKSTEP" up --help | grep -q -- "--nodes" || fail "up --help does not tell of --nodes"
 refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
+refuse 2 "not with --host: every node" "${up[@]}" --insecure --host 0.0.0.0
+"${up[@]}" --insecure --rnks 2 2>&1 | grep -q "did you mean --ranks" && fail "up proposes an option that it refuses"
+refuse 2 "unknown option --prt \(did you mean --port" "${up[@]}" --insecure --prt 2
 refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
 refuse 2 "not with --ranks" "${up[@]}" --insecure --ranks 2
 refuse 2 "not with --port 0" "${up[@]}" --insecure --port 0

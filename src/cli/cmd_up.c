@@ -26,7 +26,7 @@
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
 
-static const char *node = "127.0.0.1", *name;
+static const char *node = "127.0.0.1", *name, *host;
 static bool json;
 
 #define ASK_OPTIONS                                                                         \
@@ -36,8 +36,10 @@ static bool json;
 static const struct cli_option up_options[] = {
     ASK_OPTIONS,
     CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "of every node (default 8080)"),
-    CLI_WITHOUT("port,ranks,hosts,join,rank,secret-file,rdma-matrix"),
-    CLI_INCLUDE(serve_options), CLI_END};
+    CLI_WITHOUT("host,port,ranks,hosts,join,rank,secret-file,rdma-matrix"),
+    CLI_TEXT(0, "host", "ADDRESS", &host, "refused, with the reason"),
+    CLI_INCLUDE(serve_options),
+    CLI_END};
 
 static const struct cli_command up_command = {
     "up", "lets the nodes of the cluster serve a model, whoever of them is there",
@@ -129,6 +131,7 @@ static enum status check(struct err *err) {
         bool given;
         const char *option, *why;
     } list[] = {
+        {host != NULL, "host", "every node answers at all of its addresses"},
         {a->hosts != NULL, "hosts", "the nodes are its machines"},
         {a->join != NULL, "join", "the nodes are its machines"},
         {a->rank >= 0, "rank", "the nodes are its machines"},

@@ -32,6 +32,11 @@ static bool is_option(const struct cli_option *o) {
     return o->kind >= CLI_KIND_FLAG;
 }
 
+/* refused: of a CLI_WITHOUT before it, or NULL. */
+static bool is_shown(const struct cli_option *o, const char *refused) {
+    return is_option(o) && (refused == NULL || !str_list_has(refused, o->name));
+}
+
 struct name_key {
     const char *name;
     size_t len;
@@ -85,11 +90,14 @@ struct nearest {
     struct name_key word;
     const char *best;
     int distance;
+    const char *refused; /* what the command says no to, further on: no help to anybody */
 };
 
 static bool match_nearest(const struct cli_option *o, const void *key) {
     struct nearest *k = (struct nearest *)key;
-    if (!is_option(o) || o->name == NULL)
+    if (o->kind == CLI_KIND_WITHOUT)
+        k->refused = o->name;
+    if (o->name == NULL || !is_shown(o, k->refused))
         return false;
     int d = cli_edit_distance(k->word.name, k->word.len, o->name);
     if (k->word.len >= 3 && strncmp(o->name, k->word.name, k->word.len) == 0)
@@ -103,7 +111,7 @@ static bool match_nearest(const struct cli_option *o, const void *key) {
 
 static int unknown_option(const struct cli_command *cmd, const char *arg) {
     const char *name = arg + strspn(arg, "-");
-    struct nearest near = {{name, strcspn(name, "=")}, NULL, 3};
+    struct nearest near = {{name, strcspn(name, "=")}, NULL, 3, NULL};
     if (near.word.len >= 3)
         table_find(cmd->options, match_nearest, &near);
     if (near.best != NULL)
@@ -330,10 +338,6 @@ static void help_positionals(const struct cli_option *table, bool man) {
         else
             help_entry(o->name, o->help);
     }
-}
-
-static bool is_shown(const struct cli_option *o, const char *refused) {
-    return is_option(o) && (refused == NULL || !str_list_has(refused, o->name));
 }
 
 static void help_options(const struct cli_option *table, const char *refused) {
