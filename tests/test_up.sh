@@ -19,6 +19,7 @@ refuse 2 "public address: give --api-key-file, or --insecure" "${up[@]}"
 "$LOCKSTEP" up --help | grep -A1 -e "--port" | grep -q "any free" && fail "up --help offers a port that up refuses"
 "$LOCKSTEP" up --help | grep -q -- "--port" || fail "up --help does not tell of --port"
 "$LOCKSTEP" up --help | grep -q -- "--nodes" || fail "up --help does not tell of --nodes"
+"$LOCKSTEP" node --help | grep "  lockstep up " | grep -qE -- "--api-key-file|--insecure" || fail "node --help shows an up that is refused"
 refuse 2 "nowhere.gguf" "$LOCKSTEP" up nowhere.gguf --insecure
 refuse 2 "not with --host: every node" "${up[@]}" --insecure --host 0.0.0.0
 "${up[@]}" --insecure --rnks 2 2>&1 | grep -q "did you mean --ranks" && fail "up proposes an option that it refuses"

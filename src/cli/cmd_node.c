@@ -48,7 +48,7 @@ static const struct cli_command command = {
     "  lockstep node                              on each machine\n"
     "  lockstep nodes                             on any: who is there\n"
     "  lockstep serve model.gguf --nodes auto     on any: a rank on each\n"
-    "  lockstep up model.gguf                     the same, kept up by all nodes together\n\n"
+    "  lockstep up model.gguf --api-key-file keys the same, kept up by all nodes together\n\n"
     "The node itself is small and holds no weights; it starts a worker for each rank that it is "
     "asked\nfor, and copies the model from the machine that asks if it is not here. Ctrl-C or "
     "SIGTERM ends it and\nits workers. docs/nodes.md says more.",
