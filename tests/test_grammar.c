@@ -120,6 +120,10 @@ static void texts_that_match(void **state) {
         {"root ::= \"a\"{,2} \"b\"{2} \"c\"{1,}", "aaabb", 'n'},
         {"root ::= (\"a\" | )  \"b\"", "b", 'w'},
         {"root ::= (\"a\"*)* \"b\"", "aab", 'w'}, /* an empty item, repeated */
+        {"root ::= \"a\" (((((((((\"\"){64}){64}){64}){64}){64}){64}){64}){64}) \"b\"", "ab",
+         'w'},
+        {"root ::= \"a\" (((((((((\"b\"{0} \"\"){9}){64}){64}){64}){64}){64}){64}){64})", "a",
+         'w'},
         {"root ::= x\nx ::=\n  \"a\"\n  | \"b\" (\n \"c\"\n )\n", "bc", 'w'},
         {"root ::= \"(\" root \")\" | \"x\"", "((x)", 'b'},
         {"root ::= \"(\" root \")\" | \"x\"", "((x))", 'w'},
@@ -228,6 +232,9 @@ static void hostile_grammars_stay_small(void **state) {
         {"root ::= ", "x ", 200000, "\nx ::= \"y\""},
         {"root ::= ", "x", 900000, ""},
         {"root ::= [", "a-zA-Z\\u1234-\\u8765", 40000, "]"},
+        /* next to nothing, copied by repetitions of repetitions */
+        {"root ::= (((((((((", "\"\"", 100000,
+         "\"a\"){64}){64}){64}){64}){64}){64}){64}){64})"},
     };
     double begin = clock_s();
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {

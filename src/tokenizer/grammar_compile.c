@@ -11,10 +11,15 @@
  * become rules of their own. */
 #define COPIES_MAX 64
 
+/* Copies of the tree's items that are looked at. Nearly each adds a node, but those of nothing ("" and
+ * {0}) add none, and repetitions of repetitions of them would go on for ever. */
+#define COPIED_ITEMS_MAX (4 * GRAMMAR_MAX_NODES)
+
 struct compiler {
     const struct grammar_tree *tree;
     struct grammar_automaton *a;
     struct err *err;
+    uint32_t n_copied;
 };
 
 #define NONE UINT32_MAX
@@ -116,8 +121,12 @@ static enum status add_item(struct compiler *c, uint32_t index, uint32_t next, u
 static enum status add_copies(struct compiler *c, uint32_t item, uint32_t n, uint32_t next,
                               uint32_t *out) {
     *out = next;
-    for (uint32_t i = 0; i < n; i++)
-        TRY(add_item(c, item, *out, out));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t before = *out;
+        TRY(add_item(c, item, before, out));
+        if (*out == before) /* nothing, however often */
+            break;
+    }
     return ST_OK;
 }
 
@@ -205,6 +214,10 @@ static enum status add_repeat(struct compiler *c, const struct grammar_item *r, 
 static enum status add_item(struct compiler *c, uint32_t index, uint32_t next, uint32_t *out) {
     const struct grammar_item *item = &c->tree->items[index];
     uint32_t node = next;
+    if (c->n_copied++ == COPIED_ITEMS_MAX)
+        return err_set(c->err, ST_BAD_INPUT,
+                       "the grammar is too large: its repetitions copy more than %d items",
+                       COPIED_ITEMS_MAX);
     switch (item->kind) {
     case ITEM_LITERAL:
         for (uint32_t i = item->b; i-- > 0;) {
@@ -486,7 +499,7 @@ static void find_classes(struct grammar_automaton *a) {
 
 enum status grammar_compile(struct grammar_automaton *a, const struct grammar_tree *tree,
                             struct err *err) {
-    struct compiler c = {tree, a, err};
+    struct compiler c = {.tree = tree, .a = a, .err = err};
     TRY(build(&c));
     TRY(check(&c));
     find_classes(a);
