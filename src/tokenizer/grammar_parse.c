@@ -196,11 +196,15 @@ static enum status parse_escape(struct parser *p, uint32_t *out) {
     return ST_OK;
 }
 
-/* One character of a literal or class. */
-static enum status parse_char(struct parser *p, uint32_t *out) {
-    if (at_end(p) || *p->at == '\n' || *p->at == '\r')
+/* One character of a literal or class that begins in line `begin`. The end of a line is one as well, as in llama.cpp:
+ * programs whose strings turn \n into it themselves send it so. */
+static enum status parse_char(struct parser *p, uint32_t begin, uint32_t *out) {
+    if (at_end(p)) {
+        p->line = begin;
         return wrong(p, "a literal or class does not end");
+    }
     uint32_t c = 0;
+    p->line += *p->at == '\n';
     if (take(p, '\\')) {
         TRY(parse_escape(p, &c));
     } else {
@@ -218,11 +222,11 @@ static enum status parse_char(struct parser *p, uint32_t *out) {
 
 static enum status parse_literal(struct parser *p, uint32_t *out) {
     struct grammar_tree *t = p->tree;
-    uint32_t first = (uint32_t)t->n_bytes;
+    uint32_t first = (uint32_t)t->n_bytes, line = p->line;
     while (!take(p, '"')) {
         uint32_t c;
         uint8_t utf8[4];
-        TRY(parse_char(p, &c));
+        TRY(parse_char(p, line, &c));
         int len = utf8_encode(c, utf8);
         for (int i = 0; i < len; i++) {
             if (!mem_reserve(&t->bytes, &t->bytes_cap, t->n_bytes + 1, 1))
@@ -274,14 +278,15 @@ static enum status settle_ranges(struct parser *p, size_t first, bool negated) {
 static enum status parse_class(struct parser *p, uint32_t *out) {
     struct grammar_tree *t = p->tree;
     size_t first = t->n_ranges;
+    uint32_t line = p->line;
     bool negated = take(p, '^');
     while (!take(p, ']')) {
         uint32_t low, high;
-        TRY(parse_char(p, &low));
+        TRY(parse_char(p, line, &low));
         high = low;
         if (p->end - p->at >= 2 && p->at[0] == '-' && p->at[1] != ']') {
             p->at++;
-            TRY(parse_char(p, &high));
+            TRY(parse_char(p, line, &high));
             if (high < low)
                 return wrong(p, "a range in a class runs backwards");
         }
