@@ -447,6 +447,10 @@ for file in --api-key-file "--tls-key $work/err --tls-cert"; do
     timeout 60 "$LOCKSTEP" serve "$model" --port 0 $file "$work/no-such-file" >"$work/out" 2>"$work/err"
     [ $? = 2 ] && grep -q "no-such-file: No such file" "$work/err" || fail "no file for $file: $(cat "$work/err")"
 done
+# Whose end would be missing.
+yes '# a long comment' | head -n 20000 >"$work/long-keys"
+timeout 60 "$LOCKSTEP" serve "$model" --port 0 --api-key-file "$work/long-keys" >"$work/out" 2>"$work/err"
+[ $? = 2 ] && grep -q "long-keys: larger than 262144 bytes" "$work/err" || fail "a long file of keys: $(cat "$work/err")"
 timeout 60 "$LOCKSTEP" serve "$model" --port 0 --host 0.0.0.0 >"$work/out" 2>"$work/err"
 [ $? = 2 ] || fail "a public address without a key is served"
 grep -q -- --insecure "$work/err" || fail "said: $(cat "$work/err")"

@@ -1,4 +1,5 @@
 /* cmd_serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"
@@ -81,18 +82,10 @@ static char *trim(char *line) {
     return line;
 }
 
+#define KEY_FILE_MAX ((size_t)1 << 18)
+
 static enum status read_key_file(struct serve_keys *keys, struct err *err) {
-    enum { CAP = 1 << 18 };
-    FILE *f = fopen(serve_args.api_key_file, "rb");
-    if (f == NULL)
-        return err_set(err, ST_NOT_FOUND, "%s: %s", serve_args.api_key_file, strerror(errno));
-    keys->text = mem_calloc(1, CAP);
-    if (keys->text != NULL)
-        fread(keys->text, 1, CAP - 1, f);
-    bool failed = ferror(f) || keys->text == NULL;
-    fclose(f);
-    if (failed)
-        return err_set(err, ST_IO, "%s: cannot be read", serve_args.api_key_file);
+    TRY(file_read_text(&keys->text, NULL, serve_args.api_key_file, KEY_FILE_MAX, err));
     char *rest = keys->text, *line;
     while ((line = strsep(&rest, "\n")) != NULL) {
         line = trim(line);
@@ -113,7 +106,9 @@ static enum status collect_keys(struct serve_keys *keys, struct err *err) {
         TRY(read_key_file(keys, err));
     if (serve_args.api_key != NULL && *serve_args.api_key == '\0')
         return err_set(err, ST_BAD_INPUT, "--api-key: an empty key keeps nobody out");
-    if (serve_args.api_key != NULL && keys->n < SERVE_KEYS_MAX)
+    if (serve_args.api_key != NULL && keys->n == SERVE_KEYS_MAX)
+        return err_set(err, ST_BAD_INPUT, "--api-key: more than %d keys", SERVE_KEYS_MAX);
+    if (serve_args.api_key != NULL)
         keys->list[keys->n++] = serve_args.api_key;
     return ST_OK;
 }
