@@ -222,6 +222,11 @@ strip 1 0
 [ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>"$' \n'" b")" ] || fail "lstrip: $(tokens "$spaced")"
 strip 1 1
 [ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>b")" ] || fail "lstrip and rstrip: $(tokens "$spaced")"
+# All that Unicode calls white space (\s of Rust's regex, in Hugging Face's added_vocabulary.rs): no-break, full-width, em.
+wide=$'a \xc2\xa0<|im_start|>\xe3\x80\x80\n\xe2\x80\x83b'
+[ "$(tokens "$wide")" = "$(tokens "a<|im_start|>b")" ] || fail "wide spaces: $(tokens "$wide")"
+wide=$'\xe3\x80\x81<|im_start|>\xe2\x80\x8b' # a comma and a space of no width are none
+[ "$(tokens "$wide" | wc -w)" -gt 2 ] || fail "what is no space is swallowed: $(tokens "$wide")"
 # A tokenizer that is not known is no secret when the folder becomes a file.
 sed -i 's/"Regex": "[^"]*"/"Regex": "\\\\w+"/' ends/tokenizer.json
 "$LOCKSTEP" quantize ends ends.gguf f32 >out 2>err || fail "quantize with an unknown tokenizer: $(cat err)"

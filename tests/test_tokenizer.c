@@ -639,11 +639,16 @@ static void phi3_swallows_spaces_after_its_tokens(void **state) {
                  {"llama", "Phi 3 Mini 4k Instruct", "[5, 7, 4, 6, 5]"},
                  {"llama", "Llama 2", "[5, 7, 3, 4, 6, 7, 3, 5]"}};
     static const char text[] = "<|user|>\na<|end|>\n<|user|>";
+    static const char wide[] = "<|user|>\n\xe3\x80\x80"
+                               "a<|end|>\xc2\xa0\n<|user|>";
     for (size_t i = 0; i < ARRAY_LEN(files); i++) {
         struct tokenizer *t = open_spm(files[i].arch, files[i].name);
         json_t *want = json_loads(files[i].ids, 0, NULL);
         if (!gives(t, text, sizeof text - 1, TOKENIZE_SPECIAL, want))
             fail_msg("%s \"%s\"", files[i].arch, files[i].name);
+        /* Unicode's spaces as well, as \s in Hugging Face's added_vocabulary.rs: full-width, no-break */
+        if (i == 0 && !gives(t, wide, sizeof wide - 1, TOKENIZE_SPECIAL, want))
+            fail_msg("wide spaces");
         json_decref(want);
         tokenizer_close(t);
     }

@@ -163,8 +163,26 @@ static bool strips(const struct tokenizer *t, int32_t id, int side) {
     return t->strips != NULL && id >= 0 && (t->strips[id] & side) != 0;
 }
 
-static bool is_space(char c) {
-    return c == ' ' || (c >= '\t' && c <= '\r');
+/* Unicode's White_Space, which is what the models' own tokenizers strip. */
+static bool is_space(uint32_t c) {
+    return c == ' ' || (c >= '\t' && c <= '\r') || c == 0x85 || c == 0xa0 || c == 0x1680 ||
+           (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f ||
+           c == 0x205f || c == 0x3000;
+}
+
+/* The length of the space that text begins with, 0 if there is none. */
+static size_t space_at(const char *text, size_t len) {
+    const uint8_t *s = (const uint8_t *)text;
+    int n = len > 0 ? utf8_check(s, len) : 0;
+    return n > 0 && is_space(utf8_decode(s, n)) ? (size_t)n : 0;
+}
+
+/* The length of the space that text ends with; none has more than three bytes. */
+static size_t space_before_end(const char *text, size_t len) {
+    for (size_t n = 1; n <= MIN(len, (size_t)3); n++)
+        if (space_at(text + len - n, n) == n)
+            return n;
+    return 0;
 }
 
 static enum status put_all(struct run *r, const char *text, size_t len, unsigned flags) {
@@ -175,16 +193,16 @@ static enum status put_all(struct run *r, const char *text, size_t len, unsigned
     for (size_t at = 0; at < len;) {
         struct special_match m =
             special_find(&t->special, &t->v, text, len, at, (flags & TOKENIZE_SPECIAL) != 0);
-        size_t end = m.begin;
-        while (end > at && strips(t, m.id, STRIPS_LEFT) && is_space(text[end - 1]))
-            end--;
+        size_t end = m.begin, n = 0;
+        while (strips(t, m.id, STRIPS_LEFT) && (n = space_before_end(text + at, end - at)) > 0)
+            end -= n;
         TRY(put_text(r, text + at, end - at));
         at = m.end;
         if (m.id < 0)
             break;
         TRY(put_id(r, m.id));
-        while (at < len && strips(t, m.id, STRIPS_RIGHT) && is_space(text[at]))
-            at++;
+        while (strips(t, m.id, STRIPS_RIGHT) && (n = space_at(text + at, len - at)) > 0)
+            at += n;
     }
     if ((flags & TOKENIZE_BOS) != 0 && t->facts.add_eos)
         TRY(put_id(r, t->facts.eos));
