@@ -302,6 +302,28 @@ static void too_many_readings_are_an_error(void **state) {
     grammar_close(g);
 }
 
+/* Where the text may end, too: it would end in the middle of what was to be said, and nobody be told. */
+static void what_is_given_up_is_no_end(void **state) {
+    (void)state;
+    struct grammar *g =
+        open_grammar("root ::= \"a\"* | s\ns ::= \"a\" (s \"b\" | s \"c\") | \"a\"");
+    struct grammar_matcher *m = open_matcher(g);
+    const uint64_t *mask;
+    struct err err = {""};
+    enum status st = ST_OK;
+    int n = 0;
+    for (; n < 100 && (st = grammar_matcher_mask(m, &mask, &err)) == ST_OK; n++)
+        if (!grammar_matcher_accept_bytes(m, "a", 1))
+            fail_msg("after %d letters the mask is whole, but none follows", n);
+    assert_int_equal(st, ST_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "in too many ways"));
+    assert_true(n > 5);
+    assert_true(grammar_matcher_may_end(m));
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_UNSUPPORTED); /* asked again */
+    grammar_matcher_close(m);
+    grammar_close(g);
+}
+
 /* --- masks --- */
 
 static bool bit(const uint64_t *mask, int32_t id) {
@@ -473,6 +495,7 @@ int main(void) {
         cmocka_unit_test(long_chains_of_rules),
         cmocka_unit_test(nesting_has_an_end),
         cmocka_unit_test(too_many_readings_are_an_error),
+        cmocka_unit_test(what_is_given_up_is_no_end),
         cmocka_unit_test(a_mask_is_what_accept_says),
         cmocka_unit_test(random_json_is_json),
         cmocka_unit_test(states_are_forgotten),

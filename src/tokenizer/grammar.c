@@ -18,6 +18,7 @@
 
 #define DEAD 0
 #define UNKNOWN UINT32_MAX
+#define CUT (UNKNOWN - 1) /* as DEAD, but because a limit was met */
 
 /* Beyond SOFT, everything that is not in use is forgotten before the next mask or token; a
  * single step may go beyond it, up to HARD, and what it finds then counts as not allowed. */
@@ -65,7 +66,7 @@ struct grammar {
     const struct token_trie *trie;
     struct grammar_automaton a;
     uint32_t start; /* a state */
-    bool gave_up;   /* the last step met a limit */
+    bool gave_up;   /* the last closure met a limit */
     struct grammar_matcher *matchers;
 
     struct frame *frames; /* [0] is no frame */
@@ -266,8 +267,10 @@ static uint32_t get_state(struct grammar *g) {
     return i;
 }
 
+/* Of a step that is not in the table. */
 static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
     uint8_t byte = g->a.a_byte_of[class];
+    g->gave_up = false;
     begin_closure(g);
     for (uint32_t i = 0; i < g->states[from].n; i++) {
         struct config c = g->configs[g->states[from].first + i];
@@ -277,15 +280,25 @@ static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
             close_over(g);
         }
     }
-    uint32_t to = get_state(g);
-    g->table[from * g->a.n_classes + class] = to;
+    uint32_t to = get_state(g); /* may move the table */
+    g->table[from * g->a.n_classes + class] = to == DEAD && g->gave_up ? CUT : to;
     return to;
+}
+
+/* Was a byte given up that could follow? What only longer tokens lose, shorter ones still say. */
+static bool is_cut(const struct grammar *g, uint32_t state) {
+    for (size_t k = 0; k < g->a.n_classes; k++)
+        if (g->table[state * g->a.n_classes + k] == CUT)
+            return true;
+    return false;
 }
 
 static inline uint32_t step(struct grammar *g, uint32_t from, uint8_t byte) {
     size_t class = g->a.class_of[byte];
     uint32_t to = g->table[from * g->a.n_classes + class];
-    return to != UNKNOWN ? to : find_step(g, from, class);
+    if (to < CUT)
+        return to;
+    return to == CUT ? DEAD : find_step(g, from, class);
 }
 
 /* --- starting, forgetting --- */
@@ -533,25 +546,33 @@ static uint64_t *new_mask(struct grammar *g, uint32_t state) {
     return g->masks[i];
 }
 
-enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
-                                 struct err *err) {
+/* NULL: no memory. */
+static const uint64_t *find_mask(struct grammar_matcher *m) {
     struct grammar *g = m->g;
-    BUG_ON(m->ended);
     tidy(g);
     uint64_t *kept = g->states[m->state].mask;
-    if (kept == NULL) {
-        kept = new_mask(g, m->state);
-        if (kept == NULL)
-            return err_set(err, ST_NO_MEMORY, "no memory for a grammar's mask");
+    if (kept == NULL && (kept = new_mask(g, m->state)) != NULL) {
         fill_mask(g, m->state, kept);
         g->states[m->state].mask = kept;
     }
-    if (token_mask_is_empty(g->trie, kept))
-        return err_set(err, ST_UNSUPPORTED,
-                       g->gave_up ? "the grammar can be read in too many ways, or nests too "
-                                    "deeply"
-                                  : "no token of the model continues the text as the grammar "
-                                    "wants it");
+    return kept;
+}
+
+enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
+                                 struct err *err) {
+    BUG_ON(m->ended);
+    const uint64_t *kept = find_mask(m);
+    if (kept != NULL && is_cut(m->g, m->state))
+        kept = find_mask(m); /* where it was the tables' size, they are tidied now */
+    if (kept == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a grammar's mask");
+    if (is_cut(m->g, m->state))
+        return err_set(err, ST_UNSUPPORTED, "the grammar can be read in too many ways");
+    if (token_mask_is_empty(m->g->trie, kept))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "no token of the model continues the text as the grammar wants it, or it "
+            "nests too deeply");
     *mask = kept;
     return ST_OK;
 }

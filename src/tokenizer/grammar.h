@@ -56,8 +56,8 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
 
 /* The tokens that may come next: bit id%64 of (*mask)[id/64], for all ids of the vocabulary.
  * End tokens are among them where the text may end. Borrowed until the next call on any
- * matcher of this grammar. Never empty: ST_UNSUPPORTED says why nothing can follow (too
- * ambiguous, or no token has the bytes that must come). */
+ * matcher of this grammar. Never empty: ST_UNSUPPORTED says why nothing can follow, or what is
+ * not known (too ambiguous, or no token has the bytes that must come). */
 enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
                                  struct err *err);
 
