@@ -399,6 +399,11 @@ static const struct {
      "",
      "[TOOL_CALLS]add[ARGS]{\"a\": \"x\ny\"}",
      "[#add|{\"a\": \"x\\ny\"}]"},
+    {{CHAT_KIMI, NO_THINK},
+     "",
+     "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0<|tool_call_argument_begin|>"
+     "{\"a\":\n\"x\ny\\\\\n\"}<|tool_call_end|><|tool_calls_section_end|>",
+     "[functions.add:0#add|{\"a\":\n\"x\\ny\\\\\\n\"}]"},
     {{CHAT_MISTRAL, NO_THINK},
      "",
      "[TOOL_CALLS]add[CALL_ID]abc[ARGS]{\"a\": 1}",
@@ -588,6 +593,11 @@ static const struct {
      "C:The token [TOOL_CALLS] is used to begin a call, like {\"a\":1}. Fine."},
 
     /* Harmony. */
+    /* a program is no JSON */
+    {{CHAT_HARMONY, NO_THINK},
+     "",
+     "<|channel|>commentary to=functions.add code<|message|>print(\"\"\"a\nb\"\"\")<|call|>",
+     "[#add|print(\"\"\"a\nb\"\"\")]"},
     {{CHAT_HARMONY, NO_THINK},
      "<|start|>assistant",
      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary "

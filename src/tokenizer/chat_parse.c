@@ -266,6 +266,7 @@ void call_begin(struct chat_parser *p, const char *name, size_t len) {
     p->said = false;
     p->in_call = true;
     p->any_arguments = false;
+    memset(&p->written, 0, sizeof p->written);
     p->name.n = 0;
     bytes_put(p, &p->name, name, len);
     send(p, CHAT_CALL_BEGIN, name, len);
@@ -284,9 +285,35 @@ static void flush_arguments(struct chat_parser *p) {
     p->delta.n = 0;
 }
 
+/* A byte as it stands in a JSON string: how many out has. */
+static size_t escape_char(char c, char out[8]) {
+    static const char short_forms[] = "\"\"\\\\\nn\rr\tt\bb\ff";
+    for (size_t k = 0; k + 1 < sizeof short_forms; k += 2)
+        if (c == short_forms[k])
+            return (size_t)snprintf(out, 8, "\\%c", short_forms[k + 1]);
+    if ((unsigned char)c < 0x20)
+        return (size_t)snprintf(out, 8, "\\u%04x", (unsigned char)c);
+    *out = c;
+    return 1;
+}
+
+/* Models write line ends and tabs in an object's strings as they are, where JSON wants them escaped. Arguments that are
+ * no object, as a program is, are not touched. */
 void call_arguments(struct chat_parser *p, const char *text, size_t len) {
-    p->any_arguments |= len > 0;
-    bytes_put(p, &p->delta, text, len);
+    for (size_t i = 0; i < len; i++) {
+        char c = text[i], buf[8] = {c};
+        bool escaped = p->written.after_backslash;
+        size_t n = 1;
+        if (!p->any_arguments)
+            p->written.object = c == '{';
+        p->any_arguments = true;
+        if (p->written.in_string && !escaped && (unsigned char)c < 0x20)
+            n = escape_char(c, buf);
+        bytes_put(p, &p->delta, buf, n);
+        p->written.after_backslash = p->written.in_string && c == '\\' && !escaped;
+        if (c == '"' && !escaped)
+            p->written.in_string = p->written.object && !p->written.in_string;
+    }
 }
 
 void call_end(struct chat_parser *p) {
@@ -299,17 +326,6 @@ void call_end(struct chat_parser *p) {
     p->in_call = false;
     p->n_calls++;
     p->id.n = 0;
-}
-
-size_t escape_char(char c, char out[8]) {
-    static const char short_forms[] = "\"\"\\\\\nn\rr\tt\bb\ff";
-    for (size_t k = 0; k + 1 < sizeof short_forms; k += 2)
-        if (c == short_forms[k])
-            return (size_t)snprintf(out, 8, "\\%c", short_forms[k + 1]);
-    if ((unsigned char)c < 0x20)
-        return (size_t)snprintf(out, 8, "\\u%04x", (unsigned char)c);
-    *out = c;
-    return 1;
 }
 
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len) {

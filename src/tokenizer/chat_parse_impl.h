@@ -77,7 +77,10 @@ struct chat_parser {
 
     size_t n_calls;
     bool in_call, any_arguments;
-    struct bytes delta;    /* arguments not yet emitted */
+    struct bytes delta; /* arguments not yet emitted */
+    struct {
+        bool object, in_string, after_backslash; /* after what has been put there */
+    } written;
     struct bytes name, id; /* of the call; both NUL-terminated when used */
 
     struct call_scan call;
@@ -169,8 +172,6 @@ bool is_tool_name(const struct chat_parser *p, const char *name, size_t len);
 bool is_function_name(const struct chat_parser *p, const char *name, size_t len);
 #define MAX_NAME_BYTES 256
 
-/* A byte as it stands in a JSON string: how many out has. */
-size_t escape_char(char c, char out[8]);
 /* A text as a JSON string without its quotes. */
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len);
 

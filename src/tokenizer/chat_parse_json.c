@@ -33,25 +33,6 @@ static enum scan_result scan_char(struct json_scan *s, char c) {
     return s->depth == 0 ? SCAN_END : SCAN_MORE;
 }
 
-/* The next character, of a value's text (to NULL: of arguments that stream). What stands in a string as it is, though JSON wants
- * it escaped, is: models write line ends and tabs so. */
-static enum scan_result take_char(struct chat_parser *p, struct json_scan *s, char c,
-                                  struct bytes *to) {
-    bool after_backslash = s->escape, in_string = s->in_string;
-    enum scan_result result = scan_char(s, c);
-    char buf[8] = {c};
-    size_t n = 1;
-    if (result == SCAN_END_BEFORE || result == SCAN_BAD)
-        return result;
-    if (in_string && !after_backslash && (unsigned char)c < 0x20)
-        n = escape_char(c, buf);
-    if (to != NULL)
-        bytes_put(p, to, buf, n);
-    else
-        call_arguments(p, buf, n);
-    return result;
-}
-
 /* ---- a call ------------------------------------------------------------------------------------------ */
 
 /* What a JSON string stands for. NULL if it is none; the caller frees with json_decref. */
@@ -160,10 +141,14 @@ static bool object_done(struct chat_parser *p) {
 /* One character within a value. *again: it was not part of it. */
 static bool value_char(struct chat_parser *p, char ch, bool *again) {
     struct call_scan *c = &p->call;
-    enum scan_result result = take_char(p, &c->value_scan, ch, c->streams ? NULL : &c->text);
+    enum scan_result result = scan_char(&c->value_scan, ch);
     *again = result == SCAN_END_BEFORE;
     if (result == SCAN_BAD)
         return false;
+    if (result != SCAN_END_BEFORE && c->streams)
+        call_arguments(p, &ch, 1);
+    else if (result != SCAN_END_BEFORE)
+        bytes_put(p, &c->text, &ch, 1);
     if (result != SCAN_MORE)
         value_done(p);
     return true;
@@ -356,8 +341,12 @@ bool step_value(struct chat_parser *p) {
         p->at++;
     }
     while (input_len(p) > 0) {
-        enum scan_result result = take_char(p, &c->value_scan, *input(p), NULL);
-        p->at += result != SCAN_END_BEFORE && result != SCAN_BAD;
+        enum scan_result result = scan_char(&c->value_scan, *input(p));
+        bool part = result != SCAN_END_BEFORE && result != SCAN_BAD;
+        if (part) {
+            call_arguments(p, input(p), 1);
+            p->at++;
+        }
         if (result != SCAN_MORE) {
             call_end(p);
             section_over(p);
