@@ -79,6 +79,8 @@ refuse 2 "unknown command 'rum' \(did you mean run\?\)" rum
 refuse 2 "unknown command 'nosuch'; see lockstep help" nosuch
 LOCKSTEP_LOG=loud refuse 2 "LOCKSTEP_LOG=loud is no level: expected error, warn, info or debug" inspect "$model"
 LOCKSTEP_LOG=debug "$LOCKSTEP" inspect "$model" >/dev/null || fail "LOCKSTEP_LOG=debug"
+"$LOCKSTEP" fabric doctor >"$work/out" || fail "fabric doctor"
+if grep -q "no RDMA" "$work/out"; then grep -q "^BAD.*locked memory" "$work/out" && fail "memory is to be locked for no device"; fi
 "$LOCKSTEP" help fabric bench | grep -q '^usage: lockstep fabric bench' || fail "help fabric bench"
 "$LOCKSTEP" help run | grep -q '^usage: lockstep run' || fail "help run"
 refuse 2 "unknown option --rnks \(did you mean --ranks\?\)" run "$model" --rnks 2

@@ -110,11 +110,14 @@ static void look_at_memory(struct notes *notes) {
     struct rlimit limit;
     const size_t needed = locked_needed(notes);
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+        enum finding_kind kind = FINDING_GOOD;
+        if (limit.rlim_cur < needed) /* without a device nobody locks any */
+            kind = notes->n_rdma_devices > 0 ? FINDING_BAD : FINDING_FACT;
         if (limit.rlim_cur == RLIM_INFINITY)
             note(notes, FINDING_GOOD, "", "locked memory: unlimited");
         else
-            note(notes, limit.rlim_cur < needed ? FINDING_BAD : FINDING_GOOD,
-                 limit.rlim_cur < needed
+            note(notes, kind,
+                 kind == FINDING_BAD
                      ? "ulimit -l unlimited, or memlock in /etc/security/limits.conf"
                      : "",
                  "locked memory: %llu KiB (RDMA needs %zu)",
