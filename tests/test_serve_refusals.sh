@@ -31,13 +31,15 @@ from() { # ORIGIN STATUS [curl's arguments...]
         "$url/v1/completions" -d '{"prompt":"hi","max_tokens":1}')
     [ "$status" = "$2" ] || fail "Origin: $1: status $status, not $2: $(head -c 300 "$work/body")"
 }
-for origin in http://evil.example https://evil.example:8080 http://localhost.evil.example null http://; do
+for origin in http://evil.example https://evil.example:8080 http://localhost.evil.example null http:// \
+    http://203.0.113.9 http://127.0.0.1.evil.example "http://[2001:db8::1]" http://studio.local "http://$(printf '%0300d' 0)"; do
     from "$origin" 403
     grep -q '"error".*Origin header names a page of another machine' "$work/body" || fail "$origin: $(cat "$work/body")"
 done
 for origin in "$url" http://localhost:3000 "http://[::1]:99" chrome-extension://abc vscode-webview://abc; do
     from "$origin" 200
 done
+from http://studio.local:3000 200 -H "Host: studio.local:8080" # its own page, by the name that it was asked by
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 start --cors http://good.example
 from http://good.example 200

@@ -513,53 +513,73 @@ static bool key_is_good(const struct http_request *r) {
     return good;
 }
 
+#define HOST_BYTES 256
+
+/* The name or address of NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in small letters; "" if it is too long to be one. */
+static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
+    size_t n =
+        *host_and_port == '[' ? strcspn(host_and_port, "]") + 1 : strcspn(host_and_port, ":");
+    n = n < HOST_BYTES ? strnlen(host_and_port, n) : 0;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (char)tolower((unsigned char)host_and_port[i]);
+    out[n] = '\0';
+}
+
 /* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and then it reads what a server
  * for this machine alone says. Its name is in the Host header; a name that others cannot own, or an address, is not. */
-static bool names_this_machine(const char *host_and_port) {
+static bool names_this_machine(const char *host) {
     static const char *const tails[] = {".localhost", ".local", ".internal"};
-    char host[256], own[256] = "";
+    char own[HOST_BYTES] = "";
     struct in_addr address;
-    if (host_and_port == NULL || host_and_port[0] == '[')
-        return true; /* HTTP/1.0 has none; IPv6 */
-    size_t n = strcspn(host_and_port, ":");
-    if (n >= sizeof host)
-        return false;
-    memcpy(host, host_and_port, n);
-    host[n] = '\0';
-    for (char *c = host; *c != '\0'; c++)
-        *c = (char)tolower((unsigned char)*c);
     for (size_t i = 0; i < ARRAY_LEN(tails); i++)
         if (str_ends(host, tails[i]))
             return true;
     (void)gethostname(own, sizeof own - 1);
-    return str_eq(host, "localhost") || strcasecmp(host, own) == 0 ||
+    return *host == '[' || str_eq(host, "localhost") || strcasecmp(host, own) == 0 ||
            inet_pton(AF_INET, host, &address) == 1;
+}
+
+static bool is_loopback(const char *host) {
+    struct in_addr address;
+    return str_eq(host, "localhost") || str_ends(host, ".localhost") || str_eq(host, "[::1]") ||
+           (inet_pton(AF_INET, host, &address) == 1 && str_starts(host, "127."));
 }
 
 /* A page in a browser may send requests anywhere, though it cannot read the answers: what it asks of the model would be
  * computed. Its address is in the Origin header, "null" if it has none; programs and extensions of browsers say none, or
- * have schemes of their own. */
-static bool is_of_own_page(const struct http_request *r) {
+ * have schemes of their own. host: of the request. */
+static bool is_of_own_page(const struct http_request *r, const char *host) {
     const char *origin = http_header(r, "Origin"), *allowed = r->server->cors_origin;
+    char from[HOST_BYTES];
     if (origin == NULL ||
         (allowed != NULL && (str_eq(allowed, "*") || str_eq(allowed, origin))))
         return true;
-    if (str_starts(origin, "http://") || str_starts(origin, "https://"))
-        return names_this_machine(strstr(origin, "://") + strlen("://"));
-    return !str_eq(origin, "null");
+    if (!str_starts(origin, "http://") && !str_starts(origin, "https://"))
+        return !str_eq(origin, "null");
+    host_of(strstr(origin, "://") + strlen("://"), from);
+    return is_loopback(from) || (*from != '\0' && str_eq(from, host));
+}
+
+/* Of a server for this machine alone: NULL, or why it has nothing to say. */
+static const char *why_not_local(const struct http_request *r) {
+    const char *header = http_header(r, "Host");
+    char host[HOST_BYTES] = "localhost"; /* HTTP/1.0 has none */
+    if (header != NULL)
+        host_of(header, host);
+    if (!names_this_machine(host))
+        return "the Host header names another machine: with an API key, or --insecure, every "
+               "name may be used";
+    if (!is_of_own_page(r, host))
+        return "the Origin header names a page of another machine: --cors ORIGIN lets it in";
+    return NULL;
 }
 
 /* The body is complete: one of the server's own answers, or the handler. */
 static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
-    bool local = s->cfg.local_only;
-    if (local && !names_this_machine(http_header(r, "Host")))
-        fail(r, 403,
-             "the Host header names another machine: with an API key, or --insecure, every "
-             "name may be used");
-    else if (local && !is_of_own_page(r))
-        fail(r, 403,
-             "the Origin header names a page of another machine: --cors ORIGIN lets it in");
+    const char *why = s->cfg.local_only ? why_not_local(r) : NULL;
+    if (why != NULL)
+        fail(r, 403, why);
     else if (s->cors_origin != NULL && str_eq(r->method, "OPTIONS"))
         http_reply(r, 204, "text/plain", "", 0);
     else if (!r->trusted && (s->cfg.needs_key == NULL || s->cfg.needs_key(r->path)))
