@@ -166,7 +166,7 @@ static void post_or_die(int fd, int stream, int n_tokens) {
                           "\"temperature\":0,\"stream\":true}",
                           first_token(stream), n_tokens);
     int n = snprintf(text, sizeof text,
-                     "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                     "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                      "Content-Length: %d\r\n\r\n%s",
                      n_body, body);
     if (send(fd, text, (size_t)n, MSG_NOSIGNAL) != n)

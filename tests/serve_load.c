@@ -82,8 +82,8 @@ static bool conn_post(struct conn *c, const char *path, const char *key, const c
     static char text[1 << 18];
     int n = snprintf(
         text, sizeof text,
-        "POST %s HTTP/1.1\r\nHost: x\r\nx-api-key: %s\r\nContent-Length: %zu\r\n\r\n%s", path,
-        key, strlen(body), body);
+        "POST %s HTTP/1.1\r\nHost: localhost\r\nx-api-key: %s\r\nContent-Length: %zu\r\n\r\n%s",
+        path, key, strlen(body), body);
     c->a = (struct answer){.part = PART_HEAD};
     for (int at = 0; at < n;) {
         ssize_t sent = send(c->fd, text + at, (size_t)(n - at), MSG_NOSIGNAL);
