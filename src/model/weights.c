@@ -880,8 +880,8 @@ static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
     char *name;
     if (str_ends(t->name, ".input_scale"))
         return false;
-    if (!str_starts(t->name,
-                    "blk.")) { /* others are parts beside it: towers for pictures, .. */
+    if (!str_starts(t->name, "blk.")) {
+        /* Others are parts beside the model: towers for pictures, heads that classify. */
         for (size_t i = 0; i < ARRAY_LEN(ends); i++)
             if (str_starts(t->name, ends[i]))
                 return true;
