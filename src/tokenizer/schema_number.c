@@ -134,8 +134,8 @@ static struct decimal decimal_of(double x, bool above, bool *strict) {
     for (int i = 0; i < places; i++)
         scale *= 10;
     struct decimal d = {.whole = digits / scale};
-    if (places > 0)
-        snprintf(d.fraction, sizeof d.fraction, "%0*" PRId64, places, digits % scale);
+    for (int i = places; i-- > 0; digits /= 10)
+        d.fraction[i] = (char)('0' + digits % 10);
     for (size_t n = strlen(d.fraction); n > 0 && d.fraction[n - 1] == '0'; n--)
         d.fraction[n - 1] = '\0';
     *strict = *strict && value == x;
