@@ -1,5 +1,6 @@
-/* base: the pool's claims and barriers, cores, errands, new files, growing arrays, the counter-based random
- * numbers, medians. */
+/* base: the pool's claims and barriers, cores, errands, new files, growing arrays and texts, the counter-based
+ * random numbers, medians. */
+#include "base/buf.h"
 #include "base/core.h"
 #include "base/errand.h"
 #include "base/file.h"
@@ -228,6 +229,31 @@ static void an_array_grows(void **state) {
     mem_free(a);
 }
 
+static void a_text_grows(void **state) {
+    struct buf b = {0};
+    (void)state;
+    assert_string_equal(buf_cstr(&b), "");
+    assert_true(buf_add(&b, NULL, 0) && b.len == 0);
+    assert_true(buf_add_str(&b, "one") && buf_add(&b, " two", 4));
+    assert_true(buf_printf(&b, ", %d and %0100d", 3, 4));
+    assert_int_equal(b.len, strlen(b.bytes));
+    assert_int_equal(b.len, strlen("one two, 3 and ") + 100);
+    b.len = 3; /* what is added next, or asked for, ends it there */
+    assert_string_equal(buf_cstr(&b), "one");
+    assert_true(buf_add(&b, "\0!", 2) && b.len == 5 && b.bytes[4] == '!' && b.bytes[5] == '\0');
+    /* What has failed stays as it was, until it begins anew. */
+    assert_false(buf_add(&b, "x", SIZE_MAX - 5));
+    assert_false(buf_add(&b, "x", SIZE_MAX));
+    assert_false(buf_add_str(&b, "x") || buf_printf(&b, "x"));
+    assert_true(b.failed && b.len == 5);
+    assert_string_equal(buf_cstr(&b), "");
+    buf_clear(&b);
+    assert_true(buf_add_str(&b, "x"));
+    assert_string_equal(b.bytes, "x");
+    buf_free(&b);
+    assert_true(b.bytes == NULL && b.len == 0 && b.cap == 0 && !b.failed);
+}
+
 static void available_memory_is_within_the_machine(void **state) {
     (void)state;
     uint64_t available = mem_available();
@@ -348,6 +374,7 @@ int main(void) {
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(an_array_grows),
+        cmocka_unit_test(a_text_grows),
         cmocka_unit_test(available_memory_is_within_the_machine),
         cmocka_unit_test(a_new_file_has_one_writer),
     };

@@ -1,7 +1,6 @@
 /* The port of a deployment: what passes through it, and answers that go on when the server that gave them is lost. The
  * servers are sockets that say what they are told to. */
 #include "base/clock.h"
-#include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
@@ -174,12 +173,12 @@ static void call_begin_method(struct client_call *c, const struct front *f, cons
 static void call_end(struct client_call *c) {
     pthread_join(c->thread, NULL);
     if (c->text.bytes == NULL)
-        buf_add(&c->text, "", 0);
+        buf_add_str(&c->text, "");
 }
 
 static void call_free(struct client_call *c) {
-    mem_free(c->text.bytes);
-    mem_free(c->headers.bytes);
+    buf_free(&c->text);
+    buf_free(&c->headers);
 }
 
 static struct front_route *only; /* of a front that has one */

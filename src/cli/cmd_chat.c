@@ -1,6 +1,7 @@
 /* cmd_chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The whole
  * conversation goes through the chat template for every answer; the library computes only what
  * its cache does not hold yet. */
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/line.h"
@@ -48,28 +49,14 @@ static const struct cli_command command = {
 
 /* ---- the conversation ------------------------------------------------------------------------ */
 
-struct text {
-    char *bytes; /* NUL-terminated once something was added */
-    size_t len, cap;
-};
-
 struct chat {
     struct lockstep *ls;
     struct line_reader *reader;
     struct lockstep_message *messages; /* their texts are owned */
     size_t n_messages, cap;
-    struct text answer;
+    struct buf answer;
     bool output_failed;
 };
-
-static bool text_add(struct text *t, const char *s, size_t n) {
-    if (!mem_reserve(&t->bytes, &t->cap, t->len + n + 1, 1))
-        return false;
-    memcpy(t->bytes + t->len, s, n);
-    t->len += n;
-    t->bytes[t->len] = '\0';
-    return true;
-}
 
 static bool chat_add(struct chat *c, const char *role, const char *content) {
     if (!mem_reserve(&c->messages, &c->cap, c->n_messages + 1, sizeof *c->messages))
@@ -100,7 +87,7 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     cli_print_text(text, len);
     c->output_failed = fflush(stdout) != 0;
     /* The library forgets a signal that came before it began. */
-    return !c->output_failed && text_add(&c->answer, text, len) && cli_interrupted() == 0;
+    return !c->output_failed && buf_add(&c->answer, text, len) && cli_interrupted() == 0;
 }
 
 static void cancel(void *ls) {
@@ -149,7 +136,7 @@ static int answer(struct chat *c, const char *message) {
     struct lockstep_error err;
     if (!chat_add(c, "user", message))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    c->answer.len = 0;
+    buf_clear(&c->answer);
     if (!terminal)
         cli_on_interrupt(cancel, c->ls);
     enum lockstep_status st = generate(c, &result, &err);
@@ -176,7 +163,7 @@ static int answer(struct chat *c, const char *message) {
                 session_rate(session_generated(&result), result.generate_s),
                 str_eq(result.stop, "context") ? "; the context is full: /reset" : "",
                 dims ? "\033[0m" : "");
-    if (!chat_add(c, "assistant", c->answer.len > 0 ? c->answer.bytes : ""))
+    if (!chat_add(c, "assistant", buf_cstr(&c->answer)))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
     return CLI_GO_ON;
 }
@@ -246,7 +233,7 @@ static int chat(struct lockstep *ls) {
     while (c.n_messages > 0)
         chat_drop_last(&c);
     mem_free(c.messages);
-    mem_free(c.answer.bytes);
+    buf_free(&c.answer);
     return status;
 }
 

@@ -1,5 +1,5 @@
 /* cmd_run.c: lockstep run: one prompt, one answer, streamed to stdout; what it took on stderr. */
-#include "base/mem.h"
+#include "base/buf.h"
 #include "base/util.h"
 #include "cli/session.h"
 
@@ -44,26 +44,19 @@ static const struct cli_command command = {
 
 /* The answer as it comes: printed at once, or collected for --json. */
 struct answer {
-    char *text;
-    size_t len, cap; /* bytes that came; room in text */
+    struct buf text;
+    size_t len; /* bytes that came */
     json_t *ids;
     bool output_failed;
 };
 
-static bool collect(struct answer *a, int32_t id, const char *text, size_t len) {
-    json_array_append_new(a->ids, json_integer(id));
-    if (!mem_reserve(&a->text, &a->cap, a->len + len + 1, 1))
-        return false;
-    memcpy(a->text + a->len, text, len);
-    a->len += len;
-    return true;
-}
-
 static bool on_token(void *user, int32_t id, const char *text, size_t len) {
     struct answer *a = user;
-    if (session_args.json)
-        return collect(a, id, text, len) && cli_interrupted() == 0;
     a->len += len;
+    if (session_args.json) {
+        json_array_append_new(a->ids, json_integer(id));
+        return buf_add(&a->text, text, len) && cli_interrupted() == 0;
+    }
     cli_print_text(text, len);
     a->output_failed = fflush(stdout) != 0;
     return !a->output_failed && cli_interrupted() == 0;
@@ -172,17 +165,16 @@ static void say_speed(const struct lockstep_result *r) {
             session_rate(session_generated(r), r->generate_s), r->stop);
 }
 
-static int print_json(struct lockstep *ls, const struct answer *a,
-                      const struct lockstep_result *r) {
+static int print_json(struct lockstep *ls, struct answer *a, const struct lockstep_result *r) {
     json_t *o = session_json(ls);
-    json_t *mine = json_pack(
-        "{s:s%, s:O, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "text",
-        a->text != NULL ? a->text : "", a->len, "ids", a->ids, "stop", r->stop, "prompt_tokens",
-        (json_int_t)r->n_prompt, "generated_tokens", (json_int_t)r->n_generated,
-        "time_to_first_token_s", r->prompt_s, "prompt_tokens_per_s",
-        n_predict != 0 ? session_rate((double)r->n_prompt, r->prompt_s) : 0, "gen_tokens_per_s",
-        session_rate(session_generated(r), r->generate_s), "seed",
-        (json_int_t)sampling_args.seed);
+    json_t *mine =
+        json_pack("{s:s%, s:O, s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "text", buf_cstr(&a->text),
+                  a->text.len, "ids", a->ids, "stop", r->stop, "prompt_tokens",
+                  (json_int_t)r->n_prompt, "generated_tokens", (json_int_t)r->n_generated,
+                  "time_to_first_token_s", r->prompt_s, "prompt_tokens_per_s",
+                  n_predict != 0 ? session_rate((double)r->n_prompt, r->prompt_s) : 0,
+                  "gen_tokens_per_s", session_rate(session_generated(r), r->generate_s), "seed",
+                  (json_int_t)sampling_args.seed);
     json_object_update(o, mine);
     json_decref(mine);
     return cli_print_json(o);
@@ -222,7 +214,7 @@ static int answer(struct lockstep *ls, const char *text, size_t len) {
         status = 130;
     lockstep_free(ids);
     json_decref(a.ids);
-    mem_free(a.text);
+    buf_free(&a.text);
     return status;
 }
 

@@ -1,5 +1,6 @@
 #include "cli/line.h"
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -30,8 +31,7 @@ struct line_reader {
     char *plain;
     size_t plain_cap;
     /* The message: lines put together. */
-    char *text;
-    size_t len, cap;
+    struct buf text;
 };
 
 static char *show_prompt(EditLine *el) {
@@ -266,7 +266,7 @@ void line_close(struct line_reader *r) {
         el_end(r->el);
     free(r->plain);
     free(r->history_path);
-    mem_free(r->text);
+    buf_free(&r->text);
     mem_free(r);
 }
 
@@ -326,15 +326,6 @@ static enum line_result plain_line(struct line_reader *r, const char **line, siz
 
 /* ---- a message --------------------------------------------------------------------------- */
 
-static bool append(struct line_reader *r, const char *s, size_t n) {
-    if (!mem_reserve(&r->text, &r->cap, r->len + n + 1, 1))
-        return false;
-    memcpy(r->text + r->len, s, n);
-    r->len += n;
-    r->text[r->len] = '\0';
-    return true;
-}
-
 static bool ends_with(const char *s, size_t n, const char *suffix) {
     size_t k = strlen(suffix);
     return n >= k && memcmp(s + n - k, suffix, k) == 0;
@@ -343,7 +334,7 @@ static bool ends_with(const char *s, size_t n, const char *suffix) {
 enum line_result line_read(struct line_reader *r, const char *prompt, const char **text,
                            size_t *n_text) {
     bool in_block = false, more = true;
-    r->len = 0;
+    buf_clear(&r->text);
     for (bool first = true; more; first = false) {
         const char *line = "";
         size_t len = 0;
@@ -364,10 +355,10 @@ enum line_result line_read(struct line_reader *r, const char *prompt, const char
             more = more && ends_with(line, len, "\\");
             len -= more;
         }
-        if (!append(r, line, len) || (more && !append(r, "\n", 1)))
+        if (!buf_add(&r->text, line, len) || (more && !buf_add_str(&r->text, "\n")))
             return LINE_END;
     }
-    *text = r->text;
-    *n_text = r->len;
+    *text = r->text.bytes;
+    *n_text = r->text.len;
     return LINE_OK;
 }

@@ -1,5 +1,6 @@
 #include "cluster/client.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -26,8 +27,8 @@ struct client {
     char *address;
     char why[CURL_ERROR_SIZE];
     /* The reply under way. */
-    char *text;
-    size_t len, cap, limit;
+    struct buf text;
+    size_t limit;
     bool too_long;
     const struct client_stream *lines; /* NULL: text is gathered */
     bool enough, silent;
@@ -164,7 +165,7 @@ void client_close(struct client *c) {
     curl_slist_free_all(c->headers);
     mem_free(c->base);
     mem_free(c->address);
-    mem_free(c->text);
+    buf_free(&c->text);
     mem_free(c);
 }
 
@@ -176,32 +177,28 @@ void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user)
 /* ---- what comes ------------------------------------------------------------------------------ */
 
 static bool gather(struct client *c, const char *bytes, size_t n) {
-    if (n > c->limit - c->len) {
+    if (n > c->limit - c->text.len) {
         c->too_long = true;
         return false;
     }
-    if (!mem_reserve(&c->text, &c->cap, c->len + n + 1, 1))
-        return false;
-    memcpy(c->text + c->len, bytes, n);
-    c->len += n;
-    c->text[c->len] = '\0';
-    return true;
+    return buf_add(&c->text, bytes, n);
 }
 
 /* Hands out the whole lines of what was gathered. */
 static bool hand_out(struct client *c) {
+    struct buf *t = &c->text;
     size_t begin = 0;
-    for (char *end; (end = memchr(c->text + begin, '\n', c->len - begin)) != NULL;) {
-        char *line = c->text + begin;
+    for (char *end; (end = memchr(t->bytes + begin, '\n', t->len - begin)) != NULL;) {
+        char *line = t->bytes + begin;
         *end = '\0';
-        begin = (size_t)(end - c->text) + 1;
+        begin = (size_t)(end - t->bytes) + 1;
         if (*line != '\0' && !c->lines->line(c->lines->user, line)) {
             c->enough = true;
             return false;
         }
     }
-    memmove(c->text, c->text + begin, c->len - begin + 1);
-    c->len -= begin;
+    memmove(t->bytes, t->bytes + begin, t->len - begin + 1);
+    t->len -= begin;
     return true;
 }
 
@@ -255,7 +252,7 @@ static enum status say_refusal(struct client *c, struct err *err) {
     long status = 0;
     const char *sentence = NULL;
     curl_easy_getinfo(c->curl, CURLINFO_RESPONSE_CODE, &status);
-    json_t *o = c->text != NULL ? json_loadb(c->text, c->len, 0, NULL) : NULL;
+    json_t *o = json_loadb(buf_cstr(&c->text), c->text.len, 0, NULL);
     json_unpack(o, "{s:s}", "error", &sentence);
     enum status st = status == 404   ? ST_NOT_FOUND
                      : status == 400 ? ST_BAD_INPUT
@@ -273,7 +270,7 @@ static enum status say_refusal(struct client *c, struct err *err) {
 /* Path and body; the text stays until the call is over. */
 static bool prepare(struct client *c, const char *path, const char *body, size_t limit) {
     char url[1024];
-    c->len = 0;
+    buf_clear(&c->text);
     c->limit = limit;
     c->too_long = c->enough = c->silent = false;
     c->heard_s = clock_s();
@@ -344,7 +341,7 @@ enum status client_json(struct client *c, const char *path, const json_t *body, 
         st = ask(c, err);
     free(text);
     TRY(st);
-    json_t *o = json_loadb(c->text != NULL ? c->text : "", c->len, 0, &why);
+    json_t *o = json_loadb(buf_cstr(&c->text), c->text.len, 0, &why);
     if (o == NULL)
         return err_set(err, ST_IO, "the node at %s answers with no JSON: %s", c->address,
                        why.text);
@@ -361,10 +358,10 @@ enum status client_pieces(struct client *c, const char *path, const struct clien
     if (!prepare(c, query, NULL, MAX(all, (size_t)65536)))
         return no_memory(c, err);
     TRY(ask(c, err));
-    if (c->len != all)
+    if (c->text.len != all)
         return err_set(err, ST_IO, "the node at %s gave %zu bytes of a file instead of %zu",
-                       c->address, c->len, all);
-    memcpy(buf, c->text, all);
+                       c->address, c->text.len, all);
+    memcpy(buf, c->text.bytes, all);
     return ST_OK;
 }
 

@@ -3,6 +3,7 @@
  * padded to the alignment between tensors. */
 #include "format/gguf_write.h"
 
+#include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -16,15 +17,10 @@
 #define FILE_BUFFER_BYTES (1u << 20)
 #define ALIGNMENT GGUF_DEFAULT_ALIGNMENT
 
-struct bytes {
-    uint8_t *p;
-    size_t n, capacity;
-};
-
 struct key {
     char *name;
     size_t name_len;
-    struct bytes value; /* the value's type id and what follows */
+    struct buf value; /* the value's type id and what follows */
 };
 
 struct info {
@@ -51,26 +47,17 @@ struct gguf_writer {
 
 /* ---- bytes ------------------------------------------------------------------------- */
 
-static bool append(struct bytes *b, const void *data, size_t len) {
-    size_t need;
-    if (!add_size(b->n, len, &need) || !mem_reserve(&b->p, &b->capacity, need, 1))
-        return false;
-    if (len > 0)
-        memcpy(b->p + b->n, data, len);
-    b->n = need;
-    return true;
+static void append_u32(struct buf *b, uint32_t v) {
+    buf_add(b, &v, sizeof v);
 }
 
-static bool append_u32(struct bytes *b, uint32_t v) {
-    return append(b, &v, sizeof v);
+static void append_u64(struct buf *b, uint64_t v) {
+    buf_add(b, &v, sizeof v);
 }
 
-static bool append_u64(struct bytes *b, uint64_t v) {
-    return append(b, &v, sizeof v);
-}
-
-static bool append_str(struct bytes *b, struct gguf_str s) {
-    return append_u64(b, s.len) && append(b, s.ptr, s.len);
+static void append_str(struct buf *b, struct gguf_str s) {
+    append_u64(b, s.len);
+    buf_add(b, s.ptr, s.len);
 }
 
 /* ---- open, close ------------------------------------------------------------------- */
@@ -108,7 +95,7 @@ void gguf_writer_close(struct gguf_writer *w) {
     file_new_drop(&w->out);
     for (size_t i = 0; i < w->n_keys; i++) {
         mem_free(w->keys[i].name);
-        mem_free(w->keys[i].value.p);
+        buf_free(&w->keys[i].value);
     }
     mem_free(w->keys);
     mem_free(w->infos);
@@ -131,19 +118,20 @@ static struct key *find_key(struct gguf_writer *w, struct gguf_str name) {
     return NULL;
 }
 
-/* Takes over value; ok false says that it could not be built. */
-static void put_key(struct gguf_writer *w, struct gguf_str name, struct bytes value, bool ok) {
+/* Takes over value. */
+static void put_key(struct gguf_writer *w, struct gguf_str name, struct buf value) {
     BUG_ON(w->data_allowed || w->n_infos > 0);
+    bool ok = !value.failed;
     struct key *old = find_key(w, name);
     if (ok && old) {
-        mem_free(old->value.p);
+        buf_free(&old->value);
         old->value = value;
         return;
     }
     char *copy = ok ? mem_strndup(name.ptr, name.len) : NULL;
     if (!copy || !mem_reserve(&w->keys, &w->keys_capacity, w->n_keys + 1, sizeof *w->keys)) {
         mem_free(copy);
-        mem_free(value.p);
+        buf_free(&value);
         fail_no_memory(w);
         return;
     }
@@ -156,26 +144,30 @@ static struct gguf_str str_of(const char *s) {
 
 static void put_scalar(struct gguf_writer *w, struct gguf_str key, enum gguf_value_type type,
                        const void *v) {
-    struct bytes b = {0};
-    bool ok = append_u32(&b, type) && append(&b, v, gguf_scalar_bytes(type));
-    put_key(w, key, b, ok);
+    struct buf b = {0};
+    append_u32(&b, type);
+    buf_add(&b, v, gguf_scalar_bytes(type));
+    put_key(w, key, b);
 }
 
 static void put_str(struct gguf_writer *w, struct gguf_str key, struct gguf_str v) {
-    struct bytes b = {0};
-    bool ok = append_u32(&b, GGUF_STRING) && append_str(&b, v);
-    put_key(w, key, b, ok);
+    struct buf b = {0};
+    append_u32(&b, GGUF_STRING);
+    append_str(&b, v);
+    put_key(w, key, b);
 }
 
 static void put_array(struct gguf_writer *w, struct gguf_str key, const struct gguf_array *a) {
-    struct bytes b = {0};
-    bool ok = append_u32(&b, GGUF_ARRAY) && append_u32(&b, a->type) && append_u64(&b, a->n);
+    struct buf b = {0};
+    append_u32(&b, GGUF_ARRAY);
+    append_u32(&b, a->type);
+    append_u64(&b, a->n);
     if (a->type == GGUF_STRING)
-        for (size_t i = 0; i < a->n && ok; i++)
-            ok = append_str(&b, a->strs[i]);
+        for (size_t i = 0; i < a->n; i++)
+            append_str(&b, a->strs[i]);
     else
-        ok = ok && append(&b, a->data, a->n * gguf_scalar_bytes(a->type));
-    put_key(w, key, b, ok);
+        buf_add(&b, a->data, a->n * gguf_scalar_bytes(a->type));
+    put_key(w, key, b);
 }
 
 void gguf_write_u32(struct gguf_writer *w, const char *key, uint32_t v) {
@@ -278,24 +270,30 @@ void gguf_write_tensor_info(struct gguf_writer *w, const char *name, enum qtype 
     w->infos[w->n_infos++] = t;
 }
 
-static bool build_header(const struct gguf_writer *w, struct bytes *b) {
-    bool ok = append(b, GGUF_MAGIC, 4) && append_u32(b, 3) && append_u64(b, w->n_infos) &&
-              append_u64(b, w->n_keys);
-    for (size_t i = 0; i < w->n_keys && ok; i++) {
-        const struct key *k = &w->keys[i];
-        ok = append_str(b, (struct gguf_str){k->name, k->name_len}) &&
-             append(b, k->value.p, k->value.n);
-    }
+static struct buf build_header(const struct gguf_writer *w) {
+    static const uint8_t zeros[ALIGNMENT];
+    struct buf b = {0};
     uint64_t offset = 0;
-    for (size_t i = 0; i < w->n_infos && ok; i++) {
+    buf_add(&b, GGUF_MAGIC, 4);
+    append_u32(&b, 3);
+    append_u64(&b, w->n_infos);
+    append_u64(&b, w->n_keys);
+    for (size_t i = 0; i < w->n_keys; i++) {
+        const struct key *k = &w->keys[i];
+        append_str(&b, (struct gguf_str){k->name, k->name_len});
+        buf_add(&b, k->value.bytes, k->value.len);
+    }
+    for (size_t i = 0; i < w->n_infos; i++) {
         const struct info *t = &w->infos[i];
-        ok = append_str(b, str_of(t->name)) && append_u32(b, t->n_dims) &&
-             append(b, t->dims, t->n_dims * sizeof *t->dims) && append_u32(b, t->type) &&
-             append_u64(b, offset);
+        append_str(&b, str_of(t->name));
+        append_u32(&b, t->n_dims);
+        buf_add(&b, t->dims, t->n_dims * sizeof *t->dims);
+        append_u32(&b, t->type);
+        append_u64(&b, offset);
         offset += round_up(t->size_bytes, ALIGNMENT);
     }
-    static const uint8_t zeros[ALIGNMENT];
-    return ok && append(b, zeros, round_up(b->n, ALIGNMENT) - b->n);
+    buf_add(&b, zeros, round_up(b.len, ALIGNMENT) - b.len);
+    return b;
 }
 
 /* ---- data -------------------------------------------------------------------------- */
@@ -312,13 +310,13 @@ enum status gguf_writer_header(struct gguf_writer *w, uint8_t **bytes, size_t *l
             *err = w->failure_err;
         return w->failure;
     }
-    struct bytes header = {0};
-    if (!build_header(w, &header)) {
-        mem_free(header.p);
+    struct buf header = build_header(w);
+    if (header.failed) {
+        buf_free(&header);
         return err_set(err, ST_NO_MEMORY, "%s: no memory for the header", w->path);
     }
-    *bytes = header.p;
-    *len = header.n;
+    *bytes = (uint8_t *)header.bytes;
+    *len = header.len;
     return ST_OK;
 }
 

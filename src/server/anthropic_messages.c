@@ -4,7 +4,6 @@
 #include "server/anthropic.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/util.h"
 #include "tokenizer/chat.h"
 
@@ -19,8 +18,8 @@ struct parts {
 
 static void add_text(struct buf *b, const char *text) {
     if (b->len > 0)
-        buf_add(b, "\n", 1);
-    buf_add(b, text, strlen(text));
+        buf_add_str(b, "\n");
+    buf_add_str(b, text);
 }
 
 /* A text, or the text blocks of a list. False: neither. */
@@ -107,7 +106,7 @@ static bool read_result(struct params *p, const json_t *block, struct parts *par
                                         buf_json(&text)));
     else
         params_fail(p, "messages", "a tool_result's content must be a string or an array");
-    mem_free(text.bytes);
+    buf_free(&text);
     return good;
 }
 
@@ -177,8 +176,8 @@ static bool read_message(struct params *p, size_t i, const json_t *message, json
     bool good = read_content(p, i, json_object_get(message, "content"), &parts);
     if (good)
         write_parts(role, &parts, out);
-    mem_free(parts.text.bytes);
-    mem_free(parts.thinking.bytes);
+    buf_free(&parts.text);
+    buf_free(&parts.thinking);
     json_decref(parts.calls);
     json_decref(parts.results);
     return good;
@@ -194,7 +193,7 @@ static void read_system(struct params *p, json_t *out) {
     else if (text.len > 0)
         json_array_append_new(
             out, json_pack("{s:s, s:o}", "role", "system", "content", buf_json(&text)));
-    mem_free(text.bytes);
+    buf_free(&text);
 }
 
 json_t *anthropic_messages_of(struct params *p) {

@@ -7,9 +7,9 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/gbnf.h"
 #include "tokenizer/grammar.h"
 #include "tokenizer/json_schema.h"
-#include "tokenizer/schema_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -203,12 +203,12 @@ static bool wants_loose(const json_t *function, const json_t *any) {
 }
 
 /* The JSON that calls one tool, {"name": ..., KEY: {...}}, as an alternative of the rule `call`. */
-static void add_call(struct text *t, const json_t *function, const char *key,
+static void add_call(struct buf *t, const json_t *function, const char *key,
                      const char *arguments) {
     char *name = json_dumps(json_object_get(function, "name"), JSON_ENCODE_ANY);
-    text_add(t, " | \"{\" ws \"\\\"name\\\"\" \":\" ws ");
-    text_literal(t, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
-    text_printf(t, " \",\" ws \"\\\"%s\\\"\" \":\" ws %s ws \"}\"", key, arguments);
+    buf_add_str(t, " | \"{\" ws \"\\\"name\\\"\" \":\" ws ");
+    gbnf_literal(t, name != NULL ? name : "", name != NULL ? strlen(name) : 0);
+    buf_printf(t, " \",\" ws \"\\\"%s\\\"\" \":\" ws %s ws \"}\"", key, arguments);
     t->failed = t->failed || name == NULL;
     free(name);
 }
@@ -219,13 +219,13 @@ struct calls {
     struct json_schema_rule *rules; /* arguments-N for each tool, and room for one more */
     char (*names)[RULE_NAME];
     size_t n;
-    struct text call; /* the rule `call` */
+    struct buf call; /* the rule `call` */
 };
 
 static void calls_deinit(struct calls *c) {
     mem_free(c->rules);
     mem_free(c->names);
-    text_deinit(&c->call);
+    buf_free(&c->call);
 }
 
 /* loose: with any object for arguments that no grammar can say. */
@@ -235,7 +235,7 @@ static enum status calls_init(struct calls *c, const json_t *tools, const char *
     const json_t *tool;
     *c = (struct calls){.rules = mem_calloc(n + 1, sizeof *c->rules),
                         .names = mem_calloc(n + 1, sizeof *c->names)};
-    text_add(&c->call, "call ::= []");
+    buf_add_str(&c->call, "call ::= []");
     json_array_foreach((json_t *)tools, i, tool) {
         const json_t *function = json_object_get(tool, "function");
         const char *name = json_string_value(json_object_get(function, "name"));
@@ -249,7 +249,7 @@ static enum status calls_init(struct calls *c, const json_t *tools, const char *
         add_call(&c->call, function, key, c->names[c->n]);
         c->n++;
     }
-    text_add(&c->call, "\n");
+    buf_add_str(&c->call, "\n");
     if (c->rules != NULL && c->names != NULL && !c->call.failed)
         return ST_OK;
     calls_deinit(c);
@@ -288,10 +288,10 @@ static enum status calls_gbnf(const struct wrapping *w, const json_t *tools, con
     }
     if (answer != NULL)
         c.rules[c.n++] = (struct json_schema_rule){"answer", answer};
-    text_printf(&c.call, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
-                parallel ? w->with_more : w->one);
+    buf_printf(&c.call, "root ::= calls%s\n%s", answer != NULL ? " | answer" : "",
+               parallel ? w->with_more : w->one);
     st = c.call.failed ? err_set(err, ST_NO_MEMORY, "no memory for a grammar")
-                       : json_schema_rules_to_gbnf(c.rules, c.n, c.call.p, gbnf, err);
+                       : json_schema_rules_to_gbnf(c.rules, c.n, c.call.bytes, gbnf, err);
     calls_deinit(&c);
     json_decref(any);
     return st;

@@ -85,7 +85,7 @@ struct parts {
 
 static void parts_free(struct parts *parts) {
     for (size_t i = 0; i < parts->n; i++)
-        mem_free(parts->list[i].text.bytes);
+        buf_free(&parts->list[i].text);
     mem_free(parts->list);
 }
 
@@ -102,7 +102,7 @@ static void keep_part(struct parts *parts, struct passing *p, bool answered) {
         return;
     part->status = p->status;
     part->text = p->text;
-    p->text = (struct buf){.bytes = NULL};
+    p->text = (struct buf){0};
 }
 
 /* GET path of each; what comes with the first answer that lets web pages in, or else the last one, is kept. One that hangs is as
@@ -127,17 +127,17 @@ static void ask_all(struct passing *p, struct parts *parts) {
 
 static void give_merged(struct passing *p, enum front_merge how) {
     struct parts parts;
-    struct buf text = {.bytes = NULL};
+    struct buf text = {0};
     ask_all(p, &parts);
     int status = parts.n > 0 ? front_merge(how, parts.list, parts.n, &text) : 503;
-    if (text.bytes != NULL)
+    if (text.bytes != NULL && !text.failed)
         passing_give(p, status,
                      how == MERGE_METRICS && status == 200 ? "text/plain; version=0.0.4"
                                                            : "application/json",
                      &text);
     else
         passing_end(p, false);
-    mem_free(text.bytes);
+    buf_free(&text);
     parts_free(&parts);
 }
 
@@ -193,7 +193,7 @@ static void ask_for_entry(struct passing *p) {
 /* The names that this client may know, "a, b"; NULL: none, and it has been told why. */
 static char *names_for(struct passing *p) {
     struct parts parts;
-    struct buf text = {.bytes = NULL};
+    struct buf text = {0};
     size_t i;
     json_t *one;
     mem_free(p->path);
@@ -206,22 +206,22 @@ static char *names_for(struct passing *p) {
     int status = parts.n > 0 ? front_merge(MERGE_LISTS, parts.list, parts.n, &text) : 503;
     parts_free(&parts);
     if (status != 200) {
-        if (text.bytes != NULL)
+        if (text.bytes != NULL && !text.failed)
             passing_give(p, status, "application/json", &text);
         else
             passing_end(p, false);
-        mem_free(text.bytes);
+        buf_free(&text);
         return NULL;
     }
     json_t *list = json_loadb(text.bytes, text.len, 0, NULL);
-    text.len = 0;
-    buf_add(&text, "", 0);
+    buf_clear(&text);
+    buf_cstr(&text); /* not NULL, though there be none */
     json_array_foreach(json_object_get(list, "data"), i, one) {
         const char *name = json_string_value(json_object_get(one, "id"));
         if (name == NULL)
             continue;
         buf_add(&text, ", ", i > 0 ? 2 : 0);
-        buf_add(&text, name, strlen(name));
+        buf_add_str(&text, name);
     }
     json_decref(list);
     return text.bytes;
@@ -233,10 +233,10 @@ static void say_unknown(struct passing *p, const char *name) {
         return;
     snprintf(sentence, sizeof sentence,
              "the model \"%.100s\" does not exist here; these do: %s", name, names);
-    struct buf text = {.bytes = NULL};
+    struct buf text = {0};
     buf_add_json(&text, dialect_error(http_path(p->r), 404, sentence, "model"));
     passing_give(p, 404, "application/json", &text);
-    mem_free(text.bytes);
+    buf_free(&text);
     mem_free(names);
 }
 

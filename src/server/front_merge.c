@@ -15,10 +15,6 @@ enum front_merge front_merge_of(const char *path) {
                                       : MERGE_NONE;
 }
 
-static void add_text(struct buf *out, const char *text) {
-    buf_add(out, text, strlen(text));
-}
-
 static json_t *parse(const struct front_part *part) {
     json_t *v =
         part->text.len > 0 ? json_loadb(part->text.bytes, part->text.len, 0, NULL) : NULL;
@@ -123,13 +119,13 @@ static bool find_family(const struct front_part *part, const struct family *like
 
 /* As label values are written in Prometheus' text format. */
 static void add_label(struct buf *out, const char *name) {
-    add_text(out, "model=\"");
+    buf_add_str(out, "model=\"");
     for (const char *c = name; *c != '\0'; c++) {
         if (*c == '\\' || *c == '"')
-            buf_add(out, "\\", 1);
+            buf_add_str(out, "\\");
         buf_add(out, c, 1);
     }
-    add_text(out, "\"");
+    buf_add_str(out, "\"");
 }
 
 /* comments: those lines of the family; else its samples, named. */
@@ -144,9 +140,9 @@ static void add_lines(struct buf *out, const struct family *f, const char *name,
         buf_add(out, at, n);
         if (!comments) {
             bool has_labels = at[n] == '{';
-            add_text(out, "{");
+            buf_add_str(out, "{");
             add_label(out, name);
-            add_text(out, has_labels ? "," : "}");
+            buf_add_str(out, has_labels ? "," : "}");
             n += has_labels;
         }
         buf_add(out, at + n, (size_t)(end - at) - n);

@@ -96,7 +96,7 @@ static void take_argument(void *user, const char *name, const char *value) {
     struct buf *t = user;
     buf_add(t, memchr(t->bytes, '?', t->len) == NULL ? "?" : "&", 1);
     add_escaped(t, name, false);
-    buf_add(t, "=", 1);
+    buf_add_str(t, "=");
     add_escaped(t, value, false);
 }
 
@@ -116,7 +116,7 @@ bool passing_only_asks(const struct passing *p) {
 }
 
 struct passing *passing_open(struct front *f, struct http_request *r) {
-    struct buf path = {.bytes = NULL};
+    struct buf path = {0};
     struct passing *p = mem_calloc(1, sizeof *p);
     if (p == NULL)
         return NULL;
@@ -134,7 +134,7 @@ struct passing *passing_open(struct front *f, struct http_request *r) {
     if (http_header(r, "Content-Type") == NULL)
         append(&p->headers, "Content-Type:");
     p->path = path.bytes;
-    if (p->path == NULL) {
+    if (path.failed) {
         passing_free(p);
         return NULL;
     }
@@ -146,7 +146,7 @@ void passing_free(void *user) {
     curl_slist_free_all(p->headers);
     curl_slist_free_all(p->reply_headers);
     mem_free(p->path);
-    mem_free(p->text.bytes);
+    buf_free(&p->text);
     for (size_t i = 0; i < FRONT_LANES; i++)
         if (p->lanes[i] != NULL) {
             mem_free(p->lanes[i]->seen);
@@ -277,9 +277,7 @@ static size_t take_body(char *bytes, size_t size, size_t n, void *user) {
         p->has_status = true;
         begin_body(p);
     }
-    size_t before = p->text.len;
-    buf_add(&p->text, bytes, n);
-    if (p->text.len != before + n ||
+    if (!buf_add(&p->text, bytes, n) ||
         p->text.len > (p->units == FRONT_WHOLE ? WHOLE_MAX : EVENT_MAX)) {
         p->broken = true;
         return 0;
@@ -331,11 +329,11 @@ static int look(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t
 static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
     size_t n;
     const char *body = http_body(p->r, &n);
-    struct buf url = {.bytes = NULL};
-    buf_add(&url, p->f->scheme, strlen(p->f->scheme));
-    buf_add(&url, target, strlen(target));
-    buf_add(&url, p->path, strlen(p->path));
-    CURLcode rc = url.bytes != NULL ? CURLE_OK : CURLE_OUT_OF_MEMORY;
+    struct buf url = {0};
+    buf_add_str(&url, p->f->scheme);
+    buf_add_str(&url, target);
+    buf_add_str(&url, p->path);
+    CURLcode rc = url.failed ? CURLE_OUT_OF_MEMORY : CURLE_OK;
 #define SET(option, value)                                  \
     do {                                                    \
         if (rc == CURLE_OK)                                 \
@@ -368,7 +366,7 @@ static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
         SET(CURLOPT_PINNEDPUBLICKEY, p->f->pin);
     }
 #undef SET
-    mem_free(url.bytes);
+    buf_free(&url);
     return rc;
 }
 

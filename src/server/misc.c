@@ -6,7 +6,6 @@
 #include "server/prompts.h"
 
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 
 /* ---- /tokenize, /detokenize ------------------------------------------------------------------------------- */
@@ -85,35 +84,27 @@ static void health(struct service *s, struct http_request *http) {
 
 /* ---- /metrics, in the text format of Prometheus ---------------------------------------------------------------- */
 
-__attribute__((format(printf, 2, 3))) static void put(struct buf *t, const char *fmt, ...) {
-    char line[256];
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(line, sizeof line, fmt, ap);
-    va_end(ap);
-    buf_add(t, line, (size_t)MIN(n, (int)sizeof line - 1));
-}
-
 static void number(struct buf *t, const char *name, const char *type, const char *help,
                    double value) {
-    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
-    put(t, "lockstep_%s %.17g\n", name, value);
+    buf_printf(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
+    buf_printf(t, "lockstep_%s %.17g\n", name, value);
 }
 
 static void histogram(struct buf *t, const char *name, const char *help,
                       const struct engine_histogram *h) {
     uint64_t below = 0;
-    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s histogram\n", name, help, name);
+    buf_printf(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s histogram\n", name, help, name);
     for (size_t i = 0; i < ARRAY_LEN(h->bounds); i++) {
         below += h->counts[i];
         if (isinf(h->bounds[i]))
-            put(t, "lockstep_%s_bucket{le=\"+Inf\"} %llu\n", name, (unsigned long long)below);
+            buf_printf(t, "lockstep_%s_bucket{le=\"+Inf\"} %llu\n", name,
+                       (unsigned long long)below);
         else
-            put(t, "lockstep_%s_bucket{le=\"%g\"} %llu\n", name, h->bounds[i],
-                (unsigned long long)below);
+            buf_printf(t, "lockstep_%s_bucket{le=\"%g\"} %llu\n", name, h->bounds[i],
+                       (unsigned long long)below);
     }
-    put(t, "lockstep_%s_sum %.9g\nlockstep_%s_count %llu\n", name, h->sum, name,
-        (unsigned long long)h->n);
+    buf_printf(t, "lockstep_%s_sum %.9g\nlockstep_%s_count %llu\n", name, h->sum, name,
+               (unsigned long long)h->n);
 }
 
 static void put_counters(struct buf *t, const struct engine_stats *e) {
@@ -150,9 +141,9 @@ static void put_gauges(struct buf *t, const struct engine_stats *e) {
 
 static void of_ranks(struct buf *t, const char *name, const char *type, const char *help,
                      const double *values, int n) {
-    put(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
+    buf_printf(t, "# HELP lockstep_%s %s\n# TYPE lockstep_%s %s\n", name, help, name, type);
     for (int i = 0; i < n; i++)
-        put(t, "lockstep_%s{rank=\"%d\"} %.17g\n", name, i, values[i]);
+        buf_printf(t, "lockstep_%s{rank=\"%d\"} %.17g\n", name, i, values[i]);
 }
 
 /* Of the ranks that compute now, which may be fewer than at first. */
@@ -191,7 +182,7 @@ static void metrics(struct service *s, struct http_request *http) {
               &stats.between_tokens_s);
     histogram(&t, "queue_seconds", "Waiting before the prompt was begun.", &stats.queue_s);
     http_reply(http, 200, "text/plain; version=0.0.4", t.bytes, t.len);
-    mem_free(t.bytes);
+    buf_free(&t);
 }
 
 /* ---- / -------------------------------------------------------------------------------------------------------- */
@@ -199,12 +190,13 @@ static void metrics(struct service *s, struct http_request *http) {
 static void front_page(struct service *s, struct http_request *http) {
     struct buf t = {0};
     const struct service_facts *f = service_facts(s);
-    put(&t, "lockstep serves %s (%s, %s) on %d rank%s.\n", f->name, f->architecture, f->type,
-        f->n_ranks, f->n_ranks == 1 ? "" : "s");
-    put(&t, "It speaks OpenAI's API below /v1, Anthropic's at /v1/messages and Ollama's below "
+    buf_printf(&t, "lockstep serves %s (%s, %s) on %d rank%s.\n", f->name, f->architecture,
+               f->type, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    buf_printf(
+        &t, "It speaks OpenAI's API below /v1, Anthropic's at /v1/messages and Ollama's below "
             "/api; /health and /metrics say how it is.\n");
     http_reply(http, 200, "text/plain; charset=utf-8", t.bytes, t.len);
-    mem_free(t.bytes);
+    buf_free(&t);
 }
 
 const struct route misc_routes[] = {{"POST", "/tokenize", handle_tokenize},

@@ -1,7 +1,6 @@
 #include "server/openai_items.h"
 
 #include "base/json.h"
-#include "base/mem.h"
 #include "base/util.h"
 #include "server/reply.h"
 #include "tokenizer/chat.h"
@@ -135,10 +134,10 @@ static json_t *texts_json(const json_t *item, const char *key) {
         return json_incref((json_t *)content);
     json_array_foreach((json_t *)content, i, part) {
         const char *piece = json_text(part, text_key(part));
-        buf_add(&text, piece, strlen(piece));
+        buf_add_str(&text, piece);
     }
     json_t *v = buf_json(&text);
-    mem_free(text.bytes);
+    buf_free(&text);
     return v;
 }
 

@@ -1,19 +1,14 @@
 #include "server/plain_tools.h"
 
-#include "base/mem.h"
 #include "base/util.h"
 #include "server/reply.h"
 #include "tokenizer/chat.h"
 
 #include <stdlib.h>
 
-static void put(struct buf *b, const char *text) {
-    buf_add(b, text, strlen(text));
-}
-
 static void put_json(struct buf *b, const json_t *v) {
     char *text = v != NULL ? json_dumps(v, JSON_ENCODE_ANY) : NULL;
-    put(b, text != NULL ? text : "{}");
+    buf_add_str(b, text != NULL ? text : "{}");
     free(text);
 }
 
@@ -38,14 +33,14 @@ json_t *messages_with_system(const json_t *messages, const char *paragraph) {
 static void put_call(struct buf *b, const json_t *call) {
     const json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");
-    put(b, b->len > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
+    buf_add_str(b, b->len > 0 ? "\n<tool_call>\n{\"name\": " : "<tool_call>\n{\"name\": ");
     put_json(b, json_object_get(function, "name"));
-    put(b, ", \"arguments\": ");
+    buf_add_str(b, ", \"arguments\": ");
     if (json_is_string(arguments) && json_string_length(arguments) > 0)
-        put(b, json_string_value(arguments));
+        buf_add_str(b, json_string_value(arguments));
     else
         put_json(b, json_is_object(arguments) || json_is_array(arguments) ? arguments : NULL);
-    put(b, "}\n</tool_call>");
+    buf_add_str(b, "}\n</tool_call>");
 }
 
 static json_t *message_as_text(const json_t *m) {
@@ -62,11 +57,11 @@ static json_t *message_as_text(const json_t *m) {
         return json_incref((json_t *)m);
     }
     if (result)
-        put(&text, "<tool_response>\n");
-    put(&text, content != NULL ? json_string_value(content) : "");
+        buf_add_str(&text, "<tool_response>\n");
+    buf_add_str(&text, content != NULL ? json_string_value(content) : "");
     json_decref(content);
     if (result)
-        put(&text, "\n</tool_response>");
+        buf_add_str(&text, "\n</tool_response>");
     json_array_foreach((json_t *)calls, i, call) {
         put_call(&text, call);
     }
@@ -74,7 +69,7 @@ static json_t *message_as_text(const json_t *m) {
     json_object_del(out, "tool_calls");
     json_object_set_new(out, "role", json_string(result ? "user" : "assistant"));
     json_object_set_new(out, "content", buf_json(&text));
-    mem_free(text.bytes);
+    buf_free(&text);
     return out;
 }
 
@@ -90,15 +85,16 @@ json_t *messages_with_tools(const json_t *messages, const json_t *tools) {
     struct buf text = {0};
     json_t *plain = messages_as_text(messages), *tool;
     size_t i;
-    put(&text, "You may call these functions, given as JSON:\n<tools>\n");
+    buf_add_str(&text, "You may call these functions, given as JSON:\n<tools>\n");
     json_array_foreach((json_t *)tools, i, tool) {
         put_json(&text, tool);
-        put(&text, "\n");
+        buf_add_str(&text, "\n");
     }
-    put(&text, "</tools>\nTo call one, write\n<tool_call>\n{\"name\": NAME, \"arguments\": "
-               "OBJECT}\n</tool_call>\nThe result comes back within <tool_response>.");
+    buf_add_str(&text,
+                "</tools>\nTo call one, write\n<tool_call>\n{\"name\": NAME, \"arguments\": "
+                "OBJECT}\n</tool_call>\nThe result comes back within <tool_response>.");
     json_t *out = messages_with_system(plain, text.bytes);
     json_decref(plain);
-    mem_free(text.bytes);
+    buf_free(&text);
     return out;
 }

@@ -23,43 +23,38 @@ struct reply_part {
 
 /* ---- text ----------------------------------------------------------------------------------------- */
 
-void buf_add(struct buf *t, const void *bytes, size_t len) {
-    if (!mem_reserve(&t->bytes, &t->cap, t->len + len + 1, 1))
-        return;
-    memcpy(t->bytes + t->len, bytes, len);
-    t->len += len;
-    t->bytes[t->len] = '\0';
-}
-
 json_t *bytes_json(const char *bytes, size_t len) {
     json_t *v = json_stringn(len > 0 ? bytes : "", len);
-    struct buf text = {.bytes = NULL};
+    struct buf text = {0};
     bool wrong = false; /* what came last is replaced already */
     for (size_t i = 0; v == NULL && i < len;) {
         int n = utf8_check((const uint8_t *)bytes + i, len - i);
         if (n > 0)
             buf_add(&text, bytes + i, (size_t)n);
         else if (!wrong)
-            buf_add(&text, UTF8_REPLACEMENT, strlen(UTF8_REPLACEMENT));
+            buf_add_str(&text, UTF8_REPLACEMENT);
         wrong = n <= 0;
         i += (size_t)MAX(n, 1);
     }
-    if (v == NULL)
-        v = json_stringn(text.len > 0 ? text.bytes : "", text.len);
-    mem_free(text.bytes);
+    if (v == NULL && !text.failed)
+        v = json_stringn(buf_cstr(&text), text.len);
+    buf_free(&text);
     return v;
 }
 
-void buf_add_json(struct buf *t, json_t *v) {
+bool buf_add_json(struct buf *t, json_t *v) {
     char *text = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
-    if (text != NULL)
-        buf_add(t, text, strlen(text));
+    if (text == NULL)
+        t->failed = true;
+    else
+        buf_add_str(t, text);
     free(text);
     json_decref(v);
+    return !t->failed;
 }
 
 json_t *buf_json(const struct buf *t) {
-    return bytes_json(t->bytes, t->len);
+    return t->failed ? NULL : bytes_json(t->bytes, t->len);
 }
 
 json_t *time_json(int64_t unix_s) {
@@ -140,17 +135,11 @@ void reply_raw(struct reply *r, const char *text) {
 
 static void write_json(struct reply *r, const char *before, json_t *v, const char *after) {
     struct buf t = {0};
-    char *json = v != NULL ? json_dumps(v, JSON_FORM) : NULL;
-    json_decref(v);
-    if (json != NULL) {
-        buf_add(&t, before, strlen(before));
-        buf_add(&t, json, strlen(json));
-        buf_add(&t, after, strlen(after));
-    }
-    if (t.len > 0)
+    buf_add_str(&t, before);
+    buf_add_json(&t, v);
+    if (buf_add_str(&t, after))
         write_piece(r, t.bytes, t.len);
-    free(json);
-    mem_free(t.bytes);
+    buf_free(&t);
 }
 
 void reply_sse(struct reply *r, const char *event, json_t *v) {
@@ -298,12 +287,12 @@ static void on_event(void *user, const struct service_event *ev) {
 /* ---- opening, submitting, freeing -------------------------------------------------------------------------- */
 
 static void choice_deinit(struct reply_choice *c) {
-    mem_free(c->content.bytes);
-    mem_free(c->reasoning.bytes);
+    buf_free(&c->content);
+    buf_free(&c->reasoning);
     for (size_t i = 0; i < c->n_calls; i++) {
         mem_free(c->calls[i].name);
         mem_free(c->calls[i].id);
-        mem_free(c->calls[i].arguments.bytes);
+        buf_free(&c->calls[i].arguments);
     }
     mem_free(c->calls);
     mem_free((void *)(uintptr_t)c->done.stop_string);

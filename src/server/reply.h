@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_SERVER_REPLY_H
 #define LOCKSTEP_SERVER_REPLY_H
 
+#include "base/buf.h"
 #include "server/http.h"
 #include "server/params.h"
 #include "server/service.h"
@@ -21,15 +22,9 @@
 #define REPLY_NAME_HEADER "Lockstep-Request"
 #define REPLY_NAME_BYTES 12
 
-/* Text that grows; NUL-terminated once something was added. */
-struct buf {
-    char *bytes;
-    size_t len, cap;
-};
-void buf_add(struct buf *t, const void *bytes, size_t len);
-/* JSON in one line; v is taken over. */
-void buf_add_json(struct buf *t, json_t *v);
-/* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. */
+/* JSON in one line; v is taken over, and NULL is as no memory. */
+bool buf_add_json(struct buf *t, json_t *v);
+/* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. NULL: it failed. */
 json_t *buf_json(const struct buf *t);
 json_t *time_json(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
 /* What is no UTF-8 becomes U+FFFD, one for all that follows on each other. */

@@ -125,29 +125,8 @@ const char *chat_format_call(enum chat_format format) {
     return begin != NULL ? begin : "";
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------- */
-
-void bytes_put(struct chat_parser *p, struct bytes *b, const char *text, size_t len) {
-    if (!mem_reserve(&b->p, &b->cap, b->n + len, 1)) {
-        p->out_of_memory = true;
-        return;
-    }
-    if (len > 0)
-        memcpy(b->p + b->n, text, len);
-    b->n += len;
-}
-
-void bytes_free(struct bytes *b) {
-    mem_free(b->p);
-    *b = (struct bytes){0};
-}
-
-const char *bytes_cstr(struct chat_parser *p, struct bytes *b) {
-    bytes_put(p, b, "", 1);
-    if (b->n == 0)
-        return "";
-    b->n--;
-    return p->out_of_memory ? "" : b->p;
+void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t len) {
+    p->out_of_memory |= !buf_add(b, text, len);
 }
 
 /* ---- input --------------------------------------------------------------------------------------- */
@@ -211,7 +190,7 @@ static void send(struct chat_parser *p, enum chat_event_kind kind, const char *t
     struct chat_event event = {
         .kind = kind, .call = p->n_calls, .text = text, .len = len, .id = ""};
     if (kind == CHAT_CALL_BEGIN)
-        event.id = bytes_cstr(p, &p->id);
+        event.id = buf_cstr(&p->id);
     if (!p->out_of_memory)
         p->o.on_event(p->o.arg, &event);
 }
@@ -227,19 +206,19 @@ void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *tex
     while (end > 0 && is_white(text[end - 1]))
         end--;
     if (end > 0) {
-        if (p->space.n > 0)
-            send(p, kind, p->space.p, p->space.n);
-        p->space.n = 0;
+        if (p->space.len > 0)
+            send(p, kind, p->space.bytes, p->space.len);
+        p->space.len = 0;
         p->skip_space = false;
         p->said |= kind == CHAT_CONTENT;
         send(p, kind, text, end);
     }
-    bytes_put(p, &p->space, text + end, len - end);
+    keep_bytes(p, &p->space, text + end, len - end);
 }
 
 /* A tag: white space before it is dropped, and so is what follows. */
 static void emit_tag(struct chat_parser *p) {
-    p->space.n = 0;
+    p->space.len = 0;
     p->skip_space = true;
 }
 
@@ -255,9 +234,9 @@ void doubt_fail(struct chat_parser *p) {
     p->doubtful = false;
     p->at = p->mark + p->mark_len;
     p->in_list = p->bare = false;
-    p->id.n = 0;
+    p->id.len = 0;
     p->state = PARSE_CONTENT;
-    emit_text(p, CHAT_CONTENT, p->in.p + p->mark, p->mark_len);
+    emit_text(p, CHAT_CONTENT, p->in.bytes + p->mark, p->mark_len);
 }
 
 void call_begin(struct chat_parser *p, const char *name, size_t len) {
@@ -267,22 +246,22 @@ void call_begin(struct chat_parser *p, const char *name, size_t len) {
     p->in_call = true;
     p->any_arguments = false;
     memset(&p->written, 0, sizeof p->written);
-    p->name.n = 0;
-    bytes_put(p, &p->name, name, len);
+    p->name.len = 0;
+    keep_bytes(p, &p->name, name, len);
     send(p, CHAT_CALL_BEGIN, name, len);
 }
 
 void call_begin_named(struct chat_parser *p) {
-    struct bytes name = p->name; /* call_begin() copies it to p->name */
-    p->name = (struct bytes){0};
-    call_begin(p, name.p, name.n);
-    bytes_free(&name);
+    struct buf name = p->name; /* call_begin() copies it to p->name */
+    p->name = (struct buf){0};
+    call_begin(p, name.bytes, name.len);
+    buf_free(&name);
 }
 
 static void flush_arguments(struct chat_parser *p) {
-    if (p->delta.n > 0)
-        send(p, CHAT_ARGUMENTS, p->delta.p, p->delta.n);
-    p->delta.n = 0;
+    if (p->delta.len > 0)
+        send(p, CHAT_ARGUMENTS, p->delta.bytes, p->delta.len);
+    p->delta.len = 0;
 }
 
 /* A byte as it stands in a JSON string: how many out has. */
@@ -309,7 +288,7 @@ void call_arguments(struct chat_parser *p, const char *text, size_t len) {
         p->any_arguments = true;
         if (p->written.in_string && !escaped && (unsigned char)c < 0x20)
             n = escape_char(c, buf);
-        bytes_put(p, &p->delta, buf, n);
+        keep_bytes(p, &p->delta, buf, n);
         p->written.after_backslash = p->written.in_string && c == '\\' && !escaped;
         if (c == '"' && !escaped)
             p->written.in_string = p->written.object && !p->written.in_string;
@@ -325,7 +304,7 @@ void call_end(struct chat_parser *p) {
     send(p, CHAT_CALL_END, "", 0);
     p->in_call = false;
     p->n_calls++;
-    p->id.n = 0;
+    p->id.len = 0;
 }
 
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len) {
@@ -368,7 +347,7 @@ bool is_function_name(const struct chat_parser *p, const char *name, size_t len)
 
 /* The schema of the current call's arguments. */
 static const json_t *find_params(const struct chat_parser *p) {
-    const json_t *function = find_tool(p, p->name.p, p->name.n);
+    const json_t *function = find_tool(p, p->name.bytes, p->name.len);
     const json_t *parameters = json_object_get(function, "parameters");
     return parameters != NULL ? parameters : json_object_get(function, "input_schema");
 }
@@ -558,15 +537,15 @@ static void run(struct chat_parser *p) {
     for (;;) {
         while (!p->out_of_memory && steps[p->state](p)) {
         }
-        bool give_up = p->doubtful && (p->final || p->in.n - p->mark > MAX_DOUBT_BYTES);
+        bool give_up = p->doubtful && (p->final || p->in.len - p->mark > MAX_DOUBT_BYTES);
         if (!give_up || p->out_of_memory)
             break;
         doubt_fail(p);
     }
     size_t done = p->doubtful ? p->mark : p->at;
     if (done > 0) {
-        memmove(p->in.p, p->in.p + done, p->in.n - done);
-        p->in.n -= done;
+        memmove(p->in.bytes, p->in.bytes + done, p->in.len - done);
+        p->in.len -= done;
         p->at -= done;
         p->mark -= MIN(p->mark, done);
     }
@@ -601,11 +580,11 @@ enum status chat_parser_open(struct chat_parser **out, const struct chat_parse_o
 void chat_parser_close(struct chat_parser *p) {
     if (p == NULL)
         return;
-    struct bytes *const all[] = {&p->in,    &p->space,     &p->delta,          &p->name,
-                                 &p->id,    &p->call.text, &p->call.arguments, &p->key,
-                                 &p->value, &p->header};
+    struct buf *const all[] = {&p->in,    &p->space,     &p->delta,          &p->name,
+                               &p->id,    &p->call.text, &p->call.arguments, &p->key,
+                               &p->value, &p->header};
     for (size_t i = 0; i < ARRAY_LEN(all); i++)
-        bytes_free(all[i]);
+        buf_free(all[i]);
     mem_free(p);
 }
 
@@ -616,8 +595,8 @@ static enum status report(const struct chat_parser *p, struct err *err) {
 
 enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
                             struct err *err) {
-    bytes_put(p, &p->in, text, len);
-    if (p->in.n > 0)
+    keep_bytes(p, &p->in, text, len);
+    if (p->in.len > 0)
         run(p);
     return report(p, err);
 }
@@ -625,13 +604,13 @@ enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
 enum status chat_parser_end(struct chat_parser *p, bool cut, struct err *err) {
     p->final = true;
     p->cut = cut;
-    if (p->in.p != NULL)
+    if (p->in.bytes != NULL)
         run(p);
     call_end(p);
     bool reasons = p->state == PARSE_REASONING ||
                    (p->state == PARSE_HARMONY_BODY && p->route == ROUTE_REASONING);
-    if (p->space.n > 0 && !p->skip_space)
-        send(p, reasons ? CHAT_REASONING : CHAT_CONTENT, p->space.p, p->space.n);
-    p->space.n = 0;
+    if (p->space.len > 0 && !p->skip_space)
+        send(p, reasons ? CHAT_REASONING : CHAT_CONTENT, p->space.bytes, p->space.len);
+    p->space.len = 0;
     return report(p, err);
 }

@@ -14,13 +14,14 @@
 #define MESSAGE "<|message|>"
 
 /* The word after `key` in the header, up to white space or a tag. */
-static bool header_word(const struct bytes *header, const char *key, const char **word,
+static bool header_word(const struct buf *header, const char *key, const char **word,
                         size_t *len) {
-    const char *p = header->n == 0 ? NULL : memmem(header->p, header->n, key, strlen(key));
+    const char *p =
+        header->len == 0 ? NULL : memmem(header->bytes, header->len, key, strlen(key));
     if (p == NULL)
         return false;
     p += strlen(key);
-    const char *end = header->p + header->n;
+    const char *end = header->bytes + header->len;
     while (p < end && is_white(*p))
         p++;
     *word = p;
@@ -40,7 +41,7 @@ static void open_body(struct chat_parser *p) {
     size_t len;
     p->route = ROUTE_CONTENT;
     p->state = PARSE_HARMONY_BODY;
-    p->space.n = 0;
+    p->space.len = 0;
     /* What is said to the assistant is a function's reply, made up. */
     if (json_array_size(p->o.tools) > 0 && header_word(&p->header, "to=", &word, &len) &&
         !word_is(word, len, "user") && !word_is(word, len, "assistant")) {
@@ -48,13 +49,13 @@ static void open_body(struct chat_parser *p) {
                           ? sizeof prefix - 1
                           : 0;
         p->route = ROUTE_CALL;
-        p->value.n = 0;
+        p->value.len = 0;
         call_begin(p, word + skip, len - skip);
     } else if (header_word(&p->header, CHANNEL, &word, &len) &&
                word_is(word, len, "analysis")) {
         p->route = ROUTE_REASONING;
     }
-    p->header.n = 0;
+    p->header.len = 0;
 }
 
 /* What the prompt has of the message that the model goes on with. */
@@ -74,7 +75,7 @@ void harmony_open(struct chat_parser *p) {
     if (closed)
         return;
     size_t end = message != NULL ? (size_t)(message - prompt) : len;
-    bytes_put(p, &p->header, prompt + at, end - at);
+    keep_bytes(p, &p->header, prompt + at, end - at);
     if (message != NULL)
         open_body(p);
 }
@@ -145,24 +146,24 @@ bool step_harmony_header(struct chat_parser *p) {
         if (input_len(p) == 0)
             return false;
         if (p->route != ROUTE_CONTENT)
-            p->space.n = 0;
+            p->space.len = 0;
         /* The first character goes now: a tag there would lead back here. */
         size_t first = MIN(white + 1, input_len(p));
         emit_text(p, CHAT_CONTENT, text, first);
         p->at += first;
         p->route = ROUTE_CONTENT;
         p->state = PARSE_HARMONY_BODY;
-        p->header.n = 0;
+        p->header.len = 0;
         return true;
     }
     if (hit.which < 0)
         return false;
     if (hit.which > 0) { /* no body */
         p->at += hit.pos + strlen(ends[hit.which]);
-        p->header.n = 0;
+        p->header.len = 0;
         return true;
     }
-    bytes_put(p, &p->header, text, hit.pos);
+    keep_bytes(p, &p->header, text, hit.pos);
     p->at += hit.pos + strlen(MESSAGE);
     open_body(p);
     return true;

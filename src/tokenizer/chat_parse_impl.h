@@ -3,13 +3,9 @@
 #ifndef LOCKSTEP_TOKENIZER_CHAT_PARSE_IMPL_H
 #define LOCKSTEP_TOKENIZER_CHAT_PARSE_IMPL_H
 
+#include "base/buf.h"
 #include "base/util.h"
 #include "tokenizer/chat_parse.h"
-
-struct bytes {
-    char *p;
-    size_t n, cap;
-};
 
 /* Where the parser is. Each state has a step that reads input or asks for more. */
 enum parse_state {
@@ -54,9 +50,9 @@ struct call_scan {
     } at;
     enum { KEY_OTHER, KEY_NAME, KEY_ARGUMENTS, KEY_ID } key_kind;
     struct json_scan value_scan;
-    struct bytes text;      /* the key, or the value that is collected */
-    struct bytes arguments; /* where they came before the name */
-    bool streams;           /* the value goes out as it comes */
+    struct buf text;      /* the key, or the value that is collected */
+    struct buf arguments; /* where they came before the name */
+    bool streams;         /* the value goes out as it comes */
 };
 
 struct chat_parser {
@@ -66,27 +62,27 @@ struct chat_parser {
     bool final, out_of_memory;
     bool cut; /* chat_parser_end() */
 
-    struct bytes in; /* input; what is before `at` is done with, unless doubtful */
+    struct buf in; /* input; what is before `at` is done with, unless doubtful */
     size_t at;
     bool doubtful;         /* since `mark` we read a call that may prove to be none */
     size_t mark, mark_len; /* of its marker, which then is content */
 
-    struct bytes space; /* the white space at the end of content or reasoning, held back */
-    bool skip_space;    /* next to a tag */
-    bool said;          /* content since the beginning or the last call */
+    struct buf space; /* the white space at the end of content or reasoning, held back */
+    bool skip_space;  /* next to a tag */
+    bool said;        /* content since the beginning or the last call */
 
     size_t n_calls;
     bool in_call, any_arguments;
-    struct bytes delta; /* arguments not yet emitted */
+    struct buf delta; /* arguments not yet emitted */
     struct {
         bool object, in_string, after_backslash; /* after what has been put there */
     } written;
-    struct bytes name, id; /* of the call; both NUL-terminated when used */
+    struct buf name, id; /* of the call; both NUL-terminated when used */
 
     struct call_scan call;
     bool in_list, bare;
 
-    struct bytes key, value; /* XML style */
+    struct buf key, value; /* XML style */
     size_t n_params;
     unsigned value_types; /* TYPE_x */
     enum {
@@ -97,7 +93,7 @@ struct chat_parser {
     bool value_at_start;
     bool fenced;                                               /* DeepSeek V3's ```json */
     enum { ROUTE_CONTENT, ROUTE_REASONING, ROUTE_CALL } route; /* harmony */
-    struct bytes header;
+    struct buf header;
 };
 
 /* The strings that a format is made of; NULL where it has none. */
@@ -110,11 +106,10 @@ struct call_syntax {
     const char *param_begin, *key_end, *value_begin, *value_end;
 };
 
-/* ---- buffers; out of memory is remembered in p and reported by put and end ------------------- */
+/* ---- buffers ---------------------------------------------------------------------------------- */
 
-void bytes_put(struct chat_parser *p, struct bytes *b, const char *text, size_t len);
-void bytes_free(struct bytes *b);
-const char *bytes_cstr(struct chat_parser *p, struct bytes *b);
+/* Adds to one; out of memory is remembered in p and reported by put and end. */
+void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t len);
 
 /* ---- input ------------------------------------------------------------------------------------ */
 
@@ -123,10 +118,10 @@ const char *bytes_cstr(struct chat_parser *p, struct bytes *b);
 #define MAX_DOUBT_BYTES ((size_t)32 << 10)
 
 static inline const char *input(const struct chat_parser *p) {
-    return p->in.p + p->at;
+    return p->in.bytes + p->at;
 }
 static inline size_t input_len(const struct chat_parser *p) {
-    size_t end = p->doubtful ? MIN(p->in.n, p->mark + MAX_DOUBT_BYTES) : p->in.n;
+    size_t end = p->doubtful ? MIN(p->in.len, p->mark + MAX_DOUBT_BYTES) : p->in.len;
     return end - p->at;
 }
 

@@ -36,9 +36,9 @@ static enum scan_result scan_char(struct json_scan *s, char c) {
 /* ---- a call ------------------------------------------------------------------------------------------ */
 
 /* What a JSON string stands for. NULL if it is none; the caller frees with json_decref. */
-static json_t *decode_string(const struct bytes *text) {
+static json_t *decode_string(const struct buf *text) {
     json_error_t e;
-    json_t *v = text->n == 0 ? NULL : json_loadb(text->p, text->n, JSON_DECODE_ANY, &e);
+    json_t *v = text->len == 0 ? NULL : json_loadb(text->bytes, text->len, JSON_DECODE_ANY, &e);
     if (v != NULL && !json_is_string(v)) {
         json_decref(v);
         return NULL;
@@ -47,33 +47,33 @@ static json_t *decode_string(const struct bytes *text) {
 }
 
 /* Arguments that are complete: an object as it is; a string holds the object's text. */
-static void put_arguments(struct chat_parser *p, const struct bytes *text) {
+static void put_arguments(struct chat_parser *p, const struct buf *text) {
     json_t *inner = decode_string(text);
     if (inner != NULL)
         call_arguments(p, json_string_value(inner), json_string_length(inner));
-    else if (text->n > 0 && !(text->n == 4 && memcmp(text->p, "null", 4) == 0))
-        call_arguments(p, text->p, text->n);
+    else if (text->len > 0 && !(text->len == 4 && memcmp(text->bytes, "null", 4) == 0))
+        call_arguments(p, text->bytes, text->len);
     json_decref(inner);
 }
 
 static void reset_call(struct chat_parser *p) {
     p->call.at = CALL_OPEN;
-    p->call.text.n = p->call.arguments.n = 0;
+    p->call.text.len = p->call.arguments.len = 0;
     p->call.streams = false;
-    p->name.n = 0;
+    p->name.len = 0;
 }
 
-static void copy_string(struct chat_parser *p, struct bytes *to) {
+static void copy_string(struct chat_parser *p, struct buf *to) {
     json_t *s = decode_string(&p->call.text);
-    to->n = 0;
+    to->len = 0;
     if (s != NULL)
-        bytes_put(p, to, json_string_value(s), json_string_length(s));
+        keep_bytes(p, to, json_string_value(s), json_string_length(s));
     json_decref(s);
 }
 
 /* Bare JSON calls only a function that the request has; anything else is an answer in JSON. */
 static bool may_call(const struct chat_parser *p) {
-    return p->name.n > 0 && (!p->bare || is_tool_name(p, p->name.p, p->name.n));
+    return p->name.len > 0 && (!p->bare || is_tool_name(p, p->name.bytes, p->name.len));
 }
 
 static void key_done(struct chat_parser *p) {
@@ -84,10 +84,11 @@ static void key_done(struct chat_parser *p) {
                 {"\"arguments\"", KEY_ARGUMENTS},
                 {"\"parameters\"", KEY_ARGUMENTS},
                 {"\"id\"", KEY_ID}};
-    const struct bytes *text = &p->call.text;
+    const struct buf *text = &p->call.text;
     p->call.key_kind = KEY_OTHER;
     for (size_t i = 0; i < ARRAY_LEN(keys); i++)
-        if (text->n == strlen(keys[i].key) && memcmp(text->p, keys[i].key, text->n) == 0)
+        if (text->len == strlen(keys[i].key) &&
+            memcmp(text->bytes, keys[i].key, text->len) == 0)
             p->call.key_kind = keys[i].kind;
 }
 
@@ -100,9 +101,9 @@ static void value_done(struct chat_parser *p) {
     else if (c->key_kind == KEY_ARGUMENTS && !c->streams && p->in_call && !p->any_arguments)
         put_arguments(p, &c->text);
     else if (c->key_kind == KEY_ARGUMENTS && !c->streams)
-        bytes_put(p, &c->arguments, c->text.p, c->text.n);
+        keep_bytes(p, &c->arguments, c->text.bytes, c->text.len);
     c->streams = false;
-    c->text.n = 0;
+    c->text.len = 0;
     c->at = CALL_COMMA_OR_END;
 }
 
@@ -112,7 +113,7 @@ static bool value_open(struct chat_parser *p, char ch) {
     if (!scan_open(&c->value_scan, ch))
         return false;
     c->at = CALL_VALUE;
-    c->text.n = 0;
+    c->text.len = 0;
     if (c->key_kind == KEY_ARGUMENTS && may_call(p) && !p->in_call) {
         call_begin_named(p);
         c->streams = ch == '{';
@@ -120,14 +121,14 @@ static bool value_open(struct chat_parser *p, char ch) {
     if (c->streams)
         call_arguments(p, &ch, 1);
     else
-        bytes_put(p, &c->text, &ch, 1);
+        keep_bytes(p, &c->text, &ch, 1);
     return true;
 }
 
 /* The object's closing brace. False if it was no call. */
 static bool object_done(struct chat_parser *p) {
     if (!p->in_call) {
-        bool complete = may_call(p) && (!p->bare || p->call.arguments.n > 0);
+        bool complete = may_call(p) && (!p->bare || p->call.arguments.len > 0);
         if (!complete)
             return false;
         call_begin_named(p);
@@ -148,7 +149,7 @@ static bool value_char(struct chat_parser *p, char ch, bool *again) {
     if (result != SCAN_END_BEFORE && c->streams)
         call_arguments(p, &ch, 1);
     else if (result != SCAN_END_BEFORE)
-        bytes_put(p, &c->text, &ch, 1);
+        keep_bytes(p, &c->text, &ch, 1);
     if (result != SCAN_MORE)
         value_done(p);
     return true;
@@ -161,7 +162,7 @@ static bool call_char(struct chat_parser *p, char ch, bool *again) {
     if (c->at == CALL_VALUE)
         return value_char(p, ch, again);
     if (c->at == CALL_KEY) {
-        bytes_put(p, &c->text, &ch, 1);
+        keep_bytes(p, &c->text, &ch, 1);
         if (scan_char(&c->value_scan, ch) == SCAN_END) {
             key_done(p);
             c->at = CALL_COLON;
@@ -177,8 +178,8 @@ static bool call_char(struct chat_parser *p, char ch, bool *again) {
     case CALL_KEY_OR_END:
         if (ch == '}')
             return object_done(p);
-        c->text.n = 0;
-        bytes_put(p, &c->text, &ch, 1);
+        c->text.len = 0;
+        keep_bytes(p, &c->text, &ch, 1);
         c->at = CALL_KEY;
         return scan_open(&c->value_scan, ch) && ch == '"';
     case CALL_COLON:
@@ -303,20 +304,20 @@ bool step_name(struct chat_parser *p) {
     const char *head = input(p);
     size_t len = hit.pos;
     if (hit.which == 2) {
-        p->name.n = 0;
-        bytes_put(p, &p->name, head, len);
+        p->name.len = 0;
+        keep_bytes(p, &p->name, head, len);
         p->at += len + strlen(ends[2]);
         return true;
     }
-    if (p->name.n > 0) { /* what we read now is the id */
-        p->id.n = 0;
-        bytes_put(p, &p->id, head, len);
+    if (p->name.len > 0) { /* what we read now is the id */
+        p->id.len = 0;
+        keep_bytes(p, &p->id, head, len);
     } else {
         while (len > 0 && is_white(head[len - 1]))
             len--;
-        bytes_put(p, &p->name, head, len);
+        keep_bytes(p, &p->name, head, len);
     }
-    if (!is_function_name(p, p->name.p, p->name.n)) {
+    if (!is_function_name(p, p->name.bytes, p->name.len)) {
         doubt_fail(p);
         return true;
     }

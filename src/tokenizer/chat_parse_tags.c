@@ -52,8 +52,8 @@ bool step_tagged_section(struct chat_parser *p) {
 static void begin_kimi_call(struct chat_parser *p, const char *head, size_t len) {
     static const char prefix[] = "functions.";
     size_t skip = sizeof prefix - 1;
-    p->id.n = 0;
-    bytes_put(p, &p->id, head, len);
+    p->id.len = 0;
+    keep_bytes(p, &p->id, head, len);
     if (len > skip && memcmp(head, prefix, skip) == 0) {
         head += skip;
         len -= skip;
@@ -79,8 +79,8 @@ bool step_tagged_head(struct chat_parser *p) {
         begin_kimi_call(p, head, len);
         p->state = PARSE_TAGGED_ARGUMENTS;
     } else { /* the name in V3.1; V3 and R1 write "function" and the name after it */
-        p->header.n = 0;
-        bytes_put(p, &p->header, head, len);
+        p->header.len = 0;
+        keep_bytes(p, &p->header, head, len);
         p->state = PARSE_TAGGED_FENCE;
     }
     p->at += hit.pos + strlen(ends[0]);
@@ -99,8 +99,8 @@ bool step_tagged_fence(struct chat_parser *p) {
     size_t len = hit.pos;
     trim(&name, &len);
     if (len == 0) { /* V3.1's comes before the separator */
-        name = p->header.p;
-        len = p->header.n;
+        name = p->header.bytes;
+        len = p->header.len;
     }
     if (hit.which >= 2 && !is_function_name(p, name, len))
         return leave(p);
@@ -123,12 +123,12 @@ static void put_trimmed_arguments(struct chat_parser *p, const char *text, size_
     while (end > 0 && is_white(text[end - 1]))
         end--;
     if (end > 0) {
-        call_arguments(p, p->value.p, p->value.n);
-        p->value.n = 0;
+        call_arguments(p, p->value.bytes, p->value.len);
+        p->value.len = 0;
         call_arguments(p, text, end);
     }
     if (p->any_arguments)
-        bytes_put(p, &p->value, text + end, len - end);
+        keep_bytes(p, &p->value, text + end, len - end);
 }
 
 /* What ends arguments, in order of preference. Models leave out the call's end at times. */
@@ -153,7 +153,7 @@ bool step_tagged_arguments(struct chat_parser *p) {
         return false;
     size_t tag = (size_t)hit.which % N_ARGUMENT_ENDS;
     p->at += strlen(ends[hit.which]) - (tag == 0 ? 0 : strlen(tags[tag]));
-    p->value.n = 0;
+    p->value.len = 0;
     call_end(p);
     p->state = PARSE_TAGGED_SECTION;
     return true;
@@ -201,8 +201,8 @@ bool step_xml_name(struct chat_parser *p) {
     trim(&name, &len);
     if (hit.pos > MAX_NAME_BYTES || !is_function_name(p, name, len))
         return leave(p);
-    p->name.n = 0;
-    bytes_put(p, &p->name, name, len);
+    p->name.len = 0;
+    keep_bytes(p, &p->name, name, len);
     p->at += hit.pos + (hit.which == 0 ? strlen(ends[0]) : 0);
     p->n_params = 0;
     p->state = PARSE_XML_PARAM;
@@ -251,7 +251,7 @@ bool step_xml_param(struct chat_parser *p) {
     enum accept ends =
         begins == ACCEPT_YES ? ACCEPT_NO : accept_text(p, p->syntax->function_end);
     if (begins == ACCEPT_YES) {
-        p->key.n = 0;
+        p->key.len = 0;
         p->state = PARSE_XML_KEY;
         return true;
     }
@@ -266,17 +266,17 @@ bool step_xml_param(struct chat_parser *p) {
 
 /* The value's opening: its key is known, and so its type. */
 static void begin_value(struct chat_parser *p) {
-    const char *key = bytes_cstr(p, &p->key);
+    const char *key = buf_cstr(&p->key);
     unsigned types = param_types(p, key);
     p->value_types = types;
     p->value_kind = (types & TYPE_STRING) == 0 ? VALUE_COLLECTED
                     : (types & TYPE_NULL) != 0 ? VALUE_TEXT_OR_NULL
                                                : VALUE_TEXT;
     p->value_at_start = true;
-    p->value.n = 0;
+    p->value.len = 0;
     call_arguments(p, p->n_params == 0 ? "{\"" : ", \"", p->n_params == 0 ? 2 : 3);
     p->n_params++;
-    call_arguments_escaped(p, key, p->key.n);
+    call_arguments_escaped(p, key, p->key.len);
     call_arguments(p, "\": ", 3);
     if (p->value_kind == VALUE_TEXT)
         call_arguments(p, "\"", 1);
@@ -286,21 +286,21 @@ static void begin_value(struct chat_parser *p) {
 bool step_xml_key(struct chat_parser *p) {
     const char *const ends[] = {p->syntax->key_end};
     struct marker_hit hit = find_marker(p, ends, 1);
-    bytes_put(p, &p->key, input(p), hit.pos);
+    keep_bytes(p, &p->key, input(p), hit.pos);
     p->at += hit.pos;
     if (hit.which < 0 && p->final) {
         break_off_xml_call(p);
-        emit_text(p, CHAT_CONTENT, p->key.p, p->key.n);
+        emit_text(p, CHAT_CONTENT, p->key.bytes, p->key.len);
     }
     if (hit.which < 0)
         return false;
     p->at += strlen(ends[0]);
-    const char *key = p->key.p;
-    size_t len = p->key.n;
+    const char *key = p->key.bytes;
+    size_t len = p->key.len;
     if (len > 0) {
         trim(&key, &len);
-        memmove(p->key.p, key, len);
-        p->key.n = len;
+        memmove(p->key.bytes, key, len);
+        p->key.len = len;
     }
     if (p->syntax->value_begin != NULL)
         p->state = PARSE_XML_VALUE_OPEN;
@@ -328,15 +328,15 @@ static void put_value(struct chat_parser *p, const char *text, size_t len);
 /* As long as the value may become null it is held back; then its text so far goes out. */
 static void put_text_or_null(struct chat_parser *p, const char *text, size_t len) {
     const char *null = p->syntax->value_begin == NULL ? "null\n" : "null";
-    bytes_put(p, &p->value, text, len);
-    if (p->value.n <= strlen(null) && memcmp(p->value.p, null, p->value.n) == 0)
+    keep_bytes(p, &p->value, text, len);
+    if (p->value.len <= strlen(null) && memcmp(p->value.bytes, null, p->value.len) == 0)
         return;
-    struct bytes all = p->value;
-    p->value = (struct bytes){0};
+    struct buf all = p->value;
+    p->value = (struct buf){0};
     p->value_kind = VALUE_TEXT;
     call_arguments(p, "\"", 1);
-    put_value(p, all.p, all.n);
-    bytes_free(&all);
+    put_value(p, all.bytes, all.len);
+    buf_free(&all);
 }
 
 /* A line end right after the opening tag and one before the closing tag are layout (Qwen). */
@@ -351,17 +351,17 @@ static void put_value(struct chat_parser *p, const char *text, size_t len) {
     if (len == 0)
         return;
     if (p->value_kind == VALUE_COLLECTED) {
-        bytes_put(p, &p->value, text, len);
+        keep_bytes(p, &p->value, text, len);
         return;
     }
     if (p->value_kind == VALUE_TEXT_OR_NULL) {
         put_text_or_null(p, text, len);
         return;
     }
-    call_arguments_escaped(p, p->value.p, p->value.n); /* a line end held back */
-    p->value.n = 0;
+    call_arguments_escaped(p, p->value.bytes, p->value.len); /* a line end held back */
+    p->value.len = 0;
     if (p->syntax->value_begin == NULL && text[len - 1] == '\n')
-        bytes_put(p, &p->value, text + --len, 1);
+        keep_bytes(p, &p->value, text + --len, 1);
     call_arguments_escaped(p, text, len);
 }
 
@@ -385,11 +385,11 @@ static void end_value(struct chat_parser *p) {
     json_error_t e;
     if (p->value_kind == VALUE_TEXT) {
         call_arguments(p, "\"", 1);
-        p->value.n = 0;
+        p->value.len = 0;
         return;
     }
-    const char *text = p->value.p;
-    size_t len = p->value.n;
+    const char *text = p->value.bytes;
+    size_t len = p->value.len;
     if (p->syntax->value_begin == NULL && len > 0 && text[len - 1] == '\n')
         len--;
     json_t *json = len > 0 ? json_read(text, len, JSON_DECODE_ANY | JSON_ALLOW_NUL, &e) : NULL;
@@ -407,7 +407,7 @@ static void end_value(struct chat_parser *p) {
         call_arguments(p, "\"", 1);
     }
     json_decref(json);
-    p->value.n = 0;
+    p->value.len = 0;
 }
 
 /* At a function's end within a value: it is the value's text if the value's own end comes before
@@ -427,8 +427,8 @@ static enum accept function_ends(const struct chat_parser *p) {
 static enum accept next_param_begins(struct chat_parser *p) {
     const char *key_end = p->syntax->key_end, *key = input(p) + strlen(p->syntax->param_begin);
     size_t len = input_len(p) - strlen(p->syntax->param_begin);
-    bool at_line =
-        p->syntax->value_begin == NULL && p->value.n > 0 && p->value.p[p->value.n - 1] == '\n';
+    bool at_line = p->syntax->value_begin == NULL && p->value.len > 0 &&
+                   p->value.bytes[p->value.len - 1] == '\n';
     if (!at_line)
         return ACCEPT_NO;
     const char *end = memmem(key, len, key_end, strlen(key_end));
@@ -436,9 +436,9 @@ static enum accept next_param_begins(struct chat_parser *p) {
         return ACCEPT_WAIT;
     if (end == NULL || end - key > MAX_NAME_BYTES)
         return ACCEPT_NO;
-    p->key.n = 0;
-    bytes_put(p, &p->key, key, (size_t)(end - key));
-    return find_param(p, bytes_cstr(p, &p->key)) != NULL ? ACCEPT_YES : ACCEPT_NO;
+    p->key.len = 0;
+    keep_bytes(p, &p->key, key, (size_t)(end - key));
+    return find_param(p, buf_cstr(&p->key)) != NULL ? ACCEPT_YES : ACCEPT_NO;
 }
 
 bool step_xml_value(struct chat_parser *p) {
@@ -460,8 +460,8 @@ bool step_xml_value(struct chat_parser *p) {
         return true;
     }
     if (hit.which < 0 && p->cut)
-        call_arguments(p, p->value_kind == VALUE_TEXT ? "" : p->value.p,
-                       p->value_kind == VALUE_TEXT ? 0 : p->value.n);
+        call_arguments(p, p->value_kind == VALUE_TEXT ? "" : p->value.bytes,
+                       p->value_kind == VALUE_TEXT ? 0 : p->value.len);
     else
         end_value(p);
     p->at += hit.which == 0 ? strlen(s->value_end) : 0;

@@ -117,25 +117,25 @@ enum status schema_no_memory(struct schema_builder *b) {
 }
 
 enum status schema_new_rule(struct schema_builder *b, unsigned *rule) {
-    if (b->n_rules == SCHEMA_MAX_RULES || b->out.n > GRAMMAR_MAX_BYTES)
+    if (b->n_rules == SCHEMA_MAX_RULES || b->out.len > GRAMMAR_MAX_BYTES)
         return schema_unsupported(b, "it is too large");
     *rule = b->n_rules++;
     return ST_OK;
 }
 
 /* Ends a rule: its expression goes to the output. */
-void schema_put_rule(struct schema_builder *b, unsigned rule, struct text *expression) {
-    text_printf(&b->out, "r%u ::= ", rule);
-    text_add_bytes(&b->out, expression->p != NULL ? expression->p : "", expression->n);
-    text_add(&b->out, "\n");
+void schema_put_rule(struct schema_builder *b, unsigned rule, struct buf *expression) {
+    buf_printf(&b->out, "r%u ::= ", rule);
+    buf_add(&b->out, expression->bytes, expression->len);
+    buf_add_str(&b->out, "\n");
     b->out.failed = b->out.failed || expression->failed;
 }
 
 /* Adds "rN" for a schema. */
-enum status schema_add(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add(struct schema_builder *b, struct buf *t, const json_t *schema) {
     unsigned rule = 0;
     TRY(schema_visit(b, schema, &rule));
-    text_printf(t, "r%u", rule);
+    buf_printf(t, "r%u", rule);
     return ST_OK;
 }
 
@@ -156,7 +156,7 @@ enum status schema_get_count(struct schema_builder *b, const json_t *schema, con
 
 /* --- one schema --- */
 
-static enum status add_type(struct schema_builder *b, struct text *t, const json_t *schema,
+static enum status add_type(struct schema_builder *b, struct buf *t, const json_t *schema,
                             const char *type) {
     if (str_eq(type, "object"))
         return schema_add_object(b, t, schema);
@@ -169,13 +169,13 @@ static enum status add_type(struct schema_builder *b, struct text *t, const json
     if (str_eq(type, "integer"))
         return schema_add_integer(b, t, schema);
     if (str_eq(type, "boolean") || str_eq(type, "null")) {
-        text_add(t, str_eq(type, "null") ? "\"null\"" : "boolean");
+        buf_add_str(t, str_eq(type, "null") ? "\"null\"" : "boolean");
         return ST_OK;
     }
     return err_set(b->err, ST_BAD_INPUT, "schema: there is no type \"%.40s\"", type);
 }
 
-static enum status add_types(struct schema_builder *b, struct text *t, const json_t *schema,
+static enum status add_types(struct schema_builder *b, struct buf *t, const json_t *schema,
                              const json_t *types) {
     size_t i;
     const json_t *type;
@@ -183,13 +183,13 @@ static enum status add_types(struct schema_builder *b, struct text *t, const jso
         return add_type(b, t, schema, json_string_value(types));
     if (!json_is_array(types))
         return schema_wrong(b, "type must be a string or an array");
-    text_add(t, SCHEMA_NOTHING);
+    buf_add_str(t, SCHEMA_NOTHING);
     json_array_foreach(types, i, type) {
         if (!json_is_string(type))
             return schema_wrong(b, "type must hold strings");
-        text_add(t, " | (");
+        buf_add_str(t, " | (");
         TRY(add_type(b, t, schema, json_string_value(type)));
-        text_add(t, ")");
+        buf_add_str(t, ")");
     }
     return ST_OK;
 }
@@ -227,7 +227,7 @@ static const char *implied_type(const json_t *schema) {
 }
 
 /* Each alternative, together with what stands beside anyOf. */
-static enum status add_any_of(struct schema_builder *b, struct text *t, const json_t *schema,
+static enum status add_any_of(struct schema_builder *b, struct buf *t, const json_t *schema,
                               const char *key) {
     const json_t *alternatives = json_object_get(schema, key), *part;
     bool beside = schema_count_restricting(schema) > 1;
@@ -235,7 +235,7 @@ static enum status add_any_of(struct schema_builder *b, struct text *t, const js
     if (!json_is_array(alternatives) || json_array_size(alternatives) == 0)
         return err_set(b->err, ST_BAD_INPUT, "schema: %s must be an array, not empty", key);
     json_array_foreach(alternatives, i, part) {
-        text_add(t, i > 0 ? " | " : "");
+        buf_add_str(t, i > 0 ? " | " : "");
         if (beside && json_is_object(part)) {
             json_t *whole = NULL, *base = NULL;
             TRY(schema_new(b, &whole));
@@ -281,9 +281,9 @@ static enum status check_keywords(struct schema_builder *b, const json_t *schema
     return ST_OK;
 }
 
-static enum status add_body(struct schema_builder *b, struct text *t, const json_t *schema) {
+static enum status add_body(struct schema_builder *b, struct buf *t, const json_t *schema) {
     if (json_is_true(schema) || json_is_false(schema)) {
-        text_add(t, json_is_true(schema) ? "value" : SCHEMA_NOTHING);
+        buf_add_str(t, json_is_true(schema) ? "value" : SCHEMA_NOTHING);
         return ST_OK;
     }
     if (!json_is_object(schema))
@@ -302,7 +302,7 @@ static enum status add_body(struct schema_builder *b, struct text *t, const json
         return schema_add(b, t, merged);
     }
     if (json_is_true(json_object_get(schema, "nullable")))
-        text_add(t, "\"null\" | ");
+        buf_add_str(t, "\"null\" | ");
     if (json_object_get(schema, "const") != NULL || json_object_get(schema, "enum") != NULL)
         return schema_add_values(b, t, schema);
     if (json_object_get(schema, "anyOf") != NULL)
@@ -314,7 +314,7 @@ static enum status add_body(struct schema_builder *b, struct text *t, const json
     const char *type = implied_type(schema);
     if (type != NULL)
         return add_type(b, t, schema, type);
-    text_add(t, "value");
+    buf_add_str(t, "value");
     return ST_OK;
 }
 
@@ -332,13 +332,13 @@ enum status schema_visit(struct schema_builder *b, const json_t *schema, unsigne
             return schema_no_memory(b);
         b->known[b->n_known++] = (struct schema_known){schema, *rule};
     }
-    struct text t = {0};
+    struct buf t = {0};
     b->depth++;
     enum status st = add_body(b, &t, schema);
     b->depth--;
     if (st == ST_OK)
         schema_put_rule(b, *rule, &t);
-    text_deinit(&t);
+    buf_free(&t);
     return st;
 }
 
@@ -348,26 +348,26 @@ static enum status add_rules(struct schema_builder *b, const struct json_schema_
         unsigned rule = 0;
         b->root = rules[i].schema;
         TRY(schema_visit(b, rules[i].schema, &rule));
-        text_printf(&b->out, "%s ::= r%u\n", rules[i].name, rule);
+        buf_printf(&b->out, "%s ::= r%u\n", rules[i].name, rule);
     }
     if (b->out.failed)
         return schema_no_memory(b);
-    return b->out.n <= GRAMMAR_MAX_BYTES ? ST_OK : schema_unsupported(b, "it is too large");
+    return b->out.len <= GRAMMAR_MAX_BYTES ? ST_OK : schema_unsupported(b, "it is too large");
 }
 
 enum status json_schema_rules_to_gbnf(const struct json_schema_rule *rules, size_t n,
                                       const char *others, char **gbnf, struct err *err) {
     struct schema_builder b = {.kept = json_array(), .err = err};
-    text_add(&b.out, BASE_RULES);
-    text_add(&b.out, others);
+    buf_add_str(&b.out, BASE_RULES);
+    buf_add_str(&b.out, others);
     enum status st = b.kept == NULL ? schema_no_memory(&b) : add_rules(&b, rules, n);
     mem_free(b.known);
     json_decref(b.kept);
     if (st != ST_OK) {
-        text_deinit(&b.out);
+        buf_free(&b.out);
         return st;
     }
-    *gbnf = b.out.p;
+    *gbnf = b.out.bytes;
     return ST_OK;
 }
 

@@ -4,8 +4,8 @@
 #ifndef LOCKSTEP_TOKENIZER_SCHEMA_IMPL_H
 #define LOCKSTEP_TOKENIZER_SCHEMA_IMPL_H
 
+#include "base/buf.h"
 #include "base/status.h"
-#include "tokenizer/schema_text.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ struct schema_known {
 
 struct schema_builder {
     const json_t *root;
-    struct text out; /* the rules that are finished */
+    struct buf out; /* the rules that are finished */
     struct schema_known *known;
     size_t n_known, known_cap;
     json_t *kept; /* an array: the merged schemas */
@@ -41,11 +41,11 @@ enum status schema_no_memory(struct schema_builder *b);
 
 /* The number of a rule, whose text must follow: schema_put_rule() or straight to b->out. */
 enum status schema_new_rule(struct schema_builder *b, unsigned *rule);
-void schema_put_rule(struct schema_builder *b, unsigned rule, struct text *expression);
+void schema_put_rule(struct schema_builder *b, unsigned rule, struct buf *expression);
 
 /* The rule of a schema; the second appends its name to t. */
 enum status schema_visit(struct schema_builder *b, const json_t *schema, unsigned *rule);
-enum status schema_add(struct schema_builder *b, struct text *t, const json_t *schema);
+enum status schema_add(struct schema_builder *b, struct buf *t, const json_t *schema);
 
 /* A key whose value is a whole number, >= 0. *out keeps its value if the key is absent; 2^32-1
  * and more is SCHEMA_NO_LIMIT. */
@@ -69,16 +69,16 @@ enum status schema_merge(struct schema_builder *b, json_t *into, const json_t *s
 
 /* --- schema_values.c, schema_object.c: append an expression for one kind of value --- */
 
-enum status schema_add_json(struct schema_builder *b, struct text *t, const json_t *value);
+enum status schema_add_json(struct schema_builder *b, struct buf *t, const json_t *value);
 /* The values of an enum or a constant, also one that is referred to, as an array that lives as long as the
  * builder; NULL where there is none. */
 enum status schema_listed_values(struct schema_builder *b, const json_t *schema, json_t **out);
 /* enum, const */
-enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema);
-enum status schema_add_integer(struct schema_builder *b, struct text *t, const json_t *schema);
-enum status schema_add_number(struct schema_builder *b, struct text *t, const json_t *schema);
-enum status schema_add_string(struct schema_builder *b, struct text *t, const json_t *schema);
-enum status schema_add_array(struct schema_builder *b, struct text *t, const json_t *schema);
-enum status schema_add_object(struct schema_builder *b, struct text *t, const json_t *schema);
+enum status schema_add_values(struct schema_builder *b, struct buf *t, const json_t *schema);
+enum status schema_add_integer(struct schema_builder *b, struct buf *t, const json_t *schema);
+enum status schema_add_number(struct schema_builder *b, struct buf *t, const json_t *schema);
+enum status schema_add_string(struct schema_builder *b, struct buf *t, const json_t *schema);
+enum status schema_add_array(struct schema_builder *b, struct buf *t, const json_t *schema);
+enum status schema_add_object(struct schema_builder *b, struct buf *t, const json_t *schema);
 
 #endif

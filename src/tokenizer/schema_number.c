@@ -1,6 +1,7 @@
 #include "tokenizer/schema_number.h"
 
 #include "base/util.h"
+#include "tokenizer/gbnf.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -12,68 +13,68 @@
 
 /* --- integers --- */
 
-static void digits(struct text *t, char low, char high) {
+static void digits(struct buf *t, char low, char high) {
     if (low == high)
-        text_printf(t, "\"%c\"", low);
+        buf_printf(t, "\"%c\"", low);
     else
-        text_printf(t, "[%c-%c]", low, high);
+        buf_printf(t, "[%c-%c]", low, high);
 }
 
-static void any_digits(struct text *t, size_t n) {
+static void any_digits(struct buf *t, size_t n) {
     if (n > 0)
-        text_printf(t, " [0-9]{%zu}", n);
+        buf_printf(t, " [0-9]{%zu}", n);
 }
 
 /* Strings of digits as long as s and not below it (above: not above it). */
-static void beyond(struct text *t, const char *s, bool above) {
+static void beyond(struct buf *t, const char *s, bool above) {
     size_t n = strlen(s);
     if (n == 0) {
-        text_add(t, "\"\"");
+        buf_add_str(t, "\"\"");
         return;
     }
-    text_add(t, "(");
-    text_printf(t, "\"%c\" ", s[0]);
+    buf_add_str(t, "(");
+    buf_printf(t, "\"%c\" ", s[0]);
     beyond(t, s + 1, above);
     if (above ? s[0] < '9' : s[0] > '0') {
-        text_add(t, " | ");
+        buf_add_str(t, " | ");
         digits(t, above ? (char)(s[0] + 1) : '0', above ? '9' : (char)(s[0] - 1));
         any_digits(t, n - 1);
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
 /* Strings of digits from low to high, which have the same length. */
-static void between(struct text *t, const char *low, const char *high) {
+static void between(struct buf *t, const char *low, const char *high) {
     size_t same = 0;
     while (low[same] != '\0' && low[same] == high[same])
         same++;
-    text_add(t, "(");
+    buf_add_str(t, "(");
     if (same > 0) {
-        text_literal(t, low, same);
-        text_add(t, " ");
+        gbnf_literal(t, low, same);
+        buf_add_str(t, " ");
     }
     low += same;
     high += same;
     if (low[0] != '\0') {
-        text_printf(t, "(\"%c\" ", low[0]);
+        buf_printf(t, "(\"%c\" ", low[0]);
         beyond(t, low + 1, true);
-        text_printf(t, " | \"%c\" ", high[0]);
+        buf_printf(t, " | \"%c\" ", high[0]);
         beyond(t, high + 1, false);
         if (low[0] + 1 < high[0]) {
-            text_add(t, " | ");
+            buf_add_str(t, " | ");
             digits(t, (char)(low[0] + 1), (char)(high[0] - 1));
             any_digits(t, strlen(low) - 1);
         }
-        text_add(t, ")");
+        buf_add_str(t, ")");
     } else if (same == 0) {
-        text_add(t, "\"\"");
+        buf_add_str(t, "\"\"");
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
 /* 0 <= min <= max: one alternative per number of digits. */
-static void naturals(struct text *t, int64_t min, int64_t max) {
-    text_add(t, "(");
+static void naturals(struct buf *t, int64_t min, int64_t max) {
+    buf_add_str(t, "(");
     for (int64_t low = min; low <= max;) {
         int64_t power = 10;
         while (power <= low)
@@ -82,28 +83,28 @@ static void naturals(struct text *t, int64_t min, int64_t max) {
         char a[24], b[24];
         snprintf(a, sizeof a, "%" PRId64, low);
         snprintf(b, sizeof b, "%" PRId64, high);
-        text_add(t, low > min ? " | " : "");
+        buf_add_str(t, low > min ? " | " : "");
         between(t, a, b);
         low = power;
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
-void schema_integers(struct text *t, int64_t min, int64_t max) {
+void schema_integers(struct buf *t, int64_t min, int64_t max) {
     if (max < min) {
-        text_add(t, NOTHING);
+        buf_add_str(t, NOTHING);
         return;
     }
-    text_add(t, "(");
+    buf_add_str(t, "(");
     if (min < 0) {
-        text_add(t, "\"-\" ");
+        buf_add_str(t, "\"-\" ");
         naturals(t, max < 0 ? -max : 1, -min);
     }
     if (max >= 0) {
-        text_add(t, min < 0 ? " | " : "");
+        buf_add_str(t, min < 0 ? " | " : "");
         naturals(t, MAX(min, INT64_C(0)), max);
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
 /* --- reals --- */
@@ -166,56 +167,56 @@ static bool may_end(struct fractions f) {
 }
 
 /* `least` to `room` digits of a fraction. */
-static void fraction(struct text *t, struct fractions f, unsigned least, unsigned room) {
+static void fraction(struct buf *t, struct fractions f, unsigned least, unsigned room) {
     const char *left = f.low != NULL ? f.low : f.high;
     if (left == NULL) {
-        text_printf(t, "[0-9]{%u,%u}", least, room);
+        buf_printf(t, "[0-9]{%u,%u}", least, room);
         return;
     }
-    text_add(t, "(" NOTHING);
+    buf_add_str(t, "(" NOTHING);
     if (*left == '\0' && f.high == NULL && f.above) {
-        text_printf(t, " | \"0\"{0,%u} [1-9] [0-9]{0,%u}", room - 1, room - 1);
+        buf_printf(t, " | \"0\"{0,%u} [1-9] [0-9]{0,%u}", room - 1, room - 1);
     } else if (*left == '\0' && may_end(f)) {
-        text_printf(t, f.high == NULL ? " | [0-9]{%u,%u}" : " | \"0\"{%u,%u}", least, room);
+        buf_printf(t, f.high == NULL ? " | [0-9]{%u,%u}" : " | \"0\"{%u,%u}", least, room);
     } else if (*left != '\0') {
         struct fractions low = {f.low != NULL ? f.low + 1 : NULL, NULL, f.above, f.below};
         struct fractions high = {NULL, f.high != NULL ? f.high + 1 : NULL, f.above, f.below};
         char first = f.low != NULL ? *f.low : '0' - 1,
              last = f.high != NULL ? *f.high : '9' + 1;
         if (least == 0 && may_end(f))
-            text_add(t, " | \"\"");
+            buf_add_str(t, " | \"\"");
         if (first == last)
             low.high = high.high;
         if (f.low != NULL && first <= last) {
-            text_printf(t, " | \"%c\" ", first);
+            buf_printf(t, " | \"%c\" ", first);
             fraction(t, low, 0, room - 1);
         }
         if (f.high != NULL && first < last) {
-            text_printf(t, " | \"%c\" ", last);
+            buf_printf(t, " | \"%c\" ", last);
             fraction(t, high, 0, room - 1);
         }
         if (first + 1 < last) {
-            text_add(t, " | ");
+            buf_add_str(t, " | ");
             digits(t, (char)(first + 1), (char)(last - 1));
-            text_printf(t, " [0-9]{0,%u}", room - 1);
+            buf_printf(t, " [0-9]{0,%u}", room - 1);
         }
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
 /* The numbers with this whole part. */
-static void with_whole(struct text *t, int64_t whole, struct fractions f, unsigned room) {
+static void with_whole(struct buf *t, int64_t whole, struct fractions f, unsigned room) {
     if (may_end(f))
-        text_printf(t, " | \"%" PRId64 "\"", whole);
-    text_printf(t, " | \"%" PRId64 ".\" ", whole);
+        buf_printf(t, " | \"%" PRId64 "\"", whole);
+    buf_printf(t, " | \"%" PRId64 ".\" ", whole);
     fraction(t, f, 1, room);
 }
 
 /* Non-negative bounds. */
-static void reals_from_0(struct text *t, struct schema_bounds b) {
+static void reals_from_0(struct buf *t, struct schema_bounds b) {
     double max = MIN(b.max, (double)SCHEMA_NUMBER_MAX);
     if (b.min > max) {
-        text_add(t, NOTHING);
+        buf_add_str(t, NOTHING);
         return;
     }
     struct fractions both = {.above = b.above_min, .below = b.below_max && max == b.max};
@@ -227,7 +228,7 @@ static void reals_from_0(struct text *t, struct schema_bounds b) {
     pad(high.fraction, n);
     both.low = low.fraction;
     both.high = high.fraction;
-    text_add(t, "(" NOTHING);
+    buf_add_str(t, "(" NOTHING);
     if (low.whole == high.whole) {
         with_whole(t, low.whole, both, room);
     } else if (low.whole < high.whole) {
@@ -235,19 +236,19 @@ static void reals_from_0(struct text *t, struct schema_bounds b) {
         from.high = to.low = NULL;
         with_whole(t, low.whole, from, room);
         if (low.whole + 1 < high.whole) {
-            text_add(t, " | ");
+            buf_add_str(t, " | ");
             naturals(t, low.whole + 1, high.whole - 1);
-            text_add(t, " " FRACTION);
+            buf_add_str(t, " " FRACTION);
         }
         with_whole(t, high.whole, to, room);
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
-void schema_reals(struct text *t, struct schema_bounds b) {
-    text_add(t, "(" NOTHING);
+void schema_reals(struct buf *t, struct schema_bounds b) {
+    buf_add_str(t, "(" NOTHING);
     if (b.max >= 0) {
-        text_add(t, " | ");
+        buf_add_str(t, " | ");
         struct schema_bounds up = b;
         if (up.min < 0) {
             up.min = 0;
@@ -261,8 +262,8 @@ void schema_reals(struct text *t, struct schema_bounds b) {
             down.min = 0;
             down.above_min = true; /* zero is among the others */
         }
-        text_add(t, " | \"-\" ");
+        buf_add_str(t, " | \"-\" ");
         reals_from_0(t, down);
     }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }

@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_TOKENIZER_SCHEMA_NUMBER_H
 #define LOCKSTEP_TOKENIZER_SCHEMA_NUMBER_H
 
-#include "tokenizer/schema_text.h"
+#include "base/buf.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 /* Decimal integers from min to max, both within +-SCHEMA_NUMBER_MAX; nothing ("[]") if
  * max < min. */
-void schema_integers(struct text *t, int64_t min, int64_t max);
+void schema_integers(struct buf *t, int64_t min, int64_t max);
 
 struct schema_bounds {
     double min, max; /* infinite: none */
@@ -22,6 +22,6 @@ struct schema_bounds {
 
 /* Decimal fractions within the bounds, with room for six digits behind the point, or for more than
  * the bounds have; nothing ("[]") if there are none. */
-void schema_reals(struct text *t, struct schema_bounds bounds);
+void schema_reals(struct buf *t, struct schema_bounds bounds);
 
 #endif

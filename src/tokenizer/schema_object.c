@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/gbnf.h"
 #include "tokenizer/schema_pattern.h"
 #include "tokenizer/utf8.h"
 
@@ -48,10 +49,10 @@ static int by_name(const void *a, const void *b) {
  * there): whatever follows a character that none of them has there, or the key's end. */
 static enum status add_other_key(struct schema_builder *b, const struct property *names,
                                  size_t n, size_t at, unsigned *rule) {
-    struct text t = {0}, others = {0};
+    struct buf t = {0}, others = {0};
     enum status st = schema_new_rule(b, rule);
     bool ends = false;
-    text_add(&others, "[^\"\\\\\\x00-\\x1f\\x7f");
+    buf_add_str(&others, "[^\"\\\\\\x00-\\x1f\\x7f");
     for (size_t i = 0; i < n && st == ST_OK;) {
         const char *name = names[i].name;
         if (name[at] == '\0') {
@@ -65,28 +66,28 @@ static enum status add_other_key(struct schema_builder *b, const struct property
             group++;
         unsigned next = 0;
         st = add_other_key(b, names + i, group - i, at + step, &next);
-        text_literal(&t, name + at, step);
-        text_printf(&t, " r%u | ", next);
-        text_class_char(&others, utf8_decode((const uint8_t *)name + at, (int)step));
+        gbnf_literal(&t, name + at, step);
+        buf_printf(&t, " r%u | ", next);
+        gbnf_class_char(&others, utf8_decode((const uint8_t *)name + at, (int)step));
         i = group;
     }
-    text_add(&others, "]");
+    buf_add_str(&others, "]");
     if (st == ST_OK) {
-        text_add_bytes(&t, others.p, others.failed ? 0 : others.n);
-        text_add(&t, " plain* \"\\\"\"");
-        text_add(&t, ends ? "" : " | \"\\\"\"");
+        buf_add(&t, others.bytes, others.len);
+        buf_add_str(&t, " plain* \"\\\"\"");
+        buf_add_str(&t, ends ? "" : " | \"\\\"\"");
         t.failed = t.failed || others.failed;
         schema_put_rule(b, *rule, &t);
     }
-    text_deinit(&t);
-    text_deinit(&others);
+    buf_free(&t);
+    buf_free(&others);
     return st;
 }
 
 #define MAX_NAME 256 /* of a property, where others are allowed: the recursion's depth */
 
 /* The key of a property that the schema does not name: one that it does not. */
-static enum status add_unnamed_key(struct schema_builder *b, struct text *t,
+static enum status add_unnamed_key(struct schema_builder *b, struct buf *t,
                                    const struct object *o) {
     unsigned key = 0;
     enum status st = ST_OK;
@@ -102,19 +103,19 @@ static enum status add_unnamed_key(struct schema_builder *b, struct text *t,
     if (st == ST_OK)
         st = add_other_key(b, sorted, o->n, 0, &key);
     mem_free(sorted);
-    text_printf(t, "\"\\\"\" r%u", key);
+    buf_printf(t, "\"\\\"\" r%u", key);
     return st;
 }
 
 /* The key of such a property, as propertyNames or patternProperties want it, or any. */
-static enum status add_key(struct schema_builder *b, struct text *t, const struct object *o) {
+static enum status add_key(struct schema_builder *b, struct buf *t, const struct object *o) {
     if ((o->key != NULL || o->pattern != NULL) && o->n > 0)
         return schema_unsupported(
             b, "propertyNames and patternProperties beside properties are not supported");
     if (o->pattern != NULL) {
-        text_add(t, "\"\\\"\" ");
+        buf_add_str(t, "\"\\\"\" ");
         TRY(schema_pattern(t, o->pattern, strlen(o->pattern), 0, SCHEMA_NO_LIMIT, b->err));
-        text_add(t, " \"\\\"\"");
+        buf_add_str(t, " \"\\\"\"");
         return ST_OK;
     }
     if (o->key != NULL) {
@@ -128,38 +129,38 @@ static enum status add_key(struct schema_builder *b, struct text *t, const struc
     }
     if (o->n > 0)
         return add_unnamed_key(b, t, o);
-    text_add(t, "string");
+    buf_add_str(t, "string");
     return ST_OK;
 }
 
 /* The pair of a property that the schema does not name. */
 static enum status add_other_pair(struct schema_builder *b, struct object *o) {
-    struct text t = {0};
+    struct buf t = {0};
     TRY(schema_new_rule(b, &o->other));
     enum status st = add_key(b, &t, o);
-    text_add(&t, " \":\" ws ");
+    buf_add_str(&t, " \":\" ws ");
     if (st == ST_OK && o->others != NULL)
         st = schema_add(b, &t, o->others);
     else
-        text_add(&t, "value");
+        buf_add_str(&t, "value");
     if (st == ST_OK)
         schema_put_rule(b, o->other, &t);
-    text_deinit(&t);
+    buf_free(&t);
     return st;
 }
 
 static enum status add_pair(struct schema_builder *b, struct property *p) {
-    struct text t = {0};
+    struct buf t = {0};
     TRY(schema_new_rule(b, &p->pair));
     json_t *name = json_string(p->name);
     enum status st = name == NULL ? schema_no_memory(b) : schema_add_json(b, &t, name);
     json_decref(name);
-    text_add(&t, " \":\" ws ");
+    buf_add_str(&t, " \":\" ws ");
     if (st == ST_OK)
         st = schema_add(b, &t, p->schema);
     if (st == ST_OK)
         schema_put_rule(b, p->pair, &t);
-    text_deinit(&t);
+    buf_free(&t);
     return st;
 }
 
@@ -173,21 +174,20 @@ static void add_object_rule(struct schema_builder *b, const struct object *o, si
                             uint32_t n) {
     const char *comma = n > 0 ? "\",\" ws " : "";
     bool room = n < o->max, all = i == o->n;
-    text_printf(&b->out, "r%u ::= ", object_rule(o, i, n));
+    buf_printf(&b->out, "r%u ::= ", object_rule(o, i, n));
     if (room && (!all || o->more))
-        text_printf(&b->out, "%sr%u r%u | ", comma, all ? o->other : o->properties[i].pair,
-                    object_rule(o, all ? i : i + 1, n + 1));
+        buf_printf(&b->out, "%sr%u r%u | ", comma, all ? o->other : o->properties[i].pair,
+                   object_rule(o, all ? i : i + 1, n + 1));
     if (all)
-        text_add(&b->out, n < o->min ? SCHEMA_NOTHING : n > 0 ? "ws" : "\"\"");
+        buf_add_str(&b->out, n < o->min ? SCHEMA_NOTHING : n > 0 ? "ws" : "\"\"");
     else if (o->properties[i].required)
-        text_add(&b->out, SCHEMA_NOTHING);
+        buf_add_str(&b->out, SCHEMA_NOTHING);
     else
-        text_printf(&b->out, "r%u", object_rule(o, i + 1, n));
-    text_add(&b->out, "\n");
+        buf_printf(&b->out, "r%u", object_rule(o, i + 1, n));
+    buf_add_str(&b->out, "\n");
 }
 
-static enum status add_object_rules(struct schema_builder *b, struct text *t,
-                                    struct object *o) {
+static enum status add_object_rules(struct schema_builder *b, struct buf *t, struct object *o) {
     /* How far counting matters: to `min` or 1; to `max` if it can be met. */
     bool limited = o->max != SCHEMA_NO_LIMIT && (o->more || o->max < o->n);
     uint32_t count = limited ? o->max : MAX(o->min, 1u);
@@ -203,7 +203,7 @@ static enum status add_object_rules(struct schema_builder *b, struct text *t,
     for (size_t i = 0; i <= o->n; i++)
         for (uint32_t n = 0; n <= count; n++)
             add_object_rule(b, o, i, n);
-    text_printf(t, "\"{\" ws r%u \"}\"", o->first);
+    buf_printf(t, "\"{\" ws r%u \"}\"", o->first);
     return ST_OK;
 }
 
@@ -313,7 +313,7 @@ static enum status read_others(struct schema_builder *b, const json_t *schema,
     return ST_OK;
 }
 
-static enum status add_object_of(struct schema_builder *b, struct text *t, const json_t *schema,
+static enum status add_object_of(struct schema_builder *b, struct buf *t, const json_t *schema,
                                  struct object *o) {
     TRY(schema_get_count(b, schema, "minProperties", &o->min));
     TRY(schema_get_count(b, schema, "maxProperties", &o->max));
@@ -327,7 +327,7 @@ static enum status add_object_of(struct schema_builder *b, struct text *t, const
     return add_object_rules(b, t, o);
 }
 
-enum status schema_add_object(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_object(struct schema_builder *b, struct buf *t, const json_t *schema) {
     struct object o = {.max = SCHEMA_NO_LIMIT};
     enum status st = add_object_of(b, t, schema, &o);
     mem_free(o.properties);

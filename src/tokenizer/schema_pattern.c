@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/gbnf.h"
 #include "tokenizer/grammar_impl.h"
 #include "tokenizer/utf8.h"
 
@@ -424,53 +425,53 @@ static enum status narrow_all(struct regex *r, struct part *choice, uint32_t min
 
 /* The characters of a set as a JSON string has them: " and \ and some control characters as
  * two, other control characters not at all. */
-static void write_set(struct text *t, const struct regex *r, const struct part *part) {
+static void write_set(struct buf *t, const struct regex *r, const struct part *part) {
     static const struct grammar_range plain[] = {
         {' ', '!'}, {'#', '['}, {']', '~'}, {0x80, 0xd7ff}, {0xe000, CODE_POINT_MAX}};
     static const char escaped[] = "\b\f\n\r\t\"\\", letters[] = "bfnrt\"\\";
     const struct grammar_range *ranges = r->ranges + part->first;
-    text_add(t, "([");
+    buf_add_str(t, "([");
     for (uint32_t i = 0; i < part->n; i++)
         for (size_t k = 0; k < ARRAY_LEN(plain); k++) {
             uint32_t low = MAX(ranges[i].low, plain[k].low);
             uint32_t high = MIN(ranges[i].high, plain[k].high);
             if (low > high)
                 continue;
-            text_class_char(t, low);
-            text_add(t, "-");
-            text_class_char(t, high);
+            gbnf_class_char(t, low);
+            buf_add_str(t, "-");
+            gbnf_class_char(t, high);
         }
-    text_add(t, "]");
+    buf_add_str(t, "]");
     for (size_t k = 0; k < sizeof escaped - 1; k++)
         for (uint32_t i = 0; i < part->n; i++)
             if (ranges[i].low <= (uint8_t)escaped[k] && (uint8_t)escaped[k] <= ranges[i].high) {
-                text_add(t, " | ");
-                text_literal(t, (const char[]){'\\', letters[k]}, 2);
+                buf_add_str(t, " | ");
+                gbnf_literal(t, (const char[]){'\\', letters[k]}, 2);
                 break;
             }
-    text_add(t, ")");
+    buf_add_str(t, ")");
 }
 
-static void write_part(struct text *t, const struct regex *r, const struct part *part) {
+static void write_part(struct buf *t, const struct regex *r, const struct part *part) {
     if (part->kind == PART_SET) {
         write_set(t, r, part);
     } else if (part->kind == PART_ANY) {
-        text_add(t, "char");
+        buf_add_str(t, "char");
     } else {
-        text_add(t, "(\"\"");
+        buf_add_str(t, "(\"\"");
         for (const struct part *p = part->child; p != NULL; p = p->sibling) {
-            text_add(t, part->kind == PART_SEQUENCE ? " " : p == part->child ? " " : " | ");
+            buf_add_str(t, part->kind == PART_SEQUENCE ? " " : p == part->child ? " " : " | ");
             write_part(t, r, p);
         }
-        text_add(t, ")");
+        buf_add_str(t, ")");
     }
     if (part->max == MANY)
-        text_printf(t, "{%u,}", part->min);
+        buf_printf(t, "{%u,}", part->min);
     else if (part->min != 1 || part->max != 1)
-        text_printf(t, "{%u,%u}", part->min, part->max);
+        buf_printf(t, "{%u,%u}", part->min, part->max);
 }
 
-enum status schema_pattern(struct text *t, const char *pattern, size_t len, uint32_t min_chars,
+enum status schema_pattern(struct buf *t, const char *pattern, size_t len, uint32_t min_chars,
                            uint32_t max_chars, struct err *err) {
     struct regex r = {.at = pattern, .begin = pattern, .end = pattern + len, .err = err};
     r.parts = mem_alloc(MAX_PARTS * sizeof *r.parts);

@@ -6,8 +6,8 @@
 #ifndef LOCKSTEP_TOKENIZER_SCHEMA_PATTERN_H
 #define LOCKSTEP_TOKENIZER_SCHEMA_PATTERN_H
 
+#include "base/buf.h"
 #include "base/status.h"
-#include "tokenizer/schema_text.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,7 +15,7 @@
 /* Appends an expression for the strings that match and have min_chars to max_chars characters
  * (UINT32_MAX: no limit). Where both matter, repetitions are narrowed so that every string has a
  * right length; ST_UNSUPPORTED if that is not possible. */
-enum status schema_pattern(struct text *t, const char *pattern, size_t len, uint32_t min_chars,
+enum status schema_pattern(struct buf *t, const char *pattern, size_t len, uint32_t min_chars,
                            uint32_t max_chars, struct err *err);
 
 #endif

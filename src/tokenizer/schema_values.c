@@ -2,6 +2,7 @@
 #include "tokenizer/schema_impl.h"
 
 #include "base/util.h"
+#include "tokenizer/gbnf.h"
 #include "tokenizer/grammar_impl.h"
 #include "tokenizer/schema_number.h"
 #include "tokenizer/schema_pattern.h"
@@ -29,11 +30,11 @@ static char *written(const json_t *value) {
     return s;
 }
 
-enum status schema_add_json(struct schema_builder *b, struct text *t, const json_t *value) {
+enum status schema_add_json(struct schema_builder *b, struct buf *t, const json_t *value) {
     char *s = written(value);
     if (s == NULL)
         return schema_no_memory(b);
-    text_literal(t, s, strlen(s));
+    gbnf_literal(t, s, strlen(s));
     free(s);
     return ST_OK;
 }
@@ -186,13 +187,13 @@ enum status schema_listed_values(struct schema_builder *b, const json_t *schema,
     return allowed_values(b, whole, out);
 }
 
-enum status schema_add_values(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_values(struct schema_builder *b, struct buf *t, const json_t *schema) {
     json_t *values, *value;
     size_t i;
     TRY(allowed_values(b, schema, &values));
-    text_add(t, SCHEMA_NOTHING);
+    buf_add_str(t, SCHEMA_NOTHING);
     json_array_foreach(values, i, value) {
-        text_add(t, " | ");
+        buf_add_str(t, " | ");
         TRY(schema_add_json(b, t, value));
     }
     return ST_OK;
@@ -210,28 +211,28 @@ static int64_t clamp(double x) {
 
 /* Decimal numbers that m divides: one rule for each remainder of the digits so far and each
  * number of digits that may still come. */
-static enum status add_multiples(struct schema_builder *b, struct text *t, unsigned m) {
+static enum status add_multiples(struct schema_builder *b, struct buf *t, unsigned m) {
     enum { MORE_DIGITS = 14 };
     unsigned first = b->n_rules, rule;
     for (unsigned i = 0; i < m * (MORE_DIGITS + 1); i++)
         TRY(schema_new_rule(b, &rule));
     for (unsigned left = 0; left <= MORE_DIGITS; left++)
         for (unsigned i = 0; i < m; i++) {
-            text_printf(&b->out, "r%u ::= %s", first + left * m + i,
-                        i == 0 ? "\"\"" : SCHEMA_NOTHING);
+            buf_printf(&b->out, "r%u ::= %s", first + left * m + i,
+                       i == 0 ? "\"\"" : SCHEMA_NOTHING);
             for (unsigned d = 0; d < 10 && left > 0; d++)
-                text_printf(&b->out, " | \"%u\" r%u", d,
-                            first + (left - 1) * m + (10 * i + d) % m);
-            text_add(&b->out, "\n");
+                buf_printf(&b->out, " | \"%u\" r%u", d,
+                           first + (left - 1) * m + (10 * i + d) % m);
+            buf_add_str(&b->out, "\n");
         }
-    text_add(t, "\"0\" | \"-\"? (" SCHEMA_NOTHING);
+    buf_add_str(t, "\"0\" | \"-\"? (" SCHEMA_NOTHING);
     for (unsigned d = 1; d < 10; d++)
-        text_printf(t, " | \"%u\" r%u", d, first + MORE_DIGITS * m + d % m);
-    text_add(t, ")");
+        buf_printf(t, " | \"%u\" r%u", d, first + MORE_DIGITS * m + d % m);
+    buf_add_str(t, ")");
     return ST_OK;
 }
 
-enum status schema_add_integer(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_integer(struct schema_builder *b, struct buf *t, const json_t *schema) {
     struct schema_bounds bounds;
     TRY(get_bounds(b, schema, &bounds));
     const json_t *multiple = json_object_get(schema, "multipleOf");
@@ -240,7 +241,7 @@ enum status schema_add_integer(struct schema_builder *b, struct text *t, const j
         return schema_wrong(b, "multipleOf must be a number above 0");
     bool bounded = isfinite(bounds.min) && isfinite(bounds.max);
     if (multiple == NULL && isinf(bounds.min) && isinf(bounds.max)) {
-        text_add(t, "integer");
+        buf_add_str(t, "integer");
         return ST_OK;
     }
     if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
@@ -256,10 +257,10 @@ enum status schema_add_integer(struct schema_builder *b, struct text *t, const j
         return schema_unsupported(b, "multipleOf is supported for whole numbers only");
     if (bounded && (double)max - (double)min <= MAX_ENUMERATED * step) {
         int64_t s = (int64_t)step;
-        text_add(t, SCHEMA_NOTHING);
+        buf_add_str(t, SCHEMA_NOTHING);
         for (int64_t k = min / s - 1; k <= max / s + 1; k++)
             if (k * s >= min && k * s <= max)
-                text_printf(t, " | \"%lld\"", (long long)(k * s));
+                buf_printf(t, " | \"%lld\"", (long long)(k * s));
         return ST_OK;
     }
     if (!isinf(bounds.min) || !isinf(bounds.max) || step > MAX_MULTIPLE)
@@ -267,13 +268,13 @@ enum status schema_add_integer(struct schema_builder *b, struct text *t, const j
     return add_multiples(b, t, (unsigned)step);
 }
 
-enum status schema_add_number(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_number(struct schema_builder *b, struct buf *t, const json_t *schema) {
     struct schema_bounds bounds;
     TRY(get_bounds(b, schema, &bounds));
     if (json_object_get(schema, "multipleOf") != NULL)
         return schema_add_integer(b, t, schema);
     if (isinf(bounds.min) && isinf(bounds.max))
-        text_add(t, "number");
+        buf_add_str(t, "number");
     else if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
         return schema_unsupported(b, BEYOND);
     else
@@ -308,7 +309,7 @@ static const char *format_pattern(const char *format) {
     return NULL;
 }
 
-enum status schema_add_string(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_string(struct schema_builder *b, struct buf *t, const json_t *schema) {
     uint32_t min = 0, max = SCHEMA_NO_LIMIT;
     TRY(schema_get_count(b, schema, "minLength", &min));
     TRY(schema_get_count(b, schema, "maxLength", &max));
@@ -324,7 +325,7 @@ enum status schema_add_string(struct schema_builder *b, struct text *t, const js
         return schema_unsupported(b, "minLength is too large");
     if (max != SCHEMA_NO_LIMIT || min > 0)
         max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : MIN(max, (uint32_t)MAX_STRING);
-    text_add(t, "\"\\\"\" ");
+    buf_add_str(t, "\"\\\"\" ");
     if (regex != NULL) {
         enum status st = schema_pattern(t, regex, strlen(regex), min, max, b->err);
         /* Libraries write both for one thing, the pattern with what grammars cannot say. */
@@ -333,47 +334,49 @@ enum status schema_add_string(struct schema_builder *b, struct text *t, const js
         if (st != ST_OK)
             return st;
     } else if (max == SCHEMA_NO_LIMIT) {
-        text_printf(t, "char{%u,}", min);
+        buf_printf(t, "char{%u,}", min);
     } else if (max < min) {
-        text_add(t, SCHEMA_NOTHING);
+        buf_add_str(t, SCHEMA_NOTHING);
     } else {
-        text_printf(t, "char{%u,%u}", min, max);
+        buf_printf(t, "char{%u,%u}", min, max);
     }
-    text_add(t, " \"\\\"\"");
+    buf_add_str(t, " \"\\\"\"");
     return ST_OK;
 }
 
 /* --- arrays --- */
 
 /* Subsets of an enum in its order: rule (i, n) goes on from value i with n chosen. */
-static enum status add_unique(struct schema_builder *b, struct text *t, const json_t *values,
+static enum status add_unique(struct schema_builder *b, struct buf *t, const json_t *values,
                               uint32_t min, uint32_t max) {
     unsigned n_values = (unsigned)json_array_size(values), value = b->n_rules, rule = 0;
     for (unsigned i = 0; i < n_values; i++) {
         TRY(schema_new_rule(b, &rule));
-        text_printf(&b->out, "r%u ::= ", rule);
+        buf_printf(&b->out, "r%u ::= ", rule);
         TRY(schema_add_json(b, &b->out, json_array_get(values, i)));
-        text_add(&b->out, "\n");
+        buf_add_str(&b->out, "\n");
     }
     unsigned first = b->n_rules, width = n_values + 1;
     for (unsigned i = 0; i < width * width; i++)
         TRY(schema_new_rule(b, &rule));
     for (unsigned i = 0; i <= n_values; i++)
         for (unsigned n = 0; n <= i; n++) {
-            text_printf(&b->out, "r%u ::= ", first + i * width + n);
+            buf_printf(&b->out, "r%u ::= ", first + i * width + n);
             if (i == n_values) {
-                text_add(&b->out, n < min || n > max ? SCHEMA_NOTHING : n > 0 ? "ws" : "\"\"");
+                buf_add_str(&b->out, n < min || n > max ? SCHEMA_NOTHING
+                                     : n > 0            ? "ws"
+                                                        : "\"\"");
             } else {
-                text_printf(&b->out, "r%u | %sr%u r%u", first + (i + 1) * width + n,
-                            n > 0 ? "\",\" ws " : "", value + i,
-                            first + (i + 1) * width + n + 1);
+                buf_printf(&b->out, "r%u | %sr%u r%u", first + (i + 1) * width + n,
+                           n > 0 ? "\",\" ws " : "", value + i,
+                           first + (i + 1) * width + n + 1);
             }
-            text_add(&b->out, "\n");
+            buf_add_str(&b->out, "\n");
         }
     for (unsigned i = 0; i <= n_values; i++) /* never reached, but every rule needs a body */
         for (unsigned n = i + 1; n <= n_values; n++)
-            text_printf(&b->out, "r%u ::= " SCHEMA_NOTHING "\n", first + i * width + n);
-    text_printf(t, "\"[\" ws r%u \"]\"", first);
+            buf_printf(&b->out, "r%u ::= " SCHEMA_NOTHING "\n", first + i * width + n);
+    buf_printf(t, "\"[\" ws r%u \"]\"", first);
     return ST_OK;
 }
 
@@ -403,7 +406,7 @@ static enum status unique_values(struct schema_builder *b, const json_t *items, 
 
 /* `min` to `max` items of a rule behind what has been written: the first of all items has no
  * comma before it. Opens nothing, closes nothing. */
-static void add_items(struct text *t, const char *item, bool after_others, uint32_t min,
+static void add_items(struct buf *t, const char *item, bool after_others, uint32_t min,
                       uint32_t max) {
     if (max == 0)
         return;
@@ -411,24 +414,24 @@ static void add_items(struct text *t, const char *item, bool after_others, uint3
     if (after_others) {
         if (max != SCHEMA_NO_LIMIT)
             snprintf(limit, sizeof limit, "%u", max);
-        text_printf(t, " (\",\" ws %s){%u,%s}", item, min, limit);
+        buf_printf(t, " (\",\" ws %s){%u,%s}", item, min, limit);
         return;
     }
     if (max != SCHEMA_NO_LIMIT)
         snprintf(limit, sizeof limit, "%u", max - 1);
-    text_printf(t, " (%s (\",\" ws %s){%u,%s} ws)%s", item, item, min > 0 ? min - 1 : 0, limit,
-                min == 0 ? "?" : "");
+    buf_printf(t, " (%s (\",\" ws %s){%u,%s} ws)%s", item, item, min > 0 ? min - 1 : 0, limit,
+               min == 0 ? "?" : "");
 }
 
-static enum status add_tuple(struct schema_builder *b, struct text *t, const json_t *prefix,
+static enum status add_tuple(struct schema_builder *b, struct buf *t, const json_t *prefix,
                              const json_t *rest, uint32_t min, uint32_t max) {
     uint32_t n = (uint32_t)MIN(json_array_size(prefix), (size_t)max);
     uint32_t more_min = min > n ? min - n : 0,
              more_max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : max - n;
     char item[24] = "value";
-    text_add(t, "\"[\" ws");
+    buf_add_str(t, "\"[\" ws");
     for (uint32_t i = 0; i < n; i++) {
-        text_add(t, i > 0 ? " \",\" ws " : " ");
+        buf_add_str(t, i > 0 ? " \",\" ws " : " ");
         TRY(schema_add(b, t, json_array_get(prefix, i)));
     }
     if (json_is_false(rest))
@@ -436,18 +439,18 @@ static enum status add_tuple(struct schema_builder *b, struct text *t, const jso
     else if (rest == NULL) /* anything may follow: no more than must */
         more_max = more_min;
     if (more_max < more_min)
-        text_add(t, " " SCHEMA_NOTHING);
+        buf_add_str(t, " " SCHEMA_NOTHING);
     if (json_is_object(rest)) {
         unsigned rule = 0;
         TRY(schema_visit(b, rest, &rule));
         snprintf(item, sizeof item, "r%u", rule);
     }
     add_items(t, item, n > 0, more_min, more_max);
-    text_add(t, n > 0 ? " ws \"]\"" : " \"]\"");
+    buf_add_str(t, n > 0 ? " ws \"]\"" : " \"]\"");
     return ST_OK;
 }
 
-enum status schema_add_array(struct schema_builder *b, struct text *t, const json_t *schema) {
+enum status schema_add_array(struct schema_builder *b, struct buf *t, const json_t *schema) {
     uint32_t min = 0, max = SCHEMA_NO_LIMIT;
     TRY(schema_get_count(b, schema, "minItems", &min));
     TRY(schema_get_count(b, schema, "maxItems", &max));
@@ -458,7 +461,7 @@ enum status schema_add_array(struct schema_builder *b, struct text *t, const jso
     if (max != SCHEMA_NO_LIMIT)
         max = MIN(max, (uint32_t)GRAMMAR_MAX_REPEAT);
     if (max < min) {
-        text_add(t, SCHEMA_NOTHING);
+        buf_add_str(t, SCHEMA_NOTHING);
         return ST_OK;
     }
     if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
@@ -481,8 +484,8 @@ enum status schema_add_array(struct schema_builder *b, struct text *t, const jso
         TRY(schema_visit(b, items, &rule));
         snprintf(item, sizeof item, "r%u", rule);
     }
-    text_add(t, "\"[\" ws");
+    buf_add_str(t, "\"[\" ws");
     add_items(t, item, false, min, max);
-    text_add(t, " \"]\"");
+    buf_add_str(t, " \"]\"");
     return ST_OK;
 }
