@@ -152,7 +152,7 @@ rm "$work/renamed"
 (failures=0; ulimit -n 16; refuse 1 "too few open files" run "$model" -q -p a -n 2 --ranks 4; [ $failures = 0 ]) || failures=1
 
 # ---- a disk that is full, a pipe that is closed -------------------------------------------------------
-input=/dev/zero refuse 2 "stdin: a prompt of more than 64 MiB" run "$model" -t 1
+input=/dev/zero refuse 2 "stdin: larger than 67108864 bytes" run "$model" -t 1
 if [ -w /dev/full ]; then
     refuse 1 "cannot write .*No space left on device" eval "$model" -q --ids 1,2,3 --logits /dev/full
     timeout 60 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 3 >/dev/full 2>"$work/err"

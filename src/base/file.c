@@ -17,25 +17,32 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
     if (f == NULL)
         return err_set(err, errno == ENOENT || errno == ENOTDIR ? ST_NOT_FOUND : ST_IO,
                        "%s: %s", path, strerror(errno));
-    char *text = mem_alloc(max_bytes + 1);
-    size_t n = text != NULL ? fread(text, 1, max_bytes + 1, f) : 0;
-    enum status st = ST_OK;
-    if (text == NULL)
-        st = err_set(err, ST_NO_MEMORY, "no memory to read %s", path);
-    else if (ferror(f))
-        st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
-    else if (n > max_bytes)
-        st = err_set(err, ST_BAD_INPUT, "%s: larger than %zu bytes", path, max_bytes);
+    struct buf text = {0};
+    enum status st = file_read_rest(&text, f, path, max_bytes, err);
     fclose(f);
     if (st != ST_OK) {
-        mem_free(text);
+        buf_free(&text);
         return st;
     }
-    text[n] = '\0';
-    *out = text;
+    *out = text.bytes;
     if (n_bytes != NULL)
-        *n_bytes = n;
+        *n_bytes = text.len;
     return ST_OK;
+}
+
+enum status file_read_rest(struct buf *out, FILE *f, const char *name, size_t max_bytes,
+                           struct err *err) {
+    char piece[16384];
+    size_t n;
+    while (out->len <= max_bytes && (n = fread(piece, 1, sizeof piece, f)) > 0 &&
+           buf_add(out, piece, n))
+        ;
+    if (ferror(f))
+        return err_set(err, ST_IO, "%s: %s", name, strerror(errno));
+    if (out->len > max_bytes)
+        return err_set(err, ST_BAD_INPUT, "%s: larger than %zu bytes", name, max_bytes);
+    return buf_add(out, NULL, 0) ? ST_OK
+                                 : err_set(err, ST_NO_MEMORY, "no memory to read %s", name);
 }
 
 enum status file_absolute(char *out, size_t size, const char *path, struct err *err) {

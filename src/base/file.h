@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 
+#include "base/buf.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -14,6 +15,11 @@
  * unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND: it is not there; ST_BAD_INPUT:
  * it is larger; ST_IO: it is there, but cannot be read; ST_NO_MEMORY. */
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
+                           struct err *err);
+
+/* Appends what is left of an open one, to max_bytes at most; the sentences call it `name`. The same
+ * statuses. */
+enum status file_read_rest(struct buf *out, FILE *f, const char *name, size_t max_bytes,
                            struct err *err);
 
 /* The path from the root, for a process that works elsewhere; links in it are not followed, since what a file is called

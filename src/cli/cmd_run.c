@@ -1,11 +1,11 @@
 /* cmd_run.c: lockstep run: one prompt, one answer, streamed to stdout; what it took on stderr. */
 #include "base/buf.h"
+#include "base/file.h"
 #include "base/util.h"
 #include "cli/session.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #define PROMPT_MAX ((size_t)64 << 20) /* bytes, many times what the longest context holds */
@@ -64,34 +64,15 @@ static bool on_token(void *user, int32_t id, const char *text, size_t len) {
 
 /* ---- the prompt -------------------------------------------------------------------------- */
 
-/* The whole file, NUL-terminated, to *out, malloc'd. CLI_GO_ON, or the exit status. */
-static int read_all(char **out, size_t *len, FILE *f, const char *name) {
-    size_t cap = 1 << 16, n = 0;
-    char *text = malloc(cap);
-    while (text != NULL) {
-        n += fread(text + n, 1, cap - 1 - n, f);
-        if (n < cap - 1 || n > PROMPT_MAX)
-            break;
-        char *grown = realloc(text, cap *= 2);
-        if (grown == NULL)
-            free(text);
-        text = grown;
-    }
-    if (text == NULL)
-        return cli_fail(ST_NO_MEMORY, "%s: not enough memory for the prompt", name);
-    *out = text;
-    *len = n;
-    text[n] = '\0';
-    if (ferror(f))
-        return cli_fail(ST_IO, "%s: %s", name, strerror(errno));
-    if (n > PROMPT_MAX)
-        return cli_fail(ST_BAD_INPUT, "%s: a prompt of more than %zu MiB", name,
-                        PROMPT_MAX >> 20);
-    return CLI_GO_ON;
+/* CLI_GO_ON, or the exit status. */
+static int read_all(struct buf *text, FILE *f, const char *name) {
+    struct err err;
+    enum status st = file_read_rest(text, f, name, PROMPT_MAX, &err);
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
 }
 
-/* *text is malloc'd, and to be freed in any case. */
-static int read_prompt(char **text, size_t *len) {
+/* The same. */
+static int read_prompt(struct buf *text) {
     int status = CLI_GO_ON;
     if (prompt_arg != NULL && file_arg != NULL)
         return cli_fail(ST_BAD_INPUT, "-p and -f exclude each other");
@@ -99,24 +80,22 @@ static int read_prompt(char **text, size_t *len) {
         return cli_fail(ST_BAD_INPUT, "--raw and --%s exclude each other",
                         chat ? "chat" : "system");
     if (prompt_arg != NULL) {
-        *text = strdup(prompt_arg);
-        *len = strlen(prompt_arg);
+        if (!buf_add_str(text, prompt_arg))
+            status = cli_fail(ST_NO_MEMORY, "not enough memory for the prompt");
     } else if (file_arg != NULL && !str_eq(file_arg, "-")) {
         FILE *f = fopen(file_arg, "rb");
         if (f == NULL)
             return cli_fail(errno == ENOENT ? ST_NOT_FOUND : ST_IO, "%s: %s", file_arg,
                             strerror(errno));
-        status = read_all(text, len, f, file_arg);
+        status = read_all(text, f, file_arg);
         fclose(f);
     } else {
         if (isatty(STDIN_FILENO))
             fprintf(stderr, "(the prompt; Ctrl-D ends it)\n");
-        status = read_all(text, len, stdin, "stdin");
-        while (status == CLI_GO_ON && *len > 0 && (*text)[*len - 1] == '\n')
-            (*text)[--*len] = '\0';
+        status = read_all(text, stdin, "stdin");
+        while (status == CLI_GO_ON && text->len > 0 && text->bytes[text->len - 1] == '\n')
+            text->bytes[--text->len] = '\0';
     }
-    if (status == CLI_GO_ON && *text == NULL)
-        return cli_fail(ST_NO_MEMORY, "not enough memory for the prompt");
     return status;
 }
 
@@ -223,18 +202,17 @@ int cmd_run(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
-    char *text = NULL;
-    size_t len = 0;
+    struct buf text = {0};
     struct lockstep *ls = NULL;
-    status = read_prompt(&text, &len);
+    status = read_prompt(&text);
     if (status == CLI_GO_ON)
         status = session_open(&ls, 0);
     if (status == CLI_GO_ON)
         status = session_say(ls);
     if (status == CLI_GO_ON)
-        status = answer(ls, text, len);
+        status = answer(ls, text.bytes, text.len);
     if (ls != NULL)
         session_close(ls);
-    free(text);
+    buf_free(&text);
     return status;
 }

@@ -1,4 +1,5 @@
 /* cmd_tokenize.c: lockstep tokenize: text to token ids and back, on stdin and stdout. */
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"
@@ -46,30 +47,6 @@ static enum status decode(const struct job *job, const struct ids *ids, char **t
 }
 
 /* --- plain --- */
-
-static enum status read_stdin(char **text, size_t *len, struct err *err) {
-    size_t n = 0, cap = 0;
-    char *buf = NULL;
-    do {
-        if (n == cap) {
-            cap = 2 * cap + 65536;
-            char *grown = mem_realloc(buf, cap);
-            if (grown == NULL) {
-                mem_free(buf);
-                return err_set(err, ST_NO_MEMORY, "no memory for %zu bytes of input", cap);
-            }
-            buf = grown;
-        }
-        n += fread(buf + n, 1, cap - n, stdin);
-    } while (!feof(stdin) && !ferror(stdin));
-    if (ferror(stdin)) {
-        mem_free(buf);
-        return err_set(err, ST_IO, "standard input: %s", strerror(errno));
-    }
-    *text = buf;
-    *len = n;
-    return ST_OK;
-}
 
 static enum status encode_plain(const struct job *job, const char *text, size_t len,
                                 struct err *err) {
@@ -120,12 +97,12 @@ static enum status decode_plain(const struct job *job, const char *text, size_t 
 }
 
 static enum status run_plain(const struct job *job, bool decoding, struct err *err) {
-    char *text = NULL;
-    size_t len = 0;
-    TRY(read_stdin(&text, &len, err));
-    enum status st =
-        decoding ? decode_plain(job, text, len, err) : encode_plain(job, text, len, err);
-    mem_free(text);
+    struct buf text = {0};
+    enum status st = file_read_rest(&text, stdin, "standard input", SIZE_MAX, err);
+    if (st == ST_OK)
+        st = decoding ? decode_plain(job, text.bytes, text.len, err)
+                      : encode_plain(job, text.bytes, text.len, err);
+    buf_free(&text);
     return st;
 }
 
