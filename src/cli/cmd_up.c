@@ -287,43 +287,51 @@ static bool is_spreading(const json_t *one) {
     return false;
 }
 
-/* Until it listens (*out: the deployment as it is then), or has failed. id: of what was asked for. */
+struct waiting {
+    const char *as, *id;       /* of what was asked for */
+    double begin_s, listens_s; /* clock; 0: it does not listen yet */
+};
+
+/* What its state says: ST_OK, it listens; ST_AGAIN, it may yet. one: NULL if there is none. */
+static enum status verdict(struct waiting *w, const json_t *one, struct err *err) {
+    const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
+    bool listens = str_eq(state, "listening");
+    if (one == NULL)
+        return err_set(err, ST_CANCELLED, "%s was taken down meanwhile", w->as);
+    if (!str_eq(json_text(one, "id"), w->id))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s was put up in another way, elsewhere at the same moment, and that "
+                       "one stays",
+                       w->as);
+    if (str_eq(state, "failed") || (listens && *sentence != '\0'))
+        return err_set(err, ST_IO, "%s on %s: %s", w->as, json_text(one, "node"), sentence);
+    if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - w->begin_s > FIND_S)
+        return err_set(err, ST_NOT_FOUND,
+                       "%s: %s (the node looks for it at the same path, as the user that "
+                       "runs the node)",
+                       w->as, sentence);
+    if (listens && w->listens_s == 0)
+        w->listens_s = clock_s();
+    return listens && (!is_spreading(one) || clock_s() - w->listens_s > SPREAD_S) ? ST_OK
+                                                                                  : ST_AGAIN;
+}
+
+/* Until it listens (*out: the deployment as it is then), or has failed; its states go to stderr. */
 static enum status wait_for(struct asking *a, const char *as, const char *id, json_t **out,
                             struct err *err) {
+    struct waiting w = {.as = as, .id = id, .begin_s = clock_s()};
     char said[128] = "", now[128];
-    double listens_s = 0;
-    for (double begin = clock_s();; poll(NULL, 0, ASK_MS)) {
+    for (;; poll(NULL, 0, ASK_MS)) {
         json_t *one;
         TRY(look(a, as, &one, err));
-        const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
-        enum status st = ST_AGAIN;
-        if (one == NULL)
-            st = err_set(err, ST_CANCELLED, "%s was taken down meanwhile", as);
-        else if (!str_eq(json_text(one, "id"), id))
-            st = err_set(err, ST_BAD_INPUT,
-                         "%s was put up in another way, elsewhere at the same moment, and that "
-                         "one stays",
-                         as);
-        else if (str_eq(state, "listening") && *sentence != '\0')
-            st = err_set(err, ST_IO, "%s on %s: %s", as, json_text(one, "node"), sentence);
-        else if (str_eq(state, "listening")) {
-            if (listens_s == 0)
-                listens_s = clock_s();
-            if (!is_spreading(one) || clock_s() - listens_s > SPREAD_S)
-                st = ST_OK;
-        } else if (str_eq(state, "failed"))
-            st = err_set(err, ST_IO, "%s on %s: %s", as, json_text(one, "node"), sentence);
-        else if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - begin > FIND_S)
-            st = err_set(err, ST_NOT_FOUND,
-                         "%s: %s (the node looks for it at the same path, as the user that "
-                         "runs the node)",
-                         as, sentence);
+        enum status st = verdict(&w, one, err);
         if (st == ST_OK) {
             *out = one;
             return st;
         }
-        snprintf(now, sizeof now, "%s%s%s", state,
-                 *json_text(one, "node") != '\0' ? " on " : "", json_text(one, "node"));
+        const char *where = json_text(one, "node");
+        snprintf(now, sizeof now, "%s%s%s", json_text(one, "state"),
+                 *where != '\0' ? " on " : "", where);
         if (st == ST_AGAIN && !str_eq(now, said)) {
             snprintf(said, sizeof said, "%s", now);
             fprintf(stderr, "%s: %s\n", as, now);

@@ -186,15 +186,34 @@ static void leave_list(struct task *t) {
     pthread_mutex_unlock(&n->lock);
 }
 
+/* False: there are too many, or the node closes. */
+static bool enter_list(struct task *t) {
+    struct node *n = t->node;
+    pthread_mutex_lock(&n->lock);
+    bool room = n->n_tasks < TASKS_MAX && !n->closing;
+    if (room) {
+        n->n_tasks++;
+        t->next = n->tasks;
+        n->tasks = t;
+    }
+    pthread_mutex_unlock(&n->lock);
+    return room;
+}
+
+/* Of those that entered, one runs no more. */
+static void count_out(struct node *n) {
+    pthread_mutex_lock(&n->lock);
+    n->n_tasks--;
+    pthread_cond_broadcast(&n->idle);
+    pthread_mutex_unlock(&n->lock);
+}
+
 /* run() ends the request, after leave_list(). */
 static void *task_main(void *user) {
     struct task *t = user;
     struct node *n = t->node;
     t->run(t);
-    pthread_mutex_lock(&n->lock);
-    n->n_tasks--;
-    pthread_cond_broadcast(&n->idle);
-    pthread_mutex_unlock(&n->lock);
+    count_out(n);
     return NULL;
 }
 
@@ -249,15 +268,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
         task_free(t);
         return;
     }
-    pthread_mutex_lock(&n->lock);
-    bool room = n->n_tasks < TASKS_MAX && !n->closing;
-    if (room) {
-        n->n_tasks++;
-        t->next = n->tasks;
-        n->tasks = t;
-    }
-    pthread_mutex_unlock(&n->lock);
-    if (!room) {
+    if (!enter_list(t)) {
         peers_refuse(r, 503, "this node has too much to do");
         task_free(t);
         return;
@@ -268,11 +279,9 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
         pthread_detach(thread);
         return;
     }
-    pthread_mutex_lock(&n->lock);
-    n->n_tasks--;
-    pthread_mutex_unlock(&n->lock);
     leave_list(t);
     peers_refuse(r, 503, "no thread for a request");
+    count_out(n);
 }
 
 /* ---- models ---------------------------------------------------------------------------------- */
