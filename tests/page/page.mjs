@@ -117,6 +117,27 @@ await check("without room nothing is lost", async (page) => {
   await page.reload();
   await page.getByRole("navigation").getByText("First?").waitFor();
 });
+await check("the page says how many conversations are kept", async (page) => {
+  const limit = page.getByRole("navigation").getByText("Only 50 conversations are kept");
+  const keep = (from, to) =>
+    page.evaluate(
+      ([begin, end]) => {
+        for (let i = begin; i < end; i++) {
+          const conversation = { id: `c${i}`, changed: i, messages: [{ role: "user", content: `Number ${i}` }] };
+          localStorage.setItem(`lockstep.chat.c${i}`, JSON.stringify(conversation));
+        }
+      },
+      [from, to],
+    );
+  await page.goto(url);
+  await keep(0, 49);
+  await page.reload();
+  await page.getByRole("navigation").getByText("Number 48").waitFor();
+  assert.equal(await limit.count(), 0);
+  await keep(49, 50);
+  await page.reload();
+  await limit.waitFor();
+});
 await check("an answer is text, never a program", async (page) => {
   await page.goto(url);
   const evil = "<script>window.pwned = 1</script> <img src=x onerror='window.pwned = 1'> [x](javascript:window.pwned=1)\n\n**bold**";

@@ -1,6 +1,7 @@
 // sidebar.jsx: the list of conversations, the cluster's numbers and the settings.
 import { bytes, count, percent } from "./format.js";
 import { Icon } from "./icons.jsx";
+import { MAX_CONVERSATIONS } from "./store.js";
 
 function titleOf(conversation) {
   return conversation.messages[0].content.trim().split("\n", 1)[0];
@@ -24,6 +25,9 @@ function List({ chats, current, onOpen }) {
           </li>
         ))}
       </ul>
+      {chats.conversations.length >= MAX_CONVERSATIONS && (
+        <p class="hint">Only {MAX_CONVERSATIONS} conversations are kept: a new one takes the place of the oldest.</p>
+      )}
     </nav>
   );
 }
