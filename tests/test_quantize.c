@@ -22,7 +22,7 @@ static double normal(uint64_t seed, uint64_t i) {
     return sum * 1.7320508;
 }
 
-enum kind { NORMAL, HEAVY_TAILS, POSITIVE, TINY, LARGE, N_KINDS };
+enum kind { NORMAL, HEAVY_TAILS, POSITIVE, TINY, MINUTE, LARGE, N_KINDS };
 
 static void make_values(enum kind kind, float *x) {
     for (uint64_t i = 0; i < N; i++) {
@@ -33,6 +33,8 @@ static void make_values(enum kind kind, float *x) {
             v = fabs(v) + 1;
         else if (kind == TINY)
             v *= 1e-3;
+        else if (kind == MINUTE)
+            v *= 1e-4;
         else if (kind == LARGE)
             v *= 1e3;
         x[i] = (float)v;
@@ -70,13 +72,14 @@ static double largest(const float *x, size_t n, double *min, double *max) {
 
 /* Bounds of one block of 32 for the types that take their scale from the extreme values. Half a
  * step of rounding; an f16 scale is off by at most 2^-11, which moves the largest quant by that
- * much of the largest value (or 2^-25, if it is subnormal); symmetric types lose up to a step
- * where the extreme value's opposite is clipped. */
+ * much of the largest value (or 2^-25, if it is subnormal; that of Q8_0 is then rounded up by at
+ * most 2^-24, of which half a step has a half); symmetric types lose up to a step where the extreme
+ * value's opposite is clipped. */
 static double block_bound(enum qtype type, const float *x) {
     double min, max, top = largest(x, QK, &min, &max), half = 0x1p-11, tiny = 0x1p-25;
     switch ((int)type) {
     case QT_Q8_0:
-        return top * (0.5 / 127 + half) + 127 * tiny;
+        return top * (0.5 / 127 + half) + tiny;
     case QT_Q4_0:
         return top * (1.0 / 8 + half) + 8 * tiny;
     case QT_Q5_0:
@@ -203,8 +206,8 @@ static double naive_error(const float *x, int part, int levels, bool symmetric) 
     return sqrt(sum / N);
 }
 
-/* Ours must round the scales too (to 4 or 6 bits; tiny ones are subnormal halves): 10 % for
- * that. */
+/* Ours must round the scales too (to 4 or 6 bits, times a half that is subnormal where values are
+ * small): 10 % for that. */
 static void searches_are_no_worse_than_naive_rounding(void **state) {
     (void)state;
     static float x[N], y[N];

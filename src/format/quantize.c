@@ -35,6 +35,18 @@ static inline float inverse(float d) {
     return fabsf(id) <= 3.0e38f ? id : 0;
 }
 
+/* A scale as f16. Below 2^-14 f16 has few bits, and in the end none: there *d becomes what is stored, for the quants to
+ * be made with. up: it is rounded up, for many quants, whose steps are small beside what the largest one would lose. */
+static uint16_t store_scale(float *d, bool up) {
+    uint16_t half = f32_to_f16(*d);
+    if (*d == 0 || fabsf(*d) >= 0x1p-14f)
+        return half;
+    if (up ? fabsf(f16_to_f32(half)) < fabsf(*d) : f16_to_f32(half) == 0)
+        half++; /* the next one away from zero */
+    *d = f16_to_f32(half);
+    return half;
+}
+
 /* The value that is largest in magnitude. */
 static float extreme(const float *x, int n) {
     float best = 0;
@@ -219,15 +231,17 @@ static float affine_scale(const float *x, const float *importance, int high, flo
 
 static void block_to_q8_0(const float *x, const float *importance, struct block_q8_0 *b) {
     (void)importance; /* eight bits need no search */
-    float d = fabsf(extreme(x, QK)) / 127, id = inverse(d);
-    b->d = f32_to_f16(d);
+    float d = fabsf(extreme(x, QK)) / 127;
+    b->d = store_scale(&d, true);
+    float id = inverse(d);
     for (int i = 0; i < QK; i++)
         b->qs[i] = (int8_t)nearest_between(x[i] * id, -127, 127);
 }
 
 static void block_to_q4_0(const float *x, const float *importance, struct block_q4_0 *b) {
-    float d = symmetric_scale(x, importance, -8), id = inverse(d);
-    b->d = f32_to_f16(d);
+    float d = symmetric_scale(x, importance, -8);
+    b->d = store_scale(&d, false);
+    float id = inverse(d);
     for (int i = 0; i < QK / 2; i++) {
         int low = nearest_between(x[i] * id, -8, 7) + 8;
         int high = nearest_between(x[i + QK / 2] * id, -8, 7) + 8;
@@ -236,8 +250,9 @@ static void block_to_q4_0(const float *x, const float *importance, struct block_
 }
 
 static void block_to_q4_1(const float *x, const float *importance, struct block_q4_1 *b) {
-    float min, d = affine_scale(x, importance, 15, &min), id = inverse(d);
-    b->d = f32_to_f16(d);
+    float min, d = affine_scale(x, importance, 15, &min);
+    b->d = store_scale(&d, false);
+    float id = inverse(d);
     b->m = f32_to_f16(min);
     for (int i = 0; i < QK / 2; i++) {
         int low = nearest_between((x[i] - min) * id, 0, 15);
@@ -256,18 +271,20 @@ static void pack_q5(const uint8_t q[QK], uint8_t qh[4], uint8_t qs[QK / 2]) {
 }
 
 static void block_to_q5_0(const float *x, const float *importance, struct block_q5_0 *b) {
-    float d = symmetric_scale(x, importance, -16), id = inverse(d);
+    float d = symmetric_scale(x, importance, -16);
     uint8_t q[QK];
-    b->d = f32_to_f16(d);
+    b->d = store_scale(&d, false);
+    float id = inverse(d);
     for (int i = 0; i < QK; i++)
         q[i] = (uint8_t)(nearest_between(x[i] * id, -16, 15) + 16);
     pack_q5(q, b->qh, b->qs);
 }
 
 static void block_to_q5_1(const float *x, const float *importance, struct block_q5_1 *b) {
-    float min, d = affine_scale(x, importance, 31, &min), id = inverse(d);
+    float min, d = affine_scale(x, importance, 31, &min);
     uint8_t q[QK];
-    b->d = f32_to_f16(d);
+    b->d = store_scale(&d, false);
+    float id = inverse(d);
     b->m = f32_to_f16(min);
     for (int i = 0; i < QK; i++)
         q[i] = (uint8_t)nearest_between((x[i] - min) * id, 0, 31);
@@ -306,8 +323,9 @@ static float fit_iq4_nl(const float *x, const float *w) {
 static void block_to_iq4_nl(const float *x, const float *importance, struct block_iq4_nl *b) {
     float w[QK];
     square_weights(x, importance, QK, w);
-    float d = fit_iq4_nl(x, w), id = inverse(d);
-    b->d = f32_to_f16(d);
+    float d = fit_iq4_nl(x, w);
+    b->d = store_scale(&d, false);
+    float id = inverse(d);
     for (int i = 0; i < QK / 2; i++) {
         int low = nearest_place(quant_iq4_nl_values, 16, x[i] * id);
         int high = nearest_place(quant_iq4_nl_values, 16, x[i + QK / 2] * id);
@@ -367,10 +385,10 @@ static void fit_parts(const float *x, const float *importance, int n_parts, int 
         max_scale = MAX(max_scale, fit[p].scale);
         max_min = MAX(max_min, fit[p].min);
     }
-    out->d = f32_to_f16(max_scale / (float)levels);
-    out->dmin = f32_to_f16(max_min / (float)levels);
-    float to_scale = (float)levels * inverse(max_scale),
-          to_min = (float)levels * inverse(max_min);
+    float d = max_scale / (float)levels, dmin = max_min / (float)levels;
+    out->d = store_scale(&d, true);
+    out->dmin = store_scale(&dmin, true);
+    float to_scale = inverse(d), to_min = inverse(dmin);
     for (int p = 0; p < n_parts; p++) {
         out->scale[p] = (uint8_t)nearest_between(to_scale * fit[p].scale, 0, levels);
         out->min[p] = (uint8_t)nearest_between(to_min * fit[p].min, 0, levels);
@@ -449,8 +467,9 @@ static uint16_t fit_symmetric_parts(const float *x, const float *importance, int
         square_weights(x + 16 * p, importance ? importance + 16 * p : NULL, 16, w);
         fit[p] = fit_scale(x + 16 * p, w, 16, low, -low - 1);
     }
-    float d = extreme(fit, 16) / (float)scale_low, to_scale = inverse(d);
-    uint16_t half = f32_to_f16(d);
+    float d = extreme(fit, 16) / (float)scale_low;
+    uint16_t half = store_scale(&d, true);
+    float to_scale = inverse(d);
     for (int p = 0; p < 16; p++) {
         scales[p] = (int8_t)nearest_between(to_scale * fit[p], scale_low, -scale_low - 1);
         float id = inverse(f16_to_f32(half) * (float)scales[p]);
