@@ -180,6 +180,14 @@ fi
 timeout 60 "$LOCKSTEP" run "$model" -q -p "What is a bit bucket?" --ignore-end 2>"$work/err" | head -c 1 >/dev/null
 [ "${PIPESTATUS[0]}" = 1 ] || fail "run into a closed pipe: exit status ${PIPESTATUS[0]}"
 [ -s "$work/err" ] && fail "run into a closed pipe should end quietly: $(cat "$work/err")"
+# 0, 1 and 2 closed: no rank hears what is printed there.
+accept eval "$model" -q --ids 1,2,3 --logits "$work/open.f32"
+timeout 60 "$LOCKSTEP" eval "$model" --ids 1,2,3 --greedy 1 --logits "$work/closed.f32" --ranks 2 -t 1 <&- >&- 2>&-
+status=$?
+[ $status = 1 ] && cmp "$work/open.f32" "$work/closed.f32" || fail "eval without stdin, stdout and stderr: exit status $status"
+timeout 60 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 1 --ranks 2 -t 1 <&- >&- 2>"$work/err"
+[ $? = 1 ] && grep -q "cannot write to standard output: Bad file descriptor" "$work/err" || fail "eval without stdin and stdout: $(cat "$work/err")"
+rm -f "$work/open.f32" "$work/closed.f32"
 
 # ---- results ----------------------------------------------------------------------------------------
 accept run "$model" -q -p "Define kluge." --temp 0 -n 8

@@ -9,6 +9,7 @@
 #include "format/gguf.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -271,7 +272,16 @@ static int help_on(char *name, char *part) {
     return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
 }
 
+/* Whoever started the command may have closed 0, 1 or 2: then the first file or socket would be that one, and what is
+ * printed would go to another rank. They are taken, the wrong way round: who reads or writes still fails. */
+static void take_standard_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+    take_standard_descriptors();
     /* A reader that went away is a write error, which ends the command in an orderly way; and so is a file that has
      * become as large as ulimit -f lets it. */
     signal(SIGPIPE, SIG_IGN);
