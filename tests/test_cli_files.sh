@@ -16,7 +16,7 @@ refused() { # refused STATUS WORD COMMAND...: the exit status, and a sentence th
 fact() { # fact FILE EXPRESSION EXPECTED: of inspect's JSON
     "$LOCKSTEP" inspect --json "$1" >"$work/json" || fail "inspect $1: exit status $?"
     local got
-    got=$(python3 -c "import json,sys; o=json.load(open(sys.argv[1])); print($2)" "$work/json")
+    got=$(python3 -c "import json,struct,sys; o=json.load(open(sys.argv[1])); print($2)" "$work/json")
     [ "$got" = "$3" ] || fail "$1: $2 is $got, expected $3"
 }
 
@@ -33,6 +33,17 @@ refused 2 "not with --tensors" inspect --keys --tensors "$model"
 refused 2 "No such file" inspect "$work/absent.gguf"
 head -c 100000 "$model" >"$work/short.gguf"
 refused 2 truncated inspect "$work/short.gguf"
+
+# A number with more than six digits (Llama 3 8B Gradient Instruct 262k has this rope base) is shown whole.
+python3 -c '
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+base = b"qwen3.rope.freq_base" + struct.pack("<If", 6, 10000)
+assert data.count(base) == 1
+open(sys.argv[2], "wb").write(data.replace(base, base[:-4] + struct.pack("<f", 283461213)))' "$model" "$work/long.gguf"
+fact "$work/long.gguf" 'struct.pack("<f", o["rope"]["freq_base"]) == struct.pack("<f", 283461213)' True
+"$LOCKSTEP" inspect "$work/long.gguf" | grep -q '^rope  *base 2834612' || fail "inspect: $("$LOCKSTEP" inspect "$work/long.gguf" | grep ^rope)"
+"$LOCKSTEP" inspect --keys "$work/long.gguf" | grep -Eq '^qwen3.rope.freq_base  *2\.8346122e\+08$' || fail "inspect --keys: a rope base"
 
 # A name that would drive a terminal, or forge a line, does not; a path that is not UTF-8 is JSON all the same.
 python3 - "$model" "$work" <<'END'

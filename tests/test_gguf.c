@@ -123,6 +123,7 @@ static void write_keys(struct gguf_writer *w) {
     gguf_write_u32(w, "a.u32", 4000000000u);
     gguf_write_u64(w, "a.u64", UINT64_MAX);
     gguf_write_f32(w, "a.f32", 0.5f);
+    gguf_write_f32(w, "a.long", 1000042); /* a true rope base (Falcon 3) */
     gguf_write_bool(w, "a.bool", true);
     gguf_write_str(w, "a.str", "replaced below");
     gguf_write_str(w, "a.str", "line\nbreak");
@@ -166,7 +167,7 @@ static void check_keys(const struct gguf *g) {
     bool b;
     struct gguf_str s;
     struct gguf_array a;
-    assert_int_equal(gguf_n_keys(g), 9);
+    assert_int_equal(gguf_n_keys(g), 10);
     assert_int_equal(gguf_u32(g, "a.u32", &u32, &err), ST_OK);
     assert_true(u32 == 4000000000u);
     assert_int_equal(gguf_u64(g, "a.u32", &u64, &err), ST_OK);
@@ -225,6 +226,7 @@ static void values_as_text(const struct gguf *g) {
     check_text(g, "a.u64", 64, "18446744073709551615");
     check_text(g, "a.bool", 64, "true");
     check_text(g, "a.f32", 64, "0.5");
+    check_text(g, "a.long", 64, "1000042");
     check_text(g, "a.missing", 64, "(absent)");
 }
 

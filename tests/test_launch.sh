@@ -176,7 +176,8 @@ run LOCKSTEP_SECRET=right "${follow[@]}" "${words[@]}" --rank 1 || fail "the rig
 wait $leader || fail "rank 0 after a wrong secret: $(cat first.err)"
 grep -q "it has another group's token" first.err || fail "rank 0 says: $(cat first.err)"
 cmp -s ref.f32 first.f32 || fail "after a wrong secret: other bits"
-# Another model under the same path on another machine: quantized in another way, or trained on.
+# Another model under the same path on another machine: quantized in another way, trained on, or with another base of its
+# rotations, if only in the seventh digit.
 mkdir other
 "$LOCKSTEP" quantize "$model" other/quantized.gguf q8_0 >/dev/null 2>&1 || fail "quantize"
 python3 -c '
@@ -185,6 +186,12 @@ data = bytearray(open(sys.argv[1], "rb").read())
 for at in range(len(data) - 2000000, len(data)):
     data[at] ^= 1
 open(sys.argv[2], "wb").write(data)' "$model" other/trained.gguf
+python3 -c '
+import struct, sys
+data = open(sys.argv[1], "rb").read()
+base = b"qwen3.rope.freq_base" + struct.pack("<If", 6, 10000)
+assert data.count(base) == 1
+open(sys.argv[2], "wb").write(data.replace(base, base[:-4] + struct.pack("<f", 10000.02)))' "$model" other/turned.gguf
 for other in other/*.gguf; do
     port=$(free_port)
     words=(--ids 1,2,3 --greedy 2 --ctx 64 -t 1 -q --join "127.0.0.1:$port" --ranks 2)

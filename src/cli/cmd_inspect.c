@@ -234,7 +234,7 @@ static const char *text(const json_t *value, char buf[128]) {
     if (json_is_integer(value))
         snprintf(buf, 128, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        snprintf(buf, 128, "%.8g", json_real_value(value));
+        snprintf(buf, 128, "%.9g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(buf, 128, "%s", json_is_true(value) ? "yes" : "no");
     else

@@ -564,6 +564,18 @@ double gguf_array_float(const struct gguf_array *a, size_t i) {
     return read_float(a->type, a->data + i * gguf_scalar_bytes(a->type));
 }
 
+/* With the fewest digits, but six, that no other number of the type has. */
+static void float_text(enum gguf_value_type type, double v, char *buf, size_t size) {
+    const bool single = type == GGUF_F32;
+    char text[32];
+    for (int digits = 6; digits <= (single ? 9 : 17); digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if ((single ? (double)strtof(text, NULL) : strtod(text, NULL)) == v)
+            break;
+    }
+    snprintf(buf, size, "%s", text);
+}
+
 void gguf_value_text(const struct gguf *g, const char *key, char *buf, size_t size) {
     const struct gguf_kv *kv = find(g, key);
     if (size == 0)
@@ -578,7 +590,7 @@ void gguf_value_text(const struct gguf *g, const char *key, char *buf, size_t si
     else if (kv->type == GGUF_BOOL)
         snprintf(buf, size, "%s", *kv->scalar ? "true" : "false");
     else if (kv->type == GGUF_F32 || kv->type == GGUF_F64)
-        snprintf(buf, size, "%g", read_float(kv->type, kv->scalar));
+        float_text(kv->type, read_float(kv->type, kv->scalar), buf, size);
     else if (kv->type == GGUF_U64)
         snprintf(buf, size, "%llu", READ(unsigned long long, kv->scalar));
     else
