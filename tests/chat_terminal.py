@@ -278,6 +278,15 @@ def a_model_commands_no_terminal():
         t.ends(0)
         if b"\x1b" in t.all:
             raise Missing(f"the terminal is told {t.all!r}")
+    ids = subprocess.run([LOCKSTEP, "tokenize", MODEL, "--no-bos"], input=b" the", capture_output=True, check=True).stdout
+    decode = f"echo {ids.decode().strip()} | {LOCKSTEP} tokenize rude.gguf --decode"
+    if (piped := subprocess.run(["bash", "-c", decode], capture_output=True, check=True).stdout) != b"\x1b[2J":
+        raise Missing(f"a pipe gets the bytes as they are: {piped!r}")
+    with Terminal("bash", "-c", decode) as t:
+        t.until("\\^\\[\\[2J")
+        t.ends(0)
+        if b"\x1b" in t.all:
+            raise Missing(f"the terminal is told {t.all!r}")
 
 
 @case

@@ -51,17 +51,19 @@ import os, sys
 data = open(sys.argv[1], "rb").read()
 name = b"Lockstep Jargon 3M"
 assert data.count(name) == 1
-for out, wild in ((b"wild.gguf", b"\x1b[31mE\nrank 9\x07\x1b[2J"), (b"bad\xff.gguf", b"Lockste \xff\xfe \xc3\xbcber 3")):
+for out, wild in ((b"wild.gguf", b"\x1b[31mE\nrank 9\x07\x1b[2J"), (b"bad\xff.gguf", b"Lockste \xff\xfe \xc3\xbcber 3"),
+                  (b"c1.gguf", b"Lockste \xc2\x9b31m\xe2\x80\xae3M")):
     assert len(wild) == len(name), out
     open(os.path.join(sys.argv[2].encode(), out), "wb").write(data.replace(name, wild))
 END
 "$LOCKSTEP" run "$work/wild.gguf" -p hi -n 1 >"$work/out" 2>"$work/err" || fail "run wild.gguf: exit status $?"
 grep -q '^qwen3 ?\[31mE?rank 9??\[2J: ' "$work/err" || fail "said: $(cat -v "$work/err")"
+"$LOCKSTEP" inspect "$work/c1.gguf" | grep -q '^name  *Lockste ?31m?3M$' || fail "inspect says: $("$LOCKSTEP" inspect "$work/c1.gguf" | grep ^name | cat -v)"
 "$LOCKSTEP" run "$work"/$'bad\xff.gguf' -p hi -n 1 --json -q | python3 -c 'import json, sys
 o = json.load(sys.stdin)
 sys.exit(o["name"] != "Lockste ?? über 3" or not o["model"].endswith("bad\\xff.gguf"))' || fail "run --json of a path that is not UTF-8"
 refused 2 "not UTF-8" serve "$work"/$'bad\xff.gguf' --port 0
-rm "$work"/$'bad\xff.gguf' "$work/wild.gguf"
+rm "$work"/$'bad\xff.gguf' "$work/wild.gguf" "$work/c1.gguf"
 
 # quantize
 for type in q8_0 Q4_K f32; do

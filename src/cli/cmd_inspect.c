@@ -5,6 +5,7 @@
 #include "cli/models.h"
 #include "format/gguf.h"
 #include "format/rows.h"
+#include "tokenizer/printable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -229,7 +230,7 @@ static json_t *describe(const struct gguf *g, bool with_tensors) {
 
 /* ---- text for people --------------------------------------------------------------- */
 
-/* A short value: strings are cut, control characters become '?'. "-" for NULL. Returns buf. */
+/* A short value: strings are cut, and what would drive a terminal becomes '?'. "-" for NULL. Returns buf. */
 static const char *text(const json_t *value, char buf[128]) {
     if (json_is_integer(value))
         snprintf(buf, 128, "%lld", (long long)json_integer_value(value));
@@ -237,11 +238,10 @@ static const char *text(const json_t *value, char buf[128]) {
         snprintf(buf, 128, "%.9g", json_real_value(value));
     else if (json_is_boolean(value))
         snprintf(buf, 128, "%s", json_is_true(value) ? "yes" : "no");
+    else if (json_is_string(value))
+        copy_printable(buf, 128, json_string_value(value), json_string_length(value));
     else
-        snprintf(buf, 128, "%s", json_is_string(value) ? json_string_value(value) : "-");
-    for (char *c = buf; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+        snprintf(buf, 128, "-");
     return buf;
 }
 

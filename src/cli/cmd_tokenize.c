@@ -89,7 +89,7 @@ static enum status decode_plain(const struct job *job, const char *text, size_t 
     if (st == ST_OK)
         st = decode(job, &ids, &out, &n, err);
     if (st == ST_OK) {
-        fwrite(out, 1, n, stdout);
+        cli_print_text(out, n);
         mem_free(out);
     }
     mem_free(ids.v);

@@ -10,7 +10,6 @@
 #include "fabric/links.h"
 #include "fabric/net.h"
 #include "tokenizer/printable.h"
-#include "tokenizer/utf8.h"
 
 #include <limits.h>
 #include <sodium.h>
@@ -264,23 +263,6 @@ enum status instance_follow(const struct lockstep_options *opt, struct err *err)
 
 /* ---- what was opened ----------------------------------------------------------------------- */
 
-/* A text of a file as far as there is room; "?" for what is no UTF-8, or would drive a terminal. */
-static void copy_printable(char *buf, size_t size, struct gguf_str s) {
-    const uint8_t *from = (const uint8_t *)s.ptr;
-    size_t n = 0, len;
-    for (size_t at = 0; at < s.len; at += len) {
-        int valid = utf8_check(from + at, s.len - at);
-        bool good = valid > 0 && is_printable(utf8_decode(from + at, valid));
-        len = valid > 0 ? (size_t)valid : 1;
-        size_t put = good ? len : 1;
-        if (n + put >= size)
-            break;
-        memcpy(buf + n, good ? from + at : (const uint8_t *)"?", put);
-        n += put;
-    }
-    buf[n] = '\0';
-}
-
 /* The type of most of the bytes. */
 static const char *main_type(const struct gguf_totals *all) {
     uint32_t best = 0;
@@ -297,7 +279,7 @@ void instance_describe(struct instance *in) {
     struct gguf_str s = {"", 0};
     gguf_totals(r->g, &all);
     (void)gguf_str(r->g, "general.name", &s, NULL);
-    copy_printable(in->name, sizeof in->name, s);
+    copy_printable(in->name, sizeof in->name, s.ptr, s.len);
     snprintf(in->arch, sizeof in->arch, "%s", r->hp.arch->name);
     plan_text(&r->plan, in->parallel, sizeof in->parallel);
     *info = (struct lockstep_model_info){

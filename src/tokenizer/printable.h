@@ -2,8 +2,10 @@
 #ifndef LOCKSTEP_TOKENIZER_PRINTABLE_H
 #define LOCKSTEP_TOKENIZER_PRINTABLE_H
 
+#include "tokenizer/utf8.h"
+
 #include <stdbool.h>
-#include <stdint.h>
+#include <string.h>
 #include <utf8proc.h>
 
 /* Neither control characters, which would drive a terminal, nor those that only change how their neighbours look, nor what is no
@@ -21,6 +23,23 @@ static inline bool is_printable(uint32_t c) {
     default:
         return true;
     }
+}
+
+/* A text of a file as far as there is room; "?" for what is no UTF-8, or may not be shown. size > 0. */
+static inline void copy_printable(char *buf, size_t size, const char *s, size_t n) {
+    const uint8_t *from = (const uint8_t *)s;
+    size_t used = 0, len;
+    for (size_t at = 0; at < n; at += len) {
+        int valid = utf8_check(from + at, n - at);
+        bool good = valid > 0 && is_printable(utf8_decode(from + at, valid));
+        len = valid > 0 ? (size_t)valid : 1;
+        size_t put = good ? len : 1;
+        if (used + put >= size)
+            break;
+        memcpy(buf + used, good ? from + at : (const uint8_t *)"?", put);
+        used += put;
+    }
+    buf[used] = '\0';
 }
 
 #endif
