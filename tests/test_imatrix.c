@@ -144,6 +144,16 @@ static void a_matrix_without_tokens_weighs_all_alike(void **state) {
         assert_true(values[COLS + c] == 1.0f);
     }
     imatrix_close(m);
+    /* However small the activations of its neighbours are: as they are before ffn_down. */
+    const float small = 0x1p-18f; /* exact */
+    write_sums(sums, counts, 8 * small);
+    m = open_or_fail(sums);
+    assert_int_equal(imatrix_find(m, &tensor, &values, &err), ST_OK);
+    for (int c = 0; c < COLS; c++) {
+        assert_true(values[c] == small * importance(0, c));
+        assert_true(values[COLS + c] == 1.0f);
+    }
+    imatrix_close(m);
 }
 
 /* What never saw an activation must not become zero. */

@@ -39,9 +39,9 @@ static void raise_zeros(float *values, size_t n) {
         values[i] = MAX(values[i], least);
 }
 
-/* Takes over values. */
+/* Takes over values; n_cols of them, which n is a multiple of, are compared with each other. */
 static enum status add(struct imatrix *m, struct gguf_str name, float *values, size_t n,
-                       struct err *err) {
+                       size_t n_cols, struct err *err) {
     char shown[80];
     for (size_t i = 0; i < n; i++) {
         if (isfinite(values[i]) && values[i] >= 0)
@@ -51,7 +51,8 @@ static enum status add(struct imatrix *m, struct gguf_str name, float *values, s
                        "%s: the importances of %s are not all numbers from 0 on", m->path,
                        gguf_escape(name, shown, sizeof shown));
     }
-    raise_zeros(values, n);
+    for (size_t i = 0; i < n; i += n_cols)
+        raise_zeros(values + i, n_cols);
     if (!mem_reserve(&m->entries, &m->capacity, m->n + 1, sizeof *m->entries)) {
         mem_free(values);
         return no_memory(m->path, err);
@@ -85,7 +86,8 @@ static enum status add_sums(struct imatrix *m, const struct gguf *g,
         for (uint64_t c = 0; c < n_cols; c++)
             values[r * n_cols + c] = count > 0 ? values[r * n_cols + c] / count : 1;
     }
-    return add(m, (struct gguf_str){sums->name, name_len}, values, n_rows * n_cols, err);
+    return add(m, (struct gguf_str){sums->name, name_len}, values, n_rows * n_cols, n_cols,
+               err);
 }
 
 static enum status read_gguf(struct imatrix *m, struct err *err) {
@@ -134,7 +136,8 @@ static enum status read_entry(struct imatrix *m, struct reader *r, struct err *e
     take(r, values, (size_t)n * sizeof *values);
     for (int32_t i = 0; n_calls > 0 && i < n; i++)
         values[i] /= (float)n_calls;
-    return add(m, (struct gguf_str){name, (size_t)len}, values, (size_t)n, err);
+    /* Of how many matrices is not said. */
+    return add(m, (struct gguf_str){name, (size_t)len}, values, (size_t)n, (size_t)n, err);
 }
 
 static enum status read_dat(struct imatrix *m, const struct file_map *file, struct err *err) {

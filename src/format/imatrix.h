@@ -3,7 +3,8 @@
  * Made by llama.cpp's llama-imatrix from a calibration text, and read in both of its formats: GGUF
  * (NAME.in_sum2 [cols, matrices] and NAME.counts) and the older .dat. An importance is the mean square of
  * the activation that a column is multiplied with, so that the weighted error of a row's
- * quantization is about the square of its product's error; at least 1e-4 of the tensor's mean. */
+ * quantization is about the square of its product's error; at least 1e-4 of its matrix's mean, or
+ * (.dat) of the tensor's. */
 #ifndef LOCKSTEP_FORMAT_IMATRIX_H
 #define LOCKSTEP_FORMAT_IMATRIX_H
 
