@@ -291,11 +291,22 @@ def a_model_commands_no_terminal():
 
 @case
 def a_dumb_terminal():
-    with chat(MODEL, TERM="dumb") as t:
-        t.ready()
-        knows_its_prompt(t)
+    def no_escapes(t):
         if b"\x1b" in t.all:
-            raise Missing("no escape sequences")
+            raise Missing(f"no escape sequences: {t.all!r}")
+
+    for term in "dumb", "":
+        with Terminal(LOCKSTEP, "chat", MODEL, "-n", "1", TERM=term) as t:
+            t.ready()
+            knows_its_prompt(t)
+            t.type("hi\r")
+            t.until("tokens/s")
+            t.ready()
+            no_escapes(t)
+        with Terminal(LOCKSTEP, "quantize", MODEL, "dumb.gguf", "q8_0", TERM=term) as t:
+            t.until("bits per weight")
+            t.ends(0)
+            no_escapes(t)
 
 
 @case

@@ -176,6 +176,9 @@ FILE *cli_beside(const char *path);
  * its reader closed). */
 int cli_flush(void);
 
+/* fd is a terminal that escape sequences are for: TERM is neither unset nor "dumb". */
+bool cli_has_escapes(int fd);
+
 /* A piece of a model's text to stdout: whole characters. A terminal gets its control characters but '\n' and '\t' as
  * "^[" and "\u009b": what a model says is no program for the terminal. */
 void cli_print_text(const char *text, size_t n);

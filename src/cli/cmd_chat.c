@@ -125,8 +125,8 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
 
 /* Whether people want what is less important to look so (no-color.org). */
 static bool may_dim(void) {
-    const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
-    return (no_color == NULL || *no_color == '\0') && (term == NULL || !str_eq(term, "dumb"));
+    const char *no_color = getenv("NO_COLOR");
+    return (no_color == NULL || *no_color == '\0') && cli_has_escapes(STDERR_FILENO);
 }
 
 /* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */

@@ -245,8 +245,7 @@ enum status line_open(struct line_reader **out, const char *history_path, struct
     if (r == NULL)
         return err_set(err, ST_NO_MEMORY, "not enough memory to read lines");
     r->terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
-    const char *term = getenv("TERM");
-    r->marks_paste = term != NULL && !str_eq(term, "dumb");
+    r->marks_paste = cli_has_escapes(STDOUT_FILENO);
     if (history_path != NULL && (r->history_path = realpath(history_path, NULL)) == NULL)
         r->history_path = strdup(history_path);
     enum status st = r->terminal ? open_editor(r, err) : ST_OK;

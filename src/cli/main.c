@@ -71,6 +71,11 @@ int cli_flush(void) {
     return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
 }
 
+bool cli_has_escapes(int fd) {
+    const char *term = getenv("TERM");
+    return isatty(fd) && term != NULL && *term != '\0' && !str_eq(term, "dumb");
+}
+
 void cli_print_text(const char *text, size_t n) {
     static int terminal = -1;
     if (terminal < 0)

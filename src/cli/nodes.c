@@ -442,7 +442,7 @@ static void show_copies(const struct placing *p, bool *shown) {
             who = p->list[i].name;
         }
     }
-    if (who == NULL || p->quiet || !isatty(STDERR_FILENO))
+    if (who == NULL || p->quiet || !cli_has_escapes(STDERR_FILENO))
         return;
     char text[32];
     fprintf(stderr, "\r\033[Kcopying the model to %s: %.0f%% of %s", who,

@@ -8,7 +8,7 @@ struct cli_progress {
     const char *verb; /* "writing" */
     uint64_t last_ns; /* when the line was last drawn */
     uint64_t begin_ns;
-    bool is_terminal;         /* stderr is: otherwise nothing is drawn */
+    bool draws;               /* stderr is a terminal that can (cli_has_escapes) */
     struct progress progress; /* for the library */
 };
 

@@ -146,7 +146,7 @@ static void show_progress(void *user, double fraction) {
 
 void session_progress_begin(struct lockstep_options *opt) {
     percent_shown = 0;
-    if (isatty(STDERR_FILENO) && !session_args.quiet)
+    if (cli_has_escapes(STDERR_FILENO) && !session_args.quiet)
         opt->progress = show_progress;
 }
 
