@@ -687,6 +687,32 @@ static void receive_until(int fd, char *got, size_t size, const char *wanted) {
     }
 }
 
+/* Half a request is none that runs: who sends the rest of it slowly, or never, does not hold up the end. */
+static void the_end_does_not_wait_for_half_requests(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.idle_s = 3600;
+    struct http_server *s = serve(&cfg);
+    int half = dial(s), fd = dial(s);
+    /* That it has looked at the first half is known by its word that the rest may come. */
+    say(half,
+        "POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 8\r\n\r\n");
+    char got[4096] = "";
+    receive_until(half, got, sizeof got, "100 Continue\r\n\r\n");
+    say(half, "half");
+    say(fd, GET("/hold"));
+    struct http_request *r = wait_for_held();
+    assert_false(http_drain(s, 1)); /* for this one it does */
+    http_reply(r, 200, "text/plain", "done", 4);
+    assert_string_equal(listen_to(fd).body, "done");
+    assert_true(http_drain(s, 60000));
+    say(half, "rest");
+    assert_int_equal(listen_to(half).status, 503);
+    close(half);
+    close(fd);
+    http_close(s);
+}
+
 /* A stream on which nothing comes for a while is filled, before its owner begins it too. */
 static void what_is_quiet_for_long_is_filled(void **state) {
     (void)state;
@@ -779,6 +805,7 @@ int main(void) {
         cmocka_unit_test(bodies_without_a_key_are_not_kept),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),
         cmocka_unit_test(the_end_waits_for_what_runs),
+        cmocka_unit_test(the_end_does_not_wait_for_half_requests),
         cmocka_unit_test(what_is_quiet_for_long_is_filled),
         cmocka_unit_test(closing_cuts_what_is_left),
         cmocka_unit_test(what_cannot_be_served_says_why),

@@ -917,9 +917,15 @@ enum status http_open(struct http_server **out, const struct http_config *cfg,
     return ST_OK;
 }
 
+/* One whose body is still to come is nobody's yet, and will be refused; its client may take any time. */
 static int n_running(struct http_server *s) {
     pthread_mutex_lock(&s->lock);
     int n = s->n_requests;
+    for (struct http_request *r = s->requests; r != NULL; r = r->next) {
+        pthread_mutex_lock(&r->lock);
+        n -= r->phase == PHASE_BODY;
+        pthread_mutex_unlock(&r->lock);
+    }
     pthread_mutex_unlock(&s->lock);
     return n;
 }

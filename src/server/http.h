@@ -57,7 +57,7 @@ void http_config_init(struct http_config *cfg);
 /* Listens and serves on a thread of its own. ST_IO with the reason (port taken, bad certificate). */
 enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err);
 /* Refuses new requests with 503 and waits until the running ones have ended, at most wait_ms. True if
- * all ended. */
+ * all ended. A request that has not come whole is a new one. */
 bool http_drain(struct http_server *s, int wait_ms);
 /* Cuts what still runs. Every request kept by a handler must have been ended first (http_drain), or its
  * owner must be told by its on_gone. NULL is fine. */
