@@ -1,7 +1,7 @@
 # A rank dies under load: python3 serve_lost.py LOCKSTEP MODEL FOLDER. Streams in every dialect, and whole answers
 # beside them, hear of it within a second, /health says why, and with --restart the server comes back. With --failover
 # nobody hears of it: every answer goes on as if nothing had happened, on the machines that are left. FOLDER is for files.
-import http.client, json, os, signal, subprocess, sys, threading, time
+import http.client, json, os, resource, signal, socket, subprocess, sys, threading, time
 
 program, model, folder = sys.argv[1:]
 failures = 0
@@ -38,10 +38,11 @@ dialects = [
 
 
 class Server:
-    def __init__(self, *options, ranks=("--ranks", "2"), env={}):
+    def __init__(self, *options, ranks=("--ranks", "2"), env={}, files=None):
         self.process = subprocess.Popen(
             [program, "serve", model, "-q", "--port", "0", *ranks, "--threads", "1", *options], stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, text=True, env={**os.environ, **env})
+            stderr=subprocess.DEVNULL, text=True, env={**os.environ, **env},
+            preexec_fn=files and (lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))))
         self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
 
     def ask(self, method, path, body=None):
@@ -235,6 +236,30 @@ if not all(len(text) > 400 for answer in undisturbed for text in answer.values()
     fail(f"answers are too short to be interrupted: {undisturbed}")
 server = Server("--failover", ranks=("--ranks", "3", "--split", "3,2,1"))
 check_failover(server, [3, 3])
+server.stop()
+
+# Clients that do nothing but stay do not take the files that a new rank needs.
+server = Server("--failover", files=128)
+asking = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+
+
+def ask_on(path):
+    asking.request("GET", path)
+    r = asking.getresponse()
+    return r.status, r.read().decode()
+
+
+ask_on("/health")
+staying = [socket.create_connection(("127.0.0.1", server.port), 60) for _ in range(140)]
+os.kill(server.worker(), signal.SIGKILL)
+until = time.monotonic() + 60
+while "\nlockstep_recoveries_total 1\n" not in ask_on("/metrics")[1] and time.monotonic() < until:
+    time.sleep(0.05)
+status, text = ask_on("/health")
+if status != 200:
+    fail(f"beside clients that only stay no rank comes back: {text}")
+for c in staying:
+    c.close()
 server.stop()
 
 # Machines, by an ssh that goes nowhere and notes where a rank was to start: a lost one that does not answer (to

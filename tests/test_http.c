@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -551,6 +552,29 @@ static int try_once(const struct http_server *s) {
 }
 
 /* Who takes all that one address may have keeps nobody else out. */
+/* The files that a program may have open at first (1024, on a Mac 256) are no limit for it. */
+static void connections_are_more_than_files_at_first(void **state) {
+    (void)state;
+    enum { N = 100, FEW = 64 };
+    struct http_config cfg = config();
+    struct rlimit before, few;
+    int fds[N];
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    if (before.rlim_max < 4 * N)
+        skip(); /* nor is more to be had */
+    few = (struct rlimit){.rlim_cur = FEW, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    struct http_server *s = serve(&cfg);
+    for (int i = 0; i < N; i++) {
+        fds[i] = dial(s);
+        assert_int_equal(ask(fds[i], GET("/in")).status, 200);
+    }
+    for (int i = 0; i < N; i++)
+        close(fds[i]);
+    http_close(s);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 static void one_address_does_not_get_everything(void **state) {
     (void)state;
     struct http_config cfg = config();
@@ -800,6 +824,7 @@ int main(void) {
         cmocka_unit_test(large_pieces_are_no_slowness),
         cmocka_unit_test(who_hangs_up_is_noticed),
         cmocka_unit_test(more_connections_than_allowed_wait_outside),
+        cmocka_unit_test(connections_are_more_than_files_at_first),
         cmocka_unit_test(one_address_does_not_get_everything),
         cmocka_unit_test(keys_let_in),
         cmocka_unit_test(bodies_without_a_key_are_not_kept),

@@ -389,6 +389,21 @@ ask 200 /v1/embeddings -d "@$work/many" && holds "len(v['data']) == 600"
 ask 200 /v1/completions -d '{"prompt":["a","b","c","d","e","f"],"max_tokens":2}' && holds "len(v['choices']) == 6"
 stop -TERM
 
+# A long one: as many as may wait do not keep others, and who asks how it is, outside.
+start --queue 1000
+python3 - "$url" <<'END' || fail "--queue 1000: not everybody gets an answer"
+import resource, socket, sys
+files = resource.getrlimit(resource.RLIMIT_NOFILE)
+if files[1] < 4000:
+    sys.exit(print("skip: too few open files are allowed for a long queue"))
+resource.setrlimit(resource.RLIMIT_NOFILE, (max(files[0], 2000), files[1]))
+clients = [socket.create_connection(("127.0.0.1", int(sys.argv[1].rsplit(":", 1)[1])), 60) for _ in range(600)]
+for c in clients:
+    c.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert c.recv(4096).startswith(b"HTTP/1.1 200"), "no answer"
+END
+stop -TERM
+
 # ---- a model whose calls no grammar enforces --------------------------------------------------------
 echo '{% for m in messages %}[INST]{{ m.content }}[/INST]{% endfor %}{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS][TOOL_CALLS]{% endif %}' >"$work/mistral.jinja"
 python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/mistral.gguf" "$work/mistral.jinja"

@@ -17,6 +17,8 @@
 #include <unistd.h>
 
 #define FINISH_MS 600000 /* for what runs when the server is told to end */
+/* Beside the requests that are taken: those that are told to come again, /health, clients that keep theirs open. */
+#define SPARE_CONNECTIONS 192
 
 static const char *host = "127.0.0.1";
 static int n_parallel = 64, n_queue = 256;
@@ -195,6 +197,7 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     cfg->service.restart = restart;
     cfg->http.host = host;
     cfg->http.port = serve_args.port;
+    cfg->http.max_connections = n_parallel + n_queue + SPARE_CONNECTIONS;
     cfg->http.tls_cert_path = serve_args.tls_cert;
     cfg->http.tls_key_path = serve_args.tls_key;
     cfg->http.local_only = keys->n == 0 && !serve_args.insecure;
@@ -212,6 +215,14 @@ static void say_model(const struct service_facts *f) {
     fprintf(stderr, "%s: %s, %s, %.3g M parameters, context %d, %d rank%s, tool calls: %s\n",
             f->name, f->architecture, f->type, (double)f->n_params * 1e-6, f->n_ctx, f->n_ranks,
             f->n_ranks == 1 ? "" : "s", f->chat_format);
+}
+
+static void say_limit(const struct server *s, int wanted) {
+    if (server_max_connections(s) < wanted && !session_args.quiet)
+        fprintf(stderr,
+                "only %d connections at once, and not %d, for want of open files (ulimit -Hn): "
+                "others wait outside the queue\n",
+                server_max_connections(s), wanted);
 }
 
 static int say_address(const struct server *s) {
@@ -244,6 +255,7 @@ static int serve(const struct serve_keys *keys) {
     }
     cli_on_interrupt(interrupt, NULL);
     say_model(service_facts(server_service(s)));
+    say_limit(s, cfg.http.max_connections);
     status = say_address(s);
     if (status == CLI_GO_ON) {
         wait_for_end();

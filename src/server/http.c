@@ -32,6 +32,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -115,6 +116,10 @@ void http_config_init(struct http_config *cfg) {
 
 int http_port(const struct http_server *s) {
     return s->port;
+}
+
+int http_max_connections(const struct http_server *s) {
+    return s->cfg.max_connections;
 }
 
 /* ---- requests ------------------------------------------------------------------------------ */
@@ -788,6 +793,26 @@ static void *watch(void *cls) {
 /* ---- opening and closing ------------------------------------------------------------------- */
 
 #define PEM_MAX ((size_t)1 << 20)
+#define FILES_WANTED ((rlim_t)1 << 16)
+
+/* A connection is an open file, of which a program may have few (1024, on a Mac 256) until it asks for more; a Mac gives
+ * no more than 10240. */
+static rlim_t files_allowed(void) {
+    struct rlimit now, more;
+    if (getrlimit(RLIMIT_NOFILE, &now) != 0)
+        return RLIM_INFINITY;
+    for (rlim_t n = FILES_WANTED; n > now.rlim_cur; n /= 2) {
+        more = (struct rlimit){.rlim_cur = MIN(n, now.rlim_max), .rlim_max = now.rlim_max};
+        if (more.rlim_cur > now.rlim_cur && setrlimit(RLIMIT_NOFILE, &more) == 0)
+            return more.rlim_cur;
+    }
+    return now.rlim_cur;
+}
+
+/* Half of the files are for all else: clients that only stay must not keep a lost rank from being replaced. */
+static int connection_limit(const struct http_config *cfg) {
+    return (int)MIN((rlim_t)cfg->max_connections, MAX(files_allowed() / 2, 1));
+}
 
 static enum status listen_on(struct http_server *s, const char *host, int *fd_out,
                              struct err *err) {
@@ -907,6 +932,7 @@ enum status http_open(struct http_server **out, const struct http_config *cfg,
     if (s == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for an HTTP server");
     s->cfg = *cfg;
+    s->cfg.max_connections = connection_limit(cfg);
     pthread_mutex_init(&s->lock, NULL);
     enum status st = open_parts(s, err);
     if (st != ST_OK) {

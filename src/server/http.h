@@ -41,10 +41,10 @@ struct http_config {
     size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */
-    int max_connections;     /* default 512 */
-    int max_per_address;     /* of them from one address; default 0: no such limit */
-    int idle_s;              /* default 60 */
-    int quiet_ms;            /* http_fill_quiet(); default 10 s */
+    int max_connections; /* default 512, at most half of the open files that are allowed; others wait unheard */
+    int max_per_address; /* of them from one address; default 0: no such limit */
+    int idle_s;          /* default 60 */
+    int quiet_ms;        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
@@ -54,7 +54,8 @@ struct http_config {
 };
 void http_config_init(struct http_config *cfg);
 
-/* Listens and serves on a thread of its own. ST_IO with the reason (port taken, bad certificate). */
+/* Listens and serves on a thread of its own. Lets the process have as many open files as the system allows (2^16 at most).
+ * ST_IO with the reason (port taken, bad certificate). */
 enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err);
 /* Refuses new requests with 503 and waits until the running ones have ended, at most wait_ms. True if
  * all ended. A request that has not come whole is a new one. */
@@ -63,6 +64,7 @@ bool http_drain(struct http_server *s, int wait_ms);
  * owner must be told by its on_gone. NULL is fine. */
 void http_close(struct http_server *s);
 int http_port(const struct http_server *s);
+int http_max_connections(const struct http_server *s);
 
 /* ---- a request: valid until it is ended --------------------------------------------------- */
 

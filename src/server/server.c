@@ -151,6 +151,10 @@ int server_port(const struct server *s) {
     return http_port(s->http);
 }
 
+int server_max_connections(const struct server *s) {
+    return http_max_connections(s->http);
+}
+
 struct service *server_service(struct server *s) {
     return s->service;
 }
