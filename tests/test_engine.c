@@ -13,9 +13,12 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -825,6 +828,18 @@ static void a_lost_rank_ends_every_request(void **state) {
     assert_true(best < 1.0);
 }
 
+#ifdef __linux__
+static atomic_bool wall_goes_back;
+
+/* In place of the C library's: with wall_goes_back somebody sets the wall's clock back by an hour whenever it was read. */
+int clock_gettime(clockid_t id, struct timespec *t) {
+    int rc = (int)syscall(SYS_clock_gettime, id, t);
+    if (id == CLOCK_REALTIME && atomic_load(&wall_goes_back))
+        t->tv_sec += 3600;
+    return rc;
+}
+#endif
+
 /* Nobody asks anything, and still it shows. */
 static void a_rank_lost_at_rest_is_noticed(void **state) {
     (void)state;
@@ -838,6 +853,17 @@ static void a_rank_lost_at_rest_is_noticed(void **state) {
     assert_false(stats_of(e).healthy);
     assert_non_null(strstr(stats_of(e).why, "rank 1"));
     engine_close(e);
+}
+
+static void a_clock_that_is_set_back_lets_nobody_sleep(void **state) {
+#ifdef __linux__
+    atomic_store(&wall_goes_back, true);
+    a_rank_lost_at_rest_is_noticed(state);
+    atomic_store(&wall_goes_back, false);
+#else
+    (void)state;
+    skip(); /* a libc whose clock cannot be replaced */
+#endif
 }
 
 /* ---- failover ------------------------------------------------------------------------------------------------ */
@@ -1620,6 +1646,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(bad_requests_are_refused_with_a_sentence),
         cmocka_unit_test(a_lost_rank_ends_every_request),
         cmocka_unit_test(a_rank_lost_at_rest_is_noticed),
+        cmocka_unit_test(a_clock_that_is_set_back_lets_nobody_sleep),
         cmocka_unit_test(answers_go_on_when_ranks_are_lost),
         cmocka_unit_test(a_rank_lost_at_rest_comes_back),
         cmocka_unit_test(ranks_lost_at_rest_again_and_again_come_back),

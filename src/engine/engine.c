@@ -120,8 +120,7 @@ static void look_after_ranks(struct engine *e) {
 
 /* With e->lock held. */
 static void sleep_a_moment(struct engine *e) {
-    const struct timespec until = engine_ms_from_now(IDLE_LOOK_MS);
-    pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    (void)thread_cond_wait_until(&e->wake, &e->lock, engine_ms_from_now(IDLE_LOOK_MS));
 }
 
 static void show_stats(struct engine *e) {
@@ -213,7 +212,7 @@ enum status engine_open(struct engine **out, const struct engine_config *cfg, st
     e->cfg = *cfg;
     e->inbox_end = &e->inbox;
     pthread_mutex_init(&e->lock, NULL);
-    pthread_cond_init(&e->wake, NULL);
+    thread_cond_init(&e->wake);
     enum status st = engine_open_parts(e, err);
     if (st == ST_OK)
         st = start_thread(e, err);

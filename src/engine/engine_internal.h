@@ -15,6 +15,7 @@
 #ifndef LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 #define LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/instance.h"
 #include "engine/lookout.h"
@@ -27,7 +28,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #define CHOICES_MAX 64
 #define STOPS_MAX 64
@@ -174,14 +174,9 @@ static inline uint32_t engine_n_vocab(const struct engine *e) {
     return (uint32_t)e->in.info.n_vocab;
 }
 
-/* For pthread_cond_timedwait() on `wake`. */
-static inline struct timespec engine_ms_from_now(int ms) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += ms % 1000 * 1000000;
-    t.tv_sec += ms / 1000 + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
+/* For thread_cond_wait_until() on `wake`. */
+static inline uint64_t engine_ms_from_now(int ms) {
+    return clock_ns() + (uint64_t)ms * 1000000;
 }
 
 void engine_histogram_add(struct engine_histogram *h, double seconds);

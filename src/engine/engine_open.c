@@ -5,11 +5,11 @@
  * another cache, samplers for its threads and a new idea of how long steps take. */
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 #define DEFAULT_CONTEXTS 8
@@ -265,12 +265,11 @@ static void show_recovering(struct engine *e, const char *why) {
 /* False: the engine is to close. */
 static bool wait_before_trying(void *arg, int ms, const char *why) {
     struct engine *e = arg;
-    const struct timespec until = engine_ms_from_now(ms);
+    uint64_t until_ns = engine_ms_from_now(ms);
     show_recovering(e, why);
     pthread_mutex_lock(&e->lock);
-    int rc = 0;
-    while (!e->closing && rc == 0)
-        rc = pthread_cond_timedwait(&e->wake, &e->lock, &until);
+    while (!e->closing && thread_cond_wait_until(&e->wake, &e->lock, until_ns))
+        continue;
     bool closing = e->closing;
     pthread_mutex_unlock(&e->lock);
     return !closing;

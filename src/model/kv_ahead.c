@@ -4,7 +4,6 @@
 #include "base/mem.h"
 #include "base/thread.h"
 
-#include <errno.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -86,13 +85,9 @@ static void wait_for_work(struct kv_ahead *a) {
         pthread_cond_wait(&a->wake, &a->lock);
         return;
     }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until); /* what a condition goes by */
-    uint64_t ns = (uint64_t)until.tv_nsec + IDLE_NS;
-    until.tv_sec += (time_t)(ns / 1000000000);
-    until.tv_nsec = (long)(ns % 1000000000);
+    uint64_t until_ns = clock_ns() + IDLE_NS;
     steps_run(a);
-    bool over = pthread_cond_timedwait(&a->wake, &a->lock, &until) == ETIMEDOUT;
+    bool over = !thread_cond_wait_until(&a->wake, &a->lock, until_ns);
     a->idle = !steps_run(a) && over;
 }
 
@@ -121,7 +116,7 @@ struct kv_ahead *kv_ahead_open(const struct kv_cache *kv) {
     a->kv = kv;
     a->idle_bytes = MIN(KV_AHEAD_IDLE_BYTES, (size_t)(mem_available() / KV_AHEAD_IDLE_SHARE));
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->wake, NULL);
+    thread_cond_init(&a->wake);
     if (thread_start(&a->thread, ahead_main, a) == 0)
         return a;
     pthread_cond_destroy(&a->wake);

@@ -333,7 +333,7 @@ enum status front_open(struct front **out, const struct front_config *cfg, struc
     if (f == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a port");
     pthread_mutex_init(&f->lock, NULL);
-    pthread_cond_init(&f->changed, NULL);
+    thread_cond_init(&f->changed);
     f->scheme = "http://";
     http_config_init(&http);
     http.host = "*";

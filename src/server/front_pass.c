@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
 #include "server/dialects.h"
@@ -393,21 +394,12 @@ static bool try_once(struct passing *p, const char *target) {
 
 /* ---- all tries -------------------------------------------------------------------------------- */
 
-static struct timespec wall_after(double seconds) {
-    struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += (long)(seconds * 1e9);
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
-}
-
 /* Sleeps for a moment, or until the target changes. */
 static void sleep_a_little(struct front *f) {
-    struct timespec until = wall_after(AGAIN_S);
+    uint64_t until_ns = clock_ns() + (uint64_t)(AGAIN_S * 1e9);
     pthread_mutex_lock(&f->lock);
     if (!f->closing)
-        pthread_cond_timedwait(&f->changed, &f->lock, &until);
+        (void)thread_cond_wait_until(&f->changed, &f->lock, until_ns);
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -1,0 +1,17 @@
+/* macOS conditions know the wall's clock alone, but take a length of time, too. Written for, not yet run. */
+#include "base/thread.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+void thread_cond_init(pthread_cond_t *c) {
+    pthread_cond_init(c, NULL);
+}
+
+bool thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until_ns) {
+    uint64_t now = clock_ns(), left = until_ns > now ? until_ns - now : 0;
+    const struct timespec rest = {.tv_sec = (time_t)(left / 1000000000),
+                                  .tv_nsec = (long)(left % 1000000000)};
+    return pthread_cond_timedwait_relative_np(c, m, &rest) != ETIMEDOUT;
+}
