@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -784,6 +785,27 @@ static void closing_cuts_what_is_left(void **state) {
     close(half);
 }
 
+/* In a process of its own, since no limit can be raised again. */
+static bool says_that_files_lack(void) {
+    struct http_config cfg = config();
+    struct http_server *s;
+    struct err err = {""};
+    int status, next = dup(0);
+    close(next);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit none = {.rlim_cur = (rlim_t)next, .rlim_max = (rlim_t)next};
+        bool told = setrlimit(RLIMIT_NOFILE, &none) == 0 &&
+                    http_open(&s, &cfg, &err) == ST_IO &&
+                    strstr(err.text, strerror(EMFILE)) != NULL;
+        if (!told)
+            fprintf(stderr, "%s\n", err.text);
+        _exit(!told);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
 static void what_cannot_be_served_says_why(void **state) {
     (void)state;
     struct http_server *s = NULL, *first;
@@ -808,6 +830,7 @@ static void what_cannot_be_served_says_why(void **state) {
     cfg.host = "no.such.host.invalid";
     assert_int_not_equal(http_open(&s, &cfg, &err), ST_OK);
     assert_null(s);
+    assert_true(says_that_files_lack());
 }
 
 int main(void) {

@@ -827,8 +827,10 @@ static enum status listen_on(struct http_server *s, const char *host, int *fd_ou
     for (struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next) {
         int yes = 1, no = 0;
         fd = net_socket(a->ai_family, SOCK_STREAM, 0);
-        if (fd < 0)
+        if (fd < 0) {
+            why = why != 0 ? why : errno; /* that a port is taken says more */
             continue;
+        }
         net_setup(fd);
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (a->ai_family == AF_INET6 &&
