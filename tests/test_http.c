@@ -408,6 +408,38 @@ static void slow_senders_are_cut_off(void **state) {
     http_close(s);
 }
 
+/* Nor does a byte now and then keep a place: neither in a head, nor in the body of one who has no key. */
+static void who_trickles_is_cut_off(void **state) {
+    (void)state;
+    const char *const keys[] = {"secret"};
+    struct http_config cfg = config();
+    cfg.idle_s = 1;
+    cfg.api_keys = keys;
+    cfg.n_api_keys = 1;
+    struct http_server *s = serve(&cfg);
+    int head = dial(s), body = dial(s), good = dial(s);
+    say(head, "GET / HTTP/1.1\r\nX: ");
+    say(body, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n");
+    say(good,
+        "POST / HTTP/1.1\r\nHost: x\r\nx-api-key: secret\r\nContent-Length: 1000\r\n\r\n");
+    bool in_head = true, in_body = true;
+    int n = 0;
+    for (; n < 600 && (in_head || in_body); n++) {
+        in_head = in_head && put(head, "x", 1);
+        in_body = in_body && put(body, "x", 1);
+        assert_true(put(good, "x", 1));
+        usleep(50000);
+    }
+    assert_false(in_head || in_body);
+    for (; n < 1000; n++)
+        assert_true(put(good, "x", 1));
+    assert_int_equal(listen_to(good).status, 200);
+    close(head);
+    close(body);
+    close(good);
+    http_close(s);
+}
+
 /* Sixty clients ask for an endless stream and read none of it: each writer hears it when its bound is
  * full, what they all hold stays within the bounds, and others are served meanwhile. */
 static void slow_readers_hold_nothing(void **state) {
@@ -843,6 +875,7 @@ int main(void) {
         cmocka_unit_test(nonsense_is_no_request),
         cmocka_unit_test(bodies_in_disguise_are_refused),
         cmocka_unit_test(slow_senders_are_cut_off),
+        cmocka_unit_test(who_trickles_is_cut_off),
         cmocka_unit_test(slow_readers_hold_nothing),
         cmocka_unit_test(large_pieces_are_no_slowness),
         cmocka_unit_test(who_hangs_up_is_noticed),

@@ -5,9 +5,9 @@
  *
  * libmicrohttpd does not look at suspended connections, so a watcher thread polls them for
  * clients that hang up: what they asked for need not be computed. It also writes into streams on which nothing
- * came for long.
+ * came for long, and cuts off those from whom no request comes to its end.
  *
- * Locks: server.lock guards the list of requests; request.lock guards a request's state. server.lock
+ * Locks: server.lock guards the lists of requests and connections; request.lock guards a request's state. server.lock
  * may be held when request.lock is taken, never the other way round. */
 #include "server/http.h"
 
@@ -22,6 +22,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <microhttpd.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -39,6 +40,8 @@
 #define KEY_HASH_BYTES 32
 #define MAX_OUT_HEADERS 16
 #define WATCH_MS 200
+/* Of idle_s, for the head of a request to come. */
+#define LATE_IDLES 2
 /* A body up to here is kept whatever the others hold. */
 #define SMALL_BODY_BYTES ((size_t)64 << 10)
 
@@ -85,6 +88,13 @@ struct http_request {
     size_t largest; /* piece of the stream */
 };
 
+/* A connection, from which the next request is due. */
+struct arrival {
+    struct arrival *prev, *next;
+    int fd;
+    double due_s; /* clock: by when it is to have come; INFINITY: it is here */
+};
+
 struct http_server {
     struct http_config cfg;
     char *host, *cors_origin, *tls_cert,
@@ -99,6 +109,7 @@ struct http_server {
     _Atomic size_t large_bytes; /* relaxed; of all bodies that are not small */
     pthread_mutex_t lock;
     struct http_request *requests; /* handled and not yet freed */
+    struct arrival *arrivals;
     int n_requests;
 };
 
@@ -492,6 +503,46 @@ static enum MHD_Result respond(struct http_request *r) {
     return result;
 }
 
+/* ---- connections, on libmicrohttpd's thread -------------------------------------------------- */
+
+static void on_connection(void *cls, struct MHD_Connection *c, void **context,
+                          enum MHD_ConnectionNotificationCode what) {
+    struct http_server *s = cls;
+    struct arrival *a = *context;
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
+    bool begins = what == MHD_CONNECTION_NOTIFY_STARTED && info != NULL;
+    if (begins && (*context = a = mem_calloc(1, sizeof *a)) != NULL) {
+        a->fd = info->connect_fd;
+        a->due_s = clock_s() + LATE_IDLES * s->cfg.idle_s;
+        pthread_mutex_lock(&s->lock);
+        a->next = s->arrivals;
+        if (a->next != NULL)
+            a->next->prev = a;
+        s->arrivals = a;
+        pthread_mutex_unlock(&s->lock);
+    } else if (!begins && a != NULL) { /* before its descriptor is closed */
+        pthread_mutex_lock(&s->lock);
+        if (a->next != NULL)
+            a->next->prev = a->prev;
+        *(a->prev != NULL ? &a->prev->next : &s->arrivals) = a->next;
+        pthread_mutex_unlock(&s->lock);
+        mem_free(a);
+        *context = NULL;
+    }
+}
+
+/* By when the connection's next request is due. */
+static void set_due(struct http_server *s, struct MHD_Connection *c, double due_s) {
+    const union MHD_ConnectionInfo *info =
+        MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct arrival *a = info != NULL ? info->socket_context : NULL;
+    pthread_mutex_lock(&s->lock);
+    if (a != NULL)
+        a->due_s = due_s;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* ---- receiving ----------------------------------------------------------------------------- */
 
 static void fail(struct http_request *r, int status, const char *sentence) {
@@ -582,6 +633,7 @@ static const char *why_not_local(const struct http_request *r) {
 /* The body is complete: one of the server's own answers, or the handler. */
 static void dispatch(struct http_request *r) {
     struct http_server *s = r->server;
+    set_due(s, r->connection, INFINITY);
     const char *why = s->cfg.local_only ? why_not_local(r) : NULL;
     if (why != NULL)
         fail(r, 403, why);
@@ -684,6 +736,8 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
         *con_cls = r = request_new(cls, c, method, url);
         if (r != NULL)
             r->trusted = r->server->n_keys == 0 || key_is_good(r);
+        if (r != NULL && r->trusted) /* its body may take its time */
+            set_due(cls, c, INFINITY);
         if (r != NULL && body_has_no_end(c))
             return refuse(r, 501, "the only transfer coding of a body is chunked");
         if (r != NULL && body_has_two_ends(c))
@@ -709,13 +763,13 @@ static enum MHD_Result on_access(void *cls, struct MHD_Connection *c, const char
 
 static void on_completed(void *cls, struct MHD_Connection *c, void **con_cls,
                          enum MHD_RequestTerminationCode why) {
-    (void)cls;
-    (void)c;
+    struct http_server *s = cls;
     (void)why;
     struct http_request *r = *con_cls;
     if (r == NULL)
         return;
     *con_cls = NULL;
+    set_due(s, c, clock_s() + LATE_IDLES * s->cfg.idle_s);
     tell_gone(r);
     pthread_mutex_lock(&r->lock);
     if (r->phase == PHASE_BODY) /* never came to a handler */
@@ -773,6 +827,18 @@ static void fill_all_quiet(struct http_server *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Who sends a byte now and then is never idle. */
+static void cut_late(struct http_server *s) {
+    double now_s = clock_s();
+    pthread_mutex_lock(&s->lock);
+    for (struct arrival *a = s->arrivals; a != NULL; a = a->next)
+        if (now_s > a->due_s) {
+            shutdown(a->fd, SHUT_RDWR);
+            a->due_s = INFINITY;
+        }
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *watch(void *cls) {
     struct http_server *s = cls;
     while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
@@ -785,6 +851,7 @@ static void *watch(void *cls) {
             unlock_or_free(r);
         }
         fill_all_quiet(s);
+        cut_late(s);
         usleep(WATCH_MS * 1000);
     }
     return NULL;
@@ -886,8 +953,9 @@ static enum status start_daemon(struct http_server *s, int fd, struct err *err) 
     }
     s->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, on_access, s, MHD_OPTION_LISTEN_SOCKET, fd,
-        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_CONNECTION_TIMEOUT,
-        (unsigned)s->cfg.idle_s, MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
+        MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
+        on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)s->cfg.idle_s,
+        MHD_OPTION_CONNECTION_LIMIT, (unsigned)s->cfg.max_connections,
         MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)s->cfg.max_per_address, MHD_OPTION_ARRAY,
         tls, MHD_OPTION_END);
     if (s->daemon != NULL)

@@ -6,7 +6,8 @@
  * which it is gone.
  *
  * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no room in max_bodies_bytes 503; of a
- * client that shows no key where one is asked for nothing is kept; headers are bounded by libmicrohttpd; a client that sends or reads too slowly is cut off after idle_s; what a stream's client has not read
+ * client that shows no key where one is asked for nothing is kept; headers are bounded by libmicrohttpd; a client that neither sends nor reads is cut off after idle_s, and one whose
+ * request has not come after twice that: its head, or, where it shows no key and one is asked for, all of it; what a stream's client has not read
  * yet is bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
  * http_stream_write() says ST_CANCELLED, as it does when the client has gone. */
 #ifndef LOCKSTEP_SERVER_HTTP_H
