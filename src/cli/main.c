@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
+#include "base/float_env.h"
 #include "base/log.h"
 #include "base/util.h"
 #include "engine/launch.h"
@@ -291,6 +292,9 @@ int main(int argc, char **argv) {
      * become as large as ulimit -f lets it. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes subnormals from the start. */
+    struct float_env loaders;
+    float_env_begin(&loaders);
     launch_from_lockstep();
     if (argc < 2) {
         help();

@@ -3,6 +3,7 @@
  * process; to stderr if there is none. */
 #include "engine/worker.h"
 
+#include "base/float_env.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "engine/launch.h"
@@ -68,7 +69,10 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     signal(SIGPIPE, SIG_IGN);
     struct rank r = {0};
     struct err err = {""};
+    struct float_env env;
+    float_env_begin(&env); /* before threads are started */
     enum status st = work(&r, &wire, sources, &err);
+    float_env_end(&env);
     if (st == ST_PEER_LOST) {
         /* The cause is elsewhere, and rank 0 tells it, unless rank 0 is what was lost. */
         if ((r.f == NULL || fabric_lost_rank(r.f) == 0) &&
