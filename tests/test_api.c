@@ -113,6 +113,24 @@ static void test_children_that_nobody_waits_for(void **state) {
     assert_int_equal(errno, ECHILD);
 }
 
+/* Nor is it said of one that was killed that it ended well. */
+static void test_a_lost_child_that_nobody_waits_for(void **state) {
+    (void)state;
+    static const int32_t ids[] = {280, 104, 250, 60};
+    struct lockstep_error err = {""};
+    struct lockstep_rank_info worker;
+    signal(SIGCHLD, SIG_IGN);
+    struct lockstep *ls = open_model(2);
+    assert_int_equal(lockstep_rank_info(ls, 1, &worker, &err), LOCKSTEP_OK);
+    assert_int_equal(kill(worker.pid, SIGKILL), 0);
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), NULL, NULL, &err),
+                     LOCKSTEP_PEER_LOST);
+    lockstep_close(ls);
+    signal(SIGCHLD, SIG_DFL);
+    assert_null(strstr(err.text, "exit status"));
+    assert_non_null(strstr(err.text, "has ended; how is not known"));
+}
+
 /* ---- the floating-point environment ------------------------------------------------------------ */
 
 #define FLUSH_BITS 0x8040u /* of MXCSR: flush to zero, denormals are zero */
@@ -463,6 +481,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_conversations_that_are_none),
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
+        cmocka_unit_test(test_a_lost_child_that_nobody_waits_for),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
         cmocka_unit_test(test_a_caller_who_speaks_german),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),

@@ -34,6 +34,7 @@ struct child {
     pid_t pid;
     int rank, fd;
     bool ready, reaped;
+    bool untold; /* reaped by somebody else: how it ended is not known */
     int status;
     const char *host; /* where ssh or the node runs it; NULL: here */
     int node_port;    /* of the node there, 0: the usual one; -1: ssh */
@@ -306,7 +307,8 @@ static void reap(struct child *c) {
     if (c->reaped || c->pid <= 0)
         return;
     pid_t ended = waitpid(c->pid, &c->status, WNOHANG);
-    c->reaped = ended == c->pid || (ended < 0 && errno == ECHILD);
+    c->untold = ended < 0 && errno == ECHILD;
+    c->reaped = ended == c->pid || c->untold;
 }
 
 static void hear_line(struct child *c) {
@@ -342,6 +344,13 @@ static bool explain_child(struct child *c, struct err *err) {
     }
     if (!c->reaped)
         return false;
+    if (c->untold) {
+        err_set(err, ST_PEER_LOST,
+                "rank %d (pid %d) has ended; how is not known, since this program ignores "
+                "SIGCHLD or waits for any child",
+                c->rank, (int)c->pid);
+        return true;
+    }
     if (c->host != NULL && c->node_port < 0 && WIFEXITED(c->status) &&
         WEXITSTATUS(c->status) == 255) {
         err_set(err, ST_PEER_LOST, "rank %d: ssh to %s ended in an error", c->rank, c->host);
