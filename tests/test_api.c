@@ -84,6 +84,103 @@ static void test_conversations_that_are_none(void **state) {
     lockstep_close(ls);
 }
 
+/* ---- calls inside calls ------------------------------------------------------------------------ */
+
+struct caller {
+    struct lockstep *ls;
+    int n_refused;
+};
+
+/* What a callback may not call is refused with the reason; what it may, works. */
+static void compute_from_within(struct caller *c) {
+    static const int32_t ids[] = {280, 104};
+    struct lockstep_error err = {""};
+    struct lockstep_request req;
+    int32_t *some = NULL;
+    size_t n;
+    lockstep_request_init(&req);
+    req.ids = ids;
+    req.n_ids = ARRAY_LEN(ids);
+    assert_int_equal(lockstep_eval(c->ls, ids, 2, NULL, NULL, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "one call at a time"));
+    assert_int_equal(lockstep_generate(c->ls, &req, NULL, NULL), LOCKSTEP_BAD_INPUT);
+    assert_int_equal(lockstep_tokenize(c->ls, "bit", 3, false, false, &some, &n, NULL),
+                     LOCKSTEP_OK);
+    lockstep_free(some);
+    c->n_refused++;
+}
+
+static bool call_at_token(void *user, int32_t id, const char *text, size_t len) {
+    struct caller *c = user;
+    struct lockstep_rank_info info;
+    (void)id;
+    (void)text;
+    (void)len;
+    compute_from_within(c);
+    return lockstep_rank_info(c->ls, 0, &info, NULL) == LOCKSTEP_OK; /* between steps */
+}
+
+static bool call_at_rows(void *user, size_t first_pos, size_t n, const float *logits) {
+    struct caller *c = user;
+    struct lockstep_error err = {""};
+    struct lockstep_rank_info info;
+    (void)first_pos;
+    (void)n;
+    (void)logits;
+    compute_from_within(c);
+    assert_int_equal(lockstep_rank_info(c->ls, 0, &info, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "in a step"));
+    assert_int_equal(lockstep_trace_begin(c->ls, NULL), LOCKSTEP_BAD_INPUT);
+    return true;
+}
+
+static void test_a_callback_that_calls(void **state) {
+    (void)state;
+    static const int32_t ids[] = {280, 104, 250, 60, 279, 67};
+    for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
+        struct lockstep_error err = {""};
+        struct lockstep_request req;
+        struct lockstep_result result;
+        struct caller c = {.ls = open_model(n_ranks)};
+        lockstep_request_init(&req);
+        req.ids = ids;
+        req.n_ids = ARRAY_LEN(ids);
+        req.n_predict = 3;
+        req.ignore_end = true;
+        req.on_token = call_at_token;
+        req.user = &c;
+        assert_int_equal(lockstep_generate(c.ls, &req, &result, &err), LOCKSTEP_OK);
+        assert_int_equal(result.n_generated, 3);
+        assert_int_equal(c.n_refused, 3);
+        lockstep_reset(c.ls);
+        assert_int_equal(lockstep_eval(c.ls, ids, ARRAY_LEN(ids), call_at_rows, &c, &err),
+                         LOCKSTEP_OK);
+        assert_true(c.n_refused > 3);
+        lockstep_close(c.ls);
+    }
+}
+
+/* A child has none of its parent's threads, and must not speak to its ranks. */
+static void test_a_child_with_its_parents_model(void **state) {
+    (void)state;
+    static const int32_t ids[] = {280, 104, 250, 60};
+    struct lockstep_error err = {""};
+    struct lockstep *ls = open_model(2);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(60); /* it would wait for threads that it has not */
+        enum lockstep_status st = lockstep_eval(ls, ids, ARRAY_LEN(ids), NULL, NULL, &err);
+        lockstep_close(ls);
+        _exit(st == LOCKSTEP_BAD_INPUT && strstr(err.text, "is open in the process") ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(lockstep_eval(ls, ids, ARRAY_LEN(ids), NULL, NULL, &err), LOCKSTEP_OK);
+    lockstep_close(ls);
+}
+
 static void test_ports_that_are_none(void **state) {
     (void)state;
     static const char *const wrong[] = {"127.0.0.1:65536", "127.0.0.1:99999999999999999999",
@@ -479,6 +576,8 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words_that_are_none),
         cmocka_unit_test(test_conversations_that_are_none),
+        cmocka_unit_test(test_a_callback_that_calls),
+        cmocka_unit_test(test_a_child_with_its_parents_model),
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_lost_child_that_nobody_waits_for),

@@ -18,7 +18,10 @@
  *  1. Structs that you fill are initialised with their _init function first.
  *  2. What you pass in is borrowed for the call, unless it says otherwise.
  *  3. One call at a time per struct lockstep; different ones are independent. Only
- *     lockstep_cancel() may come from any thread.
+ *     lockstep_cancel() may come from any thread. A callback may call what computes nothing, but
+ *     for lockstep_reset() and lockstep_close(): while a model computes, lockstep_generate() and
+ *     lockstep_eval() of it are refused (LOCKSTEP_BAD_INPUT), and what asks its ranks (their info,
+ *     traces) is during a step, so from lockstep_eval()'s rows().
  *  4. On failure a function returns a status other than LOCKSTEP_OK, writes one sentence to err
  *     (which may be NULL) and leaves its outputs alone.
  *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful, unless the model
@@ -26,7 +29,9 @@
  *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's
  *     is, and so do the callbacks, which leave it as they find it. The caller's locale changes
  *     neither what a model reads nor what is written to files, only sentences for people. The
- *     calling thread has 512 KiB of stack left.
+ *     calling thread has 512 KiB of stack left. A child of fork() may open models, but not use
+ *     those of its parent: such calls are refused (LOCKSTEP_BAD_INPUT), and lockstep_close() does
+ *     nothing there.
  *  7. Calls block until they are done: opening for as long as loading takes, the others for the
  *     steps that they need. Callbacks come from the calling thread, during the call.
  *  8. Texts are UTF-8 unless it says otherwise; lengths count bytes; names that end in _s are

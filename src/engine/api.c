@@ -37,6 +37,10 @@ struct lockstep {
     uint32_t window_low;    /* pages before this one were overwritten */
     uint32_t *outputs;      /* [n_chunk] */
     atomic_bool cancelled;  /* set anywhere, relaxed; taken back when a call begins */
+
+    pid_t owner; /* who opened it: a child of fork() has neither its threads nor its ranks */
+    atomic_bool busy; /* a call computes: acquire in call_begin(), release in call_end() */
+    bool in_step;     /* of its steps: the ranks compute, and rows() may be called */
 };
 
 static enum lockstep_status done(enum status st) {
@@ -54,6 +58,36 @@ static enum status check_open(const struct lockstep *ls, struct err *err) {
                ? ST_OK
                : err_set(err, ST_PEER_LOST,
                          "a rank was lost, and the model could not be opened again");
+}
+
+static enum status check_owner(const struct lockstep *ls, struct err *err) {
+    return ls->owner == getpid()
+               ? ST_OK
+               : err_set(err, ST_BAD_INPUT,
+                         "this model is open in the process %d, not in this child of it",
+                         (int)ls->owner);
+}
+
+/* Before what computes. */
+static enum status call_begin(struct lockstep *ls, struct err *err) {
+    TRY(check_owner(ls, err));
+    if (!atomic_exchange_explicit(&ls->busy, true, memory_order_acquire))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "this model is computing: one call at a time, and none from its callbacks");
+}
+
+static void call_end(struct lockstep *ls) {
+    atomic_store_explicit(&ls->busy, false, memory_order_release);
+}
+
+/* Before what asks the ranks, which they hear between steps. */
+static enum status check_ask(const struct lockstep *ls, struct err *err) {
+    TRY(check_owner(ls, err));
+    if (ls->in_step)
+        return err_set(err, ST_BAD_INPUT,
+                       "this model is in a step: its ranks cannot be asked before it ends");
+    return ST_OK;
 }
 
 const char *lockstep_version(void) {
@@ -111,6 +145,7 @@ enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_
     struct lockstep *ls = mem_calloc(1, sizeof *ls);
     if (ls == NULL)
         return done(err_set(err, ST_NO_MEMORY, "no memory to open a model"));
+    ls->owner = getpid();
     struct float_env env;
     float_env_begin(&env); /* tables are made, and threads started */
     enum status st = open_model(ls, opt, err);
@@ -134,7 +169,7 @@ enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
 }
 
 void lockstep_close(struct lockstep *ls) {
-    if (ls == NULL)
+    if (ls == NULL || ls->owner != getpid())
         return;
     instance_close(&ls->in);
     survivors_deinit(&ls->left);
@@ -179,7 +214,9 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     struct rank *r = &ls->in.rank;
     if (rank < 0 || rank >= r->job.n_ranks)
         return done(err_set(err, ST_BAD_INPUT, "there is no rank %d", rank));
-    enum status st = check_open(ls, err);
+    enum status st = check_ask(ls, err);
+    if (st == ST_OK)
+        st = check_open(ls, err);
     if (st == ST_OK)
         st = instance_explain(&ls->in, rank_lead_reports(r, ls->in.reports, err), err);
     if (st != ST_OK)
@@ -345,7 +382,10 @@ static enum status try_feed(struct lockstep *ls, const int32_t *ids, size_t n, s
         .outputs = ls->outputs,
     };
     const struct step_sink to = {.rows = sink_rows, .user = sink};
-    TRY(instance_explain(&ls->in, rank_lead_step(&ls->in.rank, &step, &to, err), err));
+    ls->in_step = true;
+    enum status st = rank_lead_step(&ls->in.rank, &step, &to, err);
+    ls->in_step = false;
+    TRY(instance_explain(&ls->in, st, err));
     memmove(ls->ids + ls->n_ids, ids, n * sizeof *ids);
     ls->n_ids += n;
     return ST_OK;
@@ -465,12 +505,16 @@ enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size
                                    bool (*rows)(void *, size_t, size_t, const float *),
                                    void *user, struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
+    enum status st = call_begin(ls, err);
+    if (st != ST_OK)
+        return done(st);
     atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
     struct row_sink sink = {.rows = rows, .user = user};
     struct float_env env;
     float_env_begin(&env);
-    enum status st = eval(ls, ids, n, &sink, err);
+    st = eval(ls, ids, n, &sink, err);
     float_env_end(&env);
+    call_end(ls);
     return done(st);
 }
 
@@ -586,7 +630,6 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
                                        struct lockstep_result *result,
                                        struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
-    atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
     if (req->n_ids == 0)
         return done(err_set(err, ST_BAD_INPUT, "the prompt is empty"));
     if (req->n_ids >= (size_t)ls->in.info.n_ctx)
@@ -602,8 +645,11 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     gen.sampling.base = req->sampling;
     if (st == ST_OK)
         st = sampling_check(&gen.sampling, (uint32_t)ls->in.info.n_vocab, err);
+    if (st == ST_OK)
+        st = call_begin(ls, err);
     if (st != ST_OK)
         return done(st);
+    atomic_store_explicit(&ls->cancelled, false, memory_order_relaxed);
     token_stream_init(&gen.stream, ls->in.tokenizer, false);
     /* What an answer begins with follows other text. */
     gen.stream.started = true;
@@ -611,6 +657,7 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     float_env_begin(&env);
     st = generate(&gen, err);
     float_env_end(&env);
+    call_end(ls);
     sampler_deinit(&gen.sampler);
     mem_free(gen.text);
     if (st == ST_OK && result != NULL)
@@ -632,7 +679,9 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
 
 enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
-    enum status st = check_open(ls, err);
+    enum status st = check_ask(ls, err);
+    if (st == ST_OK)
+        st = check_open(ls, err);
     if (st == ST_OK)
         st = instance_explain(&ls->in, rank_lead_trace_begin(&ls->in.rank, err), err);
     return done(st);
@@ -645,7 +694,10 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
     size_t n[PLAN_MAX_RANKS];
     if (path == NULL)
         return done(err_set(err, ST_BAD_INPUT, "a trace needs a path to be written to"));
-    enum status st = rank_lead_trace_end(&ls->in.rank, &events, n, err);
+    enum status st = check_ask(ls, err);
+    if (st != ST_OK)
+        return done(st);
+    st = rank_lead_trace_end(&ls->in.rank, &events, n, err);
     if (st == ST_OK)
         st = trace_write(path, events, n, ls->in.rank.job.n_ranks, err);
     mem_free(events);
