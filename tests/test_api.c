@@ -228,6 +228,35 @@ static void test_a_lost_child_that_nobody_waits_for(void **state) {
     assert_non_null(strstr(err.text, "has ended; how is not known"));
 }
 
+/* ---- where the worker is ------------------------------------------------------------------------- */
+
+/* A folder that has the program's name is not the program, and an empty variable names none. */
+static void test_the_worker_is_found_in_path(void **state) {
+    (void)state;
+    char folder[] = "/tmp/lockstep-path-XXXXXX", command[2 * sizeof program + 256], path[256];
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command,
+             "mkdir -p %s/first/lockstep %s/second && ln -s '%s' %s/second/lockstep", folder,
+             folder, program, folder);
+    assert_int_equal(system(command), 0);
+    char *before = strdup(getenv("PATH"));
+    snprintf(path, sizeof path, "%s/first:%s/second", folder, folder);
+    struct lockstep_options opt;
+    struct lockstep_error err = {""};
+    struct lockstep *ls = NULL;
+    model_options(&opt, 2);
+    opt.worker_path = NULL;
+    assert_int_equal(setenv("PATH", path, 1) | setenv("LOCKSTEP_WORKER", "", 1), 0);
+    enum lockstep_status st = lockstep_open(&ls, &opt, &err);
+    assert_int_equal(setenv("PATH", before, 1) | unsetenv("LOCKSTEP_WORKER"), 0);
+    free(before);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+    if (st != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    lockstep_close(ls);
+}
+
 /* ---- the floating-point environment ------------------------------------------------------------ */
 
 #define FLUSH_BITS 0x8040u /* of MXCSR: flush to zero, denormals are zero */
@@ -581,6 +610,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_ports_that_are_none),
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_lost_child_that_nobody_waits_for),
+        cmocka_unit_test(test_the_worker_is_found_in_path),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
         cmocka_unit_test(test_a_caller_who_speaks_german),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),

@@ -1,11 +1,18 @@
-/* program.h: where this program's own file is. */
+/* program.h: where this program's own file is, and what its environment says. */
 #ifndef LOCKSTEP_BASE_PROGRAM_H
 #define LOCKSTEP_BASE_PROGRAM_H
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 
 /* Its absolute path. *gone: no more there (on Linux also if another file is now). False: not known. */
 bool program_path(char *out, size_t size, bool *gone);
+
+/* A variable of its environment; NULL if it is not set, or empty, which means the same. */
+static inline char *env_get(const char *name) {
+    char *text = getenv(name);
+    return text != NULL && *text != '\0' ? text : NULL;
+}
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,8 +67,13 @@ static bool own_program(char *buf, size_t size, bool *gone) {
     return is_lockstep || (base != NULL && str_eq(base + 1, "lockstep"));
 }
 
+static bool is_program(const char *path) {
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode) && access(path, X_OK) == 0;
+}
+
 static enum status find_worker(const char *given, char *buf, size_t size, struct err *err) {
-    const char *env = getenv("LOCKSTEP_WORKER");
+    const char *env = env_get("LOCKSTEP_WORKER");
     if (given != NULL || env != NULL) {
         snprintf(buf, size, "%s", given != NULL ? given : env);
         if (access(buf, X_OK) == 0)
@@ -87,7 +93,7 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
     while (path != NULL && *path != '\0') {
         size_t len = strcspn(path, ":");
         snprintf(buf, size, "%.*s/lockstep", (int)len, path);
-        if (len > 0 && access(buf, X_OK) == 0)
+        if (len > 0 && is_program(buf))
             return ST_OK;
         path += len + (path[len] == ':');
     }
@@ -187,7 +193,7 @@ static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct e
 
 static char *ssh_program(void) {
     static char ssh[] = "ssh";
-    char *given = getenv("LOCKSTEP_SSH");
+    char *given = env_get("LOCKSTEP_SSH");
     return given != NULL ? given : ssh;
 }
 

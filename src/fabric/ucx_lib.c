@@ -3,9 +3,10 @@
 #if defined(LOCKSTEP_HAS_UCX)
 #include "fabric/ucx_lib.h"
 
+#include "base/program.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 static struct ucx_lib lib;
 static struct err problem;
@@ -33,7 +34,7 @@ static void load(void) {
         UCX_SYMBOLS(X)
 #undef X
     };
-    const char *given = getenv("LOCKSTEP_UCP");
+    const char *given = env_get("LOCKSTEP_UCP");
     set_defaults();
     void *handle = dlopen(given != NULL ? given : "libucp.so.0", RTLD_NOW | RTLD_LOCAL);
     loaded = handle != NULL

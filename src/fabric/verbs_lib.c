@@ -3,11 +3,10 @@
 #if __has_include(<infiniband/verbs.h>)
 #include "fabric/verbs_lib.h"
 
-#include "base/util.h"
+#include "base/program.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <stdlib.h>
 
 static struct verbs_lib lib;
 static struct err problem;
@@ -16,7 +15,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void *open_library(void) {
     static const char *const names[] = {"libibverbs.so.1", "/usr/lib/librdma.dylib"};
-    const char *given = getenv("LOCKSTEP_IBVERBS");
+    const char *given = env_get("LOCKSTEP_IBVERBS");
     if (given != NULL)
         return dlopen(given, RTLD_NOW | RTLD_LOCAL);
     void *handle = NULL;
