@@ -1,18 +1,19 @@
-/* bench_batch.c: what running together brings: tokens per second of 1, 2, 4, 8, 16 streams of one
- * engine, and what guessing brings (prompt lookup) to one stream.
+/* bench_batch.c: what running together brings: tokens per second of 1, 2, 4, 8, 16 streams of
+ * one engine, and what guessing brings (prompt lookup) to one stream.
  *
  *     bench_batch MODEL [--threads N] [--ranks N] [--streams 1,8,16] [--predict 32] [--prompt 64]
  *                       [--temp T] [--rounds 3] [--guess | --gap N]
  *
- * All streams begin at once with different prompts; the rate is that of the time in which all of them
- * decode: from the last first token to the first end. The rounds go through all numbers in turn, and
- * the medians are shown; beside them tokens per second of this process's CPU time (one rank, one
- * thread: nobody waits for anybody), which a busy machine changes less. --guess: one greedy stream, guesses off and on, over a
- * text that repeats itself and one that does not (random tokens; a model of random weights soon
- * runs into a loop, so its answers are half and half). --gap N: streams decode while a prompt of N
- * tokens arrives: the usual time between two tokens, the times while the prompt is computed in usual ones, and how many
- * of them are longer than three; beside them the largest before the prompt came, which is what the machine does
- * by itself. */
+ * All streams begin at once with different prompts; the rate is that of the time in which all
+ * of them decode: from the last first token to the first end. The rounds go through all numbers
+ * in turn, and the medians are shown; beside them tokens per second of this process's CPU time
+ * (one rank, one thread: nobody waits for anybody), which a busy machine changes less. --guess:
+ * one greedy stream, guesses off and on, over a text that repeats itself and one that does not
+ * (random tokens; a model of random weights soon runs into a loop, so its answers are half and
+ * half). --gap N: streams decode while a prompt of N tokens arrives: the usual time between two
+ * tokens, the times while the prompt is computed in usual ones, and how many of them are longer
+ * than three; beside them the largest before the prompt came, which is what the machine does by
+ * itself. */
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/rng.h"
@@ -197,7 +198,7 @@ static void bench_guesses(struct options *o) {
     }
 }
 
-/* ---- gaps ------------------------------------------------------------------------------------------- */
+/* ---- gaps -------------------------------------------------------------------------------- */
 
 #define GAPS_MAX 4096
 

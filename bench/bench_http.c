@@ -1,4 +1,5 @@
-/* bench_http.c: what HTTP costs: tokens per second of one greedy stream, and of several, three ways in turn.
+/* bench_http.c: what HTTP costs: tokens per second of one greedy stream, and of several, three
+ * ways in turn.
  *
  *     bench_http MODEL [--threads N] [--streams 1] [--predict 128] [--rounds 7] [--guess]
  *
@@ -6,13 +7,14 @@
  *   engine    the server's own engine, asked in its process
  *   http      the same engine, asked over HTTP by another process: /v1/completions, streamed
  *
- * All three hold the same weights, begin with the same prompts, get as many tokens and see the same
- * context, in rounds that go through them in turn, each from another one on, so that what disturbs the machine
- * disturbs all. A stream's rate is that after its first token; several are added up. Shown are the medians
- * of the rate, of the time outside of steps (for each step; a request's arrival and end included), and of each
- * round's ratio to the way before it in this list, with the quartiles. The client has a process of its own
- * and runs on the same cores. Guesses (prompt lookup) are off, since lockstep_generate() makes none, unless
- * --guess is given. */
+ * All three hold the same weights, begin with the same prompts, get as many tokens and see the
+ * same context, in rounds that go through them in turn, each from another one on, so that what
+ * disturbs the machine disturbs all. A stream's rate is that after its first token; several are
+ * added up. Shown are the medians of the rate, of the time outside of steps (for each step; a
+ * request's arrival and end included), and of each round's ratio to the way before it in this
+ * list, with the quartiles. The client has a process of its own and runs on the same cores.
+ * Guesses (prompt lookup) are off, since lockstep_generate() makes none, unless --guess is
+ * given. */
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/util.h"
@@ -68,7 +70,7 @@ static void note(struct times *t) {
         t->first_s = t->last_s;
 }
 
-/* ---- lockstep_generate() ---------------------------------------------------------------------------- */
+/* ---- lockstep_generate() ----------------------------------------------------------------- */
 
 static double by_generate(struct lockstep *ls, const struct options *o) {
     struct lockstep_request req;
@@ -87,7 +89,7 @@ static double by_generate(struct lockstep *ls, const struct options *o) {
     return o->n_predict / result.generate_s;
 }
 
-/* ---- the engine ------------------------------------------------------------------------------------- */
+/* ---- the engine -------------------------------------------------------------------------- */
 
 struct asked {
     pthread_mutex_t lock;
@@ -146,7 +148,7 @@ static double by_engine(struct server *s, const struct options *o) {
     return rate_of(times, o);
 }
 
-/* ---- HTTP, in the client's process ------------------------------------------------------------------ */
+/* ---- HTTP, in the client's process ------------------------------------------------------- */
 
 static int connect_or_die(int port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
@@ -252,7 +254,7 @@ static double by_http(const struct client *c, struct server *s) {
     return rate;
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------------- */
+/* ---- rounds ------------------------------------------------------------------------------ */
 
 static double at_share(const double *v, int n, double share) {
     double sorted[ROUNDS_MAX];

@@ -2,9 +2,10 @@
  *
  *     bench_kernels [--type q8_0,f16] [--threads 1,2] [--rounds 5] [--tokens 512]
  *
- * matmul on the shape of a 1B model's FFN gate, matmul_fixed on that of its FFN down; for decode
- * several of the former in a row, so that 512 MB come from memory. All measurements of a round follow each other, and the medians of the
- * rounds are shown: a slow moment of the machine hits the roofs too. */
+ * matmul on the shape of a 1B model's FFN gate, matmul_fixed on that of its FFN down; for
+ * decode several of the former in a row, so that 512 MB come from memory. All measurements of a
+ * round follow each other, and the medians of the rounds are shown: a slow moment of the
+ * machine hits the roofs too. */
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/mem.h"

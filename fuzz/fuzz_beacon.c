@@ -1,5 +1,6 @@
-/* What any machine on the network may send, and what one with the cluster's key may: the same bytes as they are, and
- * signed. What is read is printable, and written again gives the same bytes. */
+/* What any machine on the network may send, and what one with the cluster's key may: the same
+ * bytes as they are, and signed. What is read is printable, and written again gives the same
+ * bytes. */
 #include "base/util.h"
 #include "cluster/beacon.h"
 

@@ -1,8 +1,8 @@
-/* fuzz_config: a folder of hostile JSON is refused with a sentence, or becomes a model whose every
- * row can be made and whose sizes the model and tokenizer rooms accept or refuse. The input is cut at
- * zero bytes: config.json, tokenizer.json (tiktoken.model if it does not begin with a brace),
- * tokenizer_config.json, the header of model.safetensors (whose data are a hole of DATA_BYTES). Seeds:
- * corpus/config. */
+/* fuzz_config: a folder of hostile JSON is refused with a sentence, or becomes a model whose
+ * every row can be made and whose sizes the model and tokenizer rooms accept or refuse. The
+ * input is cut at zero bytes: config.json, tokenizer.json (tiktoken.model if it does not begin
+ * with a brace), tokenizer_config.json, the header of model.safetensors (whose data are a hole
+ * of DATA_BYTES). Seeds: corpus/config. */
 #include "base/status.h"
 #include "format/folder.h"
 #include "format/rows.h"

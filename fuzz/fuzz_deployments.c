@@ -1,5 +1,6 @@
-/* What is on a node's disk, and what another node tells: two lists of deployments, apart by a 0 byte. Merged in either order
- * they give the same, and what is taken is of the form that is told on. */
+/* What is on a node's disk, and what another node tells: two lists of deployments, apart by a 0
+ * byte. Merged in either order they give the same, and what is taken is of the form that is
+ * told on. */
 #include "base/util.h"
 #include "cluster/deployments.h"
 

@@ -1,6 +1,6 @@
-/* Fuzzes the dialects: a request's body in, the reply out, whole or streamed. HTTP and the service are stood
- * in for here: the first byte chooses the route, the second what the service says to what
- * it gets. Whatever comes, there is exactly one reply, and all that it says is JSON. */
+/* Fuzzes the dialects: a request's body in, the reply out, whole or streamed. HTTP and the service
+ * are stood in for here: the first byte chooses the route, the second what the service says to
+ * what it gets. Whatever comes, there is exactly one reply, and all that it says is JSON. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/dialects.h"
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* ---- HTTP ----------------------------------------------------------------------------------------- */
+/* ---- HTTP -------------------------------------------------------------------------------- */
 
 struct http_request {
     const char *path, *body;
@@ -106,7 +106,7 @@ void http_stream_end(struct http_request *r) {
     r->ended = true;
 }
 
-/* ---- the service ---------------------------------------------------------------------------------- */
+/* ---- the service ------------------------------------------------------------------------- */
 
 struct generation {
     int unused;
@@ -285,7 +285,7 @@ enum status service_generate(struct service *s, const struct service_request *r,
     return ST_OK;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 static const struct route *route_at(size_t n) {
     static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,

@@ -1,5 +1,5 @@
-/* fuzz_sentencepiece: any bytes are refused with a sentence, or become pieces that lie inside them.
- * Seeds: corpus/sentencepiece. */
+/* fuzz_sentencepiece: any bytes are refused with a sentence, or become pieces that lie inside
+ * them. Seeds: corpus/sentencepiece. */
 #include "base/status.h"
 #include "format/sentencepiece.h"
 

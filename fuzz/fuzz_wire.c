@@ -1,6 +1,6 @@
-/* What a stranger or a broken peer may send: the handshake's acceptor, the stream of the tcp link, packed
- * sums; and what people write: an emulated link, a list of hosts, a matrix of RDMA devices. The first
- * byte chooses. */
+/* What a stranger or a broken peer may send: the handshake's acceptor, the stream of the tcp
+ * link, packed sums; and what people write: an emulated link, a list of hosts, a matrix of RDMA
+ * devices. The first byte chooses. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "fabric/handshake.h"

@@ -4,7 +4,8 @@
 
 #include <immintrin.h>
 
-/* The tiles of a thread, as Intel's manual defines them: rows of row_bytes; what lies beyond is zero. */
+/* The tiles of a thread, as Intel's manual defines them: rows of row_bytes; what lies beyond is
+ * zero. */
 static _Thread_local struct {
     uint8_t palette, start_row, reserved[14];
     uint16_t row_bytes[16];
@@ -27,8 +28,8 @@ static void emulated_store(int tile, void *to, size_t stride) {
         memcpy((uint8_t *)to + r * stride, tiles[tile][r], shapes.row_bytes[tile]);
 }
 
-/* sum[row][lane] += four products of signed bytes, for each four bytes of a row of a. Shapes that do not fit each other
- * would be a fault. */
+/* sum[row][lane] += four products of signed bytes, for each four bytes of a row of a. Shapes
+ * that do not fit each other would be a fault. */
 static void emulated_dpbssd(int sum, int a, int b) {
     BUG_ON(shapes.rows[sum] != shapes.rows[a] || shapes.row_bytes[sum] != shapes.row_bytes[b] ||
            shapes.row_bytes[a] != 4 * shapes.rows[b]);

@@ -1,7 +1,7 @@
-/* discovery_node NAME SECRET INTERVAL_MS SECONDS: a node that others can find and nothing more (test_discovery_hosts.sh).
- * Whenever what it knows changes, it says all of it in one line:
+/* discovery_node NAME SECRET INTERVAL_MS SECONDS: a node that others can find and nothing more
+ * (test_discovery_hosts.sh). Whenever what it knows changes, it says all of it in one line:
  *
- *   sees: ben 10.7.0.2:7343 on eth0, [fe80::1%eth0]:7343 on eth0; carla 10.7.0.3:7343 on eth0; strangers: 10.7.0.9
+ *   sees: ben 10.7.0.2:7343 on eth0, [fe80::1%eth0]:7343 on eth0; strangers: 10.7.0.9
  *
  * SIGTERM ends it politely. */
 #include "base/util.h"

@@ -1,7 +1,7 @@
-/* fabric_peer RANK N_RANKS HOST:PORT LINK suite|ROUNDS SILENCE_MS: one rank of a group that spans machines.
- * "suite" runs all of link_suite.h; ROUNDS makes every kind of call so often, checking what comes
- * out. Says what happened in one line; exit status 0 all was right, 3 a rank was lost (with the
- * sentence and the time since the call began), 1 anything else. */
+/* fabric_peer RANK N_RANKS HOST:PORT LINK suite|ROUNDS SILENCE_MS: one rank of a group that
+ * spans machines. "suite" runs all of link_suite.h; ROUNDS makes every kind of call so often,
+ * checking what comes out. Says what happened in one line; exit status 0 all was right, 3 a
+ * rank was lost (with the sentence and the time since the call began), 1 anything else. */
 #include "link_suite.h"
 
 static enum status check_sum_of(struct fabric *f, struct team *t, size_t n, int round,

@@ -77,7 +77,8 @@ static inline int count_entries(const char *dir) {
     return n;
 }
 
-/* A joined thread is listed for a moment longer. TSan's own thread comes with the first of ours. */
+/* A joined thread is listed for a moment longer. TSan's own thread comes with the first of
+ * ours. */
 static inline bool threads_become(int n) {
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -248,8 +249,8 @@ static inline void ranks_wait(struct ranks *r) {
     munmap(r->notes, sizeof *r->notes);
 }
 
-/* After a run, while tries are left: a late rank counts as a good one, and true says to run again. So
- * lateness alone is a failure at the fifth time, anything else at the first. */
+/* After a run, while tries are left: a late rank counts as a good one, and true says to run
+ * again. So lateness alone is a failure at the fifth time, anything else at the first. */
 static inline bool ranks_forgive(struct ranks *r, int *tries) {
     bool late = false;
     if (++*tries < LATE_TRIES)

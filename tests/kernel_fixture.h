@@ -20,8 +20,8 @@
 
 /* ---- tables --------------------------------------------------------------------------- */
 
-/* kernels_get(), and where the machine has AVX2 but not AVX-VNNI, or AVX-512 but not AMX, the latter's kernels all the
- * same. */
+/* kernels_get(), and where the machine has AVX2 but not AVX-VNNI, or AVX-512 but not AMX, the
+ * latter's kernels all the same. */
 static inline const struct kernels *table_of(enum isa isa) {
     const struct kernels *k = kernels_get(isa);
 #if defined(__x86_64__)

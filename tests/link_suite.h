@@ -1,6 +1,6 @@
-/* link_suite.h: what every link must carry, as functions that each rank of a group runs: sums against
- * serial int64 sums, the other collectives, sends, every algorithm. test_fabric runs them over the links of
- * this machine, fabric_peer over a wire between two. */
+/* link_suite.h: what every link must carry, as functions that each rank of a group runs: sums
+ * against serial int64 sums, the other collectives, sends, every algorithm. test_fabric runs
+ * them over the links of this machine, fabric_peer over a wire between two. */
 #ifndef LINK_SUITE_H
 #define LINK_SUITE_H
 
@@ -182,8 +182,8 @@ static inline void sum_by_all(struct fabric *f, struct team *t, uint64_t seed, s
     }
 }
 
-/* The two halves of every algorithm that has them: a share of the sum at each member, then rows of two buffers from
- * each to all; shares of any size, some of none. */
+/* The two halves of every algorithm that has them: a share of the sum at each member, then rows
+ * of two buffers from each to all; shares of any size, some of none. */
 static inline void halves_by_all(struct fabric *f, struct team *t, uint64_t seed,
                                  uint32_t rows) {
     enum { WIDTH = 96, TAG = 5 };
@@ -246,12 +246,12 @@ static inline void run_algorithms(struct ranks *r, struct fabric *f) {
     EXPECT(team_algorithm(t, 1000) != NULL, "the choice is told");
 }
 
-/* ---- idling ------------------------------------------------------------------------------------ */
+/* ---- idling ------------------------------------------------------------------------------ */
 
 #define IDLE_MS 250
 #define IDLE_WINDOWS 4
-/* All threads' sleeps in a window. What one costs is the machine's affair, 5 to 100 us; so 25 of them are
- * less than 1 % of a core even where everything is slow. */
+/* All threads' sleeps in a window. What one costs is the machine's affair, 5 to 100 us; so 25
+ * of them are less than 1 % of a core even where everything is slow. */
 #define IDLE_WAKES 25
 
 struct idleness {
@@ -267,8 +267,8 @@ static inline struct idleness idleness_now(void) {
                                  (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-3};
 }
 
-/* A worker between requests: no time limit but its own, and hardly any CPU. The least of some windows: what
- * else goes on in the machine only adds. */
+/* A worker between requests: no time limit but its own, and hardly any CPU. The least of some
+ * windows: what else goes on in the machine only adds. */
 static inline void run_idle(struct ranks *r, struct fabric *f) {
     struct team *t = team_of_all(f);
     struct idleness least = {LONG_MAX, 1e9};

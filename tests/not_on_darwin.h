@@ -1,6 +1,6 @@
-/* What Linux has and macOS, as far as we know, has not: using it in a file that is compiled on both is an error here
- * (test_portable.sh). The system's own headers come first, since they may use it. Written down by hand, from Apple's
- * published headers and manual pages. */
+/* What Linux has and macOS, as far as we know, has not: using it in a file that is compiled on
+ * both is an error here (test_portable.sh). The system's own headers come first, since they may
+ * use it. Written down by hand, from Apple's published headers and manual pages. */
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <dlfcn.h>

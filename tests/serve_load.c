@@ -1,14 +1,15 @@
 /* serve_load: many clients of lockstep serve at once, all in one thread.
  *
- *   serve_load storm PORT PID SECONDS   64 clients: streams in three dialects, whole answers, bad requests,
- *                                       clients that hang up or hardly read. Half of them are one
- *                                       greedy client (by key), the others one each.
- *   serve_load prompt PORT TOKENS [SEED]  a prompt of so many tokens comes while four streams run; with a seed
- *                                       that a shorter one had, only the rest of it is computed
+ *   serve_load storm PORT PID SECONDS   64 clients: streams in three dialects, whole answers, bad
+ *                                       requests, clients that hang up or hardly read. Half of
+ *                                       them are one greedy client (by key), the others one each.
+ *   serve_load prompt PORT TOKENS [SEED]  a prompt of so many tokens comes while four streams run;
+ *                                       with a seed that a shorter one had, only the rest of it is
+ *                                       computed
  *   serve_load speed PORT TOKENS        tokens/s of one stream
  *
- * It says what it found and ends with 0 if all was as it should be. PID is the server's, for its memory
- * and threads. */
+ * It says what it found and ends with 0 if all was as it should be. PID is the server's, for
+ * its memory and threads. */
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/rng.h"
@@ -43,7 +44,7 @@ __attribute__((format(printf, 1, 2))) static void wrong(const char *fmt, ...) {
     va_end(ap);
 }
 
-/* ---- a connection, and the answer that comes over it ------------------------------------------------ */
+/* ---- a connection, and the answer that comes over it ------------------------------------- */
 
 enum part { PART_HEAD, PART_SIZE, PART_DATA, PART_DATA_END, PART_REST, PART_DONE };
 
@@ -164,7 +165,7 @@ static void conn_wait(struct conn *c) {
     poll(&p, 1, 1000);
 }
 
-/* ---- a storm ------------------------------------------------------------------------------------------- */
+/* ---- a storm ----------------------------------------------------------------------------- */
 
 enum kind {
     KIND_CHAT,
@@ -338,9 +339,10 @@ static size_t n_waits(const struct client *cl) {
     return MIN(cl->n_waited, (size_t)WAITS_MAX);
 }
 
-/* The greedy one has 32 requests out at any time, the others one each: theirs wait less, and all about
- * as long. Compared are the middle ones of each client's waits: a machine that stands still for a moment makes
- * one wait of a client long, whoever happens to ask then, but a client that is passed over waits long always. */
+/* The greedy one has 32 requests out at any time, the others one each: theirs wait less, and
+ * all about as long. Compared are the middle ones of each client's waits: a machine that stands
+ * still for a moment makes one wait of a client long, whoever happens to ask then, but a client
+ * that is passed over waits long always. */
 static void judge_fairness(void) {
     static double greedy[N_CLIENTS / 2 * WAITS_MAX];
     double each[N_CLIENTS / 2];
@@ -420,7 +422,7 @@ static int storm(int pid, double seconds) {
     return n_wrong > 0;
 }
 
-/* ---- a long prompt ---------------------------------------------------------------------------------------- */
+/* ---- a long prompt ----------------------------------------------------------------------- */
 
 #define N_STREAMS 4
 #define SLOW 3.0 /* times the usual gap */
@@ -486,8 +488,8 @@ static double usual_gap(int i, const struct mark *from, const struct mark *to) {
     return at_share(sorted, n, 0.5);
 }
 
-/* What is usual goes evenly from `first` to `last` [N_STREAMS] between the marks: a stream's step takes longer the more
- * it has written, whatever else comes. */
+/* What is usual goes evenly from `first` to `last` [N_STREAMS] between the marks: a stream's
+ * step takes longer the more it has written, whatever else comes. */
 static struct gaps judge_gaps(const struct mark *from, const struct mark *to,
                               const double *first, const double *last) {
     static double all[N_STREAMS * GAPS_MAX];
@@ -528,8 +530,8 @@ static bool stream_gaps(size_t n) {
     return true;
 }
 
-/* Of letters, so that each token is seen when it comes: one that is a part of a character, or no text, comes
- * with the next. */
+/* Of letters, so that each token is seen when it comes: one that is a part of a character, or
+ * no text, comes with the next. */
 static bool start_streams(void) {
     for (int i = 0; i < N_STREAMS; i++) {
         struct stream *s = &streams[i];
@@ -572,10 +574,10 @@ static void print_gaps(const char *when, const struct gaps *g) {
         when, g->median, g->most, g->longest, g->slow_share * 1e2);
 }
 
-/* Says how long the streams' gaps are while a prompt is computed, and as many without it after that: a
- * machine that does something else for a moment makes long ones at any time, so both are for people to judge. What
- * must hold on any machine is that the prompt comes in pieces, between which the streams go on. False:
- * something ended that should not. */
+/* Says how long the streams' gaps are while a prompt is computed, and as many without it after
+ * that: a machine that does something else for a moment makes long ones at any time, so both
+ * are for people to judge. What must hold on any machine is that the prompt comes in pieces,
+ * between which the streams go on. False: something ended that should not. */
 static bool prompt_beside_streams(int n_tokens, uint64_t seed) {
     static char body[1 << 17];
     struct mark marks[N_MARKS];
@@ -636,7 +638,7 @@ static int prompts(int n_tokens, uint64_t seed) {
     return n_wrong > 0;
 }
 
-/* ---- speed ------------------------------------------------------------------------------------------------- */
+/* ---- speed ------------------------------------------------------------------------------- */
 
 /* The first token is not counted: it is the prompt's. */
 static int speed(int n_tokens) {

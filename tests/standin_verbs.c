@@ -1,24 +1,26 @@
-/* A libibverbs in user space, for the tests of the verbs link on machines without RDMA: loaded through
- * LOCKSTEP_IBVERBS. Its wires are queues in memory that the tests' processes share: the file
- * descriptor in STANDIN_FD, inherited by fork.
+/* A libibverbs in user space, for the tests of the verbs link on machines without RDMA: loaded
+ * through LOCKSTEP_IBVERBS. Its wires are queues in memory that the tests' processes share: the
+ * file descriptor in STANDIN_FD, inherited by fork.
  *
- * It imitates the limits of Apple's Thunderbolt RDMA (as told, not as measured): UC only, SEND/RECV
- * with one SGE, 10 queue pairs per device, a send and its receive equal in 4 KiB frames, queues
- * counted in frames, one region for everything, the address at its index in the GID table, and
- * silence when a peer dies. Breaking a rule that hardware answers with corruption ends the process.
+ * It imitates the limits of Apple's Thunderbolt RDMA (as told, not as measured): UC only,
+ * SEND/RECV with one SGE, 10 queue pairs per device, a send and its receive equal in 4 KiB
+ * frames, queues counted in frames, one region for everything, the address at its index in the
+ * GID table, and silence when a peer dies. Breaking a rule that hardware answers with
+ * corruption ends the process.
  *
- * STANDIN_CABLES="0.1-2.0 ..." makes several machines of the tests' processes: device 1 of machine 0 and device 0 of
- * machine 2 are joined, and nothing else is; a process is of machine STANDIN_MACHINE, which has as many devices as
- * cables name. A message to where no cable leads vanishes; with STANDIN_TELLS the connection is refused
- * at once, as Apple's is said to be. Without cables every process has one device, from which all others are reached.
+ * STANDIN_CABLES="0.1-2.0 ..." makes several machines of the tests' processes: device 1 of
+ * machine 0 and device 0 of machine 2 are joined, and nothing else is; a process is of machine
+ * STANDIN_MACHINE, which has as many devices as cables name. A message to where no cable leads
+ * vanishes; with STANDIN_TELLS the connection is refused at once, as Apple's is said to be.
+ * Without cables every process has one device, from which all others are reached.
  *
- * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes that away, as
- * other systems may.
+ * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes
+ * that away, as other systems may.
  *
  * STANDIN_NO_MEMORY: no memory can be registered, as where little may be locked.
  *
- * STANDIN_LOSE=N, STANDIN_CORRUPT=N, STANDIN_FAIL=N: the Nth message that a process sends vanishes,
- * arrives with a flipped bit, or completes in error. */
+ * STANDIN_LOSE=N, STANDIN_CORRUPT=N, STANDIN_FAIL=N: the Nth message that a process sends
+ * vanishes, arrives with a flipped bit, or completes in error. */
 #include <infiniband/verbs.h>
 
 #include <errno.h>

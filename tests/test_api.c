@@ -1,4 +1,5 @@
-/* The public library (include/lockstep/lockstep.h), for what its callers do wrong, or do besides. */
+/* The public library (include/lockstep/lockstep.h), for what its callers do wrong, or do
+ * besides. */
 #include "base/util.h"
 #include "lockstep/lockstep.h"
 
@@ -84,7 +85,7 @@ static void test_conversations_that_are_none(void **state) {
     lockstep_close(ls);
 }
 
-/* ---- calls inside calls ------------------------------------------------------------------------ */
+/* ---- calls inside calls ------------------------------------------------------------------ */
 
 struct caller {
     struct lockstep *ls;
@@ -199,7 +200,8 @@ static void test_ports_that_are_none(void **state) {
     }
 }
 
-/* A program that does not care for its children: they end as ever, and nobody else is taken for them. */
+/* A program that does not care for its children: they end as ever, and nobody else is taken for
+ * them. */
 static void test_children_that_nobody_waits_for(void **state) {
     (void)state;
     signal(SIGCHLD, SIG_IGN);
@@ -228,7 +230,7 @@ static void test_a_lost_child_that_nobody_waits_for(void **state) {
     assert_non_null(strstr(err.text, "has ended; how is not known"));
 }
 
-/* ---- where the worker is ------------------------------------------------------------------------- */
+/* ---- where the worker is ----------------------------------------------------------------- */
 
 /* A folder that has the program's name is not the program, and an empty variable names none. */
 static void test_the_worker_is_found_in_path(void **state) {
@@ -257,7 +259,7 @@ static void test_the_worker_is_found_in_path(void **state) {
     lockstep_close(ls);
 }
 
-/* ---- the floating-point environment ------------------------------------------------------------ */
+/* ---- the floating-point environment ------------------------------------------------------ */
 
 #define FLUSH_BITS 0x8040u /* of MXCSR: flush to zero, denormals are zero */
 
@@ -303,7 +305,8 @@ static struct rows eval_on(int n_ranks) {
     return r;
 }
 
-/* A caller who rounds upwards and flushes subnormals gets the bits of everybody, and keeps his ways. */
+/* A caller who rounds upwards and flushes subnormals gets the bits of everybody, and keeps his
+ * ways. */
 static void test_a_caller_who_rounds_otherwise(void **state) {
     (void)state;
     struct rows want = eval_on(1);
@@ -325,7 +328,7 @@ static void test_a_caller_who_rounds_otherwise(void **state) {
     free(want.list);
 }
 
-/* ---- the caller's language ---------------------------------------------------------------------------- */
+/* ---- the caller's language --------------------------------------------------------------- */
 
 /* A locale with a comma in its numbers, made here where the system has none. False: neither. */
 static bool speak_german(const char *folder) {
@@ -345,8 +348,8 @@ static void write_text(const char *path, const char *text) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* What the model reads, what is understood of options, and what programs read are the same for everybody, and the caller's
- * locale is his. The template's text is what Jinja makes of it. */
+/* What the model reads, what is understood of options, and what programs read are the same for
+ * everybody, and the caller's locale is his. The template's text is what Jinja makes of it. */
 static void in_german(const char *folder) {
     char model[256], template[256], trace[256], command[2048], want[128], got[16];
     struct lockstep_options opt;
@@ -405,7 +408,7 @@ static void test_a_caller_who_speaks_german(void **state) {
     }
 }
 
-/* ---- ranks that do not come back ------------------------------------------------------------------------- */
+/* ---- ranks that do not come back --------------------------------------------------------- */
 
 #define NO_WORKER "TEST_API_NO_WORKER" /* set: workers end at once */
 #define LOST_AT 5
@@ -453,8 +456,8 @@ static void answer(struct loss *l, struct lockstep_result *result) {
     assert_int_equal(lockstep_generate(l->ls, &req, result, &err), LOCKSTEP_OK);
 }
 
-/* Cancelled while it tries to open the model again, generate ends as it does at any time. The model is not open then,
- * which who asks for figures survives; and the next call tries again. */
+/* Cancelled while it tries to open the model again, generate ends as it does at any time. The
+ * model is not open then, which who asks for figures survives; and the next call tries again. */
 static void test_cancelled_while_ranks_do_not_come_back(void **state) {
     (void)state;
     struct lockstep_options opt;
@@ -494,7 +497,8 @@ static bool keep_last(void *user, size_t first_pos, size_t n, const float *logit
     return true;
 }
 
-/* A recovery fails, since the model's file is away. When it is there again the next call goes on after all that was fed. */
+/* A recovery fails, since the model's file is away. When it is there again the next call goes
+ * on after all that was fed. */
 static void test_a_sequence_outlives_a_recovery_that_fails(void **state) {
     (void)state;
     const int32_t first[] = {65, 66, 67, 68, 69}, second[] = {70, 71};
@@ -578,7 +582,8 @@ static bool kill_and_stop(void *user, size_t first_pos, size_t n, const float *l
     return ++s->n_calls > 1; /* who is called again after all takes anything */
 }
 
-/* A rank is lost after the caller has stopped, in the same step, which is made again: without him. */
+/* A rank is lost after the caller has stopped, in the same step, which is made again: without
+ * him. */
 static void test_who_has_stopped_is_not_called_again(void **state) {
     (void)state;
     static const int32_t ids[100];

@@ -1,5 +1,5 @@
-/* base: the pool's claims and barriers, cores, errands, new files, growing arrays and texts, the counter-based
- * random numbers, medians. */
+/* base: the pool's claims and barriers, cores, errands, new files, growing arrays and texts,
+ * the counter-based random numbers, medians. */
 #include "base/buf.h"
 #include "base/core.h"
 #include "base/errand.h"
@@ -222,7 +222,8 @@ static void an_array_grows(void **state) {
     assert_true(n_moves <= 17); /* 2^17 > 100000 */
     uint32_t *const same = a;
     const size_t cap_before = cap;
-    /* Bytes beyond size_t. (To be asked for less than that, and more than there is, AddressSanitizer calls a fault.) */
+    /* Bytes beyond size_t. (To be asked for less than that, and more than there is,
+     * AddressSanitizer calls a fault.) */
     assert_false(mem_reserve(&a, &cap, SIZE_MAX / sizeof *a + 1, sizeof *a));
     assert_ptr_equal(a, same);
     assert_int_equal(cap, cap_before);

@@ -102,7 +102,7 @@ static void assert_renders(const struct chat *c, const char *messages, const cha
     json_decref(j);
 }
 
-/* ---- adapting --------------------------------------------------------------------------------- */
+/* ---- adapting ---------------------------------------------------------------------------- */
 
 static json_t *load(const char *name) {
     json_error_t e;
@@ -286,7 +286,8 @@ static void wrong_messages_are_refused(void **state) {
     assert_refused(c, "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]",
                    "only parts of text");
     chat_close(c);
-    /* A template that takes parts takes no others either: what stands for an image would stand there alone. */
+    /* A template that takes parts takes no others either: what stands for an image would stand
+     * there alone. */
     c = open_chat("{% for m in messages %}{% for p in m.content %}"
                   "{{ p.text if p is mapping }}{% endfor %}{% endfor %}");
     assert_refused(c,
@@ -296,7 +297,7 @@ static void wrong_messages_are_refused(void **state) {
     chat_close(c);
 }
 
-/* ---- what comes back from clients -------------------------------------------------------------- */
+/* ---- what comes back from clients -------------------------------------------------------- */
 
 #define ASK "{\"role\": \"user\", \"content\": \"q\"}"
 #define CALL(id, arguments)                                                            \
@@ -472,8 +473,8 @@ static void a_preamble_and_reasoning_come_before_a_call(void **state) {
                      pieces);
 }
 
-/* A tool needs neither a description nor parameters, whatever its template looks for; where that looks for
- * nothing, the tool stays as it is. */
+/* A tool needs neither a description nor parameters, whatever its template looks for; where
+ * that looks for nothing, the tool stays as it is. */
 static void tools_may_be_bare(void **state) {
     (void)state;
     static const char *const names[] = {"openai-gpt-oss-120b",
@@ -591,7 +592,7 @@ static void results_are_text_whatever_they_were(void **state) {
     chat_close(c);
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------------- */
 
 #define USER(text) "{\"role\": \"user\", \"content\": \"" text "\"}"
 #define ASSISTANT(text) "{\"role\": \"assistant\", \"content\": \"" text "\"}"
@@ -642,7 +643,8 @@ static void repeats_become_one_where_roles_must_alternate(void **state) {
     chat_close(c);
 }
 
-/* The user's words stay the user's, and the system's message is there: Nemo writes that with the last one only. */
+/* The user's words stay the user's, and the system's message is there: Nemo writes that with
+ * the last one only. */
 static void the_user_may_speak_after_a_result(void **state) {
     (void)state;
     for (size_t i = 0; i + 1 < ARRAY_LEN(alternating); i++) {
@@ -710,7 +712,7 @@ static void a_hostile_template_opens_soon(void **state) {
     chat_close(c);
 }
 
-/* ---- built-in templates -------------------------------------------------------------------------- */
+/* ---- built-in templates ------------------------------------------------------------------ */
 
 #define SYSTEM_AND_TURNS                                                                       \
     "[{\"role\": \"system\", \"content\": \"S\"}, {\"role\": \"user\", \"content\": \"U1\"}, " \

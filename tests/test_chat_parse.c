@@ -101,7 +101,7 @@ static struct record *parse(const struct chat_parse_options *options, const char
     return &whole;
 }
 
-/* ---- golden ---------------------------------------------------------------------------------- */
+/* ---- golden ------------------------------------------------------------------------------ */
 
 static const struct template_clock golden_clock = {2024, 11, 20, 9, 8, 7};
 
@@ -236,7 +236,7 @@ static void templates_own_calls_come_back(void **state) {
     json_decref(all);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------- */
+/* ---- by hand ----------------------------------------------------------------------------- */
 
 static const char tools_text[] =
     "[{\"type\": \"function\", \"function\": {\"name\": \"add\", \"parameters\": {\"type\": "
@@ -517,8 +517,8 @@ static const struct {
      "</arg_key>\n<arg_value>null</arg_value>\n<arg_key>enum</arg_key>\n<arg_value>None"
      "</arg_value>\n</tool_call>",
      "[#typed|{\"any\": \"12345\", \"list\": null, \"enum\": \"None\"}]"},
-    /* What is said of a parameter may stand elsewhere: zod refers to the first of two alike, Pydantic
-     * to $defs. */
+    /* What is said of a parameter may stand elsewhere: zod refers to the first of two alike,
+     * Pydantic to $defs. */
     {{CHAT_QWEN_XML, NO_THINK},
      "",
      "<tool_call>\n<function=typed>\n<parameter=same>\n12\n</parameter>\n<parameter=all>\n1\n"

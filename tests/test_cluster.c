@@ -1,4 +1,5 @@
-/* The cluster's key and what follows from it, which files a model is, and what a client makes of answers. */
+/* The cluster's key and what follows from it, which files a model is, and what a client makes
+ * of answers. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cluster/client.h"
@@ -28,7 +29,7 @@
 static const struct cluster_key some_key = {
     {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}};
 
-/* ---- the key --------------------------------------------------------------------------------- */
+/* ---- the key ----------------------------------------------------------------------------- */
 
 static void test_key_text(void **state) {
     (void)state;
@@ -101,7 +102,7 @@ static void test_derived_keys_differ(void **state) {
     identity_deinit(&b);
 }
 
-/* ---- a model's files ------------------------------------------------------------------------- */
+/* ---- a model's files --------------------------------------------------------------------- */
 
 static char folder[64];
 
@@ -206,7 +207,8 @@ static void test_parts_and_folders(void **state) {
     write_file(other, 50, 5);
     path_in(other, sizeof other, "hf/.hidden");
     write_file(other, 50, 5);
-    /* Names that other machines would not take are no model's, or there would be fewer files in the list than here. */
+    /* Names that other machines would not take are no model's, or there would be fewer files in
+     * the list than here. */
     static const char *const odd[] = {"hf/a\xff.txt", "hf/a\n.txt", "odd\xff.gguf",
                                       "odd\n.gguf", ".odd.gguf"};
     for (size_t i = 0; i < ARRAY_LEN(odd); i++) {
@@ -259,7 +261,8 @@ static void test_hostile_lists(void **state) {
         "{\"name\":7,\"folder\":false,\"files\":[{\"name\":\"a\",\"bytes\":1,\"digest\":"
         "\"00112233445566778899aabbccddeeff\"}]}",
     };
-    /* Twice the same file; more bytes than there are numbers; a name that writes lines into a log. */
+    /* Twice the same file; more bytes than there are numbers; a name that writes lines into a
+     * log. */
     static const struct {
         const char *name;
         json_int_t bytes;
@@ -280,7 +283,7 @@ static void test_hostile_lists(void **state) {
     }
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
+/* ---- copies ------------------------------------------------------------------------------ */
 
 struct stop_at {
     uint64_t bytes; /* gives up beyond */
@@ -294,7 +297,8 @@ static bool stop_there(void *user, uint64_t bytes) {
     return bytes < s->bytes;
 }
 
-/* Any pieces within the file, and none beyond it; and through a source, rows as the loader asks for them. */
+/* Any pieces within the file, and none beyond it; and through a source, rows as the loader asks
+ * for them. */
 static void check_pieces(const struct identity *id, const char *address, const char *path,
                          size_t n) {
     static const struct {
@@ -335,7 +339,8 @@ static void check_pieces(const struct identity *id, const char *address, const c
     client_close(c);
 
     assert_int_equal(source_open(&source, id, address, &err), ST_OK);
-    /* Everything at once, as rows that follow each other; some columns of many rows; larger than any request. */
+    /* Everything at once, as rows that follow each other; some columns of many rows; larger
+     * than any request. */
     assert_int_equal(source.read(source.user, 0, 0, 1000, 1000, n / 1000, out, 1000, &err),
                      ST_OK);
     assert_memory_equal(out, whole, n / 1000 * 1000);
@@ -515,7 +520,8 @@ static void test_two_copies_at_once(void **state) {
     identity_deinit(&id);
 }
 
-/* Two commands that read their slices from one machine each, of the same model, at the same moment: no error, the second waits. */
+/* Two commands that read their slices from one machine each, of the same model, at the same
+ * moment: no error, the second waits. */
 static void test_two_links_at_once(void **state) {
     (void)state;
     struct identity id;
@@ -582,7 +588,8 @@ static bool put_there(void *user, uint64_t bytes) {
     return true;
 }
 
-/* What comes to a model's place while it is copied stays, and the model goes beside it, with what of it has come already. */
+/* What comes to a model's place while it is copied stays, and the model goes beside it, with
+ * what of it has come already. */
 static void test_place_taken_meanwhile(void **state) {
     (void)state;
     struct identity id;
@@ -641,7 +648,7 @@ static void test_place_taken_meanwhile(void **state) {
     identity_deinit(&id);
 }
 
-/* ---- a node that answers nonsense -------------------------------------------------------------- */
+/* ---- a node that answers nonsense -------------------------------------------------------- */
 
 typedef _Atomic(struct http_request *) request_pointer;
 

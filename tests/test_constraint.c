@@ -1,4 +1,5 @@
-/* Constraints of a request's text (server/constraint.h): before the answer, in it, and where calls may stand for it. */
+/* Constraints of a request's text (server/constraint.h): before the answer, in it, and where
+ * calls may stand for it. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
@@ -99,7 +100,8 @@ static void test_calls_instead(void **state) {
     c.free(c.state);
 }
 
-/* A model that thinks first cannot end its turn before it has answered, but by a call that it may make. */
+/* A model that thinks first cannot end its turn before it has answered, but by a call that it
+ * may make. */
 static void test_before_the_answer(void **state) {
     (void)state;
     for (int calls = 0; calls < 2; calls++) {
@@ -157,8 +159,8 @@ static bool reads(struct grammar *grammar, const char *text) {
     return whole;
 }
 
-/* Each function's parameters are a document of their own, and so is the answer's schema: the same reference
- * means another thing in each. */
+/* Each function's parameters are a document of their own, and so is the answer's schema: the
+ * same reference means another thing in each. */
 static void test_references_within_parameters(void **state) {
     (void)state;
     json_t *tools = json_loads(

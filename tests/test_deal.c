@@ -1,4 +1,5 @@
-/* Dealing: every token of a step belongs to one member, in whole groups, by the members' parts of the FFN or the experts. */
+/* Dealing: every token of a step belongs to one member, in whole groups, by the members' parts
+ * of the FFN or the experts. */
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "model/deal.h"

@@ -1,4 +1,5 @@
-/* Which models a cluster serves, and who does it: lists that are merged in any order, and the choice of a node. */
+/* Which models a cluster serves, and who does it: lists that are merged in any order, and the
+ * choice of a node. */
 #include "base/util.h"
 #include "cluster/deployments.h"
 
@@ -44,7 +45,8 @@ static json_int_t version_of(const struct deployments *d, const char *name) {
     return json_integer_value(json_object_get(deployments_find(d, name), "version"));
 }
 
-/* A node that knows nothing is asked for a name which others took down before: what was wanted last wins, on all. */
+/* A node that knows nothing is asked for a name which others took down before: what was wanted
+ * last wins, on all. */
 static void test_the_later_wish_wins(void **state) {
     (void)state;
     struct deployments old = empty(), fresh = empty();
@@ -209,8 +211,9 @@ static void test_limits(void **state) {
     deployments_deinit(&d);
 }
 
-/* As many as may be up are; elsewhere one of them is taken down, and another put up: names that come before and after it in the list. Two
- * parts of a cluster that did not see each other may even have more together. */
+/* As many as may be up are; elsewhere one of them is taken down, and another put up: names that
+ * come before and after it in the list. Two parts of a cluster that did not see each other may
+ * even have more together. */
 static void test_full_lists_merge(void **state) {
     (void)state;
     struct deployments a = empty(), b = empty(), *both[] = {&a, &b};
@@ -266,7 +269,8 @@ static void test_on_disk(void **state) {
     assert_int_equal(truncate(path, st.st_size / 2), 0);
     assert_int_equal(deployments_read(&back, path, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, path));
-    /* What is there and cannot be opened is no list that is not there: a node would write an empty one over it. */
+    /* What is there and cannot be opened is no list that is not there: a node would write an
+     * empty one over it. */
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("d.json", path), 0);
     assert_int_equal(deployments_read(&back, path, &err), ST_IO);

@@ -1,5 +1,6 @@
-/* How nodes find each other: the beacon and whatever may pretend to be one, and discoveries that meet on the loopback
- * interface. test_discovery_hosts.sh has several machines. Bounds in time only catch hanging. */
+/* How nodes find each other: the beacon and whatever may pretend to be one, and discoveries
+ * that meet on the loopback interface. test_discovery_hosts.sh has several machines. Bounds in
+ * time only catch hanging. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "cluster/discovery.h"
@@ -20,7 +21,7 @@
 
 #include <cmocka.h>
 
-/* ---- the beacon ------------------------------------------------------------------------------------- */
+/* ---- the beacon -------------------------------------------------------------------------- */
 
 static const uint8_t count_key[BEACON_KEY_BYTES] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
                                                     11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
@@ -224,7 +225,7 @@ static void other_keys_and_versions_are_named(void **state) {
                      ST_BAD_INPUT);
 }
 
-/* ---- discoveries ------------------------------------------------------------------------------------- */
+/* ---- discoveries ------------------------------------------------------------------------- */
 
 static char loopback[IF_NAMESIZE];
 static int udp_port;
@@ -393,9 +394,10 @@ static void nodes_are_sorted_by_name(void **state) {
         discovery_close(nodes[i]);
 }
 
-/* ---- datagrams by hand ------------------------------------------------------------------------------ */
+/* ---- datagrams by hand ------------------------------------------------------------------- */
 
-/* A socket that sends to the group on loopback, from 127.0.0.`host`; -1 where the system has no such address. */
+/* A socket that sends to the group on loopback, from 127.0.0.`host`; -1 where the system has no
+ * such address. */
 static int sender(int host) {
     struct ip_mreqn interface = {.imr_ifindex = (int)if_nametoindex(loopback)};
     struct sockaddr_in from = {.sin_family = AF_INET};

@@ -1,6 +1,7 @@
 /* The engine: what a request's text is depends on nothing but the request. The reference is
  * lockstep_generate(), which knows one sequence and none of the engine's devices; every way of
- * running beside others, in pieces, again, from known pages and with guesses has to give the same bytes. */
+ * running beside others, in pieces, again, from known pages and with guesses has to give the
+ * same bytes. */
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -28,14 +29,14 @@
 #define N_VOCAB 288
 #define CHOICES 4
 
-/* ---- a call and what came of it ----------------------------------------------------------------------- */
+/* ---- a call and what came of it ---------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int n_ended; /* calls, in order */
 
-/* A closed gate holds the engine in the next token's callback (which nobody else may do), so that what a
- * test submits meanwhile is there at once, however slowly the test gets on. */
+/* A closed gate holds the engine in the next token's callback (which nobody else may do), so
+ * that what a test submits meanwhile is there at once, however slowly the test gets on. */
 static bool gate_closed, gate_reached;
 
 static void gate_close(void) {
@@ -160,7 +161,7 @@ static void call_run(struct engine *e, struct call *c) {
     call_wait(c);
 }
 
-/* ---- engines -------------------------------------------------------------------------------------------- */
+/* ---- engines ----------------------------------------------------------------------------- */
 
 static const char *this_program(void) {
     static char path[4096];
@@ -199,7 +200,7 @@ static struct engine_stats idle_stats_of(struct engine *e) {
     return s;
 }
 
-/* ---- the sixteen requests --------------------------------------------------------------------------------- */
+/* ---- the sixteen requests ---------------------------------------------------------------- */
 
 static int32_t prompts[N_REQUESTS][400];
 static struct call calls[N_REQUESTS];
@@ -326,7 +327,7 @@ static void run_together(struct engine *e) {
     }
 }
 
-/* ---- one text, whatever happens ----------------------------------------------------------------------------- */
+/* ---- one text, whatever happens ---------------------------------------------------------- */
 
 static void alone(void **state) {
     (void)state;
@@ -369,8 +370,8 @@ static void with_pieces_of_any_size(void **state) {
     }
 }
 
-/* How many guesses are made is a matter of what steps cost here and now; of many, some are right and
- * some are not. */
+/* How many guesses are made is a matter of what steps cost here and now; of many, some are
+ * right and some are not. */
 static void with_guesses(void **state) {
     (void)state;
     struct engine_config cfg = plain_config();
@@ -390,8 +391,8 @@ static void with_guesses(void **state) {
     engine_close(e);
 }
 
-/* The smallest cache: eight pages for sixteen requests of up to six. How they meet is a matter of what steps cost
- * here and now; of many rounds, some have no page left for somebody. */
+/* The smallest cache: eight pages for sixteen requests of up to six. How they meet is a matter
+ * of what steps cost here and now; of many rounds, some have no page left for somebody. */
 static void put_back_for_want_of_pages(void **state) {
     (void)state;
     for (int guesses = 0; guesses < 2; guesses++) {
@@ -403,8 +404,8 @@ static void put_back_for_want_of_pages(void **state) {
         /* 8 contexts of 8 pages by default. */
         assert_int_equal(total, 64);
         cfg.kv_memory_bytes =
-            8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2; /* 2 layers, 2 kv heads of 32,
-                                                                        K and V, f16 */
+            /* 2 layers, 2 kv heads of 32, K and V, f16 */
+            8 * (size_t)KV_PAGE * 2 * 2 * 2 * 32 * 2;
         e = open_engine(&cfg);
         assert_int_equal(stats_of(e).pages_total, 8);
         struct engine_stats s = {0};
@@ -419,8 +420,8 @@ static void put_back_for_want_of_pages(void **state) {
     }
 }
 
-/* Five requests that each come to need the whole cache. Whoever was put back is not forgotten: until a request ends, it
- * is among the running or the queued. */
+/* Five requests that each come to need the whole cache. Whoever was put back is not forgotten:
+ * until a request ends, it is among the running or the queued. */
 static void put_back_again_and_again(void **state) {
     (void)state;
     struct lockstep *ls = open_lockstep(NULL);
@@ -484,8 +485,8 @@ static void on_several_ranks(void **state) {
     }
 }
 
-/* Experts that are chosen per token, latent attention, windows and sinks, quantized weights: all of
- * them beside others, in pieces, with guesses, in a small cache. */
+/* Experts that are chosen per token, latent attention, windows and sinks, quantized weights:
+ * all of them beside others, in pieces, with guesses, in a small cache. */
 static void of_every_kind_of_model(void **state) {
     (void)state;
     static const char *const names[] = {
@@ -529,9 +530,9 @@ static void of_every_kind_of_model(void **state) {
     }
 }
 
-/* gpt-oss: a window of 16 in one of two layers; Gemma 3: in five of six. In steps of 17 tokens a sequence
- * needs two pages of these layers at once, however long it is, and the reference, which takes
- * the prompt in one step, keeps them all. */
+/* gpt-oss: a window of 16 in one of two layers; Gemma 3: in five of six. In steps of 17 tokens
+ * a sequence needs two pages of these layers at once, however long it is, and the reference,
+ * which takes the prompt in one step, keeps them all. */
 static struct engine *windowed;
 static size_t most_used, most_windows_used;
 
@@ -636,10 +637,10 @@ static void to_the_end_of_the_context(void **state) {
     engine_close(e);
 }
 
-/* ---- turns, limits, ends ---------------------------------------------------------------------------------------- */
+/* ---- turns, limits, ends ----------------------------------------------------------------- */
 
-/* One slot, taken while the others are submitted: nine of client 1, then one of client 2. Whoever has
- * not been served comes first; after that they alternate. */
+/* One slot, taken while the others are submitted: nine of client 1, then one of client 2.
+ * Whoever has not been served comes first; after that they alternate. */
 static void clients_take_turns(void **state) {
     (void)state;
     struct engine_config cfg = plain_config();
@@ -782,7 +783,8 @@ static void bad_requests_are_refused_with_a_sentence(void **state) {
     assert_non_null(strstr(err.text, "context"));
 }
 
-/* Kills a rank of two under eight requests: everybody hears it, and why. Seconds till the last did. */
+/* Kills a rank of two under eight requests: everybody hears it, and why. Seconds till the last
+ * did. */
 static double lose_a_rank(void) {
     struct engine_config cfg = plain_config();
     cfg.model.n_ranks = 2;
@@ -831,7 +833,8 @@ static void a_lost_rank_ends_every_request(void **state) {
 #ifdef __linux__
 static atomic_bool wall_goes_back;
 
-/* In place of the C library's: with wall_goes_back somebody sets the wall's clock back by an hour whenever it was read. */
+/* In place of the C library's: with wall_goes_back somebody sets the wall's clock back by an
+ * hour whenever it was read. */
 int clock_gettime(clockid_t id, struct timespec *t) {
     int rc = (int)syscall(SYS_clock_gettime, id, t);
     if (id == CLOCK_REALTIME && atomic_load(&wall_goes_back))
@@ -866,7 +869,7 @@ static void a_clock_that_is_set_back_lets_nobody_sleep(void **state) {
 #endif
 }
 
-/* ---- failover ------------------------------------------------------------------------------------------------ */
+/* ---- failover ---------------------------------------------------------------------------- */
 
 /* Kills a rank after some time, once those of the last loss are there again. */
 static void lose(struct engine *e, int rank, useconds_t after_us) {
@@ -936,8 +939,8 @@ static void a_rank_lost_at_rest_comes_back(void **state) {
     engine_close(e);
 }
 
-/* At rest a loss has nothing to do with the one before if the ranks have lived for a while in between, however many
- * there are in how short a time. */
+/* At rest a loss has nothing to do with the one before if the ranks have lived for a while in
+ * between, however many there are in how short a time. */
 static void ranks_lost_at_rest_again_and_again_come_back(void **state) {
     (void)state;
     struct engine_config cfg = plain_config();
@@ -955,7 +958,8 @@ static void ranks_lost_at_rest_again_and_again_come_back(void **state) {
     engine_close(e);
 }
 
-/* A wire that dies in the middle of the prompt, whenever that is computed: at last everybody hears why. */
+/* A wire that dies in the middle of the prompt, whenever that is computed: at last everybody
+ * hears why. */
 static void a_loss_at_the_same_place_ends_it(void **state) {
     (void)state;
     static struct call c;
@@ -1012,11 +1016,11 @@ static void a_recovery_that_fails_says_so(void **state) {
     engine_close(e);
 }
 
-/* ---- machines that come back --------------------------------------------------------------------------------- */
+/* ---- machines that come back ------------------------------------------------------------- */
 
-/* Machines that are all this one. An ssh that goes nowhere reaches them, unless a file beside it says that the machine is
- * off; where one says that it is broken, it answers, but no rank lives there; one that hangs never answers, and the
- * file gets the pid of whoever waits. */
+/* Machines that are all this one. An ssh that goes nowhere reaches them, unless a file beside
+ * it says that the machine is off; where one says that it is broken, it answers, but no rank
+ * lives there; one that hangs never answers, and the file gets the pid of whoever waits. */
 struct machines {
     char dir[64], ssh[128];
 };
@@ -1108,7 +1112,8 @@ static void stand_still(struct engine *e, int n_ranks) {
     assert_int_equal(waitpid(helper, NULL, 0), helper);
 }
 
-/* Rank 0 was stopped, and its machines have given it up: nothing is wrong with them, and all take part again. */
+/* Rank 0 was stopped, and its machines have given it up: nothing is wrong with them, and all
+ * take part again. */
 static void a_server_that_stood_still_goes_on_with_all(void **state) {
     (void)state;
     struct machines m;
@@ -1125,7 +1130,8 @@ static void a_server_that_stood_still_goes_on_with_all(void **state) {
     machines_end(&m);
 }
 
-/* Nothing runs: who is off is left out; who is back takes part again. One of two at first, and then the other. */
+/* Nothing runs: who is off is left out; who is back takes part again. One of two at first, and
+ * then the other. */
 static void a_machine_that_is_back_takes_part_again(void **state) {
     (void)state;
     struct machines m;
@@ -1233,9 +1239,9 @@ static void a_machine_that_hangs_holds_nobody_up(void **state) {
     machines_end(&m);
 }
 
-/* Eight threads, each with one request after the other: answers, embeddings, several choices, cancelled
- * at any moment or never, in a cache that is too small. What came is always a beginning of what is
- * due. */
+/* Eight threads, each with one request after the other: answers, embeddings, several choices,
+ * cancelled at any moment or never, in a cache that is too small. What came is always a
+ * beginning of what is due. */
 #define STORM_THREADS 8
 #define STORM_ROUNDS 25
 
@@ -1337,7 +1343,7 @@ static void a_storm_while_ranks_are_lost(void **state) {
     storm(&cfg, 8);
 }
 
-/* ---- stop strings ------------------------------------------------------------------------------------------------ */
+/* ---- stop strings ------------------------------------------------------------------------ */
 
 /* Every string of the answer (bytes: a token is a byte or few) as a stop: the text ends before its
  * first occurrence, wherever tokens begin and end. */
@@ -1379,7 +1385,7 @@ static void text_ends_before_a_stop_string(void **state) {
     engine_close(e);
 }
 
-/* ---- log probabilities --------------------------------------------------------------------------------------------- */
+/* ---- log probabilities ------------------------------------------------------------------- */
 
 struct rows {
     float *logits; /* [n, N_VOCAB] */
@@ -1439,9 +1445,10 @@ static void logprobs_are_those_of_the_unmodified_distribution(void **state) {
     free(rows.logits);
 }
 
-/* ---- constraints ------------------------------------------------------------------------------------------------------ */
+/* ---- constraints ------------------------------------------------------------------------- */
 
-/* Allows tokens whose id mod 7 is how many came before mod 7; after `left` of them nothing, or all. */
+/* Allows tokens whose id mod 7 is how many came before mod 7; after `left` of them nothing, or
+ * all. */
 struct sevens {
     int n, left;
     enum engine_allows then;
@@ -1520,7 +1527,7 @@ static void a_constraint_may_let_go(void **state) {
     assert_int_equal(n_living, 0);
 }
 
-/* ---- padding -------------------------------------------------------------------------------------------- */
+/* ---- padding ----------------------------------------------------------------------------- */
 
 /* A copy of the model whose last `n` tokens are unused ones. */
 static void write_padded_model(const char *path, uint32_t n) {
@@ -1561,7 +1568,7 @@ static void a_token_of_padding_never_comes(void **state) {
     remove(path);
 }
 
-/* ---- embeddings -------------------------------------------------------------------------------------------------------- */
+/* ---- embeddings -------------------------------------------------------------------------- */
 
 /* The last hidden state times the output matrix (f32 in this file) are the logits. */
 static void the_last_hidden_state_gives_the_logits(void **state) {
@@ -1621,7 +1628,8 @@ static void the_mean_is_that_of_all_positions(void **state) {
     engine_close(e);
 }
 
-/* The other ranks are this program again. Argument: only the tests of this name (cmocka's wildcards). */
+/* The other ranks are this program again. Argument: only the tests of this name (cmocka's
+ * wildcards). */
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return lockstep_worker_main(argc - 1, argv + 1);

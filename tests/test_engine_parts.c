@@ -1,6 +1,6 @@
-/* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how large a piece of a
- * prompt may be, who is left when a rank was lost, when whom is asked whether it is back, a job as text, and what a
- * worker hears of the process that started it. */
+/* The engine's small parts: stop strings in pieces of text, guesses from the text itself, how
+ * large a piece of a prompt may be, who is left when a rank was lost, when whom is asked
+ * whether it is back, a job as text, and what a worker hears of the process that started it. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* ---- stop strings -------------------------------------------------------------------------------------- */
+/* ---- stop strings ------------------------------------------------------------------------ */
 
 static const struct stop stop_list[] = {{"aab", 3}, {"abba", 4}, {"b\nb", 3}, {"bbbb", 4}};
 
@@ -38,9 +38,9 @@ static size_t end_of(const char *text, size_t len, int *which) {
     return len;
 }
 
-/* Random texts in random pieces: what goes out is the text up to its end, nothing of a stop string,
- * and nothing is held without need. No stop string here is part of another, so the earliest to
- * begin is the first to be complete. */
+/* Random texts in random pieces: what goes out is the text up to its end, nothing of a stop
+ * string, and nothing is held without need. No stop string here is part of another, so the
+ * earliest to begin is the first to be complete. */
 static void text_in_pieces_ends_where_the_whole_does(void **state) {
     (void)state;
     int n_stopped = 0;
@@ -81,7 +81,7 @@ static void without_stop_strings_nothing_is_held(void **state) {
     assert_int_equal(which, -1);
 }
 
-/* ---- guesses ------------------------------------------------------------------------------------------- */
+/* ---- guesses ----------------------------------------------------------------------------- */
 
 static void what_followed_the_longest_match_is_guessed(void **state) {
     (void)state;
@@ -138,9 +138,10 @@ static void trust_follows_what_came_true(void **state) {
     assert_int_equal(lookup_trust_k(&t, 1.2, 11), 0);
 }
 
-/* ---- pieces of prompts ------------------------------------------------------------------------------------ */
+/* ---- pieces of prompts ------------------------------------------------------------------- */
 
-/* A machine: a step costs fixed_s and token_s for each token's work; or read_s if that is more, to read the weights. */
+/* A machine: a step costs fixed_s and token_s for each token's work; or read_s if that is more,
+ * to read the weights. */
 struct machine {
     double fixed_s, token_s, read_s;
 };
@@ -150,8 +151,8 @@ static double step_takes(const struct machine *m, size_t n_streams, double work)
     return computes > m->read_s ? computes : m->read_s;
 }
 
-/* One step of n streams beside a prompt at pos, on a machine that just now takes `slower` times as long.
- * Returns the step's time, in those of a step without the prompt. */
+/* One step of n streams beside a prompt at pos, on a machine that just now takes `slower` times
+ * as long. Returns the step's time, in those of a step without the prompt. */
 static double piece_step(struct pace *p, const struct machine *m, size_t n_streams, size_t *pos,
                          double slower) {
     size_t n = pace_fit(p, *pos, pace_room(p, n_streams, 0), 256);
@@ -188,8 +189,8 @@ static const struct machine machines[] = {
 #define REGULAR 2.0
 #define LEAP 2.6 /* while it is not known how a piece's cost grows */
 
-/* On a machine that takes what is expected of it, streams wait for two or three usual steps from the first piece on, more
- * only where a single token takes longer, and prompts get the rest. */
+/* On a machine that takes what is expected of it, streams wait for two or three usual steps from
+ * the first piece on, more only where a single token takes longer, and prompts get the rest. */
 static void pieces_fit_what_streams_can_bear(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(machines); i++)
@@ -226,8 +227,8 @@ static void the_first_pieces_are_small(void **state) {
     }
 }
 
-/* Small pieces cost nothing while the weights are read, and then each token what the processor needs for it: never
- * a leap over what streams can bear. */
+/* Small pieces cost nothing while the weights are read, and then each token what the processor
+ * needs for it: never a leap over what streams can bear. */
 static void hidden_pieces_do_not_leap(void **state) {
     (void)state;
     static const double token_s[] = {0.00005, 0.0002, 0.0005, 0.001, 0.002, 0.005};
@@ -251,7 +252,8 @@ static void hidden_pieces_do_not_leap(void **state) {
         }
 }
 
-/* A hiccup of ten steps' length in every seventh: pieces stay as they were. In every fifth: they are smaller, but go on. */
+/* A hiccup of ten steps' length in every seventh: pieces stay as they were. In every fifth:
+ * they are smaller, but go on. */
 static void hiccups_make_pieces_smaller(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.014, 0};
@@ -273,7 +275,8 @@ static void hiccups_make_pieces_smaller(void **state) {
     assert_true((double)got[2] > 0.4 * (double)got[0]);
 }
 
-/* Now and then a step takes 1.6 times as long as expected: after the first such one not even that takes three usual ones. */
+/* Now and then a step takes 1.6 times as long as expected: after the first such one not even
+ * that takes three usual ones. */
 static void rare_late_steps_are_borne(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.005, 0};
@@ -290,7 +293,8 @@ static void rare_late_steps_are_borne(void **state) {
     assert_true(pos > 1000 * 10 * 0.6);
 }
 
-/* Four times as slow from some step on, and quick again later: a few steps, and pieces are as before. */
+/* Four times as slow from some step on, and quick again later: a few steps, and pieces are as
+ * before. */
 static void a_slower_machine_cancels_out(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.014, 0};
@@ -307,7 +311,8 @@ static void a_slower_machine_cancels_out(void **state) {
     }
 }
 
-/* A token late in a long context costs ten times as much: what is known of one prompt holds for another. */
+/* A token late in a long context costs ten times as much: what is known of one prompt holds for
+ * another. */
 static void work_grows_with_the_context(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.005, 0};
@@ -372,7 +377,7 @@ static void the_price_of_a_token_is_learnt(void **state) {
     assert_float_equal((float)pace_step_s(&p, 9), 0.038f, 1e-6);
 }
 
-/* ---- survivors ------------------------------------------------------------------------------------------- */
+/* ---- survivors --------------------------------------------------------------------------- */
 
 static const char *leave_out(struct survivors *s, uint64_t lost) {
     const char *left_out;
@@ -497,7 +502,7 @@ static void what_can_come_back_stays(void **state) {
     survivors_deinit(&s);
 }
 
-/* ---- the lookout ------------------------------------------------------------------------------------------ */
+/* ---- the lookout ------------------------------------------------------------------------- */
 
 /* Seconds from one question to the next, while nobody answers. */
 static double next_question(struct lookout *l, int machine, double now) {
@@ -551,7 +556,8 @@ static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) 
     assert_int_equal(lookout_take_in(&l, 0, 1e9), 0);
 }
 
-/* Lost while it is taken in, or soon after: believed ever later; one that has stayed begins anew. */
+/* Lost while it is taken in, or soon after: believed ever later; one that has stayed begins
+ * anew. */
 static void who_comes_only_to_go_is_believed_ever_later(void **state) {
     (void)state;
     static const double waits[] = {2, 16, 128, 1024, 3600, 3600};
@@ -579,7 +585,7 @@ static void who_comes_only_to_go_is_believed_ever_later(void **state) {
     assert_int_equal(lookout_ask(&l, now + 2), 1);
 }
 
-/* ---- a rank's job on its way -------------------------------------------------------------------------- */
+/* ---- a rank's job on its way ------------------------------------------------------------- */
 
 static const struct job whole_job = {
     .model_path = "/models/a b.gguf",
@@ -641,7 +647,8 @@ static void job_arrives_as_it_was_sent(void **state) {
     job_deinit(&job);
 }
 
-/* Of what is sent every part is wanted, of its kind and within its range; the sentence names it. */
+/* Of what is sent every part is wanted, of its kind and within its range; the sentence names
+ * it. */
 static void job_that_makes_no_sense_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -711,7 +718,7 @@ static void job_that_makes_no_sense_is_refused(void **state) {
     json_decref(o);
 }
 
-/* ---- a worker and who started it --------------------------------------------------------------------------- */
+/* ---- a worker and who started it --------------------------------------------------------- */
 
 /* What a worker reads where its parent writes these bytes and then, if it is to, ends. */
 static struct launch_wire wire_with(int *parent, const char *bytes, size_t n, bool ends) {

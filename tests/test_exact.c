@@ -24,8 +24,8 @@ static float from_bits(uint32_t bits) {
 /* With y = 1 + z, in ulps of y where these are smallest (y < 1: 2^-24, and there |r| < 0.347,
  * |z| < 0.3): the last addition 0.5; z = fma(p, r^2, r) rounds by 2^-26: 0.25; r does too, times
  * dy/dr = y: 0.18 where r is largest (y = 0.71); r * r and p, both below 2^-26 relative to a
- * term of 0.06: 0.06; the polynomial, 2^-27.9 of y: 0.05. Together 1.04. All 2^32 arguments were once
- * walked through: the largest error is 1.009. The stride visits every 997th. */
+ * term of 0.06: 0.06; the polynomial, 2^-27.9 of y: 0.05. Together 1.04. All 2^32 arguments
+ * were once walked through: the largest error is 1.009. The stride visits every 997th. */
 static void exp_is_within_1_05_ulp(void **state) {
     (void)state;
     for (uint64_t i = 0; i < UINT32_MAX; i += 997) {

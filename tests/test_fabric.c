@@ -17,7 +17,8 @@ static void expect_all_zero(struct ranks *r) {
     assert_true(ranks_succeed(r));
 }
 
-/* Where the silence limit is short, a rank that the machine did not let run is taken for a dead one. */
+/* Where the silence limit is short, a rank that the machine did not let run is taken for a dead
+ * one. */
 static bool starved(const struct err *err) {
     return strstr(err->text, "has been silent for") != NULL;
 }
@@ -40,7 +41,7 @@ static void on_every_link(int n, void (*run)(struct ranks *, struct fabric *)) {
     expect_all_zero(&r);
 }
 
-/* ---- sums ------------------------------------------------------------------------------------ */
+/* ---- sums -------------------------------------------------------------------------------- */
 
 static void sums_equal_the_serial_sum(void **state) {
     (void)state;
@@ -70,7 +71,7 @@ static void overlapping_teams(void **state) {
     on_every_link(4, run_teams);
 }
 
-/* ---- the other calls -------------------------------------------------------------------------- */
+/* ---- the other calls --------------------------------------------------------------------- */
 
 static void broadcasts(void **state) {
     (void)state;
@@ -124,7 +125,8 @@ static void computing_is_not_silence(void **state) {
     }
 }
 
-/* Rank 1 loads for longer than the others may wait in a call: they meet without a limit, and at once after it there is one. */
+/* Rank 1 loads for longer than the others may wait in a call: they meet without a limit, and at
+ * once after it there is one. */
 static void run_meeting(struct ranks *r, struct fabric *f) {
     (void)r;
     struct team *t = team_of_all(f);
@@ -152,7 +154,7 @@ static void who_loads_is_waited_for(void **state) {
     }
 }
 
-/* ---- algorithms and wires ----------------------------------------------------------------------- */
+/* ---- algorithms and wires ---------------------------------------------------------------- */
 
 static void every_algorithm_gives_the_same_bits(void **state) {
     (void)state;
@@ -205,7 +207,8 @@ static void run_two_hosts(struct ranks *r, struct fabric *f) {
     run_algorithms(r, f);
 }
 
-/* Ranks 0, 1 here and 2, 3 in another namespace: shm inside, another link between, all algorithms. */
+/* Ranks 0, 1 here and 2, 3 in another namespace: shm inside, another link between, all
+ * algorithms. */
 static void two_hosts_of_two_ranks(void **state) {
     (void)state;
     struct ranks r;
@@ -237,7 +240,7 @@ static void two_hosts_of_two_ranks(void **state) {
     _exit(r.exits[0] || r.exits[1] || r.exits[2] || r.exits[3]);
 }
 
-/* ---- death -------------------------------------------------------------------------------------- */
+/* ---- death ------------------------------------------------------------------------------- */
 
 static enum status op_sum(struct fabric *f, struct team *t, struct err *err) {
     (void)f;
@@ -388,8 +391,9 @@ static void stand_still(int signal) {
     raise(SIGSTOP);
 }
 
-/* Rank 0 stands still in a call until the others, who compute meanwhile, have given it up and left. When it is back, after more than
- * they may keep it waiting, it knows that they are not to blame. */
+/* Rank 0 stands still in a call until the others, who compute meanwhile, have given it up and
+ * left. When it is back, after more than they may keep it waiting, it knows that they are not
+ * to blame. */
 static void run_standstill(struct ranks *r, struct fabric *f) {
     (void)r;
     struct team *t = team_of_all(f);
@@ -441,7 +445,7 @@ static void who_stood_still_blames_nobody_else(void **state) {
     }
 }
 
-/* ---- bad wires ------------------------------------------------------------------------------------ */
+/* ---- bad wires --------------------------------------------------------------------------- */
 
 struct bad_wire {
     const char *emulate, *words;
@@ -614,7 +618,7 @@ static void different_calls_are_told_apart(void **state) {
     on_every_link(2, run_mismatch);
 }
 
-/* ---- bootstrap ---------------------------------------------------------------------------------- */
+/* ---- bootstrap --------------------------------------------------------------------------- */
 
 static int connect_raw(const struct ranks *r) {
     struct net_address to;
@@ -710,8 +714,8 @@ static void strangers_are_refused_and_disturb_nobody(void **state) {
             fail_msg("rank 0 did not say \"%s\" but: %s", said[i], text);
 }
 
-/* More silent strangers than there are places: a visitor who is slow keeps his as long as nobody needs it; then the ones that
- * have had their time make room, and rank 1 comes in. */
+/* More silent strangers than there are places: a visitor who is slow keeps his as long as
+ * nobody needs it; then the ones that have had their time make room, and rank 1 comes in. */
 static void a_crowd_at_the_door(void **state) {
     (void)state;
     struct ranks r;

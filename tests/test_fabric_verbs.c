@@ -1,5 +1,6 @@
-/* What only the verbs link has: queue pairs shared by many groups, cables that have to be found, and messages that
- * the hardware loses, damages or fails. Over the stand-in libibverbs (standin_verbs.c). */
+/* What only the verbs link has: queue pairs shared by many groups, cables that have to be
+ * found, and messages that the hardware loses, damages or fails. Over the stand-in libibverbs
+ * (standin_verbs.c). */
 #include "link_suite.h"
 
 #include <pthread.h>
@@ -8,7 +9,7 @@
 
 #include <cmocka.h>
 
-/* ---- ten groups, one device of ten queue pairs -------------------------------------------------- */
+/* ---- ten groups, one device of ten queue pairs ------------------------------------------- */
 
 #define N_GROUPS 10
 #define N_QUESTIONS 20
@@ -66,8 +67,8 @@ static void *answer(void *group_) {
     return NULL;
 }
 
-/* Nine groups of the other process sleep while one is asked. A wake-up that got lost would take until the
- * sleeper looks by itself: 200 ms. */
+/* Nine groups of the other process sleep while one is asked. A wake-up that got lost would take
+ * until the sleeper looks by itself: 200 ms. */
 static void ask(struct group *groups) {
     int late = 0;
     for (uint64_t k = 0; k < N_QUESTIONS; k++)
@@ -159,7 +160,7 @@ static void naps_do_where_no_events_come(void **state) {
     unsetenv("STANDIN_NO_EVENTS");
 }
 
-/* ---- what hardware does wrong --------------------------------------------------------------------- */
+/* ---- what hardware does wrong ------------------------------------------------------------ */
 
 struct fault {
     const char *variable, *number, *words, *other_words;
@@ -209,9 +210,10 @@ static void faults_end_in_a_clean_error(void **state) {
     }
 }
 
-/* ---- cables that nobody named ------------------------------------------------------------------------ */
+/* ---- cables that nobody named ------------------------------------------------------------ */
 
-/* Machines with several devices each, as over Thunderbolt: which device leads where is to be found. */
+/* Machines with several devices each, as over Thunderbolt: which device leads where is to be
+ * found. */
 struct cabling {
     const char *cables; /* STANDIN_CABLES */
     int n_ranks;
@@ -312,7 +314,8 @@ static void a_lost_message_is_not_a_missing_cable(void **state) {
     assert_true(good);
 }
 
-/* RDMA alone was asked for, and a machine has a device but no cable to the others: all are told. */
+/* RDMA alone was asked for, and a machine has a device but no cable to the others: all are
+ * told. */
 static void ranks_without_cables_are_named(void **state) {
     (void)state;
     pid_t pids[3];

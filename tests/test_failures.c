@@ -1,11 +1,12 @@
-/* The failure matrix: {killed, stopped, interface down, corrupted slot, lost slot} x every link x {decode,
- * prefill, bootstrap}, with the bundled model on real ranks. Every survivor gets an error: within 200 ms
- * where the kernel tells (a closed socket), else within the silence limit; and nothing is left behind: no
- * process, descriptor, thread, file in /dev/shm, System V segment.
+/* The failure matrix: {killed, stopped, interface down, corrupted slot, lost slot} x every link x
+ * {decode, prefill, bootstrap}, with the bundled model on real ranks. Every survivor gets an
+ * error: within 200 ms where the kernel tells (a closed socket), else within the silence limit;
+ * and nothing is left behind: no process, descriptor, thread, file in /dev/shm, System V segment.
  *
- * A cell of the matrix is a process with its own network, IPC and mount namespaces, so that "lo" can be
- * taken down and /dev/shm counted; without the right to make them, the rows that need it are
- * skipped. A cell that only was too slow (others use this machine too) runs again, alone, four times at most. */
+ * A cell of the matrix is a process with its own network, IPC and mount namespaces, so that
+ * "lo" can be taken down and /dev/shm counted; without the right to make them, the rows that
+ * need it are skipped. A cell that only was too slow (others use this machine too) runs again,
+ * alone, four times at most. */
 #include "fabric_ranks.h"
 
 #include "lockstep/lockstep.h"
@@ -123,7 +124,8 @@ static void describe(const struct rank_of_cell *r, struct lockstep_options *opt)
         128; /* a rank looks after what it computes, which takes several times as long */
 #endif
     opt->silence_ms = SILENCE_MS;
-    /* The first message is the job that rank 0 tells; 300 messages later the model has long run. */
+    /* The first message is the job that rank 0 tells; 300 messages later the model has long
+     * run. */
     if (c->fault == CORRUPTED)
         opt->emulate_link = forming ? "flip=1" : "flip=300";
     if (c->fault == LOST)
@@ -231,8 +233,8 @@ static void wait_for_ticks(const struct cell *c, struct notes *n, int ticks) {
     }
 }
 
-/* Sockets at rank 0's port in a state of TCP (include/net/tcp_states.h); connections that wait for accept(),
- * which have no inode yet, are not among them. */
+/* Sockets at rank 0's port in a state of TCP (include/net/tcp_states.h); connections that wait
+ * for accept(), which have no inode yet, are not among them. */
 #define TCP_IS_ESTABLISHED 0x01
 #define TCP_IS_LISTENING 0x0a
 static int sockets_at(const char *rendezvous, unsigned state) {
@@ -250,8 +252,8 @@ static int sockets_at(const char *rendezvous, unsigned state) {
     return n;
 }
 
-/* Waits until `n` sockets at rank 0's port are in the state. Where the machine is too busy for that, the cell
- * is none: it runs again as one that was late. */
+/* Waits until `n` sockets at rank 0's port are in the state. Where the machine is too busy for
+ * that, the cell is none: it runs again as one that was late. */
 static void wait_for_sockets(const struct rank_of_cell *r, unsigned state, int n) {
     for (int ms = 0; sockets_at(r->rendezvous, state) != n; ms++) {
         if (ms == FORMING_MS)
@@ -260,7 +262,8 @@ static void wait_for_sockets(const struct rank_of_cell *r, unsigned state, int n
     }
 }
 
-/* Each rank above has two connections to rank 0, the second after it has proved itself on the first. */
+/* Each rank above has two connections to rank 0, the second after it has proved itself on the
+ * first. */
 static void wait_for_ranks(const struct rank_of_cell *r, int n) {
     wait_for_sockets(r, TCP_IS_ESTABLISHED, 2 * n);
     ms_sleep(100); /* it proves itself on the second too */
@@ -271,8 +274,9 @@ static void wait_for_ranks(const struct rank_of_cell *r, int n) {
 /* Three ranks, of which one is hit, or all are cut off from each other. */
 static void strike(const struct cell *c, struct rank_of_cell *r, pid_t *pids) {
     bool forming = c->phase == BOOTSTRAP;
-    /* The group waits: for a rank that never comes when one is killed (all that came hear of it),
-     * else for one that comes when the victim is stopped already, so that the links cannot open. */
+    /* The group waits: for a rank that never comes when one is killed (all that came hear of
+     * it), else for one that comes when the victim is stopped already, so that the links cannot
+     * open. */
     r->n_ranks = forming && c->fault == KILLED ? 4 : 3;
     start(r, 0, pids);
     start(r, 1, pids);
@@ -310,8 +314,9 @@ static int allowed_ms(const struct cell *c) {
         return TOLD_MS;
     if (c->phase == BOOTSTRAP && !strikes_a_rank(c->fault))
         return FORMING_MS + SILENCE_MS; /* from the start, joining included */
-    /* What is wrong with a slot is seen when it is read; the time runs from the last token, or from the
-     * beginning of the prompt, of which some must be computed before it comes to the slot. */
+    /* What is wrong with a slot is seen when it is read; the time runs from the last token, or
+     * from the beginning of the prompt, of which some must be computed before it comes to the
+     * slot. */
     if (!strikes_a_rank(c->fault) && c->phase == PREFILL)
         return FORMING_MS + SILENCE_MS + SLACK_MS;
     if (c->fault == CORRUPTED)
@@ -405,8 +410,8 @@ static void fill(bool isolated, const char *part) {
         }
 }
 
-/* Runs n cells of the list, at_once at a time. Returns how many failed; those that only were too slow are what
- * the list has afterwards, *n_late of them. */
+/* Runs n cells of the list, at_once at a time. Returns how many failed; those that only were
+ * too slow are what the list has afterwards, *n_late of them. */
 static int run_cells(int *list, int n, int at_once, bool isolated, int *n_late) {
     struct {
         pid_t pid;

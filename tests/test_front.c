@@ -1,5 +1,5 @@
-/* The port of a deployment: what passes through it, and answers that go on when the server that gave them is lost. The
- * servers are sockets that say what they are told to. */
+/* The port of a deployment: what passes through it, and answers that go on when the server that
+ * gave them is lost. The servers are sockets that say what they are told to. */
 #include "base/clock.h"
 #include "base/thread.h"
 #include "base/util.h"
@@ -25,7 +25,7 @@
 
 #define LIMIT_NS 60000000000ull
 
-/* ---- a server that answers each request with the same bytes, and closes ------------------------- */
+/* ---- a server that answers each request with the same bytes, and closes ------------------ */
 
 struct server {
     int listener;
@@ -98,7 +98,7 @@ static void server_end(struct server *s) {
     close(s->listener);
 }
 
-/* ---- a client --------------------------------------------------------------------------------- */
+/* ---- a client ---------------------------------------------------------------------------- */
 
 struct client_call {
     char url[128];
@@ -231,7 +231,7 @@ static void wait_for_requests(struct server *s, int n) {
 #define LINES \
     "HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nConnection: close\r\n\r\n"
 
-/* ---- what passes ------------------------------------------------------------------------------ */
+/* ---- what passes ------------------------------------------------------------------------- */
 
 static void test_passes_on(void **state) {
     (void)state;
@@ -291,7 +291,7 @@ static void test_client_leaves(void **state) {
     server_end(&s);
 }
 
-/* ---- servers that are lost -------------------------------------------------------------------- */
+/* ---- servers that are lost --------------------------------------------------------------- */
 
 /* A request of which the first server gives `cut`, and then the second one `words`. */
 static void lose(const char *cut, const char *words, struct client_call *c,
@@ -444,7 +444,7 @@ static void test_nobody(void **state) {
     server_end(&s);
 }
 
-/* ---- several deployments at one port ----------------------------------------------------------- */
+/* ---- several deployments at one port ----------------------------------------------------- */
 
 #define BODY(status, type, text) \
     "HTTP/1.1 " status "\r\nContent-Type: " type "\r\nConnection: close\r\n\r\n" text
@@ -521,7 +521,8 @@ static void test_by_model(void **state) {
     pair_end(&p);
 }
 
-/* A name that none of them has: those that the client may use are told, in the words of the dialect. */
+/* A name that none of them has: those that the client may use are told, in the words of the
+ * dialect. */
 /* A name that is there as it is comes before what stands for it. */
 static void test_names_that_stand_for_others(void **state) {
     (void)state;
@@ -615,7 +616,8 @@ static void test_unknown_model(void **state) {
     pair_end(&p);
 }
 
-/* What is asked of all: lists, as each dialect has them; a key may be good for one of them only. */
+/* What is asked of all: lists, as each dialect has them; a key may be good for one of them
+ * only. */
 static void test_lists(void **state) {
     (void)state;
     struct pair p;
@@ -740,7 +742,8 @@ static void test_one_goes(void **state) {
     pair_end(&p);
 }
 
-/* A server looks at no names in queries, and one that stands alone must not answer for one that was taken down. */
+/* A server looks at no names in queries, and one that stands alone must not answer for one that
+ * was taken down. */
 static void test_name_in_query_of_one(void **state) {
     (void)state;
     struct server s;
@@ -798,8 +801,8 @@ static void *visit(void *user) {
     return NULL;
 }
 
-/* A model is taken down while clients go on asking: no request begins that nobody waits for. libmicrohttpd ends the process where
- * one is left. */
+/* A model is taken down while clients go on asking: no request begins that nobody waits for.
+ * libmicrohttpd ends the process where one is left. */
 static void test_closes_amid_requests(void **state) {
     (void)state;
     enum { ROUNDS = 20, N = 8 };

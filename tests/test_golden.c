@@ -155,7 +155,7 @@ static void logits_are_true(void **state) {
         check_logits_model(logits_models[i].name, logits_models[i].tolerance);
 }
 
-/* ---- files made from those: a truth that is known already ------------------------------------ */
+/* ---- files made from those: a truth that is known already -------------------------------- */
 
 /* A golden llama under another name, its matrices divided by the factors that the other
  * architecture multiplies with: the same function, so the same true logits. */
@@ -179,8 +179,8 @@ static float granite_factor(const char *name, float head_dim) {
     return strcmp(name, "output.weight") == 0 ? LOGITS_BY : 1;
 }
 
-/* per_layer: head_count_kv is an array, as in files of Granite 4 (whose config.json names the kind of each
- * layer, also where all are attention). */
+/* per_layer: head_count_kv is an array, as in files of Granite 4 (whose config.json names the
+ * kind of each layer, also where all are attention). */
 static void copy_keys(struct gguf_writer *w, const struct gguf *g, const char *from,
                       const char *to, const int32_t *per_layer) {
     static const char *const numbers[] = {
@@ -391,7 +391,7 @@ static void gpt_oss_with_mxfp4_experts_stays_near(void **state) {
     json_decref(j);
 }
 
-/* ---- NVFP4, of which there is no golden model ---------------------------------------------------- */
+/* ---- NVFP4, of which there is no golden model -------------------------------------------- */
 
 /* A matrix's own scale, as its files have them. */
 #define NVFP4_SCALE 0.0078f
@@ -411,7 +411,8 @@ static float e4m3(unsigned code) {
     return e == 0 ? ldexpf((float)m, -9) : ldexpf(1 + (float)m / 8, (int)e - 7);
 }
 
-/* 64 values, already divided by the matrix's scale: of each 16 the smallest e4m3 that reaches amax / 6. */
+/* 64 values, already divided by the matrix's scale: of each 16 the smallest e4m3 that reaches
+ * amax / 6. */
 static void to_nvfp4(const float *v, struct block_nvfp4 *b) {
     for (size_t sub = 0; sub < 4; sub++, v += 16) {
         float amax = 0;
@@ -431,7 +432,8 @@ static bool is_matrix(const struct gguf_tensor *t) {
     return t->n_dims == 2 && strncmp(t->name, "blk.", 4) == 0;
 }
 
-/* The tensor's values, its matrices rounded to what NVFP4 can hold; blocks (may be NULL): as that. */
+/* The tensor's values, its matrices rounded to what NVFP4 can hold; blocks (may be NULL): as
+ * that. */
 static float *rounded(const struct gguf_tensor *t, struct block_nvfp4 *blocks) {
     const struct qtype_info *info = qtype_info(t->type);
     size_t n = t->dims[0] * t->dims[1];
@@ -495,8 +497,8 @@ static void make_nvfp4(bool f32) {
     gguf_close(g);
 }
 
-/* The same numbers, but for activations of 8 bits: as near as llama.cpp comes with MXFP4, whose blocks
- * of 32 see activations alike, with the README's factor of 3. */
+/* The same numbers, but for activations of 8 bits: as near as llama.cpp comes with MXFP4, whose
+ * blocks of 32 see activations alike, with the README's factor of 3. */
 static void nvfp4_is_near_its_numbers_in_f32(void **state) {
     (void)state;
     json_t *j = json_load_file(QUANTS "q-llama.json", 0, NULL), *file;

@@ -302,7 +302,8 @@ static void too_many_readings_are_an_error(void **state) {
     grammar_close(g);
 }
 
-/* Where the text may end, too: it would end in the middle of what was to be said, and nobody be told. */
+/* Where the text may end, too: it would end in the middle of what was to be said, and nobody be
+ * told. */
 static void what_is_given_up_is_no_end(void **state) {
     (void)state;
     struct grammar *g =

@@ -1,5 +1,5 @@
-/* The HTTP layer against a client made of plain sockets: what it limits, whom it lets in, and that nobody
- * who is slow, rude or gone holds its memory or its threads. TLS is in test_serve.sh. */
+/* The HTTP layer against a client made of plain sockets: what it limits, whom it lets in, and that
+ * nobody who is slow, rude or gone holds its memory or its threads. TLS is in test_serve.sh. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -22,7 +22,7 @@
 
 #include <cmocka.h>
 
-/* ---- a server -------------------------------------------------------------------------------------- */
+/* ---- a server ---------------------------------------------------------------------------- */
 
 #define PIECE 16384
 
@@ -115,7 +115,7 @@ static struct http_request *wait_for_held(void) {
     return atomic_load(&held);
 }
 
-/* ---- a client -------------------------------------------------------------------------------------- */
+/* ---- a client ---------------------------------------------------------------------------- */
 
 static int dial(const struct http_server *s) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_port(s))};
@@ -200,7 +200,7 @@ static void still_serves(const struct http_server *s) {
     assert_int_equal(ask_once(s, GET("/still")).status, 200);
 }
 
-/* ---- what it does ------------------------------------------------------------------------------------ */
+/* ---- what it does ------------------------------------------------------------------------ */
 
 static void a_connection_serves_many_requests(void **state) {
     (void)state;
@@ -408,7 +408,8 @@ static void slow_senders_are_cut_off(void **state) {
     http_close(s);
 }
 
-/* Nor does a byte now and then keep a place: neither in a head, nor in the body of one who has no key. */
+/* Nor does a byte now and then keep a place: neither in a head, nor in the body of one who has
+ * no key. */
 static void who_trickles_is_cut_off(void **state) {
     (void)state;
     const char *const keys[] = {"secret"};
@@ -440,8 +441,8 @@ static void who_trickles_is_cut_off(void **state) {
     http_close(s);
 }
 
-/* Sixty clients ask for an endless stream and read none of it: each writer hears it when its bound is
- * full, what they all hold stays within the bounds, and others are served meanwhile. */
+/* Sixty clients ask for an endless stream and read none of it: each writer hears it when its
+ * bound is full, what they all hold stays within the bounds, and others are served meanwhile. */
 static void slow_readers_hold_nothing(void **state) {
     (void)state;
     enum { N = 60, UNREAD = 1 << 17 };
@@ -467,7 +468,8 @@ static void slow_readers_hold_nothing(void **state) {
     size_t after = mem_resident().anon_bytes;
     print_message("%.1f MiB more\n", ((double)after - (double)before) / (1 << 20));
 #if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-    /* (The one keeps what was freed, the other's shadow of it counts.) Buffers double as they grow; 64 KiB for everything else of a connection and its thread. */
+    /* (The one keeps what was freed, the other's shadow of it counts.) Buffers double as they
+     * grow; 64 KiB for everything else of a connection and its thread. */
     if (before > 0)
         assert_true(after < before + N * (2 * UNREAD + 65536));
 #endif
@@ -478,7 +480,8 @@ static void slow_readers_hold_nothing(void **state) {
     http_close(s);
 }
 
-/* The bytes of a chunked stream without its chunks' heads, by what they are: nothing else here is a 'z'. */
+/* The bytes of a chunked stream without its chunks' heads, by what they are: nothing else here
+ * is a 'z'. */
 static size_t count_until_closed(int fd) {
     static char some[1 << 16];
     size_t count = 0;
@@ -489,8 +492,9 @@ static size_t count_until_closed(int fd) {
     return count;
 }
 
-/* Pieces beyond max_unread_bytes, a burst at the beginning and one at the end, with small ones between them, to a client that
- * reads none of it before all of it is written. The one that reads nothing at all is cut off all the same, at a bound. */
+/* Pieces beyond max_unread_bytes, a burst at the beginning and one at the end, with small ones
+ * between them, to a client that reads none of it before all of it is written. The one that
+ * reads nothing at all is cut off all the same, at a bound. */
 static void large_pieces_are_no_slowness(void **state) {
     (void)state;
     enum { LARGE = 1 << 20, UNREAD = 1 << 16, KERNEL = 16 << 20 };
@@ -744,7 +748,8 @@ static void receive_until(int fd, char *got, size_t size, const char *wanted) {
     }
 }
 
-/* Half a request is none that runs: who sends the rest of it slowly, or never, does not hold up the end. */
+/* Half a request is none that runs: who sends the rest of it slowly, or never, does not hold up
+ * the end. */
 static void the_end_does_not_wait_for_half_requests(void **state) {
     (void)state;
     struct http_config cfg = config();

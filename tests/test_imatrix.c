@@ -1,6 +1,6 @@
-/* Importance matrices: both of llama.cpp's formats say the same, what is damaged is refused, and the
- * weighted error of a quantized matrix goes down. The formats: llama.cpp, tools/imatrix/imatrix.cpp
- * (save_imatrix, save_imatrix_legacy). */
+/* Importance matrices: both of llama.cpp's formats say the same, what is damaged is refused,
+ * and the weighted error of a quantized matrix goes down. The formats: llama.cpp,
+ * tools/imatrix/imatrix.cpp (save_imatrix, save_imatrix_legacy). */
 #include "base/util.h"
 #include "format/gguf_write.h"
 #include "format/quantize_file.h"

@@ -252,8 +252,8 @@ static struct product_case random_case(struct random *r, enum qtype type) {
     return c;
 }
 
-/* y [n_tokens, ldy] as it is wanted of matmul_fixed: the sums, or what was there and the sums of all
- * tokens that go to a row. */
+/* y [n_tokens, ldy] as it is wanted of matmul_fixed: the sums, or what was there and the sums
+ * of all tokens that go to a row. */
 static void want_fixed_sums(const struct product_case *c, const uint32_t *rows,
                             const struct tiles *t, const struct act *a, struct buf *y) {
     struct buf sums = buf_new(y->n, 8);
@@ -371,9 +371,9 @@ static double packed_value(const struct act *a, uint32_t c) {
     return a->kind == ACT_F32 ? (double)a->f[c] : (double)a->d[c / ACT_BLOCK] * a->q[c];
 }
 
-/* Each term is rounded a few times where it is made (scales, dequantize()'s own rounding of W), and
- * each of the at most 2 * (n + 1) additions rounds once, all relative to less than the sum of the terms'
- * magnitudes: (2n + 8) * 2^-24 of it, n counting columns (float types) or blocks. */
+/* Each term is rounded a few times where it is made (scales, dequantize()'s own rounding of W),
+ * and each of the at most 2 * (n + 1) additions rounds once, all relative to less than the sum
+ * of the terms' magnitudes: (2n + 8) * 2^-24 of it, n counting columns (float types) or blocks. */
 static void check_against_double(struct random *r, enum qtype type, uint32_t n_cols) {
     enum { ROWS = 19 };
     struct matrix m = matrix_random(r, type, ROWS,
@@ -514,8 +514,8 @@ static void minus_128_does_not_wrap(void **state) {
 
 /* ---- activations ---------------------------------------------------------------------------- */
 
-/* The expected q of a block whose largest value is 127, so that d = 1 and nothing is scaled: ties go
- * to even. */
+/* The expected q of a block whose largest value is 127, so that d = 1 and nothing is scaled:
+ * ties go to even. */
 static void ties_go_to_even(void **state) {
     (void)state;
     static const struct {

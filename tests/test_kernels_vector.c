@@ -263,7 +263,7 @@ static void fixed_point_rounds_and_saturates(void **state) {
     }
 }
 
-/* ---- attention -------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------- */
 
 #define MAX_QUERIES (2 * ATTN_TOGETHER + 10)
 #define MAX_PAGES 32

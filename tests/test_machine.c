@@ -1,5 +1,6 @@
-/* Cores and NUMA domains, of machines that hwloc imagines; each in a process of its own, since a machine is looked at once.
- * That threads stay where they should is test_numa_vm's. And quotas of CPU time. */
+/* Cores and NUMA domains, of machines that hwloc imagines; each in a process of its own, since
+ * a machine is looked at once. That threads stay where they should is test_numa_vm's. And
+ * quotas of CPU time. */
 #include "base/file.h"
 #include "base/machine.h"
 #include "base/quota.h"
@@ -74,7 +75,7 @@ static void parts_are_whole_domains_or_fractions(void **state) {
         check(&list[i]);
 }
 
-/* ---- quotas, in folders like those of cgroups ---------------------------------------------------- */
+/* ---- quotas, in folders like those of cgroups -------------------------------------------- */
 
 static char root[] = "/tmp/lockstep-quota-XXXXXX";
 

@@ -1,5 +1,5 @@
-/* A node and those who ask it: what it refuses, what it must not wait for, and what it ends. test_nodes.sh has several
- * machines and real workers. */
+/* A node and those who ask it: what it refuses, what it must not wait for, and what it ends.
+ * test_nodes.sh has several machines and real workers. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -144,7 +144,7 @@ static void test_refusals(void **state) {
     assert_int_equal(ask("/v1/models/find", o, &err), ST_NOT_FOUND);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------ */
+/* ---- lines ------------------------------------------------------------------------------- */
 
 struct lines {
     char all[4096];
@@ -174,7 +174,8 @@ static void wait_until_idle(void) {
         poll(NULL, 0, 10);
 }
 
-/* Fetching from where nothing useful is: a sentence on the stream, and nothing left in the store. */
+/* Fetching from where nothing useful is: a sentence on the stream, and nothing left in the
+ * store. */
 static void test_sources(void **state) {
     (void)state;
     char more[128];
@@ -236,7 +237,7 @@ static void test_ends_of_a_worker(void **state) {
     begin_node();
 }
 
-/* ---- a source that never answers ---------------------------------------------------------------- */
+/* ---- a source that never answers --------------------------------------------------------- */
 
 #define N_HELD 100
 
@@ -281,7 +282,8 @@ static void *fetch_in_vain(void *user) {
     return NULL;
 }
 
-/* As many as a node takes (TASKS_MAX), and some more; then it ends, at once, with all of them under way. */
+/* As many as a node takes (TASKS_MAX), and some more; then it ends, at once, with all of them
+ * under way. */
 static void test_many_that_wait(void **state) {
     (void)state;
     enum { N = 70, N_TASKS = 64 };

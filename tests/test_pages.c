@@ -1,6 +1,7 @@
-/* Pages and the cache that they number: every page is in exactly one state; equal beginnings share pages and different ones never
- * do, though their hashes or their later tokens agree; least recently used go first. A model in
- * plain arrays (each sequence's tokens) says what must be found. */
+/* Pages and the cache that they number: every page is in exactly one state; equal beginnings
+ * share pages and different ones never do, though their hashes or their later tokens agree;
+ * least recently used go first. A model in plain arrays (each sequence's tokens) says what must
+ * be found. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
@@ -218,7 +219,7 @@ static void random_sequences_never_mix(void **state) {
     pages_close(p);
 }
 
-/* ---- layers with a window ------------------------------------------------------------------------ */
+/* ---- layers with a window ---------------------------------------------------------------- */
 
 static void a_window_page_is_found_beside_its_page_until_the_room_is_needed(void **state) {
     (void)state;
@@ -255,7 +256,8 @@ static void a_window_page_is_found_beside_its_page_until_the_room_is_needed(void
     pages_close(p);
 }
 
-/* Two sequences computed the same page side by side; a later one computes again what was dropped. */
+/* Two sequences computed the same page side by side; a later one computes again what was
+ * dropped. */
 static void equal_window_pages_become_one(void **state) {
     (void)state;
     struct pages *p = open_both(4, 3);
@@ -284,9 +286,9 @@ static void equal_window_pages_become_one(void **state) {
     pages_close(p);
 }
 
-/* Sequences as the engine has them: from the longest known beginning of which the last WINDOW pages
- * are there, page by page, each holding its last WINDOW ones. A window page must be of the same
- * beginning as the page that it is found beside: `of` notes which that is. */
+/* Sequences as the engine has them: from the longest known beginning of which the last WINDOW
+ * pages are there, page by page, each holding its last WINDOW ones. A window page must be of
+ * the same beginning as the page that it is found beside: `of` notes which that is. */
 #define WINDOW 2
 #define N_WINDOW 15 /* of N_SEQS * WINDOW + N_SEQS */
 

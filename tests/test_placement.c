@@ -1,6 +1,7 @@
-/* Placement: which layout wins is arithmetic, and here it is done by hand from what the models' cards and the machines'
- * makers say; shares follow rates and memory; what cannot be is told with its reason. Models are headers of the true
- * shapes (format/synth.h). The published figures are in docs/links.md, with their sources. */
+/* Placement: which layout wins is arithmetic, and here it is done by hand from what the models'
+ * cards and the machines' makers say; shares follow rates and memory; what cannot be is told
+ * with its reason. Models are headers of the true shapes (format/synth.h). The published
+ * figures are in docs/links.md, with their sources. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "engine/placement.h"
@@ -96,10 +97,11 @@ static void assert_about(double got, double want, double tolerance) {
         fail_msg("%g, expected %g within %g %%", got, want, 100 * tolerance);
 }
 
-/* ---- which layout -------------------------------------------------------------------------------- */
+/* ---- which layout ------------------------------------------------------------------------ */
 
-/* Llama 3.3 70B in f16: 70.55e9 parameters, of which the embedding (128256 x 8192) is not read: 139.0e9 bytes for a token.
- * 80 layers have 160 sums; the words and the logits are two exchanges more. */
+/* Llama 3.3 70B in f16: 70.55e9 parameters, of which the embedding (128256 x 8192) is not read:
+ * 139.0e9 bytes for a token. 80 layers have 160 sums; the words and the logits are two
+ * exchanges more. */
 static void equal_machines_on_a_fast_wire_are_tensor(void **state) {
     (void)state;
     struct model_file m;
@@ -123,8 +125,8 @@ static void equal_machines_on_a_fast_wire_are_tensor(void **state) {
     close_shape(&m);
 }
 
-/* Llama 3.2 1B in Q4_0: 1.236e9 weights of 18/32 bytes, 7.0 ms at 100 GB/s. 34 exchanges of 300 us are 10.2 ms, and
- * halving 7.0 wins 3.5: a pipeline. At 30 us they are 1.0 ms: tensor. */
+/* Llama 3.2 1B in Q4_0: 1.236e9 weights of 18/32 bytes, 7.0 ms at 100 GB/s. 34 exchanges of 300
+ * us are 10.2 ms, and halving 7.0 wins 3.5: a pipeline. At 30 us they are 1.0 ms: tensor. */
 static void a_small_model_on_a_slow_wire_is_a_pipeline(void **state) {
     (void)state;
     struct model_file m;
@@ -141,8 +143,8 @@ static void a_small_model_on_a_slow_wire_is_a_pipeline(void **state) {
     close_shape(&m);
 }
 
-/* Qwen3 235B A22B in Q8_0: 22.2e9 of its parameters work on a token, 0.62e9 of these are the embedding; 34 bytes for
- * 32 weights. */
+/* Qwen3 235B A22B in Q8_0: 22.2e9 of its parameters work on a token, 0.62e9 of these are the
+ * embedding; 34 bytes for 32 weights. */
 static void of_experts_those_at_work_are_read(void **state) {
     (void)state;
     struct model_file m;
@@ -205,7 +207,8 @@ static void a_layout_may_be_given(void **state) {
     close_shape(&m);
 }
 
-/* Two ranks of three have no wire: stages of three ranks cannot be, one after the other they can. */
+/* Two ranks of three have no wire: stages of three ranks cannot be, one after the other they
+ * can. */
 static void where_no_wire_is_there_is_no_team(void **state) {
     (void)state;
     struct model_file m;
@@ -220,7 +223,7 @@ static void where_no_wire_is_there_is_no_team(void **state) {
     close_shape(&m);
 }
 
-/* ---- shares ---------------------------------------------------------------------------------------- */
+/* ---- shares ------------------------------------------------------------------------------ */
 
 static void check_shares(const struct model_file *m, const double *rates, int n,
                          const double *want) {
@@ -260,8 +263,8 @@ static void shares_follow_rates_in_small_numbers(void **state) {
     close_shape(&m);
 }
 
-/* A rank of a team that is twice as fast has twice as much, so that both need the same time; the pipeline's stages
- * take turns, and the faster one has more layers. */
+/* A rank of a team that is twice as fast has twice as much, so that both need the same time;
+ * the pipeline's stages take turns, and the faster one has more layers. */
 static void unequal_machines_wait_for_nobody(void **state) {
     (void)state;
     struct model_file m;
@@ -280,7 +283,7 @@ static void unequal_machines_wait_for_nobody(void **state) {
     close_shape(&m);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------ */
+/* ---- memory ------------------------------------------------------------------------------ */
 
 /* 141 GB on machines of 110 and 60 GB that are equally fast: halves do not fit, 2 : 1 does. */
 static void memory_bounds_shares(void **state) {
@@ -302,8 +305,8 @@ static void memory_bounds_shares(void **state) {
     close_shape(&m);
 }
 
-/* Just enough: 8.03e9 weights of 34/32 bytes less the embedding are 8.0 GB, with cache and buffers below 9 GB of 9.4 in six
- * very different machines. */
+/* Just enough: 8.03e9 weights of 34/32 bytes less the embedding are 8.0 GB, with cache and
+ * buffers below 9 GB of 9.4 in six very different machines. */
 static void six_machines_are_filled(void **state) {
     (void)state;
     struct model_file m;
@@ -349,7 +352,7 @@ static void what_does_not_fit_says_why(void **state) {
     close_shape(&m);
 }
 
-/* ---- the rest ------------------------------------------------------------------------------------------ */
+/* ---- the rest ---------------------------------------------------------------------------- */
 
 static void the_same_facts_give_the_same_answer(void **state) {
     (void)state;
@@ -370,9 +373,10 @@ static void the_same_facts_give_the_same_answer(void **state) {
     close_shape(&m);
 }
 
-/* Others' figures on Mac Studios (M3 Ultra), tokens/s. The rate is what their engine reached on one machine, so what is
- * tested is how time divides and what exchanges cost: 30 us for an all-reduce over RDMA, 300 us for a message over TCP, as
- * they were measured there. Contexts and prompts are not stated: 25 % is agreement. */
+/* Others' figures on Mac Studios (M3 Ultra), tokens/s. The rate is what their engine reached on
+ * one machine, so what is tested is how time divides and what exchanges cost: 30 us for an
+ * all-reduce over RDMA, 300 us for a message over TCP, as they were measured there. Contexts
+ * and prompts are not stated: 25 % is agreement. */
 static void predictions_agree_with_published_figures(void **state) {
     (void)state;
     struct model_file llama, qwen;
@@ -408,7 +412,7 @@ static void predictions_agree_with_published_figures(void **state) {
     close_shape(&qwen);
 }
 
-/* ---- fewer machines -------------------------------------------------------------------------------- */
+/* ---- fewer machines ---------------------------------------------------------------------- */
 
 static uint64_t kept(const struct model_file *m, const struct cluster *c) {
     const struct placement_wish wish = wish_for(m, c);
@@ -425,8 +429,9 @@ static uint64_t kept(const struct model_file *m, const struct cluster *c) {
     return fewer.keep;
 }
 
-/* Qwen3 0.6B in Q8_0 is read in 6 ms at 100 GB/s; over 1 ms wires even the three exchanges of a pipeline of three cost half as
- * much again. At 3 us three machines are nearly three times as fast as one. */
+/* Qwen3 0.6B in Q8_0 is read in 6 ms at 100 GB/s; over 1 ms wires even the three exchanges of a
+ * pipeline of three cost half as much again. At 3 us three machines are nearly three times as
+ * fast as one. */
 static void a_machine_alone_may_be_the_fastest(void **state) {
     (void)state;
     struct model_file m;
@@ -438,8 +443,8 @@ static void a_machine_alone_may_be_the_fastest(void **state) {
     close_shape(&m);
 }
 
-/* 0.70 GB at 50, 20 and 100 GB/s over 1 ms wires: alone 14 ms; with the third machine 4.6 + 4.6 + 2 or 3; the second one only adds
- * an exchange. Which machine is named when does not matter. */
+/* 0.70 GB at 50, 20 and 100 GB/s over 1 ms wires: alone 14 ms; with the third machine 4.6 + 4.6
+ * + 2 or 3; the second one only adds an exchange. Which machine is named when does not matter. */
 static void the_slow_one_is_left_out(void **state) {
     (void)state;
     struct model_file m;
@@ -454,7 +459,8 @@ static void the_slow_one_is_left_out(void **state) {
     close_shape(&m);
 }
 
-/* 141 GB do not fit one or two machines of 64 GB, however slow the wire; and where three have too little, two have less. */
+/* 141 GB do not fit one or two machines of 64 GB, however slow the wire; and where three have
+ * too little, two have less. */
 static void memory_needs_them_all(void **state) {
     (void)state;
     struct model_file m;
@@ -466,9 +472,10 @@ static void memory_needs_them_all(void **state) {
     close_shape(&m);
 }
 
-/* 30 MB, as beside another model, are less than the buffers of a step of 512 tokens (the activations alone are 512 x 4096
- * floats, 8 MB, five times and more), so all three together cannot have 8.5 GB that two of them have room for. That the full
- * one is the fastest does not make it stay, nor does it matter whether the machine that has most is the last. */
+/* 30 MB, as beside another model, are less than the buffers of a step of 512 tokens (the
+ * activations alone are 512 x 4096 floats, 8 MB, five times and more), so all three together
+ * cannot have 8.5 GB that two of them have room for. That the full one is the fastest does not
+ * make it stay, nor does it matter whether the machine that has most is the last. */
 static void a_full_one_is_left_out(void **state) {
     (void)state;
     struct model_file m;
@@ -487,8 +494,8 @@ static void a_full_one_is_left_out(void **state) {
     close_shape(&m);
 }
 
-/* Between two and seven machines every number of those that stay has wires to be thought with: those that were measured
- * are for teams that divide all. */
+/* Between two and seven machines every number of those that stay has wires to be thought with:
+ * those that were measured are for teams that divide all. */
 static void wires_that_were_not_measured(void **state) {
     (void)state;
     struct model_file m;

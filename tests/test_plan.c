@@ -1,5 +1,6 @@
 /* The plan: every unit of every layer belongs to exactly one rank, whatever the weights; shares
- * follow the weights, those of stages by bytes; what cannot be split is refused with a sentence. */
+ * follow the weights, those of stages by bytes; what cannot be split is refused with a
+ * sentence. */
 #include "base/util.h"
 #include "format/synth.h"
 #include "model/plan.h"
@@ -163,7 +164,8 @@ static void no_cut_of_layers_is_evener(void **state) {
         assert_int_equal(found[n], LAYERS);
         for (int s = 0; s < n; s++)
             assert_true(found[s + 1] > found[s]);
-        /* Bytes count to 2^-20 of the sum, shares to 2^-16: the smallest share here is an eleventh. */
+        /* Bytes count to 2^-20 of the sum, shares to 2^-16: the smallest share here is an
+         * eleventh. */
         double least = least_load(tried, 0, bytes, LAYERS, output, share, n);
         assert_true(largest_load(found, bytes, output, share, n) <= least * (1 + 1e-3));
     }
@@ -176,7 +178,8 @@ static void no_cut_of_layers_is_evener(void **state) {
     assert_int_equal(largest_load(found, same, 0, shares[0], 4), 5);
 }
 
-/* DeepSeek V3: three dense layers of a twentieth of the others' bytes, and a large output matrix. */
+/* DeepSeek V3: three dense layers of a twentieth of the others' bytes, and a large output
+ * matrix. */
 static void stages_have_as_many_bytes_as_their_share(void **state) {
     (void)state;
     char path[] = "/tmp/lockstep-test-plan-XXXXXX";

@@ -72,9 +72,9 @@ static double largest(const float *x, size_t n, double *min, double *max) {
 
 /* Bounds of one block of 32 for the types that take their scale from the extreme values. Half a
  * step of rounding; an f16 scale is off by at most 2^-11, which moves the largest quant by that
- * much of the largest value (or 2^-25, if it is subnormal; that of Q8_0 is then rounded up by at
- * most 2^-24, of which half a step has a half); symmetric types lose up to a step where the extreme
- * value's opposite is clipped. */
+ * much of the largest value (or 2^-25, if it is subnormal; that of Q8_0 is then rounded up by
+ * at most 2^-24, of which half a step has a half); symmetric types lose up to a step where the
+ * extreme value's opposite is clipped. */
 static double block_bound(enum qtype type, const float *x) {
     double min, max, top = largest(x, QK, &min, &max), half = 0x1p-11, tiny = 0x1p-25;
     switch ((int)type) {

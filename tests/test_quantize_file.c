@@ -167,14 +167,14 @@ static void failures_leave_nothing(void **state) {
     gguf_close(g);
 }
 
-/* ---- NVFP4, which has a scale of each whole matrix in a tensor beside it --------------------- */
+/* ---- NVFP4, which has a scale of each whole matrix in a tensor beside it ----------------- */
 
 static const float matrix_scales[] = {0.5f, 3.0f};
 
 #define ROW_BLOCKS (256 / QK_NVFP4)
 
-/* A matrix of 2 rows, whose scale stands under one of the names that files have, and two matrices of 2 rows with theirs
- * under the other: 6 rows. */
+/* A matrix of 2 rows, whose scale stands under one of the names that files have, and two
+ * matrices of 2 rows with theirs under the other: 6 rows. */
 static void write_nvfp4(uint64_t n_scales, struct block_nvfp4 blocks[6 * ROW_BLOCKS]) {
     struct gguf_writer *w;
     struct err err;
@@ -198,7 +198,8 @@ static void write_nvfp4(uint64_t n_scales, struct block_nvfp4 blocks[6 * ROW_BLO
     gguf_writer_close(w);
 }
 
-/* Another type has no such scale, and a file that gives it one is refused: it belongs to the values. */
+/* Another type has no such scale, and a file that gives it one is refused: it belongs to the
+ * values. */
 static void scales_of_matrices_go_into_values(void **state) {
     (void)state;
     static const float scale_of_row[6] = {0.5f, 0.5f, 0.5f, 0.5f, 3.0f, 3.0f};

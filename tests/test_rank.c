@@ -1,5 +1,5 @@
-/* The ranks of a model as processes of their own that share a group, opened without an engine: one loads for much longer than
- * the others may wait in a call. */
+/* The ranks of a model as processes of their own that share a group, opened without an engine:
+ * one loads for much longer than the others may wait in a call. */
 #include "fabric_ranks.h"
 
 #include "base/mem.h"

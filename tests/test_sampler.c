@@ -1,6 +1,6 @@
-/* The sampler beside its definition in double, written here from sampler.h's words: the same tokens
- * are kept and the same one is drawn, unless the draw falls within rounding of a border. And the same
- * bits on every instruction set. */
+/* The sampler beside its definition in double, written here from sampler.h's words: the same
+ * tokens are kept and the same one is drawn, unless the draw falls within rounding of a border.
+ * And the same bits on every instruction set. */
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/sampler.h"
@@ -46,7 +46,7 @@ static void fill(uint64_t seed) {
         history[i] = (int32_t)(rng_u64(seed + 2, (uint64_t)i) % 40);
 }
 
-/* ---- the definition ----------------------------------------------------------------------------------- */
+/* ---- the definition ---------------------------------------------------------------------- */
 
 struct option {
     int id;
@@ -274,8 +274,8 @@ static void the_same_on_every_instruction_set(void **state) {
     sampler_deinit(&scalar);
 }
 
-/* Rows of the output matrix that belong to no token, however large their logits: as if they were not
- * there. */
+/* Rows of the output matrix that belong to no token, however large their logits: as if they
+ * were not there. */
 static void padding_never_comes(void **state) {
     (void)state;
     enum { TEXT = N - 101 };
@@ -316,7 +316,8 @@ static void padding_never_comes(void **state) {
     sampler_deinit(&text);
 }
 
-/* Greedy: the lowest id of the largest logits, wherever they lie; what is no number is never above another. */
+/* Greedy: the lowest id of the largest logits, wherever they lie; what is no number is never
+ * above another. */
 static void greedy_takes_the_first_of_the_largest(void **state) {
     (void)state;
     static const int places[] = {0,   1,   15,   16,   255,   256,  257,

@@ -118,7 +118,7 @@ static void every_golden_case_is_equal(void **state) {
     assert_true(n >= 693);
 }
 
-/* ---- semantics ---------------------------------------------------------------------------------- */
+/* ---- semantics --------------------------------------------------------------------------- */
 
 static bool check_semantics(const json_t *item, const json_t *vars) {
     const json_t *source = json_object_get(item, "template");
@@ -165,7 +165,7 @@ static double cpu_s(void) {
     return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
 }
 
-/* ---- errors ------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------ */
 
 static void assert_refused(const char *source, enum status expected, const char *sentence) {
     json_t *vars = json_object();
@@ -221,7 +221,7 @@ static void a_raised_message_stands_alone(void **state) {
     json_decref(vars);
 }
 
-/* ---- limits ------------------------------------------------------------------------------------- */
+/* ---- limits ------------------------------------------------------------------------------ */
 
 static void hostile_templates_end(void **state) {
     (void)state;
@@ -384,7 +384,7 @@ static void appending_is_linear(void **state) {
     json_decref(vars);
 }
 
-/* ---- threads ------------------------------------------------------------------------------------- */
+/* ---- threads ----------------------------------------------------------------------------- */
 
 struct shared_render {
     struct template *t;

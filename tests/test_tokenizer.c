@@ -626,8 +626,8 @@ static struct tokenizer *open_spm(const char *arch, const char *name) {
     return t;
 }
 
-/* "rstrip": true is what the tokenizer.json of Phi-3 and 3.5 says of <|user|> and <|end|>; the names
- * are those of Microsoft's own file and of what converters make of a folder's name since. */
+/* "rstrip": true is what the tokenizer.json of Phi-3 and 3.5 says of <|user|> and <|end|>; the
+ * names are those of Microsoft's own file and of what converters make of a folder's name since. */
 static void phi3_swallows_spaces_after_its_tokens(void **state) {
     (void)state;
     static const struct {
@@ -646,7 +646,8 @@ static void phi3_swallows_spaces_after_its_tokens(void **state) {
         json_t *want = json_loads(files[i].ids, 0, NULL);
         if (!gives(t, text, sizeof text - 1, TOKENIZE_SPECIAL, want))
             fail_msg("%s \"%s\"", files[i].arch, files[i].name);
-        /* Unicode's spaces as well, as \s in Hugging Face's added_vocabulary.rs: full-width, no-break */
+        /* Unicode's spaces as well, as \s in Hugging Face's added_vocabulary.rs: full-width,
+         * no-break */
         if (i == 0 && !gives(t, wide, sizeof wide - 1, TOKENIZE_SPECIAL, want))
             fail_msg("wide spaces");
         json_decref(want);

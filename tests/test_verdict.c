@@ -19,8 +19,8 @@ static void *finish(void *f_) {
     return NULL;
 }
 
-/* A thread that finds a message damaged while another one is writing why the group ends must not see the group
- * whole after it: it would take the message. */
+/* A thread that finds a message damaged while another one is writing why the group ends must
+ * not see the group whole after it: it would take the message. */
 static void the_second_reason_waits_for_the_first(void **state) {
     (void)state;
     static struct fabric f;

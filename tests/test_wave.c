@@ -1,4 +1,5 @@
-/* Waves: a step cut in two is the same tokens at the same positions, with the same pages under them. */
+/* Waves: a step cut in two is the same tokens at the same positions, with the same pages under
+ * them. */
 #include "base/util.h"
 #include "model/wave.h"
 
@@ -92,7 +93,8 @@ static void waves_must_hide_more_than_they_cost(void **state) {
     uint32_t least = WAVES_MAX * WAVE_LEAST;
     assert_int_equal(wave_worth(0, 16, 0), least);
     assert_int_equal(wave_worth(GB / 10, 16, 1000000), least); /* 10 ms against 32 */
-    /* 100 ms of reading; 20 layers hide 40 sums, of 60 tokens 4 ms: 25 times 60 tokens hide as much. */
+    /* 100 ms of reading; 20 layers hide 40 sums, of 60 tokens 4 ms: 25 times 60 tokens hide as
+     * much. */
     assert_int_equal(wave_worth(GB, 20, 100000), 25 * WAVE_LEAST);
     assert_int_equal(wave_worth(1000000 * GB, 1, 0), UINT32_MAX);
 }

@@ -1,5 +1,6 @@
-/* Weights that come from elsewhere slice by slice are those that are read from the file, byte for byte: all models of the
- * golden set, several shares of each. And a source that fails is one error, not a half-loaded rank. */
+/* Weights that come from elsewhere slice by slice are those that are read from the file, byte
+ * for byte: all models of the golden set, several shares of each. And a source that fails is
+ * one error, not a half-loaded rank. */
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/util.h"
@@ -117,7 +118,8 @@ static void close_model(struct model *m) {
     close(m->from.fd);
 }
 
-/* Rank 1 of 2 in tensor (sliced and whole experts), of 3 with odd shares, and both stages of a pipeline. */
+/* Rank 1 of 2 in tensor (sliced and whole experts), of 3 with odd shares, and both stages of a
+ * pipeline. */
 static void check_shares(struct model *m, const char *path) {
     static const struct {
         int tp, pp, rank, n_weights;

@@ -2,9 +2,10 @@
 
 #include <immintrin.h>
 
-/* vpdpbusd as Intel's manual defines it: to each 32-bit lane of acc, four products of an unsigned and a signed
- * byte are added. None is rounded or saturated on the way: madd's pairs of 16-bit products are 32 bits wide. A function
- * that is called, since thousands of copies of it would take minutes to compile. */
+/* vpdpbusd as Intel's manual defines it: to each 32-bit lane of acc, four products of an
+ * unsigned and a signed byte are added. None is rounded or saturated on the way: madd's pairs
+ * of 16-bit products are 32 bits wide. A function that is called, since thousands of copies of
+ * it would take minutes to compile. */
 __attribute__((noinline)) static __m256i emulated_dpbusd(__m256i acc, __m256i u, __m256i s) {
     __m256i lo = _mm256_madd_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(u)),
                                    _mm256_cvtepi8_epi16(_mm256_castsi256_si128(s)));

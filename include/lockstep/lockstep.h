@@ -73,21 +73,23 @@ struct lockstep; /* an open model */
 #define LOCKSTEP_MAX_RANKS 64
 
 struct lockstep_options {
-    const char *model_path;  /* GGUF file (the first part of a split one) or folder */
-    const char *worker_path; /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER,
-                                this process if it is lockstep, then $PATH) */
+    const char *model_path; /* GGUF file (the first part of a split one) or folder */
+    /* the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER, this process if it is
+     * lockstep, then $PATH) */
+    const char *worker_path;
     /* Default 1. Ranks of one machine share its cores, in whole NUMA domains where there are
-     * several; then the thread that opens runs in the first one's from then on, until it closes. */
+     * several; then the thread that opens runs in the first one's from then on, until it
+     * closes. */
     int n_ranks;
     /* Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
      * pipeline (n = their number), or of all ranks (n = n_ranks). n_split = 0: equal, or by
      * measurements (parallel). */
     int n_split;
     double split[LOCKSTEP_MAX_RANKS];
-    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto: tensor
-     * on one machine; where there are several, they measure themselves and their wires before they
-     * load, and take what is then predicted to be fastest (docs/links.md). There a split that is
-     * not given follows from the same measurements. Never changes the bits. */
+    /* "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto:
+     * tensor on one machine; where there are several, they measure themselves and their wires
+     * before they load, and take what is then predicted to be fastest (docs/links.md). There a
+     * split that is not given follows from the same measurements. Never changes the bits. */
     const char *parallel;
     const char *link; /* "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
     /* How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
@@ -115,9 +117,9 @@ struct lockstep_options {
      * starts the others over ssh ($LOCKSTEP_SSH names another program): the same lockstep and
      * the same model file must lie there at the same paths. "a:7000": the port of the first. */
     const char *hosts;
-    /* The others are started by the nodes there instead (`lockstep node`, with this user's cluster
-     * key), which look for the model among their own: "a,b,c:7343" names c's node where its port is
-     * not the usual one. */
+    /* The others are started by the nodes there instead (`lockstep node`, with this user's
+     * cluster key), which look for the model among their own: "a,b,c:7343" names c's node where
+     * its port is not the usual one. */
     bool by_nodes;
     /* Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port"
      * at which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
@@ -133,9 +135,9 @@ struct lockstep_options {
 
     /* NULL: all of hosts compute. Otherwise, where parallel is "auto" and several machines were
      * measured, it is told before anything is loaded which of hosts give one answer the fastest
-     * (bit i for the i-th; the first always, perhaps all), with a line for people. Return true, and
-     * all of them compute nevertheless; false, and lockstep_open() ends with LOCKSTEP_AGAIN, to be
-     * called again with other hosts. */
+     * (bit i for the i-th; the first always, perhaps all), with a line for people. Return true,
+     * and all of them compute nevertheless; false, and lockstep_open() ends with
+     * LOCKSTEP_AGAIN, to be called again with other hosts. */
     bool (*placed)(void *user, uint64_t fastest, const char *why);
     void *placed_user;
 
@@ -153,11 +155,11 @@ enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_
 /* Ends the other ranks. NULL is fine. */
 void lockstep_close(struct lockstep *ls);
 
-/* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes, and
- * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). Of opt these
- * count: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix, n_local,
- * local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's path). The rest
- * is as rank 0 says. */
+/* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes,
+ * and returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). Of opt
+ * these count: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix,
+ * n_local, local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's
+ * path). The rest is as rank 0 says. */
 enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
                                      struct lockstep_error *err);
 
@@ -198,11 +200,11 @@ struct lockstep_rank_info {
     uint64_t kv_bytes;         /* its part of the KV cache, for n_ctx */
     uint64_t kv_window_bytes;  /* of these, of layers with a sliding window */
     uint64_t buffer_bytes;     /* step buffers */
-    uint64_t resident_bytes;   /* what the kernel says: the process's memory, mapped files left
-                                   out */
-    char link[24];             /* to rank 0: "self", "shm", "emulated tcp" */
-    char rdma_device[64];      /* rank 0's that leads to it ("rdma_en5"); "": none does */
-    char text[400];            /* the above for people */
+    /* what the kernel says: the process's memory, mapped files left out */
+    uint64_t resident_bytes;
+    char link[24];        /* to rank 0: "self", "shm", "emulated tcp" */
+    char rdma_device[64]; /* rank 0's that leads to it ("rdma_en5"); "": none does */
+    char text[400];       /* the above for people */
 };
 /* Asks all ranks. LOCKSTEP_BAD_INPUT: there is no such rank; LOCKSTEP_PEER_LOST. */
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
@@ -297,9 +299,9 @@ enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size
 /* Forgets the sequence (not the model). */
 void lockstep_reset(struct lockstep *ls);
 
-/* From any thread or a signal handler: the running call ends within one step, lockstep_eval() with
- * LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". Where none runs it
- * does nothing: the next call begins without it. */
+/* From any thread or a signal handler: the running call ends within one step, lockstep_eval()
+ * with LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". Where
+ * none runs it does nothing: the next call begins without it. */
 void lockstep_cancel(struct lockstep *ls);
 
 /* Where rank 0's time went since these counters were last reset, or the model was opened. */
@@ -311,23 +313,25 @@ struct lockstep_times {
 };
 void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
 
-/* Every rank notes from here on what it does when (2^18 events at most), until lockstep_trace_end()
- * writes it to a file in Chrome's trace format, which chrome://tracing and ui.perfetto.dev show:
- * for each rank its steps, in them computing and the calls between ranks. Both ask all ranks:
- * LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. lockstep_trace_end() also: LOCKSTEP_BAD_INPUT without a
- * path or a trace that was begun, LOCKSTEP_IO if the file cannot be written. */
+/* Every rank notes from here on what it does when (2^18 events at most), until
+ * lockstep_trace_end() writes it to a file in Chrome's trace format, which chrome://tracing and
+ * ui.perfetto.dev show: for each rank its steps, in them computing and the calls between ranks.
+ * Both ask all ranks: LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. lockstep_trace_end() also:
+ * LOCKSTEP_BAD_INPUT without a path or a trace that was begun, LOCKSTEP_IO if the file cannot
+ * be written. */
 enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err);
 enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
                                         struct lockstep_error *err);
 
-/* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this process
- * read memory, and multiply, as fast as the best loop can; of ranks in several NUMA domains those
- * of the first, times their number. For `lockstep bench`. Takes a second or so, and up to 1 GiB of
- * memory for that time. LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. */
+/* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this
+ * process read memory, and multiply, as fast as the best loop can; of ranks in several NUMA
+ * domains those of the first, times their number. For `lockstep bench`. Takes a second or so,
+ * and up to 1 GiB of memory for that time. LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. */
 struct lockstep_roofs {
-    double read_gbs;       /* GB/s */
-    double peak_gops;      /* 10^9 operations (2 per multiply-add) per second, of the kind that
-                         the model's main weight type computes with: int8 or f32 */
+    double read_gbs; /* GB/s */
+    /* 10^9 operations (2 per multiply-add) per second, of the kind that the model's main weight
+     * type computes with: int8 or f32 */
+    double peak_gops;
     const char *peak_kind; /* "int8", "f32" */
 };
 enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out,

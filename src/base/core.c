@@ -17,8 +17,8 @@
 #define PAUSE_MIN_NS 100000000ull
 #define PAUSE_MAX_NS 10000000000ull
 
-/* How often this thread has had to leave its core. Unlike the time away it does not count what a hypervisor
- * took. Where nobody counts: always another number. */
+/* How often this thread has had to leave its core. Unlike the time away it does not count what
+ * a hypervisor took. Where nobody counts: always another number. */
 static long times_switched(void) {
 #ifdef RUSAGE_THREAD
     struct rusage u;

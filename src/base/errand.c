@@ -11,8 +11,8 @@ struct errand {
     pthread_t thread;
     void (*fn)(void *); /* NULL: the thread ends */
     void *arg;
-    /* Counts of errands. The owner adds to `given` (release: fn, arg and what they stand for), the thread to
-     * `ended` (release: what the errand did); each waits for the other's (acquire). */
+    /* Counts of errands. The owner adds to `given` (release: fn, arg and what they stand for), the
+     * thread to `ended` (release: what the errand did); each waits for the other's (acquire). */
     _Atomic uint32_t given, ended;
 };
 

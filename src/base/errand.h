@@ -1,10 +1,10 @@
 /* errand.h: a thread that does one thing at a time for its owner, who works on meanwhile.
  *
- * Beside a rank's pool: what mostly waits (for the network) needs no core of its own, and the pool's threads
- * keep theirs. Between errands the thread sleeps.
+ * Beside a rank's pool: what mostly waits (for the network) needs no core of its own, and the
+ * pool's threads keep theirs. Between errands the thread sleeps.
  *
- * One thread owns it: it alone calls what follows. What it wrote before errand_start() is visible to the errand, and
- * what the errand wrote is visible to it after errand_wait(). */
+ * One thread owns it: it alone calls what follows. What it wrote before errand_start() is
+ * visible to the errand, and what the errand wrote is visible to it after errand_wait(). */
 #ifndef LOCKSTEP_BASE_ERRAND_H
 #define LOCKSTEP_BASE_ERRAND_H
 

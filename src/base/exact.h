@@ -1,4 +1,5 @@
-/* exact.h: exp, tanh, log, sin and cos with the same bits everywhere. libm's differ between systems.
+/* exact.h: exp, tanh, log, sin and cos with the same bits everywhere. libm's differ between
+ * systems.
  *
  * Pure functions of a fixed sequence of IEEE operations and explicit fma, compiled with
  * -ffp-contract=off. The f32 functions are written so that a SIMD version can repeat them
@@ -16,10 +17,10 @@
  *   n = rint(x * log2(e)), r = fma(n, -LN2_LO, fma(n, -LN2_HI, x)),
  *   p = Horner with fma over EXP_C4..EXP_C0, y = fma(p, r * r, r) + 1,
  *   and n is added to the exponent bits of y.
- * EXP_MIN is chosen so that the result is never subnormal. LN2_HI is ln 2 rounded to f32: the inner
- * fma is exact, since x and n * LN2_HI are multiples of 2^-25 that nearly cancel. The polynomial is
- * the minimax one for (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2] (Remez, error weighed by r^2 e^-r), its
- * coefficients rounded to f32: e^r errs by less than 2^-27.9. */
+ * EXP_MIN is chosen so that the result is never subnormal. LN2_HI is ln 2 rounded to f32: the
+ * inner fma is exact, since x and n * LN2_HI are multiples of 2^-25 that nearly cancel. The
+ * polynomial is the minimax one for (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2] (Remez, error
+ * weighed by r^2 e^-r), its coefficients rounded to f32: e^r errs by less than 2^-27.9. */
 #define EXACT_EXP_MIN (-87.3f)
 #define EXACT_EXP_MAX 88.72f
 #define EXACT_LOG2E 0x1.715476p+0f
@@ -87,8 +88,8 @@ static inline double exact_log64(double x) {
     return fma(n, EXACT_LN2_HI64, fma(n, EXACT_LN2_LO64, 2.0 * s * p));
 }
 
-/* sin and cos of x, |x| < 2^30: reduced by multiples of pi/2 in three parts, then the series to the
- * 17th power on [-pi/4, pi/4]. */
+/* sin and cos of x, |x| < 2^30: reduced by multiples of pi/2 in three parts, then the series to
+ * the 17th power on [-pi/4, pi/4]. */
 static inline void exact_sincos64(double x, double *sin_x, double *cos_x) {
     double n = rint(x * 0.63661977236758134);
     double r = fma(n, -0x1.921fb54400000p+0, x);

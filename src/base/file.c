@@ -101,8 +101,8 @@ static bool is_at(int fd, const char *path) {
            mine.st_dev == there.st_dev;
 }
 
-/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK: somebody does). A file
- * system without locks does without. */
+/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK:
+ * somebody does). A file system without locks does without. */
 static int open_part(const char *part) {
     for (;;) {
         int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
@@ -144,7 +144,8 @@ int file_own_output(const char *path) {
     return -1;
 }
 
-/* own: -1, or a descriptor to share, since another one would begin at the start of the file again. */
+/* own: -1, or a descriptor to share, since another one would begin at the start of the file
+ * again. */
 static enum status start_in_place(struct file_new *n, int own, struct err *err) {
     int fd = own >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0) : -1;
     n->f = own < 0 ? fopen(n->part, "wb") : fd >= 0 ? fdopen(fd, "wb") : NULL;

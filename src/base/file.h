@@ -11,36 +11,39 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Reads a file of max_bytes at most: *out gets its bytes and a 0 behind them, freed with mem_free(); *n_bytes,
- * unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND: it is not there; ST_BAD_INPUT:
- * it is larger; ST_IO: it is there, but cannot be read; ST_NO_MEMORY. */
+/* Reads a file of max_bytes at most: *out gets its bytes and a 0 behind them, freed with
+ * mem_free(); *n_bytes, unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND:
+ * it is not there; ST_BAD_INPUT: it is larger; ST_IO: it is there, but cannot be read;
+ * ST_NO_MEMORY. */
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
                            struct err *err);
 
-/* Appends what is left of an open one, to max_bytes at most; the sentences call it `name`. The same
- * statuses. */
+/* Appends what is left of an open one, to max_bytes at most; the sentences call it `name`. The
+ * same statuses. */
 enum status file_read_rest(struct buf *out, FILE *f, const char *name, size_t max_bytes,
                            struct err *err);
 
-/* The path from the root, for a process that works elsewhere; links in it are not followed, since what a file is called
- * may matter (the parts of a split model). ST_NOT_FOUND: nothing is there. */
+/* The path from the root, for a process that works elsewhere; links in it are not followed,
+ * since what a file is called may matter (the parts of a split model). ST_NOT_FOUND: nothing is
+ * there. */
 enum status file_absolute(char *out, size_t size, const char *path, struct err *err);
 
-/* Every folder above `path`, with these rights where there is none. ST_IO: the last one is not there afterwards. */
+/* Every folder above `path`, with these rights where there is none. ST_IO: the last one is not
+ * there afterwards. */
 enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 
-/* The descriptor of this process's output, stdout's or stderr's, that goes to what is there (/dev/stdout); -1: neither
- * does. */
+/* The descriptor of this process's output, stdout's or stderr's, that goes to what is there
+ * (/dev/stdout); -1: neither does. */
 int file_own_output(const char *path);
 
 #define FILE_NEW_TAIL ".part"
 
-/* A file under way: PATH.part, which becomes PATH when it is complete. What is there already and no regular file
- * (/dev/null, a pipe) is written in place: renaming would put a file where the device was. So is what this process's
- * output goes to (/dev/stdout), behind what is in it. */
+/* A file under way: PATH.part, which becomes PATH when it is complete. What is there already
+ * and no regular file (/dev/null, a pipe) is written in place: renaming would put a file where
+ * the device was. So is what this process's output goes to (/dev/stdout), behind what is in it. */
 struct file_new {
     FILE *f; /* to be written to; NULL: not open */
     char *path;
@@ -52,7 +55,8 @@ struct file_new {
 enum status file_new_open(struct file_new *out, const char *path, struct err *err);
 /* The sentence for a write to f that failed with this errno: ST_IO. */
 enum status file_new_failed(const struct file_new *n, int error, struct err *err);
-/* Flushes, renames, closes. sync: first waits until the bytes are on the disk. ST_IO: nothing is left of it. */
+/* Flushes, renames, closes. sync: first waits until the bytes are on the disk. ST_IO: nothing
+ * is left of it. */
 enum status file_new_finish(struct file_new *n, bool sync, struct err *err);
 /* Closes and removes what was not finished; nothing to do for one that was, or is zero. */
 void file_new_drop(struct file_new *n);

@@ -1,7 +1,8 @@
 /* float_env.h: the floating-point environment that bits depend on.
  *
- * Rounding and the treatment of subnormals belong to a thread, which may be a caller's, and a new thread has those of the
- * one that started it. What computes runs between these two, in the default environment: to nearest, nothing flushed. */
+ * Rounding and the treatment of subnormals belong to a thread, which may be a caller's, and a
+ * new thread has those of the one that started it. What computes runs between these two, in the
+ * default environment: to nearest, nothing flushed. */
 #ifndef LOCKSTEP_BASE_FLOAT_ENV_H
 #define LOCKSTEP_BASE_FLOAT_ENV_H
 

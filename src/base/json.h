@@ -4,14 +4,16 @@
 
 #include <jansson.h>
 
-/* The text under a key of an object; "" where there is none (also where o is no object, or NULL). */
+/* The text under a key of an object; "" where there is none (also where o is no object, or
+ * NULL). */
 static inline const char *json_text(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
     return text != NULL ? text : "";
 }
 
-/* json_loadb(), which refuses a whole text for an integer beyond 64 bits: here such a one is a real. JSON has no bound, and
- * people write 2^64 - 1 and 1e30 in digits. why: NULL, or what json_loadb() said, of use where the result is NULL. */
+/* json_loadb(), which refuses a whole text for an integer beyond 64 bits: here such a one is a
+ * real. JSON has no bound, and people write 2^64 - 1 and 1e30 in digits. why: NULL, or what
+ * json_loadb() said, of use where the result is NULL. */
 json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why);
 
 /* What a reference (#, #/a/b, #/a/0) means within a document; NULL if nothing is there. */

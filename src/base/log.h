@@ -8,7 +8,8 @@
 
 enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG };
 
-/* LOCKSTEP_LOG=error|warn|info|debug in the environment sets the level at the first line; another word there is info. */
+/* LOCKSTEP_LOG=error|warn|info|debug in the environment sets the level at the first line;
+ * another word there is info. */
 bool log_knows(const char *level);
 void log_set_level(enum log_level level);
 /* A prefix for every line of this process, e.g. "rank 2"; copied, at most 31 characters. */

@@ -33,7 +33,8 @@ static int count_cores(hwloc_const_bitmap_t cpus) {
     return n > 0 ? n : MAX(hwloc_bitmap_weight(cpus), 1);
 }
 
-/* Memory without cores of its own (of a card, or a faster kind) is near cores that another domain has already. */
+/* Memory without cores of its own (of a card, or a faster kind) is near cores that another
+ * domain has already. */
 static void add_domain(hwloc_const_bitmap_t cpus, hwloc_bitmap_t rest) {
     hwloc_bitmap_t own = hwloc_bitmap_alloc();
     if (own == NULL)

@@ -1,11 +1,13 @@
-/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both versions); what this process has. */
+/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both
+ * versions); what this process has. */
 #include "base/mem.h"
 #include "base/util.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* The first number after `key` at the beginning of a line (key "": of the file); false: there is none, and for "max". */
+/* The first number after `key` at the beginning of a line (key "": of the file); false: there
+ * is none, and for "max". */
 static bool read_number(const char *path, const char *key, uint64_t *out) {
     FILE *f = fopen(path, "r");
     char line[256];
@@ -21,7 +23,8 @@ static bool read_number(const char *path, const char *key, uint64_t *out) {
     return found;
 }
 
-/* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no limit. */
+/* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no
+ * limit. */
 static uint64_t left_in(const char *dir, const char *limit_name, const char *usage_name) {
     char path[512];
     uint64_t limit, used, cached = 0, n;
@@ -40,8 +43,8 @@ static uint64_t left_in(const char *dir, const char *limit_name, const char *usa
     return limit - MIN(limit, used);
 }
 
-/* The least that this group and those above it leave. The path is the host's where a container sees only its own
- * group, as the root: what is not there is passed over. */
+/* The least that this group and those above it leave. The path is the host's where a container
+ * sees only its own group, as the root: what is not there is passed over. */
 static uint64_t left_up(const char *root, const char *group, const char *limit_name,
                         const char *usage_name) {
     char dir[512];

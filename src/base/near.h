@@ -1,7 +1,8 @@
 /* near.h: asks for memory before it is needed, and leaves it where others find it.
  *
- * What another core has written lies in its cache, and a line of it takes 50 to 400 ns, as long as one from memory: code that
- * meets such lines one by one waits for each. Asked for all at once they take hardly longer than one. */
+ * What another core has written lies in its cache, and a line of it takes 50 to 400 ns, as long
+ * as one from memory: code that meets such lines one by one waits for each. Asked for all at
+ * once they take hardly longer than one. */
 #ifndef LOCKSTEP_BASE_NEAR_H
 #define LOCKSTEP_BASE_NEAR_H
 
@@ -31,8 +32,9 @@ static inline void near_own(void *p, size_t bytes) {
     }
 }
 
-/* Copies into memory that another core has read and will read: past the caches, so that no line must be taken over from the
- * other core first, nor be fetched out of this one's cache later. Done with before anything that is stored after it. */
+/* Copies into memory that another core has read and will read: past the caches, so that no line
+ * must be taken over from the other core first, nor be fetched out of this one's cache later.
+ * Done with before anything that is stored after it. */
 static inline void near_pass(void *to, const void *from, size_t bytes) {
     uint8_t *out = to;
     const uint8_t *in = from;

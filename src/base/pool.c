@@ -10,8 +10,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* How long a waiting thread spins, and how long after that it polls and offers its core (base/core.h), before it
- * sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to 100 us. */
+/* How long a waiting thread spins, and how long after that it polls and offers its core
+ * (base/core.h), before it sleeps. A phase of a decode step is 20 to 300 us, a futex wake 5 to
+ * 100 us. */
 #define SPIN_NS 20000
 #define POLL_NS 500000
 /* A missing thread is watched for so long at least before it is taken to be off its core. */
@@ -20,9 +21,10 @@
 #define LEAVE_NS 1000000
 #define LEND_NS 500000
 
-/* What is taken of a thread's share of a loop: from its front by the thread itself (the low half), from its
- * back by others (the high half). One for the running loop and one for the next, by the generation's lowest bit: the
- * next one's is made ready by its owner. Relaxed: barriers order the data. */
+/* What is taken of a thread's share of a loop: from its front by the thread itself (the low
+ * half), from its back by others (the high half). One for the running loop and one for the
+ * next, by the generation's lowest bit: the next one's is made ready by its owner. Relaxed:
+ * barriers order the data. */
 struct share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
     _Atomic uint32_t at;     /* the generation in whose barrier it was last */
@@ -32,7 +34,8 @@ struct share {
 struct pool {
     int n_threads;
     pthread_t *handles; /* [n_threads - 1] */
-    /* [n_threads], where each was when it last came to a barrier; hardly ever written, often read. */
+    /* [n_threads], where each was when it last came to a barrier; hardly ever written, often
+     * read. */
     _Atomic int *cores;
     void (*fn)(void *, struct pool *, int);
     void *arg;
@@ -81,8 +84,8 @@ static void move_ends(struct pool *pool) {
     atomic_store_explicit(&pool->moving, false, memory_order_release);
 }
 
-/* In a wait: leaves this core if another thread of the pool has it too, and there is one that none of them has. Has
- * it left? */
+/* In a wait: leaves this core if another thread of the pool has it too, and there is one that
+ * none of them has. Has it left? */
 static bool keep_apart(struct pool *pool) {
     static _Thread_local uint64_t next_ns;
     int here = core_here(), taken[POOL_MAX_THREADS];
@@ -90,8 +93,8 @@ static bool keep_apart(struct pool *pool) {
         return false;
     for (int i = 0; i < pool->n_threads; i++)
         taken[i] = i == this_thread ? here : core_of(pool, i);
-    /* On its way a thread is nowhere: it may have to wait for its new core, and the one that it was apart from shall not
-     * leave the old one as well. */
+    /* On its way a thread is nowhere: it may have to wait for its new core, and the one that it
+     * was apart from shall not leave the old one as well. */
     atomic_store_explicit(&pool->cores[this_thread], -1, memory_order_relaxed);
     core_leave(taken, pool->n_threads);
     move_ends(pool);
@@ -121,8 +124,9 @@ static struct late find_late(const struct pool *pool, uint32_t gen, uint64_t now
     return (struct late){-1, now, 0};
 }
 
-/* Before a waiting thread sleeps: moves the one that it waits for to the core that becomes free, if that one has not run
- * meanwhile. A scheduler with few cores lets it stay in another's queue for a slice. */
+/* Before a waiting thread sleeps: moves the one that it waits for to the core that becomes
+ * free, if that one has not run meanwhile. A scheduler with few cores lets it stay in another's
+ * queue for a slice. */
 static void lend_core(struct pool *pool, const struct late *late, uint32_t gen, uint64_t now) {
     static _Thread_local uint64_t next_ns;
     const int here = core_here(), i = late->thread;
@@ -191,7 +195,8 @@ void pool_barrier(struct pool *pool) {
     barrier(pool, true);
 }
 
-/* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at least. */
+/* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at
+ * least. */
 static bool take(struct pool *pool, int whose, size_t n, size_t min_items, size_t *begin,
                  size_t *end) {
     const size_t n_threads = (size_t)pool->n_threads, i = (size_t)whose;

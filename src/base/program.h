@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-/* Its absolute path. *gone: no more there (on Linux also if another file is now). False: not known. */
+/* Its absolute path. *gone: no more there (on Linux also if another file is now). False: not
+ * known. */
 bool program_path(char *out, size_t size, bool *gone);
 
 /* A variable of its environment; NULL if it is not set, or empty, which means the same. */

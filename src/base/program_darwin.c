@@ -1,4 +1,5 @@
-/* program_darwin.c: what dyld(3) knows: a path that may be relative or a link's. Written for, not yet run. */
+/* program_darwin.c: what dyld(3) knows: a path that may be relative or a link's. Written for,
+ * not yet run. */
 #include "base/program.h"
 
 #include <errno.h>

@@ -34,7 +34,8 @@ static double limit_in(const char *folder) {
     return INFINITY;
 }
 
-/* The least of a group and all that it is in. In a container a path may be the host's, of which there is only the top. */
+/* The least of a group and all that it is in. In a container a path may be the host's, of which
+ * there is only the top. */
 static double limit_up(char *folder, size_t n_top) {
     double least = limit_in(folder);
     for (char *end; (end = strrchr(folder + n_top, '/')) != NULL;) {
@@ -44,7 +45,8 @@ static double limit_up(char *folder, size_t n_top) {
     return least;
 }
 
-/* A line: "0::/a/b" (version 2), or "4:cpu,cpuacct:/a/b" (1), whose hierarchy has its controllers' name. */
+/* A line: "0::/a/b" (version 2), or "4:cpu,cpuacct:/a/b" (1), whose hierarchy has its
+ * controllers' name. */
 static double limit_of_line(const char *root, char *line) {
     char folder[PATH_MAX], *controllers = strchr(line, ':'), *group;
     if (controllers == NULL || (group = strchr(controllers + 1, ':')) == NULL)

@@ -2,7 +2,8 @@
 
 #include <signal.h>
 
-/* Products keep up to 140 KiB on the stack; the default is 128 KiB with musl, and what ulimit -s says with glibc. */
+/* Products keep up to 140 KiB on the stack; the default is 128 KiB with musl, and what ulimit
+ * -s says with glibc. */
 #define STACK_BYTES_LEAST ((size_t)1 << 20)
 
 int thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {

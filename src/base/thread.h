@@ -6,12 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* pthread_create() with every signal blocked in the new thread: signals are the main thread's business; and with a stack of 1 MiB at
- * least. Returns what that returns: 0, or an errno. */
+/* pthread_create() with every signal blocked in the new thread: signals are the main thread's
+ * business; and with a stack of 1 MiB at least. Returns what that returns: 0, or an errno. */
 int thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
-/* pthread_cond_init() for thread_cond_wait_until(), which is pthread_cond_wait() until that time of clock_ns() at most; false: it has
- * come. (pthread_cond_timedwait() goes by the wall's clock: where somebody sets that back by an hour, it waits an hour longer.) */
+/* pthread_cond_init() for thread_cond_wait_until(), which is pthread_cond_wait() until that
+ * time of clock_ns() at most; false: it has come. (pthread_cond_timedwait() goes by the wall's
+ * clock: where somebody sets that back by an hour, it waits an hour longer.) */
 void thread_cond_init(pthread_cond_t *c);
 bool thread_cond_wait_until(pthread_cond_t *c, pthread_mutex_t *m, uint64_t until_ns);
 

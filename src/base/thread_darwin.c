@@ -1,4 +1,5 @@
-/* macOS conditions know the wall's clock alone, but take a length of time, too. Written for, not yet run. */
+/* macOS conditions know the wall's clock alone, but take a length of time, too. Written for,
+ * not yet run. */
 #include "base/thread.h"
 
 #include "base/clock.h"

@@ -144,7 +144,8 @@ static double latency_s(const char *text) {
     return s;
 }
 
-/* What the table says of one way at one latency, in words. `fabric`: the share of the time between ranks. */
+/* What the table says of one way at one latency, in words. `fabric`: the share of the time
+ * between ranks. */
 static void say_bound(const struct bench_case *c, double token_s, double speedup, double fabric,
                       double bus) {
     if (c->latency[0] == '\0' || !str_eq(c->label, "tensor"))

@@ -61,7 +61,8 @@ int cmd_remote(int argc, char **argv);
  *
  * The table is the help text too (--help; --help-man writes a man page). Values may be written
  * --ctx 512, --ctx=512, -n 5 and -n5; "--" ends the options. Each `out` keeps its value (the
- * default) unless the option is given; a later one wins. Text stays argv's own memory, but what a find() gives. */
+ * default) unless the option is given; a later one wins. Text stays argv's own memory, but what
+ * a find() gives. */
 enum cli_kind {
     CLI_KIND_END,
     CLI_KIND_HEADING, /* name: a title in the help text */
@@ -73,7 +74,8 @@ enum cli_kind {
     CLI_KIND_INT,     /* out: int *, from min to max */
     CLI_KIND_U64,     /* out: uint64_t * */
     CLI_KIND_FLOAT,   /* out: float *, from min to max */
-    CLI_KIND_SIZE, /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T or KiB.. (powers of 1024), KB.. (of 1000) */
+    /* out: uint64_t *, bytes: 512, 64K, 1.5M, 2G, 1T or KiB.. (powers of 1024), KB.. (of 1000) */
+    CLI_KIND_SIZE,
     CLI_KIND_LIST,   /* out: struct cli_list *, "3,1,0.5": positive numbers */
     CLI_KIND_CHOICE, /* out: const char **, one of choices ("a|b|c") */
     CLI_KIND_TEXT    /* out: const char ** */
@@ -169,7 +171,8 @@ const char *cli_bytes(uint64_t size_bytes, char buf[32]);
  * status_exit_code(st). */
 __attribute__((format(printf, 2, 3))) int cli_fail(enum status st, const char *fmt, ...);
 
-/* Where to report on a file that was written: stdout, or stderr where that is the file (/dev/stdout). */
+/* Where to report on a file that was written: stdout, or stderr where that is the file
+ * (/dev/stdout). */
 FILE *cli_beside(const char *path);
 
 /* Flushes stdout; CLI_GO_ON, or 1 when it could not be written (said, unless it is a pipe that
@@ -179,8 +182,8 @@ int cli_flush(void);
 /* fd is a terminal that escape sequences are for: TERM is neither unset nor "dumb". */
 bool cli_has_escapes(int fd);
 
-/* A piece of a model's text to stdout: whole characters. A terminal gets its control characters but '\n' and '\t' as
- * "^[" and "\u009b": what a model says is no program for the terminal. */
+/* A piece of a model's text to stdout: whole characters. A terminal gets its control characters
+ * but '\n' and '\t' as "^[" and "\u009b": what a model says is no program for the terminal. */
 void cli_print_text(const char *text, size_t n);
 
 /* Writes one JSON value and a newline to stdout and drops the reference. The exit status. */

@@ -1,5 +1,5 @@
-/* cmd_bench.c: lockstep bench: prompt and generation speed beside this machine's own roofs, measured in
- * the same run with the same number of threads. docs/bench.md explains the numbers. */
+/* cmd_bench.c: lockstep bench: prompt and generation speed beside this machine's own roofs,
+ * measured in the same run with the same number of threads. docs/bench.md explains the numbers. */
 #include "base/median.h"
 #include "base/util.h"
 #include "cli/bench_links.h"
@@ -166,7 +166,8 @@ struct summary {
     double fabric; /* of a generation's time */
 };
 
-/* The median over the rounds of a rate beside the mean of the roofs around it; first: the first roof. */
+/* The median over the rounds of a rate beside the mean of the roofs around it; first: the first
+ * roof. */
 static double fraction(const struct series *rate, double unit, const struct series *roof,
                        int first) {
     struct series x = {.n = 0};

@@ -47,7 +47,7 @@ static const struct cli_command command = {
     "line of stdin is a message and the answers go to stdout.",
     options};
 
-/* ---- the conversation ------------------------------------------------------------------------ */
+/* ---- the conversation -------------------------------------------------------------------- */
 
 struct chat {
     struct lockstep *ls;
@@ -151,7 +151,8 @@ static int answer(struct chat *c, const char *message) {
     if (signal_number == SIGTERM || (signal_number == SIGINT && !terminal))
         return 130;
     if (st != LOCKSTEP_OK) {
-        /* A message that does not fit, or that the template refuses, is forgotten; /reset helps. */
+        /* A message that does not fit, or that the template refuses, is forgotten; /reset
+         * helps. */
         status = session_fail(st, &err);
         chat_drop_last(c);
         return st == LOCKSTEP_BAD_INPUT && terminal ? CLI_GO_ON : status;
@@ -168,7 +169,7 @@ static int answer(struct chat *c, const char *message) {
     return CLI_GO_ON;
 }
 
-/* ---- the loop -------------------------------------------------------------------------------- */
+/* ---- the loop ---------------------------------------------------------------------------- */
 
 /* One line that begins with '/'. CLI_GO_ON, or the exit status. */
 static int obey(struct chat *c, const char *line) {
@@ -193,8 +194,8 @@ static int converse(struct chat *c) {
     size_t len;
     if (!chat_reset(c, system_arg))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    /* At a terminal Ctrl-C is for the line or the answer. Elsewhere nothing would wake who waits for a line: a signal
-     * ends the program, in the middle of an answer in an orderly way. */
+    /* At a terminal Ctrl-C is for the line or the answer. Elsewhere nothing would wake who waits
+     * for a line: a signal ends the program, in the middle of an answer in an orderly way. */
     bool terminal = line_is_terminal(c->reader);
     if (terminal)
         cli_outlive_interrupts();

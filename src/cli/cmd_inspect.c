@@ -70,8 +70,8 @@ static json_t *type_shares(const struct gguf_totals *all) {
     return list;
 }
 
-/* Parameters that one token is multiplied with: of experts those that are used, of the embedding none,
- * unless it is the output matrix too. */
+/* Parameters that one token is multiplied with: of experts those that are used, of the
+ * embedding none, unless it is the output matrix too. */
 static double active_values(const struct gguf *g, const json_t *experts) {
     double used = MIN(number(experts, "used") / number(experts, "count"), 1.0);
     bool tied = gguf_tensor(g, "output.weight") == NULL;
@@ -230,7 +230,8 @@ static json_t *describe(const struct gguf *g, bool with_tensors) {
 
 /* ---- text for people --------------------------------------------------------------- */
 
-/* A short value: strings are cut, and what would drive a terminal becomes '?'. "-" for NULL. Returns buf. */
+/* A short value: strings are cut, and what would drive a terminal becomes '?'. "-" for NULL.
+ * Returns buf. */
 static const char *text(const json_t *value, char buf[128]) {
     if (json_is_integer(value))
         snprintf(buf, 128, "%lld", (long long)json_integer_value(value));

@@ -1,4 +1,5 @@
-/* cmd_models.c: lockstep models: which models the cluster's machines have; lockstep fetch: a copy of one for this machine. */
+/* cmd_models.c: lockstep models: which models the cluster's machines have; lockstep fetch: a
+ * copy of one for this machine. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/models.h"
@@ -14,7 +15,7 @@
 static bool json;
 static const char *name, *from, *store;
 
-/* ---- lockstep models --------------------------------------------------------------------------- */
+/* ---- lockstep models --------------------------------------------------------------------- */
 
 static const struct cli_option models_options[] = {
     CLI_TEXT(0, "node", "ADDRESS", &from,
@@ -71,7 +72,7 @@ int cmd_models(int argc, char **argv) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
-/* ---- lockstep fetch ---------------------------------------------------------------------------- */
+/* ---- lockstep fetch ---------------------------------------------------------------------- */
 
 static const struct cli_option fetch_options[] = {
     CLI_ARG("NAME", &name, "as lockstep models lists it"),

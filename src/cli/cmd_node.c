@@ -61,7 +61,7 @@ static void interrupt(void *arg) {
     wake_ring(&interrupted);
 }
 
-/* ---- who comes and goes ---------------------------------------------------------------------- */
+/* ---- who comes and goes ------------------------------------------------------------------ */
 
 struct seen {
     uint8_t node[BEACON_ID_BYTES];
@@ -117,7 +117,7 @@ static void watch(struct discovery *d) {
     mem_free(now);
 }
 
-/* ---- beginning ------------------------------------------------------------------------------- */
+/* ---- beginning --------------------------------------------------------------------------- */
 
 /* The key; *made: there was none. */
 static enum status find_key(struct cluster_key *key, bool *made, struct err *err) {

@@ -1,4 +1,5 @@
-/* cmd_nodes.c: lockstep nodes: which machines of the cluster are there, and which models they serve. */
+/* cmd_nodes.c: lockstep nodes: which machines of the cluster are there, and which models they
+ * serve. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"

@@ -1,5 +1,6 @@
-/* cmd_plan.c: lockstep plan: who would hold what, from the header of a model alone: nothing is loaded and no
- * rank is started, so models of any size and clusters that do not exist can be looked at. */
+/* cmd_plan.c: lockstep plan: who would hold what, from the header of a model alone: nothing is
+ * loaded and no rank is started, so models of any size and clusters that do not exist can be
+ * looked at. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/session.h"
@@ -9,7 +10,8 @@
 
 #include <stdio.h>
 
-/* Each needs some buffers of its own; who plans for machines that are not there may say --threads. */
+/* Each needs some buffers of its own; who plans for machines that are not there may say
+ * --threads. */
 #define DEFAULT_THREADS 16
 
 static const char *memory_text, *bandwidth_text, *latency_text;
@@ -145,7 +147,8 @@ static enum status rank_layouts(struct planned *p, const struct lockstep_options
                    any ? why : c->why_not);
 }
 
-/* Weights of the ranks: --split, or else what --bandwidth and the machines' memory make of it, or else equal. */
+/* Weights of the ranks: --split, or else what --bandwidth and the machines' memory make of it,
+ * or else equal. */
 static enum status make_plan(struct planned *p, struct err *err) {
     const struct lockstep_options opt = session_lockstep_options(0);
     double weights[PLAN_MAX_RANKS];

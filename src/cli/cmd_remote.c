@@ -1,8 +1,10 @@
-/* cmd_remote.c: lockstep remote ADDRESS: stands for a worker that the node there runs; started by rank 0, not by people.
- * lockstep remote --ask ADDRESS: says by its exit status whether that node is there.
+/* cmd_remote.c: lockstep remote ADDRESS: stands for a worker that the node there runs; started
+ * by rank 0, not by people. lockstep remote --ask ADDRESS: says by its exit status whether that
+ * node is there.
  *
- * It speaks as that worker would (engine/launch.h): the job on standard input, "ready" or "error: ..." on standard output,
- * and its exit status. Whoever ends it, or closes its socket, ends the worker. */
+ * It speaks as that worker would (engine/launch.h): the job on standard input, "ready" or
+ * "error: ..." on standard output, and its exit status. Whoever ends it, or closes its socket,
+ * ends the worker. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"

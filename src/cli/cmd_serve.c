@@ -17,7 +17,8 @@
 #include <unistd.h>
 
 #define FINISH_MS 600000 /* for what runs when the server is told to end */
-/* Beside the requests that are taken: those that are told to come again, /health, clients that keep theirs open. */
+/* Beside the requests that are taken: those that are told to come again, /health, clients that
+ * keep theirs open. */
 #define SPARE_CONNECTIONS 192
 
 static const char *host = "127.0.0.1";
@@ -74,7 +75,7 @@ static const struct cli_command command = {
     "says more.",
     options};
 
-/* ---- keys ------------------------------------------------------------------------------------------ */
+/* ---- keys -------------------------------------------------------------------------------- */
 
 static char *trim(char *line) {
     line += strspn(line, " \t\r");
@@ -160,7 +161,7 @@ void serve_keys_deinit(struct serve_keys *keys) {
     keys->text = NULL;
 }
 
-/* ---- serving ---------------------------------------------------------------------------------------- */
+/* ---- serving ----------------------------------------------------------------------------- */
 
 static int interrupted[2]; /* a pipe: the signal handler writes, serve() reads */
 
@@ -170,7 +171,8 @@ static void interrupt(void *arg) {
     (void)n;
 }
 
-/* For a signal, or (--until-eof) the end of the standard input; what comes there is nothing to us. */
+/* For a signal, or (--until-eof) the end of the standard input; what comes there is nothing to
+ * us. */
 static void wait_for_end(void) {
     struct pollfd fds[] = {{.fd = interrupted[0], .events = POLLIN},
                            {.fd = until_eof ? STDIN_FILENO : -1, .events = POLLIN}};

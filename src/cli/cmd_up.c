@@ -1,4 +1,5 @@
-/* cmd_up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together, whoever of them is there. */
+/* cmd_up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together,
+ * whoever of them is there. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -62,7 +63,7 @@ static const struct cli_command down_command = {
     "answered has ten\nseconds to finish.",
     down_options};
 
-/* ---- asking the node -------------------------------------------------------------------------- */
+/* ---- asking the node --------------------------------------------------------------------- */
 
 struct asking {
     struct identity id;
@@ -123,7 +124,7 @@ static enum status take_down(struct asking *a, const char *which, struct err *er
     return st;
 }
 
-/* ---- what is asked for ------------------------------------------------------------------------ */
+/* ---- what is asked for ------------------------------------------------------------------- */
 
 static enum status check(struct err *err) {
     const struct session_args *a = &session_args;
@@ -151,7 +152,8 @@ static bool holds(const char *word, const char *value) {
     return value != NULL && value >= word && value <= word + strlen(word);
 }
 
-/* The words that lockstep serve gets as they are: all but those that each node has to say in its own way. */
+/* The words that lockstep serve gets as they are: all but those that each node has to say in
+ * its own way. */
 static json_t *words_of(int argc, char **argv) {
     const char *const apart[] = {session_args.nodes,      serve_args.api_key,
                                  serve_args.api_key_file, serve_args.tls_cert,
@@ -274,7 +276,7 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
     return st;
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------- */
 
 /* Does a node not know yet who serves it? */
 static bool is_spreading(const json_t *one) {
@@ -316,7 +318,8 @@ static enum status verdict(struct waiting *w, const json_t *one, struct err *err
                                                                                   : ST_AGAIN;
 }
 
-/* Until it listens (*out: the deployment as it is then), or has failed; its states go to stderr. */
+/* Until it listens (*out: the deployment as it is then), or has failed; its states go to
+ * stderr. */
 static enum status wait_for(struct asking *a, const char *as, const char *id, json_t **out,
                             struct err *err) {
     struct waiting w = {.as = as, .id = id, .begin_s = clock_s()};

@@ -1,4 +1,5 @@
-/* cmd_worker.c: lockstep worker: a rank other than 0; started by rank 0 or by a node, not by people. */
+/* cmd_worker.c: lockstep worker: a rank other than 0; started by rank 0 or by a node, not by
+ * people. */
 #include "cli/cli.h"
 #include "cli/nodes.h"
 #include "cluster/source.h"

@@ -41,8 +41,9 @@ static char *show_prompt(EditLine *el) {
 }
 
 /* ---- keys ---------------------------------------------------------------------------------
- * While a line is edited, signals only leave a note; what they ask for is done between two keys. They come as soon as
- * no key is there to be read, or before: Ctrl-C makes the system forget the keys before it, not those after it. */
+ * While a line is edited, signals only leave a note; what they ask for is done between two
+ * keys. They come as soon as no key is there to be read, or before: Ctrl-C makes the system
+ * forget the keys before it, not those after it. */
 static const int edit_signals[] = {SIGWINCH, SIGCONT, SIGTSTP, SIGQUIT, SIGHUP};
 static volatile sig_atomic_t came[ARRAY_LEN(edit_signals)];
 /* Places in edit_signals; what comes after them stops or ends the process. */
@@ -75,7 +76,8 @@ static void wait_for_key_or_signal(void) {
 
 static void begin_editing(struct line_reader *r) {
     el_set(r->el, EL_PREP_TERM, 1);
-    /* read() does not wait: a Ctrl-C right before it may have taken away the key that was there. */
+    /* read() does not wait: a Ctrl-C right before it may have taken away the key that was
+     * there. */
     el_set(r->el, EL_SETTY, "-d", "min=\\000", NULL);
     if (r->marks_paste)
         printf("\033[?2004h");
@@ -172,7 +174,8 @@ static void insert(EditLine *el, wchar_t key) {
     el_insertstr(el, bytes);
 }
 
-/* Ends of lines in pasted text do not send it. The editor has the terminal exchange '\r' and '\n'. */
+/* Ends of lines in pasted text do not send it. The editor has the terminal exchange '\r' and
+ * '\n'. */
 static unsigned char paste(EditLine *el, wint_t key_) {
     size_t n_end = 0; /* of PASTE_END's characters, seen */
     wchar_t key, last = L'\0';
@@ -191,8 +194,9 @@ static unsigned char paste(EditLine *el, wint_t key_) {
 }
 
 /* ---- the history --------------------------------------------------------------------------
- * Other conversations write the same file: what they have added is read before a line is. That the file cannot be read
- * or written is no reason to stop; then the lines of this conversation are remembered, as long as it lasts. */
+ * Other conversations write the same file: what they have added is read before a line is. That
+ * the file cannot be read or written is no reason to stop; then the lines of this conversation
+ * are remembered, as long as it lasts. */
 static void load_history(struct line_reader *r) {
     HistEvent event;
     if (r->history_path == NULL || !r->is_written || access(r->history_path, R_OK) != 0)

@@ -1,5 +1,5 @@
-/* line.h: lines that a person types: editing and history on a terminal (libedit), plain reading from a
- * pipe or a file. */
+/* line.h: lines that a person types: editing and history on a terminal (libedit), plain reading
+ * from a pipe or a file. */
 #ifndef LOCKSTEP_CLI_LINE_H
 #define LOCKSTEP_CLI_LINE_H
 
@@ -12,19 +12,20 @@ struct line_reader;
 
 enum line_result { LINE_OK, LINE_END, LINE_INTERRUPTED, LINE_TERMINATED, LINE_FAILED };
 
-/* history_path is read and written at every line, and others may write it, too; NULL: no history. Editing needs a terminal
- * on stdin and stdout. */
+/* history_path is read and written at every line, and others may write it, too; NULL: no
+ * history. Editing needs a terminal on stdin and stdout. */
 enum status line_open(struct line_reader **out, const char *history_path, struct err *err);
 void line_close(struct line_reader *r); /* NULL is fine */
 
 /* People are typing: prompts are worth printing. */
 bool line_is_terminal(const struct line_reader *r);
 
-/* The next message: one line, or several: a line that ends in '\' goes on with the next one, and
- * lines between """ and """ belong together, and so does what is pasted in one piece. *text is NUL-terminated, borrowed until the
- * next call; *len: without that NUL. LINE_INTERRUPTED: Ctrl-C, what was typed is dropped (on a
- * terminal; it and SIGTERM need the caller's cli_on_interrupt()); LINE_END: Ctrl-D, end of
- * file; LINE_TERMINATED: SIGTERM; LINE_FAILED: it cannot be read (errno). */
+/* The next message: one line, or several: a line that ends in '\' goes on with the next one,
+ * and lines between """ and """ belong together, and so does what is pasted in one piece. *text
+ * is NUL-terminated, borrowed until the next call; *len: without that NUL. LINE_INTERRUPTED:
+ * Ctrl-C, what was typed is dropped (on a terminal; it and SIGTERM need the caller's
+ * cli_on_interrupt()); LINE_END: Ctrl-D, end of file; LINE_TERMINATED: SIGTERM; LINE_FAILED: it
+ * cannot be read (errno). */
 enum line_result line_read(struct line_reader *r, const char *prompt, const char **text,
                            size_t *len);
 

@@ -180,7 +180,7 @@ int cli_take_interrupt(void) {
     return atomic_exchange(&interrupt_came, 0);
 }
 
-/* ---- lockstep, lockstep help, lockstep --version ---------------------------------------------- */
+/* ---- lockstep, lockstep help, lockstep --version ----------------------------------------- */
 
 static const struct subcommand *find(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
@@ -278,8 +278,9 @@ static int help_on(char *name, char *part) {
     return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
 }
 
-/* Whoever started the command may have closed 0, 1 or 2: then the first file or socket would be that one, and what is
- * printed would go to another rank. They are taken, the wrong way round: who reads or writes still fails. */
+/* Whoever started the command may have closed 0, 1 or 2: then the first file or socket would be
+ * that one, and what is printed would go to another rank. They are taken, the wrong way round:
+ * who reads or writes still fails. */
 static void take_standard_descriptors(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
@@ -288,11 +289,12 @@ static void take_standard_descriptors(void) {
 
 int main(int argc, char **argv) {
     take_standard_descriptors();
-    /* A reader that went away is a write error, which ends the command in an orderly way; and so is a file that has
-     * become as large as ulimit -f lets it. */
+    /* A reader that went away is a write error, which ends the command in an orderly way; and
+     * so is a file that has become as large as ulimit -f lets it. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes subnormals from the start. */
+    /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
+     * subnormals from the start. */
     struct float_env loaders;
     float_env_begin(&loaders);
     launch_from_lockstep();

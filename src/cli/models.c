@@ -13,7 +13,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* ---- on this machine -------------------------------------------------------------------------- */
+/* ---- on this machine --------------------------------------------------------------------- */
 
 static json_t *own_models(void) {
     char store[PATH_MAX];
@@ -55,7 +55,7 @@ enum status models_here(const char **word, struct err *err) {
     return ST_OK;
 }
 
-/* ---- in the cluster ---------------------------------------------------------------------------- */
+/* ---- in the cluster ---------------------------------------------------------------------- */
 
 /* The place for a model of this name and size; borrowed. */
 static json_t *entry_of(json_t *all, const json_t *model) {
@@ -231,7 +231,7 @@ enum status models_holder(struct models_holder *out, const char *name, const cha
     return st;
 }
 
-/* ---- an offer ---------------------------------------------------------------------------------- */
+/* ---- an offer ---------------------------------------------------------------------------- */
 
 struct offered {
     enum status (*use)(void *user, const json_t *offer, struct err *err);

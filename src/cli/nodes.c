@@ -22,8 +22,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Answers come within milliseconds; one in a slow moment of its machine a little later. Strangers do not answer: where nobody
- * else does, they are waited for until they have spoken by themselves. */
+/* Answers come within milliseconds; one in a slow moment of its machine a little later.
+ * Strangers do not answer: where nobody else does, they are waited for until they have spoken
+ * by themselves. */
 #define DISCOVER_MS 1200
 #define STRANGERS_MS (DISCOVERY_INTERVAL_MS + 600)
 #define ASK_AGAIN_MS 400
@@ -73,7 +74,7 @@ enum status nodes_discover(const struct identity *id, struct discovered **list, 
     return ST_OK;
 }
 
-/* ---- asking all of them ------------------------------------------------------------------------ */
+/* ---- asking all of them ------------------------------------------------------------------ */
 
 struct asked {
     const struct identity *id;
@@ -122,7 +123,7 @@ json_t *nodes_ask_all(const struct identity *id, const struct discovered *found,
     return all;
 }
 
-/* ---- one node that is to take part ----------------------------------------------------------- */
+/* ---- one node that is to take part ------------------------------------------------------- */
 
 struct member {
     char name[64];
@@ -225,7 +226,7 @@ static enum status greet_discovered(struct member *m, const struct identity *id,
     return st;
 }
 
-/* ---- who takes part -------------------------------------------------------------------------- */
+/* ---- who takes part ---------------------------------------------------------------------- */
 
 /* The place for one more, which counts when p->n does; NULL: there is none. */
 static struct member *next_member(struct placing *p, struct err *err) {
@@ -347,7 +348,7 @@ static enum status take(struct placing *p, const char *which, struct err *err) {
     return ST_OK;
 }
 
-/* ---- the model on all of them ---------------------------------------------------------------- */
+/* ---- the model on all of them ------------------------------------------------------------ */
 
 static bool hear_progress(void *user, char *line) {
     struct member *m = user;
@@ -536,7 +537,8 @@ static bool any_is_linked(const struct placing *p) {
     return false;
 }
 
-/* What the measurement said: the machines that stay, those of which any rank does; this one is the first. */
+/* What the measurement said: the machines that stay, those of which any rank does; this one is
+ * the first. */
 static bool stays[LOCKSTEP_MAX_RANKS];
 
 static bool hear_placed(void *user, uint64_t keep, const char *why) {
@@ -580,7 +582,8 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     return name_hosts(p, opt, err);
 }
 
-/* Where nobody says how ranks are to divide the work, a machine is as many as it has NUMA domains. */
+/* Where nobody says how ranks are to divide the work, a machine is as many as it has NUMA
+ * domains. */
 static void set_ranks(struct placing *p, const struct lockstep_options *opt) {
     bool one_each =
         opt->n_split != 0 || (opt->parallel != NULL && strchr(opt->parallel, 'x') != NULL);

@@ -10,13 +10,14 @@
 /* The key of this user's cluster and what follows from it. ST_NOT_FOUND: there is none yet. */
 enum status nodes_identity(struct identity *out, struct err *err);
 
-/* The nodes that answer a question on all networks, which takes a second. *strangers: how many others have another key or version,
- * the first of them in stranger. *list is freed with mem_free(). */
+/* The nodes that answer a question on all networks, which takes a second. *strangers: how many
+ * others have another key or version, the first of them in stranger. *list is freed with
+ * mem_free(). */
 enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
                            char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
 
-/* Of each node, all at once, what GET path gives there, beside what it says of itself in its beacon and "address", where it
- * answered; with "error" if it did not. A new array. */
+/* Of each node, all at once, what GET path gives there, beside what it says of itself in its
+ * beacon and "address", where it answered; with "error" if it did not. A new array. */
 json_t *nodes_ask_all(const struct identity *id, const struct discovered *found, size_t n,
                       const char *path);
 /* Is that the "machine" of a node on this machine? */
@@ -24,14 +25,15 @@ bool nodes_is_this_machine(const char *machine_hex);
 /* A node's address without its port; "[v6]:port" loses its brackets. False: too long. */
 bool nodes_host_of(const char *address, char *out, size_t size);
 
-/* --nodes auto, or names and addresses with commas: finds these nodes, sees to it that each has the model or knows where it
- * is, and fills opt->hosts and by_nodes: this machine first. weights: "copy", "stream", or "auto" (NULL). Says on stderr
- * what it does, unless quiet. `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks are
- * gone: until then they may ask for weights. */
+/* --nodes auto, or names and addresses with commas: finds these nodes, sees to it that each has
+ * the model or knows where it is, and fills opt->hosts and by_nodes: this machine first.
+ * weights: "copy", "stream", or "auto" (NULL). Says on stderr what it does, unless quiet.
+ * `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks
+ * are gone: until then they may ask for weights. */
 enum status nodes_place(struct lockstep_options *opt, const char *which, const char *weights,
                         bool quiet, struct err *err);
-/* After LOCKSTEP_AGAIN (opt->placed, which nodes_place() sets for `auto`): opt is for those machines that make it faster, and
- * they have the model now. */
+/* After LOCKSTEP_AGAIN (opt->placed, which nodes_place() sets for `auto`): opt is for those
+ * machines that make it faster, and they have the model now. */
 enum status nodes_place_again(struct lockstep_options *opt, struct err *err);
 void nodes_end(void);
 

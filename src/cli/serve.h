@@ -1,4 +1,5 @@
-/* serve.h: what `lockstep serve` and `lockstep up` share: the options that say how a model is served. */
+/* serve.h: what `lockstep serve` and `lockstep up` share: the options that say how a model is
+ * served. */
 #ifndef LOCKSTEP_CLI_SERVE_H
 #define LOCKSTEP_CLI_SERVE_H
 
@@ -22,7 +23,8 @@ struct serve_keys {
     char *text; /* the file's; owned */
 };
 
-/* Checks what the options say, for a server at `host`, and reads its keys. ST_BAD_INPUT, ST_NOT_FOUND, ST_IO. */
+/* Checks what the options say, for a server at `host`, and reads its keys. ST_BAD_INPUT,
+ * ST_NOT_FOUND, ST_IO. */
 enum status serve_check(struct serve_keys *keys, const char *host, struct err *err);
 void serve_keys_deinit(struct serve_keys *keys);
 

@@ -15,9 +15,10 @@ struct session_args {
     struct cli_list split;
     const char *parallel, *link, *emulate, *experts, *kv;
     const char *hosts, *nodes, *weights, *join, *secret_file, *rdma_matrix;
-    const char *
-        output; /* a file that rank 0 will write, named by the command: known to be writable when the model opens */
-    int rank;   /* -1: as the launcher says, else 0 */
+    /* a file that rank 0 will write, named by the command: known to be writable when the model
+     * opens */
+    const char *output;
+    int rank; /* -1: as the launcher says, else 0 */
     int n_threads, n_ctx, n_chunk, silence_ms;
     bool failover;
     bool json, quiet;
@@ -37,23 +38,25 @@ void sampling_defaults(void);
 /* What the options ask of lockstep_open(); n_ctx_default stands for an absent --ctx. */
 struct lockstep_options session_lockstep_options(int n_ctx_default);
 
-/* Where the ranks are: completes *opt from --nodes, --hosts, --join, --rank and the launcher's environment.
- * CLI_GO_ON: this process leads (rank 0). Otherwise the exit status: of the error (said), or of a
- * rank that somebody else leads, whose whole life this call is. */
+/* Where the ranks are: completes *opt from --nodes, --hosts, --join, --rank and the launcher's
+ * environment. CLI_GO_ON: this process leads (rank 0). Otherwise the exit status: of the error
+ * (said), or of a rank that somebody else leads, whose whole life this call is. */
 int session_place(struct lockstep_options *opt);
 
-/* While a model is opened with *opt: how far it is, on stderr where that is a terminal and nobody wants quiet. */
+/* While a model is opened with *opt: how far it is, on stderr where that is a terminal and
+ * nobody wants quiet. */
 void session_progress_begin(struct lockstep_options *opt);
 void session_progress_end(void);
 
-/* session_place(), then opens session_args.model with progress on a terminal. n_ctx_default stands for an absent --ctx
- * (0: the library's choice). CLI_GO_ON, or the exit status (the sentence is said). From here on
- * Ctrl-C cancels what runs. */
+/* session_place(), then opens session_args.model with progress on a terminal. n_ctx_default
+ * stands for an absent --ctx (0: the library's choice). CLI_GO_ON, or the exit status (the
+ * sentence is said). From here on Ctrl-C cancels what runs. */
 int session_open(struct lockstep **out, int n_ctx_default);
 void session_close(struct lockstep *ls);
 
-/* Before long work whose result goes to that file (NULL: fine): that it can be written, and is not the model. CLI_GO_ON, or
- * the exit status. session_place() does so for session_args.output. */
+/* Before long work whose result goes to that file (NULL: fine): that it can be written, and is
+ * not the model. CLI_GO_ON, or the exit status. session_place() does so for
+ * session_args.output. */
 int session_check_output(const char *path);
 
 /* Ends a failed call: says err, returns the exit status. */

@@ -21,7 +21,7 @@ static_assert(NAME_AT + sizeof((struct beacon *)0)->name + sizeof((struct beacon
                   BEACON_BYTES_MAX,
               "the longest beacon fits");
 
-/* ---- the rules ------------------------------------------------------------------------------- */
+/* ---- the rules --------------------------------------------------------------------------- */
 
 static bool printable_text(const char *s, size_t n) {
     for (size_t at = 0; at < n;) {
@@ -62,7 +62,7 @@ enum status beacon_check(const struct beacon *b, struct err *err) {
     return check_port(b->kind, b->port, b->name, err);
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------ */
+/* ---- bytes ------------------------------------------------------------------------------- */
 
 static void put16(uint8_t *to, unsigned x) {
     to[0] = (uint8_t)(x >> 8);

@@ -12,9 +12,10 @@
  *     1 + n   n, and the version in n bytes
  *        32   crypto_auth (HMAC-SHA-512-256) of all before, under the cluster's key
  *
- * So nobody without the key makes or changes one. Anybody can record one and send it again, from an address of his own:
- * what that names is an address where TLS then fails. No clocks are compared, so a recorded one stays good; since a
- * daemon's id is random, a recorded "I leave" only ever concerns a daemon that has left. */
+ * So nobody without the key makes or changes one. Anybody can record one and send it again,
+ * from an address of his own: what that names is an address where TLS then fails. No clocks are
+ * compared, so a recorded one stays good; since a daemon's id is random, a recorded "I leave"
+ * only ever concerns a daemon that has left. */
 #ifndef LOCKSTEP_CLUSTER_BEACON_H
 #define LOCKSTEP_CLUSTER_BEACON_H
 
@@ -36,9 +37,9 @@ enum beacon_kind {
 struct beacon {
     enum beacon_kind kind;
     uint8_t node[BEACON_ID_BYTES]; /* which daemon: random at each start */
-    uint8_t machine
-        [BEACON_ID_BYTES]; /* which machine (fabric/host_id.h): the same for all processes there */
-    uint16_t port;         /* of the node's API, TCP; 0 only in a BEACON_ASK: who has none */
+    /* which machine (fabric/host_id.h): the same for all processes there */
+    uint8_t machine[BEACON_ID_BYTES];
+    uint16_t port; /* of the node's API, TCP; 0 only in a BEACON_ASK: who has none */
     char name[64],
         version[16]; /* UTF-8 that can be printed as it is; a name wherever there is a port */
 };

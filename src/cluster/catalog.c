@@ -72,7 +72,8 @@ static void look_at(json_t *all, const char *folder, const struct dirent *e, int
         add_folder(all, path, depth - 1);
 }
 
-/* Many repositories of GGUF files have a config.json, too: it is weights that make a folder a model. */
+/* Many repositories of GGUF files have a config.json, too: it is weights that make a folder a
+ * model. */
 static bool is_model_folder(const char *path) {
     static const char *const weights[] = {"model.safetensors.index.json", "model.safetensors"};
     char file[PATH_MAX];

@@ -39,7 +39,7 @@ static void start_curl(void) {
     curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 /* What a URL would read as something else than a host and a port is no address. */
 static bool is_address(const char *text) {
@@ -60,8 +60,8 @@ bool client_full_address(const char *address, char *out, size_t size) {
                     port) < (int)size;
 }
 
-/* "https://host:port" of an address in any of its forms; NULL: no memory. A URL writes the zone of a link-local address
- * as %25eth0 (RFC 6874); curl takes both. */
+/* "https://host:port" of an address in any of its forms; NULL: no memory. A URL writes the zone
+ * of a link-local address as %25eth0 (RFC 6874); curl takes both. */
 static char *base_of(const char *address) {
     static const char scheme[] = "https://";
     size_t n = sizeof scheme - 1, size = strlen(address) + 64;
@@ -174,7 +174,7 @@ void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user)
     c->go_on_user = user;
 }
 
-/* ---- what comes ------------------------------------------------------------------------------ */
+/* ---- what comes -------------------------------------------------------------------------- */
 
 static bool gather(struct client *c, const char *bytes, size_t n) {
     if (n > c->limit - c->text.len) {
@@ -218,7 +218,7 @@ static size_t on_data(char *bytes, size_t size, size_t n, void *user) {
     return good ? all : 0;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------ */
 
 static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
     if (c->enough)
@@ -296,8 +296,8 @@ static enum status no_memory(const struct client *c, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
 }
 
-/* The transfer, with the question whether to go on before it and every now and then: of many short ones each may be over
- * before anybody waits. */
+/* The transfer, with the question whether to go on before it and every now and then: of many
+ * short ones each may be over before anybody waits. */
 static CURLcode perform(struct client *c) {
     CURLcode rc = CURLE_FAILED_INIT;
     int running = 1, left;

@@ -1,9 +1,10 @@
 /* client.h: asking a node: HTTPS on libcurl, with the cluster's identity (identity.h).
  *
- * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply; a stream of lines may take as long as it
- * likes, but not be silent for CLIENT_SILENCE_MS (nodes fill silence with empty lines). Sentences name the node's address.
- * ST_TIMEOUT: nobody answers there; ST_REFUSED: whoever does has another cluster key; ST_CANCELLED: client_ask_whether(); else what
- * the node said. */
+ * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply; a
+ * stream of lines may take as long as it likes, but not be silent for CLIENT_SILENCE_MS (nodes
+ * fill silence with empty lines). Sentences name the node's address. ST_TIMEOUT: nobody answers
+ * there; ST_REFUSED: whoever does has another cluster key; ST_CANCELLED: client_ask_whether();
+ * else what the node said. */
 #ifndef LOCKSTEP_CLUSTER_CLIENT_H
 #define LOCKSTEP_CLUSTER_CLIENT_H
 
@@ -22,16 +23,18 @@
 
 struct client; /* one connection, kept open between calls; of one thread at a time */
 
-/* address: "host", "host:port", "[v6]:port" or "v6", NODE_PORT where none is given. Does not connect yet. ST_BAD_INPUT: it is none. */
+/* address: "host", "host:port", "[v6]:port" or "v6", NODE_PORT where none is given. Does not
+ * connect yet. ST_BAD_INPUT: it is none. */
 enum status client_open(struct client **out, const struct identity *id, const char *address,
                         struct err *err);
 void client_close(struct client *c);
 
-/* Asked several times a second during every call from now on; false: it is given up. NULL: none is. */
+/* Asked several times a second during every call from now on; false: it is given up. NULL: none
+ * is. */
 void client_ask_whether(struct client *c, bool (*go_on)(void *user), void *user);
 
-/* A JSON document for a JSON document. body: NULL for GET, else it is POSTed (the reference stays the caller's). *reply: a
- * new reference. */
+/* A JSON document for a JSON document. body: NULL for GET, else it is POSTed (the reference
+ * stays the caller's). *reply: a new reference. */
 enum status client_json(struct client *c, const char *path, const json_t *body, json_t **reply,
                         struct err *err);
 
@@ -47,11 +50,13 @@ struct client_stream {
     bool (*line)(void *user, char *line);
     void *user;
 };
-/* POSTs body and hears lines until the node ends the stream (ST_OK) or the caller has enough (ST_CANCELLED). */
+/* POSTs body and hears lines until the node ends the stream (ST_OK) or the caller has enough
+ * (ST_CANCELLED). */
 enum status client_lines(struct client *c, const char *path, const json_t *body,
                          const struct client_stream *to, struct err *err);
 
-/* Of a file: `count` pieces of n bytes, the first at offset `at`, each further one `stride` bytes on. */
+/* Of a file: `count` pieces of n bytes, the first at offset `at`, each further one `stride`
+ * bytes on. */
 struct client_pieces {
     uint64_t at;
     size_t n;
@@ -62,7 +67,8 @@ struct client_pieces {
 enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
                           void *buf, struct err *err);
 
-/* For whoever else uses libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets that children do not inherit. */
+/* For whoever else uses libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets
+ * that children do not inherit. */
 void *client_curl(void);
 
 #endif

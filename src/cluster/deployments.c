@@ -28,7 +28,7 @@ void deployments_deinit(struct deployments *d) {
     d->by_name = NULL;
 }
 
-/* ---- the form --------------------------------------------------------------------------------- */
+/* ---- the form ---------------------------------------------------------------------------- */
 
 bool deployment_name_is_good(const char *name) {
     size_t n = strlen(name);
@@ -114,14 +114,14 @@ static json_int_t version_of(const json_t *d) {
     return json_integer_value(json_object_get(d, "version"));
 }
 
-/* Greater than that of what is known of the name (NULL: nothing), and than those that other nodes made before, of which this one
- * may hear later. */
+/* Greater than that of what is known of the name (NULL: nothing), and than those that other
+ * nodes made before, of which this one may hear later. */
 static json_int_t next_version(const json_t *before) {
     json_int_t now = (json_int_t)time(NULL);
     return MAX(before != NULL ? version_of(before) + 1 : 1, now);
 }
 
-/* ---- the list --------------------------------------------------------------------------------- */
+/* ---- the list ---------------------------------------------------------------------------- */
 
 json_t *deployments_find(const struct deployments *d, const char *name) {
     return json_object_get(d->by_name, name);
@@ -256,7 +256,8 @@ json_t *deployments_list(const struct deployments *d) {
     return list;
 }
 
-/* Of two in the same version, which only two nodes that did not see each other can have made, one is chosen that all choose. */
+/* Of two in the same version, which only two nodes that did not see each other can have made,
+ * one is chosen that all choose. */
 static bool is_newer(const json_t *a, const json_t *b) {
     if (version_of(a) != version_of(b))
         return version_of(a) > version_of(b);
@@ -279,8 +280,8 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
         const json_t *before = deployments_find(d, name_of(one));
         if (before != NULL && !is_newer(one, before))
             continue;
-        /* How many may be up is said to whoever wishes for one. What was wished for elsewhere is so: a node that left some of
-         * it out would never again agree with the others. */
+        /* How many may be up is said to whoever wishes for one. What was wished for elsewhere
+         * is so: a node that left some of it out would never again agree with the others. */
         TRY(check_names(d, one, err));
         TRY(set(d, json_deep_copy(one), err));
         *changed = true;
@@ -305,7 +306,7 @@ void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYT
     digest(deployment, out);
 }
 
-/* ---- on disk ---------------------------------------------------------------------------------- */
+/* ---- on disk ----------------------------------------------------------------------------- */
 
 enum status deployments_read(struct deployments *d, const char *path, struct err *err) {
     char *text;
@@ -337,9 +338,10 @@ enum status deployments_write(const struct deployments *d, const char *path, str
     return st;
 }
 
-/* ---- who -------------------------------------------------------------------------------------- */
+/* ---- who --------------------------------------------------------------------------------- */
 
-/* Rendezvous hashing: each name has an order of nodes of its own, which a node that comes or goes does not change. */
+/* Rendezvous hashing: each name has an order of nodes of its own, which a node that comes or
+ * goes does not change. */
 static uint64_t order(const char *name, const struct deployment_candidate *c) {
     crypto_generichash_state h;
     uint64_t hash;

@@ -1,11 +1,15 @@
-/* deployments.h: which models a cluster serves, and who does it: what `lockstep up` and `lockstep down` ask for.
+/* deployments.h: which models a cluster serves, and who does it: what `lockstep up` and
+ * `lockstep down` ask for.
  *
- * Every node keeps the whole list, on its disk too, and tells it to every other one (server/keeper.h). There is no
- * master: a deployment has a version, the time of the wish (Unix, in seconds) or one more than what is known of the name; the
- * greater one wins; and one that was taken down stays in the list as a name and a version, so that a machine which was off at
- * the time learns of it. Merging lists is commutative, associative and idempotent: whoever hears what, in which order, ends with the same.
+ * Every node keeps the whole list, on its disk too, and tells it to every other one
+ * (server/keeper.h). There is no master: a deployment has a version, the time of the wish
+ * (Unix, in seconds) or one more than what is known of the name; the greater one wins; and one
+ * that was taken down stays in the list as a name and a version, so that a machine which was
+ * off at the time learns of it. Merging lists is commutative, associative and idempotent:
+ * whoever hears what, in which order, ends with the same.
  *
- * Who serves a deployment is a function of the list and of what the living nodes say of themselves.
+ * Who serves a deployment is a function of the list and of what the living nodes say of
+ * themselves.
  *
  * One thread at a time. A deployment is JSON:
  *
@@ -51,23 +55,26 @@ json_t *deployments_find(const struct deployments *d, const char *name);
 /* How many are up. */
 size_t deployments_n_up(const struct deployments *d);
 
-/* A new deployment in the next version of its name; its own "version" does not matter. ST_BAD_INPUT: its form; or the name is up
- * already, or its port has another certificate; ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
+/* A new deployment in the next version of its name; its own "version" does not matter.
+ * ST_BAD_INPUT: its form; or the name is up already, or its port has another certificate;
+ * ST_NO_MEMORY: too many. The very one that is up already is ST_OK and changes nothing. */
 enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err);
 /* ST_NOT_FOUND: no such name is up. */
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err);
 
 /* All of them, sorted by name, for other nodes: a copy; NULL: no memory. */
 json_t *deployments_list(const struct deployments *d);
-/* Takes what is newer in another node's list, also where more are up then than deployments_put() allows. *changed: anything was.
- * ST_BAD_INPUT: one of them is not of the form above; ST_NO_MEMORY: too many names; the good ones before it are taken. */
+/* Takes what is newer in another node's list, also where more are up then than
+ * deployments_put() allows. *changed: anything was. ST_BAD_INPUT: one of them is not of the
+ * form above; ST_NO_MEMORY: too many names; the good ones before it are taken. */
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err);
 /* The same for the same list, or deployment, on any node. */
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
 void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]);
 
-/* On disk, for its owner's eyes alone: keys are in it. ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged. */
+/* On disk, for its owner's eyes alone: keys are in it. ST_NOT_FOUND: there is none yet;
+ * ST_BAD_INPUT: damaged. */
 enum status deployments_read(struct deployments *d, const char *path, struct err *err);
 enum status deployments_write(const struct deployments *d, const char *path, struct err *err);
 
@@ -79,9 +86,10 @@ struct deployment_candidate {
     int failures;     /* how often it tried in vain since it last did run it */
     bool able;        /* the model is there, and the last failure was long enough ago */
 };
-/* Who serves it: who does already, the latest of them where two parts of a cluster could not see each other; else of those who are
- * able the one with the fewest failures, its home before the others, and these in an order that differs between names, so
- * that several deployments do not all move to one node. n: nobody. */
+/* Who serves it: who does already, the latest of them where two parts of a cluster could not
+ * see each other; else of those who are able the one with the fewest failures, its home before
+ * the others, and these in an order that differs between names, so that several deployments do
+ * not all move to one node. n: nobody. */
 size_t deployment_owner(const char *name, const char *home,
                         const struct deployment_candidate *list, size_t n);
 

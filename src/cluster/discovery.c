@@ -1,4 +1,5 @@
-/* The table of nodes, and the thread that keeps it. The sockets belong to the thread alone; the table has a lock. */
+/* The table of nodes, and the thread that keeps it. The sockets belong to the thread alone; the
+ * table has a lock. */
 #include "cluster/discovery.h"
 
 #include "base/clock.h"
@@ -20,9 +21,9 @@
 #define STRANGER_NS (60000 * MS)
 /* However many ask, a node answers this often. */
 #define ANSWER_GAP_NS (100 * MS)
-/* A flood: after so many datagrams in a window, the rest of it is slept through. Each costs some microseconds (an
- * HMAC at most): at 170,000 a second, this thread was measured to take 8 % of a core. 64 nodes that answer at once, on
- * several networks each, stay below. */
+/* A flood: after so many datagrams in a window, the rest of it is slept through. Each costs
+ * some microseconds (an HMAC at most): at 170,000 a second, this thread was measured to take 8
+ * % of a core. 64 nodes that answer at once, on several networks each, stay below. */
 #define WINDOW_NS (100 * MS)
 #define WINDOW_DATAGRAMS 2000
 #define DATAGRAMS_AT_ONCE 16 /* from one port before the next one's turn */
@@ -67,7 +68,7 @@ struct discovery {
     struct stranger strangers[DISCOVERY_STRANGERS_MAX];
 };
 
-/* ---- the table -------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------- */
 
 static bool same_host(const struct net_address *a, const struct net_address *b) {
     if (a->sa.ss_family != b->sa.ss_family)
@@ -164,7 +165,7 @@ static void expire(struct discovery *d, uint64_t now, uint64_t lag_ns) {
     d->n_nodes = n_nodes;
 }
 
-/* ---- hearing and saying ----------------------------------------------------------------------- */
+/* ---- hearing and saying ------------------------------------------------------------------ */
 
 static bool visible(const struct discovery *d) {
     return d->self.port != 0;
@@ -210,9 +211,10 @@ static void say(struct discovery *d, enum beacon_kind kind, int from) {
         multicast_send(&d->multicast.ports[i], bytes, n);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------- */
 
-/* Sleeps until something is to be heard or `until_ns`, and hears it. After too much of it, only sleeps. */
+/* Sleeps until something is to be heard or `until_ns`, and hears it. After too much of it, only
+ * sleeps. */
 static void listen_until(struct discovery *d, uint64_t until_ns) {
     struct pollfd fds[MULTICAST_PORTS_MAX + 1] = {{.fd = d->wake.fds[0], .events = POLLIN}};
     const struct multicast *m = &d->multicast;
@@ -280,7 +282,7 @@ static void *discovery_main(void *arg) {
     return NULL;
 }
 
-/* ---- the interface ---------------------------------------------------------------------------- */
+/* ---- the interface ----------------------------------------------------------------------- */
 
 static enum status set_self(struct discovery *d, const struct beacon *self, struct err *err) {
     if (self == NULL) { /* an id, to know its own questions by */
@@ -396,7 +398,8 @@ size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max) 
     return n;
 }
 
-/* Loopback is other processes of this machine; link-local IPv6 means another thing on each machine. */
+/* Loopback is other processes of this machine; link-local IPv6 means another thing on each
+ * machine. */
 static bool is_usable(const struct net_address *a) {
     if (a->sa.ss_family == AF_INET6) {
         const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->sa;

@@ -1,14 +1,18 @@
-/* discovery.h: the nodes of a cluster find each other, without a list and without a daemon beside ours.
+/* discovery.h: the nodes of a cluster find each other, without a list and without a daemon
+ * beside ours.
  *
- * Every node says on all networks of its machine that it is there: beacons (beacon.h) by multicast (multicast.h), at
- * once when it begins, when somebody asks, and every interval. One that says that it leaves, or is silent for five
- * intervals, is gone. Interfaces are looked at every three seconds: a cable may be plugged in later.
+ * Every node says on all networks of its machine that it is there: beacons (beacon.h) by
+ * multicast (multicast.h), at once when it begins, when somebody asks, and every interval. One
+ * that says that it leaves, or is silent for five intervals, is gone. Interfaces are looked at
+ * every three seconds: a cable may be plugged in later.
  *
- * What is found is a hint and no proof: that a beacon was made with the cluster's key says that such a node has been,
- * not that it answers at the address the datagram came from. The connection there must authenticate itself.
+ * What is found is a hint and no proof: that a beacon was made with the cluster's key says that
+ * such a node has been, not that it answers at the address the datagram came from. The
+ * connection there must authenticate itself.
  *
- * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded memory, and at most a
- * tenth of a core. All functions but discovery_close() may be called from any thread. */
+ * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded
+ * memory, and at most a tenth of a core. All functions but discovery_close() may be called from
+ * any thread. */
 #ifndef LOCKSTEP_CLUSTER_DISCOVERY_H
 #define LOCKSTEP_CLUSTER_DISCOVERY_H
 
@@ -33,8 +37,8 @@ struct discovery_config {
 
 struct discovered {
     struct beacon beacon;
-    /* Where its API should answer (with the scope, if link-local), and this machine's interface that each was heard on.
-     * The one heard first comes first. */
+    /* Where its API should answer (with the scope, if link-local), and this machine's interface
+     * that each was heard on. The one heard first comes first. */
     struct net_address addresses[DISCOVERY_ADDRESSES_MAX];
     char interfaces[DISCOVERY_ADDRESSES_MAX][IF_NAMESIZE];
     int n_addresses;
@@ -46,8 +50,8 @@ struct discovery;
 /* Begins, and asks who is there: on a quiet network the answers come within milliseconds.
  *
  * ST_BAD_INPUT  cfg->self breaks the rules of beacons (its kind does not matter)
- * ST_IO         there are interfaces, and none could be used (the port is taken by another program...). None at all
- *               is no error: there may be one later. */
+ * ST_IO         there are interfaces, and none could be used (the port is taken by another
+ *               program...). None at all is no error: there may be one later. */
 enum status discovery_open(struct discovery **out, const struct discovery_config *cfg,
                            struct err *err);
 /* Says that this node leaves. NULL is fine. */
@@ -59,12 +63,13 @@ void discovery_ask(struct discovery *d);
 /* Copies at most max nodes, sorted by name and then by id; returns how many. Never this one. */
 size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max);
 
-/* Where a node may be asked, as text, best first: loopback, which is only this machine, last; how many they are. */
+/* Where a node may be asked, as text, best first: loopback, which is only this machine, last;
+ * how many they are. */
 size_t discovered_addresses(const struct discovered *d,
                             char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]);
 
-/* Numeric addresses from where beacons with another key or of another protocol version came within the last minute, for
- * a hint to the user; the latest first. */
+/* Numeric addresses from where beacons with another key or of another protocol version came
+ * within the last minute, for a hint to the user; the latest first. */
 size_t discovery_strangers(struct discovery *d, char (*out)[NET_TEXT_BYTES], size_t max);
 
 #endif

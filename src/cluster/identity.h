@@ -1,9 +1,10 @@
 /* identity.h: what nodes show each other over HTTPS.
  *
- * All nodes of a cluster share one certificate: Ed25519, self-signed, its key pair derived from the cluster key.
- * Whoever has the key knows which public key to expect (the pin), before any node was ever seen: nothing has to be
- * signed, sent round or trusted at first sight. A client proves itself by a token, derived too. That a node could
- * pose as another one gives nothing away: whoever has the key may ask any node anything. */
+ * All nodes of a cluster share one certificate: Ed25519, self-signed, its key pair derived from
+ * the cluster key. Whoever has the key knows which public key to expect (the pin), before any
+ * node was ever seen: nothing has to be signed, sent round or trusted at first sight. A client
+ * proves itself by a token, derived too. That a node could pose as another one gives nothing
+ * away: whoever has the key may ask any node anything. */
 #ifndef LOCKSTEP_CLUSTER_IDENTITY_H
 #define LOCKSTEP_CLUSTER_IDENTITY_H
 

@@ -20,7 +20,7 @@
 #define N_SAMPLES 64
 #define NAME_MAX_BYTES 255
 
-/* ---- digests --------------------------------------------------------------------------------- */
+/* ---- digests ----------------------------------------------------------------------------- */
 
 static bool hash_range(crypto_generichash_state *h, int fd, char *buf, uint64_t at, size_t n) {
     if (!file_read_at(fd, buf, n, at))
@@ -87,7 +87,7 @@ void model_files_digest(const struct model_files *m, uint8_t out[MODEL_DIGEST_BY
     crypto_generichash_final(&h, out, MODEL_DIGEST_BYTES);
 }
 
-/* ---- names ------------------------------------------------------------------------------------ */
+/* ---- names ------------------------------------------------------------------------------- */
 
 /* A name that stays in its folder, and on its line of a log. */
 static bool is_plain_name(const char *name) {
@@ -97,8 +97,8 @@ static bool is_plain_name(const char *name) {
     return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES;
 }
 
-/* One that another machine will take, too: what JSON cannot say would be missing in the list there, and all files behind it be
- * taken for others. */
+/* One that another machine will take, too: what JSON cannot say would be missing in the list
+ * there, and all files behind it be taken for others. */
 static bool can_be_told(const char *name) {
     json_t *text = json_string(name); /* UTF-8, or NULL */
     json_decref(text);
@@ -144,7 +144,8 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Regular files that are not hidden; what cannot be told is none of a model's, since config.json and the index are text. */
+/* Regular files that are not hidden; what cannot be told is none of a model's, since
+ * config.json and the index are text. */
 static enum status add_folder(struct model_files *m, const char *path, struct err *err) {
     DIR *dir = opendir(path);
     if (dir == NULL)
@@ -200,7 +201,8 @@ enum status model_files_read(struct model_files *out, const char *path, struct e
     struct stat st;
     if (sodium_init() < 0)
         return err_set(err, ST_IO, "libsodium does not start");
-    /* A folder may be named "." or end in a slash; what a link is called counts, not where it leads. */
+    /* A folder may be named "." or end in a slash; what a link is called counts, not where it
+     * leads. */
     snprintf(real, sizeof real, "%s", path);
     for (size_t n = strlen(real); n > 1 && real[n - 1] == '/'; n--)
         real[n - 1] = '\0';
@@ -282,7 +284,7 @@ bool model_files_have_heads(const struct model_files *m) {
     return m->n > 0 && !m->folder;
 }
 
-/* ---- as JSON --------------------------------------------------------------------------------- */
+/* ---- as JSON ----------------------------------------------------------------------------- */
 
 json_t *model_files_json(const struct model_files *m) {
     json_t *list = json_array();
@@ -296,7 +298,8 @@ json_t *model_files_json(const struct model_files *m) {
     return json_pack("{s:s, s:b, s:o}", "name", m->name, "folder", m->folder, "files", list);
 }
 
-/* Names ascend, as model_files_read() has them, so that none is there twice; the sum is a number. */
+/* Names ascend, as model_files_read() has them, so that none is there twice; the sum is a
+ * number. */
 static bool may_follow(const struct model_files *m, const struct model_file *f,
                        const char *name) {
     uint64_t sum;

@@ -1,9 +1,9 @@
-/* model_files.h: which files a model is, told so that another machine knows whether it has the same, and gets what it
- * lacks.
+/* model_files.h: which files a model is, told so that another machine knows whether it has the
+ * same, and gets what it lacks.
  *
- * A file is known by its name, its size and a digest of samples (its first and last MiB and 64 places between, 64
- * KiB each): reading 700 GB to compare them would take longer than to start. Who changes single weights of a model in
- * place under the same name is not noticed. */
+ * A file is known by its name, its size and a digest of samples (its first and last MiB and 64
+ * places between, 64 KiB each): reading 700 GB to compare them would take longer than to start.
+ * Who changes single weights of a model in place under the same name is not noticed. */
 #ifndef LOCKSTEP_CLUSTER_MODEL_FILES_H
 #define LOCKSTEP_CLUSTER_MODEL_FILES_H
 
@@ -20,8 +20,8 @@
 struct model_file {
     char *name; /* without a folder */
     uint64_t bytes;
-    uint64_t
-        head; /* of a GGUF: bytes before the data of its tensors; 0: not known, or no GGUF */
+    /* of a GGUF: bytes before the data of its tensors; 0: not known, or no GGUF */
+    uint64_t head;
     uint8_t digest[MODEL_DIGEST_BYTES];
 };
 
@@ -33,17 +33,19 @@ struct model_files {
     uint64_t bytes; /* of all */
 };
 
-/* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b"; "kimi-00001-of-00013.gguf": "kimi";
- * "models/Qwen3-8B/", a folder: "Qwen3-8B". Freed with mem_free(); NULL: no memory. */
+/* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b";
+ * "kimi-00001-of-00013.gguf": "kimi"; "models/Qwen3-8B/", a folder: "Qwen3-8B". Freed with
+ * mem_free(); NULL: no memory. */
 char *model_name_of(const char *path);
 
-/* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a folder. ST_NOT_FOUND, ST_IO,
- * ST_BAD_INPUT (too many; a name that model_files_from_json() would refuse), ST_NO_MEMORY. */
+/* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a
+ * folder. ST_NOT_FOUND, ST_IO, ST_BAD_INPUT (too many; a name that model_files_from_json()
+ * would refuse), ST_NO_MEMORY. */
 enum status model_files_read(struct model_files *out, const char *path, struct err *err);
 void model_files_deinit(struct model_files *m);
 
-/* Fills in the heads of a GGUF's parts, so that a rank elsewhere may do with these and its slices. Nothing to do for a
- * folder. What is wrong about the file: as gguf_open(). */
+/* Fills in the heads of a GGUF's parts, so that a rank elsewhere may do with these and its
+ * slices. Nothing to do for a folder. What is wrong about the file: as gguf_open(). */
 enum status model_files_find_heads(struct model_files *m, const char *path, struct err *err);
 bool model_files_have_heads(const struct model_files *m);
 
@@ -52,7 +54,8 @@ json_t *model_files_json(const struct model_files *m);
 /* From another machine. ST_BAD_INPUT: not of that form, or a name that is no plain name. */
 enum status model_files_from_json(struct model_files *out, const json_t *json, struct err *err);
 
-/* Where file i lies if the model is opened as `path`: in the folder, or beside. False: too long. */
+/* Where file i lies if the model is opened as `path`: in the folder, or beside. False: too
+ * long. */
 bool model_files_place(const struct model_files *m, size_t i, const char *path, char *out,
                        size_t size);
 /* Is the model at `path` this one, by the names of its files, their sizes and digests? */

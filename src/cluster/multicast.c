@@ -28,7 +28,7 @@ static bool resolve(struct net_address *out, int family, const char *host, uint1
     return true;
 }
 
-/* ---- opening ---------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static bool set(int fd, int level, int name, const void *value, socklen_t n) {
     return setsockopt(fd, level, name, value, n) == 0;
@@ -94,7 +94,7 @@ void multicast_deinit(struct multicast *m) {
     m->n_ports = 0;
 }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------- */
 
 static bool same_interface(const struct multicast_port *a, const struct multicast_port *b) {
     return a->family == b->family && a->index == b->index;
@@ -132,8 +132,8 @@ static bool describe(struct multicast_port *out, const struct ifaddrs *i, int fa
     return out->index != 0 && if_indextoname(out->index, out->interface) != NULL;
 }
 
-/* Adds what there should be a port for, one for each interface: it may have several addresses, and other names in
- * front of them. */
+/* Adds what there should be a port for, one for each interface: it may have several addresses,
+ * and other names in front of them. */
 static int list(struct multicast_port *out, int n, const struct multicast *m,
                 const struct ifaddrs *all, int family) {
     for (const struct ifaddrs *i = all; i != NULL && n < MULTICAST_PORTS_MAX; i = i->ifa_next)
@@ -144,7 +144,8 @@ static int list(struct multicast_port *out, int n, const struct multicast *m,
     return n;
 }
 
-/* What others can reach it by from anywhere; the system's order, in which temporary ones are last. */
+/* What others can reach it by from anywhere; the system's order, in which temporary ones are
+ * last. */
 static void find_sources6(struct multicast_port *p, const struct ifaddrs *all) {
     for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
         if (p->family != AF_INET6 || p->n_sources6 == MULTICAST_SOURCES_MAX ||
@@ -201,7 +202,7 @@ int multicast_look(struct multicast *m, int *failed) {
     return kept;
 }
 
-/* ---- datagrams -------------------------------------------------------------------------------- */
+/* ---- datagrams --------------------------------------------------------------------------- */
 
 /* Room for one in6_pktinfo, aligned as a header wants it. */
 union pktinfo_room {

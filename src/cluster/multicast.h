@@ -1,13 +1,15 @@
-/* multicast.h: one datagram to whoever listens on any network that this machine is on, by UDP multicast.
+/* multicast.h: one datagram to whoever listens on any network that this machine is on, by UDP
+ * multicast.
  *
- * A *port* is a socket for one interface and one family of addresses, so that each datagram's interface is known
- * and none is sent where the routing table likes best. Everything goes to one group of site-local scope (IPv4) or
- * link-local scope (IPv6) with a hop limit of 1: no router passes it on. It also reaches this machine's own
- * processes, all of which may use the same UDP port. By IPv6 it goes out once from each address, since where it comes from
- * is where its sender can be reached, and a link-local address means another thing on each machine.
+ * A *port* is a socket for one interface and one family of addresses, so that each datagram's
+ * interface is known and none is sent where the routing table likes best. Everything goes to
+ * one group of site-local scope (IPv4) or link-local scope (IPv6) with a hop limit of 1: no
+ * router passes it on. It also reaches this machine's own processes, all of which may use the
+ * same UDP port. By IPv6 it goes out once from each address, since where it comes from is where
+ * its sender can be reached, and a link-local address means another thing on each machine.
  *
- * One thread at a time. Nothing blocks. A datagram that is not taken (no route, no carrier, a firewall) is no error:
- * those that are sent must be worth sending again. */
+ * One thread at a time. Nothing blocks. A datagram that is not taken (no route, no carrier, a
+ * firewall) is no error: those that are sent must be worth sending again. */
 #ifndef LOCKSTEP_CLUSTER_MULTICAST_H
 #define LOCKSTEP_CLUSTER_MULTICAST_H
 
@@ -42,23 +44,25 @@ struct multicast {
 void multicast_init(struct multicast *m, uint16_t udp_port, const char *only);
 void multicast_deinit(struct multicast *m);
 
-/* Closes the ports of interfaces that went away, and opens those of interfaces that are up and have none:
- * ports[from, n_ports) are new, from being what it returns. Loopback counts, and what does not multicast (a VPN,
- * mostly) does not. Whatever cannot be opened is tried again by the next call.
+/* Closes the ports of interfaces that went away, and opens those of interfaces that are up and
+ * have none: ports[from, n_ports) are new, from being what it returns. Loopback counts, and
+ * what does not multicast (a VPN, mostly) does not. Whatever cannot be opened is tried again by
+ * the next call.
  *
- * *failed, if not NULL: the errno of the last interface that could not be opened, 0 if all could. */
+ * *failed, if not NULL: the errno of the last interface that could not be opened, 0 if all
+ * could. */
 int multicast_look(struct multicast *m, int *failed);
 
 void multicast_send(const struct multicast_port *p, const void *bytes, size_t n);
 
-/* The port's next datagram, at most n bytes of it: ST_AGAIN if there is none, ST_BAD_INPUT if it came by another
- * interface or from an address that cannot be answered (the next may be right). from->sa has the interface as its
- * scope where it needs one. */
+/* The port's next datagram, at most n bytes of it: ST_AGAIN if there is none, ST_BAD_INPUT if
+ * it came by another interface or from an address that cannot be answered (the next may be
+ * right). from->sa has the interface as its scope where it needs one. */
 enum status multicast_recv(const struct multicast_port *p, void *bytes, size_t n, size_t *got,
                            struct net_address *from);
 
-/* Before a socket is bound: others of this machine may bind the same port, and each hears what it has joined itself. False
- * with errno. One file per system. */
+/* Before a socket is bound: others of this machine may bind the same port, and each hears what
+ * it has joined itself. False with errno. One file per system. */
 bool multicast_share(int fd, int family);
 
 #endif

@@ -65,7 +65,7 @@ bool store_find(const char *store, const struct model_files *m, const char *hint
     return false;
 }
 
-/* ---- fetching -------------------------------------------------------------------------------- */
+/* ---- fetching ---------------------------------------------------------------------------- */
 
 struct fetching {
     struct client *client;
@@ -96,7 +96,8 @@ static void end_fetching(struct fetching *f) {
     client_close(f->client);
 }
 
-/* Up to PIECE_BYTES of file number i of the share, from f->at on, of which `until` bytes are wanted. */
+/* Up to PIECE_BYTES of file number i of the share, from f->at on, of which `until` bytes are
+ * wanted. */
 static enum status fetch_piece(struct fetching *f, size_t i, uint64_t until, size_t *n,
                                struct err *err) {
     char source[64];
@@ -136,7 +137,8 @@ static enum status fetch_rest(struct fetching *f, size_t i, uint64_t until, int 
     return ST_OK;
 }
 
-/* PATH.part, locked. While somebody else has it, waits; *gone: he has ended meanwhile, and with what is to be seen. */
+/* PATH.part, locked. While somebody else has it, waits; *gone: he has ended meanwhile, and with
+ * what is to be seen. */
 static enum status open_part(struct fetching *f, const char *part, int *out, bool *gone,
                              struct err *err) {
     struct stat here, there;
@@ -161,8 +163,8 @@ static enum status open_part(struct fetching *f, const char *part, int *out, boo
     return st;
 }
 
-/* Gives the part its name; over what is there only if that can be nothing but a damaged file of this model. *taken: another
- * one has come there since choose_place(). */
+/* Gives the part its name; over what is there only if that can be nothing but a damaged file of
+ * this model. *taken: another one has come there since choose_place(). */
 static enum status name_part(const struct model_file *file, const char *part, const char *path,
                              bool apart, bool *taken, struct err *err) {
     struct stat there;
@@ -201,8 +203,8 @@ static enum status fill_part(struct fetching *f, size_t i, const struct model_fi
     return st;
 }
 
-/* File i of the model that is opened as model_path, and what it is called until it is complete: with its digest, since what was
- * left of another file of this name is none of this one. */
+/* File i of the model that is opened as model_path, and what it is called until it is complete:
+ * with its digest, since what was left of another file of this name is none of this one. */
 static bool file_places(const struct model_files *m, size_t i, const char *model_path,
                         char path[PATH_MAX], char part[PATH_MAX]) {
     char hex[17];
@@ -252,8 +254,8 @@ static enum status fetch_all(struct fetching *f, const struct model_files *m,
     return ST_OK;
 }
 
-/* What has come to one place need not come again to the other: whole files under both names, since somebody else may have the
- * same, and parts. */
+/* What has come to one place need not come again to the other: whole files under both names,
+ * since somebody else may have the same, and parts. */
 static void bring_along(const struct model_files *m, const struct destination *from,
                         const struct destination *to) {
     char path[PATH_MAX], part[PATH_MAX], new_path[PATH_MAX], new_part[PATH_MAX];
@@ -349,7 +351,7 @@ enum status store_fetch(const char *store, const struct identity *id, const char
     return st;
 }
 
-/* ---- heads alone ----------------------------------------------------------------------------- */
+/* ---- heads alone ------------------------------------------------------------------------- */
 
 /* A folder of its own, out of the way of whoever looks for models. */
 static bool link_place(const char *store, const struct model_files *m, const char *name,

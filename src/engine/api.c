@@ -116,7 +116,7 @@ void lockstep_request_init(struct lockstep_request *req) {
     lockstep_sampling_init(&req->sampling);
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static enum status alloc_sequence(struct lockstep *ls, struct err *err) {
     uint32_t n_ctx = ls->in.rank.job.n_ctx, n_pages = (uint32_t)div_up(n_ctx, KV_PAGE);
@@ -253,7 +253,7 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     return LOCKSTEP_OK;
 }
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
                                        bool add_bos, bool special, int32_t **ids, size_t *n_ids,
@@ -316,7 +316,7 @@ enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
     return done(st);
 }
 
-/* ---- steps --------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------- */
 
 /* What one step hands to whoever wants the rows. */
 struct row_sink {
@@ -421,8 +421,9 @@ static enum status restore(struct lockstep *ls, struct err *err) {
     return st;
 }
 
-/* A rank was lost: opens the model again and feeds the first n tokens, which the cache held. Cancelled, it ends as the call
- * does at any other time. What it does not get done, the next call tries again (resume). */
+/* A rank was lost: opens the model again and feeds the first n tokens, which the cache held.
+ * Cancelled, it ends as the call does at any other time. What it does not get done, the next
+ * call tries again (resume). */
 static enum status recover(struct lockstep *ls, size_t n, struct err *err) {
     const struct recovery how = {.wait = wait_before_trying, .user = ls};
     rewind_to(ls, 0);
@@ -518,7 +519,7 @@ enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size
     return done(st);
 }
 
-/* ---- generation ----------------------------------------------------------------------------------- */
+/* ---- generation -------------------------------------------------------------------------- */
 
 struct generation {
     struct lockstep *ls;
@@ -713,7 +714,8 @@ enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *
     struct err local, *err = err_of(err_, &local);
     const struct rank *r = &ls->in.rank;
     struct pool *pool;
-    /* Ranks in NUMA domains of their own have roofs of their own, which add up; this thread is in the first's. */
+    /* Ranks in NUMA domains of their own have roofs of their own, which add up; this thread is
+     * in the first's. */
     const size_t n_ranks = (size_t)r->job.n_ranks;
     const size_t n_domains = (size_t)MIN(MAX(r->job.n_local, 1), machine_n_domains());
     enum status st = check_open(ls, err);

@@ -1,8 +1,8 @@
 /* engine.c: the thread, and what other threads call.
  *
  * The thread's round: take in what was submitted, end what was cancelled, admit who fits, make one
- * step; and go on with other ranks if one was lost, or one more if it is back (failover). Between rounds it sleeps if nothing
- * runs or waits, looking every moment whether the other ranks live. */
+ * step; and go on with other ranks if one was lost, or one more if it is back (failover). Between
+ * rounds it sleeps if nothing runs or waits, looking every moment whether the other ranks live. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -49,7 +49,7 @@ static void histogram_init(struct engine_histogram *h) {
     memcpy(h->bounds, bounds, sizeof bounds);
 }
 
-/* ---- the thread --------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------- */
 
 /* Everybody hears why. */
 static void end_all(struct engine *e, enum engine_stop stop, enum status st, const char *why) {
@@ -192,7 +192,7 @@ static void *engine_main(void *arg) {
     return NULL;
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------------ */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
 static enum status start_thread(struct engine *e, struct err *err) {
     histogram_init(&e->stats.first_token_s);
@@ -260,7 +260,7 @@ int engine_rank_pid(struct engine *e, int rank) {
     return pid;
 }
 
-/* ---- submission, from any thread ------------------------------------------------------------------------- */
+/* ---- submission, from any thread --------------------------------------------------------- */
 
 static enum status check_prompt(const struct engine *e, const struct engine_request *r,
                                 struct err *err) {

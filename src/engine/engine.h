@@ -1,15 +1,15 @@
 /* engine.h: who computes when: many requests at once on one instance of a model.
  *
- * The engine owns rank 0 and one thread, which forms the steps: the decodes of all running requests
- * and a bounded piece of somebody's prompt in each (continuous batching, chunked prefill). KV pages
- * are shared by prefix: full pages are found by the hash of all tokens up to their end, freed pages
- * stay findable until they are taken again, least recently used first. A request that does not fit
- * waits in a bounded queue; clients take turns. What a request's text is never depends on
- * what else runs, on pages found, chunks or speculation (docs/numerics.md).
+ * The engine owns rank 0 and one thread, which forms the steps: the decodes of all running
+ * requests and a bounded piece of somebody's prompt in each (continuous batching, chunked
+ * prefill). KV pages are shared by prefix: full pages are found by the hash of all tokens up to
+ * their end, freed pages stay findable until they are taken again, least recently used first. A
+ * request that does not fit waits in a bounded queue; clients take turns. What a request's text
+ * is never depends on what else runs, on pages found, chunks or speculation (docs/numerics.md).
  *
  * Threads: engine_submit(), engine_cancel() and engine_stats() from any thread. Callbacks run
- * on the engine's thread, between steps: they must not block and not call back into the engine, but
- * for engine_cancel(). */
+ * on the engine's thread, between steps: they must not block and not call back into the engine,
+ * but for engine_cancel(). */
 #ifndef LOCKSTEP_ENGINE_ENGINE_H
 #define LOCKSTEP_ENGINE_ENGINE_H
 
@@ -27,15 +27,17 @@ struct engine_request_handle;
 
 struct engine_config {
     struct lockstep_options model; /* n_ctx: of one request; failover: a lost rank ends none */
-    size_t
-        kv_memory_bytes; /* over all ranks; 0: for 8 contexts, or what is left of memory if less */
+    /* over all ranks; 0: for 8 contexts, or what is left of memory if less */
+    size_t kv_memory_bytes;
     int n_running_max; /* requests that decode together, default 64 */
     int n_queue_max; /* waiting requests, default 256; beyond it engine_submit says ST_AGAIN */
-    int n_step_tokens; /* of a step with a prompt's piece in it, default 256: bounds how long a
-                               decode waits for others' prompts */
+    /* of a step with a prompt's piece in it, default 256: bounds how long a decode waits for
+     * others' prompts */
+    int n_step_tokens;
     bool no_prefix_cache, no_speculation;
-    /* failover: a machine that was left out and is back takes part again once nothing has run for so long (default 2
-     * s), or once it has been back for so long (default 600 s): the model is opened on all again. */
+    /* failover: a machine that was left out and is back takes part again once nothing has run
+     * for so long (default 2 s), or once it has been back for so long (default 600 s): the
+     * model is opened on all again. */
     double rejoin_idle_s, rejoin_latest_s;
 };
 void engine_config_init(struct engine_config *cfg);
@@ -64,9 +66,9 @@ struct engine_sampling {
 };
 void engine_sampling_init(struct engine_sampling *s);
 
-/* Constrained decoding: which tokens may come next. One per choice, made by the caller; called on the
- * engine's thread. NULL functions: no constraint. An end token that it allows ends the choice, even one that is to
- * ignore them. */
+/* Constrained decoding: which tokens may come next. One per choice, made by the caller; called
+ * on the engine's thread. NULL functions: no constraint. An end token that it allows ends the
+ * choice, even one that is to ignore them. */
 enum engine_allows { ENGINE_ALLOWS_NONE, ENGINE_ALLOWS_SOME, ENGINE_ALLOWS_ALL };
 
 struct engine_constraint {
@@ -87,8 +89,8 @@ struct engine_top {
 struct engine_token {
     int choice;
     int32_t id;
-    const char
-        *text; /* whole characters that became complete, stop strings cut off; not NUL-ended */
+    /* whole characters that became complete, stop strings cut off; not NUL-ended */
+    const char *text;
     size_t len;
     float logprob;                /* if asked for: of the unmodified distribution */
     const struct engine_top *top; /* [n_top], best first */
@@ -116,15 +118,16 @@ struct engine_done {
     double queued_s, prompt_s, generate_s;
 };
 
-/* How the sentence begins that refuses a prompt which the context does not hold: dialects have codes for
- * it, and clients look for these words. */
+/* How the sentence begins that refuses a prompt which the context does not hold: dialects have
+ * codes for it, and clients look for these words. */
 #define ENGINE_TOO_LONG "the prompt is too long"
 
 struct engine_request {
     const int32_t *ids; /* the prompt; copied */
     size_t n_ids;
-    int n_choices; /* 1 to 64; they share the prompt's full pages through the prefix cache;
-                      choice i samples with seed + i */
+    /* 1 to 64; they share the prompt's full pages through the prefix cache; choice i samples
+     * with seed + i */
+    int n_choices;
     int n_predict; /* -1: to the end of the context */
     bool ignore_end;
     /* It belongs to another that was taken: the queue is not too long for it, nor longer by it. */
@@ -183,8 +186,8 @@ struct engine_stats {
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
-/* Of each rank, as of the last second in which something was computed; zeros for ranks that there are no more. out
- * [engine_model_info()->n_ranks]. */
+/* Of each rank, as of the last second in which something was computed; zeros for ranks that
+ * there are no more. out [engine_model_info()->n_ranks]. */
 struct engine_rank_stats {
     double compute_s, fabric_s; /* in kernels; in collectives, waiting for others and copying */
     uint64_t resident_bytes;

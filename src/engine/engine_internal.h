@@ -9,9 +9,9 @@
  *
  * Everything belongs to the engine's thread but what `lock` guards and the request's `cancelled`.
  *
- * A request has n_choices sequences. A sequence gets a slot (all the memory that it needs) when it is
- * first admitted and keeps it to its end; while it runs it also holds pages. One that was put back
- * waits with its slot and without pages. */
+ * A request has n_choices sequences. A sequence gets a slot (all the memory that it needs) when
+ * it is first admitted and keeps it to its end; while it runs it also holds pages. One that was
+ * put back waits with its slot and without pages. */
 #ifndef LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 #define LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 
@@ -122,7 +122,8 @@ struct engine {
     pthread_cond_t wake;
     /* Guarded by lock. */
     struct engine_request_handle *inbox, **inbox_end;
-    int n_queued; /* requests of which no sequence was admitted yet, without those that follow others */
+    /* requests of which no sequence was admitted yet, without those that follow others */
+    int n_queued;
     int n_back; /* requests of which some were, and none runs now: they wait to go on */
     bool closing, any_cancelled;
     struct engine_stats shown; /* a copy of stats as of the last step */
@@ -187,10 +188,11 @@ void engine_show_reports(struct engine *e, const struct rank_report *reports);
 /* engine_open.c: all but the thread. engine_close_parts() is due in any case. */
 enum status engine_open_parts(struct engine *e, struct err *err);
 void engine_close_parts(struct engine *e);
-/* The group was lost: everybody goes back into the queue, and the model is opened again with those that are left. Where
- * that cannot be done `lost` stays, and it is not tried again. */
+/* The group was lost: everybody goes back into the queue, and the model is opened again with
+ * those that are left. Where that cannot be done `lost` stays, and it is not tried again. */
 void engine_recover(struct engine *e);
-/* Likewise, where nobody was lost: survivors_take_back() has been called. why: for those who ask meanwhile. */
+/* Likewise, where nobody was lost: survivors_take_back() has been called. why: for those who
+ * ask meanwhile. */
 void engine_reopen(struct engine *e, const char *why);
 
 /* engine_lookout.c: once a round. Takes machines in that are back. */
@@ -201,8 +203,8 @@ void engine_stop_asking(struct engine *e);
 void queue_put(struct engine *e, struct engine_request_handle *req);
 /* Admits who fits. */
 void queue_admit(struct engine *e);
-/* The sequence's next page, of each kind; puts younger sequences back to get one. False: it went back
- * itself. */
+/* The sequence's next page, of each kind; puts younger sequences back to get one. False: it
+ * went back itself. */
 bool queue_add_page(struct engine *e, struct seq *s);
 /* The same, but puts nobody back. False: there is none. */
 bool queue_add_free_page(struct engine *e, struct seq *s);
@@ -218,8 +220,8 @@ void step_once(struct engine *e);
 
 /* engine_seq.c */
 void seq_begin(struct engine *e, struct seq *s);
-/* Makes pages findable that are full by now, and gives those of windows back that the next token does not
- * see any more. */
+/* Makes pages findable that are full by now, and gives those of windows back that the next
+ * token does not see any more. */
 void seq_publish(struct engine *e, struct seq *s);
 /* One more token; false if the sequence ended with it. */
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);

@@ -1,4 +1,5 @@
-/* engine_lookout.c: machines that were left out are asked whether they are back, and taken in again.
+/* engine_lookout.c: machines that were left out are asked whether they are back, and taken in
+ * again.
  *
  * An answer is a child process's exit status: the engine's thread waits for none of them. */
 #include "base/clock.h"

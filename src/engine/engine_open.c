@@ -1,8 +1,9 @@
 /* engine_open.c: opening, and opening again when a rank was lost, or is back.
  *
- * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks and stays.
- * Opening again puts who runs back into the queue, as if there were no pages, and gives the engine another instance,
- * another cache, samplers for its threads and a new idea of how long steps take. */
+ * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks
+ * and stays. Opening again puts who runs back into the queue, as if there were no pages, and
+ * gives the engine another instance, another cache, samplers for its threads and a new idea of
+ * how long steps take. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -35,8 +36,8 @@ static size_t memory_left(const struct instance *in) {
     return (size_t)MAX(0.8 * all - (double)weights.n_bytes, 0.0);
 }
 
-/* As many contexts as there is memory for, the last in part: pages of each kind in the proportion in which
- * a long sequence holds them. */
+/* As many contexts as there is memory for, the last in part: pages of each kind in the
+ * proportion in which a long sequence holds them. */
 static enum status size_cache(struct engine *e, struct err *err) {
     struct job *job = &e->in.rank.job;
     job->n_chunk = MAX(job->n_chunk, (uint32_t)e->cfg.n_step_tokens);
@@ -142,7 +143,7 @@ static bool alloc_step(struct engine *e) {
            e->embedding != NULL;
 }
 
-/* ---- samplers, one a thread ----------------------------------------------------------------------- */
+/* ---- samplers, one a thread -------------------------------------------------------------- */
 
 static void close_samplers(struct engine *e) {
     for (int i = 0; i < e->n_samplers; i++)
@@ -163,7 +164,7 @@ static enum status open_samplers(struct engine *e, struct err *err) {
     return ST_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static enum status check_config(const struct engine_config *cfg, struct err *err) {
     if (cfg->n_running_max < 1 || cfg->n_running_max > 4096)
@@ -247,7 +248,7 @@ void engine_close_parts(struct engine *e) {
     survivors_deinit(&e->left);
 }
 
-/* ---- opening again ------------------------------------------------------------------------------------ */
+/* ---- opening again ----------------------------------------------------------------------- */
 
 static enum status size_again(void *e, struct err *err) {
     return size_cache(e, err);
@@ -298,9 +299,10 @@ static enum status open_again(struct engine *e, open_again_fn *open, struct err 
     return ST_OK;
 }
 
-/* Something that kills ranks whenever it is computed must not do so for ever, and neither must ranks that never live for
- * long. While something is asked of them only what they give counts, as it may be slow to kill them; at rest there is nothing to
- * give, and they have done well if they lived for longer than it had taken to open the model. */
+/* Something that kills ranks whenever it is computed must not do so for ever, and neither must
+ * ranks that never live for long. While something is asked of them only what they give counts,
+ * as it may be slow to kill them; at rest there is nothing to give, and they have done well if
+ * they lived for longer than it had taken to open the model. */
 static bool is_fruitless(struct engine *e) {
     bool at_rest = e->requests == NULL;
     if (e->n_given != e->n_given_at_loss || (at_rest && clock_s() - e->formed_s > e->forming_s))

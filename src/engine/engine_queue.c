@@ -1,8 +1,8 @@
 /* engine_queue.c: who waits, who is next, who has to go back.
  *
  * First those that were put back, the oldest first: they have been served already. Then the client
- * with the fewest running sequences; of several the one that was served longest ago; of one client the
- * oldest. Who is next is admitted when the pages for all its tokens are to be had beside one
+ * with the fewest running sequences; of several the one that was served longest ago; of one client
+ * the oldest. Who is next is admitted when the pages for all its tokens are to be had beside one
  * more for everybody who runs; nobody overtakes it, so that a long prompt is not starved by short
  * ones. If pages run out later, the youngest goes back: the oldest always gets on. */
 #include "base/clock.h"
@@ -17,7 +17,7 @@ void queue_put(struct engine *e, struct engine_request_handle *req) {
     e->stats.requests++;
 }
 
-/* ---- whose turn ------------------------------------------------------------------------------------ */
+/* ---- whose turn -------------------------------------------------------------------------- */
 
 static size_t running_of_client(const struct engine *e, uint64_t client) {
     size_t n = 0;
@@ -90,7 +90,7 @@ static struct seq *who_is_next(const struct engine *e) {
     return best.seq;
 }
 
-/* ---- admission ------------------------------------------------------------------------------------- */
+/* ---- admission --------------------------------------------------------------------------- */
 
 /* Of the found pages, keeps as many as can be gone on from: the pages that the next token sees
  * through a window are known too; and holds these. */
@@ -134,7 +134,8 @@ static void drop_pages(struct engine *e, struct seq *s) {
     s->n_pages = s->n_known_pages = s->window_first = s->n_fed = 0;
 }
 
-/* What a sequence lacks of a kind: up to its last token, and of windows what it can hold at once. */
+/* What a sequence lacks of a kind: up to its last token, and of windows what it can hold at
+ * once. */
 static size_t lacks(const struct engine *e, const struct seq *s, enum kv_kind kind) {
     size_t all = div_up(s->n_ids, KV_PAGE), held = s->n_pages;
     if (kind == KV_WINDOW) {
@@ -167,7 +168,8 @@ static void start_running(struct engine *e, struct seq *s) {
     memset(s->slot->sum, 0, e->in.rank.hp.n_embd * sizeof *s->slot->sum);
 }
 
-/* Shown at once, not after the step: a request is among the queued or the running as long as it is there. */
+/* Shown at once, not after the step: a request is among the queued or the running as long as it
+ * is there. */
 static void note_running(struct engine *e, struct engine_request_handle *req) {
     pthread_mutex_lock(&e->lock);
     e->n_queued -= !req->started && !req->r.follows;
@@ -226,7 +228,7 @@ int queue_count_back(const struct engine *e) {
     return n;
 }
 
-/* ---- going back ------------------------------------------------------------------------------------ */
+/* ---- going back -------------------------------------------------------------------------- */
 
 void queue_stop_running(struct engine *e, struct seq *s) {
     size_t at = 0;

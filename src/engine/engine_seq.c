@@ -33,7 +33,7 @@ void seq_publish(struct engine *e, struct seq *s) {
         pages_window_release(e->pages, windows[s->window_first]);
 }
 
-/* ---- tokens ---------------------------------------------------------------------------------------- */
+/* ---- tokens ------------------------------------------------------------------------------ */
 
 /* Callbacks are the caller's: they may allocate. */
 static void tell(struct seq *s, const struct engine_token *t) {
@@ -116,7 +116,7 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
     return !v.over;
 }
 
-/* ---- embeddings ------------------------------------------------------------------------------------- */
+/* ---- embeddings -------------------------------------------------------------------------- */
 
 void seq_take_hidden(struct engine *e, struct seq *s, const float *row) {
     uint32_t n = e->in.rank.hp.n_embd;
@@ -138,7 +138,7 @@ void seq_end_embedding(struct engine *e, struct seq *s) {
     seq_end(e, s, ENGINE_STOP_END, NULL, ST_OK, NULL);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------------- */
+/* ---- the end ----------------------------------------------------------------------------- */
 
 void request_free(struct engine_request_handle *req) {
     for (int i = 0; req->seqs != NULL && i < req->r.n_choices; i++)

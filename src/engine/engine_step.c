@@ -1,9 +1,9 @@
 /* engine_step.c: a step: which tokens of whom, and what comes of it.
  *
- * Every running stream gets its next token, and guesses behind it where they pay; prompts share a piece
- * that the streams can bear (pace.h), or the whole step if there are none. Planning goes from the
- * oldest to the youngest, so that who has to go back for want of a page is not planned yet.
- * Hidden states (embeddings) and logits take turns, a step makes one kind. */
+ * Every running stream gets its next token, and guesses behind it where they pay; prompts share
+ * a piece that the streams can bear (pace.h), or the whole step if there are none. Planning
+ * goes from the oldest to the youngest, so that who has to go back for want of a page is not
+ * planned yet. Hidden states (embeddings) and logits take turns, a step makes one kind. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-/* ---- planning ---------------------------------------------------------------------------------------- */
+/* ---- planning ---------------------------------------------------------------------------- */
 
 struct budget {
     size_t n_decode;  /* streams in the step */
@@ -84,7 +84,8 @@ static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
     return k;
 }
 
-/* Which tokens may come after what is fed in this step. False: none, and the sequence has ended. */
+/* Which tokens may come after what is fed in this step. False: none, and the sequence has
+ * ended. */
 static bool make_mask(struct engine *e, struct seq *s) {
     const struct engine_constraint *c = &s->req->r.constraint;
     if (s->constraint == NULL || s->n_rows == 0)
@@ -144,7 +145,7 @@ static void plan(struct engine *e) {
     }
 }
 
-/* ---- the step in arrays -------------------------------------------------------------------------------- */
+/* ---- the step in arrays ------------------------------------------------------------------ */
 
 /* The pages of layers with a window that s sees in this step. */
 static void lay_out_window(struct engine *e, const struct seq *s, size_t n_pages) {
@@ -184,7 +185,7 @@ static void lay_out(struct engine *e) {
     }
 }
 
-/* ---- rows, on the pool's threads -------------------------------------------------------------------------- */
+/* ---- rows, on the pool's threads --------------------------------------------------------- */
 
 static void sample_row(void *user, int thread, uint32_t output, const float *logits) {
     struct engine *e = user;
@@ -214,7 +215,7 @@ static bool add_hidden(void *user, uint32_t first, uint32_t n, const float *rows
     return true;
 }
 
-/* ---- what comes of it ------------------------------------------------------------------------------------- */
+/* ---- what comes of it -------------------------------------------------------------------- */
 
 static void note_tokens(struct engine *e, struct seq *s, double now, size_t n) {
     if (s->first_s == 0) {
@@ -227,7 +228,8 @@ static void note_tokens(struct engine *e, struct seq *s, double now, size_t n) {
     s->last_s = now;
 }
 
-/* The tokens that the rows give: each is the next one as long as the guesses before it were right. */
+/* The tokens that the rows give: each is the next one as long as the guesses before it were
+ * right. */
 static void take_tokens(struct engine *e, struct seq *s, double now) {
     size_t n_right = 0;
     const int32_t *guesses = s->slot->ids + s->n_ids;
@@ -270,7 +272,7 @@ static void take_all(struct engine *e) {
     }
 }
 
-/* ---- the step --------------------------------------------------------------------------------------------- */
+/* ---- the step ---------------------------------------------------------------------------- */
 
 static void count_step(struct engine *e, double seconds) {
     struct model_times times = model_times(e->in.rank.model, false);

@@ -75,7 +75,8 @@ static enum job_placement open_placement(const struct job *job,
                                                                   : JOB_PLACE_SHARES;
 }
 
-/* Copies the texts, each NULL where it is. If there is no memory for one, the job is empty again. */
+/* Copies the texts, each NULL where it is. If there is no memory for one, the job is empty
+ * again. */
 static enum status job_texts(struct job *job, const char *model_path, const char *rendezvous,
                              const struct lockstep_options *opt, struct err *err) {
     const struct {
@@ -356,10 +357,10 @@ enum status instance_explain(struct instance *in, enum status st, struct err *er
     return st;
 }
 
-/* ---- after a loss -------------------------------------------------------------------------------- */
+/* ---- after a loss ------------------------------------------------------------------------ */
 
-/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. This rank itself where it stood still: then nobody
- * is left out, and who cannot be reached any more does not come. */
+/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. This rank itself where
+ * it stood still: then nobody is left out, and who cannot be reached any more does not come. */
 static uint64_t lost_ranks(struct instance *in) {
     int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
     if (lost < 0 && in->rank.missing != 0)

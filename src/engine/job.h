@@ -23,9 +23,9 @@ struct job {
     char *rendezvous; /* owned; "host:port", NULL for one rank */
     char *emulate;    /* owned; as fabric_config's, NULL: none */
     char *rdma;       /* owned; MLX's matrix (fabric/launch.h), NULL: none */
-    char *
-        source; /* owned; where the data of the model are that has only its header here ("host:port", cluster/source.h);
-                         NULL: they are in the file */
+    /* owned; where the data of the model are that has only its header here ("host:port",
+     * cluster/source.h); NULL: they are in the file */
+    char *source;
     uint8_t token[FABRIC_TOKEN_BYTES];
     int rank, n_ranks, tp, pp;
     int n_weights;
@@ -53,7 +53,8 @@ enum status job_from_json(struct job *out, const char *text, size_t len, struct 
 
 /* The number of threads where the job leaves it open. */
 void job_set_threads(struct job *job);
-/* The calling thread, and those that it starts, run in this rank's part of the machine (base/machine.h). */
+/* The calling thread, and those that it starts, run in this rank's part of the machine
+ * (base/machine.h). */
 void job_keep_to_part(const struct job *job);
 
 /* A link's name or "auto"; NULL is auto. */

@@ -39,7 +39,8 @@ struct child {
     int status;
     const char *host; /* where ssh or the node runs it; NULL: here */
     int node_port;    /* of the node there, 0: the usual one; -1: ssh */
-    /* It says "ready" or "error: ...", a line each; the remote shell that starts it may have said something before. */
+    /* It says "ready" or "error: ...", a line each; the remote shell that starts it may have
+     * said something before. */
     char line[REPORT_MAX]; /* what there is of the running one */
     size_t n_line;
     char complaint[REPORT_MAX]; /* empty: none */
@@ -51,7 +52,7 @@ struct launch {
     struct launch_hosts hosts; /* the names above */
 };
 
-/* ---- starting ------------------------------------------------------------------------------------ */
+/* ---- starting ---------------------------------------------------------------------------- */
 
 static bool is_lockstep; /* the program that calls us, whatever its file is called */
 
@@ -128,7 +129,8 @@ static enum status quote_path(const char *path, char *buf, size_t size, struct e
     return ST_OK;
 }
 
-/* The thread that starts it may have all signals blocked (thread_start()); the child is to hear them. */
+/* The thread that starts it may have all signals blocked (thread_start()); the child is to hear
+ * them. */
 static enum status start(pid_t *pid, const char *program, char **argv,
                          const posix_spawn_file_actions_t *files, short flags,
                          struct err *err) {
@@ -250,8 +252,8 @@ static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {
     return hosts != NULL && !str_eq(hosts->names[rank], hosts->names[0]);
 }
 
-/* Starts one worker and gives it its part of the job. Once it is started it is one of l's children, even
- * if it cannot be told. */
+/* Starts one worker and gives it its part of the job. Once it is started it is one of l's
+ * children, even if it cannot be told. */
 static enum status start_child(struct launch *l, const char *program, const struct job *job,
                                int rank, const struct launch_hosts *hosts, bool by_nodes,
                                int threads, struct err *err) {
@@ -306,9 +308,10 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
     return ST_OK;
 }
 
-/* ---- watching ------------------------------------------------------------------------------------ */
+/* ---- watching ---------------------------------------------------------------------------- */
 
-/* One that is no child any more, since the program that called us ignores SIGCHLD or waits for any, has ended, too. */
+/* One that is no child any more, since the program that called us ignores SIGCHLD or waits for
+ * any, has ended, too. */
 static void reap(struct child *c) {
     if (c->reaped || c->pid <= 0)
         return;
@@ -484,7 +487,7 @@ void launch_close(struct launch *l) {
     mem_free(l);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------ */
 
 /* Away from the terminal: without one, ssh fails rather than ask for a password. */
 static enum status spawn_quietly(pid_t *pid, char **argv, const char *program,
@@ -529,7 +532,7 @@ void launch_stop_asking(pid_t pid) {
         continue;
 }
 
-/* ---- the worker's side ----------------------------------------------------------------------------- */
+/* ---- the worker's side ------------------------------------------------------------------- */
 
 struct launch_wire launch_worker_wire(int argc, char **argv) {
     struct launch_wire w = {.in = WORKER_FD, .out = WORKER_FD};

@@ -1,10 +1,13 @@
-/* lookout.h: when machines that were left out are asked whether they are back, and when they are taken in.
+/* lookout.h: when machines that were left out are asked whether they are back, and when they
+ * are taken in.
  *
- * Asking costs next to nothing, taking in is a pause: shares change, so everybody loads. So it waits for a moment in
- * which nothing runs, but not for ever; and a machine that is lost again soon after it was taken in is believed ever later, so
- * that one which comes only to go costs a few pauses and not one after the other.
+ * Asking costs next to nothing, taking in is a pause: shares change, so everybody loads. So it
+ * waits for a moment in which nothing runs, but not for ever; and a machine that is lost again
+ * soon after it was taken in is believed ever later, so that one which comes only to go costs a
+ * few pauses and not one after the other.
  *
- * Pure: asks nobody itself, and times are the caller's, in seconds. Machines are bits as in survivors.h. */
+ * Pure: asks nobody itself, and times are the caller's, in seconds. Machines are bits as in
+ * survivors.h. */
 #ifndef LOCKSTEP_ENGINE_LOOKOUT_H
 #define LOCKSTEP_ENGINE_LOOKOUT_H
 
@@ -18,7 +21,8 @@
 #define LOOKOUT_RARELY_S 60.0
 /* One that is back and waits to be taken in is asked so often whether it still is. */
 #define LOOKOUT_AGAIN_S 10.0
-/* Lost so soon after it was taken in it has failed. It is then asked after eight times as long as before. */
+/* Lost so soon after it was taken in it has failed. It is then asked after eight times as long
+ * as before. */
 #define LOOKOUT_PROVEN_S 600.0
 #define LOOKOUT_PATIENCE_S 3600.0
 

@@ -1,5 +1,5 @@
-/* lookup.h: guesses at the next tokens without a second model: what followed the last time that the
- * text was as it is now (prompt lookup). */
+/* lookup.h: guesses at the next tokens without a second model: what followed the last time that
+ * the text was as it is now (prompt lookup). */
 #ifndef LOCKSTEP_ENGINE_LOOKUP_H
 #define LOCKSTEP_ENGINE_LOOKUP_H
 
@@ -22,9 +22,10 @@ struct lookup_trust {
 void lookup_trust_init(struct lookup_trust *t);
 /* n_right of n guesses were right (all before the first wrong one). */
 void lookup_trust_learn(struct lookup_trust *t, size_t n, size_t n_right);
-/* How many guesses pay, at most k_max: the i-th one comes true with probability p^i and has to be
- * worth its price: the share of a step's time that one more token costs, times the tokens that
- * the step brings anyway. Every LOOKUP_PROBE tokens one is worth it to see whether the text has changed. */
+/* How many guesses pay, at most k_max: the i-th one comes true with probability p^i and has to
+ * be worth its price: the share of a step's time that one more token costs, times the tokens
+ * that the step brings anyway. Every LOOKUP_PROBE tokens one is worth it to see whether the
+ * text has changed. */
 #define LOOKUP_PROBE 32
 size_t lookup_trust_k(struct lookup_trust *t, double price, size_t k_max);
 

@@ -10,8 +10,9 @@
 /* A step that took longer than this many times what was expected counts as if it had not. */
 #define SURPRISE 2.0
 
-/* Beside a piece a stream is to wait for so many usual steps at most: nearly always, and in the worst case that is
- * remembered. What the machine adds now and then, and what is usual changes meanwhile, leaves both below three. */
+/* Beside a piece a stream is to wait for so many usual steps at most: nearly always, and in the
+ * worst case that is remembered. What the machine adds now and then, and what is usual changes
+ * meanwhile, leaves both below three. */
 #define WAIT_NEARLY_ALWAYS 2.2
 #define NEARLY_ALWAYS 0.9
 #define WAIT_MOST 2.9
@@ -19,20 +20,21 @@
 #define MORE_LEAST 0.6
 #define MORE_MOST 1.0
 #define MORE_FIRST 0.8 /* while that is not known */
-/* The worst case is half forgotten after 1,400 steps, about as many as a long prompt takes; what is later than the
- * last of these does not count, since no piece is small enough for that. */
+/* The worst case is half forgotten after 1,400 steps, about as many as a long prompt takes;
+ * what is later than the last of these does not count, since no piece is small enough for that. */
 #define WORST_KEEP 0.9995
 #define WORST_FIRST 1.4
 #define WORST_MOST (WAIT_MOST / (1 + MORE_LEAST))
-/* Streams that get nothing from the step wait for its fixed part as well, which is about a usual step. */
+/* Streams that get nothing from the step wait for its fixed part as well, which is about a
+ * usual step. */
 #define MORE_WAITING 0.5
-/* A piece that was felt less than this was hidden by noise: it says that larger ones are possible, not how
- * large. */
+/* A piece that was felt less than this was hidden by noise: it says that larger ones are
+ * possible, not how large. */
 #define FELT 0.25
 /* A small piece costs more for each token than a step full of them. */
 #define SMALL_PIECE 1.5
-/* Steps of streams alone come so often while prompts wait: often while what is usual is in doubt, since a
- * piece took less or more than these shares of what was expected. */
+/* Steps of streams alone come so often while prompts wait: often while what is usual is in
+ * doubt, since a piece took less or more than these shares of what was expected. */
 #define LOOK_OFTEN 3
 #define LOOK_RARELY 16
 #define DOUBT_LESS 0.75
@@ -64,10 +66,10 @@ size_t pace_fit(const struct pace *p, size_t pos, double work, size_t n_max) {
     return MAX(n, MIN(n_max, (size_t)1));
 }
 
-/* ---- what is usual ----------------------------------------------------------------------------------- */
+/* ---- what is usual ----------------------------------------------------------------------- */
 
-/* Of a step of n streams alone, rather less than more: what disturbs a step makes it longer; one of fewer
- * streams took no longer, and one of more at most in proportion. 0: not known. */
+/* Of a step of n streams alone, rather less than more: what disturbs a step makes it longer;
+ * one of fewer streams took no longer, and one of more at most in proportion. 0: not known. */
 static double usual_s(const struct pace *p, size_t n_streams) {
     double v[PACE_USUAL];
     size_t n = MIN(p->n_usual, (size_t)PACE_USUAL);
@@ -86,8 +88,8 @@ static bool usual_is_known(const struct pace *p, size_t n_streams) {
     return n_near > PACE_USUAL / 2;
 }
 
-/* Seconds of a token's work beside n streams, by what is usual now. Before the first piece: a whole step,
- * or what it is among many if that is less. */
+/* Seconds of a token's work beside n streams, by what is usual now. Before the first piece: a
+ * whole step, or what it is among many if that is less. */
 static double work_s(const struct pace *p, size_t n_streams) {
     double v[PACE_PIECES];
     size_t n = MIN(p->n_pieces, (size_t)PACE_PIECES);
@@ -101,11 +103,12 @@ static double work_s(const struct pace *p, size_t n_streams) {
     return p->alone_s > 0 ? MIN(SMALL_PIECE * p->alone_s, most) : most;
 }
 
-/* Of prompts beside n streams, so that the step takes at most so many usual ones, however the cost of a piece grows
- * with it: a step of k times the tokens takes at most k times as long as one that was measured. Small pieces may
- * cost nothing, since the processor waits for the weights meanwhile, and a somewhat larger one all that the
- * processor needs: a line through the small ones does not show that. Rounded up to the next token, or small
- * pieces would not grow. Before the first: by a step of prompts alone. */
+/* Of prompts beside n streams, so that the step takes at most so many usual ones, however the
+ * cost of a piece grows with it: a step of k times the tokens takes at most k times as long as
+ * one that was measured. Small pieces may cost nothing, since the processor waits for the
+ * weights meanwhile, and a somewhat larger one all that the processor needs: a line through the
+ * small ones does not show that. Rounded up to the next token, or small pieces would not grow.
+ * Before the first: by a step of prompts alone. */
 static double sure_work(const struct pace *p, size_t n_streams, double limit) {
     double usual = usual_s(p, n_streams);
     double most =
@@ -170,7 +173,7 @@ static void learn_usual(struct pace *p, const struct pace_step *s) {
     p->since_usual = 0;
 }
 
-/* ---- a line through the steps ------------------------------------------------------------------------ */
+/* ---- a line through the steps ------------------------------------------------------------ */
 
 static void learn_line(struct pace *p, double n, double seconds) {
     if (p->w > 2)
@@ -202,7 +205,7 @@ double pace_step_s(const struct pace *p, size_t n_tokens) {
                pace_token_s(p) * (double)n_tokens);
 }
 
-/* ---- the step ---------------------------------------------------------------------------------------- */
+/* ---- the step ---------------------------------------------------------------------------- */
 
 void pace_add(struct pace *p, const struct pace_step *s) {
     if (s->work > 0 && s->n_streams + s->n_waiting > 0)

@@ -1,17 +1,18 @@
-/* pace.h: how long a step takes, learnt from the steps. Decides how large a step may be, never what is
- * computed.
+/* pace.h: how long a step takes, learnt from the steps. Decides how large a step may be, never
+ * what is computed.
  *
- * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step, since the
- * weights are read once, and a part for each token. And how much of prompts a step may hold beside
- * streams (pace_room): so much that hardly any step takes three times as long as usual. Where steps take what is
- * expected of them, a piece makes one twice as long; the later the last ones were, the less, down to 1.6: that leaves
- * the prompts a third to a half of the machine.
+ * Two things are asked of it. What one more token costs (pace_token_s): a fixed part of a step,
+ * since the weights are read once, and a part for each token. And how much of prompts a step may
+ * hold beside streams (pace_room): so much that hardly any step takes three times as long as
+ * usual. Where steps take what is expected of them, a piece makes one twice as long; the later the
+ * last ones were, the less, down to 1.6: that leaves the prompts a third to a half of the machine.
  *
- * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a model of
- * the first few tokens' cost is off by more than the bound: `usual` is one of the quicker of the last steps
- * that held streams alone, the addition the middle one of the last pieces'. So one slow step of a busy machine
- * changes nothing, and where the whole machine has become slower that soon cancels out. While prompts wait
- * for long, a step in every few is made without them, to see what is usual by now. */
+ * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a
+ * model of the first few tokens' cost is off by more than the bound: `usual` is one of the
+ * quicker of the last steps that held streams alone, the addition the middle one of the last
+ * pieces'. So one slow step of a busy machine changes nothing, and where the whole machine has
+ * become slower that soon cancels out. While prompts wait for long, a step in every few is made
+ * without them, to see what is usual by now. */
 #ifndef LOCKSTEP_ENGINE_PACE_H
 #define LOCKSTEP_ENGINE_PACE_H
 
@@ -44,12 +45,12 @@ struct pace {
     double alone_s;           /* of a token's work in a step of prompts alone; 0: not known */
 };
 
-/* The work of a token at position 0 is 1; each position before it adds attn_whole, and each of the last
- * `window` ones attn_window. */
+/* The work of a token at position 0 is 1; each position before it adds attn_whole, and each of
+ * the last `window` ones attn_window. */
 void pace_init(struct pace *p, double attn_whole, double attn_window, size_t window);
 double pace_work(const struct pace *p, size_t pos, size_t n_tokens);
-/* How many tokens from pos on are at most so much work; at most n_max. One at least if there is any: the
- * prompt has to end some time. */
+/* How many tokens from pos on are at most so much work; at most n_max. One at least if there is
+ * any: the prompt has to end some time. */
 size_t pace_fit(const struct pace *p, size_t pos, double work, size_t n_max);
 
 struct pace_step {
@@ -67,9 +68,9 @@ void pace_add(struct pace *p, const struct pace_step *s);
 double pace_step_s(const struct pace *p, size_t n_tokens);
 double pace_token_s(const struct pace *p);
 
-/* How much work of prompts fits the next step beside n_streams streams that get a token and n_waiting ones
- * that do not. 0: this step is to be theirs alone. Prompts that nobody waits for get steps of about a
- * second, so that who comes meanwhile is not kept waiting either. */
+/* How much work of prompts fits the next step beside n_streams streams that get a token and
+ * n_waiting ones that do not. 0: this step is to be theirs alone. Prompts that nobody waits for
+ * get steps of about a second, so that who comes meanwhile is not kept waiting either. */
 double pace_room(const struct pace *p, size_t n_streams, size_t n_waiting);
 
 #endif

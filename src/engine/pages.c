@@ -69,7 +69,7 @@ void pages_close(struct pages *p) {
     mem_free(p);
 }
 
-/* ---- lists ------------------------------------------------------------------------------------- */
+/* ---- lists ------------------------------------------------------------------------------- */
 
 static void put_free(struct stock *o, uint32_t id) {
     o->list[id].older = o->free;
@@ -131,7 +131,7 @@ static struct pages_count count(const struct stock *o) {
         .total = o->n, .held = o->n - o->n_free - o->n_cached, .cached = o->n_cached};
 }
 
-/* ---- the index --------------------------------------------------------------------------------- */
+/* ---- the index --------------------------------------------------------------------------- */
 
 /* Multiply and fold; ids are compared anyway. */
 static uint64_t hash_page(uint64_t seed, const int32_t *ids) {
@@ -178,7 +178,7 @@ static void forget(struct pages *p, uint32_t id) {
     pg->known = false;
 }
 
-/* ---- what sequences do --------------------------------------------------------------------------- */
+/* ---- what sequences do ------------------------------------------------------------------- */
 
 uint32_t pages_take(struct pages *p) {
     uint32_t id = take_free(&p->whole);
@@ -243,7 +243,7 @@ size_t pages_available(const struct pages *p) {
     return p->whole.n_free + p->whole.n_cached;
 }
 
-/* ---- layers with a window ------------------------------------------------------------------------ */
+/* ---- layers with a window ---------------------------------------------------------------- */
 
 uint32_t pages_window_take(struct pages *p) {
     uint32_t id = take_free(&p->window);

@@ -9,7 +9,8 @@
 
 /* How often shares are moved from those who have too little memory. */
 #define FIT_TRIES 16
-/* A share that does not fit is cut to what would, and this much more, for layers and heads are not cut. */
+/* A share that does not fit is cut to what would, and this much more, for layers and heads are
+ * not cut. */
 #define FIT_MARGIN 0.99
 #define SHARE_PARTS 16   /* largest whole number of the smallest share */
 #define SHARE_MOST 999   /* and of any */
@@ -23,7 +24,7 @@ void placement_wires_set(struct placement_wires *w, double exchange_s) {
     }
 }
 
-/* ---- one plan ---------------------------------------------------------------------------------- */
+/* ---- one plan ---------------------------------------------------------------------------- */
 
 /* A candidate with what is needed to find its shares. */
 struct weighed {
@@ -73,7 +74,7 @@ static bool fits(const struct weighed *w, const struct placement_wish *q) {
     return true;
 }
 
-/* ---- shares --------------------------------------------------------------------------------------- */
+/* ---- shares ------------------------------------------------------------------------------ */
 
 /* Rates, those alike replaced by their mean. */
 static void level(double *rates, const struct placement_machine *machines, int n) {
@@ -120,7 +121,8 @@ static bool whole(double *out, const double *shares, int n, int parts) {
     return true;
 }
 
-/* The simplest numbers near these shares with which everything fits; else the shares as they are. */
+/* The simplest numbers near these shares with which everything fits; else the shares as they
+ * are. */
 static enum status simplify(struct weighed *w, const struct placement_wish *q,
                             const double *shares, struct err *err) {
     for (int parts = 1; parts <= SHARE_PARTS; parts++) {
@@ -142,8 +144,8 @@ static double cut_down(const struct weighed *w, const struct placement_wish *q, 
     return MAX(share * FIT_MARGIN * MAX(room, 0.0) / held, SHARE_LEAST);
 }
 
-/* Fills the ranks like vessels: who is short keeps what he has room for, the others take the rest in proportion of
- * `rates`. False: nobody is left to take it. */
+/* Fills the ranks like vessels: who is short keeps what he has room for, the others take the
+ * rest in proportion of `rates`. False: nobody is left to take it. */
 static bool pour(double *shares, bool *full, const struct weighed *w,
                  const struct placement_wish *q, const double *rates) {
     double rest = 1, of_rates = 0;
@@ -184,7 +186,7 @@ static enum status find_shares(struct weighed *w, const struct placement_wish *q
     return simplify(w, q, shares, err);
 }
 
-/* ---- the prediction --------------------------------------------------------------------------------- */
+/* ---- the prediction ---------------------------------------------------------------------- */
 
 static void predict(struct weighed *w, const struct placement_wish *q) {
     struct placement_candidate *c = w->c;
@@ -250,7 +252,8 @@ static enum status consider(struct placement_candidate *c, const struct placemen
     return ST_OK;
 }
 
-/* What fits before what does not, then by time; the order of what is alike stays (more tensor ranks first). */
+/* What fits before what does not, then by time; the order of what is alike stays (more tensor
+ * ranks first). */
 static bool is_better(const struct placement_candidate *a,
                       const struct placement_candidate *b) {
     if (a->fits != b->fits)
@@ -285,10 +288,10 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
     return out->n > 0 ? ST_OK : refused;
 }
 
-/* ---- fewer machines --------------------------------------------------------------------------------- */
+/* ---- fewer machines ---------------------------------------------------------------------- */
 
-/* For teams of any size, from those that divide n: a team between two of them is like the larger one, and to hand on takes
- * what it takes from rank to rank. */
+/* For teams of any size, from those that divide n: a team between two of them is like the
+ * larger one, and to hand on takes what it takes from rank to rank. */
 static void fill_wires(struct placement_wires *out, const struct placement_wires *w, int n) {
     *out = *w;
     for (int tp = n; tp > 1; tp--) {
@@ -301,7 +304,8 @@ static void fill_wires(struct placement_wires *out, const struct placement_wires
     }
 }
 
-/* Ranks 1 to n - 1, the fastest first; where all of them together cannot take the model, who has most memory. */
+/* Ranks 1 to n - 1, the fastest first; where all of them together cannot take the model, who
+ * has most memory. */
 static bool goes_before(const struct placement_machine *a, const struct placement_machine *b,
                         bool all_fit) {
     if (all_fit)
@@ -355,7 +359,7 @@ enum status placement_fewer(struct placement_fewer *out, const struct placement_
     return st;
 }
 
-/* ---- for people --------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------- */
 
 void placement_refusal(const struct placement *p, char *buf, size_t size) {
     size_t at = 0;

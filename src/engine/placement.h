@@ -1,24 +1,27 @@
-/* placement.h: how many tensor ranks times how many pipeline stages, and who gets how much: a prediction of every
- * way there is, from what the machines and wires can do. Pure functions: what is measured comes from survey.h, or from
- * somebody who thinks about machines that he does not have (lockstep plan --bandwidth).
+/* placement.h: how many tensor ranks times how many pipeline stages, and who gets how much: a
+ * prediction of every way there is, from what the machines and wires can do. Pure functions:
+ * what is measured comes from survey.h, or from somebody who thinks about machines that he does
+ * not have (lockstep plan --bandwidth).
  *
  * One stream's token, from an empty context, for pp stages of tp ranks (docs/links.md):
  *
- *   reading    sum over stages of max over its members of (bytes of its weights for a token / its rate)
+ *   reading    sum over stages of max over its members of (its bytes of a token's weights / its
+ *              rate)
  *   between    layers * sums a layer * sum_s
  *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
  *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
  *
- * A layer has two sums, three with a norm over the heads of all ranks (QK_NORM_ROW); stages wait for each other, so only
- * tp divides the reading. The step's words reach the last stage of a pipeline long before the hidden state does,
- * so only tensor ranks wait for them. Bytes are those of the very plan (model_measure): slices as packed, of
- * experts the expected part of those used, what several ranks keep twice. Attention over a long context, and what a
- * step computes beside its products, count for nothing: they are the same everywhere or small.
+ * A layer has two sums, three with a norm over the heads of all ranks (QK_NORM_ROW); stages
+ * wait for each other, so only tp divides the reading. The step's words reach the last stage of
+ * a pipeline long before the hidden state does, so only tensor ranks wait for them. Bytes are
+ * those of the very plan (model_measure): slices as packed, of experts the expected part of
+ * those used, what several ranks keep twice. Attention over a long context, and what a step
+ * computes beside its products, count for nothing: they are the same everywhere or small.
  *
- * Shares follow the rates, as in a prompt and for many requests at once all ranks work at the same time, within
- * the ranks' memory: what does not fit one goes to the others in proportion. Rates within PLACEMENT_ALIKE of the
- * fastest of their kind count as equal, and shares become small whole numbers if any are near: a measurement's
- * noise gives no lopsided split. */
+ * Shares follow the rates, as in a prompt and for many requests at once all ranks work at the
+ * same time, within the ranks' memory: what does not fit one goes to the others in proportion.
+ * Rates within PLACEMENT_ALIKE of the fastest of their kind count as equal, and shares become
+ * small whole numbers if any are near: a measurement's noise gives no lopsided split. */
 #ifndef LOCKSTEP_ENGINE_PLACEMENT_H
 #define LOCKSTEP_ENGINE_PLACEMENT_H
 
@@ -34,14 +37,15 @@ struct placement_machine {
     int n_threads;
 };
 
-/* Seconds that exchanges keep a token waiting, by the tp of a layout; INFINITY: it cannot have them. */
+/* Seconds that exchanges keep a token waiting, by the tp of a layout; INFINITY: it cannot have
+ * them. */
 struct placement_wires {
-    double
-        sum_s[PLAN_MAX_RANKS + 1]; /* an exact sum of n_embd numbers over tp ranks: [tp] > 1 */
+    /* an exact sum of n_embd numbers over tp ranks: [tp] > 1 */
+    double sum_s[PLAN_MAX_RANKS + 1];
     double hand_s[PLAN_MAX_RANKS +
                   1]; /* n_embd floats from one stage to the next: [tp] < n_ranks */
-    double
-        answer_s[PLAN_MAX_RANKS + 1]; /* a word from rank 0 to all, and the logits back to it */
+    /* a word from rank 0 to all, and the logits back to it */
+    double answer_s[PLAN_MAX_RANKS + 1];
 };
 /* Where every exchange takes the same time. */
 void placement_wires_set(struct placement_wires *w, double exchange_s);
@@ -77,12 +81,12 @@ static inline double placement_tokens_per_s(const struct placement_candidate *c)
 
 struct placement {
     int n;
-    struct placement_candidate
-        list[PLACEMENT_MAX]; /* the fastest first, what does not fit last */
+    /* the fastest first, what does not fit last */
+    struct placement_candidate list[PLACEMENT_MAX];
 };
 
-/* Fills out (large: not for a stack) with the layouts of which plan_make() makes a plan; ST_BAD_INPUT if there is none. That
- * nothing fits is no error: list[0].fits is false then. */
+/* Fills out (large: not for a stack) with the layouts of which plan_make() makes a plan;
+ * ST_BAD_INPUT if there is none. That nothing fits is no error: list[0].fits is false then. */
 enum status placement_rank(struct placement *out, const struct placement_wish *wish,
                            struct err *err);
 
@@ -93,9 +97,10 @@ struct placement_fewer {
     int n;
     double tokens_per_s;
 };
-/* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster there, by PLACEMENT_FEWER_GAIN, than
- * `all` says of the best layout of all? Where all cannot take the model, since one has no room for its part of what every
- * rank has (a layer, buffers): can those with the most memory, and how many of them are the fastest? Wires that were not
+/* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster
+ * there, by PLACEMENT_FEWER_GAIN, than `all` says of the best layout of all? Where all cannot
+ * take the model, since one has no room for its part of what every rank has (a layer, buffers):
+ * can those with the most memory, and how many of them are the fastest? Wires that were not
  * measured count as those of the next larger team. */
 enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
                             const struct placement *all, struct err *err);

@@ -1,5 +1,5 @@
-/* Messages from rank 0 are broadcasts to all: a header of HEADER_WORDS 32-bit words, with the
- * body inside if it fits, else in a second broadcast. A decode step is one message of 256 bytes. */
+/* Messages from rank 0 are broadcasts to all: a header of HEADER_WORDS 32-bit words, with the body
+ * inside if it fits, else in a second broadcast. A decode step is one message of 256 bytes. */
 #include "engine/rank.h"
 
 #include "base/clock.h"
@@ -162,7 +162,8 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
     return fabric_team(r->f, &r->all, ranks, r->job.n_ranks, err);
 }
 
-/* A rank that somebody else has started opened what is under that path there: another model's bits would be nobody's. */
+/* A rank that somebody else has started opened what is under that path there: another model's
+ * bits would be nobody's. */
 static enum status check_model(struct rank *r, struct err *err) {
     struct gguf_digest mine, all[PLAN_MAX_RANKS];
     size_t parts[PLAN_MAX_RANKS];
@@ -277,7 +278,7 @@ struct rank_report rank_report(const struct rank *r) {
     };
 }
 
-/* ---- messages ------------------------------------------------------------------------------------ */
+/* ---- messages ---------------------------------------------------------------------------- */
 
 static size_t body_words(const uint32_t *h) {
     return (size_t)h[2] + (size_t)h[3] * RUN_WORDS + h[4] + h[5] + h[6];
@@ -378,7 +379,7 @@ enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struc
     return gather_reports(r, reports, err);
 }
 
-/* ---- traces -------------------------------------------------------------------------------------- */
+/* ---- traces ------------------------------------------------------------------------------ */
 
 /* Leaving a barrier is the moment that clocks of different machines have in common. */
 static enum status trace_begin(struct rank *r, struct err *err) {

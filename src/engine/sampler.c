@@ -11,7 +11,7 @@
 #define SUM_BLOCK 512
 #define SUM_LANES 8
 
-/* ---- settings ------------------------------------------------------------------------------------ */
+/* ---- settings ---------------------------------------------------------------------------- */
 
 static enum status check_base(const struct lockstep_sampling *s, struct err *err) {
     if (!(s->temperature >= 0 && s->temperature <= 100))
@@ -88,7 +88,7 @@ void sampler_deinit(struct sampler *sm) {
     *sm = (struct sampler){0};
 }
 
-/* ---- penalties, biases, mask ---------------------------------------------------------------------- */
+/* ---- penalties, biases, mask ------------------------------------------------------------- */
 
 /* A token seen several times is penalized once: positive logits are divided, negative ones
  * multiplied (Keskar et al., CTRL, arXiv 1909.05858). */
@@ -146,11 +146,12 @@ static const float *changed_logits(struct sampler *sm, const struct engine_sampl
     return sm->logits;
 }
 
-/* ---- ranking --------------------------------------------------------------------------------------- */
+/* ---- ranking ----------------------------------------------------------------------------- */
 
 #define BLOCK_LOGITS 256
 
-/* Whether any of a block's logits is above `best`. No early end, so that the compiler makes vectors of it. */
+/* Whether any of a block's logits is above `best`. No early end, so that the compiler makes
+ * vectors of it. */
 static bool block_exceeds(const float *logits, float best) {
     int exceeds = 0;
     for (int i = 0; i < BLOCK_LOGITS; i++)
@@ -158,7 +159,8 @@ static bool block_exceeds(const float *logits, float best) {
     return exceeds != 0;
 }
 
-/* The largest logit's id, the lowest of equals. Few blocks hold a new one; all other threads wait meanwhile. */
+/* The largest logit's id, the lowest of equals. Few blocks hold a new one; all other threads
+ * wait meanwhile. */
 static int32_t argmax(const float *logits, uint32_t n) {
     uint32_t best = 0;
     for (uint32_t first = 0; first < n; first += BLOCK_LOGITS) {
@@ -230,7 +232,7 @@ static size_t take_best(struct sampler *sm, const float *logits, size_t k) {
     return n;
 }
 
-/* ---- weights --------------------------------------------------------------------------------------- */
+/* ---- weights ----------------------------------------------------------------------------- */
 
 /* sm->p = exp((logit - best) / temperature) of all ids; sm->sums; returns their sum. */
 static double weigh_all(struct sampler *sm, const float *logits, float temperature) {
@@ -293,7 +295,7 @@ static int32_t draw(const struct candidate *c, size_t n, double left) {
     return c[n - 1].id;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------------- */
+/* ---- cuts -------------------------------------------------------------------------------- */
 
 /* The candidates whose surprise is nearest to the entropy, until they hold typical_p of the mass
  * (Meister et al., Locally Typical Sampling, arXiv 2202.00666), ranked by logit again. */
@@ -369,7 +371,7 @@ static size_t kept(struct sampler *sm, const float *logits, const struct engine_
     return cut(sm->candidates, n, b, weigh(sm->candidates, n, 1.0f), &sure);
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------- */
 
 int32_t sampler_next(struct sampler *sm, const struct engine_sampling *s,
                      const struct sampler_input *in) {

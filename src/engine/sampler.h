@@ -1,12 +1,13 @@
-/* sampler.h: the next token from its logits. A pure function of (logits, mask, history, settings, seed,
- * index of the token): the same on every machine, since exp and log are ours (exact.h) and every
- * sum has one order.
+/* sampler.h: the next token from its logits. A pure function of (logits, mask, history,
+ * settings, seed, index of the token): the same on every machine, since exp and log are ours
+ * (exact.h) and every sum has one order.
  *
- * Order, as users know it from other engines: repetition penalty on the last tokens, presence and
- * frequency penalties on the generated ones, biases, the mask; then top-k, typical-p, top-p, min-p on
- * the probabilities at temperature 1, then temperature, then one draw. Candidates are ranked by
- * logit, equal ones by id. Temperature 0 takes the first. Without top-k, typical-p, top-p and min-p
- * nothing needs a rank, and the draw walks the vocabulary in the order of the ids. */
+ * Order, as users know it from other engines: repetition penalty on the last tokens, presence
+ * and frequency penalties on the generated ones, biases, the mask; then top-k, typical-p,
+ * top-p, min-p on the probabilities at temperature 1, then temperature, then one draw.
+ * Candidates are ranked by logit, equal ones by id. Temperature 0 takes the first. Without
+ * top-k, typical-p, top-p and min-p nothing needs a rank, and the draw walks the vocabulary in
+ * the order of the ids. */
 #ifndef LOCKSTEP_ENGINE_SAMPLER_H
 #define LOCKSTEP_ENGINE_SAMPLER_H
 
@@ -43,8 +44,8 @@ enum status sampling_check(const struct engine_sampling *s, uint32_t n_vocab, st
 struct sampler_input {
     const float *logits;  /* [n_vocab], untouched */
     const uint64_t *mask; /* a bit for each token that may come, at least one; NULL: all */
-    const int32_t
-        *history; /* all tokens so far, the newest last; the new one's index follows */
+    /* all tokens so far, the newest last; the new one's index follows */
+    const int32_t *history;
     size_t n_history, n_prompt;
     uint64_t seed; /* instead of that in the settings */
 };

@@ -23,7 +23,7 @@
 #define ANSWER_TRIES 5
 #define WIRE_SECONDS 0.12
 
-/* ---- the rate ------------------------------------------------------------------------------------ */
+/* ---- the rate ---------------------------------------------------------------------------- */
 
 /* A tall matrix of zeros and one token's activations. */
 struct reading {
@@ -119,7 +119,7 @@ static enum status measure_rate(double *rate, const struct survey *s, struct err
     return st;
 }
 
-/* ---- wires ------------------------------------------------------------------------------------------ */
+/* ---- wires ------------------------------------------------------------------------------- */
 
 /* Nanoseconds by layout: of this rank, then sums over the ranks that have measured. */
 struct timed {
@@ -156,9 +156,9 @@ static bool is_enough(size_t n, double spent_ns, double budget_ns) {
     return n == WIRE_TRIES || (n >= WIRE_TRIES_LEAST && spent_ns > budget_ns);
 }
 
-/* Two in a row each time: where a rank comes late by what the wire takes, it waits for every other sum alone, and so do
- * the others. Each first one carries how long they have taken every member so far: all see the same total, so all stop
- * together. */
+/* Two in a row each time: where a rank comes late by what the wire takes, it waits for every
+ * other sum alone, and so do the others. Each first one carries how long they have taken every
+ * member so far: all see the same total, so all stop together. */
 static enum status time_sum(int64_t *out_ns, struct team *team, int64_t *x, size_t n,
                             double budget_ns, struct err *err) {
     struct stopwatch w = {.n = 0};
@@ -292,7 +292,7 @@ static enum status measure_wires(struct placement_wires *w, const struct survey 
     return st;
 }
 
-/* ---- machines ------------------------------------------------------------------------------------- */
+/* ---- machines ---------------------------------------------------------------------------- */
 
 /* Goes over the wire between ranks of the same build. */
 struct machine_report {
@@ -311,8 +311,8 @@ static bool are_alike(const struct machine_report *all, int n) {
     return slowest >= (1 - PLACEMENT_ALIKE) * fastest;
 }
 
-/* machines: on rank 0. Rates that differ may differ by what somebody else did just then: they are measured again, and
- * the faster one counts. */
+/* machines: on rank 0. Rates that differ may differ by what somebody else did just then: they
+ * are measured again, and the faster one counts. */
 static enum status measure_machines(struct placement_machine *machines, const struct survey *s,
                                     struct err *err) {
     int n = s->job->n_ranks;
@@ -348,7 +348,7 @@ static enum status measure_machines(struct placement_machine *machines, const st
     return ST_OK;
 }
 
-/* ---- the choice -------------------------------------------------------------------------------------- */
+/* ---- the choice -------------------------------------------------------------------------- */
 
 static size_t say_rates(char *buf, size_t size, const struct placement_machine *machines,
                         int n) {
@@ -366,8 +366,9 @@ static const char *time_text(double s, char buf[32]) {
     return buf;
 }
 
-/* "tensor2 (48.1 tokens/s predicted; pipeline2 27.0); shares 2,1 by memory bandwidth (31.2, 15.4 GB/s); a sum takes
- * 41 us"; "by free memory and memory bandwidth" where a rank has less than its bandwidth is worth. */
+/* "tensor2 (48.1 tokens/s predicted; pipeline2 27.0); shares 2,1 by memory bandwidth (31.2,
+ * 15.4 GB/s); a sum takes 41 us"; "by free memory and memory bandwidth" where a rank has less
+ * than its bandwidth is worth. */
 static void describe(char *buf, size_t size, const struct placement *p, const struct survey *s,
                      const struct placement_machine *machines,
                      const struct placement_wires *wires) {
@@ -392,8 +393,8 @@ static void describe(char *buf, size_t size, const struct placement *p, const st
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". Where nobody's absence helps and the model does not fit, there is nothing
- * to ask. */
+/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". Where nobody's absence helps and the model
+ * does not fit, there is nothing to ask. */
 static enum status ask_caller(struct survey_choice *choice, const struct survey *s,
                               const struct placement *p, const struct placement_wish *wish,
                               struct err *err) {

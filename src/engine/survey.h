@@ -1,14 +1,16 @@
-/* survey.h: what the ranks of a group find out about their machines and wires before they load a model, and the
- * placement that follows from it (placement.h).
+/* survey.h: what the ranks of a group find out about their machines and wires before they load
+ * a model, and the placement that follows from it (placement.h).
  *
  * Collective: every rank calls at the same place. It takes some tenths of a second:
  *
- *   rate     each rank multiplies with zeros in the file's main type, with all its threads, by the product that decode
- *            uses; all ranks at once, so those that share a machine share its memory bus. As many bytes as a rank's
- *            share, SURVEY_BYTES at most: a model that the caches hold is measured in the caches
- *   memory   what the machine has available (mem_available) less a sixteenth, shared out among its ranks
- *   sums, hand-overs, the way to rank 0 and back: the fabric's own calls with the sizes of a token, medians, for every
- *            layout that is possible
+ *   rate     each rank multiplies with zeros in the file's main type, with all its threads, by the
+ *            product that decode uses; all ranks at once, so those that share a machine share its
+ *            memory bus. As many bytes as a rank's share, SURVEY_BYTES at most: a model that the
+ *            caches hold is measured in the caches
+ *   memory   what the machine has available (mem_available) less a sixteenth, shared out among
+ *            its ranks
+ *   sums, hand-overs, the way to rank 0 and back: the fabric's own calls with the sizes of a
+ *            token, medians, for every layout that is possible
  *
  * Rank 0 decides and tells the others, so that the ranks cannot disagree. */
 #ifndef LOCKSTEP_ENGINE_SURVEY_H
@@ -41,7 +43,8 @@ struct survey_choice {
     char text[SURVEY_TEXT]; /* for people; of rank 0 */
 };
 
-/* ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST, ST_NO_MEMORY. */
+/* ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST,
+ * ST_NO_MEMORY. */
 enum status survey_place(struct survey_choice *out, const struct survey *s, struct err *err);
 
 #endif

@@ -81,7 +81,8 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     } else if (st == ST_AGAIN) { /* other machines do it, and rank 0 tells */
         st = ST_OK;
     } else if (st != ST_OK) {
-        /* Rank 0 that has ended has told its own reason: of the same refusal, where ranks decide together. */
+        /* Rank 0 that has ended has told its own reason: of the same refusal, where ranks
+         * decide together. */
         bool heard = launch_worker_say_error(wire.out, err.text);
         if (!heard && r.f == NULL && launch_worker_parent(&wire, 0) != PARENT_DONE)
             log_error("%s", err.text);

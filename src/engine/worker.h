@@ -5,8 +5,8 @@
 #include "base/status.h"
 #include "format/source.h"
 
-/* How to get at a model's data on another machine (struct job's source): the ranks' own fabric is no help before a group
- * stands, so whoever runs the program brings it. */
+/* How to get at a model's data on another machine (struct job's source): the ranks' own fabric
+ * is no help before a group stands, so whoever runs the program brings it. */
 struct worker_sources {
     enum status (*open)(struct file_source *out, const char *address, struct err *err);
     void (*close)(struct file_source *s);

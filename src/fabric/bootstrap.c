@@ -320,7 +320,7 @@ static enum status connect_to_lower(struct building *b, struct err *err) {
     return ST_OK;
 }
 
-/* ---- rank 0 tells all who is who --------------------------------------------------------------- */
+/* ---- rank 0 tells all who is who --------------------------------------------------------- */
 
 static void send_table(struct building *b, enum status st, const struct err *why) {
     struct wire_answer answer = {.status = st};
@@ -337,8 +337,9 @@ static void send_table(struct building *b, enum status st, const struct err *why
     }
 }
 
-/* Rank 0 had begun to wait for the others when it answered this rank. So its verdict on who is missing comes by then, also
- * where this rank was here first; one that gave up before would be taken for the missing one. */
+/* Rank 0 had begun to wait for the others when it answered this rank. So its verdict on who is
+ * missing comes by then, also where this rank was here first; one that gave up before would be
+ * taken for the missing one. */
 static uint64_t verdict_until(const struct building *b) {
     return clock_ns() + (uint64_t)b->cfg->bootstrap_ms * 1000000u + forming_limit_ns(b->cfg);
 }

@@ -1,12 +1,12 @@
 /* bootstrap.h: how the ranks of a group find each other and become a mesh of TCP connections.
  *
- * Rank 0 listens at the rendezvous; everybody else connects there, proves with the group's token
- * that it belongs to the group (wire.h), and learns where the others are. Then each rank connects
- * to every lower one, in the same way. Whoever fails the proof is turned away with a sentence
- * on both sides, and the group does not notice.
+ * Rank 0 listens at the rendezvous; everybody else connects there, proves with the group's
+ * token that it belongs to the group (wire.h), and learns where the others are. Then each rank
+ * connects to every lower one, in the same way. Whoever fails the proof is turned away with a
+ * sentence on both sides, and the group does not notice.
  *
- * Blocks until the mesh stands, a rank already met is lost, or the deadline by which all are to have come has passed: rank
- * 0 says which one has not, to all that have. */
+ * Blocks until the mesh stands, a rank already met is lost, or the deadline by which all are to
+ * have come has passed: rank 0 says which one has not, to all that have. */
 #ifndef LOCKSTEP_FABRIC_BOOTSTRAP_H
 #define LOCKSTEP_FABRIC_BOOTSTRAP_H
 
@@ -24,8 +24,8 @@ enum status mesh_open(struct mesh *m, const struct fabric_config *cfg, uint64_t 
                       struct err *err);
 void mesh_close(struct mesh *m);
 
-/* No heartbeats run yet: how long a rank that has come may leave the others waiting for one step. The
- * silence limit, but not less than a slow start takes. */
+/* No heartbeats run yet: how long a rank that has come may leave the others waiting for one
+ * step. The silence limit, but not less than a slow start takes. */
 #define FORMING_MS_MIN 2000
 uint64_t forming_limit_ns(const struct fabric_config *cfg);
 /* What a failed step with that rank means: ST_TIMEOUT becomes ST_PEER_LOST; names the rank. */

@@ -1,5 +1,6 @@
-/* Broadcast, gather, barrier, send and receive (the sum is in sum.c), as sequences of messages between pairs. All members run the same sequence, so
- * a message's place in it says what it is; the header repeats it, and message.c compares. */
+/* Broadcast, gather, barrier, send and receive (the sum is in sum.c), as sequences of messages
+ * between pairs. All members run the same sequence, so a message's place in it says what it is;
+ * the header repeats it, and message.c compares. */
 #include "fabric/group.h"
 #include "fabric/team.h"
 
@@ -7,7 +8,7 @@
 #include "base/util.h"
 #include "fabric/check.h"
 
-/* ---- pieces -------------------------------------------------------------------------------------- */
+/* ---- pieces ------------------------------------------------------------------------------ */
 
 static enum status send_piece(struct fabric *f, int to, enum wire_kind kind, uint16_t team,
                               size_t at, const uint8_t *piece, size_t n, struct err *err) {
@@ -51,7 +52,7 @@ static enum status recv_bytes(struct fabric *f, int from, enum wire_kind kind, u
     return ST_OK;
 }
 
-/* ---- the others ---------------------------------------------------------------------------------- */
+/* ---- the others -------------------------------------------------------------------------- */
 
 /* Takes a piece from the parent and hands it on before the next: the pieces follow each other
  * down the tree. */

@@ -44,7 +44,7 @@ static enum status check_config(const struct fabric_config *cfg, struct err *err
     return ST_OK;
 }
 
-/* ---- wires ------------------------------------------------------------------------------------ */
+/* ---- wires ------------------------------------------------------------------------------- */
 
 static enum status take_wires(struct fabric *f, const uint64_t *wires, struct err *err) {
     int n = f->cfg.n_ranks;
@@ -96,7 +96,8 @@ static uint64_t wires_from(const struct fabric *f) {
     return row;
 }
 
-/* Everybody's row. All are told, which is little enough for the sockets' buffers, before any is heard. */
+/* Everybody's row. All are told, which is little enough for the sockets' buffers, before any is
+ * heard. */
 static enum status exchange_rows(const struct fabric *f, uint64_t *rows, uint64_t deadline_ns,
                                  struct err *err) {
     struct wire_row mine = {wires_from(f)}, theirs;
@@ -116,9 +117,9 @@ static enum status exchange_rows(const struct fabric *f, uint64_t *rows, uint64_
     return ST_OK;
 }
 
-/* Nobody said where cables are. Where RDMA (and shared memory) connects everybody, though not each with each, the
- * collectives keep to it, as they do when cables were named: two steps over cables are faster than one over
- * what the others talk over. */
+/* Nobody said where cables are. Where RDMA (and shared memory) connects everybody, though not
+ * each with each, the collectives keep to it, as they do when cables were named: two steps over
+ * cables are faster than one over what the others talk over. */
 static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err *err) {
     uint64_t rows[FABRIC_MAX_RANKS], all = ~0ull >> (64 - f->cfg.n_ranks);
     int lost = 0;
@@ -138,10 +139,11 @@ static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err
     return ST_OK;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------- */
 
-/* Until when another rank may leave this one waiting that may have looked for cables to so many others first, one after
- * the other: for each the time to connect, to listen, and to listen once more, and some to spare. */
+/* Until when another rank may leave this one waiting that may have looked for cables to so many
+ * others first, one after the other: for each the time to connect, to listen, and to listen
+ * once more, and some to spare. */
 static uint64_t patient_until(const struct fabric *f, int n_searches) {
     uint64_t searches = 4 * (uint64_t)n_searches * link_search_ns(&f->cfg);
     return clock_ns() + MAX(forming_limit_ns(&f->cfg), searches);
@@ -264,7 +266,7 @@ void fabric_abort(struct fabric *f) {
     group_kick(f);
 }
 
-/* ---- questions ------------------------------------------------------------------------------------ */
+/* ---- questions --------------------------------------------------------------------------- */
 
 int fabric_rank(const struct fabric *f) {
     return f->cfg.rank;

@@ -5,18 +5,19 @@
  * token, and opens a link to every rank (shm inside a host, tcp anywhere; more in the table of
  * links.h). A team is an ordered subset of the ranks (a pipeline stage's tensor group; or all).
  *
- * Threads: one thread at a time per fabric (rank's thread 0, or who runs a sum for it), except fabric_abort().
+ * Threads: one thread at a time per fabric (rank's thread 0, or who runs a sum for it), except
+ * fabric_abort().
  *
- * Order: what two ranks say to each other is matched by order. All calls that two ranks share must
- * come in the same order on both (a mismatch is detected and ends the group).
+ * Order: what two ranks say to each other is matched by order. All calls that two ranks share
+ * must come in the same order on both (a mismatch is detected and ends the group).
  *
- * Failure: no wait is endless. If a rank dies (its TCP side channel closes: at once), its process
- * or network stops (no heartbeat for silence_ms; a thread sends them, so a rank that computes is
- * not silent), a message is lost or damaged, or a rank keeps the others waiting in a call for compute_ms, every
- * survivor's running or next call returns ST_PEER_LOST with the rank and the cause in the
- * sentence; from then on every call does, and only fabric_close() is useful. Buffers are garbage
- * then. A rank that leaves on purpose calls fabric_close(); only who still needs something from
- * it gets an error: "rank 2 has left". */
+ * Failure: no wait is endless. If a rank dies (its TCP side channel closes: at once), its
+ * process or network stops (no heartbeat for silence_ms; a thread sends them, so a rank that
+ * computes is not silent), a message is lost or damaged, or a rank keeps the others waiting in
+ * a call for compute_ms, every survivor's running or next call returns ST_PEER_LOST with the
+ * rank and the cause in the sentence; from then on every call does, and only fabric_close() is
+ * useful. Buffers are garbage then. A rank that leaves on purpose calls fabric_close(); only
+ * who still needs something from it gets an error: "rank 2 has left". */
 #ifndef LOCKSTEP_FABRIC_FABRIC_H
 #define LOCKSTEP_FABRIC_FABRIC_H
 
@@ -48,38 +49,40 @@ struct fabric_config {
     int listen_fd;                     /* -1: none */
     uint8_t token[FABRIC_TOKEN_BYTES]; /* shared secret of this group */
     enum fabric_link link;             /* auto: shm on the same host, else verbs, else tcp */
-    int bootstrap_ms;                  /* longest that fabric_open waits for a rank that has not
-                                          come, default 30000 */
-    int silence_ms;                    /* no heartbeat, or a message missing, for so long:
-                                          lost; default 3000 */
-    int compute_ms;                    /* longest that a living rank may keep the others waiting
-                                          in a call; default 600000 */
-    int spin_us;                       /* a wait spins for so long, default 50 */
-    int yield_us; /* inside a call it then polls for so long and offers its core
-                                          to others, before it sleeps; default 2000 */
-    /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a cable);
-     * the same on all ranks, symmetric. Collectives only use wires, neighbours forward; send
-     * and recv between ranks without one go over the bootstrap's network. NULL: what is found where RDMA devices
-     * are looked through and connect everybody; else all pairs. */
+    /* longest that fabric_open waits for a rank that has not come, default 30000 */
+    int bootstrap_ms;
+    /* no heartbeat, or a message missing, for so long: lost; default 3000 */
+    int silence_ms;
+    /* longest that a living rank may keep the others waiting in a call; default 600000 */
+    int compute_ms;
+    int spin_us; /* a wait spins for so long, default 50 */
+    /* inside a call it then polls for so long and offers its core to others, before it sleeps;
+     * default 2000 */
+    int yield_us;
+    /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a
+     * cable); the same on all ranks, symmetric. Collectives only use wires, neighbours forward;
+     * send and recv between ranks without one go over the bootstrap's network. NULL: what is
+     * found where RDMA devices are looked through and connect everybody; else all pairs. */
     const uint64_t *wires;
     /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
      * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages),
      * lose=N and flip=N (the Nth message). */
     const char *emulate;
-    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first that is found to reach it,
-     * which takes about a sixth of silence_ms for a rank that none reaches. */
+    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first that is
+     * found to reach it, which takes about a sixth of silence_ms for a rank that none reaches. */
     const char *const *rdma_devices;
     bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
     /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
      * ST_PEER_LOST (a rank that was started has ended already). */
     bool (*hopeless)(void *user);
     void *hopeless_user;
-    uint64_t *missing; /* NULL, or gets bit r for each rank above this one that had not come
-                                          when bootstrap_ms were over; untouched otherwise */
-    size_t max_message_bytes; /* largest sum/broadcast/gather part/send that is expected,
-                                          in bytes as given by the caller: a hint for what is
-                                          measured and sized when the group opens. Larger ones
-                                          work; nothing below allocates */
+    /* NULL, or gets bit r for each rank above this one that had not come when bootstrap_ms were
+     * over; untouched otherwise */
+    uint64_t *missing;
+    /* largest sum/broadcast/gather part/send that is expected, in bytes as given by the caller:
+     * a hint for what is measured and sized when the group opens. Larger ones work; nothing
+     * below allocates */
+    size_t max_message_bytes;
 };
 void fabric_config_defaults(struct fabric_config *cfg);
 
@@ -95,19 +98,20 @@ int fabric_n_ranks(const struct fabric *f);
 const char *fabric_link_name(const struct fabric *f, int rank);
 /* The RDMA device of this machine that leads there ("rdma_en5"); "": none does. */
 const char *fabric_link_device(const struct fabric *f, int rank);
-/* The rank whose loss ended the group, this rank itself where it stood still and the others gave it up; -1 if the group
- * is whole. */
+/* The rank whose loss ended the group, this rank itself where it stood still and the others
+ * gave it up; -1 if the group is whole. */
 int fabric_lost_rank(const struct fabric *f);
 
-/* Collective over its members, which all give the same list; a rank may be in several teams. Larger
- * teams measure here how they sum best (some milliseconds, or many times a slow wire's latency);
- * the same list again is the same team. A team of one is legal and every operation on it is a
- * no-op. Closed by fabric_close(). */
+/* Collective over its members, which all give the same list; a rank may be in several teams.
+ * Larger teams measure here how they sum best (some milliseconds, or many times a slow wire's
+ * latency); the same list again is the same team. A team of one is legal and every operation on
+ * it is a no-op. Closed by fabric_close(). */
 enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, int n_ranks,
                         struct err *err);
 int team_size(const struct team *t);
 int team_index(const struct team *t); /* of the caller, 0..size-1 */
-/* All members run on this machine, without an emulated wire between them: an exchange is work of its cores, not waiting. */
+/* All members run on this machine, without an emulated wire between them: an exchange is work
+ * of its cores, not waiting. */
 bool team_in_one_host(const struct team *t);
 /* How a sum of n elements goes: "one-shot", "scatter", "ring", "hierarchical", "tree"; "none" in
  * a team of one. The same on all members; the bits do not depend on it. */
@@ -121,15 +125,17 @@ const char *team_algorithm(const struct team *t, size_t n);
  * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire
  * an element is an int32 where its block of 64 fits, else an int64. */
 enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err);
-/* The same for a thread beside those that compute: its waits sleep at once, so that they have the cores. Slower for
- * itself where they do not want them. */
+/* The same for a thread beside those that compute: its waits sleep at once, so that they have
+ * the cores. Slower for itself where they do not want them. */
 enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *err);
 
-/* The sum in two halves, between which each member works on its own share of the result and then tells it in whatever form
- * is shortest: fabric_sum_shares(), fabric_share(). Only where team_has_halves(), the same on all members: the largest
- * sums of this team go by shares anyway, or could. */
+/* The sum in two halves, between which each member works on its own share of the result and
+ * then tells it in whatever form is shortest: fabric_sum_shares(), fabric_share(). Only where
+ * team_has_halves(), the same on all members: the largest sums of this team go by shares
+ * anyway, or could. */
 bool team_has_halves(const struct team *t);
-/* x[i] = sum of x[i] over the team for begin[index] <= i < begin[index + 1]; the rest of x is garbage then.
+/* x[i] = sum of x[i] over the team for begin[index] <= i < begin[index + 1]; the rest of x is
+ * garbage then.
  *
  * x      [begin[size]] as fabric_sum's
  * begin  [size + 1] ascending from 0; shares may be empty */
@@ -138,7 +144,8 @@ struct fabric_rows {
     void *at; /* [first[size]] rows of so many bytes, one after the other */
     size_t row_bytes;
 };
-/* Member i's rows first[i]..first[i + 1] of each buffer of the list [n] to all. first [size + 1] ascending from 0 */
+/* Member i's rows first[i]..first[i + 1] of each buffer of the list [n] to all. first [size +
+ * 1] ascending from 0 */
 enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
                          const uint32_t *first, struct err *err);
 
@@ -152,8 +159,8 @@ enum status fabric_gather(struct team *t, int root, const void *part, void *all,
                           const size_t *part_bytes, struct err *err);
 
 enum status fabric_barrier(struct team *t, struct err *err);
-/* A barrier that a living rank may come to as late as it likes: what it does before takes its machine as long as it takes
- * (loading), so compute_ms does not hold. Sleeps meanwhile. */
+/* A barrier that a living rank may come to as late as it likes: what it does before takes its
+ * machine as long as it takes (loading), so compute_ms does not hold. Sleeps meanwhile. */
 enum status fabric_meet(struct team *t, struct err *err);
 
 /* ---- point to point ---------------------------------------------------------------------- */

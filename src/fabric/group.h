@@ -67,19 +67,20 @@ struct fabric {
     uint64_t away_ns, back_ns;
 };
 
-/* ---- side.c ---------------------------------------------------------------------------------- */
+/* ---- side.c ------------------------------------------------------------------------------ */
 
 enum status side_start(struct fabric *f, struct err *err);
 /* Says goodbye (or passes on why the group ended) and joins the thread. */
 void side_stop(struct fabric *f);
 
-/* ---- team.c ---------------------------------------------------------------------------------- */
+/* ---- team.c ------------------------------------------------------------------------------ */
 
 void team_free(struct team *t);
 
-/* ---- verdict: message.c ------------------------------------------------------------------------ */
+/* ---- verdict: message.c ------------------------------------------------------------------ */
 
-/* The first caller's words become the end of the group. Any thread. After it verdict_check() fails. */
+/* The first caller's words become the end of the group. Any thread. After it verdict_check()
+ * fails. */
 __attribute__((format(printf, 3, 4))) void verdict_set(struct fabric *f, int lost_rank,
                                                        const char *fmt, ...);
 /* ST_OK while the group is whole and nobody called fabric_abort(). */
@@ -87,10 +88,11 @@ enum status verdict_check(struct fabric *f, struct err *err);
 /* Wakes the group's thread out of any sleep. Signal-safe. */
 void group_kick(struct fabric *f);
 
-/* ---- messages: message.c ------------------------------------------------------------------------
+/* ---- messages: message.c -----------------------------------------------------------------
  *
- * In order per pair. Every wait below spins, polls, then sleeps, and ends with ST_PEER_LOST when the
- * group is over, when a message is known to be lost, or (but for fabric_meet()) after cfg.compute_ms. */
+ * In order per pair. Every wait below spins, polls, then sleeps, and ends with ST_PEER_LOST
+ * when the group is over, when a message is known to be lost, or (but for fabric_meet()) after
+ * cfg.compute_ms. */
 
 /* Reserves the next slot to that rank: its payload, link->slot_bytes long, 8-byte aligned. */
 enum status message_begin(struct fabric *f, int to, void **payload, struct err *err);

@@ -10,8 +10,8 @@
 
 #define HANDSHAKE_TOKEN_BYTES 32
 
-/* As connector: proves the token, checks the other's proof, sends *join with its MAC
- * filled in. `to` is for the sentence. ST_REFUSED: wrong token or version, or the acceptor said no. */
+/* As connector: proves the token, checks the other's proof, sends *join with its MAC filled in.
+ * `to` is for the sentence. ST_REFUSED: wrong token or version, or the acceptor said no. */
 enum status handshake_connect(int fd, const uint8_t token[HANDSHAKE_TOKEN_BYTES],
                               struct wire_join *join, const struct net_address *to,
                               uint64_t deadline_ns, struct err *err);

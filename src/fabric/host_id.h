@@ -1,4 +1,5 @@
-/* host_id.h: do two processes share one host, that is: can they share memory? One file per system. */
+/* host_id.h: do two processes share one host, that is: can they share memory? One file per
+ * system. */
 #ifndef LOCKSTEP_FABRIC_HOST_ID_H
 #define LOCKSTEP_FABRIC_HOST_ID_H
 

@@ -1,5 +1,6 @@
-/* launch.h: who am I, when somebody else started the ranks? From the environment of torchrun, Slurm,
- * Open MPI or PMI (MPICH, Intel MPI), from a host file, and RDMA devices from MLX's matrix. */
+/* launch.h: who am I, when somebody else started the ranks? From the environment of torchrun,
+ * Slurm, Open MPI or PMI (MPICH, Intel MPI), from a host file, and RDMA devices from MLX's
+ * matrix. */
 #ifndef LOCKSTEP_FABRIC_LAUNCH_H
 #define LOCKSTEP_FABRIC_LAUNCH_H
 
@@ -27,9 +28,9 @@ struct launch_hosts {
     int ports[FABRIC_MAX_RANKS]; /* all of them */
     char names[FABRIC_MAX_RANKS][LAUNCH_NAME_BYTES];
 };
-/* "host", "host:port", "v6" or "[v6]:port", with commas, blanks or line ends between; '#' begins a
- * comment. The first one's port is the rendezvous's; those of the others are their nodes' (lockstep node), and mean
- * nothing to ssh. A name never begins with '-'. */
+/* "host", "host:port", "v6" or "[v6]:port", with commas, blanks or line ends between; '#'
+ * begins a comment. The first one's port is the rendezvous's; those of the others are their
+ * nodes' (lockstep node), and mean nothing to ssh. A name never begins with '-'. */
 enum status launch_hosts(struct launch_hosts *out, const char *text, struct err *err);
 
 /* How many of the ranks are on this one's host, and which of them it is. */
@@ -38,12 +39,12 @@ void launch_beside(const struct launch_hosts *hosts, int rank, int *n_local, int
 enum status launch_from_hosts(struct launch_place *out, const char *text, int rank, int port,
                               struct err *err);
 
-/* MLX's matrix, [[null,"rdma_en5"],["rdma_en5",null]]: names[r] is the device of `rank` towards r, ""
- * where there is none. n_ranks must be the matrix's. */
+/* MLX's matrix, [[null,"rdma_en5"],["rdma_en5",null]]: names[r] is the device of `rank` towards
+ * r, "" where there is none. n_ranks must be the matrix's. */
 enum status launch_rdma_matrix(char names[][LAUNCH_NAME_BYTES], const char *json, int rank,
                                int n_ranks, struct err *err);
-/* wires [n_ranks] as in fabric_config: a cable is where both of its ends have a device. *complete: every
- * pair has one. */
+/* wires [n_ranks] as in fabric_config: a cable is where both of its ends have a device.
+ * *complete: every pair has one. */
 enum status launch_rdma_wires(uint64_t *wires, bool *complete, const char *json, int n_ranks,
                               struct err *err);
 

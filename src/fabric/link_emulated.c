@@ -45,7 +45,7 @@ static struct emulated_link *emulated_of(struct link *l) {
     return (struct emulated_link *)l;
 }
 
-/* ---- "latency=300us,bandwidth=10Gbit" -------------------------------------------------------- */
+/* ---- "latency=300us,bandwidth=10Gbit" ---------------------------------------------------- */
 
 struct unit {
     const char *name;
@@ -111,7 +111,7 @@ enum status link_emulate_check(const char *text, struct err *err) {
     return parse_emulation(&e, text, err);
 }
 
-/* ---- the wire ----------------------------------------------------------------------------------- */
+/* ---- the wire ---------------------------------------------------------------------------- */
 
 static double chance(const struct emulated_link *m, uint64_t what) {
     return rng_uniform(m->seed + what, m->count);
@@ -172,7 +172,7 @@ static enum status fill_wire(struct emulated_link *m, struct err *err) {
     return st == ST_AGAIN ? ST_OK : st;
 }
 
-/* ---- as a link ----------------------------------------------------------------------------------- */
+/* ---- as a link --------------------------------------------------------------------------- */
 
 static struct wire_msg *emulated_slot(struct link *l) {
     struct emulated_link *m = emulated_of(l);
@@ -218,7 +218,8 @@ static void sleep_ns(uint64_t ns) {
     nanosleep(&ts, NULL);
 }
 
-/* A system's sleep is tens of us late: the last of the way to an arrival is spun, unless others want the core. */
+/* A system's sleep is tens of us late: the last of the way to an arrival is spun, unless others
+ * want the core. */
 #define LATE_NS 80000u
 
 static void emulated_sleep(struct link *l, bool for_slot, int timeout_us) {

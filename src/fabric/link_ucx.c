@@ -1,14 +1,14 @@
-/* ucx: OpenUCX's active messages: accelerated InfiniBand, several rails, cloud networks; on one host
- * its own shared memory. Never chosen by itself: who wants it names it.
+/* ucx: OpenUCX's active messages: accelerated InfiniBand, several rails, cloud networks; on one
+ * host its own shared memory. Never chosen by itself: who wants it names it.
  *
- * A rank has one worker for all its peers; a message says which rank sent it. What arrives stays where UCX
- * received it (on one host in the memory that both share) until the caller has read it. As in
- * link_verbs.c no more than UCX_CREDITS messages of a direction are under way; consumed counts travel
- * in each message's head, and alone when nothing goes back. All messages go eagerly: a rank that
- * computes does not have to look after what it has sent.
+ * A rank has one worker for all its peers; a message says which rank sent it. What arrives
+ * stays where UCX received it (on one host in the memory that both share) until the caller has
+ * read it. As in link_verbs.c no more than UCX_CREDITS messages of a direction are under way;
+ * consumed counts travel in each message's head, and alone when nothing goes back. All messages
+ * go eagerly: a rank that computes does not have to look after what it has sent.
  *
- * Failure: between hosts endpoints tell of a dead peer (UCP_ERR_HANDLING_MODE_PEER); UCX's shared
- * memory cannot, so on one host the side channel alone does. */
+ * Failure: between hosts endpoints tell of a dead peer (UCP_ERR_HANDLING_MODE_PEER); UCX's
+ * shared memory cannot, so on one host the side channel alone does. */
 #include "fabric/links.h"
 
 #include "base/clock.h"
@@ -83,7 +83,7 @@ static struct ucx_link *ucx_of(struct link *l) {
     return (struct ucx_link *)l;
 }
 
-/* ---- the worker -------------------------------------------------------------------------------- */
+/* ---- the worker -------------------------------------------------------------------------- */
 
 static void worker_free(struct ucx_worker *w) {
     if (w->worker != NULL)
@@ -174,7 +174,7 @@ static void worker_give(struct ucx_worker *w) {
     pthread_mutex_unlock(&workers_lock);
 }
 
-/* ---- receiving --------------------------------------------------------------------------------- */
+/* ---- receiving --------------------------------------------------------------------------- */
 
 static struct ucx_head *ucx_tx(struct ucx_link *u, uint32_t at) {
     return (struct ucx_head *)(u->tx + at % UCX_N_SLOTS * UCX_STRIDE);
@@ -186,7 +186,8 @@ static struct ucx_box *box_of(struct ucx_link *u, uint32_t seq) {
     return seq - (uint32_t)u->received < UCX_CREDITS && box->head == NULL ? box : NULL;
 }
 
-/* Runs inside ucp_worker_progress(). What cannot be a message in its place is dropped: it is missed soon. */
+/* Runs inside ucp_worker_progress(). What cannot be a message in its place is dropped: it is
+ * missed soon. */
 static ucs_status_t on_message(void *worker, const void *header, size_t header_length,
                                void *data, size_t length, const ucp_am_recv_param_t *param) {
     (void)header, (void)header_length;
@@ -232,7 +233,7 @@ static enum status ucx_fails(struct ucx_link *u, ucs_status_t st, struct err *er
     return ucx_failed(u, err);
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 /* The blob: how long the worker's address is, then the address. */
 struct ucx_blob {
@@ -321,7 +322,7 @@ static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_
                                   u->w->lib->ucs_status_string(st));
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------- */
 
 /* Sends that have ended free their slots. */
 static enum status reap_sends(struct ucx_link *u, struct err *err) {
@@ -375,7 +376,8 @@ static bool ucx_has_room(const struct ucx_link *u) {
     return u->sent - u->taken_by_peer < UCX_CREDITS && u->tx_end - u->tx_begin < UCX_N_SLOTS;
 }
 
-/* Credits come with what is received. A link that failed lets everybody through: send() tells why. */
+/* Credits come with what is received. A link that failed lets everybody through: send() tells
+ * why. */
 static struct wire_msg *ucx_slot(struct link *l) {
     struct ucx_link *u = ucx_of(l);
     struct err ignored;
@@ -433,7 +435,7 @@ static struct pollfd ucx_poll_fd(struct link *l, bool for_slot) {
     return (struct pollfd){.fd = armed ? w->event_fd : w->readable[0], .events = POLLIN};
 }
 
-/* ---- closing ----------------------------------------------------------------------------------- */
+/* ---- closing ----------------------------------------------------------------------------- */
 
 /* Until the request has ended or the time is up. */
 static void finish(struct ucx_worker *w, void *request, uint64_t deadline_ns) {

@@ -111,9 +111,9 @@ static void verbs_done(struct link *l) {
     v->napped_us = 0;
 }
 
-/* Where nothing wakes a sleeper, a nap is a sixteenth of the wait so far, 50 us to 20 ms: no wait gets longer
- * by more than that, and an endless one costs little of a core. So is a wait for room to send a message
- * that has its credit: it is short. */
+/* Where nothing wakes a sleeper, a nap is a sixteenth of the wait so far, 50 us to 20 ms: no
+ * wait gets longer by more than that, and an endless one costs little of a core. So is a wait
+ * for room to send a message that has its credit: it is short. */
 static void verbs_sleep(struct link *l, bool for_slot, int timeout_us) {
     struct verbs_link *v = verbs_of(l);
     if (!l->tx_pending && verbs_channel_sleep(v->channel, for_slot, timeout_us))

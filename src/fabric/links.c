@@ -17,7 +17,8 @@ static bool wired(const struct link_env *env) {
     return env->cfg->wires == NULL || (env->cfg->wires[env->rank] >> env->peer & 1) != 0;
 }
 
-/* Where no cable is (it was said, or found), RDMA cannot be: such a pair talks over the bootstrap's network. */
+/* Where no cable is (it was said, or found), RDMA cannot be: such a pair talks over the
+ * bootstrap's network. */
 static bool allowed(const struct link_ops *ops, const struct link_env *env) {
     bool cable = wired(env) && !env->no_cable;
     if (!cable && ops->id == FABRIC_LINK_VERBS)
@@ -60,8 +61,8 @@ enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *
     return ST_OK;
 }
 
-/* What is silent for so long may be slow, but is no cable; and the group is to form in time where one rank has none
- * to all the others. */
+/* What is silent for so long may be slow, but is no cable; and the group is to form in time
+ * where one rank has none to all the others. */
 #define SEARCHES_PER_SILENCE 6
 #define SEARCHES_PER_BOOTSTRAP 4
 

@@ -1,15 +1,15 @@
 /* links.h: a link is one peer over one wire.
  *
  * A link carries messages (struct wire_msg + payload) in fixed slots, in order, both ways. It
- * knows nothing of collectives, deadlines or checks: group.h's message layer has those. Adding a
- * wire is one file with a `const struct link_ops link_xxx`, one line in links.c's table and one
- * value in enum fabric_link; the tests find it in the table.
+ * knows nothing of collectives, deadlines or checks: group.h's message layer has those. Adding
+ * a wire is one file with a `const struct link_ops link_xxx`, one line in links.c's table and
+ * one value in enum fabric_link; the tests find it in the table.
  *
- * Opening takes these steps, driven by links.c over the side channel, the same on both sides: find(), of a link that
- * has it, looks for a way to the other where there may be several or none; offer() makes what the other needs and
- * describes it in a blob; accept() takes the other's blob; ready() runs when both sides have accepted (nobody
- * can fail any more, names may go). An offer or accept that returns ST_AGAIN is repeated, from the offer on, on
- * both sides.
+ * Opening takes these steps, driven by links.c over the side channel, the same on both sides:
+ * find(), of a link that has it, looks for a way to the other where there may be several or
+ * none; offer() makes what the other needs and describes it in a blob; accept() takes the
+ * other's blob; ready() runs when both sides have accepted (nobody can fail any more, names may
+ * go). An offer or accept that returns ST_AGAIN is repeated, from the offer on, on both sides.
  *
  * Threads: the group's thread, except kick(). Nothing blocks except sleep(). No function waits
  * for the peer: "not now" is NULL or ST_AGAIN. */
@@ -31,10 +31,11 @@ struct link {
     const char *name;  /* for sentences: ops->name, or what it wraps */
     size_t slot_bytes; /* largest payload */
     bool tx_pending;   /* sent slots that progress() must still push out */
-    bool hold;    /* set by the caller: another message follows at once, so send() may leave
-                          this one to progress() (tx_pending) and save a system call */
-    bool patient; /* set by the caller: its core is wanted by others, so sleep() may rather end
-                          late than spin */
+    /* set by the caller: another message follows at once, so send() may leave this one to
+     * progress() (tx_pending) and save a system call */
+    bool hold;
+    /* set by the caller: its core is wanted by others, so sleep() may rather end late than spin */
+    bool patient;
 };
 
 /* What one end tells the other to open a link. */
@@ -60,13 +61,13 @@ struct link_ops {
     const char *name;
     enum fabric_link id;
     bool same_host_only;
-    /* Messages that a collective sends before it takes the other's first: even, and few enough that no send waits for a
-     * peer which itself is sending. */
+    /* Messages that a collective sends before it takes the other's first: even, and few enough
+     * that no send waits for a peer which itself is sending. */
     size_t n_ahead;
     bool private_slots; /* slot() is this process's own memory, not lines that the peer reads */
 
-    /* Finds out with the other side, over link_talk(), what way there is; NULL: nothing to find out. Fills what
-     * env has for it. ST_UNSUPPORTED: none between these two. */
+    /* Finds out with the other side, over link_talk(), what way there is; NULL: nothing to find
+     * out. Fills what env has for it. ST_UNSUPPORTED: none between these two. */
     enum status (*find)(struct link_env *env, struct err *err);
     /* Makes *out and fills blob [LINK_BLOB_BYTES]. ST_UNSUPPORTED: not between these two. */
     enum status (*offer)(struct link **out, struct link_env *env, uint8_t *blob,
@@ -97,8 +98,8 @@ struct link_ops {
     void (*close)(struct link *l); /* also after a failed accept */
 };
 
-/* In order of preference (tcp can always be, so what comes after it only is where it is asked for),
- * ends with NULL. */
+/* In order of preference (tcp can always be, so what comes after it only is where it is asked
+ * for), ends with NULL. */
 extern const struct link_ops *const link_table[];
 
 extern const struct link_ops link_shm, link_tcp, link_verbs, link_ucx;

@@ -28,8 +28,9 @@ void group_kick(struct fabric *f) {
 void verdict_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     int whole = 0;
     if (!atomic_compare_exchange_strong(&f->verdict, &whole, 1)) {
-        /* Another thread was first, and may still be writing. Whoever has found a reason of its own must not find
-         * the group whole after it: it would go on with what it has just called damaged. */
+        /* Another thread was first, and may still be writing. Whoever has found a reason of its
+         * own must not find the group whole after it: it would go on with what it has just
+         * called damaged. */
         while (atomic_load_explicit(&f->verdict, memory_order_acquire) != 2)
             sched_yield();
         return;
@@ -52,8 +53,8 @@ enum status verdict_check(struct fabric *f, struct err *err) {
     return ST_OK;
 }
 
-/* Of a peer whose link has failed. The side thread hears soon of a goodbye, or of a death: it gets the first word for a
- * moment. */
+/* Of a peer whose link has failed. The side thread hears soon of a goodbye, or of a death: it
+ * gets the first word for a moment. */
 static bool has_left(struct fabric *f, struct peer *p) {
     for (int ms = 0; ms < 50 && atomic_load(&f->verdict) != 2 && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
@@ -69,7 +70,7 @@ static enum status link_failed(struct fabric *f, struct peer *p, const struct er
     return verdict_check(f, err);
 }
 
-/* ---- waiting ---------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------- */
 
 struct waiter {
     struct peer *peer;
@@ -146,8 +147,9 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
     return verdict_check(f, err);
 }
 
-/* Far longer than a wait sleeps: the process stood still, and a peer cannot be blamed for that time. The wait begins anew, so that
- * the side thread hears first what the others did meanwhile. */
+/* Far longer than a wait sleeps: the process stood still, and a peer cannot be blamed for that
+ * time. The wait begins anew, so that the side thread hears first what the others did
+ * meanwhile. */
 #define STANDSTILL_NS 1000000000u
 
 /* On a core that others want, a wait spins for so long before it sleeps. */
@@ -158,8 +160,9 @@ static uint64_t spin_ns(const struct fabric *f, uint64_t now) {
     return (core_is_shared(&f->core, now) ? MIN(us, SHARED_SPIN_US) : us) * 1000u;
 }
 
-/* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us and offers the core (base/core.h), unless the
- * wait is between requests or others want the core, then sleeps up to timeout_us. */
+/* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us and offers the core
+ * (base/core.h), unless the wait is between requests or others want the core, then sleeps up to
+ * timeout_us. */
 static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
                              struct err *err) {
     cpu_relax();
@@ -188,7 +191,7 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
     return ST_OK;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 enum status message_begin(struct fabric *f, int to, void **payload, struct err *err) {
     struct peer *p = &f->peers[to];
@@ -239,7 +242,7 @@ enum status message_end(struct fabric *f, int to, enum wire_kind kind, uint16_t 
                                err);
 }
 
-/* ---- receiving --------------------------------------------------------------------------------- */
+/* ---- receiving --------------------------------------------------------------------------- */
 
 static const char *kind_name(unsigned kind) {
     static const char *const names[WIRE_N_KINDS] = {

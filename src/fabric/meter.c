@@ -63,7 +63,7 @@ static void take(struct samples *s, double us) {
         s->us[s->n++] = (float)us;
 }
 
-/* ---- one measured call ------------------------------------------------------------------------- */
+/* ---- one measured call ------------------------------------------------------------------- */
 
 static enum status raw_round_trip(struct meter *m, size_t bytes, struct err *err) {
     (void)err;
@@ -131,7 +131,7 @@ static enum status measure_size(struct meter *m, size_t k, struct err *err) {
     return measure(m, sum_once, 1, &s[METER_SUM][k], bytes, err);
 }
 
-/* ---- a rank -------------------------------------------------------------------------------------- */
+/* ---- a rank ------------------------------------------------------------------------------ */
 
 static enum status rank_measures(struct meter *m, const struct fabric_config *fc,
                                  struct err *err) {
@@ -162,7 +162,7 @@ static _Noreturn void rank_main(struct meter *m, struct fabric_config *fc, const
     _exit(0);
 }
 
-/* ---- the parent ---------------------------------------------------------------------------------- */
+/* ---- the parent -------------------------------------------------------------------------- */
 
 static void wait_for_ranks(const pid_t *pids, int n, int n_rounds) {
     uint64_t end = clock_ns() + LIMIT_S * 1000000000ull * (uint64_t)(1 + n_rounds / 10);

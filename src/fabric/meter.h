@@ -1,5 +1,5 @@
-/* meter.h: how fast are the links? Ping-pong and sum over each link, beside a raw loop over the same
- * medium in the same run (raw.h), so that the fabric's own cost can be read off. */
+/* meter.h: how fast are the links? Ping-pong and sum over each link, beside a raw loop over the
+ * same medium in the same run (raw.h), so that the fabric's own cost can be read off. */
 #ifndef LOCKSTEP_FABRIC_METER_H
 #define LOCKSTEP_FABRIC_METER_H
 

@@ -76,7 +76,8 @@ void net_setup(int fd) {
 }
 
 int net_socket(int family, int type, int protocol) {
-#ifdef SOCK_CLOEXEC /* at once, so that a child which another thread starts just now has no part in it */
+#ifdef SOCK_CLOEXEC
+    /* at once, so that a child which another thread starts just now has no part in it */
     return socket(family, type | SOCK_CLOEXEC, protocol);
 #else
     int fd = socket(family, type, protocol);

@@ -77,7 +77,7 @@ const struct pack_loops *pack_loops_select(void) {
     return l;
 }
 
-/* ---- narrow ------------------------------------------------------------------------------------- */
+/* ---- narrow ------------------------------------------------------------------------------ */
 
 /* All n elements, the last row through a copy; 0 if all fitted. */
 static uint64_t narrow_all(int32_t *out, const int64_t *x, size_t n, struct check *c) {
@@ -109,7 +109,7 @@ static void widen_all(widen_fn *fn, int64_t *x, const int32_t *in, size_t n, str
     }
 }
 
-/* ---- wide --------------------------------------------------------------------------------------- */
+/* ---- wide -------------------------------------------------------------------------------- */
 
 static size_t bitmap_bytes(size_t n) {
     return div_up(div_up(n, PACK_BLOCK), 64) * 8;
@@ -166,7 +166,7 @@ static bool add_wide(int64_t *x, size_t n, const uint8_t *in, size_t n_bytes) {
     return at == n_bytes;
 }
 
-/* ---- both --------------------------------------------------------------------------------------- */
+/* ---- both -------------------------------------------------------------------------------- */
 
 size_t pack(void *out, const int64_t *x, size_t n, bool *narrow, uint32_t *check) {
     struct check c = {0};

@@ -1,7 +1,7 @@
 /* pack.h: fixed-point numbers on the wire.
  *
- * Narrow: n int32. Wide: a bitmap with one bit per block of 64 elements (in 64-bit words), then the
- * blocks in order, int64 where the bit is set, int32 where it is not. Pure functions; payloads
+ * Narrow: n int32. Wide: a bitmap with one bit per block of 64 elements (in 64-bit words), then
+ * the blocks in order, int64 where the bit is set, int32 where it is not. Pure functions; payloads
  * are 8-byte aligned, and hostile until checked. Each pass also makes the payload's check. */
 #ifndef LOCKSTEP_FABRIC_PACK_H
 #define LOCKSTEP_FABRIC_PACK_H
@@ -26,7 +26,7 @@ bool unpack_add(int64_t *x, size_t n, const void *in, size_t n_bytes, bool narro
 bool unpack_copy(int64_t *x, size_t n, const void *in, size_t n_bytes, bool narrow,
                  uint32_t *check);
 
-/* ---- the inner loops, one table per instruction set; rows of 16 elements ------------------------ */
+/* ---- the inner loops, one table per instruction set; rows of 16 elements ----------------- */
 
 struct pack_loops {
     /* out = the low halves of x; the result is 0 if every element fitted. */

@@ -1,4 +1,5 @@
-/* raw_ucx.h: raw.h over UCX: one tagged message after the other, in the way UCX chooses by itself. */
+/* raw_ucx.h: raw.h over UCX: one tagged message after the other, in the way UCX chooses by
+ * itself. */
 #ifndef LOCKSTEP_FABRIC_RAW_UCX_H
 #define LOCKSTEP_FABRIC_RAW_UCX_H
 
@@ -8,8 +9,8 @@
 
 struct raw_ucx;
 
-/* Before the fork: only memory for the two to meet in. Each process starts its own UCX with its first message.
- * ST_UNSUPPORTED: built without UCX. */
+/* Before the fork: only memory for the two to meet in. Each process starts its own UCX with its
+ * first message. ST_UNSUPPORTED: built without UCX. */
 enum status raw_ucx_open(struct raw_ucx **out, struct err *err);
 void raw_ucx_close(struct raw_ucx *r);
 

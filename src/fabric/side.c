@@ -5,8 +5,9 @@
  *   WIRE_BYE               -> left; only an error for who still waits for it
  *   WIRE_LOST              -> another rank saw the end first; its words become ours
  *
- * A process that stood still (stopped, suspended, starved) for too long is what the others have lost. When it is back it finds
- * that they gave it up, or have left: then it blames itself and none of them.
+ * A process that stood still (stopped, suspended, starved) for too long is what the others have
+ * lost. When it is back it finds that they gave it up, or have left: then it blames itself and
+ * none of them.
  *
  * A beat also tells how many messages went over the link, so that a message that the wire lost
  * is missed although everybody is alive (message.c). */
@@ -49,14 +50,15 @@ static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
     p->side_fd = -1;
     if (atomic_load_explicit(&p->left, memory_order_relaxed))
         return;
-    /* Who has heard nothing for so long has said why and left; the words may be lost where the whole machine stood still. */
+    /* Who has heard nothing for so long has said why and left; the words may be lost where the
+     * whole machine stood still. */
     if (was_away(f, silence_ns(f)))
         stood_still(f, p, "closed its connection", "");
     else
         verdict_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
 }
 
-/* ---- sending --------------------------------------------------------------------------------- */
+/* ---- sending ----------------------------------------------------------------------------- */
 
 /* Continues the frame in p->out; what the socket does not take now waits for the next round. */
 static void side_write(struct fabric *f, struct peer *p) {
@@ -88,7 +90,7 @@ static void side_tell(struct fabric *f, struct peer *p, enum wire_side_kind kind
     side_write(f, p);
 }
 
-/* ---- hearing ---------------------------------------------------------------------------------- */
+/* ---- hearing ----------------------------------------------------------------------------- */
 
 static void heard_count(struct peer *p, uint64_t sent, uint64_t now) {
     if (sent == atomic_load_explicit(&p->told_sent, memory_order_relaxed))
@@ -139,7 +141,7 @@ static void side_read(struct fabric *f, struct peer *p, uint64_t now) {
     }
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------- */
 
 static void side_sleep(struct fabric *f, int timeout_ms) {
     struct pollfd fds[FABRIC_MAX_RANKS + 1];

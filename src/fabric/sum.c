@@ -1,15 +1,15 @@
-/* The exact sum, in the ways that suit sizes and wires (team.h chooses), whole or as its two halves: each member adds up
- * its share, and the shares are handed to all. Integer addition is associative and a chunk's form on the wire loses
- * nothing, so all give the same bits.
+/* The exact sum, in the ways that suit sizes and wires (team.h chooses), whole or as its two
+ * halves: each member adds up its share, and the shares are handed to all. Integer addition is
+ * associative and a chunk's form on the wire loses nothing, so all give the same bits.
  *
- * All of them cut x into chunks of PACK_CHUNK elements, and none sends a chunk before it has all
- * that it should contain. */
+ * All of them cut x into chunks of PACK_CHUNK elements, and none sends a chunk before it has
+ * all that it should contain. */
 #include "fabric/pack.h"
 #include "fabric/team.h"
 
 #include "base/util.h"
 
-/* ---- one chunk ------------------------------------------------------------------------------------ */
+/* ---- one chunk --------------------------------------------------------------------------- */
 
 struct packed {
     size_t n_bytes;
@@ -66,7 +66,7 @@ static enum status take(struct team *t, int from, unpack_fn *fn, int64_t *x, siz
     return verdict_check(t->f, err);
 }
 
-/* ---- ranges of x ----------------------------------------------------------------------------------- */
+/* ---- ranges of x ------------------------------------------------------------------------- */
 
 struct range {
     size_t begin, end;
@@ -105,7 +105,7 @@ static enum status take_range(struct team *t, int from, unpack_fn *fn, int64_t *
     return r.begin == r.end ? ST_OK : take(t, from, fn, x, r.begin, r.end - r.begin, err);
 }
 
-/* ---- one-shot: everybody sends all to all, and adds ------------------------------------------------ */
+/* ---- one-shot: everybody sends all to all, and adds -------------------------------------- */
 
 static bool fits_mesh(const struct team *t) {
     return t->mesh;
@@ -162,7 +162,7 @@ static enum status sum_one_shot(struct team *t, int64_t *x, size_t n, struct err
     return shots(t, false, x, n, err);
 }
 
-/* ---- scatter: each member adds up its share, then hands it to all -------------------------------- */
+/* ---- scatter: each member adds up its share, then hands it to all ------------------------ */
 
 static bool fits_scatter(const struct team *t) {
     return t->mesh && t->size > 2;
@@ -231,7 +231,7 @@ static enum status sum_scatter(struct team *t, int64_t *x, size_t n, struct err 
     return windowed(t, hand_out, take_shares, x, begin, err);
 }
 
-/* ---- ring: the shares go round, first adding up, then as results ---------------------------------- */
+/* ---- ring: the shares go round, first adding up, then as results ------------------------- */
 
 static bool fits_ring(const struct team *t) {
     return t->has_ring;
@@ -270,7 +270,7 @@ static enum status sum_ring(struct team *t, int64_t *x, size_t n, struct err *er
     return ST_OK;
 }
 
-/* ---- hierarchical: inside the hosts, between their leaders, inside the hosts ----------------------- */
+/* ---- hierarchical: inside the hosts, between their leaders, inside the hosts ------------- */
 
 static bool fits_hierarchical(const struct team *t) {
     return t->mesh && t->n_hosts > 1 && t->n_hosts < t->size;
@@ -309,7 +309,7 @@ static enum status sum_hierarchical(struct team *t, int64_t *x, size_t n, struct
     return from_leader(t, x, n, err);
 }
 
-/* ---- tree: up to the first member, down again; over any wires that connect the team ---------------- */
+/* ---- tree: up to the first member, down again; over any wires that connect the team ------ */
 
 static bool fits_tree(const struct team *t) {
     (void)t;

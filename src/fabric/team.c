@@ -8,7 +8,7 @@
 
 #include <sodium.h>
 
-/* ---- shape --------------------------------------------------------------------------------------- */
+/* ---- shape ------------------------------------------------------------------------------- */
 
 static bool wired(const struct team *t, int a, int b) {
     return t->f->wires[t->ranks[a]] >> t->ranks[b] & 1;
@@ -115,7 +115,7 @@ int team_after(const struct team *t, int steps) {
     return t->ring[(at + steps + t->size) % t->size];
 }
 
-/* ---- choice -------------------------------------------------------------------------------------- */
+/* ---- choice ------------------------------------------------------------------------------ */
 
 static const size_t measured_elements[TEAM_MAX_CHOICES] = {512, 4096, 32768, 262144};
 #define REPEATS 3
@@ -226,7 +226,8 @@ enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
     return message_flush(t->f, err);
 }
 
-/* What has halves has them for sums of any size: that of the largest counts, since these are what they are for. */
+/* What has halves has them for sums of any size: that of the largest counts, since these are
+ * what they are for. */
 static struct team_choice of_halves(const struct team *t) {
     return t->choices[t->n_choices - 1];
 }
@@ -256,7 +257,7 @@ enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *
     return st;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static uint16_t team_hash(const int *ranks, int n_ranks) {
     uint8_t h[crypto_generichash_BYTES_MIN];

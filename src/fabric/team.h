@@ -17,8 +17,8 @@ struct team_tree {
 struct team_choice {
     size_t max_elements;
     const struct sum_algorithm *algorithm;
-    /* How slots are filled (team_send): where both ends have them in their caches, past these is faster between cores that
-     * share no cache, through them between such that do. */
+    /* How slots are filled (team_send): where both ends have them in their caches, past these
+     * is faster between cores that share no cache, through them between such that do. */
     bool past_caches;
 };
 #define TEAM_MAX_CHOICES 4
@@ -42,13 +42,14 @@ struct team {
     struct team_choice choices[TEAM_MAX_CHOICES];
 };
 
-/* The member so many places after the caller in the ring (before it, if steps < 0; at most one round). */
+/* The member so many places after the caller in the ring (before it, if steps < 0; at most one
+ * round). */
 int team_after(const struct team *t, int steps);
 
-/* ---- sum.c ------------------------------------------------------------------------------------- */
+/* ---- sum.c ------------------------------------------------------------------------------- */
 
-/* The last two are the halves (fabric_sum_shares, fabric_share); NULL: there are none, since these wires would carry
- * more that way. */
+/* The last two are the halves (fabric_sum_shares, fabric_share); NULL: there are none, since
+ * these wires would carry more that way. */
 struct sum_algorithm {
     const char *name;
     bool (*fits)(const struct team *t);
@@ -60,7 +61,7 @@ struct sum_algorithm {
 /* Ends with a NULL name; the last one fits every shape. */
 extern const struct sum_algorithm sum_algorithms[];
 
-/* ---- collective.c ------------------------------------------------------------------------------ */
+/* ---- collective.c ------------------------------------------------------------------------ */
 
 /* A message to a member; `check` is the payload's (check.h). */
 enum status team_send(struct team *t, int to, enum wire_kind kind, uint64_t offset,

@@ -11,11 +11,12 @@
 #include <time.h>
 
 #define DEVICES_MAX 16
-/* Queue pairs on a device at once: no more than a pair of processes needs, so that where a link can be, it can be
- * looked for. */
+/* Queue pairs on a device at once: no more than a pair of processes needs, so that where a link
+ * can be, it can be looked for. */
 #define AT_ONCE VERBS_N_CLASSES
 #define N_PROBES (DEVICES_MAX * AT_ONCE)
-/* A message may be lost where the wire works: it is sent so many times, at moments of the time for a round. */
+/* A message may be lost where the wire works: it is sent so many times, at moments of the time
+ * for a round. */
 static const double send_at[] = {0, 0, 0.25, 0.5};
 #define N_SENDS ((int)ARRAY_LEN(send_at))
 #define NAP_NS 20000
@@ -46,7 +47,8 @@ struct probe_msg {
 };
 static_assert(sizeof(struct probe_msg) == 16, "the same everywhere");
 
-/* One queue pair. Both sides number probes alike: AT_ONCE * (device of the lower rank) + one of AT_ONCE. */
+/* One queue pair. Both sides number probes alike: AT_ONCE * (device of the lower rank) + one of
+ * AT_ONCE. */
 struct probe {
     struct verbs_device *device; /* NULL: not in this round */
     struct ibv_qp *qp;
@@ -72,14 +74,14 @@ static enum status talk(struct search *s, const void *mine, void *theirs, size_t
     return ST_OK;
 }
 
-/* ---- a round's queue pairs ----------------------------------------------------------------------------- */
+/* ---- a round's queue pairs --------------------------------------------------------------- */
 
 static int n_rounds(const struct search *s) {
     return (MAX(s->n, s->n_theirs) + AT_ONCE - 1) / AT_ONCE;
 }
 
-/* Device a of the lower rank meets device a + k of the higher one, for each k in its turn: so no device
- * has more than AT_ONCE of them in a round. False: there is no such pair. */
+/* Device a of the lower rank meets device a + k of the higher one, for each k in its turn: so
+ * no device has more than AT_ONCE of them in a round. False: there is no such pair. */
 static bool probe_devices(const struct search *s, int probe, int *mine, int *theirs) {
     bool lower = s->env->rank < s->env->peer;
     int n = MAX(s->n, s->n_theirs), k = s->round * AT_ONCE + probe % AT_ONCE;
@@ -164,8 +166,9 @@ static bool probe_connect(struct search *s, int i, const struct told_probes *the
     return rc == 0;
 }
 
-/* Which of them are connected and can hear. Connecting to an address where nobody is may take a second; so devices
- * of the same place in both machines' lists come first, and what it is too late for is left out. */
+/* Which of them are connected and can hear. Connecting to an address where nobody is may take a
+ * second; so devices of the same place in both machines' lists come first, and what it is too
+ * late for is left out. */
 static uint64_t round_connect(struct search *s, const struct told_probes *theirs,
                               uint64_t patience_ns) {
     uint64_t ready = 0, begun = clock_ns();
@@ -176,7 +179,7 @@ static uint64_t round_connect(struct search *s, const struct told_probes *theirs
     return ready;
 }
 
-/* ---- sending and hearing ---------------------------------------------------------------------------------- */
+/* ---- sending and hearing ----------------------------------------------------------------- */
 
 static void send_over(struct search *s, uint64_t probes) {
     for (int i = 0; i < N_PROBES; i++) {
@@ -226,8 +229,9 @@ static void listen_for(struct search *s, uint64_t probes, uint64_t wanted,
     hear(s); /* the nap may have been a long one */
 }
 
-/* Each side stops at what it hears first, which over two cables need not be the same, or at nothing when the other's
- * came late: then each listens once more, for what the other has heard. */
+/* Each side stops at what it hears first, which over two cables need not be the same, or at
+ * nothing when the other's came late: then each listens once more, for what the other has
+ * heard. */
 static enum status round_try(uint64_t *both, struct search *s, uint64_t probes,
                              uint64_t patience_ns, struct err *err) {
     struct told_bits mine, theirs = {0};
@@ -262,7 +266,7 @@ static enum status round_run(uint64_t *both, struct search *s, uint64_t patience
     return st;
 }
 
-/* ---- the search ------------------------------------------------------------------------------------------- */
+/* ---- the search -------------------------------------------------------------------------- */
 
 static void take_device(const struct search *s, const char *name) {
     snprintf(s->env->device, sizeof s->env->device, "%s", name);

@@ -24,7 +24,7 @@ struct verbs_slot_free {
 static pthread_mutex_t devices_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct verbs_device *devices; /* guarded by devices_lock */
 
-/* ---- opening --------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static enum status find_port(struct verbs_device *d, struct ibv_port_attr *attr,
                              struct err *err) {
@@ -38,8 +38,8 @@ static enum status find_port(struct verbs_device *d, struct ibv_port_attr *attr,
     return err_set(err, ST_UNSUPPORTED, "RDMA device %s has no active port", d->name);
 }
 
-/* Linux lists an address of RoCE twice: for version 1, which is Ethernet of its own kind, and for 2, which is UDP
- * and what networks are set up for. */
+/* Linux lists an address of RoCE twice: for version 1, which is Ethernet of its own kind, and
+ * for 2, which is UDP and what networks are set up for. */
 static bool is_roce_v2(const struct verbs_device *d, int gid_index) {
     char path[160], type[16] = "";
     snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%d", d->name,
@@ -53,8 +53,8 @@ static bool is_roce_v2(const struct verbs_device *d, int gid_index) {
     return str_starts(type, "RoCE v2");
 }
 
-/* The entry with an IPv4 address (of several one of RoCE v2, else the first); without any the table's first, which
- * InfiniBand uses. */
+/* The entry with an IPv4 address (of several one of RoCE v2, else the first); without any the
+ * table's first, which InfiniBand uses. */
 static enum status find_gid(struct verbs_device *d, int n_gids, union ibv_gid *gid,
                             struct err *err) {
     int first = -1, v2 = -1;
@@ -190,7 +190,7 @@ void verbs_device_close(struct verbs_device *d) {
     pthread_mutex_unlock(&devices_lock);
 }
 
-/* ---- slots of the slab -------------------------------------------------------------------------------- */
+/* ---- slots of the slab ------------------------------------------------------------------- */
 
 void *verbs_slot_take(struct verbs_device *d, int class) {
     pthread_mutex_lock(&devices_lock);
@@ -214,7 +214,7 @@ void verbs_slot_give(struct verbs_device *d, int class, void *slot) {
     pthread_mutex_unlock(&devices_lock);
 }
 
-/* ---- queue pairs ---------------------------------------------------------------------------------------- */
+/* ---- queue pairs ------------------------------------------------------------------------- */
 
 static enum status queue_init(struct ibv_qp *qp, uint32_t *depth, const struct verbs_device *d,
                               const struct ibv_qp_init_attr *made, struct err *err) {

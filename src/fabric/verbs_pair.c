@@ -36,7 +36,7 @@ struct verbs_pair {
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct verbs_pair *pairs; /* guarded by registry_lock */
 
-/* ---- pairs ---------------------------------------------------------------------------------------------- */
+/* ---- pairs ------------------------------------------------------------------------------- */
 
 /* Queue pairs first: hardware still writes into what they point to. */
 static void pair_free(struct verbs_pair *p) {
@@ -164,7 +164,7 @@ static enum status pair_connect(struct verbs_pair *p, const struct verbs_hello *
     return ST_OK;
 }
 
-/* ---- channels: opening ------------------------------------------------------------------------------------ */
+/* ---- channels: opening ------------------------------------------------------------------- */
 
 static enum status channel_add(struct verbs_pair *p, struct verbs_channel *c, struct err *err) {
     uint32_t n = 0;
@@ -305,7 +305,7 @@ void verbs_channel_close(struct verbs_channel *c) {
     mem_free(c);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------- */
 
 /* A credit is the sum of what the peer has consumed, so late or repeated news cannot harm. */
 static void take_credit(struct verbs_channel *c, uint64_t taken) {
@@ -460,7 +460,7 @@ enum status verbs_channel_done(struct verbs_channel *c, struct err *err) {
     return st;
 }
 
-/* ---- sleeping ----------------------------------------------------------------------------------------------- */
+/* ---- sleeping ---------------------------------------------------------------------------- */
 
 static void pair_drain_events(struct verbs_pair *p) {
     const struct verbs_lib *lib = p->device->lib;
@@ -470,7 +470,8 @@ static void pair_drain_events(struct verbs_pair *p) {
         lib->ack_cq_events(cq, 1);
 }
 
-/* The next completion raises an event; those that have come by now are taken, as they raise none. */
+/* The next completion raises an event; those that have come by now are taken, as they raise
+ * none. */
 static enum status pair_arm(struct verbs_pair *p, struct err *err) {
     int n;
     pair_drain_events(p);
@@ -487,8 +488,9 @@ static bool has_what_it_waits_for(const struct verbs_channel *c, bool for_slot) 
                     : c->inbox[c->received % ARRAY_LEN(c->inbox)].head != NULL;
 }
 
-/* The threads of several groups may sleep on one pair, and an event may wake only one of them. So who wakes
- * looks at everything that came, which rouses those whom it is for, and arms again while others sleep. */
+/* The threads of several groups may sleep on one pair, and an event may wake only one of them.
+ * So who wakes looks at everything that came, which rouses those whom it is for, and arms again
+ * while others sleep. */
 bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us) {
     struct verbs_pair *p = c->pair;
     struct err unused; /* a broken pair says so at the next poll */

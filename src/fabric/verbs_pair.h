@@ -1,12 +1,12 @@
-/* verbs_pair.h: the queue pairs between two processes on one RDMA device, shared by all groups that
- * these two processes have together.
+/* verbs_pair.h: the queue pairs between two processes on one RDMA device, shared by all groups
+ * that these two processes have together.
  *
  *   device   verbs_device.h
  *   pair     N_CLASSES queue pairs (one per slot size) and a completion queue, to one process
  *   channel  one group's share of a pair: its credits and what has arrived for it
  *
- * No trust in hardware flow control: a channel never has more than VERBS_CREDITS messages under way, and for
- * each a receive is posted in every class.
+ * No trust in hardware flow control: a channel never has more than VERBS_CREDITS messages under
+ * way, and for each a receive is posted in every class.
  *
  * Threads: groups of different threads share pairs, so a pair has a lock; it guards everything
  * in it, its channels included. The registry of pairs has another. */
@@ -63,7 +63,8 @@ struct verbs_peer_id {
     uint32_t pid;
 };
 
-/* Is there a ready pair to that process? Over which device, and between which queue pairs of class 0. */
+/* Is there a ready pair to that process? Over which device, and between which queue pairs of
+ * class 0. */
 bool verbs_pair_known(const struct verbs_peer_id *who, bool reliable,
                       char device[VERBS_NAME_BYTES], uint32_t *qpn, uint32_t *peer_qpn);
 
@@ -93,8 +94,8 @@ enum status verbs_channel_recv(struct verbs_channel *c, struct verbs_slot *out,
                                struct err *err);
 enum status verbs_channel_done(struct verbs_channel *c, struct err *err);
 
-/* Until a message may have come (or credit, if for_slot), verbs_channel_wake(), or the timeout. false, at
- * once: this device does not tell of completions; who waits must look. */
+/* Until a message may have come (or credit, if for_slot), verbs_channel_wake(), or the timeout.
+ * false, at once: this device does not tell of completions; who waits must look. */
 bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us);
 /* Any thread, signal handlers. */
 void verbs_channel_wake(struct verbs_channel *c);

@@ -1,6 +1,6 @@
-/* wire.h: every struct that another process sends us, but for what the ends of one kind of link tell each other in
- * blobs (verbs_pair.h, verbs_cables.c), with asserted sizes. All of it is hostile
- * until checked. Little-endian only: all supported systems are. */
+/* wire.h: every struct that another process sends us, but for what the ends of one kind of link
+ * tell each other in blobs (verbs_pair.h, verbs_cables.c), with asserted sizes. All of it is
+ * hostile until checked. Little-endian only: all supported systems are. */
 #ifndef LOCKSTEP_FABRIC_WIRE_H
 #define LOCKSTEP_FABRIC_WIRE_H
 

@@ -47,7 +47,8 @@ enum status folder_json(const struct folder *f, const char *file, size_t max_byt
     TRY(folder_map(f, file, max_bytes, &m, err));
     json_error_t why;
     const char *bytes = (const char *)m.bytes;
-    /* transformers says "no limit" as int(1e30), for one in tokenizer_config.json's model_max_length. */
+    /* transformers says "no limit" as int(1e30), for one in tokenizer_config.json's
+     * model_max_length. */
     json_t *o = json_read(bytes, m.size, JSON_REJECT_DUPLICATES, &why);
     file_map_close(&m);
     if (!json_is_object(o)) {

@@ -548,7 +548,8 @@ static enum status original_context(const struct folder *f, double *out, struct 
     return ST_OK;
 }
 
-/* Whether the bounds of YaRN's ramp are rounded to whole pairs. OpenAI did not, and its folders say so. */
+/* Whether the bounds of YaRN's ramp are rounded to whole pairs. OpenAI did not, and its folders
+ * say so. */
 static enum status put_truncate(struct folder *f, struct err *err) {
     char path[96];
     snprintf(path, sizeof path, "%s.truncate", scaling_object(f));
@@ -626,8 +627,8 @@ static enum status put_rope(struct folder *f, struct err *err) {
         put_u32(f, "rope.dimension_count", (uint32_t)(dim * part));
     }
     if (str_eq(type, "default") || str_eq(type, "llama3") || str_eq(type, "dynamic"))
-        return ST_OK; /* llama3: folder_add_rope_factors(); dynamic: the same up to the model's
-                         own context */
+        /* llama3: folder_add_rope_factors(); dynamic: the same up to the model's own context */
+        return ST_OK;
     if (str_eq(type, "linear")) {
         TRY(scaling_number(f, "factor", 1, &factor, err));
         put_str(f, "rope.scaling.type", "linear");
@@ -777,8 +778,8 @@ static enum status put_attention_scale(struct folder *f, struct err *err) {
     return ST_OK;
 }
 
-/* compressed-tensors has many forms; two are known: FP8 (activations, which others round too, are not),
- * and signed codes of 4 bits in groups, without zero points and permutations. */
+/* compressed-tensors has many forms; two are known: FP8 (activations, which others round too,
+ * are not), and signed codes of 4 bits in groups, without zero points and permutations. */
 static bool is_known_group(const json_t *q, const json_t *group) {
     const json_t *w = json_object_get(group, "weights");
     const char *type = json_string_value(json_object_get(w, "type"));

@@ -106,16 +106,16 @@ enum status folder_read_config(struct folder *f, struct err *err);
 /* folder_tokenizer.c. Pads the vocabulary to n_vocab. */
 enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err *err);
 
-/* folder_tiktoken.c. The tokens of FOLDER_TIKTOKEN, n_vocab at most, in the form of a tokenizer.json without
- * merges and pre_tokenizer; a token's id is its rank. settings: tokenizer_config.json, or NULL. The caller
- * owns *out. ST_NOT_FOUND: there is no such file. */
+/* folder_tiktoken.c. The tokens of FOLDER_TIKTOKEN, n_vocab at most, in the form of a
+ * tokenizer.json without merges and pre_tokenizer; a token's id is its rank. settings:
+ * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: there is no such file. */
 #define FOLDER_TIKTOKEN "tiktoken.model"
 enum status folder_tiktoken(const struct folder *f, const json_t *settings, uint32_t n_vocab,
                             json_t **out, struct err *err);
 
-/* folder_sentencepiece.c. The pieces of FOLDER_PIECES, n_vocab at most, in the form of a tokenizer.json without
- * merges, and their types and scores [n_vocab]. settings: tokenizer_config.json, or NULL. The caller owns *out.
- * ST_NOT_FOUND: there is no such file. */
+/* folder_sentencepiece.c. The pieces of FOLDER_PIECES, n_vocab at most, in the form of a
+ * tokenizer.json without merges, and their types and scores [n_vocab]. settings:
+ * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: there is no such file. */
 #define FOLDER_PIECES "tokenizer.model"
 enum status folder_sentencepiece(const struct folder *f, const json_t *settings,
                                  uint32_t n_vocab, json_t **out, int32_t *type, float *score,

@@ -1,6 +1,6 @@
-/* folder_sentencepiece.c: tokenizer.model of folders that have no tokenizer.json, as older ones of Llama, Mistral
- * and Gemma. The file has the pieces; special tokens that were added later stand in tokenizer_config.json,
- * or, in folders that are older still, in added_tokens.json. */
+/* folder_sentencepiece.c: tokenizer.model of folders that have no tokenizer.json, as older ones
+ * of Llama, Mistral and Gemma. The file has the pieces; special tokens that were added later
+ * stand in tokenizer_config.json, or, in folders that are older still, in added_tokens.json. */
 #include "base/util.h"
 #include "format/folder_impl.h"
 #include "format/sentencepiece.h"

@@ -95,7 +95,8 @@ static enum status plain_source(const struct folder *f, const struct safe_tensor
     return ST_OK;
 }
 
-/* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row, or all. */
+/* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row,
+ * or all. */
 static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, uint64_t rows,
                      uint64_t cols, struct tensor_rows *out) {
     bool one = scales->size_bytes == safe_dtype_bytes(scales->dtype) && scales->n_dims < 2;
@@ -229,8 +230,8 @@ static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) 
            memcmp(a->dims, b->dims, sizeof a->dims) == 0;
 }
 
-/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups]; perhaps of n
- * matrices. */
+/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups];
+ * perhaps of n matrices. */
 static enum status mlx_source(const struct folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
@@ -289,8 +290,8 @@ static bool is_shape(const struct safe_tensor *t, uint64_t rows, uint64_t cols) 
            (uint64_t)dims[1] == cols;
 }
 
-/* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale [rows, groups],
- * NAME.weight_shape: rows and cols. */
+/* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale
+ * [rows, groups], NAME.weight_shape: rows and cols. */
 static enum status int4_source(const struct folder *f, const struct safe_tensor *t,
                                struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
@@ -602,8 +603,8 @@ static bool layer_of(const struct folder *f, const char *prefix, const char *nam
     return strtoul(name + strlen(layers), NULL, 10) < f->n_layers;
 }
 
-/* GPTQ and AWQ: NAME.qweight with NAME.qzeros and NAME.scales, in older folders without a word of it in
- * config.json. */
+/* GPTQ and AWQ: NAME.qweight with NAME.qzeros and NAME.scales, in older folders without a word
+ * of it in config.json. */
 static enum status refuse(const struct folder *f, const char *name, struct err *err) {
     char shown[200];
     gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);

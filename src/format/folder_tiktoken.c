@@ -1,8 +1,10 @@
-/* folder_tiktoken.c: tiktoken.model, which Kimi K2 and Moonshot's other models have instead of tokenizer.json.
+/* folder_tiktoken.c: tiktoken.model, which Kimi K2 and Moonshot's other models have instead of
+ * tokenizer.json.
  *
- * Each line has a token's bytes in base64 and its rank, which is its id. The file does not say how text is
- * cut; that stands in Moonshot's Python class TikTokenTokenizer, so no other class is accepted. The ids
- * behind the last rank are special tokens, named by tokenizer_config.json or "<|reserved_token_N|>". */
+ * Each line has a token's bytes in base64 and its rank, which is its id. The file does not say
+ * how text is cut; that stands in Moonshot's Python class TikTokenTokenizer, so no other class
+ * is accepted. The ids behind the last rank are special tokens, named by tokenizer_config.json
+ * or "<|reserved_token_N|>". */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/folder_impl.h"
@@ -22,7 +24,8 @@ static enum status bad_line(const struct folder *f, size_t line, const char *wha
                    what);
 }
 
-/* Byte-level BPE's alphabet: a byte that prints is itself, the 68 others are U+0100 on, in order. */
+/* Byte-level BPE's alphabet: a byte that prints is itself, the 68 others are U+0100 on, in
+ * order. */
 static size_t put_byte(uint8_t byte, char *out) {
     uint32_t c = byte;
     if (byte <= 0x20)
@@ -83,7 +86,8 @@ static enum status read_ranks(const struct folder *f, const struct file_map *m, 
     return ST_OK;
 }
 
-/* Ranks 0 to n-1 (that no two are equal is seen where ids become tokens), every byte among the tokens. */
+/* Ranks 0 to n-1 (that no two are equal is seen where ids become tokens), every byte among the
+ * tokens. */
 static enum status check_ranks(const struct folder *f, const json_t *vocab, uint32_t n_vocab,
                                struct err *err) {
     size_t n = json_object_size(vocab);
@@ -118,8 +122,8 @@ static enum status add_special(const struct folder *f, json_t *list, size_t id,
     return json_array_append_new(list, t) == 0 ? ST_OK : folder_no_memory(f, err);
 }
 
-/* added_tokens_decoder: {"163584": {"content": "[BOS]", "special": true}, ...}; the ids that it leaves
- * out of the reserved ones get their names. */
+/* added_tokens_decoder: {"163584": {"content": "[BOS]", "special": true}, ...}; the ids that it
+ * leaves out of the reserved ones get their names. */
 static enum status add_specials(const struct folder *f, const json_t *settings, size_t n_ranks,
                                 uint32_t n_vocab, json_t *list, struct err *err) {
     const json_t *decoder = json_object_get(settings, "added_tokens_decoder");

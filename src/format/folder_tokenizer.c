@@ -1,10 +1,11 @@
 /* folder_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys. Where it is
- * missing, folder_tiktoken.c or folder_sentencepiece.c makes one of tiktoken.model or tokenizer.model.
+ * missing, folder_tiktoken.c or folder_sentencepiece.c makes one of tiktoken.model or
+ * tokenizer.model.
  *
- * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns, to
- * the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not know.
- * SentencePiece's BPE (byte_fallback) gets scores: its own from tokenizer.model; from tokenizer.json the rank
- * of the merge that makes a token, which puts the same merge first. */
+ * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns,
+ * to the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not
+ * know. SentencePiece's BPE (byte_fallback) gets scores: its own from tokenizer.model; from
+ * tokenizer.json the rank of the merge that makes a token, which puts the same merge first. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/folder_impl.h"
@@ -152,8 +153,8 @@ static enum status name_unused(struct reading *r, struct err *err) {
     return ST_OK;
 }
 
-/* U+2581 in tokens that text is searched for (Gemma's runs of spaces) means a space. In normal tokens readers take
- * it as one; in these GGUF has the space itself. */
+/* U+2581 in tokens that text is searched for (Gemma's runs of spaces) means a space. In normal
+ * tokens readers take it as one; in these GGUF has the space itself. */
 static enum status put_spaces(struct reading *r, struct err *err) {
     size_t bytes = 0;
     for (uint32_t t = 0; t < r->n; t++)
@@ -320,8 +321,8 @@ static const json_t *find_step(const json_t *o, const char *type) {
     return NULL;
 }
 
-/* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as llama.cpp does; a Metaspace not
- * where it is already, and by its scheme only at the start of the text. */
+/* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as llama.cpp
+ * does; a Metaspace not where it is already, and by its scheme only at the start of the text. */
 static void write_space_prefix(const struct reading *r) {
     const json_t *meta = find_step(json_object_get(r->tokenizer, "pre_tokenizer"), "Metaspace");
     const char *scheme = json_string_value(json_object_get(meta, "prepend_scheme"));
@@ -347,8 +348,8 @@ static bool finds_spaces(const json_t *step) {
     return is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ");
 }
 
-/* NFC is left to the reader (tokenizer.h), and spaces become U+2581 as SentencePiece has them; what changes
- * letters otherwise is refused. tokenizer.model's Prepend says no text. */
+/* NFC is left to the reader (tokenizer.h), and spaces become U+2581 as SentencePiece has them;
+ * what changes letters otherwise is refused. tokenizer.model's Prepend says no text. */
 static enum status check_normalizer(const struct reading *r, struct err *err) {
     const json_t *o = json_object_get(r->tokenizer, "normalizer");
     const json_t *list = json_object_get(o, "normalizers");
@@ -371,8 +372,8 @@ static enum status check_normalizer(const struct reading *r, struct err *err) {
     return ST_OK;
 }
 
-/* SentencePiece's kind merges a text as a whole: steps that cut it are refused. Gemma's finds no space any
- * more where the normalizer has replaced them. */
+/* SentencePiece's kind merges a text as a whole: steps that cut it are refused. Gemma's finds
+ * no space any more where the normalizer has replaced them. */
 static enum status check_whole(const struct reading *r, struct err *err) {
     const json_t *o = json_object_get(r->tokenizer, "pre_tokenizer");
     const json_t *list = json_object_get(o, "pretokenizers");
@@ -439,7 +440,8 @@ static void put_id(struct reading *r, const char *key, const char *token, const 
         gguf_write_u32(r->f->w, key, id);
 }
 
-/* eos_token, and the ends that generation_config.json names, or, where it names none, config.json. */
+/* eos_token, and the ends that generation_config.json names, or, where it names none,
+ * config.json. */
 static void put_ends(struct reading *r) {
     const json_t *ends = json_object_get(r->generation, "eos_token_id");
     const char *text = settings_token(r, "eos_token");
@@ -462,7 +464,8 @@ static void put_ends(struct reading *r) {
         gguf_write_u32(r->f->w, "tokenizer.ggml.eot_token_id", (uint32_t)all[other]);
 }
 
-/* Whether the post-processor begins a text with bos; without a tokenizer.json the Python classes do. */
+/* Whether the post-processor begins a text with bos; without a tokenizer.json the Python
+ * classes do. */
 static bool adds_bos(const struct reading *r) {
     const json_t *own = json_object_get(r->settings, "add_bos_token");
     if (json_is_boolean(own) || r->scored)

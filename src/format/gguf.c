@@ -89,7 +89,8 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
                     part->count) < (int)size;
 }
 
-/* The path of part no (from 0) of the model that begins at `path`; false: its name does not say that it has so many. */
+/* The path of part no (from 0) of the model that begins at `path`; false: its name does not say
+ * that it has so many. */
 static bool part_name(const char *path, uint32_t no, uint32_t n_parts, char *out, size_t size) {
     struct gguf_part part;
     return gguf_part_of(path, &part) && part.no == 1 && part.count == n_parts &&

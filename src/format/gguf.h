@@ -3,9 +3,9 @@
  * gguf_open() reads the header of one GGUF v2 or v3 file, or of all parts of a split model
  * (NAME-00001-of-0000N.gguf: open any part's first), or a Hugging Face folder (folder.h), which
  * then looks like a GGUF whose tensors have their rows made on demand (rows.h). It refuses
- * anything hostile with one sentence: after it has returned ST_OK, every string is in bounds, every array has the
- * length that it claims, every tensor's data lies inside its part and nothing overlaps. It
- * does not know what the metadata mean: model/ and tokenizer/ check their own keys.
+ * anything hostile with one sentence: after it has returned ST_OK, every string is in bounds,
+ * every array has the length that it claims, every tensor's data lies inside its part and nothing
+ * overlaps. It does not know what the metadata mean: model/ and tokenizer/ check their own keys.
  *
  * Everything returned is borrowed and lives until gguf_close(). Strings are not
  * NUL-terminated. A const struct gguf may be used by any number of threads. */
@@ -59,17 +59,19 @@ struct gguf_tensor {
     uint32_t n_dims;              /* 1 to 4 */
     uint64_t dims[GGUF_MAX_DIMS]; /* innermost (columns) first, 1 beyond n_dims; all > 0 */
     uint64_t size_bytes;
-    const uint8_t *data; /* in the map, aligned to 8 bytes at least; NULL in a file that has
-                            only a header (options), and where there are rows */
+    /* in the map, aligned to 8 bytes at least; NULL in a file that has only a header (options),
+     * and where there are rows */
+    const uint8_t *data;
     const struct tensor_rows *rows; /* of a folder: rows.h reads either kind */
     uint32_t part;                  /* which file of a split model */
     uint64_t offset;                /* of data in that file: for pread() */
 };
 
 struct gguf_options {
-    bool header_only; /* accept a file that ends after the header (`synth --header-only`,
-                         a vocabulary-only file needs no flag) */
-    bool folder;      /* the header that folder.c makes: types of its own */
+    /* accept a file that ends after the header (`synth --header-only`, a vocabulary-only file
+     * needs no flag) */
+    bool header_only;
+    bool folder; /* the header that folder.c makes: types of its own */
 };
 
 /* path: a file, the first part of a split model, or a folder. opts may be NULL. */
@@ -90,8 +92,8 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
 
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
-/* ST_BAD_INPUT: a new file there (base/file.h) would be one of its files, under whatever name, when it is complete or
- * while it is under way: writing it would lose the model. */
+/* ST_BAD_INPUT: a new file there (base/file.h) would be one of its files, under whatever name,
+ * when it is complete or while it is under way: writing it would lose the model. */
 enum status gguf_check_output(const struct gguf *g, const char *path, struct err *err);
 uint32_t gguf_n_parts(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);    /* 0: a folder */
@@ -101,8 +103,9 @@ size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
 /* NULL if there is none. A binary search. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
-/* The tensor with the scales of whole matrices that NVFP4 files keep beside weights t, an f32 for each matrix: x.scale or
- * x.weight.scale. NULL if there is none; its type and shape are as the file has them. */
+/* The tensor with the scales of whole matrices that NVFP4 files keep beside weights t, an f32
+ * for each matrix: x.scale or x.weight.scale. NULL if there is none; its type and shape are as
+ * the file has them. */
 const struct gguf_tensor *gguf_scale_of(const struct gguf *g, const struct gguf_tensor *t);
 
 /* Numbers that a tensor holds. */

@@ -26,8 +26,8 @@ static enum status no_memory(const char *path, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "%s: no memory for it", path);
 }
 
-/* A column that the calibration text never excited counts a little all the same: a block of such columns
- * would have no scale at all. */
+/* A column that the calibration text never excited counts a little all the same: a block of
+ * such columns would have no scale at all. */
 #define FLOOR 1e-4
 
 static void raise_zeros(float *values, size_t n) {
@@ -119,7 +119,8 @@ static bool take(struct reader *r, void *out, size_t n) {
     return true;
 }
 
-/* A name's length, the name, the number of calls, of values, and these: their sums over the calls. */
+/* A name's length, the name, the number of calls, of values, and these: their sums over the
+ * calls. */
 static enum status read_entry(struct imatrix *m, struct reader *r, struct err *err) {
     int32_t len, n_calls, n;
     char name[GGUF_NAME_MAX];

@@ -207,9 +207,10 @@ struct block_nvfp4 {
 };
 /* What rows.c makes of a folder's tensors. */
 struct block_f8_e4m3 {
-    float d;        /* value = d * q, rounded to f32 */
-    uint8_t qs[QK]; /* sign, 4 bits of exponent biased by 7, 3 of mantissa; 0x7f and 0xff, which
-                       are NaN in the file, come with a d of NaN */
+    float d; /* value = d * q, rounded to f32 */
+    /* sign, 4 bits of exponent biased by 7, 3 of mantissa; 0x7f and 0xff, which are NaN in the
+     * file, come with a d of NaN */
+    uint8_t qs[QK];
 };
 /* QT_MLX4 is block_q4_1 with d and m in bf16. */
 struct block_mlx8 {

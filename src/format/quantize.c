@@ -35,8 +35,9 @@ static inline float inverse(float d) {
     return fabsf(id) <= 3.0e38f ? id : 0;
 }
 
-/* A scale as f16. Below 2^-14 f16 has few bits, and in the end none: there *d becomes what is stored, for the quants to
- * be made with. up: it is rounded up, for many quants, whose steps are small beside what the largest one would lose. */
+/* A scale as f16. Below 2^-14 f16 has few bits, and in the end none: there *d becomes what is
+ * stored, for the quants to be made with. up: it is rounded up, for many quants, whose steps
+ * are small beside what the largest one would lose. */
 static uint16_t store_scale(float *d, bool up) {
     uint16_t half = f32_to_f16(*d);
     if (*d == 0 || fabsf(*d) >= 0x1p-14f)

@@ -19,14 +19,15 @@ struct quantize_report {
     uint64_t n_values;
     size_t n_tensors, n_converted, n_kept;
     size_t n_weighted; /* converted with importances */
-    size_t n_fallback; /* converted to another type, since rows are not whole blocks
-                          (qtype_for_row) */
+    /* converted to another type, since rows are not whole blocks (qtype_for_row) */
+    size_t n_fallback;
 };
 
 /* Matrices (two dimensions or more) are converted; norms, biases, routers and other small
- * tensors keep the type they have. Any type that can be dequantized may be the input, and NVFP4's scales of whole
- * matrices become part of the values; a split model becomes one file. An imatrix that was made for another model is
- * ST_BAD_INPUT. Memory: a few megabytes per thread, and the page cache. Writes atomically. */
+ * tensors keep the type they have. Any type that can be dequantized may be the input, and
+ * NVFP4's scales of whole matrices become part of the values; a split model becomes one file.
+ * An imatrix that was made for another model is ST_BAD_INPUT. Memory: a few megabytes per
+ * thread, and the page cache. Writes atomically. */
 enum status quantize_file(const struct gguf *in, const char *out_path,
                           const struct quantize_options *opts, struct quantize_report *report,
                           struct err *err);

@@ -47,7 +47,8 @@ bool tensor_has_data(const struct gguf_tensor *t);
 
 /* Row `row` (rows count through all matrices), as blocks of t->type: a pointer to its column 0.
  * Only columns [col_begin, col_begin + n_cols) are there: whole blocks of the type, but for the
- * end of the row. buf holds a whole row (qtype_row_bytes); it is used where the row must be made. */
+ * end of the row. buf holds a whole row (qtype_row_bytes); it is used where the row must be
+ * made. */
 const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
                           uint64_t n_cols, uint8_t *buf);
 
@@ -55,8 +56,9 @@ const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t co
 void tensor_row_f32(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
                     uint64_t n_cols, float *out);
 
-/* Rows [begin, begin + n) of a GGUF's tensor without data from elsewhere, to buf [n * qtype_row_bytes]. Of each row only columns
- * [col_begin, col_begin + n_cols) come (whole blocks), to their places. */
+/* Rows [begin, begin + n) of a GGUF's tensor without data from elsewhere, to buf [n *
+ * qtype_row_bytes]. Of each row only columns [col_begin, col_begin + n_cols) come (whole
+ * blocks), to their places. */
 enum status tensor_fetch_rows(const struct gguf_tensor *t, const struct file_source *from,
                               uint64_t begin, uint64_t n, uint64_t col_begin, uint64_t n_cols,
                               uint8_t *buf, struct err *err);

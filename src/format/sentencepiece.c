@@ -1,5 +1,6 @@
 /* sentencepiece.c: a reader of the protocol buffer in tokenizer.model. Fields that it does not
- * name are skipped; of a field that comes twice the last value counts, as everywhere in that format. */
+ * name are skipped; of a field that comes twice the last value counts, as everywhere in that
+ * format. */
 #include "format/sentencepiece.h"
 
 #include "base/mem.h"
@@ -80,7 +81,7 @@ static bool is(const struct field *f, uint32_t number, enum wire wire) {
     return f->number == number && f->wire == wire;
 }
 
-/* ---- ModelProto.SentencePiece ----------------------------------------------------------------- */
+/* ---- ModelProto.SentencePiece ------------------------------------------------------------ */
 
 static enum status read_piece(struct sp_model *out, struct gguf_str s, struct err *err) {
     struct message m = message_of(s);
@@ -108,7 +109,7 @@ static enum status read_piece(struct sp_model *out, struct gguf_str s, struct er
     return ST_OK;
 }
 
-/* ---- the specifications ----------------------------------------------------------------------- */
+/* ---- the specifications ------------------------------------------------------------------ */
 
 enum { UNIGRAM = 1, BPE = 2 };
 

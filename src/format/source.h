@@ -8,8 +8,9 @@
 #include <stdint.h>
 
 struct file_source {
-    /* `count` pieces of n bytes each, the first at offset `at` of the model's file number `part`, each further one
-     * `stride` bytes on: to out, out_stride apart. Called by many threads at once. */
+    /* `count` pieces of n bytes each, the first at offset `at` of the model's file number
+     * `part`, each further one `stride` bytes on: to out, out_stride apart. Called by many
+     * threads at once. */
     enum status (*read)(void *user, uint32_t part, uint64_t at, size_t n, uint64_t stride,
                         size_t count, uint8_t *out, size_t out_stride, struct err *err);
     void *user;

@@ -1,4 +1,5 @@
-/* avx2.c: the tables for AVX2 with FMA and F16C, and for AVX-VNNI, which differs in the products. */
+/* avx2.c: the tables for AVX2 with FMA and F16C, and for AVX-VNNI, which differs in the
+ * products. */
 #include "kernels/v16_avx2.h"
 
 #include "kernels/lanes16.inc.h"

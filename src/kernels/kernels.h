@@ -38,8 +38,8 @@
  *   f32        [col][16] f32
  *   f16, bf16  [col][16] 16-bit
  *   f8_e4m3    for each 32 columns: scale [16] f32, then [col][16] bytes
- * Quantized types keep a code of a few bits per weight. A block's codes are vectors of 64 bytes, in
- * whose byte 4*r+i row r's column 4*v+i is found for one or several v = 0..7:
+ * Quantized types keep a code of a few bits per weight. A block's codes are vectors of 64
+ * bytes, in whose byte 4*r+i row r's column 4*v+i is found for one or several v = 0..7:
  *   8 bits     8 vectors: vector v
  *   4 bits     4 vectors: vector v % 4, the low nibble for v < 4
  *   2 bits     2 vectors: vector v / 4, bits 2*(v % 4) and the next
@@ -71,23 +71,25 @@
  *   iq1_m                    2+1   by table             halves (2k + 1; d / 8)
  *   tq1_0, tq2_0             2     code - 1             scale (1)
  *
- * The codebooks of iq3, iq2 and iq1 are unfolded when a tile is packed (their tiles are larger than
- * the file: 4 bits where it has 3.1 or 3.4, 3 where it has 1.6 to 2.6). iq1's -1, 0 and 1, moved by an eighth up or
- * down, are eighths: -7, 1, 9 or -9, -1, 7.
+ * The codebooks of iq3, iq2 and iq1 are unfolded when a tile is packed (their tiles are larger
+ * than the file: 4 bits where it has 3.1 or 3.4, 3 where it has 1.6 to 2.6). iq1's -1, 0 and 1,
+ * moved by an eighth up or down, are eighths: -7, 1, 9 or -9, -1, 7.
  *   d; d, m        per block: d [16] f16 (and m [16] f16; mlx4, mlx8: bf16), then its codes
  *   d0, d1         per block: d0 [16] f16, d1 [16] f16 of its halves, then its codes
  *   e              per block: e [16] u8, then its codes
- *   others         per superblock of which this share holds anything: d [16] f16, dmin [16] f16 (or 32
- *                  bytes of padding); then its blocks, each with, before its codes,
+ *   others         per superblock of which this share holds anything: d [16] f16, dmin [16] f16
+ *                  (or 32 bytes of padding); then its blocks, each with, before its codes,
  *                    scale       scale [16] i8
  *                    scale, min  scale [16] u8, min [16] u8
  *                    halves      scale [2][16] i8
  *                    and mins    scale [2][16] u8, min [2][16] u8
- * A tile is read as one run, from its beginning to its end: what is needed early but lies elsewhere interrupts the
- * hardware that fetches ahead (Zen 4, one thread of AVX-512: superblocks' scales together at the tile's beginning give Q4_K
- * 0.63 instead of 0.85 of the roof with 8192 columns, 0.89 instead of 0.91 with 2048; AVX2 0.62 instead of 0.82, 0.72 instead of 0.78).
+ * A tile is read as one run, from its beginning to its end: what is needed early but lies
+ * elsewhere interrupts the hardware that fetches ahead (Zen 4, one thread of AVX-512: superblocks'
+ * scales together at the tile's beginning give Q4_K 0.63 instead of 0.85 of the roof with 8192
+ * columns, 0.89 instead of 0.91 with 2048; AVX2 0.62 instead of 0.82, 0.72 instead of 0.78).
  *
- * Rows beyond n_rows are zero: their results are computed and written (y has room for whole tiles).
+ * Rows beyond n_rows are zero: their results are computed and written (y has room for whole
+ * tiles).
  */
 struct wmat {
     enum qtype type;
@@ -109,10 +111,10 @@ static inline uint32_t wmat_n_tiles(const struct wmat *w) {
     return (w->n_rows + TILE_ROWS - 1) / TILE_ROWS;
 }
 
-/* Packs tiles [tile_begin, tile_end) from rows in the file's format. src_row(ctx, r) gives row r
- * of this share (r < n_rows), whole as in the file: the share's column 0 is its column
- * col_begin (a multiple of 32, of the type's block too unless that is a superblock). The bits of the
- * weights are kept exactly. Pure: threads take disjoint ranges. */
+/* Packs tiles [tile_begin, tile_end) from rows in the file's format. src_row(ctx, r) gives row
+ * r of this share (r < n_rows), whole as in the file: the share's column 0 is its column
+ * col_begin (a multiple of 32, of the type's block too unless that is a superblock). The bits
+ * of the weights are kept exactly. Pure: threads take disjoint ranges. */
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin);
@@ -130,8 +132,8 @@ enum act_kind act_kind_for(enum qtype weight_type);
  *   ACT_Q8   q   [group][block][gs][32] int8, -127..127
  *            d   [group][block][gs] f32, the scale
  *            sums [group][block][gs] int16[2], sums of the q of the block's halves
- *            start [group][block][gs] int32, -128 * (sums[0] + sums[1]): where the integer sum of a block begins
- *                 whose weights are taken as 128 too large
+ *            start [group][block][gs] int32, -128 * (sums[0] + sums[1]): where the integer sum of
+ *                 a block begins whose weights are taken as 128 too large
  *            s   [group][block][gs] f32, d * (float)(sums[0] + sums[1])
  * Group g of the q array starts at g * ACT_GROUP * n_cols; of d, sums, start, s at
  * g * ACT_GROUP * (n_cols / 32). Buffers: caller's, 64-byte aligned. */
@@ -217,9 +219,10 @@ enum rope_mode {
 struct kernels {
     const char *name; /* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "i8mm" */
 
-    /* Packs blocks [block_begin, block_end) of all tokens (ACT_F32: 32 columns each, the last may be short).
-     * x [n_tokens, ldx] f32 begins with the first of these blocks' columns. Q8: amax =
-     * largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to +-127, NaN to 127; amax < 1e-30 (or none comparable) gives d = 0, q = 0. */
+    /* Packs blocks [block_begin, block_end) of all tokens (ACT_F32: 32 columns each, the last
+     * may be short). x [n_tokens, ldx] f32 begins with the first of these blocks' columns. Q8:
+     * amax = largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to +-127, NaN to
+     * 127; amax < 1e-30 (or none comparable) gives d = 0, q = 0. */
     void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
                      uint32_t block_end);
 
@@ -239,8 +242,8 @@ struct kernels {
  *          scale            acc = fma((float)dot, (d * scale) * dx, acc)
  *          scale, min       the same, then acc = fma(-(dmin * min), s, acc)
  *          halves           acc = fma((float)(sc0 * dot0 + sc1 * dot1), d * dx, acc)
- *          and mins         the same, then acc = fma(-(float)(min0 * sum0 + min1 * sum1), dmin * dx,
- *                           acc); sum0, sum1: of the activations of the halves
+ *          and mins         the same, then acc = fma(-(float)(min0 * sum0 + min1 * sum1),
+ *                           dmin * dx, acc); sum0, sum1: of the activations of the halves
  *          dot: exact int32 over the block (dot0, dot1: its halves of 16)
      * Cost     each tile is read once per call: for one token bound by memory. */
     void (*matmul)(const struct wmat *w, const struct act *x, float *y, size_t ldy,
@@ -261,8 +264,8 @@ struct kernels {
     /* x[i] = (float)y[i] * 2^-24 */
     void (*fixed_get)(float *x, const int64_t *y, size_t n);
 
-    /* y = x * (1 / sqrt(mean(x^2) + eps)) * w: sum of squares over 16 lanes (lane = i mod 16, fma in
-     * order of i), tree 8+8, 4+4, 2+2, 1+1; mean = sum / n; r = 1 / sqrtf(mean + eps);
+    /* y = x * (1 / sqrt(mean(x^2) + eps)) * w: sum of squares over 16 lanes (lane = i mod 16,
+     * fma in order of i), tree 8+8, 4+4, 2+2, 1+1; mean = sum / n; r = 1 / sqrtf(mean + eps);
      * y[i] = (x[i] * r) * w[i]. w may be NULL (no weight). x == y is allowed. */
     void (*rmsnorm)(float *y, const float *x, const float *w, size_t n, float eps);
 
@@ -293,9 +296,9 @@ struct kernels {
      *          m = max; p = exp(logit - m); l = sum of p over 16 lanes (lane = position mod 16,
      *          in order), tree as rmsnorm; o[d] = fma(p, v[d], o[d]) in order of positions.
      *          Spans are merged in order: M' = max(M, m), a = exp(M - M'), b = exp(m - M'),
-     *          L = fma(L, a, l * b), O = fma(O, a, o * b); the first span is taken as it is; a span with no
-     *          position of the query is skipped. The sink comes last as (m = sink, l = 1,
-     *          o = 0). out = O / L. */
+     *          L = fma(L, a, l * b), O = fma(O, a, o * b); the first span is taken as it is; a
+     *          span with no position of the query is skipped. The sink comes last as (m = sink,
+     *          l = 1, o = 0). out = O / L. */
     void (*attention)(const struct attn_args *a);
 };
 

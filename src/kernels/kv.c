@@ -1,5 +1,5 @@
-/* kv.c: how keys and values lie in a page of the KV cache, and how they become q8_0, which is the same code
- * on every instruction set. */
+/* kv.c: how keys and values lie in a page of the KV cache, and how they become q8_0, which is
+ * the same code on every instruction set. */
 #include "base/util.h"
 #include "format/quant.h"
 #include "kernels/kernels.h"
@@ -82,8 +82,8 @@ void kv_store_q8_0(const struct kv_shape *s, uint8_t *page, uint32_t slot, const
     }
 }
 
-/* Logits of 16 queries over a span, their probabilities, a converted K tile or V rows, results of queries that go
- * together, and turned K tiles, four at most. */
+/* Logits of 16 queries over a span, their probabilities, a converted K tile or V rows, results
+ * of queries that go together, and turned K tiles, four at most. */
 size_t attn_scratch_floats(const struct kv_shape *s) {
     size_t k_pad = round_up(s->k_dim, TILE_ROWS), dims = k_pad + round_up(s->v_dim, TILE_ROWS);
     return (size_t)16 * ATTN_SPAN * 2 + (16 + ATTN_TOGETHER) * dims +

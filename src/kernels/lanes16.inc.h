@@ -263,13 +263,13 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
 
 /* ---- attention ------------------------------------------------------------------------
  *
- * Blocks of up to ATTN_BLOCK queries share each converted vector of K or V. Up to ATTN_TOGETHER queries, block by block,
- * go through a span before any goes on to the next one: it comes from far away once. A query's sums are
- * its own: who shares what changes nothing but speed. */
+ * Blocks of up to ATTN_BLOCK queries share each converted vector of K or V. Up to ATTN_TOGETHER
+ * queries, block by block, go through a span before any goes on to the next one: it comes from
+ * far away once. A query's sums are its own: who shares what changes nothing but speed. */
 
 #define ATTN_BLOCK 6
-/* From one query's probabilities to the next one's: a power of two would put them all into the same few sets
- * of the first-level cache. */
+/* From one query's probabilities to the next one's: a power of two would put them all into the
+ * same few sets of the first-level cache. */
 #define ATTN_P_ROW (ATTN_SPAN + 16)
 
 /* What the spans so far gave a query; its total is in args->scratch. */
@@ -377,9 +377,10 @@ INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
                             : v16_load_i8((const int8_t *)p + i);
 }
 
-/* What a few queries' products with K ask for meanwhile: the rows of V for the same positions, of which each pass of
- * pv() reads a part, and K one page further on. A decode's queries wait for memory, and these come before them; the
- * blocks of a long prompt, of more queries, find the span in a cache. */
+/* What a few queries' products with K ask for meanwhile: the rows of V for the same positions,
+ * of which each pass of pv() reads a part, and K one page further on. A decode's queries wait
+ * for memory, and these come before them; the blocks of a long prompt, of more queries, find
+ * the span in a cache. */
 #define AHEAD_QUERIES 4
 struct ahead {
     const uint8_t *v, *k;
@@ -479,7 +480,8 @@ INLINE void pv(const struct attn_block *b, struct range r, size_t v0, float *con
         const uint8_t *row = v_row(b, pos), *scales = row_scales(b, pos);
         for (; pos < stop; pos++, row += row_bytes, scales += scale_bytes) {
             size_t at = pos % ATTN_SPAN;
-            /* Each p is set where it is used: all of them and the sums want more registers than there are. */
+            /* Each p is set where it is used: all of them and the sums want more registers than
+             * there are. */
             UNROLL
             for (int j = 0; j < nv; j++) {
                 v16 v = load_cached(type, row, (v0 + (size_t)j) * 16);

@@ -1,24 +1,26 @@
-/* matmul_amx.c: products of many tokens with weights of codes on AMX's tiles; AVX-512's for all others.
+/* matmul_amx.c: products of many tokens with weights of codes on AMX's tiles; AVX-512's for all
+ * others.
  *
- * A tile register of AMX holds up to 16 rows of 64 bytes. A block of a weight tile, unpacked to signed bytes, is
- * what tdpbssd wants of its second operand: 8 rows, each of 4 columns of the 16 lanes. A block of the tokens of a
- * group is its first operand as it lies, and the exact integer sums, a row of 16 lanes for each token, come back
- * through memory.
+ * A tile register of AMX holds up to 16 rows of 64 bytes. A block of a weight tile, unpacked to
+ * signed bytes, is what tdpbssd wants of its second operand: 8 rows, each of 4 columns of the
+ * 16 lanes. A block of the tokens of a group is its first operand as it lies, and the exact
+ * integer sums, a row of 16 lanes for each token, come back through memory.
  *
- * Cost (Granite Rapids), a block of two weight tiles and twelve tokens: multiplying keeps the tiles' unit busy for 27
- * cycles and storing the sums for 33, one after the other; the floats' operations take 48, since vectors of 512 bits
- * have one port for products while tiles are in use. So 60 at the least, and 85 where all lies near; AVX-512 alone takes
- * 190.
+ * Cost (Granite Rapids), a block of two weight tiles and twelve tokens: multiplying keeps the
+ * tiles' unit busy for 27 cycles and storing the sums for 33, one after the other; the floats'
+ * operations take 48, since vectors of 512 bits have one port for products while tiles are in
+ * use. So 60 at the least, and 85 where all lies near; AVX-512 alone takes 190.
  *
- * Unpacked weights are of one form for all types of a family ("staged"). They are made once for several calls. */
+ * Unpacked weights are of one form for all types of a family ("staged"). They are made once for
+ * several calls. */
 #include "kernels/matmul_amx.h"
 
 #include "kernels/matmul_avx512.h"
 #include "kernels/matmul_avx512.inc.h"
 #include "kernels/tile_config.h"
 
-/* With fewer tokens AVX-512 is as fast or faster (Granite Rapids: by a fifth with 12, as fast with 24): unpacking wants
- * more than two calls that use it. */
+/* With fewer tokens AVX-512 is as fast or faster (Granite Rapids: by a fifth with 12, as fast
+ * with 24): unpacking wants more than two calls that use it. */
 #define TOKENS_LEAST (2 * ACT_GROUP + 1)
 
 /* Weight tiles of a call. */
@@ -26,8 +28,8 @@
 
 /* ---- staged weights ---------------------------------------------------------------------
  *
- * For each block of columns: the codes of both tiles as int8, 512 bytes each, then the scales of the one and of
- * the other, vectors of 16 f32:
+ * For each block of columns: the codes of both tiles as int8, 512 bytes each, then the scales
+ * of the one and of the other, vectors of 16 f32:
  *   STAGED_ONE          d            acc = fma(dot, d * dx, acc)
  *   STAGED_SUM          d, m         the same, then fma(m, s, acc)
  *   STAGED_PAIR         d0, d1       d for each half
@@ -150,8 +152,8 @@ INLINE void stage(enum qtype type, const struct mm_call *c, uint8_t *to) {
 
 /* ---- tiles of AMX ----------------------------------------------------------------------- */
 
-/* The last group of tokens may be smaller than the others: it has registers of its own, so that the shapes are set
- * once for a whole product.
+/* The last group of tokens may be smaller than the others: it has registers of its own, so that
+ * the shapes are set once for a whole product.
  *   0, 1  sums with either weight tile    5, 6  the same of the last group
  *   2     activations of a group          7     the same of the last group
  *   3, 4  weights */
@@ -170,10 +172,10 @@ static void set_shapes(enum staged form, uint32_t n_tokens) {
     tile_config_load(&config);
 }
 
-/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude) are those of MAGIC + the
- * integer. So sums start at these bits and end in a subtraction of floats. While tiles are in use, multiplications and
- * conversions of 512 bits have one port (Granite Rapids: half the rate, whatever the tiles do), and additions the
- * other. */
+/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude)
+ * are those of MAGIC + the integer. So sums start at these bits and end in a subtraction of
+ * floats. While tiles are in use, multiplications and conversions of 512 bits have one port
+ * (Granite Rapids: half the rate, whatever the tiles do), and additions the other. */
 #define MAGIC 0x1.8p23f
 #define MAGIC_BITS 0x4b400000
 
@@ -240,8 +242,8 @@ INLINE __m512 dots_of(const int32_t *row) {
     return _mm512_sub_ps(_mm512_load_ps(row), _mm512_set1_ps(MAGIC));
 }
 
-/* An inner sum is exact: it and its terms are integers below 2^24 in magnitude. It starts at +0, as an integer's
- * zero is. */
+/* An inner sum is exact: it and its terms are integers below 2^24 in magnitude. It starts at
+ * +0, as an integer's zero is. */
 INLINE __m512 sum_of_halves(__m512 a0, __m512 b0, __m512 a1, __m512 b1) {
     return _mm512_fmadd_ps(a1, b1, _mm512_fmadd_ps(a0, b0, _mm512_setzero_ps()));
 }
@@ -272,7 +274,8 @@ INLINE __m512 add_block(enum staged form, int i, int t, block_dots dots, const f
 
 /* ---- micro-kernels ---------------------------------------------------------------------- */
 
-/* The first sums of block 0 and what comes after them: those of its other halves, or of block 1. */
+/* The first sums of block 0 and what comes after them: those of its other halves, or of block
+ * 1. */
 INLINE void begin_tiles(const struct mm_call *c, enum staged form, int n, size_t n_blocks,
                         block_dots dots) {
     const int parts = staged_parts(form);
@@ -291,8 +294,8 @@ INLINE void begin_tiles(const struct mm_call *c, enum staged form, int n, size_t
     }
 }
 
-/* Asks for what the last sums are written to, or added to: tiles are stored in order after it, and what waits for them
- * would wait for memory. */
+/* Asks for what the last sums are written to, or added to: tiles are stored in order after it,
+ * and what waits for them would wait for memory. */
 INLINE void prefetch_results(const struct mm_call *c, int n) {
     if (c->part != NULL)
         return;
@@ -309,9 +312,10 @@ INLINE void prefetch_results(const struct mm_call *c, int n) {
     }
 }
 
-/* Three things go on at a time, in small pieces, since a tile's sums take long to come: the vectors' work at a block, the
- * storing of the sums of the next, and multiplying for two pieces after these. What the loop uses is copied from c: the
- * compiler takes each storing for a change of it. */
+/* Three things go on at a time, in small pieces, since a tile's sums take long to come: the
+ * vectors' work at a block, the storing of the sums of the next, and multiplying for two pieces
+ * after these. What the loop uses is copied from c: the compiler takes each storing for a
+ * change of it. */
 INLINE void mm_staged(const struct mm_call *c, enum staged form, int n) {
     _Alignas(CACHE_LINE) block_dots dots[2];
     __m512 acc[TILES][MM_MAX_TOKENS];

@@ -1,10 +1,11 @@
-/* matmul_avx2.inc.h: micro-kernels of 256-bit registers, for AVX2 and AVX-VNNI. A tile's 16 rows are two
- * registers; those of m tiles are halves h = 0 to 2m - 1.
+/* matmul_avx2.inc.h: micro-kernels of 256-bit registers, for AVX2 and AVX-VNNI. A tile's 16
+ * rows are two registers; those of m tiles are halves h = 0 to 2m - 1.
  *
- * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles side by side,
- * a cache line of each in turn: so memory gives most here, and prefetching would take away. What the
- * instruction sets differ in is the dot product: an ISA file includes this, defines the two functions that are
- * declared under "integer dot products", and makes its table of INSTANCES. */
+ * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles
+ * side by side, a cache line of each in turn: so memory gives most here, and prefetching would
+ * take away. What the instruction sets differ in is the dot product: an ISA file includes this,
+ * defines the two functions that are declared under "integer dot products", and makes its table
+ * of INSTANCES. */
 #include "base/util.h"
 #include "kernels/simd.h"
 #include "kernels/tile_driver.h"
@@ -72,8 +73,8 @@ INLINE size_t row_at(const struct mm_call *c, int h) {
     return c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
 }
 
-/* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5 * 2^52 come
- * into a sum with each of its segments: it starts with as many of them taken off. */
+/* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5
+ * * 2^52 come into a sum with each of its segments: it starts with as many of them taken off. */
 #define FIXED_FAST 0x1p26f
 #define FIXED_SHIFT 0x1.8p52
 #define FIXED_SHIFT_BITS 0x4338000000000000u
@@ -164,15 +165,15 @@ INLINE __m256i broadcast_sums(const struct act_sums *sums) {
     return _mm256_set1_epi32(x);
 }
 
-/* What the sums of a block's halves are multiplied by to give factor times the sum of the activations of
- * vectors [begin, end) of 8. */
+/* What the sums of a block's halves are multiplied by to give factor times the sum of the
+ * activations of vectors [begin, end) of 8. */
 INLINE __m256i times(int begin, int end, int factor) {
     short low = (short)(begin < 4 ? factor : 0), high = (short)(end > 4 ? factor : 0);
     return _mm256_set1_epi32((int)((unsigned)(uint16_t)high << 16 | (uint16_t)low));
 }
 
-/* What the ISA file defines. dot[h][t] = the exact sum over vectors [begin, end) of 8 (a block or one of its
- * halves) of weights times activations, which f32 holds.
+/* What the ISA file defines. dot[h][t] = the exact sum over vectors [begin, end) of 8 (a block
+ * or one of its halves) of weights times activations, which f32 holds.
  *
  * vectors  of the block, in each tile
  * q, sums  of the block's activations of the first token, those of the others after them */
@@ -194,8 +195,9 @@ INLINE const uint8_t *scale_row(const struct super_block *s, int h, int row) {
     return half_at(s->scales, h, HALF_ROWS) + row * TILE_ROWS;
 }
 
-/* dot[h][t] = the first half's sum times its integer scale + the second's times its own. In magnitude it is
- * below 2^24 (the most: q6_K, 16 * 32 * 127 * 128 * 2), so f32 holds it exactly. */
+/* dot[h][t] = the first half's sum times its integer scale + the second's times its own. In
+ * magnitude it is below 2^24 (the most: q6_K, 16 * 32 * 127 * 128 * 2), so f32 holds it
+ * exactly. */
 INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *s,
                        __m256 (*dot)[MM_MAX_TOKENS]);
 
@@ -438,7 +440,8 @@ INLINE void mm_coded(const struct mm_call *c, enum qtype type, int m, int n) {
         family(c, QT_##type, m, n);                                    \
     }
 
-/* What products of a type are made of: one token with four tiles, or up to 4 or 6 tokens with one. */
+/* What products of a type are made of: one token with four tiles, or up to 4 or 6 tokens with
+ * one. */
 #define INSTANCES_4(family, type)                                          \
     INSTANCE(family, type, 4, 1)                                           \
     INSTANCE(family, type, 1, 2)                                           \

@@ -8,26 +8,29 @@
 
 #include "kernels/matmul_avx512.inc.h"
 
-/* One token, floats: how far ahead of the weights in use the next are asked for, in all tiles side by side together
- * (Zen 5: 4 to 8 KiB are alike). */
+/* One token, floats: how far ahead of the weights in use the next are asked for, in all tiles
+ * side by side together (Zen 5: 4 to 8 KiB are alike). */
 #define FLOAT_PREFETCH_BYTES 8192
 
-/* The same where blocks are read from WIDE tiles side by side. Intel's servers want it in the second-level cache,
- * which has room for three times as many requests as the first: there one tile gives 0.56 of the roof (Q4_0, Granite
- * Rapids), four 0.94; 640 to 1536 bytes, and eight tiles by 512, are alike. Zen 5 wants it in the first: there one tile
- * gives 0.69 to 0.77 (Q8_0), four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
- * instead of for a whole block before it; 1024 to 1536 bytes are alike. Zen 4 wants it in the second for types of eight bits, whose products
- * are 1.12 to 1.14 times as fast (1.02 times where other guests leave it 35 GB/s). Of fewer bits it wants one tile, and two where a tile
- * and the activations are more than its first-level cache: as one run weights pass it undisturbed, but each tile then reads the
- * activations from the second (8192 columns, one thread: Q4_0 0.95 instead of 0.83 of the roof, Q4_K 0.90 instead of 0.85; four tiles
- * are slower). */
+/* The same where blocks are read from WIDE tiles side by side. Intel's servers want it in the
+ * second-level cache, which has room for three times as many requests as the first: there one
+ * tile gives 0.56 of the roof (Q4_0, Granite Rapids), four 0.94; 640 to 1536 bytes, and eight
+ * tiles by 512, are alike. Zen 5 wants it in the first: there one tile gives 0.69 to 0.77 (Q8_0),
+ * four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
+ * instead of for a whole block before it; 1024 to 1536 bytes are alike. Zen 4 wants it in the
+ * second for types of eight bits, whose products are 1.12 to 1.14 times as fast (1.02 times where
+ * other guests leave it 35 GB/s). Of fewer bits it wants one tile, and two where a tile and the
+ * activations are more than its first-level cache: as one run weights pass it undisturbed, but
+ * each tile then reads the activations from the second (8192 columns, one thread: Q4_0 0.95
+ * instead of 0.83 of the roof, Q4_K 0.90 instead of 0.85; four tiles are slower). */
 #define WIDE 4
 #define WIDE_PREFETCH_BYTES 1280
 #define TWO_COLS 4096
 
-/* Ice Lake's servers keep more lines under way the more streams there are: a plain loop over 16 reads 1.2 times as fast as one over
- * four. A token over eight tiles, asked for into the first-level cache, is 1.02 (Q4_0), 1.04 (Q8_0), 1.08 (F16) and 1.09 times (Q4_K)
- * as fast as over four. */
+/* Ice Lake's servers keep more lines under way the more streams there are: a plain loop over 16
+ * reads 1.2 times as fast as one over four. A token over eight tiles, asked for into the
+ * first-level cache, is 1.02 (Q4_0), 1.04 (Q8_0), 1.08 (F16) and 1.09 times (Q4_K) as fast as
+ * over four. */
 #define WIDEST 8
 #define WIDEST_PREFETCH_BYTES 1024
 
@@ -40,8 +43,8 @@ INLINE __m512i broadcast_4(const void *p) {
     return _mm512_set1_epi32(x);
 }
 
-/* Of the processors with AVX-512 the one of this family. It reads faster by itself than where lines are asked for into the first
- * cache (F16 at 1.0 instead of 0.85 of the roof). */
+/* Of the processors with AVX-512 the one of this family. It reads faster by itself than where
+ * lines are asked for into the first cache (F16 at 1.0 instead of 0.85 of the roof). */
 INLINE bool is_zen4(void) {
     return __builtin_cpu_is("amdfam19h");
 }
@@ -58,7 +61,8 @@ INLINE bool is_ice_lake(void) {
     return __builtin_cpu_is("icelake-server");
 }
 
-/* One token of m tiles side by side: asks for a line that a later iteration loads; it may lie beyond the matrix. */
+/* One token of m tiles side by side: asks for a line that a later iteration loads; it may lie
+ * beyond the matrix. */
 INLINE void prefetch_line(int m, const uint8_t *p) {
     const size_t ahead = m == WIDEST ? WIDEST_PREFETCH_BYTES : WIDE_PREFETCH_BYTES;
     const char *later = (const char *)((uintptr_t)p + ahead);
@@ -68,7 +72,8 @@ INLINE void prefetch_line(int m, const uint8_t *p) {
         _mm_prefetch(later, _MM_HINT_T0);
 }
 
-/* Before the multiplications of step `step` of a block's n_steps: asks for its share of the lines. vectors: of the blocks. */
+/* Before the multiplications of step `step` of a block's n_steps: asks for its share of the
+ * lines. vectors: of the blocks. */
 INLINE void prefetch_share(enum qtype type, int m, int n, const uint8_t *const *vectors,
                            size_t step, size_t n_steps) {
     size_t lines = div_up(tile_block_bytes(type), CACHE_LINE);
@@ -187,8 +192,9 @@ INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
 }
 
-/* Where the integer sums of a block begin: at -bias * the sum of its activations. start: -128 times that, read by the ports
- * that load, since an addition of products would take those of vpdpbusd (6 % of the time of Q8_0 on Zen 5). */
+/* Where the integer sums of a block begin: at -bias * the sum of its activations. start: -128
+ * times that, read by the ports that load, since an addition of products would take those of
+ * vpdpbusd (6 % of the time of Q8_0 on Zen 5). */
 INLINE __m512i bias_start(enum qtype type, const int32_t *start) {
     const int log2 = operand_bias_log2(type);
     if (log2 < 0)
@@ -202,8 +208,9 @@ INLINE bool is_nibbles(enum qtype type) {
     return f->low_bits == 4 && f->high_bits == 0 && f->values == NULL;
 }
 
-/* dot[i][0] = the block's exact integer sums with one token, by two chains of vpdpbusd. High nibbles are multiplied where
- * they stand: their sum is sixteen times as large, and so is where it begins. */
+/* dot[i][0] = the block's exact integer sums with one token, by two chains of vpdpbusd. High
+ * nibbles are multiplied where they stand: their sum is sixteen times as large, and so is where
+ * it begins. */
 INLINE void dot_block_one(enum qtype type, int m, const uint8_t *const *w, const int8_t *q,
                           const int32_t *start, __m512i (*dot)[MM_MAX_TOKENS]) {
     const bool in_place = is_nibbles(type);
@@ -442,8 +449,8 @@ INLINE void dot_half_block(enum qtype type, int half, int m, int n,
     }
 }
 
-/* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below 2^24 in
- * magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
+/* f[i][t] += sc * dot of one half of a block. Exact: every term and sum is an integer below
+ * 2^24 in magnitude (the most: q6_K, 16 * 32 * 127 * 128 * 2). */
 INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *const *vectors,
                      const int8_t *q, int32_t (*sums)[16], const __m512 *scale,
                      __m512 (*f)[MM_MAX_TOKENS]) {
@@ -662,8 +669,9 @@ static uint32_t tiles_of_one(const struct wmat *w) {
     return w->n_cols >= TWO_COLS ? 2 : 1;
 }
 
-/* What differs between processors. The second-level cache of Zen 4 and Zen 5 feeds them fast enough: calls of all columns make
- * products of many tokens 1 to 4 % faster on the former (all of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
+/* What differs between processors. The second-level cache of Zen 4 and Zen 5 feeds them fast
+ * enough: calls of all columns make products of many tokens 1 to 4 % faster on the former (all
+ * of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
 struct mm_kernels mm_kernels_avx512(const struct wmat *w) {
     const enum qtype type = w->type;
     struct mm_kernels k = *kernels_of[type];

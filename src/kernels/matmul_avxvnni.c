@@ -1,7 +1,7 @@
 /* matmul_avxvnni.c: the products for AVX-VNNI, which adds vpdpbusd to AVX2.
  *
- * It multiplies unsigned by signed bytes and adds four products to an int32, exactly: so weights are taken
- * as biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
+ * It multiplies unsigned by signed bytes and adds four products to an int32, exactly: so weights
+ * are taken as biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
 #include "kernels/matmul_avxvnni.h"
 
 #include "kernels/matmul_avx2.h"
@@ -22,9 +22,9 @@ INLINE __m256i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), w);
 }
 
-/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude) are those of
- * MAGIC + the integer. So sums start at these bits and end in a subtraction of floats, which need not wait for
- * vpdpbusd's ports, as a conversion does. */
+/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude)
+ * are those of MAGIC + the integer. So sums start at these bits and end in a subtraction of
+ * floats, which need not wait for vpdpbusd's ports, as a conversion does. */
 #define MAGIC 0x1.8p23f
 #define MAGIC_BITS 0x4b400000
 

@@ -1,12 +1,13 @@
-/* matmul_i8mm.c: micro-kernels for arm64 with int8 matrix instructions, for several tokens and weights of
- * codes. The others, bound by memory or by f32, are matmul_neon.c's.
+/* matmul_i8mm.c: micro-kernels for arm64 with int8 matrix instructions, for several tokens and
+ * weights of codes. The others, bound by memory or by f32, are matmul_neon.c's.
  *
- * smmla multiplies two rows with two tokens over eight columns, 32 products where sdot has 16. Tokens are
- * taken in pairs, rows of a quarter too; a register of results is
+ * smmla multiplies two rows with two tokens over eight columns, 32 products where sdot has 16.
+ * Tokens are taken in pairs, rows of a quarter too; a register of results is
  *     { row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1 }
- * and scales come twice per row, and in turn per token. The codes of a quarter's block are eight
- * registers, unpacked once for all tokens of a group, whose accumulators are twelve more. So a quarter is
- * followed over a span of blocks, before the next one takes its turn with the same activations.
+ * and scales come twice per row, and in turn per token. The codes of a quarter's block are
+ * eight registers, unpacked once for all tokens of a group, whose accumulators are twelve more.
+ * So a quarter is followed over a span of blocks, before the next one takes its turn with the
+ * same activations.
  *
  * Biased codes are multiplied as they are, unsigned (usmmla): a block's integer sum starts at
  * -bias * (sum of the block's activations). */
@@ -23,7 +24,8 @@
 
 /* A block's activations of a pair of tokens. */
 struct pair {
-    /* What the integer sums of the halves start at; start[0]: of the whole block, where it has one. */
+    /* What the integer sums of the halves start at; start[0]: of the whole block, where it has
+     * one. */
     int32x4_t start[2];
     int8x16_t x[GROUPS]; /* eight columns of one token, eight of the other */
     float32x4_t d, s;
@@ -74,8 +76,8 @@ INLINE void zip_rows(uint8x16_t cols, uint8x16_t next_cols, uint8x16_t *out) {
     out[1] = vreinterpretq_u8_u32(vzip2q_u32(v, next));
 }
 
-/* w[k][i] = the operands for rows 2i, 2i + 1 of a quarter and columns 8k to 8k + 7. vectors: the block's,
- * from this quarter's bytes on. */
+/* w[k][i] = the operands for rows 2i, 2i + 1 of a quarter and columns 8k to 8k + 7. vectors:
+ * the block's, from this quarter's bytes on. */
 INLINE void load_operands(enum qtype type, const uint8_t *vectors, uint8x16_t (*w)[ROW_PAIRS]) {
     const bool nibbles = tile_formats[type].low_bits == 4 && tile_formats[type].high_bits == 0;
     UNROLL
@@ -231,7 +233,8 @@ INLINE void add_span(const struct mm_call *c, enum qtype type, int n, uint32_t i
     }
 }
 
-/* The first token of pair p: of an odd number, the last pair's first is the one before's second. */
+/* The first token of pair p: of an odd number, the last pair's first is the one before's
+ * second. */
 INLINE uint32_t token_of(const struct mm_call *c, int p) {
     return MIN(2 * (uint32_t)p, c->n_tokens - 2);
 }
@@ -275,7 +278,7 @@ INLINE void mm_coded(const struct mm_call *c, enum qtype type, int n) {
     }
 }
 
-/* ---- the table ---------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------- */
 
 #define INSTANCE(type, n)                                  \
     static void mm_##type##_##n(const struct mm_call *c) { \

@@ -1,6 +1,7 @@
-/* matmul_neon.c: micro-kernels for arm64 with dot product. A tile's 16 rows are four registers, its
- * quarters: four rows of four columns each, which is what sdot multiplies with four activations of one
- * token. Weights become signed bytes before they are multiplied, so that no bias remains. */
+/* matmul_neon.c: micro-kernels for arm64 with dot product. A tile's 16 rows are four registers,
+ * its quarters: four rows of four columns each, which is what sdot multiplies with four
+ * activations of one token. Weights become signed bytes before they are multiplied, so that no
+ * bias remains. */
 #include "kernels/matmul_neon.h"
 
 #include "kernels/tile_neon.h"
@@ -139,8 +140,8 @@ INLINE struct block_x load_block_x(const struct mm_call *c, int n, size_t b) {
     return x;
 }
 
-/* dot[t] = exact sums of one quarter over the 16 columns of half a block. vectors: the block's, from
- * this quarter's bytes on. */
+/* dot[t] = exact sums of one quarter over the 16 columns of half a block. vectors: the block's,
+ * from this quarter's bytes on. */
 INLINE void dot_half(enum qtype type, int half, int n, const uint8_t *vectors,
                      const struct block_x *x, int32x4_t *dot) {
     UNROLL

@@ -193,7 +193,8 @@ INLINE void nvfp4_codes(const struct block_nvfp4 *b, uint32_t sb, uint32_t *w) {
         w[v] = get_word(b->qs + 16 * sb + v / 4 * 8 + v % 2 * 4) >> v % 4 / 2 * 4 & 15 * ONES;
 }
 
-/* Digit `digit` (the highest is 0) of a byte that holds five base-3 digits as a fraction of 256. */
+/* Digit `digit` (the highest is 0) of a byte that holds five base-3 digits as a fraction of
+ * 256. */
 INLINE uint8_t ternary_code(uint8_t byte, uint32_t digit) {
     static const uint8_t power[5] = {1, 3, 9, 27, 81};
     return (uint8_t)((uint8_t)(byte * power[digit]) * 3 >> 8);
@@ -302,7 +303,7 @@ INLINE void file_codes(enum qtype type, const uint8_t *p, uint32_t sb, uint32_t 
     }
 }
 
-/* ---- the scales of a superblock -------------------------------------------------------------- */
+/* ---- the scales of a superblock ---------------------------------------------------------- */
 
 #define SUPER_BLOCKS (QK_K / ACT_BLOCK)
 
@@ -477,7 +478,8 @@ INLINE void put_scales(enum qtype type, uint8_t *block, uint32_t sb, uint32_t la
     }
 }
 
-/* One row's share of blocks [begin, end) of a superblock, at `blocks`; its d and dmin go to `super`. */
+/* One row's share of blocks [begin, end) of a superblock, at `blocks`; its d and dmin go to
+ * `super`. */
 INLINE void pack_super(enum qtype type, uint8_t *super, uint8_t *blocks, const uint8_t *src,
                        uint32_t begin, uint32_t end, uint32_t lane) {
     const enum tile_scales kind = tile_formats[type].scales;
@@ -522,7 +524,7 @@ INLINE void pack_block(enum qtype type, uint8_t *dst, const uint8_t *src, uint32
     put_codes(type, dst + tile_codes_at(type), lane, codes);
 }
 
-/* ---- a tile: all its rows side by side, so that the writes run along it ---------------------- */
+/* ---- a tile: all its rows side by side, so that the writes run along it ------------------ */
 
 struct tile_source {
     const uint8_t *rows[TILE_ROWS]; /* as in the file */

@@ -9,9 +9,10 @@
 
 #include <stddef.h>
 
-/* Reads buf [bytes] `rounds` times with each loop (numbers of streams, prefetch distances), in turn,
- * and then as often with the best of them alone: the median of the latter, in GB/s. (The best of several noisy medians
- * would be more than any loop gives.) The buffer should lie on huge pages and be much larger than the caches. */
+/* Reads buf [bytes] `rounds` times with each loop (numbers of streams, prefetch distances), in
+ * turn, and then as often with the best of them alone: the median of the latter, in GB/s. (The
+ * best of several noisy medians would be more than any loop gives.) The buffer should lie on
+ * huge pages and be much larger than the caches. */
 double roof_read_gbs(struct pool *pool, const void *buf, size_t bytes, int rounds);
 
 /* int8 multiply-add on registers: 2 operations each, in 10^9 operations/s. */

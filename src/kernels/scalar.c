@@ -1,6 +1,6 @@
-/* scalar.c: the definition of every kernel, in plain C: one row, one token, one value at a time, in the
- * order that docs/numerics.md and kernels.h write down. The ISA versions must give the same
- * bits. Speed does not matter here. */
+/* scalar.c: the definition of every kernel, in plain C: one row, one token, one value at a
+ * time, in the order that docs/numerics.md and kernels.h write down. The ISA versions must give
+ * the same bits. Speed does not matter here. */
 #include "base/exact.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
@@ -262,7 +262,8 @@ static void matmul(const struct wmat *w, const struct act *x, float *y, size_t l
 
 /* ---- fixed point ---------------------------------------------------------------------------- */
 
-/* x * 2^24 to the nearest integer, ties to even; saturated at +-2^31; NaN gives the upper limit. */
+/* x * 2^24 to the nearest integer, ties to even; saturated at +-2^31; NaN gives the upper
+ * limit. */
 static int64_t fixed_from_f32(float x) {
     x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
     x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;
@@ -358,8 +359,8 @@ static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v
     }
 }
 
-/* In a page's head: which value dimension d of the key in a slot is, of those of K, and of the value,
- * of those of V. */
+/* In a page's head: which value dimension d of the key in a slot is, of those of K, and of the
+ * value, of those of V. */
 static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
     if (s->latent)
         return slot * round_up(s->k_dim, TILE_ROWS) + d;
@@ -430,8 +431,8 @@ static float logit(const struct attn_args *a, const struct attn_query *q, uint32
     return a->softcap != 0.0f ? a->softcap * exact_tanh(x / a->softcap) : x;
 }
 
-/* The softmax partial of positions [begin, end) of one span: its largest logit, the sum of exp, and
- * the weighted values in o [v_dim]. logits: room for ATTN_SPAN. */
+/* The softmax partial of positions [begin, end) of one span: its largest logit, the sum of exp,
+ * and the weighted values in o [v_dim]. logits: room for ATTN_SPAN. */
 static void span_partial(const struct attn_args *a, const struct attn_query *q, uint32_t begin,
                          uint32_t end, float *logits, float *m_out, float *l_out, float *o) {
     const struct kv_layout l = kv_layout(a->shape);

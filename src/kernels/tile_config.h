@@ -14,7 +14,8 @@ struct tile_config {
 };
 _Static_assert(sizeof(struct tile_config) == 64, "as Intel's manual has it");
 
-/* gcc 12 believes that ldtilecfg reads eight bytes, and would leave out what is written to the others. */
+/* gcc 12 believes that ldtilecfg reads eight bytes, and would leave out what is written to the
+ * others. */
 INLINE void tile_config_load(const struct tile_config *config) {
     __asm__ volatile("" : : "r"(config) : "memory");
     _tile_loadconfig(config);

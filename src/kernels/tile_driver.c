@@ -4,7 +4,8 @@
 #include "base/util.h"
 #include "kernels/tiles.h"
 
-/* A call's activations: those of `token` of the batch and the others of its group, from column c->begin on. */
+/* A call's activations: those of `token` of the batch and the others of its group, from column
+ * c->begin on. */
 static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t token) {
     uint32_t in_group = token % ACT_GROUP, group_at = token - in_group;
     c->gs = MIN(x->n_tokens - group_at, ACT_GROUP);
@@ -21,7 +22,8 @@ static void point_at_tokens(struct mm_call *c, const struct act *x, uint32_t tok
     c->s = x->s + block;
 }
 
-/* Tiles first, first + apart... (n of them) for a micro-kernel that takes `width`: the last is repeated. */
+/* Tiles first, first + apart... (n of them) for a micro-kernel that takes `width`: the last is
+ * repeated. */
 static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t first,
                            uint32_t apart, uint32_t n, uint32_t width) {
     c->n_tiles = n;
@@ -62,9 +64,9 @@ static void point_at_results(struct mm_call *c, struct result to, uint32_t token
         c->fixed[t] = to.fixed + (to.rows != NULL ? to.rows[token + t] : token + t) * c->ldy;
 }
 
-/* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by side as
- * the micro-kernel takes, since memory gives most to a few long streams. Their distance is odd: streams
- * that lie a large power of two apart meet in the same banks. */
+/* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by
+ * side as the micro-kernel takes, since memory gives most to a few long streams. Their distance
+ * is odd: streams that lie a large power of two apart meet in the same banks. */
 static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                       uint32_t begin, uint32_t end) {
     mm_fn multiply = k->one;
@@ -84,7 +86,8 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
     }
 }
 
-/* How many calls pass while the weights of some columns stay near; staging costs as much as a call or so. */
+/* How many calls pass while the weights of some columns stay near; staging costs as much as a
+ * call or so. */
 #define CALLS_AT_ONCE 8
 #define CALLS_WHEN_STAGED 16
 
@@ -94,8 +97,8 @@ static uint32_t cols_staged(const struct mm_call *c, uint32_t unit) {
     return (uint32_t)div_up(units, div_up(units, MM_STAGED_COLS / unit)) * unit;
 }
 
-/* How many columns stay near while several calls pass: what chunk_bytes hold, in equal parts of whole units; all
- * where that is not asked for. */
+/* How many columns stay near while several calls pass: what chunk_bytes hold, in equal parts of
+ * whole units; all where that is not asked for. */
 static uint32_t cols_at_once(const struct mm_kernels *k, const struct mm_call *c,
                              uint32_t n_tokens, size_t tile_bytes, uint32_t unit) {
     if (k->stage != NULL)
@@ -149,10 +152,11 @@ struct block {
     uint32_t tile_begin, tile_end, begin, end;
 };
 
-/* Products of many tokens go by blocks: of so many tokens that their activations stay in the second-level cache (512 KiB
- * and more) while the block's tiles pass, and of so many tiles that these stay in the third while the tokens pass.
- * Otherwise each pair of tiles would read the activations of all tokens again. Zen 5, 512 tokens: 1 to 3 % faster, 2 % more
- * where all tiles of a call are one block, which other cores would pay for with their share of the memory. */
+/* Products of many tokens go by blocks: of so many tokens that their activations stay in the
+ * second-level cache (512 KiB and more) while the block's tiles pass, and of so many tiles that
+ * these stay in the third while the tokens pass. Otherwise each pair of tiles would read the
+ * activations of all tokens again. Zen 5, 512 tokens: 1 to 3 % faster, 2 % more where all tiles
+ * of a call are one block, which other cores would pay for with their share of the memory. */
 #define NEAR_BYTES 393216 /* of activations */
 #define NEAR_GROUPS 4     /* but so many groups of tokens at least */
 #define NEAR_TILES_BYTES 1048576
@@ -167,10 +171,10 @@ static uint32_t tokens_near(const struct mm_kernels *k, const struct act *x) {
     return (uint32_t)div_up(groups, div_up(groups, MAX(near, (size_t)NEAR_GROUPS))) * ACT_GROUP;
 }
 
-/* A block's tokens with n_tiles tiles, less the last where that remains alone; returns the first that
- * is left. Some calls at a time go over so many columns that their weights stay near. c is
- * changed in place from call to call: a copy of fields just written would wait for the stores, and
- * these for the arithmetic before them. */
+/* A block's tokens with n_tiles tiles, less the last where that remains alone; returns the
+ * first that is left. Some calls at a time go over so many columns that their weights stay
+ * near. c is changed in place from call to call: a copy of fields just written would wait for
+ * the stores, and these for the arithmetic before them. */
 static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                            const struct act *x, struct result to, struct block block,
                            uint32_t tile, uint32_t n_tiles) {
@@ -227,8 +231,9 @@ static void drive_block(const struct mm_kernels *k, struct mm_call *c, const str
     }
 }
 
-/* All of one token's activations, of which other threads have written a part: a product that meets their lines a few at a
- * time asks for no weights while it waits for them. Two cores of two chiplets (Zen 4) generate 2 to 4 % faster. */
+/* All of one token's activations, of which other threads have written a part: a product that
+ * meets their lines a few at a time asks for no weights while it waits for them. Two cores of
+ * two chiplets (Zen 4) generate 2 to 4 % faster. */
 static void ask_for_token(const struct act *x) {
     const size_t n_blocks = x->n_cols / ACT_BLOCK;
     if (x->kind == ACT_F32) {

@@ -12,7 +12,8 @@
 #define MM_MAX_TOKENS ACT_GROUP
 /* The most tiles of a micro-kernel that takes a part of the columns. */
 #define MM_CHUNK_TILES 2
-/* Room for staged weights (below), on the stack, 112 KiB: of so many columns, and in bytes for 32 of them. */
+/* Room for staged weights (below), on the stack, 112 KiB: of so many columns, and in bytes for
+ * 32 of them. */
 #define MM_STAGED_COLS 2048
 #define MM_STAGED_BLOCK_BYTES 1792
 
@@ -31,11 +32,11 @@ struct mm_call {
     uint32_t begin, end;
     const float *from;
     float *part;
-    const uint8_t
-        *staged; /* with stage (below): the weights of these columns as it left them */
-    /* Several tokens: while a call computes, the tiles that come next are asked for, so that memory
-     * and arithmetic overlap: at each block of columns ahead_lines cache lines, from `ahead` on.
-     * They may lie beyond the matrix. */
+    /* with stage (below): the weights of these columns as it left them */
+    const uint8_t *staged;
+    /* Several tokens: while a call computes, the tiles that come next are asked for, so that
+     * memory and arithmetic overlap: at each block of columns ahead_lines cache lines, from
+     * `ahead` on. They may lie beyond the matrix. */
     uintptr_t ahead, ahead_end;
     uint32_t ahead_lines;
     /* The activations of the call's first token at column `begin`; tokens of a group lie
@@ -47,8 +48,8 @@ struct mm_call {
     const struct act_sums *sums;
     const int32_t *start;
     const float *s;
-    /* y [n tokens][ldy] gets the one sum of all columns; or, where y is NULL, fixed[token] gets the
-     * segments' sums in fixed point, added to what is there if `adds`. */
+    /* y [n tokens][ldy] gets the one sum of all columns; or, where y is NULL, fixed[token] gets
+     * the segments' sums in fixed point, added to what is there if `adds`. */
     float *y;
     size_t ldy;
     int64_t *fixed[MM_MAX_TOKENS];
@@ -66,8 +67,8 @@ struct mm_kernels {
     /* Not 0: so many bytes of many_tiles tiles stay near while several calls pass, which are
      * for that part of the columns. */
     uint32_t chunk_bytes;
-    /* Not NULL: the calls want the weights of their columns in another form, which this makes of many_tiles tiles once
-     * for all calls that pass. to: 64-byte aligned. */
+    /* Not NULL: the calls want the weights of their columns in another form, which this makes
+     * of many_tiles tiles once for all calls that pass. to: 64-byte aligned. */
     void (*stage)(const struct mm_call *c, uint8_t *to);
     uint32_t max_tokens;
 };

@@ -1,6 +1,6 @@
-/* tile_neon.h: how the products of arm64 (matmul_neon.c, matmul_i8mm.c) read a tile and write their
- * results. A tile's 16 rows are four registers, its quarters: of four rows each, with their scales or sums
- * as 32-bit lanes, or with four columns of their codes as bytes. */
+/* tile_neon.h: how the products of arm64 (matmul_neon.c, matmul_i8mm.c) read a tile and write
+ * their results. A tile's 16 rows are four registers, its quarters: of four rows each, with
+ * their scales or sums as 32-bit lanes, or with four columns of their codes as bytes. */
 #ifndef LOCKSTEP_KERNELS_TILE_NEON_H
 #define LOCKSTEP_KERNELS_TILE_NEON_H
 
@@ -16,8 +16,8 @@
 
 /* ---- results -------------------------------------------------------------------------------- */
 
-/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. By way of
- * double, which holds them exactly. */
+/* docs/numerics.md: to the nearest multiple of 2^-24, saturated; NaN takes the upper limit. By
+ * way of double, which holds them exactly. */
 INLINE int64x2x2_t fixed_of(float32x4_t x) {
     x = vminnmq_f32(x, vdupq_n_f32(FIXED_LIMIT));
     x = vmaxnmq_f32(x, vdupq_n_f32(-FIXED_LIMIT));
@@ -53,7 +53,7 @@ INLINE void store_rows(const struct mm_call *c, int i, int t, uint32_t end,
         store_fixed(y + QUARTER_ROWS * r, first, sums[r]);
 }
 
-/* ---- numbers of four rows --------------------------------------------------------------------- */
+/* ---- numbers of four rows ---------------------------------------------------------------- */
 
 INLINE float32x4_t load_f16(const uint8_t *p) {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
@@ -85,7 +85,7 @@ INLINE float32x4_t load_e8m0(const uint8_t *p) {
     return vreinterpretq_f32_s32(vbslq_s32(vcltq_s32(e, vdupq_n_s32(2)), subnormal, normal));
 }
 
-/* ---- a block of codes and its scales ------------------------------------------------------------ */
+/* ---- a block of codes and its scales ----------------------------------------------------- */
 
 struct coded_block {
     const uint8_t *super; /* scales of its superblock, if it has one */
@@ -134,7 +134,8 @@ INLINE float32x4_t load_d(enum qtype type, const struct coded_block *b, int r, i
     }
 }
 
-/* What every weight of quarter r has besides: m, with 128 d where codes are biased, or -(dmin * min). */
+/* What every weight of quarter r has besides: m, with 128 d where codes are biased, or -(dmin *
+ * min). */
 INLINE bool has_offset(enum qtype type) {
     return tile_has_m(type) || scales_of(type) == TILE_SCALE_MIN;
 }
@@ -150,7 +151,7 @@ INLINE float32x4_t load_offset(enum qtype type, const struct coded_block *b, int
     return tile_formats[type].bias != 0 ? vfmaq_n_f32(m, d, tile_formats[type].bias) : m;
 }
 
-/* ---- codes -------------------------------------------------------------------------------------- */
+/* ---- codes ------------------------------------------------------------------------------- */
 
 INLINE uint8x16_t shift_right(uint8x16_t v, int bits) {
     return bits == 0 ? v : vshlq_u8(v, vdupq_n_s8((int8_t)-bits));

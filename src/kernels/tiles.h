@@ -1,5 +1,6 @@
 /* tiles.h: how each quantized type lies in a tile (the layouts are in kernels.h), for those who
- * pack tiles and those who compute with them. Everything folds to constants where the type is one. */
+ * pack tiles and those who compute with them. Everything folds to constants where the type is
+ * one. */
 #ifndef LOCKSTEP_KERNELS_TILES_H
 #define LOCKSTEP_KERNELS_TILES_H
 
@@ -151,7 +152,8 @@ static inline uint32_t tile_super_end(uint32_t col_phase, uint32_t super) {
     return (super + 1) * (QK_K / ACT_BLOCK) - col_phase / ACT_BLOCK;
 }
 
-/* Where block b is in a tile. A superblock's scales are a vector before its blocks, so that a tile is read as one run. */
+/* Where block b is in a tile. A superblock's scales are a vector before its blocks, so that a
+ * tile is read as one run. */
 static inline size_t tile_block_at(enum qtype type, uint32_t col_phase, uint32_t b) {
     size_t supers = tile_has_supers(type) ? (size_t)tile_super_of(col_phase, b) + 1 : 0;
     return supers * TILE_VECTOR + b * tile_block_bytes(type);

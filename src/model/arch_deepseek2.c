@@ -1,12 +1,12 @@
-/* DeepSeek V2, V2-lite, V3, R1 and Kimi K2: latent attention, a few dense layers, then many small
- * experts with shared ones. V2 gates by softmax, V3 by sigmoid with a bias that only chooses, both
- * within the best groups (arXiv 2405.04434, 2412.19437): V2's have the best expert, V3's the best two.
- * No key says which, but the gating does.
+/* DeepSeek V2, V2-lite, V3, R1 and Kimi K2: latent attention, a few dense layers, then many
+ * small experts with shared ones. V2 gates by softmax, V3 by sigmoid with a bias that only
+ * chooses, both within the best groups (arXiv 2405.04434, 2412.19437): V2's have the best
+ * expert, V3's the best two. No key says which, but the gating does.
  *
- * The cache holds, for each position, the normed latent and the rotated key part, shared by all heads
- * (the absorbed form: queries are carried into the latent space, results out of it). Files
- * either split the up-projection into attn_k_b (transposed) and attn_v_b and speak of one kv
- * head, or keep it whole as attn_kv_b. */
+ * The cache holds, for each position, the normed latent and the rotated key part, shared by all
+ * heads (the absorbed form: queries are carried into the latent space, results out of it).
+ * Files either split the up-projection into attn_k_b (transposed) and attn_v_b and speak of one
+ * kv head, or keep it whole as attn_kv_b. */
 #include "base/exact.h"
 #include "model/hparams.h"
 

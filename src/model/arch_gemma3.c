@@ -1,12 +1,13 @@
-/* Gemma 3: norms before and after each block, five layers with a window for each one without, which have
- * a RoPE base of their own and no scaling, embeddings times sqrt(n_embd), GELU. */
+/* Gemma 3: norms before and after each block, five layers with a window for each one without,
+ * which have a RoPE base of their own and no scaling, embeddings times sqrt(n_embd), GELU. */
 #include "model/hparams.h"
 
 #include <math.h>
 
 #define LAYERS_27B 62
 
-/* The bases of layers without a window and with one; under other names in what Ollama's converter writes. */
+/* The bases of layers without a window and with one; under other names in what Ollama's
+ * converter writes. */
 static enum status read_bases(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct rope_params *r = &hp->rope;
     if (!gguf_has(g, "gemma3.rope.freq_base"))

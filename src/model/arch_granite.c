@@ -1,6 +1,6 @@
-/* Granite 3 (IBM): a llama with four factors: on embeddings, on what a block adds to the residual stream,
- * instead of 1/sqrt(head_dim) in attention, and (as a divisor) on logits. granitemoe: with experts,
- * whose weights are a softmax over the chosen ones. */
+/* Granite 3 (IBM): a llama with four factors: on embeddings, on what a block adds to the
+ * residual stream, instead of 1/sqrt(head_dim) in attention, and (as a divisor) on logits.
+ * granitemoe: with experts, whose weights are a softmax over the chosen ones. */
 #include "model/hparams.h"
 
 static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -1,7 +1,8 @@
 /* Qwen2 and Qwen2.5: biases on Q, K and V. Qwen3: none, but an RMSNorm of each query and key
  * head before RoPE, and heads whose size is not n_embd / n_heads. RoPE pairs (i, i + n/2). The
- * moe forms: softmax over all experts. Qwen3's chosen weights are normalized; Qwen1.5's and Qwen2's
- * are not, and beside them each token has a shared expert, times the sigmoid of a product of its own. */
+ * moe forms: softmax over all experts. Qwen3's chosen weights are normalized; Qwen1.5's and
+ * Qwen2's are not, and beside them each token has a shared expert, times the sigmoid of a
+ * product of its own. */
 #include "base/util.h"
 #include "model/hparams.h"
 
@@ -19,7 +20,8 @@ static enum status read_qwen2moe(struct hparams *hp, const struct gguf *g, struc
     if (hp->moe.n_experts == 0)
         return err_set(err, ST_BAD_INPUT, "%s: the key qwen2moe.expert_count is missing",
                        gguf_path(g));
-    /* The first files have neither key: the experts that a token uses have the FFN's width together. */
+    /* The first files have neither key: the experts that a token uses have the FFN's width
+     * together. */
     if (!gguf_has(g, "qwen2moe.expert_feed_forward_length"))
         hp->moe.n_ff = MAX(hp->n_ff / hp->moe.n_used, 1u);
     if (hp->moe.n_ff_shared == 0)

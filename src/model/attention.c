@@ -1,8 +1,8 @@
 /* attention.c: queries, keys and values of a layer, the cache, attention.
  *
- * Two forms. Grouped queries: Q, K, V from x; norms, RoPE; K and V into the cache. Latent (MLA): the
- * cache holds the normed latent and the rotated key part as one kv head; k_b carries each query
- * into the latent space, v_b each result out of it. Then both attend in the same way. */
+ * Two forms. Grouped queries: Q, K, V from x; norms, RoPE; K and V into the cache. Latent (MLA):
+ * the cache holds the normed latent and the rotated key part as one kv head; k_b carries each
+ * query into the latent space, v_b each result out of it. Then both attend in the same way. */
 #include "model/forward.h"
 
 #include "base/near.h"
@@ -17,7 +17,7 @@ static uint32_t n_kv_of(const struct model *m) {
     return m->share->kv_end - m->share->kv_begin;
 }
 
-/* ---- grouped queries ------------------------------------------------------------------------- */
+/* ---- grouped queries --------------------------------------------------------------------- */
 
 static void head_norms(const struct model *m, float *x, uint32_t n_heads, const float *w) {
     uint32_t hd = m->hp->head_dim;
@@ -153,8 +153,9 @@ static bool qkv_forward(struct run *r, struct pool *pool, int thread,
 
 /* ---- latent attention ----------------------------------------------------------------------- */
 
-/* This rank's tokens through the matrices that every rank has whole: the latents, into k_new, and the low-rank queries (if
- * there are such), normed and packed for attn_q_b. Then all know these of all tokens, or what else they read. */
+/* This rank's tokens through the matrices that every rank has whole: the latents, into k_new,
+ * and the low-rank queries (if there are such), normed and packed for attn_q_b. Then all know
+ * these of all tokens, or what else they read. */
 static bool mla_latents(struct run *r, struct pool *pool, int thread,
                         const struct layer_weights *lw) {
     struct model *m = r->m;
@@ -201,7 +202,8 @@ static bool mla_products(struct run *r, struct pool *pool, int thread,
     return true;
 }
 
-/* The latent and the key's turning part of one token into the cache; the queries' turning parts. */
+/* The latent and the key's turning part of one token into the cache; the queries' turning
+ * parts. */
 static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint32_t layer,
                              uint32_t t) {
     struct model *m = r->m;
@@ -292,7 +294,7 @@ static void mla_results(struct run *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* ---- attending ------------------------------------------------------------------------------- */
+/* ---- attending --------------------------------------------------------------------------- */
 
 /* The queries of one task: some tokens of a run, and those of this rank's heads (some of them, if
  * they are very many) that share one kv head. */
@@ -375,8 +377,9 @@ static bool attn_cut_is_coarse(const struct run *r, const struct attn_cut *c) {
     return attn_n_tasks(r, c) * heads < c->group * (size_t)pool_n_threads(r->m->pool);
 }
 
-/* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all queries, a token or two): then
- * the tokens and after them the heads are cut finer, as long as a few share each key and value that is loaded. */
+/* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all
+ * queries, a token or two): then the tokens and after them the heads are cut finer, as long as
+ * a few share each key and value that is loaded. */
 static struct attn_cut attn_cut_of(const struct run *r) {
     const struct model *m = r->m;
     uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;

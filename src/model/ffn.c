@@ -1,14 +1,16 @@
-/* ffn.c: the FFN of a layer, and the first half of it for experts: gate, up, what stands between them, packed for the
- * down product.
+/* ffn.c: the FFN of a layer, and the first half of it for experts: gate, up, what stands
+ * between them, packed for the down product.
  *
- * A thread takes rows of gate and the same rows of up, and makes the down product's input of what they give while it is near:
- * results of [n_tokens, n_ff] are never written out in f32. */
+ * A thread takes rows of gate and the same rows of up, and makes the down product's input of
+ * what they give while it is near: results of [n_tokens, n_ff] are never written out in f32. */
 #include "model/activation.h"
 #include "model/forward.h"
 
-/* A part is of so many tokens at most, and of as many tiles as leaves its results room in FFN_FLOATS. */
+/* A part is of so many tokens at most, and of as many tiles as leaves its results room in
+ * FFN_FLOATS. */
 #define PART_TOKENS (16 * ACT_GROUP)
-/* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near meanwhile. */
+/* Several parts' tokens pass before the next tiles: so many tiles of gate, and of up, stay near
+ * meanwhile. */
 #define NEAR_TILES 16
 
 /* Tiles [begin, end) of w, as a matrix. */
@@ -25,7 +27,8 @@ static void multiply(const struct model *m, const struct wmat *w, const struct a
     m->k->matmul(&part, forward_act_for(x, w), y, ldy, 0, end - begin);
 }
 
-/* Tiles [begin, end) of u with n tokens from `first` on; begin: even, so that blocks of activations are whole. */
+/* Tiles [begin, end) of u with n tokens from `first` on; begin: even, so that blocks of
+ * activations are whole. */
 static void part_forward(const struct model *m, float *scratch, const struct ffn_up *u,
                          uint32_t first, uint32_t n, uint32_t begin, uint32_t end) {
     const size_t ld = (size_t)(end - begin) * TILE_ROWS, col = (size_t)begin * TILE_ROWS;

@@ -6,20 +6,23 @@
  * changes a bit. Errors come from the network only, on thread 0, are written before a
  * barrier and read by all after it, so that all threads leave together.
  *
- * A layer has two halves, each of which ends with a product in fixed point and its sum over the team:
- *   residual, norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention -> pack ->
- *   output product -> sum;
+ * A layer has two halves, each of which ends with a product in fixed point and its sum over the
+ * team:
+ *   residual, norm + pack -> q, k, v -> bias, head norms, RoPE, into the cache -> attention ->
+ *   pack -> output product -> sum;
  *   residual, norm + pack -> gate, up, SwiGLU + pack (ffn.c) -> down product -> sum.
  *
- * The tokens of a long step on a team are dealt out (deal.h): what is the same on all members, from the sum to the packed
- * inputs of the next products, each does for its own tokens, and then tells the others these inputs. So the sum goes by
- * shares, the residual stream of a token is up to date on one member only, until the last layer has ended, and half of what
- * goes over the wire is packed activations instead of sums.
+ * The tokens of a long step on a team are dealt out (deal.h): what is the same on all members,
+ * from the sum to the packed inputs of the next products, each does for its own tokens, and
+ * then tells the others these inputs. So the sum goes by shares, the residual stream of a token
+ * is up to date on one member only, until the last layer has ended, and half of what goes over
+ * the wire is packed activations instead of sums.
  *
- * Where wires are slow, such a step goes through each half in two waves instead (wave.h), one after the other: while one wave's
- * sum is under way (m->errand does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before
- * it asks the network for anything else, so calls never overlap, and their order, like the waves, follows from what
- * all ranks know alike. The second wave finds the first one's keys in the cache as if it were a later step. */
+ * Where wires are slow, such a step goes through each half in two waves instead (wave.h), one
+ * after the other: while one wave's sum is under way (m->errand does it, for thread 0), the
+ * threads compute the other's half. Thread 0 waits for it before it asks the network for anything
+ * else, so calls never overlap, and their order, like the waves, follows from what all ranks know
+ * alike. The second wave finds the first one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
 
 #include "base/clock.h"
@@ -178,8 +181,8 @@ static void acts_set_tokens(struct acts *a, uint32_t n_tokens) {
     a->f32.n_tokens = a->q8.n_tokens = n_tokens;
 }
 
-/* Columns that a thread packs at a time, in blocks: a batch of a few tokens is one group, and one thread
- * alone would keep the others waiting. */
+/* Columns that a thread packs at a time, in blocks: a batch of a few tokens is one group, and
+ * one thread alone would keep the others waiting. */
 #define PACK_BLOCKS 16
 
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
@@ -273,8 +276,8 @@ static void add_result(const struct run *r, uint32_t t, const float *post_norm) 
     m->k->add(x, y, e);
 }
 
-/* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one), then normed = rmsnorm(x) * w,
- * packed for the next products (if w). */
+/* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one),
+ * then normed = rmsnorm(x) * w, packed for the next products (if w). */
 static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
                                const float *post_norm, const float *w) {
     struct model *m = r->m;
@@ -368,7 +371,7 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
         add_bias(r, pool, bias);
 }
 
-/* ---- the step -------------------------------------------------------------------------------- */
+/* ---- the step ---------------------------------------------------------------------------- */
 
 /* Thread 0, before a barrier. */
 static void turn_to(struct run *r, uint32_t i) {
@@ -394,8 +397,8 @@ static void turn_to(struct run *r, uint32_t i) {
     }
 }
 
-/* The end of wave i's half of a layer, whose products lie in acc: they are summed over the team, beside the next
- * wave's half if there are several, and that wave's own last sum is there. */
+/* The end of wave i's half of a layer, whose products lie in acc: they are summed over the team,
+ * beside the next wave's half if there are several, and that wave's own last sum is there. */
 static bool sum_and_turn(struct run *r, struct pool *pool, int thread, uint32_t i) {
     if (r->dealt)
         return sum_own(r, pool, thread);

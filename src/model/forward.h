@@ -1,6 +1,6 @@
-/* forward.h: what the files that compute a step share: the running step, the network as phases, packing,
- * products. Everything here is called by all threads of the rank together unless it says otherwise; a
- * phase ends with a barrier. */
+/* forward.h: what the files that compute a step share: the running step, the network as phases,
+ * packing, products. Everything here is called by all threads of the rank together unless it
+ * says otherwise; a phase ends with a barrier. */
 #ifndef LOCKSTEP_MODEL_FORWARD_H
 #define LOCKSTEP_MODEL_FORWARD_H
 
@@ -9,7 +9,8 @@
 #include "model/model_internal.h"
 #include "model/wave.h"
 
-/* A sum that m->errand does while the threads compute. Thread 0's but for what the errand writes. */
+/* A sum that m->errand does while the threads compute. Thread 0's but for what the errand
+ * writes. */
 struct sum {
     bool under_way;
     int64_t *acc;
@@ -32,14 +33,15 @@ struct run {
     /* The step's tokens are dealt out to the team; first [tp + 1] says how (deal.h). */
     bool dealt;
     uint32_t dealt_first[PLAN_MAX_RANKS + 1];
-    /* The wave that the phases work on: its tokens and its part of m->x, m->acc and the angles. Thread 0 writes
-     * before a barrier. */
+    /* The wave that the phases work on: its tokens and its part of m->x, m->acc and the angles.
+     * Thread 0 writes before a barrier. */
     const struct step *step;
     float *x;
     int64_t *acc;
     uint32_t first;
-    struct tokens
-        mine; /* of its tokens those whose residual stream, norms and routing are this rank's: all, unless dealt */
+    /* of its tokens those whose residual stream, norms and routing are this rank's: all, unless
+     * dealt */
+    struct tokens mine;
     struct sum sum;
     const struct step_sink *sink; /* NULL but on rank 0 */
     bool rows_wanted;             /* by sink->rows, thread 0's */
@@ -57,23 +59,25 @@ struct product {
     size_t ldy;
 };
 
-/* This thread's next tiles of a loop over n_tiles, of tile_bytes each (pool_claim). The kernels multiply one token with
- * up to four tiles side by side, several with two, and fewer cost them nearly as much: so whole fours or pairs. */
+/* This thread's next tiles of a loop over n_tiles, of tile_bytes each (pool_claim). The kernels
+ * multiply one token with up to four tiles side by side, several with two, and fewer cost them
+ * nearly as much: so whole fours or pairs. */
 bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
                          size_t tile_bytes, size_t *begin, size_t *end);
 
 /* All products of the list, claimed as one row of tiles. */
 void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n);
 
-/* acc = w x in fixed point over this rank's columns (none: zero), plus the bias (NULL: none) on the
- * rank that holds it. */
+/* acc = w x in fixed point over this rank's columns (none: zero), plus the bias (NULL: none) on
+ * the rank that holds it. */
 void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
                            uint32_t segment, const struct acts *x, const float *bias);
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
 
-/* Where the step is dealt out: all members learn the activations a of all tokens, in the forms told, and of n more buffers
- * (at most FORWARD_MORE) a row a token. False if the group was lost. */
+/* Where the step is dealt out: all members learn the activations a of all tokens, in the forms
+ * told, and of n more buffers (at most FORWARD_MORE) a row a token. False if the group was
+ * lost. */
 #define FORWARD_MORE 2
 bool forward_tell(struct run *r, struct pool *pool, int thread, const struct acts *a,
                   struct forms told, const struct fabric_rows *more, size_t n);
@@ -84,16 +88,18 @@ size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_r
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
 void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
                   size_t ldx);
-/* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens, ldx] begins with these. */
+/* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens,
+ * ldx] begins with these. */
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
                          size_t ldx, uint32_t block_begin, uint32_t block_end);
-/* Blocks [block_begin, block_end) of a single token, which this thread will pack soon, leave the caches of those that read the
- * last one's there (base/near.h). */
+/* Blocks [block_begin, block_end) of a single token, which this thread will pack soon, leave
+ * the caches of those that read the last one's there (base/near.h). */
 void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t block_end);
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
                         uint32_t group);
-/* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a where it stands alone. */
+/* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a
+ * where it stands alone. */
 struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
 static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {
     return act_kind_for(w->type) == ACT_F32 ? &a->f32 : &a->q8;
@@ -102,15 +108,18 @@ static inline const struct act *forward_act_for(const struct acts *a, const stru
 /* x * 2^24 to the nearest integer, as the kernels do it (docs/numerics.md). */
 int64_t forward_fixed(float x);
 
-/* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's output product. */
+/* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's
+ * output product. */
 bool attention_forward(struct run *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
 /* ffn.c: from x_act to acc. */
 void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
-/* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes next. */
+/* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes
+ * next. */
 void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
                     size_t n);
-/* moe.c: from x_act, not yet told, to acc. False if the group was lost, or one of it chose an expert that is not there: r->st. */
+/* moe.c: from x_act, not yet told, to acc. False if the group was lost, or one of it chose an
+ * expert that is not there: r->st. */
 bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
 
 /* The position of token t of the step. */

@@ -56,8 +56,8 @@ struct moe_params {
     uint32_t n_dense;     /* the first layers are dense */
     uint32_t n_groups,
         n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
-    bool
-        groups_by_best; /* a group counts by its best expert, instead of by the sum of its best two */
+    /* a group counts by its best expert, instead of by the sum of its best two */
+    bool groups_by_best;
     enum gating gating;
     bool normalize;     /* the chosen weights are divided by their sum */
     float scale;        /* and multiplied with this */
@@ -87,13 +87,14 @@ struct hparams {
     struct mla_params mla;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
-    bool qkv_bias;   /* attn_{q,k,v}.bias exist */
-    bool o_bias;     /* attn_output.bias exists */
-    bool ffn_bias;   /* ffn_{gate,up,down}.bias exist in dense layers */
-    bool sinks;      /* attn_sinks: one logit per query head */
-    bool fused;      /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
-    bool post_norms; /* post_attention_norm, post_ffw_norm: of a block's result before it is
-                          added to the residual stream */
+    bool qkv_bias; /* attn_{q,k,v}.bias exist */
+    bool o_bias;   /* attn_output.bias exists */
+    bool ffn_bias; /* ffn_{gate,up,down}.bias exist in dense layers */
+    bool sinks;    /* attn_sinks: one logit per query head */
+    bool fused;    /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
+    /* post_attention_norm, post_ffw_norm: of a block's result before it is added to the
+     * residual stream */
+    bool post_norms;
     bool norm_after_attn; /* the FFN's norm is called post_attention_norm */
     bool tied;            /* no output.weight: the token embedding is the output matrix */
     float embed_scale;    /* multiplies embeddings; 1: none */
@@ -139,7 +140,8 @@ static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t l
 enum status hparams_read(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* The architecture's keys: "<arch>.<name>". The default is taken when the key is absent;
- * hparam_need_* refuse its absence. An array with the same number for every layer is that number. */
+ * hparam_need_* refuse its absence. An array with the same number for every layer is that
+ * number. */
 enum status hparam_u32(const struct hparams *hp, const struct gguf *g, const char *name,
                        uint32_t fallback, uint32_t *out, struct err *err);
 enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, const char *name,
@@ -147,7 +149,8 @@ enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, cons
 enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const char *name,
                        float fallback, float *out, struct err *err);
 
-/* A llama's matrices may have biases, which only the tensors tell: Granite Code has them everywhere. */
+/* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
+ * everywhere. */
 void hparams_find_biases(struct hparams *hp, const struct gguf *g);
 
 /* The keys that architectures with experts share: expert_count, expert_used_count,

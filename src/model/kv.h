@@ -1,12 +1,13 @@
-/* kv.h: one rank's KV cache: pages of KV_PAGE positions, for the layers of its stage and the kv heads
- * of its share. A page id means the same on every rank; who owns which page is rank 0's business
- * (engine). The memory is reserved at once and becomes resident as pages are used, a little ahead of the
- * steps (kv_ahead.h). A page's parts of all layers lie side by side: were a layer's pages side by side, a
- * step would now and then meet a fresh huge page in every layer, and wait for 60 MB to be cleared.
+/* kv.h: one rank's KV cache: pages of KV_PAGE positions, for the layers of its stage and the kv
+ * heads of its share. A page id means the same on every rank; who owns which page is rank 0's
+ * business (engine). The memory is reserved at once and becomes resident as pages are used, a
+ * little ahead of the steps (kv_ahead.h). A page's parts of all layers lie side by side: were a
+ * layer's pages side by side, a step would now and then meet a fresh huge page in every layer,
+ * and wait for 60 MB to be cleared.
  *
  * Layers are of two kinds, and each kind has pages of its own: those that see everything, and
- * those with a window, whose pages are free again when the sequence has passed by. So a long context
- * costs the second kind no more than a short one. */
+ * those with a window, whose pages are free again when the sequence has passed by. So a long
+ * context costs the second kind no more than a short one. */
 #ifndef LOCKSTEP_MODEL_KV_H
 #define LOCKSTEP_MODEL_KV_H
 

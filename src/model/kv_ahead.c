@@ -7,8 +7,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-/* Beside steps there is time, and they want the cores: after every piece it rests some times as long as that took. A
- * piece is short, since a thread of the step may have to wait for it; of a huge page the first one is all. */
+/* Beside steps there is time, and they want the cores: after every piece it rests some times as
+ * long as that took. A piece is short, since a thread of the step may have to wait for it; of a
+ * huge page the first one is all. */
 #define PIECE_BYTES ((size_t)256 << 10)
 #define REST_BESIDE_STEPS 3
 #define REST_IDLE 1
@@ -27,7 +28,8 @@ struct kv_ahead {
     /* Guarded by lock. */
     uint32_t n_used[KV_KINDS]; /* pages of which the last one was used */
     atomic_bool stop;          /* written with lock; relaxed: looked at without it soon again */
-    /* Begins and ends: odd while a step runs. Relaxed: it only says how much of a hurry there is. */
+    /* Begins and ends: odd while a step runs. Relaxed: it only says how much of a hurry there
+     * is. */
     atomic_uint n_turns;
 
     /* The thread's own. */
@@ -77,7 +79,8 @@ static bool make_ready(struct kv_ahead *a, int kind, uint32_t page) {
     return true;
 }
 
-/* With lock held, until something is noted; where there is more to do without steps, until there are none. */
+/* With lock held, until something is noted; where there is more to do without steps, until
+ * there are none. */
 static void wait_for_work(struct kv_ahead *a) {
     int kind;
     a->idle = false;

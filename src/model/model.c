@@ -64,7 +64,8 @@ static void need(struct forms *n, const struct wmat *w) {
         n->q8 = true;
 }
 
-/* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the tokens dealt to this rank. */
+/* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
+ * tokens dealt to this rank. */
 struct all_needs {
     struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result;
 };
@@ -292,8 +293,8 @@ static bool lacks(const struct acts *a, struct forms told) {
     return (told.f32 && a->f32.f == NULL) || (told.q8 && a->q8.q == NULL);
 }
 
-/* Whether long steps are dealt out. A member that holds nothing of some matrix may lack the buffer of a form that others
- * want: then none are. */
+/* Whether long steps are dealt out. A member that holds nothing of some matrix may lack the
+ * buffer of a form that others want: then none are. */
 static enum status agree_on_dealing(struct model *m, struct err *err) {
     if (m->team == NULL || !team_has_halves(m->team))
         return ST_OK;
@@ -323,9 +324,10 @@ static enum status exchange(struct model *m, struct err *err) {
                         err);
 }
 
-/* Which steps take two waves (wave.h). The members of a team must agree: they go by the means of what each has to
- * read and of how long an exchange takes each, the best of some. None where steps are dealt out on one machine, whose cores
- * do all of an exchange: there is no waiting to hide (docs/fabric.md). */
+/* Which steps take two waves (wave.h). The members of a team must agree: they go by the means
+ * of what each has to read and of how long an exchange takes each, the best of some. None where
+ * steps are dealt out on one machine, whose cores do all of an exchange: there is no waiting to
+ * hide (docs/fabric.md). */
 static enum status measure_waves(struct model *m, struct err *err) {
     m->waves_from = UINT32_MAX;
     if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST ||

@@ -1,8 +1,8 @@
 /* model.h: one rank's part of a model, ready to compute steps.
  *
  * A step feeds some tokens of some sequences through all layers, at once, on all ranks: every
- * rank calls model_step() with the same step. The network is seen only as the team's exact sum, the
- * pipeline's send and receive, and the gather of logits; a group of one rank skips them.
+ * rank calls model_step() with the same step. The network is seen only as the team's exact sum,
+ * the pipeline's send and receive, and the gather of logits; a group of one rank skips them.
  *
  * One thread calls (the rank's main thread); the pool's threads compute. Nothing is allocated
  * in a step. */
@@ -27,10 +27,12 @@
 struct step_run {
     uint32_t pos; /* of its first token; earlier positions are in the cache */
     uint32_t n_tokens;
-    uint32_t page_begin;   /* its page table: step.pages[page_begin...], one id per KV_PAGE
-                            positions, up to that of its last token */
-    uint32_t window_begin; /* likewise step.window_pages, for the layers with a window: from
-                              kv_window_first() of its first token on */
+    /* its page table: step.pages[page_begin...], one id per KV_PAGE positions, up to that of
+     * its last token */
+    uint32_t page_begin;
+    /* likewise step.window_pages, for the layers with a window: from kv_window_first() of its
+     * first token on */
+    uint32_t window_begin;
 };
 
 struct step {
@@ -104,8 +106,9 @@ size_t model_max_message_bytes(const struct hparams *hp, uint32_t n_tokens_max);
 /* What model_step() demands of a step; rank 0 asks before it tells the others. */
 enum status model_check_step(const struct model *m, const struct step *step, struct err *err);
 
-/* sink may be NULL, and is on ranks other than 0. ST_BAD_INPUT: the step itself breaks a rule (a token
- * outside the vocabulary, a page outside the cache); nothing has been sent then. ST_PEER_LOST. */
+/* sink may be NULL, and is on ranks other than 0. ST_BAD_INPUT: the step itself breaks a rule
+ * (a token outside the vocabulary, a page outside the cache); nothing has been sent then.
+ * ST_PEER_LOST. */
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err);
 

@@ -43,7 +43,8 @@ struct mla_buffers {
     struct product *products; /* [heads] */
 };
 
-/* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most models. */
+/* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most
+ * models. */
 #define FFN_FLOATS 12288
 
 /* The first half of an FFN, or of an expert: ffn_up_forward(). */
@@ -95,11 +96,12 @@ struct model {
     struct fabric *f;  /* NULL: alone */
     struct team *team; /* of the stage; NULL if tp == 1 */
     struct team *all;  /* NULL if alone */
-    uint32_t
-        waves_from; /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
+    /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
+    uint32_t waves_from;
     struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
-    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which the members' products read the inputs
-     * of a layer's halves (but for routers), and those of latent queries. */
+    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which the
+     * members' products read the inputs of a layer's halves (but for routers), and those of
+     * latent queries. */
     bool deals;
     struct forms x_told, q_low_told;
 

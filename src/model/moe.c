@@ -1,14 +1,15 @@
 /* moe.c: the FFN of a layer with experts.
  *
- * Each token's router picks its experts: on every rank, since router and inputs are whole there, or, where the step is dealt
- * out, on one, which tells its team; the tokens are then grouped by expert, so that an expert's tiles are read once for
- * all its tokens. gate and up run over the list of active experts as one row of tiles; the routing
- * weight is multiplied in before the down product, whose segments are fixed point: so the sum over
- * experts, like the sum over ranks, is a sum of integers, and neither the order of experts nor
- * who holds which slice of them can change a bit. */
+ * Each token's router picks its experts: on every rank, since router and inputs are whole
+ * there, or, where the step is dealt out, on one, which tells its team; the tokens are then
+ * grouped by expert, so that an expert's tiles are read once for all its tokens. gate and up
+ * run over the list of active experts as one row of tiles; the routing weight is multiplied in
+ * before the down product, whose segments are fixed point: so the sum over experts, like the
+ * sum over ranks, is a sum of integers, and neither the order of experts nor who holds which
+ * slice of them can change a bit. */
 #include "model/forward.h"
 
-/* ---- routing ---------------------------------------------------------------------------------- */
+/* ---- routing ----------------------------------------------------------------------------- */
 
 static void route_token(struct run *r, int thread, const struct moe_weights *w, size_t t) {
     struct model *m = r->m;
@@ -36,8 +37,9 @@ static void route_tokens(struct run *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-/* The choices of this rank's tokens. A router is of floats and whole on every rank: a prompt of Kimi K2 on eight ranks would,
- * by the operations, have each spend a seventh of its time on it if all routed all. */
+/* The choices of this rank's tokens. A router is of floats and whole on every rank: a prompt of
+ * Kimi K2 on eight ranks would, by the operations, have each spend a seventh of its time on it
+ * if all routed all. */
 static void route(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
@@ -67,7 +69,8 @@ static const struct choice *wrong_choice(const struct run *r) {
     return NULL;
 }
 
-/* Where the step is dealt out, all learn what each has packed and routed, and do not believe it. */
+/* Where the step is dealt out, all learn what each has packed and routed, and do not believe
+ * it. */
 static bool tell_routes(struct run *r, struct pool *pool, int thread) {
     const struct model *m = r->m;
     const struct fabric_rows more[FORWARD_MORE] = {
@@ -156,10 +159,10 @@ static void plan_experts(struct run *r, const struct moe_weights *w) {
                             .weights = w->shared_router.n_rows != 0 ? m->shared_weights : NULL};
 }
 
-/* ---- the experts ------------------------------------------------------------------------------ */
+/* ---- the experts ------------------------------------------------------------------------- */
 
-/* Group g of dst = the given tokens of src, as they are packed there, written in order: each token is quantized once,
- * however many experts it has. */
+/* Group g of dst = the given tokens of src, as they are packed there, written in order: each
+ * token is quantized once, however many experts it has. */
 static void gather_q8(const struct act *dst, uint32_t g, const struct act *src,
                       const uint32_t *tokens, uint32_t n) {
     size_t n_blocks = src->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
@@ -245,8 +248,8 @@ static void shared_down(struct run *r, int64_t *acc, const uint32_t *rows,
                        plan_ffn_segment(m->hp->moe.n_ff_shared), tile_begin, tile_end);
 }
 
-/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in turn.
- * Threads take disjoint tiles of rows, so nobody else adds to these. */
+/* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in
+ * turn. Threads take disjoint tiles of rows, so nobody else adds to these. */
 static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
@@ -260,9 +263,10 @@ static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile
         add_expert(r, r->acc, w, i, tile_begin, tile_end);
 }
 
-/* Each expert adds to the rows of its tokens, all over acc: what is added to at a time stays in the second-level cache while
- * the experts pass. A prompt of 512 over two ranks of one thread, whose thread would otherwise take all tiles at once, in turn on
- * Zen 4: Qwen3-30B-A3B 1.01 to 1.09 times as fast, DeepSeek-V2-Lite 1.02 to 1.04. */
+/* Each expert adds to the rows of its tokens, all over acc: what is added to at a time stays in
+ * the second-level cache while the experts pass. A prompt of 512 over two ranks of one thread,
+ * whose thread would otherwise take all tiles at once, in turn on Zen 4: Qwen3-30B-A3B 1.01 to
+ * 1.09 times as fast, DeepSeek-V2-Lite 1.02 to 1.04. */
 #define NEAR_ACC_BYTES 524288
 
 static uint32_t tiles_near(const struct run *r) {
@@ -284,9 +288,10 @@ static void down(struct run *r, struct pool *pool, const struct moe_weights *w) 
     pool_barrier(pool);
 }
 
-/* Few tokens: the threads go over the tiles of all experts as one row, so that each piece is a long run in memory, and
- * each adds up in sums of its own (the first one's are acc). By tiles of acc, as above, a thread would go elsewhere every 28 KB
- * (Qwen3-30B-A3B in Q4_K, two threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
+/* Few tokens: the threads go over the tiles of all experts as one row, so that each piece is a
+ * long run in memory, and each adds up in sums of its own (the first one's are acc). By tiles
+ * of acc, as above, a thread would go elsewhere every 28 KB (Qwen3-30B-A3B in Q4_K, two
+ * threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
 static void down_few(struct run *r, struct pool *pool, int thread,
                      const struct moe_weights *w) {
     struct model *m = r->m;

@@ -45,8 +45,8 @@ struct plan {
 
 /* "tensor2xpipeline3": 2 and 3, each up to PLAN_MAX_RANKS. */
 bool plan_parse_layout(const char *text, int *tp, int *pp);
-/* "auto", "tensor", "pipeline", "tensor2xpipeline3" with n_ranks -> tp, pp. A NULL is "auto", which
- * is tensor. */
+/* "auto", "tensor", "pipeline", "tensor2xpipeline3" with n_ranks -> tp, pp. A NULL is "auto",
+ * which is tensor. */
 enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
                                 struct err *err);
 

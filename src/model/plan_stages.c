@@ -1,8 +1,8 @@
 /* plan_stages.c: which layers a pipeline stage holds.
  *
- * A stage's load is its bytes for each unit of its share. The slowest stage sets the pace of a full
- * pipeline, and the fullest machine decides whether the model fits, so the largest load is made
- * as small as whole layers allow; among the cuts that reach it, the one with the least sum of
+ * A stage's load is its bytes for each unit of its share. The slowest stage sets the pace of a
+ * full pipeline, and the fullest machine decides whether the model fits, so the largest load is
+ * made as small as whole layers allow; among the cuts that reach it, the one with the least sum of
  * squares. Bytes and shares are whole numbers here, so that every machine finds the same cut. */
 #include "base/mem.h"
 #include "base/util.h"
@@ -10,7 +10,8 @@
 
 #include <math.h>
 
-/* Units of the sum of all bytes, and of the sum of all shares: a load times its bytes stays below 2^63. */
+/* Units of the sum of all bytes, and of the sum of all shares: a load times its bytes stays
+ * below 2^63. */
 #define BYTES_BITS 20
 #define SHARE_BITS 16
 

@@ -4,7 +4,8 @@
 
 #include <math.h>
 
-/* The smallest sum that weights are divided by: the smallest normal half, as the reference does. */
+/* The smallest sum that weights are divided by: the smallest normal half, as the reference
+ * does. */
 #define MIN_WEIGHT_SUM 6.103515625e-5f
 
 static void softmax(const struct kernels *k, float *x, uint32_t n) {

@@ -1,7 +1,7 @@
 #include "model/wave.h"
 
-/* Bytes per ns at which reading weights once more delays a rank that computes: measured with mixtures of experts, which
- * read the most. */
+/* Bytes per ns at which reading weights once more delays a rank that computes: measured with
+ * mixtures of experts, which read the most. */
 #define READ_RATE 10
 
 uint32_t wave_worth(uint64_t weight_bytes, uint32_t n_layers, uint64_t sum_ns) {

@@ -1,15 +1,18 @@
-/* wave.h: the tokens of a step in two waves, so that one's sum over the team goes on beside the other's compute. */
+/* wave.h: the tokens of a step in two waves, so that one's sum over the team goes on beside the
+ * other's compute. */
 #ifndef LOCKSTEP_MODEL_WAVE_H
 #define LOCKSTEP_MODEL_WAVE_H
 
 #include "model/model.h"
 
 #define WAVES_MAX 2
-/* Tokens of the smallest wave: with fewer the kernels, too, would do less per weight that they read. */
+/* Tokens of the smallest wave: with fewer the kernels, too, would do less per weight that they
+ * read. */
 #define WAVE_LEAST 60
 
-/* From how many tokens on a step is worth two waves. Each wave reads the layers' weights (weight_bytes in all) once more,
- * and they hide the two sums of each layer, of which WAVE_LEAST tokens take sum_ns. */
+/* From how many tokens on a step is worth two waves. Each wave reads the layers' weights
+ * (weight_bytes in all) once more, and they hide the two sums of each layer, of which
+ * WAVE_LEAST tokens take sum_ns. */
 uint32_t wave_worth(uint64_t weight_bytes, uint32_t n_layers, uint64_t sum_ns);
 
 struct wave {
@@ -17,8 +20,8 @@ struct wave {
     uint32_t first;   /* of its tokens in the whole */
 };
 
-/* Cuts a step into n waves, in order; all but the last are of whole groups (ACT_GROUP). runs has room for step->n_runs + n - 1;
- * window: that of the layers that have one (0: none). */
+/* Cuts a step into n waves, in order; all but the last are of whole groups (ACT_GROUP). runs
+ * has room for step->n_runs + n - 1; window: that of the layers that have one (0: none). */
 void wave_cut(struct wave *out, uint32_t n, const struct step *step, uint32_t window,
               struct step_run *runs);
 

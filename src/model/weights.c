@@ -183,8 +183,8 @@ static enum status want_rows(struct loader *ld, const float **dst, int layer, co
     return ST_OK;
 }
 
-/* Values [begin, end) of a vector of n. Rows of a tile beyond the share's are computed too: there is
- * room for them. */
+/* Values [begin, end) of a vector of n. Rows of a tile beyond the share's are computed too:
+ * there is room for them. */
 static enum status want_vector(struct loader *ld, const float **dst, int layer,
                                const char *name, uint32_t n, uint32_t begin, uint32_t end,
                                struct err *err) {
@@ -234,8 +234,8 @@ static enum status collect_qkv(struct loader *ld, struct layer_weights *lw, int 
     return ST_OK;
 }
 
-/* Both forms of the up-projection: split and transposed already, or whole. A rank without heads names
- * a head's too, and holds nothing of it. */
+/* Both forms of the up-projection: split and transposed already, or whole. A rank without heads
+ * names a head's too, and holds nothing of it. */
 static enum status collect_mla_heads(struct loader *ld, struct mla_weights *mla, int l,
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -358,8 +358,8 @@ static enum status collect_attention(struct loader *ld, struct layer_weights *lw
     return ST_OK;
 }
 
-/* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where experts share
- * tensors. */
+/* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where
+ * experts share tensors. */
 static enum status collect_ffn(struct loader *ld, struct ffn_weights *ffn, int l,
                                const char *suffix, uint32_t width, uint32_t n, uint32_t nth,
                                uint32_t f0, uint32_t f1, double used, struct err *err) {
@@ -523,7 +523,7 @@ static enum status collect(struct loader *ld, struct err *err) {
     return ST_OK;
 }
 
-/* ---- filling ------------------------------------------------------------------------------------ */
+/* ---- filling ----------------------------------------------------------------------------- */
 
 /* Rows of a slice as wmat_pack() asks for them: 16 at a time, so that as many buffers do. */
 struct rows {
@@ -567,9 +567,10 @@ static void pack_transposed(struct loader *ld, struct slice *s, const struct ggu
     mem_free(all);
 }
 
-/* ---- data from elsewhere ------------------------------------------------------------------------- */
+/* ---- data from elsewhere ----------------------------------------------------------------- */
 
-/* So much is asked for at once, about: the way there and back is a small part of it, and buffers stay in the caches. */
+/* So much is asked for at once, about: the way there and back is a small part of it, and
+ * buffers stay in the caches. */
 #define FETCH_BYTES ((size_t)1 << 20)
 
 /* Of several errors the first is told. */
@@ -582,7 +583,8 @@ static void note_failure(struct loader *ld, enum status st, const struct err *wh
     pthread_mutex_unlock(&ld->failing);
 }
 
-/* Rows [begin, begin + n) whole; *here is the tensor of these alone, with its data in *bytes, which the caller frees. */
+/* Rows [begin, begin + n) whole; *here is the tensor of these alone, with its data in *bytes,
+ * which the caller frees. */
 static enum status fetch_whole_rows(const struct loader *ld, const struct gguf_tensor *t,
                                     uint64_t begin, uint64_t n, struct gguf_tensor *here,
                                     uint8_t **bytes, struct err *err) {
@@ -691,7 +693,7 @@ static enum status fetch_embedding(struct loader *ld, struct err *err) {
     return ST_OK;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------- */
 
 static void pack_tiles(struct loader *ld, struct slice *s, uint32_t begin, uint32_t end,
                        uint8_t *bufs) {
@@ -872,8 +874,8 @@ enum status weights_describe(struct weights *out, const struct gguf *g,
 
 /* Whether the model would be another one without tensor t, which nothing reads. */
 static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
-    /* What is computed from the keys, another form of attn_k_b and attn_v_b, and scales for engines
-     * that quantize NVFP4's activations. */
+    /* What is computed from the keys, another form of attn_k_b and attn_v_b, and scales for
+     * engines that quantize NVFP4's activations. */
     static const char *const no_loss[] = {"attn_rot_embd.weight", "rope_freqs.weight",
                                           "attn_kv_b.weight"};
     static const char *const ends[] = {"token_embd", "position_embd", "output"};

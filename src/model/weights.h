@@ -86,9 +86,9 @@ struct weights {
     double token_macs;
 };
 
-/* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data are, of a file that is only a
- * header here; else NULL. Then only the share's own slices travel, and nothing is kept but what is packed (and, on the first
- * stage, the embedding). */
+/* progress(user, fraction) is called on the calling thread; may be NULL. from: where the data
+ * are, of a file that is only a header here; else NULL. Then only the share's own slices
+ * travel, and nothing is kept but what is packed (and, on the first stage, the embedding). */
 enum status weights_load(struct weights *out, const struct gguf *g, const struct hparams *hp,
                          const struct share *share, const struct file_source *from,
                          struct pool *pool, void (*progress)(void *user, double fraction),
@@ -98,14 +98,15 @@ void weights_free(struct weights *w);
 /* Row `id` of the embedding as f32: out [n_embd]. */
 void weights_embed_row(const struct weights *w, int32_t id, float *out);
 
-/* What weights_load() would make of a share, from the header alone: shapes and sizes, no data. Freed with
- * weights_free(). */
+/* What weights_load() would make of a share, from the header alone: shapes and sizes, no data.
+ * Freed with weights_free(). */
 enum status weights_describe(struct weights *out, const struct gguf *g,
                              const struct hparams *hp, const struct share *share,
                              struct err *err);
 
-/* Checks every tensor that the model needs (names, shapes, types) without loading. ST_UNSUPPORTED: there is one besides
- * that would change its answers, as a bias has that the architecture is not known to have. */
+/* Checks every tensor that the model needs (names, shapes, types) without loading.
+ * ST_UNSUPPORTED: there is one besides that would change its answers, as a bias has that the
+ * architecture is not known to have. */
 enum status weights_check(const struct gguf *g, const struct hparams *hp, struct err *err);
 
 #endif

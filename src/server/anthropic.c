@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 
-/* ---- errors, usage ------------------------------------------------------------------------------------ */
+/* ---- errors, usage ----------------------------------------------------------------------- */
 
 static const char *error_type(int http_status) {
     switch (http_status) {
@@ -23,8 +23,8 @@ static const char *error_type(int http_status) {
     }
 }
 
-/* What a program may go by in place of the sentence, an object. A tool runner of Anthropic's library that hears this of its
- * thread asks again with the whole conversation. */
+/* What a program may go by in place of the sentence, an object. A tool runner of Anthropic's
+ * library that hears this of its thread asks again with the whole conversation. */
 static json_t *error_details(const char *field) {
     if (!str_eq(field, "thread"))
         return NULL;
@@ -37,8 +37,9 @@ json_t *anthropic_error(int http_status, const char *sentence, const char *field
                      "details", error_details(field));
 }
 
-/* Tokens found in the cache are not among input_tokens. What was found is the machine's affair: before the end a stream
- * says nothing of it, since another machine may have to begin it with the same bytes (server/front.h). */
+/* Tokens found in the cache are not among input_tokens. What was found is the machine's affair:
+ * before the end a stream says nothing of it, since another machine may have to begin it with
+ * the same bytes (server/front.h). */
 static json_t *usage_json(const struct reply *r, bool at_end) {
     struct reply_usage u = reply_usage(r);
     size_t n_cached = at_end ? u.n_cached : 0;
@@ -56,7 +57,7 @@ static const char *stop_reason(const struct reply_choice *c) {
     return c->done.stop == ENGINE_STOP_STRING ? "stop_sequence" : "end_turn";
 }
 
-/* ---- streamed: a message of blocks, one open at a time --------------------------------------------------- */
+/* ---- streamed: a message of blocks, one open at a time ----------------------------------- */
 
 enum block { BLOCK_NONE, BLOCK_TEXT, BLOCK_THINKING, BLOCK_CALL };
 
@@ -88,7 +89,8 @@ static void delta(struct reply *r, json_t *piece) {
                         "delta", piece));
 }
 
-/* A thought ends with its signature, here an empty one: the AI SDK sends back no thought whose signature it has not heard. */
+/* A thought ends with its signature, here an empty one: the AI SDK sends back no thought whose
+ * signature it has not heard. */
 static void close_block(struct reply *r) {
     struct message_state *s = r->state;
     if (s->open == BLOCK_NONE)
@@ -169,7 +171,7 @@ static void message_error(struct reply *r, enum status st, const char *sentence)
     reply_sse(r, "error", anthropic_error(http_status_of(st), sentence, ""));
 }
 
-/* ---- whole ------------------------------------------------------------------------------------------------ */
+/* ---- whole ------------------------------------------------------------------------------- */
 
 static json_t *message_whole(struct reply *r) {
     const struct reply_choice *c = &r->choices[0];
@@ -197,7 +199,7 @@ const struct dialect anthropic_dialect = {.stream_type = "text/event-stream",
                                           .whole = message_whole,
                                           .error = anthropic_error};
 
-/* ---- models ----------------------------------------------------------------------------------------------- */
+/* ---- models ------------------------------------------------------------------------------ */
 
 json_t *anthropic_model(const struct service *s) {
     const struct service_facts *f = service_facts(s);
@@ -211,7 +213,7 @@ json_t *anthropic_models(const struct service *s) {
                      "first_id", name, "last_id", name);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 /* What the service only borrows. */
 struct owned {
@@ -248,8 +250,8 @@ static void param_choice_of_tools(struct params *p, struct service_request *r) {
     tool_choice_check(p, r);
 }
 
-/* What templates know as enable_thinking and reasoning_effort, which has no more than "high". An effort does not turn thinking
- * on here: it is one of the whole answer. NULL: neither is said. */
+/* What templates know as enable_thinking and reasoning_effort, which has no more than "high". An
+ * effort does not turn thinking on here: it is one of the whole answer. NULL: neither is said. */
 static json_t *thinking_of(struct params *p) {
     const json_t *thinking = NULL, *config = NULL;
     param_object(p, "thinking", &thinking);
@@ -279,8 +281,8 @@ static void param_output(struct params *p, struct service_request *r) {
         form_read(p, "output_format", format, r);
 }
 
-/* Conversations that the server keeps: a request that goes on with one has only what is new, so that an answer to what it
- * says would be one to something else. */
+/* Conversations that the server keeps: a request that goes on with one has only what is new, so
+ * that an answer to what it says would be one to something else. */
 static void refuse_thread(struct params *p) {
     const json_t *thread = NULL;
     param_object(p, "thread", &thread);

@@ -1,6 +1,6 @@
-/* anthropic_messages.c: conversations of Anthropic's API in OpenAI's shape, which the service takes:
- * tool_use blocks become tool_calls, tool_result blocks messages of the role "tool", thinking
- * blocks reasoning_content. */
+/* anthropic_messages.c: conversations of Anthropic's API in OpenAI's shape, which the service
+ * takes: tool_use blocks become tool_calls, tool_result blocks messages of the role "tool",
+ * thinking blocks reasoning_content. */
 #include "server/anthropic.h"
 
 #include "base/json.h"
@@ -58,7 +58,8 @@ static bool add_search_result(const json_t *block, struct buf *out) {
     return read_texts(json_object_get(block, "content"), out);
 }
 
-/* What a tool found, which the model may see in part: an image there must not end the conversation. */
+/* What a tool found, which the model may see in part: an image there must not end the
+ * conversation. */
 static void add_result(const json_t *block, struct buf *out) {
     if (str_eq(json_text(block, "type"), "text")) {
         add_text(out, json_text(block, "text"));
@@ -209,7 +210,8 @@ json_t *anthropic_messages_of(struct params *p) {
     return out;
 }
 
-/* What Anthropic's own servers do (web_search_20250305 and the like): those have a type and no schema. */
+/* What Anthropic's own servers do (web_search_20250305 and the like): those have a type and no
+ * schema. */
 static bool is_anthropics(const json_t *tool) {
     const char *type = json_string_value(json_object_get(tool, "type"));
     return type != NULL && !str_eq(type, "custom") &&

@@ -1,8 +1,8 @@
 /* constraint.c: grammar matchers in the engine's terms.
  *
  * The choices of one request share a grammar. It is made on the HTTP thread and handed to the
- * engine with the request; after that only the engine's thread touches it, so neither the grammar nor
- * its count of holders needs a lock. */
+ * engine with the request; after that only the engine's thread touches it, so neither the
+ * grammar nor its count of holders needs a lock. */
 #include "server/constraint.h"
 
 #include "base/mem.h"
@@ -36,7 +36,7 @@ struct constraint {
     size_t n_tail;
 };
 
-/* ---- the engine's functions ------------------------------------------------------------------ */
+/* ---- the engine's functions -------------------------------------------------------------- */
 
 static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
     for (int32_t id = 0; id < trie->n_tokens; id++)
@@ -139,7 +139,7 @@ static void *constraint_clone(const void *state) {
     return c;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static enum status open_shared(struct constraint *c, const char *gbnf, bool of_schema,
                                struct err *err) {
@@ -182,10 +182,10 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
     return ST_OK;
 }
 
-/* ---- tool calls -------------------------------------------------------------------------------- */
+/* ---- tool calls -------------------------------------------------------------------------- */
 
-/* The schema of a function's arguments, a document of its own: what a $ref in it means is within it. Of one without
- * parameters an object. */
+/* The schema of a function's arguments, a document of its own: what a $ref in it means is
+ * within it. Of one without parameters an object. */
 static const json_t *arguments_schema(const json_t *function, const json_t *any) {
     const json_t *parameters = json_object_get(function, "parameters");
     return json_object_size(parameters) != 0 ? parameters : any;
@@ -202,7 +202,8 @@ static bool wants_loose(const json_t *function, const json_t *any) {
     return st == ST_UNSUPPORTED;
 }
 
-/* The JSON that calls one tool, {"name": ..., KEY: {...}}, as an alternative of the rule `call`. */
+/* The JSON that calls one tool, {"name": ..., KEY: {...}}, as an alternative of the rule
+ * `call`. */
 static void add_call(struct buf *t, const json_t *function, const char *key,
                      const char *arguments) {
     char *name = json_dumps(json_object_get(function, "name"), JSON_ENCODE_ANY);

@@ -1,4 +1,5 @@
-/* dialects.h: what the server's router knows of each dialect: its routes, and how it says an error. */
+/* dialects.h: what the server's router knows of each dialect: its routes, and how it says an
+ * error. */
 #ifndef LOCKSTEP_SERVER_DIALECTS_H
 #define LOCKSTEP_SERVER_DIALECTS_H
 

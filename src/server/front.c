@@ -17,9 +17,10 @@
 #define ALLOW_ORIGIN "Access-Control-Allow-Origin"
 #define PART_S 3.0 /* for a server to say its part of an answer of all */
 
-/* ---- routes ----------------------------------------------------------------------------------- */
+/* ---- routes ------------------------------------------------------------------------------ */
 
-/* Takes hold of the next route after `held`, which may be NULL, and lets go of that; NULL: there is none. */
+/* Takes hold of the next route after `held`, which may be NULL, and lets go of that; NULL:
+ * there is none. */
 static struct front_route *next_route(struct front *f, struct front_route *held) {
     pthread_mutex_lock(&f->lock);
     struct front_route *next = held != NULL ? held->next : f->routes;
@@ -50,7 +51,8 @@ static bool is_only(struct front *f) {
     return only;
 }
 
-/* By its name as it is; with what Ollama's clients add to it; by its file's. Held; NULL: there is none. */
+/* By its name as it is; with what Ollama's clients add to it; by its file's. Held; NULL: there
+ * is none. */
 static struct front_route *find_route(struct front *f, const char *name) {
     for (int how = 0; how < 3; how++)
         for (struct front_route *r = next_route(f, NULL); r != NULL; r = next_route(f, r))
@@ -61,7 +63,7 @@ static struct front_route *find_route(struct front *f, const char *name) {
     return NULL;
 }
 
-/* ---- whom a request is for -------------------------------------------------------------------- */
+/* ---- whom a request is for --------------------------------------------------------------- */
 
 /* The model that a request names: a copy; NULL: none. */
 static char *name_in(const struct http_request *r) {
@@ -76,7 +78,7 @@ static char *name_in(const struct http_request *r) {
     return name == NULL && str_starts(path, "/api/") ? json_peek_text(body, n, "name") : name;
 }
 
-/* ---- what is asked of all --------------------------------------------------------------------- */
+/* ---- what is asked of all ---------------------------------------------------------------- */
 
 struct parts {
     struct front_part *list;
@@ -105,8 +107,8 @@ static void keep_part(struct parts *parts, struct passing *p, bool answered) {
     p->text = (struct buf){0};
 }
 
-/* GET path of each; what comes with the first answer that lets web pages in, or else the last one, is kept. One that hangs is as
- * one that is not there. */
+/* GET path of each; what comes with the first answer that lets web pages in, or else the last
+ * one, is kept. One that hangs is as one that is not there. */
 static void ask_all(struct passing *p, struct parts *parts) {
     struct curl_slist *kept = NULL;
     *parts = (struct parts){.list = NULL};
@@ -141,8 +143,8 @@ static void give_merged(struct passing *p, enum front_merge how) {
     parts_free(&parts);
 }
 
-/* Whose this is only they know: asks one after the other, until one says more than that it is not hers, or not this client's to
- * ask. */
+/* Whose this is only they know: asks one after the other, until one says more than that it is
+ * not hers, or not this client's to ask. */
 static bool seek(struct passing *p, bool (*is_hers)(const struct passing *p), bool *answered) {
     bool all = true, any = false;
     p->limit_s = PART_S;
@@ -240,7 +242,7 @@ static void say_unknown(struct passing *p, const char *name) {
     mem_free(names);
 }
 
-/* ---- a request's thread ----------------------------------------------------------------------- */
+/* ---- a request's thread ------------------------------------------------------------------ */
 
 /* Of a single model its server looks at names, in its own words, but at none in a query. */
 static char *name_to_find(const struct passing *p) {
@@ -318,7 +320,7 @@ static void handle(void *user, struct http_request *r) {
     passing_end(p, false);
 }
 
-/* ---- opening and closing ---------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
 static void front_free(struct front *f) {
     http_close(f->http);
@@ -374,7 +376,7 @@ void front_close(struct front *f) {
     front_free(f);
 }
 
-/* ---- routes come and go ----------------------------------------------------------------------- */
+/* ---- routes come and go ------------------------------------------------------------------ */
 
 static void route_free(struct front_route *r) {
     mem_free(r->name);

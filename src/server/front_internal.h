@@ -1,5 +1,5 @@
-/* front_internal.h: a front, for its files: front.c is the port and finds whom a request is for, front_pass.c asks one server, and
- * the next one when it is lost. */
+/* front_internal.h: a front, for its files: front.c is the port and finds whom a request is
+ * for, front_pass.c asks one server, and the next one when it is lost. */
 #ifndef LOCKSTEP_SERVER_FRONT_INTERNAL_H
 #define LOCKSTEP_SERVER_FRONT_INTERNAL_H
 
@@ -72,15 +72,16 @@ struct passing {
     struct lane *lanes[FRONT_LANES];
 };
 
-/* ---- front_pass.c ----------------------------------------------------------------------------- */
+/* ---- front_pass.c ------------------------------------------------------------------------ */
 
 /* NULL: no memory. */
 struct passing *passing_open(struct front *f, struct http_request *r);
 void passing_free(void *p);
 /* The client has gone; from any thread. */
 void passing_gone(void *p);
-/* Asks p->route, and whoever stands in. True: the answer is complete (p->status, p->text), or, of a stream, that part of it that the
- * client has not. False: nobody serves (a patient one waits for somebody), or it does not matter any more. */
+/* Asks p->route, and whoever stands in. True: the answer is complete (p->status, p->text), or,
+ * of a stream, that part of it that the client has not. False: nobody serves (a patient one
+ * waits for somebody), or it does not matter any more. */
 bool passing_ask(struct passing *p, bool patient);
 /* To the client, one of these. What has come, or that nobody serves: */
 void passing_end(struct passing *p, bool complete);

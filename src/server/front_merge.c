@@ -31,7 +31,7 @@ static int give_bad(const struct front_part *parts, size_t n, struct buf *out) {
     return 503;
 }
 
-/* ---- lists ------------------------------------------------------------------------------------ */
+/* ---- lists ------------------------------------------------------------------------------- */
 
 static json_t *list_in(const json_t *object) {
     json_t *data = json_object_get(object, "data");
@@ -65,7 +65,7 @@ static int merge_lists(const struct front_part *parts, size_t n, struct buf *out
     return 200;
 }
 
-/* ---- health ----------------------------------------------------------------------------------- */
+/* ---- health ------------------------------------------------------------------------------ */
 
 static int merge_health(const struct front_part *parts, size_t n, struct buf *out) {
     json_t *models = json_object(), *status = NULL, *why = NULL;
@@ -88,7 +88,7 @@ static int merge_health(const struct front_part *parts, size_t n, struct buf *ou
     return any ? 200 : 503;
 }
 
-/* ---- metrics ---------------------------------------------------------------------------------- */
+/* ---- metrics ----------------------------------------------------------------------------- */
 
 #define HELP "# HELP "
 

@@ -1,4 +1,5 @@
-/* front_merge.h: one answer from those of several servers, to what is asked of all of them. Texts in, text out. */
+/* front_merge.h: one answer from those of several servers, to what is asked of all of them.
+ * Texts in, text out. */
 #ifndef LOCKSTEP_SERVER_FRONT_MERGE_H
 #define LOCKSTEP_SERVER_FRONT_MERGE_H
 
@@ -7,7 +8,8 @@
 enum front_merge {
     MERGE_NONE,
     MERGE_LISTS, /* "data" or "models" of all, in the first one's object */
-    MERGE_HEALTH, /* {"status", "why", "models": {NAME: its answer}}; 200 as long as one of them can be asked */
+    /* {"status", "why", "models": {NAME: its answer}}; 200 as long as one of them can be asked */
+    MERGE_HEALTH,
     MERGE_METRICS, /* of all, with a label model="NAME" */
 };
 /* How the answers to GET `path` become one. */
@@ -18,8 +20,8 @@ struct front_part {
     int status;      /* 0: nobody serves it */
     struct buf text; /* owned by who calls */
 };
-/* n >= 1. Appends the body to *out and returns the status: where none of the parts is good, that and the words of the first one
- * that was answered; 503 if none was. */
+/* n >= 1. Appends the body to *out and returns the status: where none of the parts is good,
+ * that and the words of the first one that was answered; 503 if none was. */
 int front_merge(enum front_merge how, const struct front_part *parts, size_t n,
                 struct buf *out);
 

@@ -1,4 +1,5 @@
-/* One request on its way through a front: asked of the server that its route names, and, when that is lost, of the next. */
+/* One request on its way through a front: asked of the server that its route names, and, when
+ * that is lost, of the next. */
 #include "server/front_internal.h"
 
 #include "base/clock.h"
@@ -19,24 +20,27 @@
 #define KEEPALIVE_IDLE_S 10L
 #define KEEPALIVE_GAP_S 3L
 #define AGAIN_S 0.3
-/* How long a request waits for somebody who serves: one that nobody has had yet, and one that was under way. */
+/* How long a request waits for somebody who serves: one that nobody has had yet, and one that
+ * was under way. */
 #define PATIENCE_NEW_S 60.0
 #define PATIENCE_LOST_S 600.0
-/* A server that ends refuses at once, and the keepers need a moment to say who is next: ten seconds where the node that has it
- * is lost. Who looks after the server does not wait for that. */
+/* A server that ends refuses at once, and the keepers need a moment to say who is next: ten
+ * seconds where the node that has it is lost. Who looks after the server does not wait for
+ * that. */
 #define REFUSED_S 2.0
 #define WHOLE_MAX ((size_t)256 << 20)
 #define EVENT_MAX ((size_t)16 << 20)
 #define FILLER ": still at work\n\n"
 
-/* The units of a stream of one choice: these keep their order, while several choices may take turns in another one. */
+/* The units of a stream of one choice: these keep their order, while several choices may take
+ * turns in another one. */
 struct lane {
     uint64_t *seen; /* [n_seen] digests of the units that the client has */
     size_t n_seen, cap;
     size_t n_units; /* complete ones in this try */
 };
 
-/* ---- the request ------------------------------------------------------------------------------ */
+/* ---- the request ------------------------------------------------------------------------- */
 
 static bool is_among(const char *name, const char *const *list, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -162,7 +166,7 @@ void passing_gone(void *user) {
     pthread_cond_broadcast(&p->f->changed);
 }
 
-/* ---- the answer ------------------------------------------------------------------------------- */
+/* ---- the answer -------------------------------------------------------------------------- */
 
 /* Of which choice a unit is: OpenAI's streams have several, and say which. */
 static size_t lane_of(const char *bytes, size_t n) {
@@ -312,7 +316,7 @@ static size_t take_reply_header(char *bytes, size_t size, size_t n, void *user) 
     return n;
 }
 
-/* ---- one try ---------------------------------------------------------------------------------- */
+/* ---- one try ----------------------------------------------------------------------------- */
 
 static bool is_gone(struct passing *p) {
     return atomic_load_explicit(&p->gone, memory_order_relaxed);
@@ -392,7 +396,7 @@ static bool try_once(struct passing *p, const char *target) {
     return rc == CURLE_OK && p->status != 0 && !is_out_of_place(p);
 }
 
-/* ---- all tries -------------------------------------------------------------------------------- */
+/* ---- all tries --------------------------------------------------------------------------- */
 
 /* Sleeps for a moment, or until the target changes. */
 static void sleep_a_little(struct front *f) {

@@ -47,7 +47,7 @@ void service_request_init(struct service_request *r) {
     engine_sampling_init(&r->sampling);
 }
 
-/* ---- holders -------------------------------------------------------------------------------------- */
+/* ---- holders ----------------------------------------------------------------------------- */
 
 static void generation_free(struct generation *g) {
     for (int i = 0; i < g->n_choices; i++)
@@ -83,7 +83,7 @@ size_t generation_token_bytes(const struct generation *g, int32_t id, const char
     return text.len;
 }
 
-/* ---- events, on the engine's thread ------------------------------------------------------------------ */
+/* ---- events, on the engine's thread ------------------------------------------------------ */
 
 static void make_call_id(char id[32], const struct choice *c) {
     unsigned char bytes[crypto_generichash_BYTES_MIN];
@@ -94,7 +94,8 @@ static void make_call_id(char id[32], const struct choice *c) {
     snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, bytes, 12));
 }
 
-/* The engine computes the choices of a request until all have ended, unless nobody waits for any of them. */
+/* The engine computes the choices of a request until all have ended, unless nobody waits for
+ * any of them. */
 static void want_one_less(struct generation *g) {
     if (--g->n_wanted == 0)
         generation_cancel(g);
@@ -212,7 +213,7 @@ static void on_done(void *user, const struct engine_done *d) {
         drop(g);
 }
 
-/* ---- the prompt ------------------------------------------------------------------------------------- */
+/* ---- the prompt -------------------------------------------------------------------------- */
 
 struct prompt {
     char *text; /* NULL if it was given as tokens */
@@ -262,8 +263,8 @@ static json_t *messages_with_order(const struct service_request *r) {
     return messages_with_system(r->messages, order);
 }
 
-/* The messages as they are to be changed for the template; NULL: they stay. One that knows no tools reads past calls and
- * results as text, whether or not tools are offered still. */
+/* The messages as they are to be changed for the template; NULL: they stay. One that knows no
+ * tools reads past calls and results as text, whether or not tools are offered still. */
 static json_t *changed_messages(const struct model *m, const struct service_request *r,
                                 bool order) {
     if (order)
@@ -317,7 +318,7 @@ enum status service_prompt(struct service *s, const struct service_request *r, i
     return st;
 }
 
-/* ---- the constraint ----------------------------------------------------------------------------------- */
+/* ---- the constraint ---------------------------------------------------------------------- */
 
 /* The last `tag` in the text begins at this offset + 1; 0: none. */
 static size_t last_of(const struct prompt *p, const char *tag) {
@@ -338,7 +339,8 @@ static const char *trigger_of(const struct model *m, const struct prompt *p) {
     return begun > ended ? m->style.think_end : "";
 }
 
-/* The model must call, or may: what is asked of the form is asked of its answer then, not of calls. */
+/* The model must call, or may: what is asked of the form is asked of its answer then, not of
+ * calls. */
 static enum status calls_gbnf(const struct model *m, const struct service_request *r,
                               char **gbnf, struct err *err) {
     json_t *object = json_pack("{s:s}", "type", "object");
@@ -351,7 +353,8 @@ static enum status calls_gbnf(const struct model *m, const struct service_reques
     return st;
 }
 
-/* *gbnf is NULL for no constraint. *order: calls are wanted, and those of this format cannot be enforced. */
+/* *gbnf is NULL for no constraint. *order: calls are wanted, and those of this format cannot be
+ * enforced. */
 static enum status gbnf_of(const struct model *m, const struct service_request *r, char **gbnf,
                            bool *order, struct err *err) {
     bool must_call = r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL;
@@ -371,8 +374,8 @@ static enum status gbnf_of(const struct model *m, const struct service_request *
     return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
-/* The token by which the model may call instead of answering in the form that is asked for; NULL: it must not, or the
- * grammar has room for calls. */
+/* The token by which the model may call instead of answering in the form that is asked for;
+ * NULL: it must not, or the grammar has room for calls. */
 static const char *call_of(const struct model *m, const struct service_request *r) {
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     enum chat_format format = style_of(m, r).format;
@@ -381,7 +384,7 @@ static const char *call_of(const struct model *m, const struct service_request *
                : NULL;
 }
 
-/* ---- submission --------------------------------------------------------------------------------------- */
+/* ---- submission -------------------------------------------------------------------------- */
 
 /* Whether the model's text has to be read, rather than passed on. */
 static bool needs_parser(const struct model *m, const struct service_request *r) {

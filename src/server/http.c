@@ -1,14 +1,14 @@
-/* A request's life: libmicrohttpd's thread receives it and calls the handler; if the handler keeps
- * it, the connection is suspended until a reply or a piece of a stream is there. A request has two
- * holders, its owner (until it ends it) and the connection (until libmicrohttpd says completed);
- * the last one frees it.
+/* A request's life: libmicrohttpd's thread receives it and calls the handler; if the handler
+ * keeps it, the connection is suspended until a reply or a piece of a stream is there. A
+ * request has two holders, its owner (until it ends it) and the connection (until libmicrohttpd
+ * says completed); the last one frees it.
  *
  * libmicrohttpd does not look at suspended connections, so a watcher thread polls them for
- * clients that hang up: what they asked for need not be computed. It also writes into streams on which nothing
- * came for long, and cuts off those from whom no request comes to its end.
+ * clients that hang up: what they asked for need not be computed. It also writes into streams
+ * on which nothing came for long, and cuts off those from whom no request comes to its end.
  *
- * Locks: server.lock guards the lists of requests and connections; request.lock guards a request's state. server.lock
- * may be held when request.lock is taken, never the other way round. */
+ * Locks: server.lock guards the lists of requests and connections; request.lock guards a request's
+ * state. server.lock may be held when request.lock is taken, never the other way round. */
 #include "server/http.h"
 
 #include "base/clock.h"
@@ -474,9 +474,9 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max) {
     return result;
 }
 
-/* Gives libmicrohttpd what is ready, or waits for it. Without r->lock where libmicrohttpd takes the response's own lock:
- * it holds that when it calls read_stream(). What is read here has its last value, and the thread is the only one that
- * frees. */
+/* Gives libmicrohttpd what is ready, or waits for it. Without r->lock where libmicrohttpd takes
+ * the response's own lock: it holds that when it calls read_stream(). What is read here has its
+ * last value, and the thread is the only one that frees. */
 static enum MHD_Result respond(struct http_request *r) {
     pthread_mutex_lock(&r->lock);
     bool was_queued = r->queued, over = r->gone && r->phase != PHASE_REPLY,
@@ -503,7 +503,7 @@ static enum MHD_Result respond(struct http_request *r) {
     return result;
 }
 
-/* ---- connections, on libmicrohttpd's thread -------------------------------------------------- */
+/* ---- connections, on libmicrohttpd's thread ---------------------------------------------- */
 
 static void on_connection(void *cls, struct MHD_Connection *c, void **context,
                           enum MHD_ConnectionNotificationCode what) {
@@ -571,7 +571,8 @@ static bool key_is_good(const struct http_request *r) {
 
 #define HOST_BYTES 256
 
-/* The name or address of NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in small letters; "" if it is too long to be one. */
+/* The name or address of NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in small letters; "" if it
+ * is too long to be one. */
 static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
     size_t n =
         *host_and_port == '[' ? strcspn(host_and_port, "]") + 1 : strcspn(host_and_port, ":");
@@ -581,8 +582,9 @@ static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
     out[n] = '\0';
 }
 
-/* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and then it reads what a server
- * for this machine alone says. Its name is in the Host header; a name that others cannot own, or an address, is not. */
+/* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and
+ * then it reads what a server for this machine alone says. Its name is in the Host header; a
+ * name that others cannot own, or an address, is not. */
 static bool names_this_machine(const char *host) {
     static const char *const tails[] = {".localhost", ".local", ".internal"};
     char own[HOST_BYTES] = "";
@@ -601,9 +603,10 @@ static bool is_loopback(const char *host) {
            (inet_pton(AF_INET, host, &address) == 1 && str_starts(host, "127."));
 }
 
-/* A page in a browser may send requests anywhere, though it cannot read the answers: what it asks of the model would be
- * computed. Its address is in the Origin header, "null" if it has none; programs and extensions of browsers say none, or
- * have schemes of their own. host: of the request. */
+/* A page in a browser may send requests anywhere, though it cannot read the answers: what it
+ * asks of the model would be computed. Its address is in the Origin header, "null" if it has
+ * none; programs and extensions of browsers say none, or have schemes of their own. host: of
+ * the request. */
 static bool is_of_own_page(const struct http_request *r, const char *host) {
     const char *origin = http_header(r, "Origin"), *allowed = r->server->cors_origin;
     char from[HOST_BYTES];
@@ -689,15 +692,16 @@ static void receive(struct http_request *r, const char *data, size_t len) {
     r->body[r->body_len] = '\0';
 }
 
-/* libmicrohttpd knows the end of a body by its length or its chunks, and of any other only when the client closes
- * its side, which it may do after the answer. */
+/* libmicrohttpd knows the end of a body by its length or its chunks, and of any other only when
+ * the client closes its side, which it may do after the answer. */
 static bool body_has_no_end(struct MHD_Connection *c) {
     const char *coding =
         MHD_lookup_connection_value(c, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
     return coding != NULL && strcasecmp(coding, "chunked") != 0;
 }
 
-/* Where its body ends is said in two ways, which what stands between might read in the other one. */
+/* Where its body ends is said in two ways, which what stands between might read in the other
+ * one. */
 static enum MHD_Result count_lengths(void *cls, enum MHD_ValueKind kind, const char *name,
                                      const char *value) {
     int *n = cls;
@@ -862,8 +866,8 @@ static void *watch(void *cls) {
 #define PEM_MAX ((size_t)1 << 20)
 #define FILES_WANTED ((rlim_t)1 << 16)
 
-/* A connection is an open file, of which a program may have few (1024, on a Mac 256) until it asks for more; a Mac gives
- * no more than 10240. */
+/* A connection is an open file, of which a program may have few (1024, on a Mac 256) until it
+ * asks for more; a Mac gives no more than 10240. */
 static rlim_t files_allowed(void) {
     struct rlimit now, more;
     if (getrlimit(RLIMIT_NOFILE, &now) != 0)
@@ -876,7 +880,8 @@ static rlim_t files_allowed(void) {
     return now.rlim_cur;
 }
 
-/* Half of the files are for all else: clients that only stay must not keep a lost rank from being replaced. */
+/* Half of the files are for all else: clients that only stay must not keep a lost rank from
+ * being replaced. */
 static int connection_limit(const struct http_config *cfg) {
     return (int)MIN((rlim_t)cfg->max_connections, MAX(files_allowed() / 2, 1));
 }
@@ -1013,7 +1018,8 @@ enum status http_open(struct http_server **out, const struct http_config *cfg,
     return ST_OK;
 }
 
-/* One whose body is still to come is nobody's yet, and will be refused; its client may take any time. */
+/* One whose body is still to come is nobody's yet, and will be refused; its client may take any
+ * time. */
 static int n_running(struct http_server *s) {
     pthread_mutex_lock(&s->lock);
     int n = s->n_requests;

@@ -1,14 +1,16 @@
 /* http.h: an HTTP/1.1 server on libmicrohttpd. Knows nothing of language models.
  *
- * A handler gets each request once its body is complete, on the server's thread, and must not block:
- * it replies at once, or keeps the request and replies later from any thread; a reply is one
- * body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request, after
- * which it is gone.
+ * A handler gets each request once its body is complete, on the server's thread, and must not
+ * block: it replies at once, or keeps the request and replies later from any thread; a reply is
+ * one body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and
+ * http_stream_break() ends a request, after which it is gone.
  *
- * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no room in max_bodies_bytes 503; of a
- * client that shows no key where one is asked for nothing is kept; headers are bounded by libmicrohttpd; a client that neither sends nor reads is cut off after idle_s, and one whose
- * request has not come after twice that: its head, or, where it shows no key and one is asked for, all of it; what a stream's client has not read
- * yet is bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
+ * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no
+ * room in max_bodies_bytes 503; of a client that shows no key where one is asked for nothing is
+ * kept; headers are bounded by libmicrohttpd; a client that neither sends nor reads is cut off
+ * after idle_s, and one whose request has not come after twice that: its head, or, where it
+ * shows no key and one is asked for, all of it; what a stream's client has not read yet is
+ * bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
  * http_stream_write() says ST_CANCELLED, as it does when the client has gone. */
 #ifndef LOCKSTEP_SERVER_HTTP_H
 #define LOCKSTEP_SERVER_HTTP_H
@@ -24,8 +26,9 @@ struct http_request;
 /* On what is refused because the server ends: another one will answer. */
 #define HTTP_ENDING_HEADER "Lockstep-Ending"
 
-/* So many pieces may follow each other at once, of whatever size: a client that has read all before them has had no time
- * for them. (/v1/responses ends with its longest text in four events.) */
+/* So many pieces may follow each other at once, of whatever size: a client that has read all
+ * before them has had no time for them. (/v1/responses ends with its longest text in four
+ * events.) */
 #define HTTP_BURST 4
 
 struct http_config {
@@ -36,33 +39,35 @@ struct http_config {
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
-    /* 403 for who does not call this machine by a name of its own, and for what pages of others send. */
+    /* 403 for who does not call this machine by a name of its own, and for what pages of others
+     * send. */
     bool local_only;
     const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
     size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */
-    int max_connections; /* default 512, at most half of the open files that are allowed; others wait unheard */
+    /* default 512, at most half of the open files that are allowed; others wait unheard */
+    int max_connections;
     int max_per_address; /* of them from one address; default 0: no such limit */
     int idle_s;          /* default 60 */
     int quiet_ms;        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
-    /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the body, by
-     * http_reply_text(). NULL: {"error": "..."}. */
+    /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the
+     * body, by http_reply_text(). NULL: {"error": "..."}. */
     void (*fail)(void *user, struct http_request *r, int status, const char *sentence);
     void *user;
 };
 void http_config_init(struct http_config *cfg);
 
-/* Listens and serves on a thread of its own. Lets the process have as many open files as the system allows (2^16 at most).
- * ST_IO with the reason (port taken, bad certificate). */
+/* Listens and serves on a thread of its own. Lets the process have as many open files as the
+ * system allows (2^16 at most). ST_IO with the reason (port taken, bad certificate). */
 enum status http_open(struct http_server **out, const struct http_config *cfg, struct err *err);
-/* Refuses new requests with 503 and waits until the running ones have ended, at most wait_ms. True if
- * all ended. A request that has not come whole is a new one. */
+/* Refuses new requests with 503 and waits until the running ones have ended, at most wait_ms.
+ * True if all ended. A request that has not come whole is a new one. */
 bool http_drain(struct http_server *s, int wait_ms);
-/* Cuts what still runs. Every request kept by a handler must have been ended first (http_drain), or its
- * owner must be told by its on_gone. NULL is fine. */
+/* Cuts what still runs. Every request kept by a handler must have been ended first
+ * (http_drain), or its owner must be told by its on_gone. NULL is fine. */
 void http_close(struct http_server *s);
 int http_port(const struct http_server *s);
 int http_max_connections(const struct http_server *s);
@@ -88,16 +93,18 @@ void http_set_header(struct http_request *r, const char *name, const char *value
 void http_reply(struct http_request *r, int status, const char *content_type, const void *body,
                 size_t len);
 
-/* A stream: begin, pieces from any one thread at a time, end. on_gone (may be NULL) is called at most once, on the
- * server's thread, when the client has gone before the end; the request stays valid until
- * http_stream_end(), which is still due. It works for a request kept for http_reply(), too. */
+/* A stream: begin, pieces from any one thread at a time, end. on_gone (may be NULL) is called
+ * at most once, on the server's thread, when the client has gone before the end; the request
+ * stays valid until http_stream_end(), which is still due. It works for a request kept for
+ * http_reply(), too. */
 void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *user);
-/* release is called once, from any thread, when the request is ended and its connection is done with it: nothing
- * calls on_gone any more, and what its owner kept for it may be freed. */
+/* release is called once, from any thread, when the request is ended and its connection is done
+ * with it: nothing calls on_gone any more, and what its owner kept for it may be freed. */
 void http_set_release(struct http_request *r, void (*release)(void *user), void *user);
-/* For a request that will be a stream: whenever nothing was written for cfg.quiet_ms, the server writes filler (a
- * literal), and first begins the stream (200) if its owner has not. Proxies and clients give up a connection on
- * which nothing comes, and a long prompt takes minutes. Until http_quiet_end() or the end. */
+/* For a request that will be a stream: whenever nothing was written for cfg.quiet_ms, the
+ * server writes filler (a literal), and first begins the stream (200) if its owner has not.
+ * Proxies and clients give up a connection on which nothing comes, and a long prompt takes
+ * minutes. Until http_quiet_end() or the end. */
 void http_fill_quiet(struct http_request *r, const char *content_type, const char *filler);
 /* Fills no more. True: the stream has begun, and whatever comes must be a piece of it. */
 bool http_quiet_end(struct http_request *r);
@@ -105,7 +112,8 @@ bool http_quiet_end(struct http_request *r);
 void http_stream_begin(struct http_request *r, int status, const char *content_type);
 enum status http_stream_write(struct http_request *r, const void *data, size_t len);
 void http_stream_end(struct http_request *r);
-/* Instead: after what was written the connection breaks, so that the client knows that more was to come. */
+/* Instead: after what was written the connection breaks, so that the client knows that more was
+ * to come. */
 void http_stream_break(struct http_request *r);
 
 #endif

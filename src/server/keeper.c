@@ -1,6 +1,7 @@
-/* The keeper's thread goes round a few times a second: it hears its children, asks the other nodes, decides
- * for each deployment whether it is this node's, and does what follows. What it decides from is guarded by the lock, and so is
- * what the handlers answer with; what it does (children, files, the network) it does without. */
+/* The keeper's thread goes round a few times a second: it hears its children, asks the other
+ * nodes, decides for each deployment whether it is this node's, and does what follows. What it
+ * decides from is guarded by the lock, and so is what the handlers answer with; what it does
+ * (children, files, the network) it does without. */
 #include "server/keeper_internal.h"
 
 #include "base/clock.h"
@@ -20,19 +21,21 @@
 
 #define LOOK_MS 200
 #define GOSSIP_S 1.0
-/* After its own start a node first hears who serves what; and, after a power cut, waits a while for those whom it knew
- * before: otherwise the first to be back would serve alone. */
+/* After its own start a node first hears who serves what; and, after a power cut, waits a while
+ * for those whom it knew before: otherwise the first to be back would serve alone. */
 #define SETTLE_S 5.0
 #define RETURN_S 30.0
 #define KNOWN_S 60.0
 #define FIND_S 15.0  /* between looks for a model that was not there */
 #define FETCH_S 60.0 /* and after a copy that failed */
-/* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long, it starts afresh. */
+/* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
+ * it starts afresh. */
 #define RETRY_LOG2_MAX 6
 #define TERM_MAX ((json_int_t)1 << 52)
 #define PROVEN_S 60.0
-/* For a node that comes later the server starts again: once it has the model and has been there for so long, no other is about to
- * be as far (it begins to copy within JOIN_SOON_S), and nothing has been answered for a while; at the latest after JOIN_LATEST_S. */
+/* For a node that comes later the server starts again: once it has the model and has been there
+ * for so long, no other is about to be as far (it begins to copy within JOIN_SOON_S), and
+ * nothing has been answered for a while; at the latest after JOIN_LATEST_S. */
 #define JOIN_S 10.0
 #define JOIN_SOON_S 30.0
 #define JOIN_IDLE_S 3.0
@@ -56,7 +59,7 @@ bool keeper_is_closing(struct keeper *k) {
     return closing;
 }
 
-/* ---- who does what ---------------------------------------------------------------------------- */
+/* ---- who does what ----------------------------------------------------------------------- */
 
 static struct run *run_place(struct keeper *k, const char *name) {
     struct run **at = &k->runs;
@@ -249,7 +252,7 @@ static bool judge_all(struct keeper *k, double now) {
     return settled;
 }
 
-/* ---- doing it --------------------------------------------------------------------------------- */
+/* ---- doing it ---------------------------------------------------------------------------- */
 
 static void find_model(struct keeper *k, struct run *r, double now) {
     struct err err;
@@ -299,8 +302,8 @@ static void end_fetching(struct run *r, double now) {
     mem_free(f);
 }
 
-/* A node that lacks the model could not go on when the one that serves is gone: it gets a copy, once that listens and has
- * time. */
+/* A node that lacks the model could not go on when the one that serves is gone: it gets a copy,
+ * once that listens and has time. */
 static void fetch_model(struct keeper *k, struct run *r, double now) {
     if (r->fetch != NULL) {
         if (atomic_load_explicit(&r->fetch->done, memory_order_acquire))
@@ -326,8 +329,8 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
     log_info("%s: its model comes here from %s", r->name, f->from);
 }
 
-/* --nodes for the child: of those that the user named, or of all, the living ones that have not been refused; false: none but this
- * machine. */
+/* --nodes for the child: of those that the user named, or of all, the living ones that have not
+ * been refused; false: none but this machine. */
 static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t size) {
     const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
     size_t n = 0;
@@ -481,7 +484,8 @@ static const char *state_of(const struct run *r) {
     }
 }
 
-/* What the others, and users, hear of this node. One that stops does not run it any more, but to begin again. */
+/* What the others, and users, hear of this node. One that stops does not run it any more, but
+ * to begin again. */
 static void publish(struct keeper *k, double now) {
     json_t *runs = json_object(), *able = json_object();
     for (struct run *r = k->runs; r != NULL; r = r->next) {
@@ -513,7 +517,7 @@ static void publish(struct keeper *k, double now) {
     pthread_mutex_unlock(&k->lock);
 }
 
-/* ---- what is kept ----------------------------------------------------------------------------- */
+/* ---- what is kept ------------------------------------------------------------------------ */
 
 static void write_list(struct keeper *k, const struct deployments *list, const char *digest) {
     struct err err;
@@ -563,7 +567,7 @@ static void save_known(struct keeper *k, double now) {
     json_decref(names);
 }
 
-/* ---- the thread ------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------- */
 
 static void *keeper_main(void *user) {
     struct keeper *k = user;
@@ -585,7 +589,7 @@ static void *keeper_main(void *user) {
     return NULL;
 }
 
-/* ---- opening and closing ---------------------------------------------------------------------- */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
 static bool copy_texts(struct keeper *k, const struct keeper_config *cfg) {
     static const char *const names[] = {"deployments.json", "known.json"};
@@ -660,8 +664,9 @@ static enum status load(struct keeper *k, struct err *err) {
     enum status st = deployments_read(&k->list, k->list_path, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    if (st ==
-        ST_OK) /* else an empty one is written now: whether that works is known before there is something to keep */
+    /* Else an empty one is written now: whether that works is known before there is something to
+     * keep. */
+    if (st == ST_OK)
         deployments_digest(&k->list, k->saved);
     if (file_read_text(&text, NULL, k->known_path, (size_t)1 << 20, err) == ST_OK) {
         k->known = json_loads(text, 0, NULL); /* a damaged one is none */

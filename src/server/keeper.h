@@ -1,5 +1,6 @@
-/* keeper.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells the other nodes of them and
- * hears of theirs, serves those that are its own (tenant.h), and answers at the port of each (front.h).
+/* keeper.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells
+ * the other nodes of them and hears of theirs, serves those that are its own (tenant.h), and
+ * answers at the port of each (front.h).
  *
  *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
  *                                  "silent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
@@ -7,14 +8,16 @@
  *                                  the port, and why ("": not yet)
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
- *     POST /v1/deployments/sync    nodes among themselves: what one knows and does, for what the other knows and does
+ *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
  *
- * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on a port of its own. If the node that has it is not heard of for ten
- * seconds, the next one that has the model begins; one that comes back finds that and does not. A node that comes later has its part
- * when the server starts again, which it does for that when nothing is asked of it. Two parts of a
- * cluster that cannot see each other both serve, until they can.
+ * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on
+ * a port of its own. If the node that has it is not heard of for ten seconds, the next one that
+ * has the model begins; one that comes back finds that and does not. A node that comes later
+ * has its part when the server starts again, which it does for that when nothing is asked of
+ * it. Two parts of a cluster that cannot see each other both serve, until they can.
  *
- * A thread of its own does all that; keeper_handle_*() are the HTTP server's and never wait for it. */
+ * A thread of its own does all that; keeper_handle_*() are the HTTP server's and never wait for
+ * it. */
 #ifndef LOCKSTEP_SERVER_KEEPER_H
 #define LOCKSTEP_SERVER_KEEPER_H
 
@@ -39,8 +42,8 @@ struct keeper_config {
 
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
 enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, struct err *err);
-/* Does no more for the cluster, and tells the others, who need not wait until it is missed. What it serves has ten seconds
- * from now on to finish what runs. Its discovery may be closed then. */
+/* Does no more for the cluster, and tells the others, who need not wait until it is missed. What
+ * it serves has ten seconds from now on to finish what runs. Its discovery may be closed then. */
 void keeper_leave(struct keeper *k);
 /* The same, unless it has been done, and waits for that. NULL is fine. */
 void keeper_close(struct keeper *k);

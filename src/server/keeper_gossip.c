@@ -1,5 +1,6 @@
-/* What nodes tell each other: who they are, which deployments they know, and what they do for them. A node asks all others
- * at once, each second; who is asked hears, too. A list of deployments is only told to one that has another. */
+/* What nodes tell each other: who they are, which deployments they know, and what they do for
+ * them. A node asks all others at once, each second; who is asked hears, too. A list of
+ * deployments is only told to one that has another. */
 #include "server/keeper_internal.h"
 
 #include "base/clock.h"
@@ -11,12 +12,13 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* A node that has not been heard of for so long does nothing any more, as far as the others can know. */
+/* A node that has not been heard of for so long does nothing any more, as far as the others can
+ * know. */
 #define DEAD_S 10.0
 /* One that hangs holds up the round no longer than that. */
 #define EXCHANGE_S 2.0
 
-/* ---- what others say -------------------------------------------------------------------------- */
+/* ---- what others say --------------------------------------------------------------------- */
 
 static void other_clear(struct other *o) {
     json_decref(o->runs);
@@ -106,7 +108,7 @@ json_t *keeper_say(struct keeper *k, const char *its_digest) {
     return o;
 }
 
-/* ---- asking them ------------------------------------------------------------------------------ */
+/* ---- asking them ------------------------------------------------------------------------- */
 
 static bool in_time(void *user) {
     const struct peer *p = user;
@@ -203,8 +205,9 @@ static bool is_asked_already(const struct keeper *k, size_t i) {
     return str_eq(p->id, k->self);
 }
 
-/* Beacons are lost where a switch forgets who wants them, or a wireless network is busy: one that has answered a second ago is
- * there all the same. (One that was started again is known by another key, and answers here as that.) */
+/* Beacons are lost where a switch forgets who wants them, or a wireless network is busy: one
+ * that has answered a second ago is there all the same. (One that was started again is known by
+ * another key, and answers here as that.) */
 static bool still_answers(const struct keeper *k, size_t i) {
     const struct peer *p = &k->peers[i];
     bool known = p->client == NULL || str_eq(p->id, k->self);

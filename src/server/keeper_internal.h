@@ -1,5 +1,5 @@
-/* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_ports.c has the ports, keeper_gossip.c talks with
- * other nodes, keeper_requests.c answers. */
+/* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_ports.c has the
+ * ports, keeper_gossip.c talks with other nodes, keeper_requests.c answers. */
 #ifndef LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 #define LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 
@@ -45,7 +45,8 @@ struct peer {
     double until_s;   /* then the exchange is given up */
 };
 
-/* A deployment as this node sees it. The thread's, but for the list itself and what it publishes. */
+/* A deployment as this node sees it. The thread's, but for the list itself and what it
+ * publishes. */
 struct run {
     struct run *next;
     char name[64];
@@ -132,25 +133,26 @@ bool keeper_is_closing(struct keeper *k);
 /* The list to the disk, if it has changed. Not under the lock. */
 void keeper_save_list(struct keeper *k);
 
-/* ---- keeper_ports.c --------------------------------------------------------------------------- */
+/* ---- keeper_ports.c ---------------------------------------------------------------------- */
 
 /* Has the deployment answered at its port, or, where it is down, no longer. */
 void keeper_keep_port(struct keeper *k, struct run *r, double now);
 /* Ends what is under way there. */
 void keeper_leave_port(struct keeper *k, struct run *r);
 
-/* ---- keeper_gossip.c -------------------------------------------------------------------------- */
+/* ---- keeper_gossip.c --------------------------------------------------------------------- */
 
 /* Asks every other node that is known of, and hears. The thread's. */
 void keeper_gossip(struct keeper *k);
 /* That this node does nothing any more. When the thread has ended. */
 void keeper_say_goodbye(struct keeper *k);
 
-/* Under the lock: what a node says of itself and knows (address: where this node reached it, or NULL). ST_BAD_INPUT,
- * ST_NO_MEMORY. */
+/* Under the lock: what a node says of itself and knows (address: where this node reached it, or
+ * NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
                         struct err *err);
-/* Under the lock: what this node says to one whose deployments have that digest; NULL: no memory. */
+/* Under the lock: what this node says to one whose deployments have that digest; NULL: no
+ * memory. */
 json_t *keeper_say(struct keeper *k, const char *its_digest);
 /* Under the lock: forgets those who have been silent for too long; number i. */
 void keeper_expire(struct keeper *k, double now);

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 /* Who serves it, or tries to. */
 static void describe(const json_t *one, const char *node, const json_t *runs, json_int_t *best,

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ---- /tokenize, /detokenize ------------------------------------------------------------------------------- */
+/* ---- /tokenize, /detokenize -------------------------------------------------------------- */
 
 static void send_tokens(struct http_request *http, const int32_t *ids, size_t n) {
     json_t *tokens = json_array();
@@ -65,7 +65,7 @@ static void handle_detokenize(struct service *s, struct http_request *http) {
     openai_handle(s, http, detokenize_body);
 }
 
-/* ---- /health ------------------------------------------------------------------------------------------------ */
+/* ---- /health ----------------------------------------------------------------------------- */
 
 static void health(struct service *s, struct http_request *http) {
     struct engine_stats stats;
@@ -82,7 +82,7 @@ static void health(struct service *s, struct http_request *http) {
         reply_json(http, 503, json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
 }
 
-/* ---- /metrics, in the text format of Prometheus ---------------------------------------------------------------- */
+/* ---- /metrics, in the text format of Prometheus ------------------------------------------ */
 
 static void number(struct buf *t, const char *name, const char *type, const char *help,
                    double value) {
@@ -185,7 +185,7 @@ static void metrics(struct service *s, struct http_request *http) {
     buf_free(&t);
 }
 
-/* ---- / -------------------------------------------------------------------------------------------------------- */
+/* ---- / ----------------------------------------------------------------------------------- */
 
 static void front_page(struct service *s, struct http_request *http) {
     struct buf t = {0};

@@ -36,10 +36,12 @@
 #define QUIET_FILLER "\n"
 #define BODY_MAX ((size_t)4 << 20)
 #define LINE_BYTES 1024
-/* Whoever lacks the key may still connect: he shall not take all of http_config's max_connections. */
+/* Whoever lacks the key may still connect: he shall not take all of http_config's
+ * max_connections. */
 #define CONNECTIONS_OF_ONE (2 * TASKS_MAX)
 
-/* A request that takes its time, on a thread of its own. It lives until the connection is done with it. */
+/* A request that takes its time, on a thread of its own. It lives until the connection is done
+ * with it. */
 struct task {
     struct node *node;
     struct http_request *request;
@@ -73,7 +75,7 @@ static void refuse_for(struct http_request *r, enum status st, const char *sente
     peers_refuse(r, http_status_of(st), sentence);
 }
 
-/* ---- what it is ------------------------------------------------------------------------------ */
+/* ---- what it is -------------------------------------------------------------------------- */
 
 /* What this machine is: {"name", "version", "machine", "cores", "memory_bytes",
  * "memory_available_bytes", "isa"}; NULL: no memory. */
@@ -142,7 +144,7 @@ static void handle_models(struct node *n, struct http_request *r) {
     reply_json(r, 200, json_pack("{s:o}", "models", catalog_read(n->store)));
 }
 
-/* ---- tasks ----------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------- */
 
 static void task_free(void *user) {
     struct task *t = user;
@@ -284,7 +286,7 @@ static void begin_task(struct node *n, struct http_request *r, void (*run)(struc
     count_out(n);
 }
 
-/* ---- models ---------------------------------------------------------------------------------- */
+/* ---- models ------------------------------------------------------------------------------ */
 
 static void run_find(struct task *t) {
     char path[PATH_MAX];
@@ -415,7 +417,7 @@ static void run_offer(struct task *t) {
     end_stream(t);
 }
 
-/* ---- workers --------------------------------------------------------------------------------- */
+/* ---- workers ----------------------------------------------------------------------------- */
 
 /* Hands on what the worker says until it says no more. */
 static void hand_on(struct task *t, int fd) {
@@ -506,7 +508,7 @@ static void run_worker(struct task *t) {
     end_stream(t);
 }
 
-/* ---- routes ---------------------------------------------------------------------------------- */
+/* ---- routes ------------------------------------------------------------------------------ */
 
 static const struct {
     const char *method, *path;

@@ -1,5 +1,6 @@
-/* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for whoever has the cluster's
- * key. Small; it never touches weights. What it does for deployments is keeper.h's.
+/* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for
+ * whoever has the cluster's key. Small; it never touches weights. What it does for deployments
+ * is keeper.h's.
  *
  *     GET  /v1/node           what this machine is, and which workers run here
  *     GET  /v1/nodes          which other nodes it has heard of
@@ -34,10 +35,12 @@ struct node_config {
     const char *worker_path; /* as launch_open's */
 };
 
-/* Everything is copied but id, which stays the caller's until node_close(). ST_IO: the port is taken... */
+/* Everything is copied but id, which stays the caller's until node_close(). ST_IO: the port is
+ * taken... */
 enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
 int node_port(const struct node *n);
-/* Whom to name in /v1/nodes; NULL: nobody. Stays the caller's; before it is closed, NULL is set. */
+/* Whom to name in /v1/nodes; NULL: nobody. Stays the caller's; before it is closed, NULL is
+ * set. */
 void node_set_discovery(struct node *n, struct discovery *d);
 /* Whose paths it answers, too; NULL: nobody's. The same. */
 void node_set_keeper(struct node *n, struct keeper *k);

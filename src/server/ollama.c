@@ -1,4 +1,5 @@
-/* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are lines of JSON, and are the default. */
+/* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are
+ * lines of JSON, and are the default. */
 #include "server/ollama.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -21,7 +22,7 @@ json_t *ollama_error(int http_status, const char *sentence, const char *field) {
     return json_pack("{s:o}", "error", bytes_json(sentence, strlen(sentence)));
 }
 
-/* ---- one line, or the whole ------------------------------------------------------------------------------ */
+/* ---- one line, or the whole -------------------------------------------------------------- */
 
 static bool is_generate(const struct reply *r) {
     return ((const struct ollama_state *)r->state)->generate;
@@ -139,7 +140,7 @@ static const struct dialect embed_dialect = {.whole = embed_whole, .error = olla
 static const struct dialect embeddings_dialect = {.whole = embeddings_whole,
                                                   .error = ollama_error};
 
-/* ---- the request ---------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 static void refuse(struct http_request *http, const struct params *p) {
     reply_error(http, &ollama_dialect, p->st, p->err.text, p->field);

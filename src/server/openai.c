@@ -47,7 +47,7 @@ void openai_stream_error(struct reply *r, enum status st, const char *sentence) 
     reply_sse(r, NULL, openai_error(http_status_of(st), sentence, ""));
 }
 
-/* ---- requests -------------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 void openai_handle(struct service *s, struct http_request *http,
                    void (*go)(struct service *s, struct http_request *http, struct params *p)) {
@@ -83,7 +83,7 @@ void openai_param_extra(struct params *p, const char *effort, struct service_req
     r->extra = all;
 }
 
-/* ---- replies --------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------- */
 
 json_t *openai_frame(const struct reply *r, const char *id_prefix, const char *object,
                      json_t *choices) {
@@ -146,7 +146,7 @@ json_t *openai_take_logprobs(struct reply_choice *c) {
     return list;
 }
 
-/* ---- /v1/models ------------------------------------------------------------------------------------ */
+/* ---- /v1/models -------------------------------------------------------------------------- */
 
 static json_t *model_json(const struct service *s) {
     const struct service_facts *f = service_facts(s);

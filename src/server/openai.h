@@ -18,7 +18,7 @@ void openai_responses(struct service *s, struct http_request *r);
 void openai_response_show(struct service *s, struct http_request *r);
 void openai_response_forget(struct service *s, struct http_request *r);
 
-/* ---- requests --------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------- */
 
 /* Reads the body and lets `go` answer it; what fails before or in it (p->st) is refused. */
 void openai_handle(struct service *s, struct http_request *http,
@@ -30,11 +30,11 @@ struct openai_stream {
 };
 /* stream and stream_options.include_usage. */
 void openai_param_stream(struct params *p, struct openai_stream *stream);
-/* chat_template_kwargs, and how hard to think (NULL: not said), which is a variable of some templates;
- * "none" is not to think at all. Kept alive by the body. */
+/* chat_template_kwargs, and how hard to think (NULL: not said), which is a variable of some
+ * templates; "none" is not to think at all. Kept alive by the body. */
 void openai_param_extra(struct params *p, const char *effort, struct service_request *r);
 
-/* ---- replies ---------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------- */
 
 /* What every object of a chat or a completion begins with; choices is taken over. */
 json_t *openai_frame(const struct reply *r, const char *id_prefix, const char *object,

@@ -11,8 +11,8 @@ static json_t *logprobs_json(struct reply_choice *c) {
     return wrapped(openai_take_logprobs(c));
 }
 
-/* They are for the content's tokens: those that came with it, and of an answer without calls those at its end, of which
- * no text was left. */
+/* They are for the content's tokens: those that came with it, and of an answer without calls
+ * those at its end, of which no text was left. */
 static bool is_of_content(const struct reply_choice *c, const struct service_event *ev) {
     return ev->kind == EVENT_CONTENT || (ev->kind == EVENT_DONE && c->n_calls == 0);
 }
@@ -28,7 +28,7 @@ static void gather_logprobs(struct reply_choice *c) {
     json_decref(list);
 }
 
-/* ---- streamed ---------------------------------------------------------------------------------------- */
+/* ---- streamed ---------------------------------------------------------------------------- */
 
 static json_t *chunk_frame(const struct reply *r, json_t *choices) {
     return openai_frame(r, "chatcmpl", "chat.completion.chunk", choices);
@@ -99,7 +99,7 @@ static void chat_end(struct reply *r) {
     openai_stream_end(r, chunk_frame(r, json_array()));
 }
 
-/* ---- whole ------------------------------------------------------------------------------------------- */
+/* ---- whole ------------------------------------------------------------------------------- */
 
 static json_t *calls_json(const struct reply_choice *c) {
     json_t *calls = json_array();
@@ -146,7 +146,7 @@ const struct dialect openai_chat_dialect = {.stream_type = "text/event-stream",
                                             .whole = chat_whole,
                                             .error = openai_error};
 
-/* ---- the request ---------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 /* "developer" is what OpenAI calls the system of late; templates know it by its old name. */
 static void rename_developer(json_t *messages) {
@@ -159,7 +159,8 @@ static void rename_developer(json_t *messages) {
     }
 }
 
-/* Only a model may have had nothing to say (but called a function), and the function that it called. */
+/* Only a model may have had nothing to say (but called a function), and the function that it
+ * called. */
 static void check_contents(struct params *p, const json_t *messages) {
     size_t i;
     json_t *m;

@@ -6,7 +6,7 @@
 
 #define PROMPTS_MAX 64
 
-/* ---- logprobs: four arrays side by side ----------------------------------------------------------------- */
+/* ---- logprobs: four arrays side by side -------------------------------------------------- */
 
 static json_t *token_text(const struct generation *g, int32_t id) {
     const char *bytes;
@@ -49,7 +49,7 @@ static json_t *logprobs_json(struct reply_choice *c) {
     return v != NULL ? v : json_null();
 }
 
-/* ---- replies ---------------------------------------------------------------------------------------------- */
+/* ---- replies ----------------------------------------------------------------------------- */
 
 static json_t *frame(const struct reply *r, json_t *choices) {
     return openai_frame(r, "cmpl", "text_completion", choices);
@@ -98,7 +98,7 @@ const struct dialect openai_completion_dialect = {.stream_type = "text/event-str
                                                   .whole = completion_whole,
                                                   .error = openai_error};
 
-/* ---- the request ------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 static void refuse_the_rest(struct params *p, int n) {
     bool echo = false;

@@ -22,7 +22,7 @@ static const char *text_key(const json_t *part) {
     return str_eq(type, "refusal") ? "refusal" : NULL;
 }
 
-/* ---- checking ---------------------------------------------------------------------------------- */
+/* ---- checking ---------------------------------------------------------------------------- */
 
 /* A text, or a list of parts that are texts. */
 static bool check_texts(struct params *p, size_t i, const json_t *item, const char *key) {
@@ -124,7 +124,7 @@ void items_add_input(struct params *p, json_t *items) {
     json_array_extend(items, input);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------- */
 
 static json_t *texts_json(const json_t *item, const char *key) {
     const json_t *content = json_object_get(item, key), *part;
@@ -141,7 +141,8 @@ static json_t *texts_json(const json_t *item, const char *key) {
     return v;
 }
 
-/* The conversation while it is read. open: the assistant's message that what follows may belong to. */
+/* The conversation while it is read. open: the assistant's message that what follows may belong
+ * to. */
 struct reading {
     json_t *messages, *open;
 };

@@ -1,9 +1,9 @@
-/* openai_responses.c: /v1/responses. An answer is a list of items: thoughts, messages, calls. At most
- * one is open at a time; what it holds is a part of what the reply keeps anyway. The same code
- * makes the list for a stream and for a whole answer; a stream tells each step as an event.
+/* openai_responses.c: /v1/responses. An answer is a list of items: thoughts, messages, calls. At
+ * most one is open at a time; what it holds is a part of what the reply keeps anyway. The same
+ * code makes the list for a stream and for a whole answer; a stream tells each step as an event.
  *
- * A response is remembered with its conversation (memo.h), unless `store` is false, so that the next
- * request can go on from its id. */
+ * A response is remembered with its conversation (memo.h), unless `store` is false, so that the
+ * next request can go on from its id. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/memo.h"
@@ -35,7 +35,7 @@ static void state_deinit(void *state) {
     json_decref(s->logprobs);
 }
 
-/* ---- events ------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------ */
 
 /* fields is taken over. */
 static void tell(struct reply *r, const char *type, json_t *fields) {
@@ -53,7 +53,7 @@ static void tell_response(struct reply *r, const char *type) {
     tell(r, type, json_pack("{s:O}", "response", s->response));
 }
 
-/* ---- items -------------------------------------------------------------------------------------- */
+/* ---- items ------------------------------------------------------------------------------- */
 
 static json_t *output_of(const struct response_state *s) {
     return json_object_get(s->response, "output");
@@ -80,7 +80,8 @@ static json_t *with(json_t *object, const char *key, json_t *value) {
     return object;
 }
 
-/* The only part of a message or a thought. text and logprobs are taken over; logprobs may be NULL. */
+/* The only part of a message or a thought. text and logprobs are taken over; logprobs may be
+ * NULL. */
 static json_t *part_json(enum item_kind kind, json_t *text, json_t *logprobs) {
     if (kind == ITEM_REASONING)
         return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
@@ -160,7 +161,7 @@ static void end_item(struct reply *r, const char *status) {
     s->open = ITEM_NONE;
 }
 
-/* ---- what the service says ------------------------------------------------------------------------ */
+/* ---- what the service says --------------------------------------------------------------- */
 
 static void put_content(struct reply *r, struct reply_choice *c,
                         const struct service_event *ev) {
@@ -254,7 +255,7 @@ static void response_event(struct reply *r, int choice, const struct service_eve
     }
 }
 
-/* ---- the end -------------------------------------------------------------------------------------- */
+/* ---- the end ----------------------------------------------------------------------------- */
 
 static json_t *usage_json(const struct reply *r) {
     struct reply_usage u = reply_usage(r);
@@ -326,7 +327,7 @@ const struct dialect openai_response_dialect = {.stream_type = "text/event-strea
                                                 .state_deinit = state_deinit,
                                                 .error = openai_error};
 
-/* ---- the request ---------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------- */
 
 /* What the reply's state takes over, and what the service borrows. */
 struct conversation {
@@ -346,8 +347,8 @@ static const char *type_of(const json_t *tool) {
     return type != NULL ? type : json_kind(json_object_get(tool, "type"));
 }
 
-/* An item of an answer that is remembered; outputs: those that this request has asked for already, by response.
- * NULL: it is not known, or not any more. */
+/* An item of an answer that is remembered; outputs: those that this request has asked for
+ * already, by response. NULL: it is not known, or not any more. */
 static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
     enum { N_ID = sizeof((struct reply *)NULL)->id - 1 };
     char response[N_ID + sizeof "resp_"];
@@ -446,8 +447,8 @@ static void refuse_tool(struct params *p, size_t i, const char *type) {
                 i, type);
 }
 
-/* Functions, alone or in namespaces. What there is not here is left out beside functions, as programs send it
- * unasked; alone it is refused. */
+/* Functions, alone or in namespaces. What there is not here is left out beside functions, as
+ * programs send it unasked; alone it is refused. */
 static void param_function_tools(struct params *p, struct conversation *c) {
     const json_t *tools = NULL, *tool, *inner;
     size_t i, k, n_left_out = 0, left_out = 0;
@@ -620,7 +621,7 @@ void openai_responses(struct service *s, struct http_request *http) {
     openai_handle(s, http, respond);
 }
 
-/* ---- what is remembered ---------------------------------------------------------------------------- */
+/* ---- what is remembered ------------------------------------------------------------------ */
 
 static const char *id_in_path(const struct http_request *http) {
     return http_path(http) + strlen("/v1/responses/");

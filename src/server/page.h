@@ -1,4 +1,5 @@
-/* page.h: the chat page that browsers get at "/": page.html, made by web/build.mjs and embedded by CMake. */
+/* page.h: the chat page that browsers get at "/": page.html, made by web/build.mjs and embedded
+ * by CMake. */
 #ifndef LOCKSTEP_SERVER_PAGE_H
 #define LOCKSTEP_SERVER_PAGE_H
 

@@ -43,8 +43,8 @@ static int unit_at(const char *p, const char *end) {
     return unit;
 }
 
-/* Escapes of what is no text here become U+FFFD, in place: \u0000, and halves of surrogate pairs, as they come from
- * programs that cut a text in the middle of a character. */
+/* Escapes of what is no text here become U+FFFD, in place: \u0000, and halves of surrogate
+ * pairs, as they come from programs that cut a text in the middle of a character. */
 static void mend_escapes(char *text, size_t len) {
     char *end = text + len;
     for (char *p = text; (p = memchr(p, '\\', (size_t)(end - p))) != NULL;) {

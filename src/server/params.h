@@ -1,5 +1,5 @@
-/* params.h: reading a request's JSON: each field's type and range checked, with a sentence that names
- * the field. The first defect sticks; what is absent or null leaves *out alone. */
+/* params.h: reading a request's JSON: each field's type and range checked, with a sentence that
+ * names the field. The first defect sticks; what is absent or null leaves *out alone. */
 #ifndef LOCKSTEP_SERVER_PARAMS_H
 #define LOCKSTEP_SERVER_PARAMS_H
 

@@ -29,7 +29,8 @@ json_t *messages_with_system(const json_t *messages, const char *paragraph) {
     return out;
 }
 
-/* A call's arguments are a text in OpenAI's shape, an object in others; of a call without any, nothing in either. */
+/* A call's arguments are a text in OpenAI's shape, an object in others; of a call without any,
+ * nothing in either. */
 static void put_call(struct buf *b, const json_t *call) {
     const json_t *function = json_object_get(call, "function");
     const json_t *arguments = json_object_get(function, "arguments");

@@ -21,7 +21,7 @@ struct reply_part {
     int first_choice;
 };
 
-/* ---- text ----------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 json_t *bytes_json(const char *bytes, size_t len) {
     json_t *v = json_stringn(len > 0 ? bytes : "", len);
@@ -72,7 +72,7 @@ json_t *reply_arguments(const struct reply_call *call) {
     return v != NULL ? v : json_object();
 }
 
-/* ---- whole replies ---------------------------------------------------------------------------------- */
+/* ---- whole replies ----------------------------------------------------------------------- */
 
 int http_status_of(enum status st) {
     switch (st) {
@@ -114,7 +114,7 @@ void reply_error(struct http_request *http, const struct dialect *d, enum status
     send_error(http, d, http_status_of(st), sentence, field);
 }
 
-/* ---- pieces of streams -------------------------------------------------------------------------------- */
+/* ---- pieces of streams ------------------------------------------------------------------- */
 
 static void cancel_all(struct reply *r) {
     pthread_mutex_lock(&r->lock);
@@ -153,7 +153,7 @@ void reply_ndjson(struct reply *r, json_t *v) {
     write_json(r, "", v, "\n");
 }
 
-/* ---- what the generations say, on the engine's thread ---------------------------------------------------- */
+/* ---- what the generations say, on the engine's thread ------------------------------------ */
 
 static void keep_call(struct reply_choice *c, const struct service_event *ev) {
     struct reply_call *grown = mem_realloc(c->calls, (c->n_calls + 1) * sizeof *grown);
@@ -284,7 +284,7 @@ static void on_event(void *user, const struct service_event *ev) {
         parts_ended(r, 1);
 }
 
-/* ---- opening, submitting, freeing -------------------------------------------------------------------------- */
+/* ---- opening, submitting, freeing -------------------------------------------------------- */
 
 static void choice_deinit(struct reply_choice *c) {
     buf_free(&c->content);

@@ -15,10 +15,11 @@
 #include <jansson.h>
 #include <pthread.h>
 
-/* A request that says so is called as it says, "HEX-UNIXTIME-CLIENT": its ids, its time and, if it has none, its seed
- * follow from that, so that the same request gives the same bytes of an answer (server/front.h). Figures of the machine (what
- * was in its cache, how long it took) are in no event of a stream but the last, or the last before the end mark. CLIENT, in
- * hex: whose turn it is, since all that comes from a front comes from one address. */
+/* A request that says so is called as it says, "HEX-UNIXTIME-CLIENT": its ids, its time and, if
+ * it has none, its seed follow from that, so that the same request gives the same bytes of an
+ * answer (server/front.h). Figures of the machine (what was in its cache, how long it took) are
+ * in no event of a stream but the last, or the last before the end mark. CLIENT, in hex: whose
+ * turn it is, since all that comes from a front comes from one address. */
 #define REPLY_NAME_HEADER "Lockstep-Request"
 #define REPLY_NAME_BYTES 12
 
@@ -35,7 +36,8 @@ struct reply_call {
     struct buf arguments;
 };
 
-/* What the call hands over, a new reference; an empty object where that is no JSON, cut off perhaps. */
+/* What the call hands over, a new reference; an empty object where that is no JSON, cut off
+ * perhaps. */
 json_t *reply_arguments(const struct reply_call *call);
 
 struct reply_choice {

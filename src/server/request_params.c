@@ -129,7 +129,8 @@ static bool names_tool(const json_t *tools, const char *name) {
     return false;
 }
 
-/* {"type": "allowed_tools", "mode", "tools"}, in chat completions within "allowed_tools": the others are not there. */
+/* {"type": "allowed_tools", "mode", "tools"}, in chat completions within "allowed_tools": the
+ * others are not there. */
 static void allow_tools(struct params *p, const json_t *choice, struct service_request *r) {
     const json_t *inner = json_object_get(choice, "allowed_tools"), *tool;
     const json_t *says = inner != NULL ? inner : choice;

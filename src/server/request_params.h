@@ -20,7 +20,8 @@ void param_sampling(struct params *p, struct service_request *r, struct request_
 /* stop, under the dialect's name. */
 void param_stops(struct params *p, const char *field, struct service_request *r,
                  struct request_memory *m);
-/* OpenAI's tools, tool_choice, parallel_tool_calls; the latter two for tools that r has already. */
+/* OpenAI's tools, tool_choice, parallel_tool_calls; the latter two for tools that r has
+ * already. */
 void param_tools(struct params *p, struct service_request *r);
 void param_tool_choice(struct params *p, struct service_request *r);
 /* A call that must be is one of r's tools, and so is the function that it names. */
@@ -37,11 +38,13 @@ void param_dimensions(struct params *p, const struct service *s);
 /* tools and the names in them; tools may be NULL. */
 bool tools_check(struct params *p, const json_t *tools);
 
-/* How hard to think, as variables of the template. Templates of models that think when told to (DeepSeek-V3.1) know no
- * reasoning_effort, but a switch: an effort turns it on, unless extra has it already. */
+/* How hard to think, as variables of the template. Templates of models that think when told to
+ * (DeepSeek-V3.1) know no reasoning_effort, but a switch: an effort turns it on, unless extra
+ * has it already. */
 void extra_effort(json_t *extra, const char *effort);
 
-/* Whether the last message is the beginning of an answer: the model's, with a text and no calls. */
+/* Whether the last message is the beginning of an answer: the model's, with a text and no
+ * calls. */
 bool ends_with_answer(const json_t *messages);
 
 #endif

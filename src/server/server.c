@@ -132,7 +132,8 @@ enum status server_open(struct server **out, const struct server_config *cfg, st
     http.fail = fail;
     http.needs_key = needs_key;
     http.user = s;
-    /* HTTP first: whether the port is free and the certificate good is known at once, a model may take minutes. */
+    /* HTTP first: whether the port is free and the certificate good is known at once, a model
+     * may take minutes. */
     struct service *service = NULL;
     enum status st = http_open(&s->http, &http, err);
     if (st == ST_OK)

@@ -1,8 +1,8 @@
 /* service.c: the model, opened and watched.
  *
- * `lock` (read/write) guards `open`, the engine and what belongs to it: whoever uses them holds it
- * for reading, the watcher takes them away under it for writing and then closes and opens at leisure,
- * so that requests meanwhile are refused at once, with the reason. */
+ * `lock` (read/write) guards `open`, the engine and what belongs to it: whoever uses them holds
+ * it for reading, the watcher takes them away under it for writing and then closes and opens at
+ * leisure, so that requests meanwhile are refused at once, with the reason. */
 #include "server/service.h"
 
 #include "base/clock.h"
@@ -40,7 +40,7 @@ struct service {
     atomic_bool stop; /* relaxed: looked at again soon */
 };
 
-/* ---- a model ----------------------------------------------------------------------------------- */
+/* ---- a model ----------------------------------------------------------------------------- */
 
 static void model_close(struct model *m) {
     if (m == NULL)
@@ -88,7 +88,7 @@ void service_give_back(struct service *s) {
     pthread_rwlock_unlock(&s->lock);
 }
 
-/* ---- the watcher ------------------------------------------------------------------------------- */
+/* ---- the watcher ------------------------------------------------------------------------- */
 
 /* Takes the model away; requests are refused with `why` from here on. */
 static struct model *take_model(struct service *s, const char *why) {
@@ -141,7 +141,7 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------ */
+/* ---- opening and closing ----------------------------------------------------------------- */
 
 static void make_fingerprint(struct service *s, const struct lockstep_model_info *info) {
     unsigned char hash[crypto_generichash_BYTES_MIN];
@@ -248,7 +248,7 @@ void service_close(struct service *s) {
     mem_free(s);
 }
 
-/* ---- what it is ---------------------------------------------------------------------------------- */
+/* ---- what it is -------------------------------------------------------------------------- */
 
 const struct service_facts *service_facts(const struct service *s) {
     return &s->facts;
@@ -297,7 +297,7 @@ struct memo *service_memo(struct service *s) {
     return s->memo;
 }
 
-/* ---- text ---------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------- */
 
 enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
                              bool parse_special, int32_t **ids, size_t *n_ids,

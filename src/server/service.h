@@ -1,8 +1,9 @@
 /* service.h: what every dialect of the server asks for, in none of their words: a conversation or
  * a prompt goes in; content, reasoning, tool calls and token probabilities come out as events.
  *
- * The service owns the engine and what belongs to its model (chat template, trie of tokens). With
- * cfg.restart a thread of its own watches the engine: when a rank is lost it opens the instance again.
+ * The service owns the engine and what belongs to its model (chat template, trie of tokens).
+ * With cfg.restart a thread of its own watches the engine: when a rank is lost it opens the
+ * instance again.
  *
  * Threads: everything may be called from any thread. Events come on the engine's thread: they
  * must not block nor call service_generate(). */
@@ -41,8 +42,8 @@ struct service_facts {
     int n_ctx, n_ctx_train, n_vocab, n_embd, n_ranks, n_layers;
     uint64_t n_params, weight_bytes;
     bool thinks;
-    /* Of what decides the bits of an answer: the model's name and size, the KV type, the version. Not of
-     * ranks, splits, links or instruction sets, which decide nothing. */
+    /* Of what decides the bits of an answer: the model's name and size, the KV type, the
+     * version. Not of ranks, splits, links or instruction sets, which decide nothing. */
     const char *fingerprint;
     int64_t created;       /* Unix time of the opening */
     int64_t file_modified; /* Unix time */
@@ -53,7 +54,8 @@ const struct service_facts *service_facts(const struct service *s);
 bool service_name_is(const char *given, const char *name);
 /* "default" and "lockstep": whatever there is. */
 bool service_means_any(const char *given);
-/* True for the model's name, its file's name, "default" and "lockstep", each also with ":latest"; and for NULL. */
+/* True for the model's name, its file's name, "default" and "lockstep", each also with
+ * ":latest"; and for NULL. */
 bool service_is_model(const struct service *s, const char *name);
 
 void service_stats(struct service *s, struct engine_stats *out);
@@ -112,7 +114,8 @@ enum service_event_kind {
     EVENT_CALL_BEGIN, /* text: the function's name; id */
     EVENT_ARGUMENTS,  /* text: a piece of JSON */
     EVENT_CALL_END,
-    EVENT_TOKEN, /* token: if logprobs were asked for; before the text it completes. Never an end token */
+    /* token: if logprobs were asked for; before the text it completes. Never an end token */
+    EVENT_TOKEN,
     EVENT_EMBEDDING, /* vector */
     EVENT_DONE,      /* of this choice */
 };

@@ -1,6 +1,7 @@
 /* share.h: the files of one model for the nodes of the cluster, over HTTPS: GET
- * /v1/files/I?at=..&n=..&stride=..&count=.. gives `count` pieces of n bytes (one without count), one after the other,
- * together at most SHARE_PIECE_BYTES. Whoever has the cluster's key may read, for as long as a program has it open. */
+ * /v1/files/I?at=..&n=..&stride=..&count=.. gives `count` pieces of n bytes (one without
+ * count), one after the other, together at most SHARE_PIECE_BYTES. Whoever has the cluster's
+ * key may read, for as long as a program has it open. */
 #ifndef LOCKSTEP_SERVER_SHARE_H
 #define LOCKSTEP_SERVER_SHARE_H
 
@@ -11,7 +12,8 @@
 
 struct share;
 
-/* files: of the model at path; both stay the caller's until share_close(). Listens on any free port of all addresses. */
+/* files: of the model at path; both stay the caller's until share_close(). Listens on any free
+ * port of all addresses. */
 enum status share_open(struct share **out, const struct identity *id,
                        const struct model_files *files, const char *path, struct err *err);
 int share_port(const struct share *s);

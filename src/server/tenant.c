@@ -20,7 +20,7 @@
 #define LISTENS "lockstep listens on "
 #define OWN_NAME "lockstep serve: "
 
-/* ---- its words -------------------------------------------------------------------------------- */
+/* ---- its words --------------------------------------------------------------------------- */
 
 /* A list of words that ends in NULL, all of them its own. */
 struct words {
@@ -110,7 +110,7 @@ static enum status gather(struct words *w, const char *folder, const json_t *dep
     return w->failed ? err_set(err, ST_NO_MEMORY, "no memory to serve a model") : ST_OK;
 }
 
-/* ---- its life --------------------------------------------------------------------------------- */
+/* ---- its life ---------------------------------------------------------------------------- */
 
 enum status tenant_start(struct tenant *t, const json_t *deployment,
                          const struct tenant_place *place, struct err *err) {

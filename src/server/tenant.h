@@ -1,7 +1,8 @@
-/* tenant.h: a deployment that this node serves: the child that does it, `lockstep serve`, and what it says.
+/* tenant.h: a deployment that this node serves: the child that does it, `lockstep serve`, and
+ * what it says.
  *
- * The child's standard input, output and error are one socket: what it says goes to the node's log, and when the node
- * dies, by whatever death, it ends (--until-eof). One thread at a time. */
+ * The child's standard input, output and error are one socket: what it says goes to the node's
+ * log, and when the node dies, by whatever death, it ends (--until-eof). One thread at a time. */
 #ifndef LOCKSTEP_SERVER_TENANT_H
 #define LOCKSTEP_SERVER_TENANT_H
 
@@ -33,10 +34,12 @@ struct tenant_place {
     const char *path;    /* of the model */
     const char *nodes;   /* --nodes; NULL: none */
 };
-/* t is TENANT_IDLE. ST_IO, ST_NOT_FOUND, ST_NO_MEMORY: as launch_command(), or its files cannot be written. */
+/* t is TENANT_IDLE. ST_IO, ST_NOT_FOUND, ST_NO_MEMORY: as launch_command(), or its files cannot
+ * be written. */
 enum status tenant_start(struct tenant *t, const json_t *deployment,
                          const struct tenant_place *place, struct err *err);
-/* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself or as it was told. */
+/* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself
+ * or as it was told. */
 bool tenant_look(struct tenant *t, const char *name);
 /* It is to end. Nothing to do for one that is idle or stops already. */
 void tenant_stop(struct tenant *t);

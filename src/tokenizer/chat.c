@@ -22,8 +22,8 @@ struct chat {
 
 #define NEEDLE "nEEdLe"
 
-/* Renders a conversation and says whether the needle came through, whole. A template that runs into
- * a limit is not asked again: opening stays quick. Takes the messages and tools. */
+/* Renders a conversation and says whether the needle came through, whole. A template that runs
+ * into a limit is not asked again: opening stays quick. Takes the messages and tools. */
 static bool probe_with(struct chat *c, json_t *messages, json_t *tools) {
     json_t *vars = json_deep_copy(c->token_variables);
     json_object_set_new(vars, "messages", messages);
@@ -172,7 +172,7 @@ static void learn(struct chat *c) {
                                           NEEDLE) ", " USER("\"hi\"") "]"));
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------- */
 
 static json_t *token_text(const struct tokenizer *t, int32_t id) {
     struct gguf_str s = {0};

@@ -44,17 +44,19 @@ struct chat_request {
     const json_t *tools;    /* an array, or NULL */
     const json_t *extra;    /* an object of further variables (enable_thinking ...), or NULL */
     bool add_generation_prompt;
-    bool
-        continue_last; /* instead: the last message is an answer that is to go on, so the text ends
-                         * where its content does. ST_UNSUPPORTED: the template has no place for that */
+    /* instead: the last message is an answer that is to go on, so the text ends where its
+     * content does. ST_UNSUPPORTED: the template has no place for that */
+    bool continue_last;
     const struct template_clock *now; /* NULL: the real time */
 };
 
-/* The text of a message's content, that of parts joined, as a new reference; NULL: it has none, or a part is no text. */
+/* The text of a message's content, that of parts joined, as a new reference; NULL: it has none,
+ * or a part is no text. */
 json_t *chat_content_text(const json_t *content);
 
-/* The text of a tool's result, as a new reference: of nothing an empty one, of a part that is no text what says that it
- * is missing. NULL: content is neither a text, a list of parts nor nothing, or no memory. */
+/* The text of a tool's result, as a new reference: of nothing an empty one, of a part that is
+ * no text what says that it is missing. NULL: content is neither a text, a list of parts nor
+ * nothing, or no memory. */
 json_t *chat_result_text(const json_t *content);
 /* What is said instead of such a part, as a new reference. */
 json_t *chat_stand_in(const json_t *part);

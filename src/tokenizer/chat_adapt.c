@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a part says; NULL if it is no text. An answer that the model has refused before is one, too. */
+/* What a part says; NULL if it is no text. An answer that the model has refused before is one,
+ * too. */
 static const json_t *text_of_part(const json_t *part) {
     const json_t *text = json_object_get(part, "text");
     return json_is_string(text) ? text : json_object_get(part, "refusal");
@@ -125,8 +126,8 @@ static json_t *parsed(const json_t *arguments) {
     return v != NULL ? v : json_incref((json_t *)arguments);
 }
 
-/* A call's arguments as the template wants them. A text that is no JSON, cut off perhaps, was said all the same: where
- * only objects go through, it is a member of one. */
+/* A call's arguments as the template wants them. A text that is no JSON, cut off perhaps, was
+ * said all the same: where only objects go through, it is a member of one. */
 static void adapt_arguments(const struct chat_habits *h, json_t *function) {
     json_t *arguments = parsed(json_object_get(function, "arguments"));
     if (h->wants_argument_text && !json_is_string(arguments)) {
@@ -141,8 +142,8 @@ static void adapt_arguments(const struct chat_habits *h, json_t *function) {
     json_decref(arguments);
 }
 
-/* Clients that send back what they got write null for what a message does not have; templates that ask whether it is
- * there find it. The same with no calls. */
+/* Clients that send back what they got write null for what a message does not have; templates
+ * that ask whether it is there find it. The same with no calls. */
 static void drop_absent(json_t *message) {
     const char *key;
     json_t *v;
@@ -175,8 +176,8 @@ static void spread_reasoning(json_t *message) {
     }
 }
 
-/* The template that refuses a content beside reasoning (gpt-oss) writes either as the model's analysis before the call:
- * as one text nothing of them is lost. */
+/* The template that refuses a content beside reasoning (gpt-oss) writes either as the model's
+ * analysis before the call: as one text nothing of them is lost. */
 static void join_reasoning(json_t *message) {
     const char *reasoning = json_string_value(json_object_get(message, reasoning_keys[0]));
     json_t *content = chat_content_text(json_object_get(message, "content"));
@@ -205,10 +206,10 @@ static enum status adapt_message(const struct chat_habits *h, json_t *message, s
     return adapt_content(h, message, i, err);
 }
 
-/* ---- calls and their results -------------------------------------------------------------------- */
+/* ---- calls and their results ------------------------------------------------------------- */
 
-/* Some APIs leave ids out: a result is that of the call in its place, or of the next one of its name. From the message
- * at i on, which has calls. */
+/* Some APIs leave ids out: a result is that of the call in its place, or of the next one of its
+ * name. From the message at i on, which has calls. */
 static void complete_ids(json_t *messages, size_t i) {
     json_t *calls = json_object_get(json_array_get(messages, i), "tool_calls"), *call, *result;
     json_t *by_name = json_object(); /* lists of ids, the first at the end */
@@ -241,8 +242,9 @@ static void complete_ids(json_t *messages, size_t i) {
     json_decref(by_name);
 }
 
-/* Mistral's templates take ids of 9 letters and digits. Any other becomes one by its hash, the same for a call and its
- * result, in this request and in the next: what is cached of the prompt stays good. */
+/* Mistral's templates take ids of 9 letters and digits. Any other becomes one by its hash, the
+ * same for a call and its result, in this request and in the next: what is cached of the prompt
+ * stays good. */
 static void shorten_id(json_t *holder, const char *key) {
     static const char digits[] =
         "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
@@ -269,7 +271,8 @@ static void shorten_ids(json_t *messages) {
     }
 }
 
-/* Of a message with n calls n with one, each in a list that its results join. What was said is said by the first. */
+/* Of a message with n calls n with one, each in a list that its results join. What was said is
+ * said by the first. */
 static json_t *split_message(const struct chat_habits *h, const json_t *message) {
     json_t *split = json_array(), *call;
     size_t k;
@@ -283,8 +286,8 @@ static json_t *split_message(const struct chat_habits *h, const json_t *message)
     return split;
 }
 
-/* Splits the message at i, each call followed by its results; returns where they end. Results of no call are the
- * last one's. */
+/* Splits the message at i, each call followed by its results; returns where they end. Results
+ * of no call are the last one's. */
 static size_t split_calls(const struct chat_habits *h, const json_t *messages, size_t i,
                           json_t *out) {
     const json_t *message = json_array_get(messages, i);
@@ -340,9 +343,10 @@ static void adapt_calls(const struct chat_habits *h, json_t *messages) {
         shorten_ids(messages);
 }
 
-/* ---- the system's messages ---------------------------------------------------------------------- */
+/* ---- the system's messages --------------------------------------------------------------- */
 
-/* Puts a text in front of what a message has under a key, or behind it. False: it has none, or no memory. */
+/* Puts a text in front of what a message has under a key, or behind it. False: it has none, or
+ * no memory. */
 static bool join_text(json_t *message, const char *key, const char *text, bool in_front) {
     const char *own = json_string_value(json_object_get(message, key));
     if (own == NULL)
@@ -351,8 +355,9 @@ static bool join_text(json_t *message, const char *key, const char *text, bool i
     return joined != NULL && json_object_set_new(message, key, joined) == 0;
 }
 
-/* What is said by the system in the middle of a conversation belongs to the message before it, if that is the system's
- * or the user's, else to the user's after it; between two others it is a user's message. */
+/* What is said by the system in the middle of a conversation belongs to the message before it,
+ * if that is the system's or the user's, else to the user's after it; between two others it is
+ * a user's message. */
 static void merge_late_systems(json_t *messages) {
     for (size_t i = 1; i < json_array_size(messages);) {
         json_t *message = json_array_get(messages, i),
@@ -389,9 +394,10 @@ static void merge_system(json_t *messages) {
     }
 }
 
-/* ---- turns ---------------------------------------------------------------------------------------- */
+/* ---- turns ------------------------------------------------------------------------------- */
 
-/* Whose turn a message is: 'u', 'a'; 0: of no one's that takes turns, like a call and its result. */
+/* Whose turn a message is: 'u', 'a'; 0: of no one's that takes turns, like a call and its
+ * result. */
 static char turn_of(const json_t *message) {
     if (has_role(message, "user"))
         return 'u';
@@ -427,10 +433,11 @@ static void merge_repeats(json_t *messages) {
     }
 }
 
-/* Where the other's turn is missing it is there with nothing but a space, for Ministral takes no empty one: before an
- * answer that begins the conversation, between a tool's result and what the user says. Those words could stand in the
- * result as well, but then they would no longer be the user's, whom the model obeys; and Mistral Nemo's template leaves
- * the system's message out where the user's is not the last. */
+/* Where the other's turn is missing it is there with nothing but a space, for Ministral takes
+ * no empty one: before an answer that begins the conversation, between a tool's result and what
+ * the user says. Those words could stand in the result as well, but then they would no longer
+ * be the user's, whom the model obeys; and Mistral Nemo's template leaves the system's message
+ * out where the user's is not the last. */
 static void fill_turns(json_t *messages) {
     char turn = 'u';
     for (size_t i = 0; i < json_array_size(messages); i++) {

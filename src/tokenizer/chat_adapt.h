@@ -23,10 +23,12 @@ struct chat_habits {
     bool wants_whole_tools;   /* none without a description or parameters */
 };
 
-/* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong shape, by its place. */
+/* Changes the messages, an array, in place. ST_BAD_INPUT, ST_UNSUPPORTED: a message of a wrong
+ * shape, by its place. */
 enum status chat_adapt(const struct chat_habits *h, json_t *messages, struct err *err);
 
-/* The tools, an array, as the template takes them: a new reference, maybe to the same. NULL: no memory. */
+/* The tools, an array, as the template takes them: a new reference, maybe to the same. NULL: no
+ * memory. */
 json_t *chat_adapt_tools(const struct chat_habits *h, const json_t *tools);
 
 /* Says what the model thought, under each name that it goes by and that is missing or empty. */

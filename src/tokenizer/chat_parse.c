@@ -65,7 +65,7 @@ static const struct call_syntax syntaxes[CHAT_N_FORMATS] = {
     [CHAT_HARMONY] = {.name = "harmony"},
 };
 
-/* ---- which format -------------------------------------------------------------------------------- */
+/* ---- which format ------------------------------------------------------------------------ */
 
 static const struct {
     enum chat_format format;
@@ -129,7 +129,7 @@ void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t l
     p->out_of_memory |= !buf_add(b, text, len);
 }
 
-/* ---- input --------------------------------------------------------------------------------------- */
+/* ---- input ------------------------------------------------------------------------------- */
 
 /* JSON's and XML's white space: what models put around tags. */
 bool is_white(char c) {
@@ -183,7 +183,7 @@ enum accept accept_text(struct chat_parser *p, const char *text) {
     return ACCEPT_YES;
 }
 
-/* ---- output --------------------------------------------------------------------------------------- */
+/* ---- output ------------------------------------------------------------------------------ */
 
 static void send(struct chat_parser *p, enum chat_event_kind kind, const char *text,
                  size_t len) {
@@ -276,8 +276,8 @@ static size_t escape_char(char c, char out[8]) {
     return 1;
 }
 
-/* Models write line ends and tabs in an object's strings as they are, where JSON wants them escaped. Arguments that are
- * no object, as a program is, are not touched. */
+/* Models write line ends and tabs in an object's strings as they are, where JSON wants them
+ * escaped. Arguments that are no object, as a program is, are not touched. */
 void call_arguments(struct chat_parser *p, const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
         char c = text[i], buf[8] = {c};
@@ -313,7 +313,7 @@ void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len)
         call_arguments(p, buf, escape_char(text[i], buf));
 }
 
-/* ---- the request's tools ------------------------------------------------------------------------ */
+/* ---- the request's tools ----------------------------------------------------------------- */
 
 static const json_t *find_tool(const struct chat_parser *p, const char *name, size_t len) {
     const json_t *tool;
@@ -374,8 +374,8 @@ static unsigned type_of(const json_t *value) {
                                     : TYPE_OTHER;
 }
 
-/* The types that a schema allows. *left: how many more schemas are looked at. References may lead in
- * circles. */
+/* The types that a schema allows. *left: how many more schemas are looked at. References may
+ * lead in circles. */
 static unsigned schema_types(const json_t *root, const json_t *schema, size_t *left) {
     static const char *const parts[] = {"anyOf", "oneOf", "allOf"};
     const json_t *type = json_object_get(schema, "type"), *one;
@@ -407,7 +407,7 @@ unsigned param_types(const struct chat_parser *p, const char *key) {
     return schema_types(find_params(p), find_param(p, key), &left);
 }
 
-/* ---- content, reasoning ---------------------------------------------------------------------------- */
+/* ---- content, reasoning ------------------------------------------------------------------ */
 
 /* Llama 3 calls by bare JSON, when the answer begins with it. */
 static bool may_be_bare_call(const struct chat_parser *p) {
@@ -508,7 +508,7 @@ static bool step_reasoning(struct chat_parser *p) {
     return true;
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------ */
+/* ---- the loop ---------------------------------------------------------------------------- */
 
 static const parse_step steps[PARSE_N_STATES] = {
     [PARSE_CONTENT] = step_content,

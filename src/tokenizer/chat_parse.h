@@ -43,8 +43,8 @@ struct chat_style {
 struct chat_style chat_style_detect(const char *template_text,
                                     bool (*has_token)(void *arg, const char *text), void *arg);
 const char *chat_format_name(enum chat_format format); /* "hermes"; never NULL */
-/* What a model writes before its calls, a token in most vocabularies; of harmony, where calls have a channel, after
- * them. "": calls are bare JSON, or there are none. */
+/* What a model writes before its calls, a token in most vocabularies; of harmony, where calls
+ * have a channel, after them. "": calls are bare JSON, or there are none. */
 const char *chat_format_call(enum chat_format format);
 
 enum chat_event_kind {
@@ -70,7 +70,8 @@ struct chat_parse_options {
     const char *prompt;
     size_t prompt_len;
     /* The request's tools, or NULL: without any, nothing is a call, and what looks like one is
-     * content. Gives the types of arguments that are written without quotes. Borrowed for the parser's life. */
+     * content. Gives the types of arguments that are written without quotes. Borrowed for the
+     * parser's life. */
     const json_t *tools;
     void (*on_event)(void *arg, const struct chat_event *event);
     void *arg;

@@ -1,8 +1,9 @@
 /* gpt-oss' harmony: messages of a header and a body,
  *
- *     <|start|>assistant<|channel|>analysis<|message|>...<|end|>
- *     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>{...}<|call|>
- *     <|start|>assistant<|channel|>final<|message|>...<|return|>
+ *   <|start|>assistant<|channel|>analysis<|message|>...<|end|>
+ *   <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>
+ *       {...}<|call|>
+ *   <|start|>assistant<|channel|>final<|message|>...<|return|>
  *
  * analysis is reasoning, what goes to a recipient is a call, the rest content. The prompt ends
  * with the first "<|start|>assistant" or later. */

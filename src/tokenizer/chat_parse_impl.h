@@ -106,12 +106,12 @@ struct call_syntax {
     const char *param_begin, *key_end, *value_begin, *value_end;
 };
 
-/* ---- buffers ---------------------------------------------------------------------------------- */
+/* ---- buffers ----------------------------------------------------------------------------- */
 
 /* Adds to one; out of memory is remembered in p and reported by put and end. */
 void keep_bytes(struct chat_parser *p, struct buf *b, const char *text, size_t len);
 
-/* ---- input ------------------------------------------------------------------------------------ */
+/* ---- input ------------------------------------------------------------------------------- */
 
 /* What a call may take before it proves to be one: further on, the parser does not look. It bounds
  * what is read twice. */
@@ -143,7 +143,7 @@ enum accept accept_text(struct chat_parser *p, const char *text);
 
 bool is_white(char c);
 
-/* ---- output ------------------------------------------------------------------------------------ */
+/* ---- output ------------------------------------------------------------------------------ */
 
 void emit_text(struct chat_parser *p, enum chat_event_kind kind, const char *text, size_t len);
 
@@ -170,7 +170,7 @@ bool is_function_name(const struct chat_parser *p, const char *name, size_t len)
 /* A text as a JSON string without its quotes. */
 void call_arguments_escaped(struct chat_parser *p, const char *text, size_t len);
 
-/* ---- steps: true to go on, false when more input is needed ------------------------------------- */
+/* ---- steps: true to go on, false when more input is needed ------------------------------- */
 
 typedef bool (*parse_step)(struct chat_parser *p);
 

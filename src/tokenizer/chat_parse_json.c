@@ -1,7 +1,7 @@
 /* Calls written as JSON objects with a name and arguments: Hermes, Llama 3, Mistral. */
 #include "tokenizer/chat_parse_impl.h"
 
-/* ---- where a value ends --------------------------------------------------------------------------- */
+/* ---- where a value ends ------------------------------------------------------------------ */
 
 enum scan_result { SCAN_MORE, SCAN_END, SCAN_END_BEFORE, SCAN_BAD };
 
@@ -33,7 +33,7 @@ static enum scan_result scan_char(struct json_scan *s, char c) {
     return s->depth == 0 ? SCAN_END : SCAN_MORE;
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------ */
+/* ---- a call ------------------------------------------------------------------------------ */
 
 /* What a JSON string stands for. NULL if it is none; the caller frees with json_decref. */
 static json_t *decode_string(const struct buf *text) {
@@ -221,7 +221,7 @@ bool step_json_call(struct chat_parser *p) {
     return p->state != PARSE_JSON_CALL;
 }
 
-/* ---- around calls ---------------------------------------------------------------------------------- */
+/* ---- around calls ------------------------------------------------------------------------ */
 
 bool step_json_first(struct chat_parser *p) {
     if (!skip_white(p))
@@ -247,7 +247,8 @@ static void section_over(struct chat_parser *p) {
     p->state = PARSE_CONTENT;
 }
 
-/* The section's end, also after a code fence's or a brace too many; without it these are content. */
+/* The section's end, also after a code fence's or a brace too many; without it these are
+ * content. */
 static enum accept accept_section_end(struct chat_parser *p) {
     size_t before = p->at;
     while (input_len(p) > 0 && (is_white(*input(p)) || *input(p) == '}' || *input(p) == '`'))
@@ -290,7 +291,7 @@ bool step_json_next(struct chat_parser *p) {
     return true;
 }
 
-/* ---- Mistral's newer form: NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, NAME{...} -------------------- */
+/* ---- Mistral's newer form: NAME[ARGS]{...}, NAME[CALL_ID]ID[ARGS]{...}, NAME{...} -------- */
 
 bool step_name(struct chat_parser *p) {
     static const char *const ends[] = {"[ARGS]", "{", "[CALL_ID]"};

@@ -24,7 +24,7 @@ static void trim(const char **text, size_t *len) {
         --*len;
 }
 
-/* ---- special tokens ------------------------------------------------------------------------------- */
+/* ---- special tokens ---------------------------------------------------------------------- */
 
 bool step_tagged_section(struct chat_parser *p) {
     if (!skip_white(p))
@@ -159,7 +159,7 @@ bool step_tagged_arguments(struct chat_parser *p) {
     return true;
 }
 
-/* ---- XML style -------------------------------------------------------------------------------------- */
+/* ---- XML style --------------------------------------------------------------------------- */
 
 /* Before <function=. A JSON call in the same tags is taken too. */
 bool step_xml_function(struct chat_parser *p) {

@@ -6,9 +6,10 @@
  *     list  ::= "[" item ("," item){0,9} "]"
  *     item  ::= [a-z]+ | "\"" [^"\\]* "\""
  *
- * literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges and ^, "." for
- * any character, ( ) | * + ? {m} {m,} {m,n} {,n}, # comments. A rule ends at the end of its
- * line, except inside ( ) and after | and ::=; in literals and classes the end of a line stands for itself.
+ * literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges and ^,
+ * "." for any character, ( ) | * + ? {m} {m,} {m,n} {,n}, # comments. A rule ends at the end of
+ * its line, except inside ( ) and after | and ::=; in literals and classes the end of a line
+ * stands for itself.
  *
  * How it is quick: the grammar becomes an automaton over bytes with a stack of rule returns.
  * What the automaton may be in after some text (a set of positions, each with its stack) is a

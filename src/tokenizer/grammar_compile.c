@@ -11,8 +11,8 @@
  * become rules of their own. */
 #define COPIES_MAX 64
 
-/* Copies of the tree's items that are looked at. Nearly each adds a node, but those of nothing ("" and
- * {0}) add none, and repetitions of repetitions of them would go on for ever. */
+/* Copies of the tree's items that are looked at. Nearly each adds a node, but those of nothing
+ * ("" and {0}) add none, and repetitions of repetitions of them would go on for ever. */
 #define COPIED_ITEMS_MAX (4 * GRAMMAR_MAX_NODES)
 
 struct compiler {

@@ -196,8 +196,8 @@ static enum status parse_escape(struct parser *p, uint32_t *out) {
     return ST_OK;
 }
 
-/* One character of a literal or class that begins in line `begin`. The end of a line is one as well, as in llama.cpp:
- * programs whose strings turn \n into it themselves send it so. */
+/* One character of a literal or class that begins in line `begin`. The end of a line is one as
+ * well, as in llama.cpp: programs whose strings turn \n into it themselves send it so. */
 static enum status parse_char(struct parser *p, uint32_t begin, uint32_t *out) {
     if (at_end(p)) {
         p->line = begin;

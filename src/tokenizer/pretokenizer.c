@@ -51,8 +51,8 @@ const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name) {
     return NULL;
 }
 
-/* The next character of a pattern as a number; escapes of characters (\r, \n, \t, \x{...}) give the
- * character, any other backslash stands for itself. */
+/* The next character of a pattern as a number; escapes of characters (\r, \n, \t, \x{...}) give
+ * the character, any other backslash stands for itself. */
 static uint32_t next_char(const char **p, const char *end) {
     const char *s = *p;
     if (*s == '\\' && end - s >= 2) {
@@ -78,8 +78,8 @@ static uint32_t next_char(const char **p, const char *end) {
     return utf8_decode((const uint8_t *)s, n);
 }
 
-/* Rules of the table that stand for others: faster ones, or with the vocabularies that have them the
- * same (DeepSeek's early ones have no token of several digits). */
+/* Rules of the table that stand for others: faster ones, or with the vocabularies that have
+ * them the same (DeepSeek's early ones have no token of several digits). */
 static const struct {
     const char *ours, *published;
 } spellings[] = {{"(?<![\\s])\\s++$", "\\s+$"}, {"\\p{N}+", "\\p{N}"}};

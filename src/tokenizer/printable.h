@@ -8,8 +8,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Neither control characters, which would drive a terminal, nor those that only change how their neighbours look, nor what is no
- * character. Spaces are. */
+/* Neither control characters, which would drive a terminal, nor those that only change how
+ * their neighbours look, nor what is no character. Spaces are. */
 static inline bool is_printable(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_CC:
@@ -25,7 +25,8 @@ static inline bool is_printable(uint32_t c) {
     }
 }
 
-/* A text of a file as far as there is room; "?" for what is no UTF-8, or may not be shown. size > 0. */
+/* A text of a file as far as there is room; "?" for what is no UTF-8, or may not be shown. size
+ * > 0. */
 static inline void copy_printable(char *buf, size_t size, const char *s, size_t n) {
     const uint8_t *from = (const uint8_t *)s;
     size_t used = 0, len;

@@ -70,8 +70,8 @@ enum status schema_merge(struct schema_builder *b, json_t *into, const json_t *s
 /* --- schema_values.c, schema_object.c: append an expression for one kind of value --- */
 
 enum status schema_add_json(struct schema_builder *b, struct buf *t, const json_t *value);
-/* The values of an enum or a constant, also one that is referred to, as an array that lives as long as the
- * builder; NULL where there is none. */
+/* The values of an enum or a constant, also one that is referred to, as an array that lives as
+ * long as the builder; NULL where there is none. */
 enum status schema_listed_values(struct schema_builder *b, const json_t *schema, json_t **out);
 /* enum, const */
 enum status schema_add_values(struct schema_builder *b, struct buf *t, const json_t *schema);

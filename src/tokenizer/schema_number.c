@@ -118,8 +118,8 @@ struct decimal {
     char fraction[24];
 };
 
-/* x with as many digits as a double has; where that is not x itself it is the next one above, or below, and within
- * a bound that x is itself beyond. */
+/* x with as many digits as a double has; where that is not x itself it is the next one above,
+ * or below, and within a bound that x is itself beyond. */
 static struct decimal decimal_of(double x, bool above, bool *strict) {
     char text[40], *point;
     int places = MAX_PLACES;
@@ -153,8 +153,8 @@ static bool zeros(const char *s) {
     return s[strspn(s, "0")] == '\0';
 }
 
-/* What is left of both bounds' fractions, which have the same length, where the digits before were the bound's;
- * NULL: they were within it already. */
+/* What is left of both bounds' fractions, which have the same length, where the digits before
+ * were the bound's; NULL: they were within it already. */
 struct fractions {
     const char *low, *high;
     bool above, below; /* and not equal */

@@ -246,7 +246,8 @@ static enum status collect_properties(struct schema_builder *b, const json_t *sc
     return ST_OK;
 }
 
-/* Where propertyNames is an enum its names are properties like others: zod's records of an enum require them all. */
+/* Where propertyNames is an enum its names are properties like others: zod's records of an enum
+ * require them all. */
 static enum status collect_listed(struct schema_builder *b, const json_t *schema,
                                   struct object *o) {
     const json_t *others = json_object_get(schema, "additionalProperties"), *value;

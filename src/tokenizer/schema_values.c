@@ -128,8 +128,9 @@ static enum status is_within(struct schema_builder *b, const json_t *schema,
     return ST_OK;
 }
 
-/* Of an enum's or a constant's values those that the rest of the schema allows too. A format is an annotation
- * beside them: Google's schemas say "enum" there, OpenAPI's "int32". What else there is is not looked at: refused. */
+/* Of an enum's or a constant's values those that the rest of the schema allows too. A format is
+ * an annotation beside them: Google's schemas say "enum" there, OpenAPI's "int32". What else
+ * there is is not looked at: refused. */
 static enum status allowed_values(struct schema_builder *b, const json_t *schema,
                                   json_t **out) {
     const json_t *values = json_object_get(schema, "enum"), *value;
@@ -201,7 +202,8 @@ enum status schema_add_values(struct schema_builder *b, struct buf *t, const jso
 
 /* --- numbers --- */
 
-/* Less than what is asked may be written for a bound on the other side, but nothing for one on this. */
+/* Less than what is asked may be written for a bound on the other side, but nothing for one on
+ * this. */
 #define BEYOND "minimum and maximum are supported up to 15 digits"
 
 static int64_t clamp(double x) {

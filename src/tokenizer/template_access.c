@@ -47,7 +47,8 @@ static struct value bind_method(struct render *r, const struct builtin *fn, stru
     return (struct value){.kind = V_METHOD, .method = m};
 }
 
-/* getattr(): methods and the fields of namespaces, loops and named tuples. V_MISSING if there is none. */
+/* getattr(): methods and the fields of namespaces, loops and named tuples. V_MISSING if there
+ * is none. */
 static struct value get_field(struct render *r, struct value v, const char *name, size_t len) {
     const struct builtin *fn = method_find(v.kind, name, len);
     if (fn != NULL)

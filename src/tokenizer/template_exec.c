@@ -61,7 +61,7 @@ static struct value exec_captured(struct render *r, const struct node *body) {
     return out_take(r, mark);
 }
 
-/* ---- assignment ------------------------------------------------------------------------------ */
+/* ---- assignment -------------------------------------------------------------------------- */
 
 static void assign(struct render *r, const struct node *target, struct value v);
 
@@ -91,7 +91,7 @@ static void assign(struct render *r, const struct node *target, struct value v) 
     }
 }
 
-/* ---- loops ------------------------------------------------------------------------------------ */
+/* ---- loops ------------------------------------------------------------------------------- */
 
 /* Asks the loop's `if`, which sees the loop's variables and what is around the loop, for one
  * more item. The item is then what the variables hold: a tuple of them if they are several. */
@@ -168,7 +168,7 @@ struct value loop_recurse(struct render *r, const struct loop *loop, struct valu
     return out_take(r, mark);
 }
 
-/* ---- macros ------------------------------------------------------------------------------------ */
+/* ---- macros ------------------------------------------------------------------------------ */
 
 /* The keyword argument of this name, or NULL. */
 static const struct keyword *find_keyword(const struct call *call, const struct symbol *name) {

@@ -254,7 +254,7 @@ struct value format_percent(struct render *r, struct value format, struct value 
     return out_take(r, mark);
 }
 
-/* ---- format() ---------------------------------------------------------------------------------- */
+/* ---- format() ---------------------------------------------------------------------------- */
 
 /* [[fill]align][sign][#][0][width][,][.precision][type] */
 static struct spec read_spec(struct render *r, struct value s) {

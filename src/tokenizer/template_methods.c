@@ -314,7 +314,7 @@ static struct value m_format(struct render *r, struct value s, struct call *call
     return format_braces(r, s, call);
 }
 
-/* ---- find ------------------------------------------------------------------------------------- */
+/* ---- find -------------------------------------------------------------------------------- */
 
 /* The code point where arg[0] begins within [arg[1], arg[2]), or -1. */
 static int64_t find_index(struct render *r, struct value s, const struct call *call,
@@ -367,7 +367,7 @@ static struct value m_count(struct render *r, struct value s, struct call *call)
     return value_int(n);
 }
 
-/* ---- what the characters are ------------------------------------------------------------------ */
+/* ---- what the characters are ------------------------------------------------------------- */
 
 static bool is_letter(utf8proc_category_t cat) {
     return cat >= UTF8PROC_CATEGORY_LU && cat <= UTF8PROC_CATEGORY_LO;

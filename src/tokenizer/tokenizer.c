@@ -68,7 +68,8 @@ static enum status read_model(struct tokenizer *t, const struct gguf *g, struct 
     return optional_text(g, "tokenizer.chat_template", &t->facts.chat_template, err);
 }
 
-/* A folder has patterns instead of a name, and says itself what merges are for (format/folder.h). */
+/* A folder has patterns instead of a name, and says itself what merges are for
+ * (format/folder.h). */
 static enum status open_patterns(struct tokenizer *t, const struct gguf *g,
                                  const struct gguf_array *patterns, struct err *err) {
     TRY(optional_bool(g, "tokenizer.lockstep.ignore_merges", &t->ignore_merges, err));
@@ -142,8 +143,9 @@ static void strip_right(struct tokenizer *t, int32_t id) {
     t->strips[id] |= STRIPS_RIGHT;
 }
 
-/* Phi-3 strips spaces after its special tokens, which no key tells: its architecture does, and where it
- * was rewritten as a llama the model's name ("Phi3", "Phi-3-mini", "Phi 3 Mini 4k Instruct"). */
+/* Phi-3 strips spaces after its special tokens, which no key tells: its architecture does, and
+ * where it was rewritten as a llama the model's name ("Phi3", "Phi-3-mini", "Phi 3 Mini 4k
+ * Instruct"). */
 static bool is_phi3(const struct gguf *g) {
     struct gguf_str name;
     struct err ignored;

@@ -35,8 +35,9 @@ struct tokenizer_facts {
 };
 const struct tokenizer_facts *tokenizer_facts(const struct tokenizer *t);
 
-/* True for every token that ends a turn: eos, eot, and the well-known ones (<|im_end|>, <|eot_id|>,
- * <|end_of_text|>, <|return|>, ...) by name when they are control or user-defined tokens. */
+/* True for every token that ends a turn: eos, eot, and the well-known ones (<|im_end|>,
+ * <|eot_id|>, <|end_of_text|>, <|return|>, ...) by name when they are control or user-defined
+ * tokens. */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 bool tokenizer_is_control(const struct tokenizer *t, int32_t id);
 /* The id of the token that stands for exactly these bytes (" the", "<|im_end|>"), TOKEN_NONE
@@ -67,7 +68,8 @@ struct token_stream {
     uint8_t n_held;
 };
 void token_stream_init(struct token_stream *s, const struct tokenizer *t, bool special);
-/* Writes at most cap bytes (cap >= tokenizer_max_token_bytes()). Returns the number of bytes written, not NUL-terminated. */
+/* Writes at most cap bytes (cap >= tokenizer_max_token_bytes()). Returns the number of bytes
+ * written, not NUL-terminated. */
 size_t token_stream_put(struct token_stream *s, int32_t id, char *buf, size_t cap);
 /* What is still held, as U+FFFD if it is half a character. cap >= 12. */
 size_t token_stream_end(struct token_stream *s, char *buf, size_t cap);

@@ -60,8 +60,8 @@ struct vocab {
     size_t merge_mask;
     size_t max_token_bytes;
     bool words_are_apart; /* no token of text_ids has a space after another character */
-    /* VOCAB_BPE without merges: any two that together are a token join, the lowest id first, as tiktoken
-     * does. */
+    /* VOCAB_BPE without merges: any two that together are a token join, the lowest id first, as
+     * tiktoken does. */
     bool by_rank;
 };
 
@@ -80,8 +80,8 @@ static inline bool vocab_is_special(const struct vocab *v, int32_t id) {
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
 }
 
-/* Writes text to out (at least len bytes) with a space for each U+2581, which SentencePiece takes for one in texts as in
- * its tokens; returns how many bytes. */
+/* Writes text to out (at least len bytes) with a space for each U+2581, which SentencePiece
+ * takes for one in texts as in its tokens; returns how many bytes. */
 size_t vocab_spm_bytes(const char *text, size_t len, char *out);
 
 /* The first token with these bytes, -1 if there is none. */
