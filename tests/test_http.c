@@ -588,7 +588,6 @@ static int try_once(const struct http_server *s) {
     return status;
 }
 
-/* Who takes all that one address may have keeps nobody else out. */
 /* The files that a program may have open at first (1024, on a Mac 256) are no limit for it. */
 static void connections_are_more_than_files_at_first(void **state) {
     (void)state;
@@ -612,6 +611,7 @@ static void connections_are_more_than_files_at_first(void **state) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
+/* Who takes all that one address may have keeps nobody else out. */
 static void one_address_does_not_get_everything(void **state) {
     (void)state;
     struct http_config cfg = config();
