@@ -3,6 +3,7 @@
  * its cache does not hold yet. */
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "cli/line.h"
 #include "cli/session.h"
@@ -125,8 +126,7 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
 
 /* Whether people want what is less important to look so (no-color.org). */
 static bool may_dim(void) {
-    const char *no_color = getenv("NO_COLOR");
-    return (no_color == NULL || *no_color == '\0') && cli_has_escapes(STDERR_FILENO);
+    return env_get("NO_COLOR") == NULL && cli_has_escapes(STDERR_FILENO);
 }
 
 /* One turn. CLI_GO_ON, or the exit status where nothing more can come of it. */

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/float_env.h"
 #include "base/log.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "engine/launch.h"
 #include "format/gguf.h"
@@ -73,8 +74,8 @@ int cli_flush(void) {
 }
 
 bool cli_has_escapes(int fd) {
-    const char *term = getenv("TERM");
-    return isatty(fd) && term != NULL && *term != '\0' && !str_eq(term, "dumb");
+    const char *term = env_get("TERM");
+    return isatty(fd) && term != NULL && !str_eq(term, "dumb");
 }
 
 void cli_print_text(const char *text, size_t n) {
@@ -317,8 +318,8 @@ int main(int argc, char **argv) {
         help();
         return printed();
     }
-    const char *level = getenv("LOCKSTEP_LOG");
-    if (level != NULL && *level != '\0' && !log_knows(level))
+    const char *level = env_get("LOCKSTEP_LOG");
+    if (level != NULL && !log_knows(level))
         return cli_fail(ST_BAD_INPUT,
                         "LOCKSTEP_LOG=%.40s is no level: expected error, warn, info or debug",
                         level);

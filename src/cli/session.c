@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/machine.h"
 #include "base/pool.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "cli/models.h"
 #include "cli/nodes.h"
@@ -219,8 +220,8 @@ static enum status read_text(char **out, const char *path, struct err *err) {
 static enum status find_secret(struct lockstep_options *opt, struct err *err) {
     static char *text;
     if (session_args.secret_file == NULL) {
-        opt->secret = getenv("LOCKSTEP_SECRET");
-        return opt->secret != NULL && *opt->secret != '\0'
+        opt->secret = env_get("LOCKSTEP_SECRET");
+        return opt->secret != NULL
                    ? ST_OK
                    : err_set(err, ST_BAD_INPUT,
                              "ranks that are joined need a secret: --secret-file, or "

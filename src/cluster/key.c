@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/util.h"
 
 #include <errno.h>
@@ -112,14 +113,14 @@ enum status cluster_key_parse(struct cluster_key *out, const char *text, struct 
 /* ---- the file ---------------------------------------------------------------------------- */
 
 enum status cluster_key_path(char *out, size_t size, struct err *err) {
-    const char *given = getenv("LOCKSTEP_CLUSTER_KEY"), *config = getenv("XDG_CONFIG_HOME"),
-               *home = getenv("HOME");
+    const char *given = env_get("LOCKSTEP_CLUSTER_KEY"), *config = env_get("XDG_CONFIG_HOME"),
+               *home = env_get("HOME");
     int n = -1;
-    if (given != NULL && *given != '\0')
+    if (given != NULL)
         n = snprintf(out, size, "%s", given);
-    else if (config != NULL && *config != '\0')
+    else if (config != NULL)
         n = snprintf(out, size, "%s/lockstep/cluster.key", config);
-    else if (home != NULL && *home != '\0')
+    else if (home != NULL)
         n = snprintf(out, size, "%s/.config/lockstep/cluster.key", home);
     if (n < 0 || (size_t)n >= size)
         return err_set(err, ST_NOT_FOUND,

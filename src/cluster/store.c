@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "cluster/client.h"
 
@@ -22,11 +23,11 @@
 #define LOCKED_MS 100
 
 enum status store_data_path(char *out, size_t size, const char *what, struct err *err) {
-    const char *data = getenv("XDG_DATA_HOME"), *home = getenv("HOME");
+    const char *data = env_get("XDG_DATA_HOME"), *home = env_get("HOME");
     int n = -1;
-    if (data != NULL && *data != '\0')
+    if (data != NULL)
         n = snprintf(out, size, "%s/lockstep/%s", data, what);
-    else if (home != NULL && *home != '\0')
+    else if (home != NULL)
         n = snprintf(out, size, "%s/.local/share/lockstep/%s", home, what);
     if (n < 0 || (size_t)n >= size)
         return err_set(err, ST_NOT_FOUND,

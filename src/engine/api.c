@@ -196,7 +196,7 @@ static void describe_rank(struct lockstep_rank_info *info, int rank, const struc
         snprintf(experts, sizeof experts, ", columns %d-%d of experts %d-%d",
                  info->expert_ffn_begin, info->expert_ffn_end, info->expert_begin,
                  info->expert_end);
-    int n = snprintf(
+    snprintf(
         info->text, sizeof info->text,
         "rank %d: layers %d-%d, heads %d-%d%s%s, vocabulary %d-%d; %.1f MB of weights, %.1f "
         "MB of KV cache%s, resident %.1f MB; %s%s%s",
@@ -204,7 +204,6 @@ static void describe_rank(struct lockstep_rank_info *info, int rank, const struc
         experts, info->vocab_begin, info->vocab_end, (double)info->weight_bytes * 1e-6,
         (double)info->kv_bytes * 1e-6, windows, (double)info->resident_bytes * 1e-6, info->link,
         info->rdma_device[0] != '\0' ? " over " : "", info->rdma_device);
-    BUG_ON(n < 0);
 }
 
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,

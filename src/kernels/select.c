@@ -1,4 +1,5 @@
 /* select.c: which kernels this binary has and this machine runs. */
+#include "base/program.h"
 #include "base/util.h"
 #include "kernels/amx_permission.h"
 #include "kernels/kernels.h"
@@ -91,7 +92,7 @@ const struct kernels *kernels_get(enum isa isa) {
 }
 
 enum status kernels_select(const struct kernels **out, struct err *err) {
-    const char *wanted = getenv("LOCKSTEP_ISA");
+    const char *wanted = env_get("LOCKSTEP_ISA");
     char usable[128] = "";
     for (int i = 0; i < ISA_N; i++) {
         const struct kernels *k = kernels_get((enum isa)i);
@@ -99,12 +100,12 @@ enum status kernels_select(const struct kernels **out, struct err *err) {
             continue;
         size_t n = strlen(usable);
         snprintf(usable + n, sizeof usable - n, "%s%s", n ? ", " : "", names[i]);
-        if (wanted == NULL || *wanted == '\0' || str_eq(wanted, names[i]))
+        if (wanted == NULL || str_eq(wanted, names[i]))
             *out = k; /* the last is the best */
         if (wanted != NULL && str_eq(wanted, names[i]))
             return ST_OK;
     }
-    if (wanted != NULL && *wanted != '\0')
+    if (wanted != NULL)
         return err_set(err, ST_BAD_INPUT, "LOCKSTEP_ISA is %s: this machine runs %s", wanted,
                        usable);
     return ST_OK;

@@ -72,14 +72,9 @@ enum status detokenize(const struct tokenizer *t, const int32_t *ids, size_t n, 
     size_t used = 0, cap = 0, room = tokenizer_max_token_bytes(t) + N_REPLACEMENT + 1;
     char *out = NULL;
     for (size_t i = 0; i <= n; i++) {
-        if (cap - used < room) {
-            cap = 2 * cap + 2 * room;
-            char *grown = mem_realloc(out, cap);
-            if (grown == NULL) {
-                mem_free(out);
-                return err_set(err, ST_NO_MEMORY, "no memory for the text of %zu tokens", n);
-            }
-            out = grown;
+        if (!mem_reserve(&out, &cap, used + room, 1)) {
+            mem_free(out);
+            return err_set(err, ST_NO_MEMORY, "no memory for the text of %zu tokens", n);
         }
         used += i < n ? token_stream_put(&s, ids[i], out + used, cap - used)
                       : token_stream_end(&s, out + used, cap - used);

@@ -37,14 +37,8 @@ struct run {
 };
 
 static enum status put_id(struct run *r, int32_t id) {
-    if (r->n_ids == r->cap) {
-        size_t cap = 2 * r->cap + 64;
-        int32_t *grown = mem_realloc(r->ids, cap * sizeof *grown);
-        if (grown == NULL)
-            return ST_NO_MEMORY;
-        r->ids = grown;
-        r->cap = cap;
-    }
+    if (!mem_reserve(&r->ids, &r->cap, r->n_ids + 1, sizeof *r->ids))
+        return ST_NO_MEMORY;
     r->ids[r->n_ids++] = id;
     return ST_OK;
 }

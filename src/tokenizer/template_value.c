@@ -56,14 +56,8 @@ void out_put(struct render *r, const char *p, size_t n) {
     if (n > MAX_OUTPUT_BYTES - r->n_out)
         render_fail(r, ST_NO_MEMORY, "the template makes too long a text (limit: %zu MiB)",
                     MAX_OUTPUT_BYTES >> 20);
-    if (n > r->cap_out - r->n_out) {
-        size_t cap = MAX(r->cap_out + r->cap_out / 2, r->n_out + n + 256);
-        char *out = mem_realloc(r->out, cap);
-        if (out == NULL)
-            render_fail(r, ST_NO_MEMORY, "no memory for the rendered text");
-        r->out = out;
-        r->cap_out = cap;
-    }
+    if (!mem_reserve(&r->out, &r->cap_out, r->n_out + n, 1))
+        render_fail(r, ST_NO_MEMORY, "no memory for the rendered text");
     if (n != 0)
         memcpy(r->out + r->n_out, p, n);
     r->n_out += n;
