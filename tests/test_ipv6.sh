@@ -38,20 +38,21 @@ ask() { on "$1" curl -sg -m 60 "http://[::1]:8091/v1/completions" -d '{"prompt":
 one=$(ask 1) && [ "$(ask 2)" = "$one" ] || fail "the second node answers '$(ask 2)', the first one '$one'"
 on 1 "$LOCKSTEP" down m || fail "down"
 
-# Where no beacons pass, they are told of each other, in any form of an address.
+# Where no beacons pass, they are told of each other, in any form of an address; also of one that is off when it is named.
 kill "${nodes[@]}"
 wait "${nodes[@]}"
 nodes=()
 seeds=(- 'fd00:7::2' '[fd00:7::1]')
-for host in 1 2; do
-    XDG_DATA_HOME=$work/data-$host nsenter -t "${hosts[$host]}" -n "$LOCKSTEP" node --name "n$host" --no-discovery --seeds "${seeds[$host]}" --models "$work/store-$host" >"n$host.log" 2>&1 &
+start() { # host
+    XDG_DATA_HOME=$work/data-$1 nsenter -t "${hosts[$1]}" -n "$LOCKSTEP" node --name "n$1" --no-discovery --seeds "${seeds[$1]}" --models "$work/store-$1" >"n$1.log" 2>&1 &
     nodes+=($!)
-done
-for host in 1 2; do within 60 grep -q "listens on port" "n$host.log" || fail "node: $(cat "n$host.log")"; done
-present() { on 1 curl -sk -m 20 $("$LOCKSTEP" key --curl) https://127.0.0.1:7342/v1/deployments | grep -q '"n2"'; }
-within 60 present || fail "n1 does not hear of n2"
+    within 60 grep -q "listens on port" "n$1.log" || fail "node: $(cat "n$1.log")"
+}
+start 1
 on 1 timeout 100 "$LOCKSTEP" up "$model" --alias m --insecure --port 8092 --ctx 256 -t 1 --nodes fd00:7::2 >up.out 2>up.err || fail "up: $(cat up.err)"
-grep -q "no node called" up.err && fail "n2 is not known by its address: $(cat up.err)"
+grep -q "warning: no node called fd00:7::2 is there now" up.err || fail "a node that is off: $(cat up.err)"
+start 2
+within 60 grep -q "m: n2 has come: starting again, with it" n1.log || fail "n2 is not known by its address: $(cat n1.log n2.log)"
 ask() { on "$1" curl -sg -m 20 "http://[::1]:8092/v1/completions" -d '{"prompt": "The cat", "max_tokens": 8, "temperature": 0}' | grep -o '"text": *"[^"]*"'; }
 [ "$(ask 1)" = "$one" ] && [ "$(ask 2)" = "$one" ] || fail "with seeds the nodes answer '$(ask 1)' and '$(ask 2)', not '$one'"
 on 1 "$LOCKSTEP" down m || fail "down"

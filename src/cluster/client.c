@@ -60,6 +60,17 @@ bool client_full_address(const char *address, char *out, size_t size) {
                     port) < (int)size;
 }
 
+bool client_is_address(const char *address, const char *full) {
+    const char *colon = strrchr(full, ':');
+    char own[NET_TEXT_BYTES], host[NET_TEXT_BYTES], v6[NET_TEXT_BYTES];
+    if (snprintf(host, sizeof host, "%.*s", colon != NULL ? (int)(colon - full) : 0, full) >=
+            (int)sizeof host ||
+        snprintf(v6, sizeof v6, "[%s]", address) >= (int)sizeof v6)
+        return false;
+    return str_eq(address, host) || str_eq(v6, host) ||
+           (client_full_address(address, own, sizeof own) && str_eq(own, full));
+}
+
 /* "https://host:port" of an address in any of its forms; NULL: no memory. A URL writes the zone
  * of a link-local address as %25eth0 (RFC 6874); curl takes both. */
 static char *base_of(const char *address) {

@@ -44,6 +44,9 @@ enum status client_get(const struct identity *id, const char *address, const cha
 
 /* "host:port" of an address in any of its forms; [v6]:port. False: too long. */
 bool client_full_address(const char *address, char *out, size_t size);
+/* Does `address`, in any of its forms, mean `full` ("host:port")? Without a port it means all
+ * of that host's. */
+bool client_is_address(const char *address, const char *full);
 
 struct client_stream {
     /* Each line without its end; empty ones are left out. False: enough. */

@@ -78,12 +78,24 @@ static void forget_model(struct run *r) {
     r->path[0] = '\0';
 }
 
-/* Does the user want that node to take part? */
+/* Does the user want that node to take part, by its name? */
 static bool is_named(const json_t *wanted, const char *node) {
     const char *wish = json_string_value(json_object_get(wanted, "nodes"));
     const char *home = json_string_value(json_object_get(wanted, "home"));
     return wish == NULL || str_eq(wish, "auto") || str_eq(home, node) ||
            str_list_has(wish, node);
+}
+
+/* Or by an address at which another node reaches this one. (Those that were known where it was
+ * asked for are names by now.) */
+static bool is_addressed(const struct keeper *k, const json_t *wanted) {
+    char list[4096], *rest = list, *word;
+    snprintf(list, sizeof list, "%s", json_string_value(json_object_get(wanted, "nodes")));
+    while ((word = strsep(&rest, ",")) != NULL)
+        for (size_t i = 0; i < k->n_others; i++)
+            if (client_is_address(word, k->others[i].reaches_at))
+                return true;
+    return false;
 }
 
 /* Takes over what the list says. */
@@ -123,6 +135,13 @@ static const json_t *said_of(const struct other *o, const char *name, const char
     return json_object_get(json_object_get(o->runs, name), key);
 }
 
+/* May it take part? */
+static bool takes_part(const struct run *r, const struct other *o) {
+    const char *its_id = json_string_value(said_of(o, r->name, "id"));
+    return is_named(r->wanted, o->name) || (its_id != NULL && str_eq(its_id, r->id) &&
+                                            json_is_true(said_of(o, r->name, "named")));
+}
+
 static struct deployment_candidate candidate(const struct other *o, const char *name) {
     json_int_t term = json_integer_value(said_of(o, name, "term"));
     return (struct deployment_candidate){
@@ -149,7 +168,7 @@ static void look_for_joiners(const struct keeper *k, struct run *r, double now) 
     const char *joiner = NULL;
     for (size_t i = 0; i < k->n_others && r->tenant.state == TENANT_LISTENING; i++) {
         const struct other *o = &k->others[i];
-        if (o->host[0] == '\0' || !is_named(r->wanted, o->name) ||
+        if (o->host[0] == '\0' || !takes_part(r, o) ||
             json_object_get(r->party, o->name) != NULL)
             continue;
         bool ready = !copies || json_object_get(o->able, r->name) != NULL;
@@ -199,6 +218,8 @@ static void judge(struct keeper *k, struct run *r, double now) {
     size_t n = 0;
     uint64_t best = 0;
     r->target[0] = '\0';
+    if (r->wanted != NULL && !r->named)
+        r->named = is_addressed(k, r->wanted);
     find_source(k, r);
     if (r->tenant.state == TENANT_LISTENING) {
         best = r->term;
@@ -342,7 +363,7 @@ static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t s
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (is_named(r->wanted, o->name) && json_object_get(r->refused, o->name) == NULL &&
+        if (takes_part(r, o) && json_object_get(r->refused, o->name) == NULL &&
             o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
@@ -364,6 +385,8 @@ static void remember_party(struct keeper *k, struct run *r) {
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const char *name = k->others[i].name;
+        if (k->others[i].host[0] == '\0' || !takes_part(r, &k->others[i]))
+            continue;
         json_object_set_new(party, name, json_true());
         if (r->joining && json_object_get(r->party, name) == NULL)
             json_object_set_new(r->joiners, name, json_true());
@@ -495,11 +518,12 @@ static void publish(struct keeper *k, double now) {
         bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:s, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "id", r->id,
-                      "version", idle ? r->version : r->running_version, "state", state_of(r),
-                      "term", (json_int_t)(runs_it ? r->term : 0), "failures", r->failures,
-                      "port", r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0,
-                      "requests", r->route != NULL ? front_n_passing(r->route) : 0, "copying",
+            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "id",
+                      r->id, "named", r->named, "version",
+                      idle ? r->version : r->running_version, "state", state_of(r), "term",
+                      (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
+                      r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
+                      r->route != NULL ? front_n_passing(r->route) : 0, "copying",
                       r->fetch != NULL, "answers",
                       r->route != NULL && *r->target != '\0' && r->port_version == r->version,
                       "closed", r->port_err.text, "sentence",

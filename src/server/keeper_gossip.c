@@ -57,13 +57,13 @@ static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
 
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
                         struct err *err) {
-    const char *id, *name;
+    const char *id, *name, *reaches_at = "";
     json_t *runs, *able, *list = NULL;
     bool changed;
     int leaving = 0;
-    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?b}", "node", &id,
-                    "name", &name, "runs", &runs, "able", &able, "deployments", &list,
-                    "leaving", &leaving) != 0 ||
+    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?b, s?s}", "node",
+                    &id, "name", &name, "runs", &runs, "able", &able, "deployments", &list,
+                    "leaving", &leaving, "asks", &reaches_at) != 0 ||
         strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
         !json_is_object(able))
         return err_set(
@@ -91,10 +91,12 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
         snprintf(o->address, sizeof o->address, "%s", address);
         host_part(address, o->host);
     }
+    if (*reaches_at != '\0')
+        snprintf(o->reaches_at, sizeof o->reaches_at, "%s", reaches_at);
     return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
 }
 
-json_t *keeper_say(struct keeper *k, const char *its_digest) {
+json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address) {
     char digest[DEPLOYMENTS_DIGEST_BYTES];
     deployments_digest(&k->list, digest);
     json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "node", k->self, "name", k->name,
@@ -103,6 +105,8 @@ json_t *keeper_say(struct keeper *k, const char *its_digest) {
     if (o != NULL && !str_eq(digest, its_digest)) {
         json_object_set_new(o, "deployments", deployments_list(&k->list));
     }
+    if (o != NULL && address != NULL)
+        json_object_set_new(o, "asks", json_string(address));
     if (o != NULL && k->leaving)
         json_object_set_new(o, "leaving", json_true());
     return o;
@@ -120,7 +124,7 @@ static void exchange(struct peer *p) {
     struct err err = {"it does not say who it is"};
     json_t *question, *answer = NULL;
     pthread_mutex_lock(&k->lock);
-    question = keeper_say(k, p->digest);
+    question = keeper_say(k, p->digest, p->address);
     pthread_mutex_unlock(&k->lock);
     if (question == NULL)
         return;

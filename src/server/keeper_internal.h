@@ -25,8 +25,9 @@ struct other {
     char id[ID_BYTES], name[64];
     char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
     char address[NET_TEXT_BYTES];
-    double since_s, heard_s; /* first and last heard of */
-    json_t *runs, *able;     /* owned */
+    char reaches_at[NET_TEXT_BYTES]; /* where it reaches this node; "": it has not yet */
+    double since_s, heard_s;         /* first and last heard of */
+    json_t *runs, *able;             /* owned */
 };
 
 /* Somebody to ask. The thread's. */
@@ -53,13 +54,13 @@ struct run {
     json_t *wanted;     /* owned copy; NULL: it is down */
     json_int_t version; /* of `wanted` */
     char id[DEPLOYMENTS_DIGEST_BYTES];
-    bool named;                  /* this node may take part */
+    bool named;                  /* this node may take part: by its name, or an address of it */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct tenant tenant;
-    json_t *party;   /* owned; names of the nodes that were there when it began to serve */
+    json_t *party;   /* owned; names of the nodes that it began to serve with, if they would */
     char joiner[64]; /* one that is ready and was not; "": none, or more are to come soon */
     double joiner_s; /* since when there is one; 0: there is none */
     double busy_s;   /* when a request was under way last, at any node */
@@ -151,9 +152,9 @@ void keeper_say_goodbye(struct keeper *k);
  * NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
                         struct err *err);
-/* Under the lock: what this node says to one whose deployments have that digest; NULL: no
- * memory. */
-json_t *keeper_say(struct keeper *k, const char *its_digest);
+/* Under the lock: what this node says to one whose deployments have that digest (address: where
+ * it asks that one, or NULL); NULL: no memory. */
+json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address);
 /* Under the lock: forgets those who have been silent for too long; number i. */
 void keeper_expire(struct keeper *k, double now);
 void keeper_drop(struct keeper *k, size_t i);

@@ -106,15 +106,7 @@ static void answer(struct keeper *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
-/* In any form of an address: client_full_address(). */
-static bool is_at(const struct other *o, const char *address) {
-    char full[NET_TEXT_BYTES], v6[260];
-    snprintf(v6, sizeof v6, "[%s]", address);
-    return str_eq(o->host, address) || str_eq(o->host, v6) ||
-           (client_full_address(address, full, sizeof full) && str_eq(o->address, full));
-}
-
-/* Nodes by their names: which addresses are whose is known here. Under the lock. */
+/* Nodes by their names, where it is known here which addresses are whose. Under the lock. */
 static json_t *names_of(const struct keeper *k, const char *wish) {
     json_t *names = json_string("");
     char word[256];
@@ -123,7 +115,7 @@ static json_t *names_of(const struct keeper *k, const char *wish) {
         snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
         const char *name = word;
         for (size_t i = 0; i < k->n_others; i++)
-            if (is_at(&k->others[i], word))
+            if (client_is_address(word, k->others[i].address))
                 name = k->others[i].name;
         json_t *longer =
             json_sprintf("%s%s%s", json_string_value(names), at > wish ? "," : "", name);
@@ -168,7 +160,7 @@ static void sync_with(struct keeper *k, struct http_request *r, const json_t *bo
     const char *digest = json_string_value(json_object_get(body, "digest"));
     pthread_mutex_lock(&k->lock);
     enum status st = keeper_hear(k, body, NULL, &err);
-    json_t *said = st == ST_OK ? keeper_say(k, digest != NULL ? digest : "") : NULL;
+    json_t *said = st == ST_OK ? keeper_say(k, digest != NULL ? digest : "", NULL) : NULL;
     pthread_mutex_unlock(&k->lock);
     if (st == ST_OK)
         reply_json(r, 200, said);
