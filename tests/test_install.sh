@@ -47,6 +47,18 @@ done <<'END'
 libdir /opt/ls/lib/many
 includedir /opt/ls-dev/include
 END
+# As a part of another project: the library and the program, no tests.
+mkdir "$work/host"
+cat >"$work/host/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.20)
+project(host C)
+add_subdirectory("$SOURCE_DIR" lockstep)
+add_executable(generate "$SOURCE_DIR/examples/generate.c")
+target_link_libraries(generate PRIVATE lockstep::lockstep)
+END
+cmake -S "$work/host" -B "$work/host/build" -G Ninja >"$work/log" 2>&1 || fail "as a part: $(cat "$work/log")"
+grep -q '^build generate:' "$work/host/build/build.ninja" || fail "as a part it is not linked"
+if grep -q 'test_base\|bench_http' "$work/host/build/build.ninja"; then fail "as a part it builds its tests"; fi
 # shellcheck disable=SC2046
 ${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror "$SOURCE_DIR/examples/generate.c" \
     $(pkg-config --cflags --libs lockstep) ${LINK_FLAGS:-} -o "$work/generate"
