@@ -1,8 +1,9 @@
 /* Cores and NUMA domains, of machines that hwloc imagines; each in a process of its own, since
  * a machine is looked at once. That threads stay where they should is test_numa_vm's. And
- * quotas of CPU time. */
+ * quotas of CPU time, and limits of memory. */
 #include "base/file.h"
 #include "base/machine.h"
+#include "base/mem.h"
 #include "base/quota.h"
 #include "base/util.h"
 
@@ -75,7 +76,7 @@ static void parts_are_whole_domains_or_fractions(void **state) {
         check(&list[i]);
 }
 
-/* ---- quotas, in folders like those of cgroups -------------------------------------------- */
+/* ---- quotas and limits, in folders like those of cgroups --------------------------------- */
 
 static char root[] = "/tmp/lockstep-quota-XXXXXX";
 
@@ -105,6 +106,23 @@ static int make_hierarchies(void **state) {
     put("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
     put("top/cpu/cpu.cfs_quota_us", "400000\n"); /* a container's */
     put("top/cpu/cpu.cfs_period_us", "100000\n");
+    put("memory/memory.limit_in_bytes", "9223372036854771712\n"); /* version 1 */
+    put("memory/memory.usage_in_bytes", "5000\n");
+    put("memory/job/memory.limit_in_bytes", "1000\n");
+    put("memory/job/memory.usage_in_bytes", "950\n"); /* all of it in a step */
+    put("memory/job/memory.stat", "cache 0\ninactive_file 0\nactive_file 0\n"
+                                  "total_inactive_file 700\ntotal_active_file 100\n");
+    put("memory/job/step/memory.limit_in_bytes", "2000\n");
+    put("memory/job/step/memory.usage_in_bytes", "950\n");
+    put("memory/job/step/memory.stat", "inactive_file 700\nactive_file 100\n"
+                                       "total_inactive_file 700\ntotal_active_file 100\n");
+    put("box/memory.max", "1000\n"); /* version 2, whose numbers include what is in a group */
+    put("box/memory.current", "950\n");
+    put("box/memory.stat", "anon 150\nfile 800\ninactive_file 500\nactive_file 200\n");
+    put("box/inner/memory.max", "max\n");
+    put("box/inner/memory.current", "950\n");
+    put("box/tight/memory.max", "90\n"); /* ... since it had more */
+    put("box/tight/memory.current", "100\n");
     return 0;
 }
 
@@ -148,11 +166,41 @@ static void quotas_are_the_least_of_all_groups(void **state) {
     assert_true(quota_cores() > 0);
 }
 
+#ifdef __linux__
+static void limits_of_memory_do_not_count_files(void **state) {
+    (void)state;
+    static const struct {
+        const char *groups;
+        uint64_t left;
+    } list[] = {
+        {"0::/\n", UINT64_MAX},
+        {"0::/box\n", 750},
+        {"0::/box/inner/deeper\n", 750},
+        {"0::/box/tight\n", 0},
+        {"4:memory:/\n0::/\n", 9223372036854771712u - 5000},
+        {"4:memory:/job\n0::/\n", 850},
+        {"12:cpu:/box\n4:memory:/job/step/task\n", 850},
+        {"4:memory:/job/step\n0::/box\n", 750},
+        {"nonsense\n:\n::\n", UINT64_MAX},
+    };
+    char groups[64];
+    snprintf(groups, sizeof groups, "%s/groups", root);
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        put("groups", list[i].groups);
+        uint64_t left = mem_left_in_groups(root, groups);
+        if (left != list[i].left)
+            fail_msg("\"%s\" leaves %llu bytes", list[i].groups, (unsigned long long)left);
+    }
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(parts_are_whole_domains_or_fractions),
-        cmocka_unit_test_setup_teardown(quotas_are_the_least_of_all_groups, make_hierarchies,
-                                        drop_hierarchies),
+        cmocka_unit_test(quotas_are_the_least_of_all_groups),
+#ifdef __linux__
+        cmocka_unit_test(limits_of_memory_do_not_count_files),
+#endif
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_hierarchies, drop_hierarchies);
 }

@@ -48,4 +48,9 @@ struct mem_resident mem_resident(void);
  * files, within the limits of the cgroup that they run in. 0: unknown. One file per system. */
 uint64_t mem_available(void);
 
+/* Linux only: what the limits of cgroups leave, files' pages not counted; UINT64_MAX: there is no
+ * limit. root: where the hierarchies are ("/sys/fs/cgroup"); groups: the file that names those of
+ * this process. */
+uint64_t mem_left_in_groups(const char *root, const char *groups);
+
 #endif

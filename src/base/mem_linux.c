@@ -23,11 +23,20 @@ static bool read_number(const char *path, const char *key, uint64_t *out) {
     return found;
 }
 
+/* Files' pages of a group and of all in it, as its usage counts them. Version 1 has sums of its
+ * own for that ("total_"); version 2 has no others. */
+static uint64_t cached_in(const char *stat_path, const char *total_key, const char *key) {
+    uint64_t n = 0;
+    if (!read_number(stat_path, total_key, &n))
+        read_number(stat_path, key, &n);
+    return n;
+}
+
 /* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no
  * limit. */
 static uint64_t left_in(const char *dir, const char *limit_name, const char *usage_name) {
     char path[512];
-    uint64_t limit, used, cached = 0, n;
+    uint64_t limit, used;
     snprintf(path, sizeof path, "%s/%s", dir, limit_name);
     if (!read_number(path, "", &limit))
         return UINT64_MAX;
@@ -35,10 +44,8 @@ static uint64_t left_in(const char *dir, const char *limit_name, const char *usa
     if (!read_number(path, "", &used))
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
-    if (read_number(path, "inactive_file ", &n))
-        cached += n;
-    if (read_number(path, "active_file ", &n))
-        cached += n;
+    uint64_t cached = cached_in(path, "total_inactive_file ", "inactive_file ") +
+                      cached_in(path, "total_active_file ", "active_file ");
     used -= MIN(used, cached);
     return limit - MIN(limit, used);
 }
@@ -61,10 +68,11 @@ static uint64_t left_up(const char *root, const char *group, const char *limit_n
     }
 }
 
-static uint64_t left_in_cgroups(void) {
-    FILE *f = fopen("/proc/self/cgroup", "r");
-    char line[512];
+uint64_t mem_left_in_groups(const char *root, const char *groups) {
+    FILE *f = fopen(groups, "r");
+    char line[512], memory[512];
     uint64_t least = UINT64_MAX;
+    snprintf(memory, sizeof memory, "%s/memory", root);
     while (f != NULL && fgets(line, sizeof line, f) != NULL) { /* "4:memory:/a/b", "0::/a/b" */
         char *names = strchr(line, ':'), *path = names != NULL ? strchr(names + 1, ':') : NULL;
         if (path == NULL)
@@ -72,10 +80,10 @@ static uint64_t left_in_cgroups(void) {
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
         if (names[1] == '\0')
-            least = MIN(least, left_up("/sys/fs/cgroup", path, "memory.max", "memory.current"));
+            least = MIN(least, left_up(root, path, "memory.max", "memory.current"));
         else if (strstr(names, "memory") != NULL)
-            least = MIN(least, left_up("/sys/fs/cgroup/memory", path, "memory.limit_in_bytes",
-                                       "memory.usage_in_bytes"));
+            least = MIN(
+                least, left_up(memory, path, "memory.limit_in_bytes", "memory.usage_in_bytes"));
     }
     if (f != NULL)
         fclose(f);
@@ -86,7 +94,7 @@ uint64_t mem_available(void) {
     uint64_t kb = 0;
     if (!read_number("/proc/meminfo", "MemAvailable:", &kb))
         return 0;
-    return MIN(kb * 1024, left_in_cgroups());
+    return MIN(kb * 1024, mem_left_in_groups("/sys/fs/cgroup", "/proc/self/cgroup"));
 }
 
 struct mem_resident mem_resident(void) {
