@@ -188,6 +188,11 @@ status=$?
 timeout 60 "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 1 --ranks 2 -t 1 <&- >&- 2>"$work/err"
 [ $? = 1 ] && grep -q "cannot write to standard output: Bad file descriptor" "$work/err" || fail "eval without stdin and stdout: $(cat "$work/err")"
 rm -f "$work/open.f32" "$work/closed.f32"
+# Started by somebody who ignores SIGCHLD: how a rank has ended is known all the same.
+printf '#!/bin/sh\nkill -9 $$\n' >"$work/ends"
+chmod +x "$work/ends"
+LOCKSTEP_WORKER="$work/ends" timeout 60 bash -c 'trap "" CHLD; exec "$0" "$@"' "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 1 --ranks 2 -t 1 2>"$work/err"
+grep -q "rank 1 (pid [0-9]*) was killed by signal 9" "$work/err" || fail "a rank that ends, SIGCHLD ignored: $(cat "$work/err")"
 
 # ---- results ----------------------------------------------------------------------------------------
 accept run "$model" -q -p "Define kluge." --temp 0 -n 8

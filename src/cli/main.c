@@ -294,6 +294,9 @@ int main(int argc, char **argv) {
      * so is a file that has become as large as ulimit -f lets it. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
+    /* Who started the command may ignore it, and what is ignored stays so: then no end of a
+     * child could be heard of. */
+    signal(SIGCHLD, SIG_DFL);
     /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
      * subnormals from the start. */
     struct float_env loaders;
