@@ -194,6 +194,33 @@ chmod +x "$work/ends"
 LOCKSTEP_WORKER="$work/ends" timeout 60 bash -c 'trap "" CHLD; exec "$0" "$@"' "$LOCKSTEP" eval "$model" -q --ids 1,2,3 --greedy 1 --ranks 2 -t 1 2>"$work/err"
 grep -q "rank 1 (pid [0-9]*) was killed by signal 9" "$work/err" || fail "a rank that ends, SIGCHLD ignored: $(cat "$work/err")"
 
+# ---- alone in a container ------------------------------------------------------------------------------
+as_first=(unshare -rfp --kill-child "$LOCKSTEP") # as PID 1
+if unshare -rfp --kill-child true 2>/dev/null; then
+    # A signal that it has no handler for ends it, too.
+    mkfifo "$work/silent"
+    exec 8<>"$work/silent"
+    "${as_first[@]}" run "$model" -q -n 4 <"$work/silent" >/dev/null 2>&1 &
+    container=$!
+    for ((i = 0; i < 200; i++)); do
+        first=$(cat /proc/$container/task/$container/children 2>/dev/null)
+        [ -z "$first" ] || kill -TERM $first 2>/dev/null
+        kill -0 $container 2>/dev/null || break
+        sleep 0.1
+    done
+    kill -KILL $container 2>/dev/null
+    wait $container
+    status=$?
+    [ $status = 143 ] || fail "run as PID 1, SIGTERM: exit status $status"
+    exec 8<&-
+    "${as_first[@]}" eval "$model" -q --ids 1,2,3 --greedy 1 --ranks 2 -t 1 >"$work/out" 2>"$work/err" || fail "eval as PID 1: $(cat "$work/err")"
+    "${as_first[@]}" eval "$model" -q --ids no >/dev/null 2>&1
+    status=$?
+    [ $status = 2 ] || fail "eval of nothing as PID 1: exit status $status"
+else
+    echo "note: no PID namespaces here: no command was PID 1"
+fi
+
 # ---- results ----------------------------------------------------------------------------------------
 accept run "$model" -q -p "Define kluge." --temp 0 -n 8
 cp "$work/out" "$work/one"

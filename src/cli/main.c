@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/program.h"
 #include "base/util.h"
+#include "cli/first.h"
 #include "engine/launch.h"
 #include "format/gguf.h"
 
@@ -297,6 +298,7 @@ int main(int argc, char **argv) {
     /* Who started the command may ignore it, and what is ignored stays so: then no end of a
      * child could be heard of. */
     signal(SIGCHLD, SIG_DFL);
+    first_step_aside();
     /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
      * subnormals from the start. */
     struct float_env loaders;
