@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -324,6 +325,36 @@ static void a_new_file_has_one_writer(void **state) {
 }
 
 /* An integer beyond 64 bits is a real; all else is as it was, strings and integers beside it. */
+/* What cannot be made is named, not what would have been in it; and why, not that it is not
+ * there. */
+static void folders_that_cannot_be_made(void **state) {
+    (void)state;
+    char folder[] = "/tmp/test_base-XXXXXX", file[64], inside[96];
+    struct err err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(file, sizeof file, "%s/a/b/file", folder);
+    assert_int_equal(file_make_folders(file, 0700, &err), ST_OK);
+    assert_int_equal(file_make_folders(file, 0700, &err), ST_OK);
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(inside, sizeof inside, "%s/c/d/e", file);
+    assert_int_equal(file_make_folders(inside, 0700, &err), ST_IO);
+    snprintf(inside, sizeof inside, "%s: Not a directory", file);
+    assert_string_equal(err.text, inside);
+    assert_int_equal(unlink(file), 0);
+    for (const char *tail[] = {"/a/b", "/a", ""}, **t = tail; t < tail + 3; t++) {
+        snprintf(inside, sizeof inside, "%s%s", folder, *t);
+        assert_int_equal(rmdir(inside), 0);
+    }
+    if (access("/sys/kernel", F_OK) != 0)
+        return;
+    /* Nobody makes folders there, not even root. */
+    assert_int_equal(file_make_folders("/sys/kernel/no/such/file", 0700, &err), ST_IO);
+    assert_true(str_starts(err.text, "/sys/kernel/no: "));
+    assert_null(strstr(err.text, "No such file"));
+}
+
 static void json_of_any_integer(void **state) {
     (void)state;
     static const struct {
@@ -378,6 +409,7 @@ int main(void) {
         cmocka_unit_test(a_text_grows),
         cmocka_unit_test(available_memory_is_within_the_machine),
         cmocka_unit_test(a_new_file_has_one_writer),
+        cmocka_unit_test(folders_that_cannot_be_made),
     };
     return cmocka_run_group_tests(tests, make_dir, remove_dir);
 }

@@ -66,13 +66,13 @@ enum status file_absolute(char *out, size_t size, const char *path, struct err *
 enum status file_make_folders(const char *path, mode_t mode, struct err *err) {
     char part[PATH_MAX];
     struct stat st;
-    const char *last = strrchr(path, '/');
     for (const char *slash = strchr(path + 1, '/'); slash != NULL;
          slash = strchr(slash + 1, '/')) {
         snprintf(part, sizeof part, "%.*s", (int)(slash - path), path);
-        if (mkdir(part, mode) != 0 && slash == last &&
-            (stat(part, &st) != 0 || !S_ISDIR(st.st_mode)))
-            return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
+        int why = mkdir(part, mode) == 0 ? 0 : errno;
+        if (why == 0 || (stat(part, &st) == 0 && S_ISDIR(st.st_mode)))
+            continue;
+        return err_set(err, ST_IO, "%s: %s", part, strerror(why == EEXIST ? ENOTDIR : why));
     }
     return ST_OK;
 }

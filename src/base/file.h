@@ -28,8 +28,8 @@ enum status file_read_rest(struct buf *out, FILE *f, const char *name, size_t ma
  * there. */
 enum status file_absolute(char *out, size_t size, const char *path, struct err *err);
 
-/* Every folder above `path`, with these rights where there is none. ST_IO: the last one is not
- * there afterwards. */
+/* Every folder above `path`, with these rights where there is none. ST_IO, with the first that is
+ * not there and cannot be made, and why. */
 enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */

@@ -154,7 +154,7 @@ static enum status write_part(const struct cluster_key *key, const char *path,
     char text[CLUSTER_KEY_TEXT_BYTES];
     if (*path == '\0' || snprintf(part, PATH_MAX, "%s.XXXXXX", path) >= PATH_MAX)
         return err_set(err, ST_BAD_INPUT, "\"%s\" cannot name a key's file", path);
-    (void)file_make_folders(path, 0700, NULL); /* what cannot be made, mkstemp() notices */
+    TRY(file_make_folders(path, 0700, err));
     int fd = mkstemp(part);
     FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
     if (f == NULL) {
