@@ -260,7 +260,8 @@ static void available_memory_is_within_the_machine(void **state) {
     (void)state;
     uint64_t available = mem_available();
     uint64_t all = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    assert_true(available > 0 && available <= all);
+    assert_true(available > 0 && available <= mem_total());
+    assert_true(mem_total() <= all);
 }
 
 /* ---- new files --------------------------------------------------------------------------- */

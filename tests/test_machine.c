@@ -171,17 +171,17 @@ static void limits_of_memory_do_not_count_files(void **state) {
     (void)state;
     static const struct {
         const char *groups;
-        uint64_t left;
+        uint64_t left, limit;
     } list[] = {
-        {"0::/\n", UINT64_MAX},
-        {"0::/box\n", 750},
-        {"0::/box/inner/deeper\n", 750},
-        {"0::/box/tight\n", 0},
-        {"4:memory:/\n0::/\n", 9223372036854771712u - 5000},
-        {"4:memory:/job\n0::/\n", 850},
-        {"12:cpu:/box\n4:memory:/job/step/task\n", 850},
-        {"4:memory:/job/step\n0::/box\n", 750},
-        {"nonsense\n:\n::\n", UINT64_MAX},
+        {"0::/\n", UINT64_MAX, UINT64_MAX},
+        {"0::/box\n", 750, 1000},
+        {"0::/box/inner/deeper\n", 750, 1000},
+        {"0::/box/tight\n", 0, 90},
+        {"4:memory:/\n0::/\n", 9223372036854771712u - 5000, 9223372036854771712u},
+        {"4:memory:/job\n0::/\n", 850, 1000},
+        {"12:cpu:/box\n4:memory:/job/step/task\n", 850, 1000},
+        {"4:memory:/job/step\n0::/box\n", 750, 1000},
+        {"nonsense\n:\n::\n", UINT64_MAX, UINT64_MAX},
     };
     char groups[64];
     snprintf(groups, sizeof groups, "%s/groups", root);
@@ -190,6 +190,9 @@ static void limits_of_memory_do_not_count_files(void **state) {
         uint64_t left = mem_left_in_groups(root, groups);
         if (left != list[i].left)
             fail_msg("\"%s\" leaves %llu bytes", list[i].groups, (unsigned long long)left);
+        uint64_t limit = mem_limit_of_groups(root, groups);
+        if (limit != list[i].limit)
+            fail_msg("\"%s\" allows %llu bytes", list[i].groups, (unsigned long long)limit);
     }
 }
 #endif

@@ -48,9 +48,14 @@ struct mem_resident mem_resident(void);
  * files, within the limits of the cgroup that they run in. 0: unknown. One file per system. */
 uint64_t mem_available(void);
 
-/* Linux only: what the limits of cgroups leave, files' pages not counted; UINT64_MAX: there is no
- * limit. root: where the hierarchies are ("/sys/fs/cgroup"); groups: the file that names those of
- * this process. */
+/* Bytes that this machine has for processes like this one, within those limits, however much is
+ * taken. 0: unknown. One file per system. */
+uint64_t mem_total(void);
+
+/* Linux only: what the limits of cgroups leave, files' pages not counted, and the least of these
+ * limits; UINT64_MAX: there is none. root: where the hierarchies are ("/sys/fs/cgroup"); groups: the
+ * file that names those of this process. */
 uint64_t mem_left_in_groups(const char *root, const char *groups);
+uint64_t mem_limit_of_groups(const char *root, const char *groups);
 
 #endif

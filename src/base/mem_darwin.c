@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include <mach/mach.h>
+#include <unistd.h>
 
 uint64_t mem_available(void) {
     vm_statistics64_data_t vm;
@@ -18,6 +19,11 @@ uint64_t mem_available(void) {
     /* Speculative pages are counted as free and as a file's. */
     uint64_t n_free = (uint64_t)vm.free_count - vm.speculative_count;
     return (n_free + vm.external_page_count + vm.purgeable_count) * page;
+}
+
+uint64_t mem_total(void) {
+    long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return n > 0 && size > 0 ? (uint64_t)n * (uint64_t)size : 0;
 }
 
 struct mem_resident mem_resident(void) {

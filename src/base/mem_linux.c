@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The first number after `key` at the beginning of a line (key "": of the file); false: there
  * is none, and for "max". */
@@ -32,15 +33,22 @@ static uint64_t cached_in(const char *stat_path, const char *total_key, const ch
     return n;
 }
 
+/* The files of one version's groups. */
+struct names {
+    const char *limit, *usage; /* usage NULL: as if a group had nothing */
+};
+
 /* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no
  * limit. */
-static uint64_t left_in(const char *dir, const char *limit_name, const char *usage_name) {
+static uint64_t left_in(const char *dir, const struct names *names) {
     char path[512];
     uint64_t limit, used;
-    snprintf(path, sizeof path, "%s/%s", dir, limit_name);
+    snprintf(path, sizeof path, "%s/%s", dir, names->limit);
     if (!read_number(path, "", &limit))
         return UINT64_MAX;
-    snprintf(path, sizeof path, "%s/%s", dir, usage_name);
+    if (names->usage == NULL)
+        return limit;
+    snprintf(path, sizeof path, "%s/%s", dir, names->usage);
     if (!read_number(path, "", &used))
         return UINT64_MAX;
     snprintf(path, sizeof path, "%s/memory.stat", dir);
@@ -52,15 +60,14 @@ static uint64_t left_in(const char *dir, const char *limit_name, const char *usa
 
 /* The least that this group and those above it leave. The path is the host's where a container
  * sees only its own group, as the root: what is not there is passed over. */
-static uint64_t left_up(const char *root, const char *group, const char *limit_name,
-                        const char *usage_name) {
+static uint64_t left_up(const char *root, const char *group, const struct names *names) {
     char dir[512];
     uint64_t least = UINT64_MAX;
     int n = snprintf(dir, sizeof dir, "%s%s", root, group);
     if (n < 0 || n >= (int)sizeof dir)
         return least;
     for (;;) {
-        least = MIN(least, left_in(dir, limit_name, usage_name));
+        least = MIN(least, left_in(dir, names));
         char *slash = strrchr(dir + strlen(root), '/');
         if (slash == NULL)
             return least;
@@ -68,7 +75,8 @@ static uint64_t left_up(const char *root, const char *group, const char *limit_n
     }
 }
 
-uint64_t mem_left_in_groups(const char *root, const char *groups) {
+static uint64_t least_of(const char *root, const char *groups, const struct names *v2,
+                         const struct names *v1) {
     FILE *f = fopen(groups, "r");
     char line[512], memory[512];
     uint64_t least = UINT64_MAX;
@@ -80,21 +88,41 @@ uint64_t mem_left_in_groups(const char *root, const char *groups) {
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
         if (names[1] == '\0')
-            least = MIN(least, left_up(root, path, "memory.max", "memory.current"));
+            least = MIN(least, left_up(root, path, v2));
         else if (strstr(names, "memory") != NULL)
-            least = MIN(
-                least, left_up(memory, path, "memory.limit_in_bytes", "memory.usage_in_bytes"));
+            least = MIN(least, left_up(memory, path, v1));
     }
     if (f != NULL)
         fclose(f);
     return least;
 }
 
+uint64_t mem_left_in_groups(const char *root, const char *groups) {
+    static const struct names v2 = {"memory.max", "memory.current"},
+                              v1 = {"memory.limit_in_bytes", "memory.usage_in_bytes"};
+    return least_of(root, groups, &v2, &v1);
+}
+
+uint64_t mem_limit_of_groups(const char *root, const char *groups) {
+    static const struct names v2 = {"memory.max", NULL}, v1 = {"memory.limit_in_bytes", NULL};
+    return least_of(root, groups, &v2, &v1);
+}
+
+#define ROOT "/sys/fs/cgroup"
+#define GROUPS "/proc/self/cgroup"
+
 uint64_t mem_available(void) {
     uint64_t kb = 0;
     if (!read_number("/proc/meminfo", "MemAvailable:", &kb))
         return 0;
-    return MIN(kb * 1024, mem_left_in_groups("/sys/fs/cgroup", "/proc/self/cgroup"));
+    return MIN(kb * 1024, mem_left_in_groups(ROOT, GROUPS));
+}
+
+uint64_t mem_total(void) {
+    long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    if (n <= 0 || size <= 0)
+        return 0;
+    return MIN((uint64_t)n * (uint64_t)size, mem_limit_of_groups(ROOT, GROUPS));
 }
 
 struct mem_resident mem_resident(void) {

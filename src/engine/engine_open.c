@@ -11,7 +11,6 @@
 #include "engine/engine_internal.h"
 
 #include <stdio.h>
-#include <unistd.h>
 
 #define DEFAULT_CONTEXTS 8
 
@@ -29,8 +28,7 @@ static void page_bytes(const struct instance *in, size_t bytes[KV_KINDS]) {
 
 /* What the weights leave of this machine's memory, with a fifth for everything else. */
 static size_t memory_left(const struct instance *in) {
-    long n = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
-    double all = n > 0 && size > 0 ? (double)n * (double)size : 0;
+    double all = (double)mem_total();
     struct gguf_totals weights;
     gguf_totals(in->rank.g, &weights);
     return (size_t)MAX(0.8 * all - (double)weights.n_bytes, 0.0);

@@ -89,8 +89,8 @@ static json_t *node_facts(const char *name) {
     return json_pack("{s:s, s:s, s:s, s:i, s:i, s:I, s:I, s:s}", "name", name, "version",
                      LOCKSTEP_VERSION, "machine", machine, "cores", machine_n_cores(),
                      "numa_domains", machine_n_domains(), "memory_bytes",
-                     (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE),
-                     "memory_available_bytes", (json_int_t)mem_available(), "isa",
+                     (json_int_t)mem_total(), "memory_available_bytes",
+                     (json_int_t)mem_available(), "isa",
                      kernels_select(&k, &ignored) == ST_OK ? k->name : "none");
 }
 
