@@ -256,6 +256,40 @@ static void a_text_grows(void **state) {
     assert_true(b.bytes == NULL && b.len == 0 && b.cap == 0 && !b.failed);
 }
 
+#ifdef __linux__
+/* What the library asks (CMakeLists.txt: --wrap) of a system whose pages are larger than this
+ * one's: 16 KiB on a Mac, up to 64 KiB on Linux for arm64. 0: of this one. */
+static long pretended_page_bytes;
+static uint8_t *unmapped; /* where munmap() last began */
+
+long __real_sysconf(int name);
+long __wrap_sysconf(int name);
+long __wrap_sysconf(int name) {
+    bool pretended = name == _SC_PAGESIZE && pretended_page_bytes != 0;
+    return pretended ? pretended_page_bytes : __real_sysconf(name);
+}
+
+int __real_munmap(void *p, size_t n);
+int __wrap_munmap(void *p, size_t n);
+int __wrap_munmap(void *p, size_t n) {
+    unmapped = p;
+    return __real_munmap(p, n);
+}
+
+/* munmap() refuses to begin inside a page: what lies behind the block would stay for good. */
+static void a_huge_block_is_whole_pages(void **state) {
+    const size_t page = 65536, size = ((size_t)4 << 20) + 100;
+    (void)state;
+    pretended_page_bytes = (long)page;
+    uint8_t *p = mem_huge_alloc(size), *behind = unmapped;
+    mem_huge_free(p, size);
+    pretended_page_bytes = 0;
+    assert_non_null(p);
+    assert_ptr_equal(behind, p + round_up(size, page));
+    assert_ptr_equal(unmapped, p);
+}
+#endif
+
 static void available_memory_is_within_the_machine(void **state) {
     (void)state;
     uint64_t available = mem_available();
@@ -408,6 +442,9 @@ int main(void) {
         cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(an_array_grows),
         cmocka_unit_test(a_text_grows),
+#ifdef __linux__
+        cmocka_unit_test(a_huge_block_is_whole_pages),
+#endif
         cmocka_unit_test(available_memory_is_within_the_machine),
         cmocka_unit_test(a_new_file_has_one_writer),
         cmocka_unit_test(folders_that_cannot_be_made),

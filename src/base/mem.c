@@ -18,9 +18,13 @@ static void check_allowed(void) {
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
+static size_t whole_pages(size_t size_bytes) {
+    return round_up(MAX(size_bytes, (size_t)1), (size_t)sysconf(_SC_PAGESIZE));
+}
+
 void *mem_huge_alloc(size_t size_bytes) {
     check_allowed();
-    size_t size = round_up(MAX(size_bytes, (size_t)1), 4096);
+    size_t size = whole_pages(size_bytes); /* munmap() refuses to begin inside a page */
     /* Over-map by one huge page and trim, so that the block starts on a huge-page boundary:
      * otherwise its first and last 2 MiB stay in small pages. */
     size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
@@ -44,7 +48,7 @@ void *mem_huge_alloc(size_t size_bytes) {
 
 void mem_huge_free(void *p, size_t size_bytes) {
     if (p != NULL)
-        munmap(p, round_up(MAX(size_bytes, (size_t)1), 4096));
+        munmap(p, whole_pages(size_bytes));
 }
 
 bool mem_populate(void *p, size_t size_bytes) {
