@@ -256,7 +256,7 @@ static void a_text_grows(void **state) {
     assert_true(b.bytes == NULL && b.len == 0 && b.cap == 0 && !b.failed);
 }
 
-#ifdef __linux__
+#ifdef HAS_WRAPPED_PAGES
 /* What the library asks (CMakeLists.txt: --wrap) of a system whose pages are larger than this
  * one's: 16 KiB on a Mac, up to 64 KiB on Linux for arm64. 0: of this one. */
 static long pretended_page_bytes;
@@ -442,7 +442,7 @@ int main(void) {
         cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(an_array_grows),
         cmocka_unit_test(a_text_grows),
-#ifdef __linux__
+#ifdef HAS_WRAPPED_PAGES
         cmocka_unit_test(a_huge_block_is_whole_pages),
 #endif
         cmocka_unit_test(available_memory_is_within_the_machine),
