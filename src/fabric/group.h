@@ -28,7 +28,9 @@ struct peer {
      * thread (relaxed: a count that lags is harmless). */
     _Atomic uint64_t sent, received;
     /* What the peer says it has sent to us, and when we first heard of that count. Written by
-     * the side thread; the group's thread finds lost messages with it. relaxed, as above. */
+     * the side thread; the group's thread finds lost messages with it. The count is stored last
+     * (release) and read first (acquire): a new one with an older one's time, on a processor that
+     * reorders, would be a message that has been missing since then. */
     _Atomic uint64_t told_sent, told_at_ns;
     _Atomic bool left; /* said goodbye: told_sent is final (release/acquire) */
 

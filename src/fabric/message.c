@@ -131,7 +131,7 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
     struct peer *p = w->peer;
     uint64_t silence = (uint64_t)f->cfg.silence_ms * 1000000u;
     bool left = atomic_load_explicit(&p->left, memory_order_acquire);
-    uint64_t told = atomic_load_explicit(&p->told_sent, memory_order_relaxed);
+    uint64_t told = atomic_load_explicit(&p->told_sent, memory_order_acquire);
     uint64_t told_at = atomic_load_explicit(&p->told_at_ns, memory_order_relaxed);
     uint64_t received = atomic_load_explicit(&p->received, memory_order_relaxed);
     if (left && (w->for_slot || told <= received))

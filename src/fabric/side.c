@@ -96,7 +96,7 @@ static void heard_count(struct peer *p, uint64_t sent, uint64_t now) {
     if (sent == atomic_load_explicit(&p->told_sent, memory_order_relaxed))
         return;
     atomic_store_explicit(&p->told_at_ns, now, memory_order_relaxed);
-    atomic_store_explicit(&p->told_sent, sent, memory_order_relaxed);
+    atomic_store_explicit(&p->told_sent, sent, memory_order_release);
 }
 
 static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
