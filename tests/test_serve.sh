@@ -444,6 +444,27 @@ echo '{"type":"reasoning","summary":[],"encrypted_content":"gAAAAABo"}' >"$work/
 [ "$(tokens item)" = "$none" ] || fail "what OpenAI encrypted is read as a thought"
 stop -TERM
 
+# ---- a model that writes calls as XML ---------------------------------------------------------------
+# A stop string within a call cuts it off, as max_tokens does: half a command does not look like a whole one.
+echo '{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}{{ tools | tojson }}<tool_call><function=F><parameter=P></parameter></function></tool_call>{% endif %}' >"$work/xml.jinja"
+python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/xml.gguf" "$work/xml.jinja"
+serve_start "$work/xml.gguf"
+python3 - "$work" <<'END'
+import json, sys
+parameters = {"type": "object", "properties": {"text": {"type": "string"}}}
+written = "<tool_call>\n<function=do>\n<parameter=text>\nrm -r /tmp\n\n/x\n</parameter>\n</function>\n</tool_call>\n\n"
+body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 300, "temperature": 0,
+        "grammar": "root ::= " + json.dumps(written),
+        "tools": [{"type": "function", "function": {"name": "do", "parameters": parameters}}]}
+for name, more in (("whole", {}), ("after", {"stop": ["l>\n\n"]}), ("within", {"stop": ["\n\n"]})):
+    json.dump(body | more, open("%s/%s" % (sys.argv[1], name), "w"))
+END
+called='v["choices"][0]["finish_reason"], v["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"]'
+ask 200 /v1/chat/completions -d "@$work/whole" && holds "($called) == ('tool_calls', '{\"text\": \"rm -r /tmp\\\\n\\\\n/x\"}')"
+ask 200 /v1/chat/completions -d "@$work/after" && holds "($called) == ('tool_calls', '{\"text\": \"rm -r /tmp\\\\n\\\\n/x\"}')"
+ask 200 /v1/chat/completions -d "@$work/within" && holds "($called) == ('stop', '{\"text\": \"rm -r /tmp')"
+stop -TERM
+
 # ---- keys, and who may listen ----------------------------------------------------------------------
 printf '# people\nsecret-1\n\nsecret-2\n' >"$work/keys"
 start --api-key-file "$work/keys"

@@ -20,6 +20,7 @@ struct choice {
     size_t n_calls;
     const struct engine_token *token; /* while its text is read */
     bool failed;
+    bool in_call;
     bool over; /* its one call has ended: what the model goes on to write is nobody's */
     size_t n_generated; /* tokens up to there */
 };
@@ -127,7 +128,10 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
                                .id = from->id,
                                .token = c->token,
                                .generation = c->g};
+    if (from->kind == CHAT_CALL_END)
+        c->in_call = false;
     if (from->kind == CHAT_CALL_BEGIN) {
+        c->in_call = true;
         c->n_calls++;
         if (from->id == NULL || from->id[0] == '\0') {
             make_call_id(id, c);
@@ -168,7 +172,9 @@ static void on_embedding(void *user, const float *v, size_t n) {
     g->on_event(g->user, &ev);
 }
 
-static enum service_finish finish_of(const struct choice *c, const struct engine_done *d) {
+/* whole: no call was cut off. */
+static enum service_finish finish_of(const struct choice *c, const struct engine_done *d,
+                                     bool whole) {
     switch (d->stop) {
     case ENGINE_STOP_LENGTH:
         return FINISH_LENGTH;
@@ -177,7 +183,7 @@ static enum service_finish finish_of(const struct choice *c, const struct engine
     case ENGINE_STOP_ERROR:
         return FINISH_ERROR;
     default:
-        return c->n_calls > 0 ? FINISH_CALLS : FINISH_STOP;
+        return c->n_calls > 0 && whole ? FINISH_CALLS : FINISH_STOP;
     }
 }
 
@@ -185,7 +191,8 @@ static void on_done(void *user, const struct engine_done *d) {
     struct generation *g = user;
     struct choice *c = &g->choices[d->choice];
     struct engine_done done = *d;
-    bool cut = d->stop != ENGINE_STOP_END && d->stop != ENGINE_STOP_STRING;
+    /* By a stop string too: the file that a call writes may have it in the middle. */
+    bool cut = d->stop != ENGINE_STOP_END, whole = !cut || !c->in_call;
     if (c->over) { /* as if the model had ended there, however it went on */
         done.stop = ENGINE_STOP_END;
         done.stop_string = NULL;
@@ -202,7 +209,7 @@ static void on_done(void *user, const struct engine_done *d) {
     }
     struct service_event ev = {
         .kind = EVENT_DONE, .choice = d->choice, .done = &done, .last = d->last};
-    ev.finish = finish_of(c, &done);
+    ev.finish = finish_of(c, &done, whole);
     if (d->last) {
         pthread_mutex_lock(&g->lock);
         g->handle = NULL;
