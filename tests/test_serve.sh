@@ -413,7 +413,7 @@ stop -TERM
 
 # ---- a model that thinks ----------------------------------------------------------------------------
 # A thought that is streamed to Anthropic's clients ends with its signature, as Anthropic's do.
-echo '{% for m in messages %}{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}<think>{% endif %}' >"$work/thinking.jinja"
+echo '{% for m in messages %}{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% endfor %}{% if add_generation_prompt and not by_itself %}<think>{% endif %}' >"$work/thinking.jinja"
 python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$model" "$work/thinking.gguf" "$work/thinking.jinja"
 serve_start "$work/thinking.gguf"
 ask 200 /v1/messages -d "{$question,\"max_tokens\":4,\"ignore_eos\":true,\"stream\":true}"
@@ -442,6 +442,16 @@ carried=$(tokens '("type", "summary", "encrypted_content")') both=$(tokens 'item
     fail "thoughts sent back: $none tokens without, $text as text, $carried carried, $both both"
 echo '{"type":"reasoning","summary":[],"encrypted_content":"gAAAAABo"}' >"$work/item" # OpenAI's own
 [ "$(tokens item)" = "$none" ] || fail "what OpenAI encrypted is read as a thought"
+# Logprobs are of the content's tokens: not of the thought's, its tags', nor of the blank lines between.
+thought="$question,\"chat_template_kwargs\":{\"by_itself\":true},\"logprobs\":true,\"grammar\":\"root ::= \\\"<think>\\\\n\\\" [a-z]* \\\"</think>\\\\n\\\\nWell,\\\\nthen.\\\"\""
+for more in '"max_tokens":200' '"max_tokens":200,"stop":["\nthat","n.x"]'; do
+    ask 200 /v1/chat/completions -d "{$thought,$more,\"logit_bias\":{\"60\":20}}"
+    holds '(lambda c: "".join(t["token"] for t in c["logprobs"]["content"]) == c["message"]["content"] == "Well,\nthen.")(v["choices"][0])'
+done
+ask 200 /v1/chat/completions -d "{$thought,\"max_tokens\":200,\"logit_bias\":{\"60\":20},\"stream\":true}"
+sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
+seen = [c["logprobs"] for line in sys.stdin for c in json.loads(line)["choices"]]
+assert "".join(t["token"] for l in seen if l for t in l["content"]) == "Well,\nthen.", seen' || fail "logprobs of a stream that begins with a thought"
 stop -TERM
 
 # ---- a model that writes calls as XML ---------------------------------------------------------------

@@ -143,6 +143,20 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
         end_choice(c);
 }
 
+/* Logprobs wait for the text that their tokens become: if none is held back, there was none. */
+static void read_text(struct choice *c, const struct engine_token *t) {
+    struct generation *g = c->g;
+    c->token = t;
+    c->failed = chat_parser_put(c->parser, t->text, t->len, NULL) != ST_OK;
+    c->token = NULL;
+    bool all_out = t->len >= token_bytes(g->t, t->id, true).len;
+    if (!g->logprobs || c->over || !all_out || chat_parser_holds(c->parser))
+        return;
+    const struct service_event ev = {
+        .kind = EVENT_MARKUP, .choice = c->index, .token = t, .generation = g};
+    g->on_event(g->user, &ev);
+}
+
 static void on_token(void *user, const struct engine_token *t) {
     struct generation *g = user;
     struct choice *c = &g->choices[t->choice];
@@ -157,9 +171,7 @@ static void on_token(void *user, const struct engine_token *t) {
     if (t->len == 0 || c->failed)
         return;
     if (c->parser != NULL) {
-        c->token = t;
-        c->failed = chat_parser_put(c->parser, t->text, t->len, NULL) != ST_OK;
-        c->token = NULL;
+        read_text(c, t);
     } else {
         ev.kind = EVENT_CONTENT;
         g->on_event(g->user, &ev);

@@ -116,6 +116,8 @@ enum service_event_kind {
     EVENT_CALL_END,
     /* token: if logprobs were asked for; before the text it completes. Never an end token */
     EVENT_TOKEN,
+    /* likewise: no text comes of the tokens since the last one, or they were a call's */
+    EVENT_MARKUP,
     EVENT_EMBEDDING, /* vector */
     EVENT_DONE,      /* of this choice */
 };

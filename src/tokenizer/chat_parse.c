@@ -601,6 +601,10 @@ enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
     return report(p, err);
 }
 
+bool chat_parser_holds(const struct chat_parser *p) {
+    return p->in.len > 0 || p->space.len > 0;
+}
+
 enum status chat_parser_end(struct chat_parser *p, bool cut, struct err *err) {
     p->final = true;
     p->cut = cut;

@@ -86,6 +86,8 @@ void chat_parser_close(struct chat_parser *p); /* NULL is fine */
 /* More text. ST_NO_MEMORY: the parser is of no more use. */
 enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
                             struct err *err);
+/* Whether some of the text so far may come out yet. */
+bool chat_parser_holds(const struct chat_parser *p);
 /* The model is done: what is still held back comes out; an unfinished call is ended.
  * cut: the model was stopped in the middle. The arguments of its unfinished call are left as they
  * are, so that they do not parse: half a file is not to look like a whole one. */
