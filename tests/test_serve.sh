@@ -237,6 +237,12 @@ ask 200 /v1/responses -d '{"input":"What is a bit bucket?","instructions":"","ma
 holds "v['output'][0]['content'][0]['text'] == $same"
 ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":12,"temperature":0,"suffix":"","logprobs":0}'
 holds "v['choices'][0]['logprobs']['text_offset'] == [len(''.join(v['choices'][0]['logprobs']['tokens'][:i])) for i in range(len(v['choices'][0]['logprobs']['tokens']))]"
+# Tokens that are parts of a character, or none of the text, move nothing: where a whole one is said to be, it stands.
+ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":60,"temperature":0,"logprobs":0,"grammar":"root ::= \"€ü🙂 some words\""}'
+in_place="all(c['text'].startswith(t, i) for t, i in whole) and len(whole) > 3)(v['choices'][0], [(t, i) for t, i in zip(v['choices'][0]['logprobs']['tokens'], v['choices'][0]['logprobs']['text_offset']) if t.isascii() and '|' not in t])"
+holds "(lambda c, whole: $in_place"
+ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":40,"temperature":1,"seed":1,"logprobs":0,"logit_bias":{"2046":16}}'
+holds "v['choices'][0]['logprobs']['tokens'].count('<|im_start|>') > 3" && holds "(lambda c, whole: $in_place"
 # Half a character, a NUL and 2^64 - 1 are JSON, and come out of tools.
 ask 200 /v1/chat/completions -d '{"messages":[{"role":"user","content":"a\u0000b\ud83d \\u0000 \ud83d\ude00 \udc00"}],"max_tokens":2}'
 cp "$work/body" "$work/mended"

@@ -35,6 +35,7 @@ struct generation {
     void (*on_event)(void *user, const struct service_event *ev);
     void *user;
     bool logprobs;
+    bool special; /* control tokens are text */
     bool one_call;
     uint8_t nonce[16]; /* of the request */
     json_t *tools;     /* a reference: the parsers look into it */
@@ -82,6 +83,14 @@ size_t generation_token_bytes(const struct generation *g, int32_t id, const char
     struct gguf_str text = token_bytes(g->t, id, true);
     *bytes = text.ptr;
     return text.len;
+}
+
+size_t generation_token_chars(const struct generation *g, int32_t id) {
+    struct gguf_str text = token_bytes(g->t, id, g->special);
+    size_t n = 0;
+    for (size_t i = 0; i < text.len; i++)
+        n += ((uint8_t)text.ptr[i] & 0xc0) != 0x80;
+    return n;
 }
 
 /* ---- events, on the engine's thread ------------------------------------------------------ */
@@ -149,7 +158,7 @@ static void read_text(struct choice *c, const struct engine_token *t) {
     c->token = t;
     c->failed = chat_parser_put(c->parser, t->text, t->len, NULL) != ST_OK;
     c->token = NULL;
-    bool all_out = t->len >= token_bytes(g->t, t->id, true).len;
+    bool all_out = t->len >= token_bytes(g->t, t->id, g->special).len;
     if (!g->logprobs || c->over || !all_out || chat_parser_holds(c->parser))
         return;
     const struct service_event ev = {
@@ -443,6 +452,7 @@ static enum status generation_new(struct generation **out, const struct model *m
     g->on_event = r->on_event;
     g->user = r->user;
     g->logprobs = r->logprobs;
+    g->special = needs_parser(m, r);
     g->one_call = r->one_call;
     g->n_choices = g->n_wanted = (int)n;
     memcpy(g->nonce, r->nonce, sizeof g->nonce);
@@ -467,7 +477,7 @@ static enum status submit(const struct model *m, const struct service_request *r
     er.n_predict = r->n_predict;
     er.ignore_end = r->ignore_end;
     er.follows = r->follows;
-    er.special = needs_parser(m, r);
+    er.special = g->special;
     er.sampling = r->sampling;
     er.stops = r->stops;
     er.n_stops = r->n_stops;

@@ -18,13 +18,6 @@ static void append(json_t *logprobs, const char *name, json_t *v) {
     json_array_append_new(json_object_get(logprobs, name), v);
 }
 
-static size_t n_chars(const json_t *text) {
-    size_t n = 0;
-    for (const char *c = json_string_value(text); *c != '\0'; c++)
-        n += (*c & 0xc0) != 0x80;
-    return n;
-}
-
 static void keep_logprob(struct reply_choice *c, const struct service_event *ev) {
     const struct engine_token *t = ev->token;
     json_t *top = json_object();
@@ -38,7 +31,7 @@ static void keep_logprob(struct reply_choice *c, const struct service_event *ev)
     }
     json_t *text = token_text(ev->generation, t->id);
     append(c->logprobs, "text_offset", json_integer((json_int_t)c->n_chars));
-    c->n_chars += n_chars(text);
+    c->n_chars += generation_token_chars(ev->generation, t->id);
     append(c->logprobs, "tokens", text);
     append(c->logprobs, "token_logprobs", json_real((double)t->logprob));
     append(c->logprobs, "top_logprobs", top);

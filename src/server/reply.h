@@ -48,7 +48,7 @@ struct reply_choice {
     json_t *logprobs;   /* the dialect's */
     /* The same, of what has become content, where that is told at the end. */
     json_t *content_logprobs;
-    size_t n_chars; /* of the tokens in all that was in logprobs */
+    size_t n_chars; /* of the text up to the last token that was in logprobs */
     json_t *vector; /* of an embedding, an array */
     enum service_finish finish;
     struct engine_done done; /* stop_string: a copy, owned */

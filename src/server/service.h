@@ -166,5 +166,7 @@ enum status service_detokenize(struct service *s, const int32_t *ids, size_t n, 
                                size_t *len, struct err *err);
 /* The bytes of a token, for logprobs; only in callbacks of a generation. */
 size_t generation_token_bytes(const struct generation *g, int32_t id, const char **bytes);
+/* The characters of the text that begin in it; likewise. */
+size_t generation_token_chars(const struct generation *g, int32_t id);
 
 #endif
