@@ -237,9 +237,14 @@ ask 200 /v1/responses -d '{"input":"What is a bit bucket?","instructions":"","ma
 holds "v['output'][0]['content'][0]['text'] == $same"
 ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":12,"temperature":0,"suffix":"","logprobs":0}'
 holds "v['choices'][0]['logprobs']['text_offset'] == [len(''.join(v['choices'][0]['logprobs']['tokens'][:i])) for i in range(len(v['choices'][0]['logprobs']['tokens']))]"
+# The token itself is among the likeliest, whether it is one or not, and none hides another.
+ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":12,"temperature":2,"top_k":0,"top_p":1,"min_p":0,"seed":3,"logprobs":2}'
+tops="zip(*(v['choices'][0]['logprobs'][k] for k in ('tokens', 'token_logprobs', 'top_logprobs')))"
+holds "all(top[t] == p and (len(top) == 2 or len(top) == 3 and p == min(top.values())) for t, p, top in $tops)"
+holds "sum(len(top) == 3 for t, p, top in $tops) > 3"
 # Tokens that are parts of a character, or none of the text, move nothing: where a whole one is said to be, it stands.
 ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":60,"temperature":0,"logprobs":0,"grammar":"root ::= \"€ü🙂 some words\""}'
-in_place="all(c['text'].startswith(t, i) for t, i in whole) and len(whole) > 3)(v['choices'][0], [(t, i) for t, i in zip(v['choices'][0]['logprobs']['tokens'], v['choices'][0]['logprobs']['text_offset']) if t.isascii() and '|' not in t])"
+in_place="all(c['text'].startswith(t, i) for t, i in whole) and len(whole) > 3)(v['choices'][0], [(t, i) for t, i in zip(v['choices'][0]['logprobs']['tokens'], v['choices'][0]['logprobs']['text_offset']) if '|' not in t and not t.startswith('bytes:')])"
 holds "(lambda c, whole: $in_place"
 ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":40,"temperature":1,"seed":1,"logprobs":0,"logit_bias":{"2046":16}}'
 holds "v['choices'][0]['logprobs']['tokens'].count('<|im_start|>') > 3" && holds "(lambda c, whole: $in_place"
@@ -459,6 +464,19 @@ sed -n 's/^data: {/{/p' "$work/body" | python3 -c 'import json, sys
 seen = [c["logprobs"] for line in sys.stdin for c in json.loads(line)["choices"]]
 assert "".join(t["token"] for l in seen if l for t in l["content"]) == "Well,\nthen.", seen' || fail "logprobs of a stream that begins with a thought"
 stop -TERM
+
+# ---- a model without a language ---------------------------------------------------------------------
+# Random weights: parts of characters are among the likeliest, each by its bytes.
+random=$SHARED_DIR/golden/logits/llama.gguf
+if [ -e "$random" ]; then
+    serve_start "$random"
+    ask 200 /v1/completions -d '{"prompt":[5,6,7],"max_tokens":30,"ignore_eos":true,"temperature":0,"logprobs":20}'
+    holds "all(len(top) == 20 and top[t] == p for t, p, top in $tops)"
+    holds "'bytes:\\\\x' in ' '.join(t for _, _, top in $tops for t in top)"
+    stop -TERM
+else
+    echo "note: $random is not there: no tokens that are no text are compared"
+fi
 
 # ---- a model that writes calls as XML ---------------------------------------------------------------
 # A stop string within a call cuts it off, as max_tokens does: half a command does not look like a whole one.

@@ -8,27 +8,44 @@
 
 /* ---- logprobs: four arrays side by side -------------------------------------------------- */
 
+/* What is no text by itself as OpenAI writes it: as U+FFFD all such tokens were one key. */
 static json_t *token_text(const struct generation *g, int32_t id) {
     const char *bytes;
     size_t n = generation_token_bytes(g, id, &bytes);
-    return bytes_json(bytes, n);
+    json_t *v = memchr(bytes, '\0', n) == NULL ? json_stringn(bytes, n) : NULL;
+    if (v != NULL)
+        return v;
+    struct buf text = {0};
+    buf_add_str(&text, "bytes:");
+    for (size_t i = 0; i < n; i++)
+        buf_printf(&text, "\\x%02x", (unsigned char)bytes[i]);
+    v = buf_json(&text);
+    buf_free(&text);
+    return v;
 }
 
 static void append(json_t *logprobs, const char *name, json_t *v) {
     json_array_append_new(json_object_get(logprobs, name), v);
 }
 
+/* Of tokens that look alike all the same, the likelier. */
+static void put_top(json_t *top, const struct generation *g, int32_t id, float logprob) {
+    json_t *text = token_text(g, id);
+    if (json_object_get(top, json_string_value(text)) == NULL)
+        json_object_set_new(top, json_string_value(text), json_real((double)logprob));
+    json_decref(text);
+}
+
+/* The API promises the token itself in top_logprobs, also where it is none of the likeliest. */
 static void keep_logprob(struct reply_choice *c, const struct service_event *ev) {
     const struct engine_token *t = ev->token;
     json_t *top = json_object();
     if (c->logprobs == NULL)
         c->logprobs = json_pack("{s:[], s:[], s:[], s:[]}", "tokens", "token_logprobs",
                                 "top_logprobs", "text_offset");
-    for (int i = 0; i < t->n_top; i++) {
-        json_t *text = token_text(ev->generation, t->top[i].id);
-        json_object_set_new(top, json_string_value(text), json_real((double)t->top[i].logprob));
-        json_decref(text);
-    }
+    for (int i = 0; i < t->n_top; i++)
+        put_top(top, ev->generation, t->top[i].id, t->top[i].logprob);
+    put_top(top, ev->generation, t->id, t->logprob);
     json_t *text = token_text(ev->generation, t->id);
     append(c->logprobs, "text_offset", json_integer((json_int_t)c->n_chars));
     c->n_chars += generation_token_chars(ev->generation, t->id);
