@@ -242,6 +242,11 @@ ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":12,"temperature":2,"t
 tops="zip(*(v['choices'][0]['logprobs'][k] for k in ('tokens', 'token_logprobs', 'top_logprobs')))"
 holds "all(top[t] == p and (len(top) == 2 or len(top) == 3 and p == min(top.values())) for t, p, top in $tops)"
 holds "sum(len(top) == 3 for t, p, top in $tops) > 3"
+# Without a seed each prompt has one of its own, be they equal: 24 tokens at this temperature are hardly ever the same.
+ask 200 /v1/completions -d '{"prompt":["A bit","A bit","A bit"],"max_tokens":24,"temperature":2,"top_k":0,"top_p":1,"min_p":0,"n":2,"ignore_eos":true}'
+holds "len({c['text'] for c in v['choices']}) == 6"
+ask 200 /v1/completions -d '{"prompt":["A bit","A bit","A bit"],"max_tokens":24,"temperature":2,"top_k":0,"top_p":1,"min_p":0,"n":2,"ignore_eos":true,"seed":7}'
+holds "len({c['text'] for c in v['choices']}) == 2"
 # Tokens that are parts of a character, or none of the text, move nothing: where a whole one is said to be, it stands.
 ask 200 /v1/completions -d '{"prompt":"A bit","max_tokens":60,"temperature":0,"logprobs":0,"grammar":"root ::= \"€ü🙂 some words\""}'
 in_place="all(c['text'].startswith(t, i) for t, i in whole) and len(whole) > 3)(v['choices'][0], [(t, i) for t, i in zip(v['choices'][0]['logprobs']['tokens'], v['choices'][0]['logprobs']['text_offset']) if '|' not in t and not t.startswith('bytes:')])"

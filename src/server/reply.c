@@ -395,7 +395,7 @@ static void name_request(const struct reply *r, int part, struct service_request
     crypto_generichash_update(&h, (const uint8_t *)r->id, sizeof r->id);
     crypto_generichash_update(&h, (const uint8_t *)&part, sizeof part);
     crypto_generichash_final(&h, request->nonce, sizeof request->nonce);
-    if (request->seed_by_chance && r->named)
+    if (request->seed_by_chance) /* each prompt its own */
         memcpy(&request->sampling.base.seed, request->nonce,
                sizeof request->sampling.base.seed);
 }

@@ -4,7 +4,6 @@
 #include "base/util.h"
 
 #include <math.h>
-#include <sodium.h>
 #include <stdlib.h>
 
 #define REPEAT_ALL (1 << 20)
@@ -19,8 +18,8 @@ static void param_seed(struct params *p, struct service_request *r) {
     double real = json_real_value(v);
     r->seed_by_chance = v == NULL || json_is_null(v) || json_number_value(v) == -1;
     if (r->seed_by_chance)
-        randombytes_buf(seed, sizeof *seed);
-    else if (json_is_integer(v))
+        return;
+    if (json_is_integer(v))
         *seed = (uint64_t)json_integer_value(v);
     else if (json_is_real(v) && real == floor(real) && real > -0x1p63 && real < 0x1p64)
         *seed = real < 0 ? (uint64_t)(int64_t)real : (uint64_t)real; /* 42.0 */
