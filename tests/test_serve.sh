@@ -275,6 +275,15 @@ holds "json.loads(v['choices'][0]['message']['content']).startswith('19')"
 # A form of the answer leaves room for calls.
 ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":100}}"
 holds "v['choices'][0]['finish_reason'] == 'tool_calls' and v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'look'"
+# Ollama's arguments are an object, which half of one is not: a call that num_predict or a stop string cuts off is none.
+cut='{"messages":[{"role":"user","content":"hi"}],"format":{"enum":["x"]},"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"a":%s},"required":["a"]}}}],"stream":%s,"options":{"temperature":0,"logit_bias":{"60":100},"num_predict":100%s}}'
+for stream in true false; do
+    ask 200 /api/chat -d "$(printf "$cut" '{"enum":["C"]}' $stream '')" && says '"name":"look","arguments":\{"a":"C"\}'
+    for more in '' ',"stop":["<<<<"]'; do
+        ask 200 /api/chat -d "$(printf "$cut" '{"type":"string"}' $stream "$more")" && says '"content":"".*"done_reason":"(length|stop)"'
+        grep -q tool_calls "$work/body" && fail "Ollama: half a call: $(cat "$work/body")"
+    done
+done
 ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":-100}}"
 holds "v['choices'][0]['finish_reason'] == 'length' or json.loads(v['choices'][0]['message']['content'])['b'] in ['x', 'y']"
 # Tools of which only some may be called.

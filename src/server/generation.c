@@ -21,6 +21,7 @@ struct choice {
     const struct engine_token *token; /* while its text is read */
     bool failed;
     bool in_call;
+    bool cut;  /* the model was stopped before it had ended */
     bool over; /* its one call has ended: what the model goes on to write is nobody's */
     size_t n_generated; /* tokens up to there */
 };
@@ -135,6 +136,7 @@ static void on_chat_event(void *arg, const struct chat_event *from) {
                                .len = from->len,
                                .call = from->call,
                                .id = from->id,
+                               .cut = c->cut,
                                .token = c->token,
                                .generation = c->g};
     if (from->kind == CHAT_CALL_END)
@@ -213,7 +215,8 @@ static void on_done(void *user, const struct engine_done *d) {
     struct choice *c = &g->choices[d->choice];
     struct engine_done done = *d;
     /* By a stop string too: the file that a call writes may have it in the middle. */
-    bool cut = d->stop != ENGINE_STOP_END, whole = !cut || !c->in_call;
+    c->cut = d->stop != ENGINE_STOP_END;
+    bool whole = !c->cut || !c->in_call;
     if (c->over) { /* as if the model had ended there, however it went on */
         done.stop = ENGINE_STOP_END;
         done.stop_string = NULL;
@@ -222,7 +225,7 @@ static void on_done(void *user, const struct engine_done *d) {
         want_one_less(g);
     }
     if (c->parser != NULL && !c->failed)
-        c->failed = chat_parser_end(c->parser, cut, NULL) != ST_OK;
+        c->failed = chat_parser_end(c->parser, c->cut, NULL) != ST_OK;
     if (c->failed) {
         done.stop = ENGINE_STOP_ERROR;
         done.st = ST_NO_MEMORY;

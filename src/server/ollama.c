@@ -77,10 +77,12 @@ static void add_figures(const struct reply *r, json_t *line) {
     json_object_set_new(line, "eval_duration", nanoseconds(d->generate_s));
 }
 
+/* A call that was cut off is none: its arguments, an object here, would be an empty one, and
+ * nothing says so before the client calls. */
 static void line_event(struct reply *r, int choice, const struct service_event *ev) {
     const struct reply_choice *c = &r->choices[choice];
-    if (!r->stream || (ev->kind != EVENT_CONTENT && ev->kind != EVENT_REASONING &&
-                       ev->kind != EVENT_CALL_END))
+    bool called = ev->kind == EVENT_CALL_END && !ev->cut;
+    if (!r->stream || (ev->kind != EVENT_CONTENT && ev->kind != EVENT_REASONING && !called))
         return;
     json_t *line = frame(r, false);
     if (ev->kind == EVENT_CONTENT)
@@ -106,8 +108,10 @@ static void line_error(struct reply *r, enum status st, const char *sentence) {
 
 static json_t *whole(struct reply *r) {
     const struct reply_choice *c = &r->choices[0];
-    json_t *v = frame(r, true), *calls = c->n_calls > 0 ? json_array() : NULL;
-    for (size_t i = 0; i < c->n_calls; i++)
+    size_t n = c->n_calls;
+    n -= n > 0 && c->calls[n - 1].cut;
+    json_t *v = frame(r, true), *calls = n > 0 ? json_array() : NULL;
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(calls, call_json(c, i));
     add_message(r, v, buf_json(&c->content),
                 c->reasoning.len > 0 ? buf_json(&c->reasoning) : NULL, calls);

@@ -197,6 +197,10 @@ static void keep(struct reply_choice *c, const struct service_event *ev) {
         if (c->n_calls > 0)
             buf_add(&c->calls[c->n_calls - 1].arguments, ev->text, ev->len);
         break;
+    case EVENT_CALL_END:
+        if (c->n_calls > 0)
+            c->calls[c->n_calls - 1].cut = ev->cut;
+        break;
     case EVENT_EMBEDDING:
         c->vector = unit_vector(ev->vector, ev->n_embd);
         break;

@@ -34,6 +34,7 @@ json_t *bytes_json(const char *bytes, size_t len);
 struct reply_call {
     char *name, *id;
     struct buf arguments;
+    bool cut; /* the model was stopped within it */
 };
 
 /* What the call hands over, a new reference; an empty object where that is no JSON, cut off

@@ -136,8 +136,9 @@ struct service_event {
     int choice;
     const char *text; /* len bytes, not NUL-terminated */
     size_t len;
-    size_t call;                      /* the number of the call, from 0 */
-    const char *id;                   /* EVENT_CALL_BEGIN */
+    size_t call;    /* the number of the call, from 0 */
+    const char *id; /* EVENT_CALL_BEGIN */
+    bool cut;       /* EVENT_CALL_END: the model was stopped within the call */
     const struct engine_token *token; /* with whose text this came; NULL: at the end */
     const struct generation *generation;
     const float *vector; /* [n_embd] */
