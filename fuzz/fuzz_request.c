@@ -164,6 +164,10 @@ size_t generation_token_bytes(const struct generation *g, int32_t id, const char
     *bytes = &"\xff\"x"[id % 3];
     return 1;
 }
+size_t generation_token_chars(const struct generation *g, int32_t id) {
+    const char *bytes;
+    return generation_token_bytes(g, id, &bytes);
+}
 void engine_sampling_init(struct engine_sampling *s) {
     *s = (struct engine_sampling){.typical_p = 1};
 }
@@ -230,6 +234,7 @@ static void say(const struct service_request *r, int choice, enum service_event_
                                      .text = text,
                                      .len = strlen(text),
                                      .id = "call_1",
+                                     .cut = (mode & 8) != 0,
                                      .token = &token,
                                      .generation = &the_generation};
     if (kind != EVENT_TOKEN || r->logprobs)
@@ -244,6 +249,8 @@ static void answer(const struct service_request *r, int choice) {
         r->on_event(r->user, &embedding);
     for (unsigned bits = mode; bits != 0 && !r->embed; bits >>= 2) {
         say(r, choice, EVENT_TOKEN, "");
+        if (r->logprobs && bits & 8)
+            say(r, choice, EVENT_MARKUP, "");
         if ((bits & 3) == 1)
             say(r, choice, EVENT_CONTENT, "text \xe2\x82\xac \"");
         else if ((bits & 3) == 2)
