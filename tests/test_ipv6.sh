@@ -38,7 +38,8 @@ ask() { on "$1" curl -sg -m 60 "http://[::1]:8091/v1/completions" -d '{"prompt":
 one=$(ask 1) && [ "$(ask 2)" = "$one" ] || fail "the second node answers '$(ask 2)', the first one '$one'"
 on 1 "$LOCKSTEP" down m || fail "down"
 
-# Where no beacons pass, they are told of each other, in any form of an address; also of one that is off when it is named.
+# Where no beacons pass, they are told of each other, in any form of an address; also of one that is off when it is named, and
+# by an address which no other one reaches it at.
 kill "${nodes[@]}"
 wait "${nodes[@]}"
 nodes=()
@@ -49,13 +50,26 @@ start() { # host
     within 60 grep -q "listens on port" "n$1.log" || fail "node: $(cat "n$1.log")"
 }
 start 1
-on 1 timeout 100 "$LOCKSTEP" up "$model" --alias m --insecure --port 8092 --ctx 256 -t 1 --nodes fd00:7::2 >up.out 2>up.err || fail "up: $(cat up.err)"
-grep -q "warning: no node called fd00:7::2 is there now" up.err || fail "a node that is off: $(cat up.err)"
+up() { # NAME PORT ADDRESS
+    on 1 timeout 100 "$LOCKSTEP" up "$model" --alias "$1" --insecure --port "$2" --ctx 256 -t 1 --nodes "$3" >up.out 2>up.err || fail "up $*: $(cat up.err)"
+}
+on 2 ip -6 addr add fd00:8::2/64 dev wire nodad
+up m 8092 FD00:8:0::2
+grep -q "warning: no node called FD00:8:0::2 is there now" up.err || fail "a node that is off: $(cat up.err)"
 start 2
 within 60 grep -q "m: n2 has come: starting again, with it" n1.log || fail "n2 is not known by its address: $(cat n1.log n2.log)"
+up m 8092 FD00:8:0::2
+grep "warning: no node" up.err && fail "a node that is there"
 ask() { on "$1" curl -sg -m 20 "http://[::1]:8092/v1/completions" -d '{"prompt": "The cat", "max_tokens": 8, "temperature": 0}' | grep -o '"text": *"[^"]*"'; }
 [ "$(ask 1)" = "$one" ] && [ "$(ask 2)" = "$one" ] || fail "with seeds the nodes answer '$(ask 1)' and '$(ask 2)', not '$one'"
 on 1 "$LOCKSTEP" down m || fail "down"
+# The same command changes nothing, whoever is there.
+up again 8093 fd00:7::2
+kill "${nodes[1]}" && wait "${nodes[1]}" || fail "n2: exit status $?"
+unset "nodes[1]"
+up again 8093 fd00:7::2
+grep -q "warning: no node called fd00:7::2 is there now" up.err || fail "a node that is off: $(cat up.err)"
+on 1 "$LOCKSTEP" down again || fail "down"
 
 # All addresses are those of IPv4, too, where the system's sockets of IPv6 are for that alone.
 on 1 sh -c 'echo 1 >/proc/sys/net/ipv6/bindv6only' || fail "no sysctl"

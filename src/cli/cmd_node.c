@@ -157,11 +157,12 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
 }
 
 static enum status keep(struct keeper **out, const struct identity *id, struct discovery *d,
-                        struct err *err) {
+                        int api_port, struct err *err) {
     const struct keeper_config cfg = {.id = id,
                                       .discovery = d,
                                       .seeds = seeds,
                                       .name = name,
+                                      .port = api_port,
                                       .models = store,
                                       .state = state};
     return keeper_open(out, &cfg, err);
@@ -177,7 +178,7 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
     TRY(node_open(&n, &cfg, err));
     enum status st = alone ? ST_OK : discover(&d, id, node_port(n), err);
     if (st == ST_OK)
-        st = keep(&k, id, d, err);
+        st = keep(&k, id, d, node_port(n), err);
     if (st == ST_OK) {
         node_set_discovery(n, d);
         node_set_keeper(n, k);

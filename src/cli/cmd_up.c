@@ -365,19 +365,11 @@ static int say_up(const char *as, json_t *one) {
 }
 
 /* --nodes may name machines that are off now; or somebody has mistyped. */
-static void warn_of_absent(const json_t *one, const json_t *present) {
-    const char *list = json_text(one, "nodes");
-    for (size_t n; *list != '\0'; list += n + (list[n] == ',')) {
-        size_t i;
-        json_t *its;
-        n = strcspn(list, ",");
-        bool here = n == strlen("auto") && strncmp(list, "auto", n) == 0;
-        json_array_foreach((json_t *)(uintptr_t)present, i, its) {
-            here |=
-                json_string_length(its) == n && strncmp(list, json_string_value(its), n) == 0;
-        }
-        if (!here)
-            fprintf(stderr, "warning: no node called %.*s is there now\n", (int)n, list);
+static void warn_of_absent(const json_t *one) {
+    size_t i;
+    json_t *word;
+    json_array_foreach(json_object_get(one, "absent"), i, word) {
+        fprintf(stderr, "warning: no node called %s is there now\n", json_string_value(word));
     }
 }
 
@@ -393,7 +385,7 @@ static enum status up(const char *as, const json_t *deployment, json_t **out, st
     }
     if (st == ST_OK) {
         json_t *asked = find(answer, as);
-        warn_of_absent(asked, json_object_get(answer, "present"));
+        warn_of_absent(asked);
         st = wait_for(&a, as, json_text(asked, "id"), out, err);
         json_decref(asked);
         json_decref(answer);

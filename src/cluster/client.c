@@ -6,6 +6,7 @@
 #include "base/util.h"
 #include "fabric/net.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -48,27 +49,53 @@ static bool is_address(const char *text) {
     return n > 0 && n <= HOST_MAX_BYTES && text[n] == '\0';
 }
 
+static bool is_bare_v6(const char *address) {
+    const char *colon = strchr(address, ':');
+    return *address != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
+}
+
+static bool has_port(const char *address) {
+    const char *close = strchr(address, ']');
+    if (*address == '[')
+        return close != NULL && close[1] == ':';
+    return !is_bare_v6(address) && strchr(address, ':') != NULL;
+}
+
 bool client_full_address(const char *address, char *out, size_t size) {
-    const char *colon = strchr(address, ':'), *close = strchr(address, ']');
-    bool bare_v6 = *address != '[' && colon != NULL && strchr(colon + 1, ':') != NULL;
-    bool has_port =
-        !bare_v6 && (*address == '[' ? close != NULL && close[1] == ':' : colon != NULL);
+    bool bare_v6 = is_bare_v6(address);
     char port[16] = "";
-    if (!has_port)
+    if (!has_port(address))
         snprintf(port, sizeof port, ":%d", NODE_PORT);
     return snprintf(out, size, "%s%s%s%s", bare_v6 ? "[" : "", address, bare_v6 ? "]" : "",
                     port) < (int)size;
 }
 
-bool client_is_address(const char *address, const char *full) {
-    const char *colon = strrchr(full, ':');
-    char own[NET_TEXT_BYTES], host[NET_TEXT_BYTES], v6[NET_TEXT_BYTES];
-    if (snprintf(host, sizeof host, "%.*s", colon != NULL ? (int)(colon - full) : 0, full) >=
-            (int)sizeof host ||
-        snprintf(v6, sizeof v6, "[%s]", address) >= (int)sizeof v6)
+/* As client_full_address(), IPv6 as the system writes it. */
+static bool canonical_address(const char *address, char out[NET_TEXT_BYTES]) {
+    char full[NET_TEXT_BYTES], v6[INET6_ADDRSTRLEN];
+    struct in6_addr a;
+    if (!client_full_address(address, full, sizeof full))
         return false;
-    return str_eq(address, host) || str_eq(v6, host) ||
-           (client_full_address(address, own, sizeof own) && str_eq(own, full));
+    char *close = *full == '[' ? strchr(full, ']') : NULL;
+    if (close != NULL)
+        *close = '\0';
+    if (close != NULL && inet_pton(AF_INET6, full + 1, &a) == 1 &&
+        inet_ntop(AF_INET6, &a, v6, sizeof v6) != NULL)
+        return snprintf(out, NET_TEXT_BYTES, "[%s]%s", v6, close + 1) < NET_TEXT_BYTES;
+    if (close != NULL)
+        *close = ']';
+    memcpy(out, full, sizeof full);
+    return true;
+}
+
+bool client_is_address(const char *address, const char *full) {
+    char one[NET_TEXT_BYTES], other[NET_TEXT_BYTES];
+    if (!canonical_address(address, one) || !canonical_address(full, other))
+        return false;
+    size_t n = (size_t)(strrchr(one, ':') - one);
+    return str_eq(one, other) ||
+           (!has_port(address) && n == (size_t)(strrchr(other, ':') - other) &&
+            memcmp(one, other, n) == 0);
 }
 
 /* "https://host:port" of an address in any of its forms; NULL: no memory. A URL writes the zone

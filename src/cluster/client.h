@@ -45,7 +45,7 @@ enum status client_get(const struct identity *id, const char *address, const cha
 /* "host:port" of an address in any of its forms; [v6]:port. False: too long. */
 bool client_full_address(const char *address, char *out, size_t size);
 /* Does `address`, in any of its forms, mean `full` ("host:port")? Without a port it means all
- * of that host's. */
+ * of that host's; IPv6 has many ways to write one address. No name is looked up. */
 bool client_is_address(const char *address, const char *full);
 
 struct client_stream {

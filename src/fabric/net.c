@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
 #include <limits.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -56,6 +58,36 @@ enum status net_resolve(struct net_address *out, const char *host_port, bool for
     out->len = list->ai_addrlen;
     freeaddrinfo(list);
     return ST_OK;
+}
+
+static bool is_reachable(const struct ifaddrs *i) {
+    if (i->ifa_addr == NULL || !(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK))
+        return false;
+    return i->ifa_addr->sa_family == AF_INET ||
+           (i->ifa_addr->sa_family == AF_INET6 &&
+            !IN6_IS_ADDR_LINKLOCAL(&((const struct sockaddr_in6 *)i->ifa_addr)->sin6_addr));
+}
+
+size_t net_own_addresses(int port, char (*out)[NET_TEXT_BYTES], size_t max) {
+    struct ifaddrs *all;
+    size_t n = 0;
+    if (getifaddrs(&all) != 0)
+        return 0;
+    for (const struct ifaddrs *i = all; i != NULL && n < max; i = i->ifa_next) {
+        if (!is_reachable(i))
+            continue;
+        struct net_address a = {.len = sizeof(struct sockaddr_in)};
+        if (i->ifa_addr->sa_family == AF_INET6)
+            a.len = sizeof(struct sockaddr_in6);
+        memcpy(&a.sa, i->ifa_addr, a.len);
+        if (a.sa.ss_family == AF_INET)
+            ((struct sockaddr_in *)&a.sa)->sin_port = htons((uint16_t)port);
+        else
+            ((struct sockaddr_in6 *)&a.sa)->sin6_port = htons((uint16_t)port);
+        net_text(&a, out[n++]);
+    }
+    freeifaddrs(all);
+    return n;
 }
 
 int net_join(char *out, size_t size, const char *host, int port) {

@@ -25,6 +25,10 @@ int net_join(char *out, size_t size, const char *host, int port);
 /* Resolves "host:port" or "[v6]:port". for_listen: an empty host or "*" means any. */
 enum status net_resolve(struct net_address *out, const char *host_port, bool for_listen,
                         struct err *err);
+/* At most max addresses, "host:port", at which other machines may reach that port of this one:
+ * those that its interfaces have now, but loopback and link-local ones. Returns how many. */
+size_t net_own_addresses(int port, char (*out)[NET_TEXT_BYTES], size_t max);
+
 /* socket() whose descriptor no child gets. */
 int net_socket(int family, int type, int protocol);
 enum status net_listen(int *fd, const struct net_address *a, struct err *err);

@@ -78,24 +78,17 @@ static void forget_model(struct run *r) {
     r->path[0] = '\0';
 }
 
-/* Does the user want that node to take part, by its name? */
-static bool is_named(const json_t *wanted, const char *node) {
+/* May all take part, or is it where the user asked for it? */
+static bool is_wanted_anyhow(const json_t *wanted, const char *node) {
     const char *wish = json_string_value(json_object_get(wanted, "nodes"));
     const char *home = json_string_value(json_object_get(wanted, "home"));
-    return wish == NULL || str_eq(wish, "auto") || str_eq(home, node) ||
-           str_list_has(wish, node);
+    return wish == NULL || str_eq(wish, "auto") || str_eq(home, node);
 }
 
-/* Or by an address at which another node reaches this one. (Those that were known where it was
- * asked for are names by now.) */
-static bool is_addressed(const struct keeper *k, const json_t *wanted) {
-    char list[4096], *rest = list, *word;
-    snprintf(list, sizeof list, "%s", json_string_value(json_object_get(wanted, "nodes")));
-    while ((word = strsep(&rest, ",")) != NULL)
-        for (size_t i = 0; i < k->n_others; i++)
-            if (client_is_address(word, k->others[i].reaches_at))
-                return true;
-    return false;
+/* Does the user want this node to take part? By an address it may be known later. */
+static bool is_wanted_here(const struct keeper *k, const json_t *wanted) {
+    return is_wanted_anyhow(wanted, k->name) ||
+           keeper_means_self(k, json_string_value(json_object_get(wanted, "nodes")));
 }
 
 /* Takes over what the list says. */
@@ -120,7 +113,7 @@ static void follow_list(struct keeper *k, double now) {
         r->wanted = up ? json_deep_copy(one) : NULL;
         r->version = version;
         deployment_digest(one, r->id);
-        r->named = up && is_named(r->wanted, k->name);
+        r->named = up && is_wanted_here(k, r->wanted);
         r->learned_s = now;
         r->hasty = json_object_get(k->hasty, name) != NULL;
         json_object_clear(r->refused);
@@ -135,11 +128,13 @@ static const json_t *said_of(const struct other *o, const char *name, const char
     return json_object_get(json_object_get(o->runs, name), key);
 }
 
-/* May it take part? */
+/* May it take part? It may know of itself what is not known here. */
 static bool takes_part(const struct run *r, const struct other *o) {
     const char *its_id = json_string_value(said_of(o, r->name, "id"));
-    return is_named(r->wanted, o->name) || (its_id != NULL && str_eq(its_id, r->id) &&
-                                            json_is_true(said_of(o, r->name, "named")));
+    return is_wanted_anyhow(r->wanted, o->name) ||
+           keeper_means(json_string_value(json_object_get(r->wanted, "nodes")), o) ||
+           (its_id != NULL && str_eq(its_id, r->id) &&
+            json_is_true(said_of(o, r->name, "named")));
 }
 
 static struct deployment_candidate candidate(const struct other *o, const char *name) {
@@ -219,7 +214,7 @@ static void judge(struct keeper *k, struct run *r, double now) {
     uint64_t best = 0;
     r->target[0] = '\0';
     if (r->wanted != NULL && !r->named)
-        r->named = is_addressed(k, r->wanted);
+        r->named = is_wanted_here(k, r->wanted);
     find_source(k, r);
     if (r->tenant.state == TENANT_LISTENING) {
         best = r->term;
@@ -653,6 +648,7 @@ static void keeper_free(struct keeper *k) {
     json_decref(k->known);
     json_decref(k->self_runs);
     json_decref(k->self_able);
+    json_decref(k->self_addresses);
     wake_close(&k->wake);
     pthread_mutex_destroy(&k->lock);
     pthread_mutex_destroy(&k->save_lock);
@@ -707,6 +703,7 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     k->id = cfg->id;
     k->discovery = cfg->discovery;
     k->wake = (struct wake)WAKE_CLOSED;
+    k->api_port = cfg->port;
     k->begin_s = clock_s();
     randombytes_buf(id, sizeof id);
     sodium_bin2hex(k->self, sizeof k->self, id, sizeof id);
@@ -716,9 +713,10 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     k->hasty = json_object();
     k->self_runs = json_object();
     k->self_able = json_object();
+    k->self_addresses = json_array();
     enum status st = deployments_init(&k->list, err);
     if (st == ST_OK && (k->hasty == NULL || k->self_runs == NULL || k->self_able == NULL ||
-                        !copy_texts(k, cfg)))
+                        k->self_addresses == NULL || !copy_texts(k, cfg)))
         st = err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
     if (st == ST_OK)
         st = check_seeds(k, err);

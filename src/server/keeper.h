@@ -3,9 +3,10 @@
  * answers at the port of each (front.h).
  *
  *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
- *                                  "silent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
+ *                                  "silent", "absent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
  *                                  "failed", "waiting"; id: of what was asked for; silent: the nodes that do not answer at
- *                                  the port, and why ("": not yet)
+ *                                  the port, and why ("": not yet); absent: the words of
+ *                                  "nodes" that mean no node which is there
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
@@ -35,6 +36,7 @@ struct keeper_config {
     struct discovery *discovery; /* until keeper_leave(); NULL: only seeds */
     const char *seeds;           /* addresses of other nodes, "a,b:7400"; NULL: none */
     const char *name;            /* of this node */
+    int port;                    /* where it answers */
     const char *models;          /* cluster/store.h */
     const char *state;           /* folder for what is kept across starts */
     const char *program;         /* as launch_open's worker_path */

@@ -17,10 +17,12 @@
 #define DEAD_S 10.0
 /* One that hangs holds up the round no longer than that. */
 #define EXCHANGE_S 2.0
+#define ADDRESSES_MAX 64
 
 /* ---- what others say --------------------------------------------------------------------- */
 
 static void other_clear(struct other *o) {
+    json_decref(o->addresses);
     json_decref(o->runs);
     json_decref(o->able);
     memset(o, 0, sizeof *o);
@@ -58,12 +60,13 @@ static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
                         struct err *err) {
     const char *id, *name, *reaches_at = "";
-    json_t *runs, *able, *list = NULL;
+    json_t *runs, *able, *addresses = NULL, *list = NULL;
     bool changed;
     int leaving = 0;
-    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?b, s?s}", "node",
-                    &id, "name", &name, "runs", &runs, "able", &able, "deployments", &list,
-                    "leaving", &leaving, "asks", &reaches_at) != 0 ||
+    if (json_unpack((json_t *)(uintptr_t)said, "{s:s, s:s, s:o, s:o, s?o, s?o, s?b, s?s}",
+                    "node", &id, "name", &name, "runs", &runs, "able", &able, "addresses",
+                    &addresses, "deployments", &list, "leaving", &leaving, "asks",
+                    &reaches_at) != 0 ||
         strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
         !json_is_object(able))
         return err_set(
@@ -87,6 +90,8 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
     json_decref(o->able);
     o->runs = json_deep_copy(runs);
     o->able = json_deep_copy(able);
+    json_decref(o->addresses);
+    o->addresses = json_deep_copy(addresses);
     if (address != NULL) {
         snprintf(o->address, sizeof o->address, "%s", address);
         host_part(address, o->host);
@@ -99,9 +104,10 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
 json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address) {
     char digest[DEPLOYMENTS_DIGEST_BYTES];
     deployments_digest(&k->list, digest);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:o, s:o}", "node", k->self, "name", k->name,
-                          "digest", digest, "runs", json_deep_copy(k->self_runs), "able",
-                          json_deep_copy(k->self_able));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "node", k->self, "name", k->name, "digest",
+                  digest, "runs", json_deep_copy(k->self_runs), "able",
+                  json_deep_copy(k->self_able), "addresses", json_deep_copy(k->self_addresses));
     if (o != NULL && !str_eq(digest, its_digest)) {
         json_object_set_new(o, "deployments", deployments_list(&k->list));
     }
@@ -110,6 +116,64 @@ json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address
     if (o != NULL && k->leaving)
         json_object_set_new(o, "leaving", json_true());
     return o;
+}
+
+/* ---- whom the user means ------------------------------------------------------------------- */
+
+/* The next of the words; false: there is none. */
+static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
+    if (*words == NULL)
+        return false;
+    size_t n = strcspn(*words, ",");
+    snprintf(out, NET_TEXT_BYTES, "%.*s", n < NET_TEXT_BYTES ? (int)n : 0, *words);
+    *words = (*words)[n] == ',' ? *words + n + 1 : NULL;
+    return true;
+}
+
+static bool is_among(const char *word, const json_t *addresses) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
+        if (json_is_string(one) && client_is_address(word, json_string_value(one)))
+            return true;
+    }
+    return false;
+}
+
+bool keeper_means(const char *words, const struct other *o) {
+    char word[NET_TEXT_BYTES];
+    while (next_word(&words, word))
+        if (*word != '\0' && (str_eq(word, o->name) || client_is_address(word, o->address) ||
+                              is_among(word, o->addresses)))
+            return true;
+    return false;
+}
+
+/* Others may reach it at an address that its machine does not have. */
+bool keeper_means_self(const struct keeper *k, const char *words) {
+    char word[NET_TEXT_BYTES];
+    while (next_word(&words, word)) {
+        if (*word == '\0')
+            continue;
+        if (str_eq(word, k->name) || is_among(word, k->self_addresses))
+            return true;
+        for (size_t i = 0; i < k->n_others; i++)
+            if (client_is_address(word, k->others[i].reaches_at))
+                return true;
+    }
+    return false;
+}
+
+static void find_own_addresses(struct keeper *k) {
+    char list[ADDRESSES_MAX][NET_TEXT_BYTES];
+    json_t *found = json_array();
+    size_t n = net_own_addresses(k->api_port, list, ADDRESSES_MAX);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(found, json_string(list[i]));
+    pthread_mutex_lock(&k->lock);
+    json_decref(k->self_addresses);
+    k->self_addresses = found;
+    pthread_mutex_unlock(&k->lock);
 }
 
 /* ---- asking them ------------------------------------------------------------------------- */
@@ -242,6 +306,7 @@ static void exchange_with_all(struct keeper *k, bool known) {
 }
 
 void keeper_gossip(struct keeper *k) {
+    find_own_addresses(k);
     for (size_t i = 0; i < k->n_peers; i++)
         k->peers[i].present = false;
     find_discovered(k);

@@ -27,6 +27,7 @@ struct other {
     char address[NET_TEXT_BYTES];
     char reaches_at[NET_TEXT_BYTES]; /* where it reaches this node; "": it has not yet */
     double since_s, heard_s;         /* first and last heard of */
+    json_t *addresses;               /* that its machine has, "host:port" each; owned */
     json_t *runs, *able;             /* owned */
 };
 
@@ -54,7 +55,7 @@ struct run {
     json_t *wanted;     /* owned copy; NULL: it is down */
     json_int_t version; /* of `wanted` */
     char id[DEPLOYMENTS_DIGEST_BYTES];
-    bool named;                  /* this node may take part: by its name, or an address of it */
+    bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
     double learned_s;            /* when this version came */
@@ -103,6 +104,7 @@ struct keeper {
     struct discovery *discovery;
     char *seeds, *models, *state, *program, *list_path, *known_path;
     char self[ID_BYTES], name[64];
+    int api_port;
     double begin_s;
     pthread_t thread;
     struct wake wake;
@@ -127,7 +129,7 @@ struct keeper {
     json_t *hasty; /* names that this node was asked for */
     struct other others[OTHERS_MAX];
     size_t n_others;
-    json_t *self_runs, *self_able; /* what this node says of itself */
+    json_t *self_runs, *self_able, *self_addresses; /* what this node says of itself */
 };
 
 bool keeper_is_closing(struct keeper *k);
@@ -155,6 +157,10 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
 /* Under the lock: what this node says to one whose deployments have that digest (address: where
  * it asks that one, or NULL); NULL: no memory. */
 json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address);
+/* Under the lock: does one of the words of --nodes, with commas between them, mean that node, or
+ * this one: its name, or an address of it? */
+bool keeper_means(const char *words, const struct other *o);
+bool keeper_means_self(const struct keeper *k, const char *words);
 /* Under the lock: forgets those who have been silent for too long; number i. */
 void keeper_expire(struct keeper *k, double now);
 void keeper_drop(struct keeper *k, size_t i);

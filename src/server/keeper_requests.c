@@ -1,6 +1,7 @@
 /* What a keeper answers, on the HTTP server's thread. */
 #include "server/keeper_internal.h"
 
+#include "base/mem.h"
 #include "base/util.h"
 #include "server/peers.h"
 #include "server/reply.h"
@@ -49,6 +50,23 @@ static bool is_model_somewhere(const struct keeper *k, const char *name) {
     return is;
 }
 
+/* The words of --nodes that mean nobody who is there; NULL: no memory. */
+static json_t *absent_of(const struct keeper *k, const char *words) {
+    json_t *absent = json_array();
+    while (words != NULL && !str_eq(words, "auto")) {
+        size_t n = strcspn(words, ",");
+        char *word = mem_strndup(words, n);
+        bool here = word == NULL || keeper_means_self(k, word);
+        for (size_t i = 0; i < k->n_others && !here; i++)
+            here = keeper_means(word, &k->others[i]);
+        if (!here)
+            json_array_append_new(absent, json_string(word));
+        mem_free(word);
+        words = words[n] == ',' ? words + n + 1 : NULL;
+    }
+    return absent;
+}
+
 json_t *keeper_deployments(struct keeper *k) {
     const char *name;
     char id[DEPLOYMENTS_DIGEST_BYTES];
@@ -73,8 +91,9 @@ json_t *keeper_deployments(struct keeper *k) {
             note_silent(name, id, k->others[i].name, k->others[i].runs, silent);
         }
         json_object_set_new(o, "id", json_string(id));
-        json_object_set_new(o, "nodes",
-                            json_string(json_string_value(json_object_get(one, "nodes"))));
+        const char *nodes = json_string_value(json_object_get(one, "nodes"));
+        json_object_set_new(o, "nodes", json_string(nodes));
+        json_object_set_new(o, "absent", absent_of(k, nodes));
         json_object_set_new(o, "silent", silent);
         json_array_append_new(list, o);
     }
@@ -106,34 +125,12 @@ static void answer(struct keeper *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
-/* Nodes by their names, where it is known here which addresses are whose. Under the lock. */
-static json_t *names_of(const struct keeper *k, const char *wish) {
-    json_t *names = json_string("");
-    char word[256];
-    for (const char *at = wish; at != NULL; at = strchr(at, ',')) {
-        at += *at == ',';
-        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
-        const char *name = word;
-        for (size_t i = 0; i < k->n_others; i++)
-            if (client_is_address(word, k->others[i].address))
-                name = k->others[i].name;
-        json_t *longer =
-            json_sprintf("%s%s%s", json_string_value(names), at > wish ? "," : "", name);
-        json_decref(names);
-        names = longer;
-    }
-    return names;
-}
-
 static void put(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
     json_object_set_new(one, "since", json_integer((json_int_t)time(NULL)));
-    const char *nodes = json_string_value(json_object_get(one, "nodes"));
     pthread_mutex_lock(&k->lock);
-    if (nodes != NULL)
-        json_object_set_new(one, "nodes", names_of(k, nodes));
     enum status st = deployments_put(&k->list, one, &err);
     if (st == ST_OK)
         json_object_set_new(k->hasty, json_string_value(json_object_get(one, "name")),
