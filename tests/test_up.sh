@@ -49,11 +49,11 @@ make_hosts 0 1 2 3 # 0: the switch
 for host in 2 3; do on $host mount -t tmpfs none "$work/own" || fail "no mount on $host"; done
 switch_hosts 10.9.0 1 2 3 || { echo "skip: no bridge here"; exit 0; }
 names=(- ann bob cat)
-start() { # HOST
+start() { # HOST words...
     local name=${names[$1]}
     mkdir -p "store-$name"
     : >"$name.log"
-    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" >"$name.log" 2>&1 &
+    nsenter -t "${hosts[$1]}" "${host_enter[@]}" "$LOCKSTEP" node --name "$name" --models "$work/store-$name" --state "$work/state-$name" "${@:2}" >"$name.log" 2>&1 &
     node[$1]=$!
     within 60 grep -q "listens on port" "$name.log" || fail "node $name: $(cat "$name.log")"
 }
@@ -289,6 +289,23 @@ for host in 1 2; do within 60 closed $host || fail "still something at $host: $(
 back 3
 within 60 who_is 3 "" || fail "cat did not hear that it is down: $(who 3)"
 within 60 closed 3 || fail "still something at cat: $(logs)"
+
+# One that is back at another address, or at another port, has its part again; and so has another one of its name.
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias moved --port 8097 -t 1 --insecure --nodes ann,bob >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"
+with() { grep -q "moved: nodes: this machine$(printf ', bob (%s)' "$@")$" ann.log; }
+within 60 with 10.9.0.2:7342 || fail "other nodes than bob: $(logs)"
+cut 2
+on 2 ip addr flush dev wire && on 2 ip addr add 10.9.0.22/24 dev wire || fail "no other address"
+back 2
+within 60 with 10.9.0.22:7342 || fail "bob has another address, and computes nothing: $(logs)"
+kill "${node[2]}" && wait "${node[2]}" || fail "bob: exit status $?"
+start 2 --port 7345
+within 60 with 10.9.0.22:7345 || fail "bob has another port, and computes nothing: $(logs)"
+kill "${node[3]}" && wait "${node[3]}" || fail "cat: exit status $?"
+start 3 --name bob
+both() { with 10.9.0.22:7345 10.9.0.3:7342 || with 10.9.0.3:7342 10.9.0.22:7345; }
+within 60 both || fail "another one is called bob, and computes nothing: $(logs)"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down moved || fail "down moved"
 for host in 1 2 3; do kill "${node[$host]}" && wait "${node[$host]}" || fail "node $host: exit status $?"; done
 pgrep -f "serve $work/store-" >/dev/null && fail "a server is left: $(pgrep -fa "serve $work/store-")"
 [ $failures = 0 ]

@@ -157,14 +157,37 @@ static bool is_able(const struct run *r, double now) {
     return r->wanted != NULL && r->named && r->path[0] != '\0' && now >= r->retry_s;
 }
 
+#define PARTY_KEY_BYTES (64 + 1 + NET_TEXT_BYTES)
+
+static void party_key(char out[PARTY_KEY_BYTES], const struct other *o, const char *address) {
+    snprintf(out, PARTY_KEY_BYTES, "%s %s", o->name, address);
+}
+
+/* Is it among those? One that is back elsewhere is not, since its rank is looked for where it
+ * was; nor is another one of that name. */
+static bool is_noted(const json_t *list, const struct other *o) {
+    char key[PARTY_KEY_BYTES];
+    size_t i;
+    json_t *address;
+    party_key(key, o, o->address);
+    bool is = json_object_get(list, key) != NULL;
+    json_array_foreach(o->addresses, i, address) {
+        if (!json_is_string(address))
+            continue;
+        party_key(key, o, json_string_value(address));
+        is |= json_object_get(list, key) != NULL;
+    }
+    return is;
+}
+
 /* Notes who could join the nodes that serve it with this one. */
 static void look_for_joiners(const struct keeper *k, struct run *r, double now) {
     bool copies = json_is_true(json_object_get(r->wanted, "copies")), more = false;
     const char *joiner = NULL;
     for (size_t i = 0; i < k->n_others && r->tenant.state == TENANT_LISTENING; i++) {
         const struct other *o = &k->others[i];
-        if (o->host[0] == '\0' || !takes_part(r, o) ||
-            json_object_get(r->party, o->name) != NULL)
+        if (o->host[0] == '\0' || !takes_part(r, o) || is_noted(r->party, o) ||
+            is_noted(r->refused, o))
             continue;
         bool ready = !copies || json_object_get(o->able, r->name) != NULL;
         if (ready && now - o->since_s >= JOIN_S)
@@ -358,8 +381,7 @@ static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t s
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (takes_part(r, o) && json_object_get(r->refused, o->name) == NULL &&
-            o->address[0] != '\0' && n < size)
+        if (takes_part(r, o) && !is_noted(r->refused, o) && o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);
@@ -379,12 +401,14 @@ static void remember_party(struct keeper *k, struct run *r) {
     r->joiners = json_object();
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
-        const char *name = k->others[i].name;
-        if (k->others[i].host[0] == '\0' || !takes_part(r, &k->others[i]))
+        const struct other *o = &k->others[i];
+        char key[PARTY_KEY_BYTES];
+        if (o->host[0] == '\0' || !takes_part(r, o))
             continue;
-        json_object_set_new(party, name, json_true());
-        if (r->joining && json_object_get(r->party, name) == NULL)
-            json_object_set_new(r->joiners, name, json_true());
+        party_key(key, o, o->address);
+        json_object_set_new(party, key, json_true());
+        if (r->joining && !is_noted(r->party, o))
+            json_object_set_new(r->joiners, key, json_string(o->name));
     }
     pthread_mutex_unlock(&k->lock);
     json_decref(r->party);
@@ -426,13 +450,13 @@ static bool is_time_to_join(const struct run *r, double now) {
 
 /* A node that has come must not be the end of what was served without it. */
 static void refuse_joiners(struct run *r) {
-    const char *name;
-    json_t *one;
+    const char *key;
+    json_t *name;
     if (r->refused == NULL)
         r->refused = json_object();
-    json_object_foreach(r->joiners, name, one) {
-        log_warn("%s: it does not begin with %s, and goes on without: %s", r->name, name,
-                 r->tenant.last);
+    json_object_foreach(r->joiners, key, name) {
+        log_warn("%s: it does not begin with %s, and goes on without: %s", r->name,
+                 json_string_value(name), r->tenant.last);
     }
     json_object_update(r->refused, r->joiners);
 }

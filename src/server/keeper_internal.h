@@ -61,13 +61,13 @@ struct run {
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct tenant tenant;
-    json_t *party;   /* owned; names of the nodes that it began to serve with, if they would */
+    json_t *party;   /* owned; "name address" of each node that it began with, if that would */
     char joiner[64]; /* one that is ready and was not; "": none, or more are to come soon */
     double joiner_s; /* since when there is one; 0: there is none */
     double busy_s;   /* when a request was under way last, at any node */
     bool joining;    /* its server ends, to begin again with who has come */
-    json_t *joiners; /* owned; their names, from that beginning until it listens */
-    json_t *refused; /* owned; names of those with which it did not begin */
+    json_t *joiners; /* owned; they, as in `party`, from that beginning until it listens */
+    json_t *refused; /* owned; likewise those with which it did not begin */
     json_int_t running_version;
     uint64_t term; /* 0: not running */
     int failures;
