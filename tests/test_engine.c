@@ -1252,6 +1252,7 @@ struct storm {
     struct call call;
     int n_cancelled, n_whole, n_wrong;
 };
+static atomic_int n_storming; /* threads */
 
 /* The handle is good as long as on_done has not come. */
 static void cancel_if_running(struct call *c) {
@@ -1291,21 +1292,35 @@ static void *storm_main(void *arg) {
     struct storm *s = arg;
     for (uint64_t round = 0; round < STORM_ROUNDS; round++)
         storm_round(s, round);
+    atomic_fetch_sub(&n_storming, 1);
     return NULL;
+}
+
+/* Until so many more tokens have come that some were computed after the last loss, or there are no
+ * more to come. Ranks that are lost more than RECOVERY_TRIES times with nothing between are given
+ * up, and how far a loaded machine comes between two losses nobody knows. */
+static void wait_for_tokens(struct engine *e) {
+    uint64_t enough = stats_of(e).tokens_generated + 100;
+    while (stats_of(e).tokens_generated < enough && atomic_load(&n_storming) > 0)
+        usleep(1000);
 }
 
 /* n_losses times meanwhile a rank is killed. */
 static void storm(const struct engine_config *cfg, int n_losses) {
     static struct storm storms[STORM_THREADS];
     struct engine *e = open_engine(cfg);
+    atomic_store(&n_storming, STORM_THREADS);
     for (size_t i = 0; i < STORM_THREADS; i++) {
         storms[i] = (struct storm){.e = e, .seed = i};
         assert_int_equal(pthread_create(&storms[i].thread, NULL, storm_main, &storms[i]), 0);
     }
     int n_cancelled = 0, n_whole = 0;
-    for (int i = 0; i < n_losses; i++)
+    for (int i = 0; i < n_losses; i++) {
         lose(e, 1 + i % (cfg->model.n_ranks - 1),
              (useconds_t)(rng_u64(7, (uint64_t)i) % 20000));
+        if (i % RECOVERY_TRIES == RECOVERY_TRIES - 1)
+            wait_for_tokens(e);
+    }
     for (size_t i = 0; i < STORM_THREADS; i++) {
         pthread_join(storms[i].thread, NULL);
         assert_int_equal(storms[i].n_wrong, 0);
