@@ -147,6 +147,15 @@ kill -9 $taken
 wait $taken 2>/dev/null
 nsenter -t "${hosts[3]}" "${host_enter[@]}" "$LOCKSTEP" down some || fail "down some"
 
+# Of what is said twice the last counts.
+nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/m.gguf --alias twice --port 8096 -t 1 --nodes bob --nodes ann --api-key former --api-key=later >/dev/null 2>up.err ||
+    fail "up: $(cat up.err; logs)"
+grep "twice: nodes: " ann.log && fail "--nodes bob --nodes ann takes bob"
+[ "$(on 1 curl -s -m 20 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer later" http://127.0.0.1:8096/v1/models)" = 200 ] || fail "no answer for the key"
+[ "$(on 1 curl -s -m 20 -o /dev/null -w '%{http_code}' -H "Authorization: Bearer former" http://127.0.0.1:8096/v1/models)" = 401 ] || fail "an answer for another key"
+pgrep -fa "serve.*$work" | grep former && fail "a key is in the list of processes"
+nsenter -t "${hosts[1]}" "${host_enter[@]}" "$LOCKSTEP" down twice || fail "down twice"
+
 # Who is not named has no part in it. It shares the port of m: the request says which of them it wants, and each has a key of its own.
 cp own/m.gguf own/x.gguf
 nsenter -t "${hosts[1]}" "${host_enter[@]}" timeout 100 "$LOCKSTEP" up own/x.gguf --port $port -t 1 --insecure --nodes 10.9.0.2:7342 >/dev/null 2>up.err || fail "up: $(cat up.err; logs)"

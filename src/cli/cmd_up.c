@@ -147,28 +147,29 @@ static enum status check(struct err *err) {
     return ST_OK;
 }
 
-/* Does the word hold this value, alone or as --option=VALUE? */
-static bool holds(const char *word, const char *value) {
-    return value != NULL && value >= word && value <= word + strlen(word);
+/* Is it one of the options that each node has to say in its own way, --option or
+ * --option=VALUE? */
+static bool is_apart(const char *word) {
+    static const char *const apart[] = {"--nodes",    "--api-key", "--api-key-file",
+                                        "--tls-cert", "--tls-key", "--node"};
+    size_t n = strcspn(word, "=");
+    for (size_t i = 0; i < ARRAY_LEN(apart); i++)
+        if (strlen(apart[i]) == n && memcmp(word, apart[i], n) == 0)
+            return true;
+    return false;
 }
 
-/* The words that lockstep serve gets as they are: all but those that each node has to say in
- * its own way. */
+/* The words that lockstep serve gets as they are. Of an option that is given twice the last one
+ * counts: none of them may be left here. */
 static json_t *words_of(int argc, char **argv) {
-    const char *const apart[] = {session_args.nodes,      serve_args.api_key,
-                                 serve_args.api_key_file, serve_args.tls_cert,
-                                 serve_args.tls_key,      node};
     json_t *words = json_array();
     for (int i = 1; i < argc; i++) {
-        size_t k = 0;
         if (str_eq(argv[i], "--json") || str_eq(argv[i], "--") || argv[i] == session_args.word)
             continue;
-        while (k < ARRAY_LEN(apart) && !holds(argv[i], apart[k]))
-            k++;
-        if (k == ARRAY_LEN(apart))
+        if (!is_apart(argv[i]))
             json_array_append_new(words, json_string(argv[i]));
-        else if (argv[i] == apart[k] && json_array_size(words) > 0)
-            json_array_remove(words, json_array_size(words) - 1); /* the option before it */
+        else if (strchr(argv[i], '=') == NULL)
+            i++; /* its value */
     }
     return words;
 }
