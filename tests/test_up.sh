@@ -30,6 +30,9 @@ refuse 2 "not with --port 0" "${up[@]}" --insecure --port 0
 refuse 2 "is no name for a deployment" "${up[@]}" --insecure --alias "a b"
 refuse 2 "no dot or dash first" "${up[@]}" --insecure --alias=-x
 refuse 2 "no-such-file" "${up[@]}" --api-key-file no-such-file
+refuse 2 "a name is empty" "${up[@]}" --insecure --nodes ""
+refuse 2 "a name is empty" "${up[@]}" --insecure --nodes ann,,bob
+refuse 2 "no name has a blank" "${up[@]}" --insecure --nodes "ann, bob"
 
 # ---- three machines -----------------------------------------------------------------------------
 if ! can_make_hosts; then

@@ -126,6 +126,19 @@ static enum status take_down(struct asking *a, const char *which, struct err *er
 
 /* ---- what is asked for ------------------------------------------------------------------- */
 
+/* Else a list that a variable or a blank has broken would do with fewer machines. */
+static enum status check_nodes(const char *list, struct err *err) {
+    for (const char *at = list; at != NULL; at = strchr(at, ',')) {
+        at += at > list;
+        size_t n = strcspn(at, ",");
+        if (n == 0)
+            return err_set(err, ST_BAD_INPUT, "--nodes %s: a name is empty", list);
+        if (strcspn(at, " \t\n") < n)
+            return err_set(err, ST_BAD_INPUT, "--nodes %s: no name has a blank", list);
+    }
+    return ST_OK;
+}
+
 static enum status check(struct err *err) {
     const struct session_args *a = &session_args;
     const struct {
@@ -144,7 +157,7 @@ static enum status check(struct err *err) {
     for (size_t i = 0; i < ARRAY_LEN(list); i++)
         if (list[i].given)
             return err_set(err, ST_BAD_INPUT, "not with --%s: %s", list[i].option, list[i].why);
-    return ST_OK;
+    return check_nodes(a->nodes, err);
 }
 
 /* Is it one of the options that each node has to say in its own way, --option or
