@@ -176,6 +176,9 @@ answers 3 || fail "m does not answer beside x: $(logs)"
 at api/chat -d '{"model": "y"}' | grep -q '"error":"the model .*y.* does not exist here; these do: x"' || fail "an unknown model: $(at api/chat -d '{"model": "y"}')"
 at health | grep -q '"status":"ok","models":{"m":{.*"x":{' || fail "health: $(at health)"
 at metrics -H "Authorization: Bearer $key" | grep -q '^lockstep_ranks{model="m"} ' || fail "no metrics of m"
+# A copy that somebody deletes comes again: bob is to stand in.
+rm store-bob/x.gguf
+within 120 cmp -s own/x.gguf store-bob/x.gguf || fail "bob's copy was deleted, and does not come again: $(logs)"
 nsenter -t "${hosts[3]}" "${host_enter[@]}" "$LOCKSTEP" down x || fail "down x"
 [ ! -e store-cat/x.gguf ] || fail "cat has a model in which it has no part"
 

@@ -26,7 +26,7 @@
 #define SETTLE_S 5.0
 #define RETURN_S 30.0
 #define KNOWN_S 60.0
-#define FIND_S 15.0  /* between looks for a model that was not there */
+#define FIND_S 15.0  /* between looks for a model, or whether it is still there */
 #define FETCH_S 60.0 /* and after a copy that failed */
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
  * it starts afresh. */
@@ -293,11 +293,20 @@ static bool judge_all(struct keeper *k, double now) {
 
 /* ---- doing it ---------------------------------------------------------------------------- */
 
+static bool is_still_there(const struct run *r) {
+    return r->share != NULL ? share_is_intact(r->share)
+                            : model_files_are_at(&r->files, r->path);
+}
+
+/* Somebody may delete it, too: such a node could not stand in, and has to know. */
 static void find_model(struct keeper *k, struct run *r, double now) {
     struct err err;
-    if (r->wanted == NULL || r->path[0] != '\0' || r->fetch != NULL || now < r->find_s)
+    if (r->wanted == NULL || r->fetch != NULL || now < r->find_s)
         return;
     r->find_s = now + FIND_S;
+    if (r->path[0] != '\0' && is_still_there(r))
+        return;
+    forget_model(r);
     if (r->files.name == NULL &&
         model_files_from_json(&r->files, json_object_get(r->wanted, "model"), &err) != ST_OK)
         return;
@@ -426,8 +435,8 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
     remember_party(k, r);
     r->hasty = r->joining = false;
     if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
-        snprintf(r->tenant.last, sizeof r->tenant.last, "%.300s has become another model",
-                 r->path);
+        snprintf(r->tenant.last, sizeof r->tenant.last,
+                 "%.300s is gone, or has become another model", r->path);
         log_warn("%s: %s", r->name, r->tenant.last);
         forget_model(r);
         failed(r, now);
@@ -495,7 +504,7 @@ static void go_on_serving(struct keeper *k, struct run *r, double now) {
 
 /* A node that hears of a deployment gives the one where it was asked for the time to say so. */
 static bool may_begin(const struct run *r, bool settled, double now) {
-    return r->wanted != NULL && r->mine &&
+    return r->wanted != NULL && r->mine && r->path[0] != '\0' &&
            (r->hasty || (settled && now - r->learned_s >= SETTLE_S));
 }
 

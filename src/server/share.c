@@ -165,6 +165,16 @@ int share_port(const struct share *s) {
     return http_port(s->http);
 }
 
+bool share_is_intact(const struct share *s) {
+    for (size_t i = 0; i < s->files->n; i++) {
+        int fd = open_file(s, i);
+        if (fd < 0)
+            return false;
+        close(fd);
+    }
+    return true;
+}
+
 void share_close(struct share *s) {
     if (s == NULL)
         return;

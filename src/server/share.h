@@ -17,6 +17,8 @@ struct share;
 enum status share_open(struct share **out, const struct identity *id,
                        const struct model_files *files, const char *path, struct err *err);
 int share_port(const struct share *s);
+/* Are they still the files that they were? */
+bool share_is_intact(const struct share *s);
 void share_close(struct share *s); /* NULL is fine */
 
 #endif
