@@ -53,12 +53,22 @@ enum status verdict_check(struct fabric *f, struct err *err) {
     return ST_OK;
 }
 
-/* Of a peer whose link has failed. The side thread hears soon of a goodbye, or of a death: it
- * gets the first word for a moment. */
+/* The side thread, which hears of a goodbye or of a death at once where it gets a core, has the
+ * first word on a link that fails; for so long. */
+#define FIRST_WORD_MS 500
+
+/* Of a peer whose link has failed. */
 static bool has_left(struct fabric *f, struct peer *p) {
-    for (int ms = 0; ms < 50 && atomic_load(&f->verdict) != 2 && !atomic_load(&p->left); ms++)
+    for (int ms = 0;
+         ms < FIRST_WORD_MS && atomic_load(&f->verdict) != 2 && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
     return atomic_load(&p->left);
+}
+
+static enum status blame_link(struct fabric *f, struct peer *p, const struct err *why,
+                              struct err *err) {
+    verdict_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
+    return verdict_check(f, err);
 }
 
 /* A link's error is the end of the group; the side thread may know a better reason. */
@@ -66,8 +76,7 @@ static enum status link_failed(struct fabric *f, struct peer *p, const struct er
                                struct err *err) {
     if (has_left(f, p))
         verdict_set(f, p->rank, "rank %d has left", p->rank);
-    verdict_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
-    return verdict_check(f, err);
+    return blame_link(f, p, why, err);
 }
 
 /* ---- waiting ----------------------------------------------------------------------------- */
@@ -354,7 +363,7 @@ enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms
             break;
         if (direct && st != ST_AGAIN) {
             if (!has_left(f, p))
-                return link_failed(f, p, &why, err);
+                return blame_link(f, p, &why, err);
             direct = false; /* its last word may be with the other, who is judged himself */
         }
         uint64_t now = clock_ns();
