@@ -97,6 +97,67 @@ static void sends_keep_their_order(void **state) {
     on_every_link(3, run_sends);
 }
 
+/* Rank 0 fills the wire, begins one message more, and ends it only after all that it had sent has
+ * gone out and it has received so many messages that credits were returned: what was written into
+ * the slot is what arrives. A relay in a gather does this. */
+#define HELD_REPLIES 12
+
+static void send_held(struct ranks *r, struct fabric *f) {
+    struct link *l = f->peers[1].link;
+    void *payload;
+    int n = 0;
+    while (n < 4000 && !l->tx_pending && l->ops->slot(l) != NULL) {
+        TRY_CALL(message_begin(f, 1, &payload, e));
+        memset(payload, n, LINK_SLOT_BYTES);
+        TRY_CALL(message_end(f, 1, WIRE_DATA_P2P, 0, 0, LINK_SLOT_BYTES, e));
+        n++;
+    }
+    atomic_store(&r->notes->count, n);
+    TRY_CALL(message_begin(f, 1, &payload, e));
+    memset(payload, 0xa5, LINK_SLOT_BYTES);
+    atomic_store(&r->notes->count, -n);
+    for (int i = 0; i < HELD_REPLIES; i++)
+        TRY_CALL(message_recv(f, 1, WIRE_DATA_P2P, 0, 0, NULL, 0, e));
+    TRY_CALL(message_flush(f, e));
+    TRY_CALL(message_end(f, 1, WIRE_DATA_P2P, 0, 0, LINK_SLOT_BYTES, e));
+    TRY_CALL(message_flush(f, e));
+}
+
+static void expect_filled(struct fabric *f, int with) {
+    static uint8_t buf[LINK_SLOT_BYTES];
+    TRY_CALL(message_recv(f, 0, WIRE_DATA_P2P, 0, 0, buf, sizeof buf, e));
+    for (size_t i = 0; i < sizeof buf; i++)
+        EXPECT(buf[i] == (uint8_t)with, "byte %zu is %d, not %d", i, buf[i], (uint8_t)with);
+}
+
+static void run_held_slot(struct ranks *r, struct fabric *f) {
+    void *payload;
+    if (fabric_rank(f) == 0) {
+        send_held(r, f);
+        return;
+    }
+    int n;
+    while ((n = atomic_load(&r->notes->count)) == 0)
+        usleep(1000);
+    n = abs(n);
+    for (int i = 0; i < n; i++) {
+        expect_filled(f, i);
+        while (i == n / 2 && atomic_load(&r->notes->count) > 0)
+            usleep(1000); /* where no slot was free, now one is */
+    }
+    for (int i = 0; i < HELD_REPLIES; i++) {
+        TRY_CALL(message_begin(f, 0, &payload, e));
+        TRY_CALL(message_end(f, 0, WIRE_DATA_P2P, 0, 0, 0, e));
+    }
+    TRY_CALL(message_flush(f, e));
+    expect_filled(f, 0xa5);
+}
+
+static void a_slot_that_is_filled_stays_where_it_is(void **state) {
+    (void)state;
+    on_every_link(2, run_held_slot);
+}
+
 static void waiting_uses_no_cpu(void **state) {
     (void)state;
     on_every_link(3, run_idle);
@@ -849,6 +910,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(unequal_gathers),
         cmocka_unit_test(barriers),
         cmocka_unit_test(sends_keep_their_order),
+        cmocka_unit_test(a_slot_that_is_filled_stays_where_it_is),
         cmocka_unit_test(waiting_uses_no_cpu),
         cmocka_unit_test(computing_is_not_silence),
         cmocka_unit_test(who_loads_is_waited_for),

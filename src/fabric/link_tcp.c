@@ -24,6 +24,7 @@ struct tcp_link {
     uint8_t *tx;              /* [TCP_N_SLOTS][TCP_STRIDE] */
     uint32_t queued, flushed; /* messages given to send(), wholly written; they wrap */
     size_t written;           /* bytes of message `flushed` already written */
+    bool handed;              /* slot() has told the next slot: it is being filled */
     uint8_t *rx;              /* [TCP_RX_BYTES]: bytes [rx_begin, rx_end) are unread */
     size_t rx_begin, rx_end;
 };
@@ -63,8 +64,10 @@ static uint8_t *tcp_tx(const struct tcp_link *t, uint32_t message) {
 
 static struct wire_msg *tcp_slot(struct link *l) {
     struct tcp_link *t = tcp_of(l);
-    return t->queued - t->flushed < TCP_N_SLOTS ? (struct wire_msg *)tcp_tx(t, t->queued)
-                                                : NULL;
+    if (t->queued - t->flushed == TCP_N_SLOTS)
+        return NULL;
+    t->handed = true;
+    return (struct wire_msg *)tcp_tx(t, t->queued);
 }
 
 static enum status tcp_broken(struct err *err) {
@@ -93,7 +96,8 @@ static void tcp_written(struct tcp_link *t, size_t n) {
             return;
         t->written -= whole;
     }
-    t->flushed = t->queued = 0; /* the first slot is the one that the caches have */
+    if (!t->handed)
+        t->flushed = t->queued = 0; /* the first slot is the one that the caches have */
 }
 
 static enum status tcp_progress(struct link *l, struct err *err) {
@@ -117,6 +121,7 @@ static enum status tcp_progress(struct link *l, struct err *err) {
 static enum status tcp_send(struct link *l, struct err *err) {
     struct tcp_link *t = tcp_of(l);
     t->queued++;
+    t->handed = false;
     l->tx_pending = true;
     return l->hold && t->queued - t->flushed < TCP_HELD_MAX ? ST_OK : tcp_progress(l, err);
 }

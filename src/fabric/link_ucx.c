@@ -23,8 +23,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define UCX_CREDITS 8u  /* messages under way per direction */
-#define UCX_N_SLOTS 12u /* and at most two that only return credits, and some to write into */
+#define UCX_CREDITS 8u   /* messages under way per direction */
+#define UCX_N_SLOTS 10u  /* and some to write into */
+#define UCX_N_RETURNS 4u /* messages that only return credits: at most two are under way */
 #define UCX_CLOSE_MS 50
 #define UCX_AM_ID 1u
 
@@ -64,16 +65,24 @@ struct ucx_box {
     bool kept;                   /* UCX's memory, to be given back; else a slot of `rx` */
 };
 
+/* A ring of messages to send: begin to end are under way. Those that only return credits have one
+ * of their own, because they may go while the caller fills the next slot of the other. */
+struct ucx_sends {
+    uint8_t *slots; /* [n][stride] */
+    size_t stride;
+    uint32_t n, begin, end; /* begin and end wrap */
+    void *request[UCX_N_SLOTS];
+};
+
 struct ucx_link {
     struct link base;
     struct ucx_worker *w;
     ucp_ep_h ep;
     int rank, peer;
     const char *failed; /* why no message goes any more */
-    uint8_t *tx;        /* [UCX_N_SLOTS][UCX_STRIDE] */
-    uint8_t *rx;        /* [UCX_CREDITS][UCX_STRIDE], for what cannot stay where it arrived */
-    void *tx_request[UCX_N_SLOTS];
-    uint32_t tx_begin, tx_end;         /* sends under way; they wrap */
+    struct ucx_sends messages, returns;
+    struct ucx_head returned[UCX_N_RETURNS]; /* the slots of `returns` */
+    uint8_t *rx; /* [UCX_CREDITS][UCX_STRIDE], for what cannot stay where it arrived */
     struct ucx_box inbox[UCX_CREDITS]; /* by sequence number */
     uint64_t sent, taken_by_peer;      /* messages */
     uint64_t received, told;           /* consumed here; last told to the peer */
@@ -176,8 +185,13 @@ static void worker_give(struct ucx_worker *w) {
 
 /* ---- receiving --------------------------------------------------------------------------- */
 
-static struct ucx_head *ucx_tx(struct ucx_link *u, uint32_t at) {
-    return (struct ucx_head *)(u->tx + at % UCX_N_SLOTS * UCX_STRIDE);
+/* The slot that is sent next. */
+static struct ucx_head *next_slot(const struct ucx_sends *s) {
+    return (struct ucx_head *)(s->slots + s->end % s->n * s->stride);
+}
+
+static bool is_full(const struct ucx_sends *s) {
+    return s->end - s->begin == s->n;
 }
 
 /* The place of the message with that number; NULL where it cannot come now. */
@@ -275,10 +289,12 @@ static enum status ucx_offer(struct link **out, struct link_env *env, uint8_t *b
         return err_set(err, ST_NO_MEMORY, "no memory for a link");
     }
     *u = (struct ucx_link){.base = {.ops = &link_ucx, .slot_bytes = LINK_SLOT_BYTES},
-                           .tx = slots,
+                           .messages = {.slots = slots, .stride = UCX_STRIDE, .n = UCX_N_SLOTS},
                            .rx = slots + UCX_N_SLOTS * UCX_STRIDE,
                            .rank = env->rank,
                            .peer = env->peer};
+    u->returns = (struct ucx_sends){
+        .slots = (uint8_t *)u->returned, .stride = sizeof *u->returned, .n = UCX_N_RETURNS};
     enum status st = worker_take(&u->w, env->cfg, err);
     if (st == ST_OK)
         st = fill_blob(u, blob, err);
@@ -325,10 +341,10 @@ static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_
 /* ---- messages ---------------------------------------------------------------------------- */
 
 /* Sends that have ended free their slots. */
-static enum status reap_sends(struct ucx_link *u, struct err *err) {
+static enum status reap(struct ucx_link *u, struct ucx_sends *s, struct err *err) {
     const struct ucx_lib *lib = u->w->lib;
-    for (; u->tx_begin != u->tx_end; u->tx_begin++) {
-        void **request = &u->tx_request[u->tx_begin % UCX_N_SLOTS];
+    for (; s->begin != s->end; s->begin++) {
+        void **request = &s->request[s->begin % s->n];
         if (*request == NULL)
             continue;
         ucs_status_t st = lib->ucp_request_check_status(*request);
@@ -339,27 +355,33 @@ static enum status reap_sends(struct ucx_link *u, struct err *err) {
         if (st != UCS_OK)
             return ucx_fails(u, st, err);
     }
-    u->base.tx_pending = u->tx_begin != u->tx_end;
+    return ST_OK;
+}
+
+static enum status reap_sends(struct ucx_link *u, struct err *err) {
+    TRY(reap(u, &u->messages, err));
+    TRY(reap(u, &u->returns, err));
+    u->base.tx_pending =
+        u->messages.begin != u->messages.end || u->returns.begin != u->returns.end;
     return u->failed == NULL ? ST_OK : ucx_failed(u, err);
 }
 
-static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *err) {
+static enum status send_slot(struct ucx_link *u, struct ucx_sends *s, uint32_t n_bytes,
+                             struct err *err) {
     static const ucp_request_param_t how = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
                                             .flags = UCP_AM_SEND_FLAG_EAGER};
-    uint32_t at = u->tx_end % UCX_N_SLOTS;
-    struct ucx_head *h = ucx_tx(u, at);
+    struct ucx_head *h = next_slot(s);
     *h = (struct ucx_head){.taken = u->received, .n_bytes = n_bytes, .rank = (uint32_t)u->rank};
     u->told = u->received;
     void *request =
         u->w->lib->ucp_am_send_nbx(u->ep, UCX_AM_ID, NULL, 0, h, sizeof *h + n_bytes, &how);
     if (UCS_PTR_IS_ERR(request))
         return ucx_fails(u, UCS_PTR_STATUS(request), err);
-    u->tx_request[at] = request;
-    u->tx_end++;
+    s->request[s->end % s->n] = request;
+    s->end++;
     TRY(reap_sends(u, err));
-    if (u->tx_begin ==
-        u->tx_end) /* the first slot again: it is still in the first-level cache */
-        u->tx_begin = u->tx_end = 0;
+    if (s->begin == s->end) /* the first slot again: it is still in the first-level cache */
+        s->begin = s->end = 0;
     return ST_OK;
 }
 
@@ -367,13 +389,13 @@ static enum status send_slot(struct ucx_link *u, uint32_t n_bytes, struct err *e
 static enum status return_credit(struct ucx_link *u, struct err *err) {
     if (u->received - u->told < UCX_CREDITS / 2)
         return ST_OK;
-    if (u->tx_end - u->tx_begin == UCX_N_SLOTS)
+    if (is_full(&u->returns))
         TRY(reap_sends(u, err));
-    return u->tx_end - u->tx_begin < UCX_N_SLOTS ? send_slot(u, 0, err) : ST_OK; /* later */
+    return is_full(&u->returns) ? ST_OK /* later */ : send_slot(u, &u->returns, 0, err);
 }
 
 static bool ucx_has_room(const struct ucx_link *u) {
-    return u->sent - u->taken_by_peer < UCX_CREDITS && u->tx_end - u->tx_begin < UCX_N_SLOTS;
+    return u->sent - u->taken_by_peer < UCX_CREDITS && !is_full(&u->messages);
 }
 
 /* Credits come with what is received. A link that failed lets everybody through: send() tells
@@ -386,16 +408,16 @@ static struct wire_msg *ucx_slot(struct link *l) {
         if (reap_sends(u, &ignored) == ST_OK && !ucx_has_room(u))
             return NULL;
     }
-    return (struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
+    return (struct wire_msg *)(next_slot(&u->messages) + 1);
 }
 
 static enum status ucx_send(struct link *l, struct err *err) {
     struct ucx_link *u = ucx_of(l);
-    const struct wire_msg *m = (const struct wire_msg *)(ucx_tx(u, u->tx_end) + 1);
+    const struct wire_msg *m = (const struct wire_msg *)(next_slot(&u->messages) + 1);
     if (u->failed != NULL)
         return ucx_failed(u, err);
     u->sent++;
-    return send_slot(u, (uint32_t)sizeof *m + m->n_bytes, err);
+    return send_slot(u, &u->messages, (uint32_t)sizeof *m + m->n_bytes, err);
 }
 
 static enum status ucx_progress(struct link *l, struct err *err) {
@@ -445,6 +467,12 @@ static void finish(struct ucx_worker *w, void *request, uint64_t deadline_ns) {
     w->lib->ucp_request_free(request);
 }
 
+static void finish_sends(struct ucx_link *u, struct ucx_sends *s, uint64_t deadline_ns) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->request[i] != NULL)
+            finish(u->w, s->request[i], deadline_ns);
+}
+
 static void ucx_close(struct link *l) {
     struct ucx_link *u = ucx_of(l);
     struct ucx_worker *w = u->w;
@@ -458,14 +486,13 @@ static void ucx_close(struct link *l) {
         if (UCS_PTR_IS_PTR(request))
             finish(w, request, deadline);
     }
-    for (uint32_t i = 0; w != NULL && i < UCX_N_SLOTS; i++)
-        if (u->tx_request[i] != NULL)
-            finish(w, u->tx_request[i], deadline);
     if (w != NULL) {
+        finish_sends(u, &u->messages, deadline);
+        finish_sends(u, &u->returns, deadline);
         w->links[u->peer] = NULL;
         worker_give(w);
     }
-    mem_free(u->tx);
+    mem_free(u->messages.slots);
     mem_free(u);
 }
 #else

@@ -76,7 +76,8 @@ struct link_ops {
                           struct err *err);
     void (*ready)(struct link *l);
 
-    /* The next free slot, NULL if none is free now. Stays the same until send(). */
+    /* The next free slot, NULL if none is free now. Stays the same until send(), whatever is
+     * received or pushed out meanwhile. */
     struct wire_msg *(*slot)(struct link *l);
     /* Sends slot(): its header says how long it is. */
     enum status (*send)(struct link *l, struct err *err);
