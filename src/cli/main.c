@@ -34,6 +34,7 @@ static const struct subcommand subcommands[] = {
     {"bench", cmd_bench, "measures speed beside the roofs of this machine"},
     {"tokenize", cmd_tokenize, "text to token ids and back"},
     {"template", cmd_template, "renders a model's chat template"},
+    {"grammar", cmd_grammar, "checks a text against a grammar or a JSON schema"},
     {"plan", cmd_plan, "who would hold what, from a header alone"},
     {"inspect", cmd_inspect, "what a model file holds"},
     {"quantize", cmd_quantize, "converts a model file to another weight type"},

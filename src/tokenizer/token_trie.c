@@ -124,6 +124,10 @@ void token_trie_close(struct token_trie *trie) {
     mem_free(trie);
 }
 
+static struct trie_node no_nodes[1];
+
+const struct token_trie token_trie_empty = {.nodes = no_nodes};
+
 bool token_mask_is_empty(const struct token_trie *trie, const uint64_t *mask) {
     for (size_t i = 0; i < div_up((size_t)trie->n_tokens, 64); i++)
         if (mask[i] != 0)

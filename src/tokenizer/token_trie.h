@@ -34,6 +34,9 @@ enum status token_trie_open(struct token_trie **out, const struct tokenizer *t,
                             struct err *err);
 void token_trie_close(struct token_trie *trie); /* NULL is fine */
 
+/* Of a vocabulary without tokens: for grammars that are only matched with bytes. Its t is NULL. */
+extern const struct token_trie token_trie_empty;
+
 /* Masks have a bit for each token, [div_up(n_tokens, 64)]. */
 bool token_mask_is_empty(const struct token_trie *trie, const uint64_t *mask);
 void token_mask_clear_ends(const struct token_trie *trie, uint64_t *mask);
