@@ -55,7 +55,7 @@ static struct engine_constraint begin(const char *trigger, const char *call) {
 /* -1: nothing is asked of the next token; else whether it may be this one. */
 static int may(const struct engine_constraint *c, int32_t id) {
     uint64_t mask[WORDS] = {0};
-    enum engine_allows allows = c->mask(c->state, mask);
+    enum engine_allows allows = c->mask(c->state, mask, NULL);
     assert_int_not_equal(allows, ENGINE_ALLOWS_NONE);
     if (allows == ENGINE_ALLOWS_ALL)
         return -1;
@@ -73,6 +73,37 @@ static void test_the_answer_alone(void **state) {
     assert_int_equal(may(&c, token("a")), 0);
     assert_int_equal(may(&c, token("<|im_end|>")), 1);
     c.free(c.state);
+}
+
+/* The same answers from what is known already, and none where it is not. */
+static void test_what_is_known(void **state) {
+    (void)state;
+    uint64_t mask[WORDS] = {0};
+    struct engine_constraint c = begin("b", NULL);
+    assert_int_equal(c.known(c.state, TOKEN_NONE, mask), ENGINE_ALLOWS_SOME);
+    assert_int_equal(c.known(c.state, token("a"), mask), ENGINE_ALLOWS_SOME);
+    assert_int_equal(mask[token("b") / 64] >> token("b") % 64 & 1, 1);
+    assert_int_equal(mask[token("<|im_end|>") / 64] >> token("<|im_end|>") % 64 & 1, 0);
+    assert_int_equal(c.known(c.state, token("b"), mask), ENGINE_ALLOWS_UNKNOWN);
+    c.accept(c.state, token("b"));
+    assert_int_equal(may(&c, token("a")), 1);
+    assert_int_equal(may(&c, token("b")), 0);
+    c.free(c.state);
+
+    c = begin(NULL, CALL);
+    memset(mask, 0, sizeof mask);
+    assert_int_equal(c.known(c.state, TOKEN_NONE, mask), ENGINE_ALLOWS_SOME);
+    assert_int_equal(mask[token("a") / 64] >> token("a") % 64 & 1, 1);
+    assert_int_equal(mask[token(CALL) / 64] >> token(CALL) % 64 & 1, 1);
+    assert_int_equal(c.known(c.state, token("a"), mask), ENGINE_ALLOWS_UNKNOWN);
+    struct engine_constraint other = c;
+    other.state = c.clone(c.state);
+    assert_int_equal(other.known(other.state, token(CALL), mask), ENGINE_ALLOWS_ALL);
+    assert_int_equal(may(&other, token("b")), -1);
+    c.accept(c.state, token("a")); /* of which the first choice knew nothing before */
+    assert_int_equal(may(&c, token(CALL)), 0);
+    c.free(c.state);
+    other.free(other.state);
 }
 
 static void test_calls_instead(void **state) {
@@ -204,6 +235,7 @@ static void test_references_within_parameters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_answer_alone),
+        cmocka_unit_test(test_what_is_known),
         cmocka_unit_test(test_calls_instead),
         cmocka_unit_test(test_ends_are_ignored),
         cmocka_unit_test(test_before_the_answer),

@@ -325,6 +325,56 @@ static void what_is_given_up_is_no_end(void **state) {
     grammar_close(g);
 }
 
+/* --- budgets --- */
+
+/* After a few letters all 26 classes may be at all their counts, and each letter ends others. */
+static char *hard_grammar(void) {
+    static char gbnf[2048];
+    char *at = gbnf + sprintf(gbnf, "root ::= (w \" \"?)*\nw ::= \"~\"");
+    for (int c = 'a'; c <= 'z'; c++)
+        at += sprintf(at, " | [^%c]{0,60}", c);
+    return gbnf;
+}
+
+static void a_mask_has_a_budget(void **state) {
+    (void)state;
+    struct grammar *g = open_grammar(hard_grammar());
+    struct grammar_matcher *m = open_matcher(g);
+    const uint64_t *mask;
+    struct err err = {""};
+    double begin = clock_s();
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "too hard"));
+    assert_non_null(strstr(err.text, "allows here"));
+    assert_true(clock_s() - begin < 10); /* some 0.1 s; the build may be sanitized */
+    grammar_matcher_close(m);
+    grammar_close(g);
+}
+
+/* What is known costs nothing. */
+static void a_grammar_has_a_budget(void **state) {
+    (void)state;
+    struct grammar *g = open_grammar(JSON);
+    struct grammar_matcher *m = open_matcher(g);
+    const uint64_t *mask, *again;
+    struct err err = {""};
+    grammar_limit_work(g, 100000);
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
+    int n = 0;
+    while (grammar_matcher_mask(m, &mask, &err) == ST_OK &&
+           grammar_matcher_accept_bytes(m, "[\"a\",", 5))
+        n++;
+    assert_non_null(strstr(err.text, "too hard"));
+    assert_non_null(strstr(err.text, "this answer"));
+    assert_true(n > 0 && n < 500);
+    grammar_matcher_close(m);
+    m = open_matcher(g);
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
+    assert_true(grammar_matcher_known(m, TOKEN_NONE, &again) && again == mask);
+    grammar_matcher_close(m);
+    grammar_close(g);
+}
+
 /* --- masks --- */
 
 static bool bit(const uint64_t *mask, int32_t id) {
@@ -370,6 +420,36 @@ static void a_mask_is_what_accept_says(void **state) {
         grammar_matcher_close(m);
         grammar_close(g);
     }
+}
+
+/* known() says what accept() and mask() have found before, and nothing else. */
+static void what_is_known(void **state) {
+    (void)state;
+    struct grammar *g = open_grammar(JSON);
+    struct grammar_matcher *m = open_matcher(g), *other = open_matcher(g);
+    const uint64_t *mask, *known;
+    struct err err;
+    int32_t quote = tokenizer_find(tokenizer, "\"", 1), a = tokenizer_find(tokenizer, "a", 1);
+    assert_false(grammar_matcher_known(m, TOKEN_NONE, &known));
+    grammar_matcher_prepare(m, 10); /* not for so little */
+    assert_false(grammar_matcher_known(m, TOKEN_NONE, &known));
+    grammar_matcher_prepare(m, GRAMMAR_MASK_WORK);
+    assert_true(grammar_matcher_known(m, TOKEN_NONE, &known));
+    assert_true(bit(known, quote) && !bit(known, a));
+    assert_false(grammar_matcher_known(m, a, &known)); /* does not fit */
+    assert_false(grammar_matcher_known(m, quote, &known));
+    assert_true(grammar_matcher_accept(m, quote));
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
+    assert_true(grammar_matcher_known(other, quote, &known) && known == mask);
+    assert_true(grammar_matcher_known(m, a, &known) && known == mask);
+    assert_true(grammar_matcher_accept(m, quote));
+    assert_true(grammar_matcher_may_end(m));
+    assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
+    assert_false(grammar_matcher_known(m, trie->ends[0], &known));
+    assert_true(grammar_matcher_may_end(m));
+    grammar_matcher_close(other);
+    grammar_matcher_close(m);
+    grammar_close(g);
 }
 
 static int32_t nth_allowed(const uint64_t *mask, uint64_t n) {
@@ -497,6 +577,9 @@ int main(void) {
         cmocka_unit_test(nesting_has_an_end),
         cmocka_unit_test(too_many_readings_are_an_error),
         cmocka_unit_test(what_is_given_up_is_no_end),
+        cmocka_unit_test(a_mask_has_a_budget),
+        cmocka_unit_test(a_grammar_has_a_budget),
+        cmocka_unit_test(what_is_known),
         cmocka_unit_test(a_mask_is_what_accept_says),
         cmocka_unit_test(random_json_is_json),
         cmocka_unit_test(states_are_forgotten),

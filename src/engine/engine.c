@@ -2,7 +2,8 @@
  *
  * The thread's round: take in what was submitted, end what was cancelled, admit who fits, make one
  * step; and go on with other ranks if one was lost, or one more if it is back (failover). Between
- * rounds it sleeps if nothing runs or waits, looking every moment whether the other ranks live. */
+ * rounds it sleeps if there is nothing to compute: nothing runs or waits, or all who run wait for
+ * a mask. It looks every moment whether the other ranks live. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -14,6 +15,7 @@
 
 #define IDLE_LOOK_MS 200
 #define ASK_RANKS_S 1.0
+#define MASK_THREADS 2
 
 void engine_config_init(struct engine_config *cfg) {
     *cfg = (struct engine_config){.n_running_max = 64,
@@ -137,13 +139,29 @@ static void show_stats(struct engine *e) {
     e->n_back = queue_count_back(e);
 }
 
+/* A helper thread has made a mask. */
+static void on_mask_made(void *user) {
+    struct engine *e = user;
+    pthread_mutex_lock(&e->lock);
+    e->mask_made = true;
+    pthread_cond_signal(&e->wake);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* With e->lock held: nothing to compute, and nothing that could have changed that. */
+static bool is_idle(const struct engine *e) {
+    return (e->requests == NULL || e->rests) && e->inbox == NULL && !e->closing &&
+           !e->any_cancelled && !e->mask_made;
+}
+
 /* Sleeps until there is something to do; takes in what was submitted. False: closing. */
 static bool collect(struct engine *e, bool *any_cancelled) {
     pthread_mutex_lock(&e->lock);
     show_stats(e);
-    bool idle = e->requests == NULL;
-    if (idle && e->inbox == NULL && !e->closing)
+    bool idle = is_idle(e);
+    if (idle)
         sleep_a_moment(e);
+    e->mask_made = false;
     struct engine_request_handle *req = e->inbox;
     e->inbox = NULL;
     e->inbox_end = &e->inbox;
@@ -156,7 +174,7 @@ static bool collect(struct engine *e, bool *any_cancelled) {
         queue_put(e, req);
         req = next;
     }
-    if (idle && e->requests == NULL)
+    if (idle && (e->requests == NULL || e->rests))
         look_after_ranks(e);
     return !closing;
 }
@@ -173,6 +191,7 @@ static void *engine_main(void *arg) {
         recover_if_lost(e);
         engine_look_out(e);
         mem_forbid_begin();
+        seq_end_lingering(e);
         if (any_cancelled)
             end_cancelled(e);
         end_empty(e);
@@ -180,8 +199,8 @@ static void *engine_main(void *arg) {
             end_all(e, ENGINE_STOP_ERROR, e->lost, e->stats.why);
         queue_admit(e);
         mem_forbid_end();
-        if (e->n_running > 0) {
-            step_once(e);
+        e->rests = e->n_running == 0 || !step_once(e);
+        if (!e->rests) {
             ask_ranks(e);
             recover_if_lost(e); /* before it shows */
         }
@@ -215,6 +234,9 @@ enum status engine_open(struct engine **out, const struct engine_config *cfg, st
     thread_cond_init(&e->wake);
     enum status st = engine_open_parts(e, err);
     if (st == ST_OK)
+        st = masks_open(&e->masks, MASK_THREADS, div_up(engine_n_vocab(e), 64), on_mask_made, e,
+                        err);
+    if (st == ST_OK)
         st = start_thread(e, err);
     if (st != ST_OK) {
         engine_close(e);
@@ -234,6 +256,8 @@ void engine_close(struct engine *e) {
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->thread, NULL);
     }
+    masks_close(e->masks);
+    seq_end_lingering(e);
     engine_close_parts(e);
     pthread_cond_destroy(&e->wake);
     pthread_mutex_destroy(&e->lock);

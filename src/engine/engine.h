@@ -66,16 +66,30 @@ struct engine_sampling {
 };
 void engine_sampling_init(struct engine_sampling *s);
 
-/* Constrained decoding: which tokens may come next. One per choice, made by the caller; called
- * on the engine's thread. NULL functions: no constraint. An end token that it allows ends the
- * choice, even one that is to ignore them. */
-enum engine_allows { ENGINE_ALLOWS_NONE, ENGINE_ALLOWS_SOME, ENGINE_ALLOWS_ALL };
+/* Constrained decoding: which tokens may come next. One per choice, made by the caller. NULL
+ * functions: no constraint. An end token that it allows ends the choice, even one that is to
+ * ignore them.
+ *
+ * mask and accept may take their time: they run on helper threads of the engine, from the moment
+ * when a token is known, and a choice whose mask is not there yet takes no part in a step. The
+ * calls for the states of one request never overlap, so states may share what they know. */
+enum engine_allows {
+    ENGINE_ALLOWS_NONE,
+    ENGINE_ALLOWS_SOME,
+    ENGINE_ALLOWS_ALL,
+    ENGINE_ALLOWS_UNKNOWN /* of known() only */
+};
 
 struct engine_constraint {
     void *state;
-    /* Some: sets bit i of mask [div_up(n_vocab, 64)], all zero before, for every allowed token. */
-    enum engine_allows (*mask)(void *state, uint64_t *mask);
+    /* Some: sets bit i of mask [div_up(n_vocab, 64)], all zero before, for every allowed token.
+     * None: the choice ends with ST_BAD_INPUT, and err says why (unchanged: nothing fits). */
+    enum engine_allows (*mask)(void *state, uint64_t *mask, struct err *err);
     void (*accept)(void *state, int32_t id);
+    /* Both in one (id TOKEN_NONE: nothing to accept), on the engine's thread: what is known
+     * already, within microseconds and without allocating. Unknown: the state has not changed,
+     * the mask may have. NULL: nothing ever is. */
+    enum engine_allows (*known)(void *state, int32_t id, uint64_t *mask);
     void *(*clone)(const void *state); /* for n > 1 */
     void (*free)(void *state);
 };

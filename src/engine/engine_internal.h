@@ -6,12 +6,14 @@
  *   engine_queue.c    who waits, who is next, who has to go back
  *   engine_step.c     a step: which tokens of whom, and what comes of it
  *   engine_seq.c      a sequence's life: tokens, text, stops, its end
+ *   masks.c           threads that make the masks of constraints
  *
  * Everything belongs to the engine's thread but what `lock` guards and the request's `cancelled`.
  *
  * A request has n_choices sequences. A sequence gets a slot (all the memory that it needs) when
  * it is first admitted and keeps it to its end; while it runs it also holds pages. One that was
- * put back waits with its slot and without pages. */
+ * put back waits with its slot and without pages. One that ends while a helper thread makes its
+ * mask *lingers*: everybody has been told, but slot and request are given back afterwards. */
 #ifndef LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 #define LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 
@@ -20,6 +22,7 @@
 #include "engine/instance.h"
 #include "engine/lookout.h"
 #include "engine/lookup.h"
+#include "engine/masks.h"
 #include "engine/pace.h"
 #include "engine/pages.h"
 #include "engine/sampler.h"
@@ -57,7 +60,7 @@ struct slot {
     int32_t *ids;    /* [n_ctx + 1 + GUESSES_MAX] prompt and what came; guesses behind them */
     uint32_t *pages; /* [div_up(n_ctx, KV_PAGE)] */
     uint32_t *window_pages; /* likewise, of layers with a window; NULL: there are none */
-    uint64_t *mask;         /* [div_up(n_vocab, 64)] */
+    uint64_t *mask;         /* [div_up(n_vocab, 64)]; the helper's while it makes one */
     char *held;             /* [held_cap] text not let out yet: a stop string may have begun */
     double *sum;            /* [n_embd] of hidden states */
     struct slot *next_free;
@@ -67,9 +70,10 @@ struct seq {
     struct engine_request_handle *req;
     int choice;
     enum seq_state state;
-    uint64_t age;     /* lower is older; the youngest goes back first */
-    void *constraint; /* owned; NULL: none */
-    bool masked;      /* the next token, by slot->mask; never without a constraint */
+    uint64_t age;        /* lower is older; the youngest goes back first */
+    void *constraint;    /* owned; NULL: none */
+    struct mask_job job; /* with a constraint: of the next token, into slot->mask */
+    struct seq *next_lingering;
     struct slot *slot;
     size_t n_ids, n_prompt, n_fed; /* n_fed: in the cache */
     size_t n_pages, n_known_pages; /* held; of these, findable */
@@ -82,6 +86,8 @@ struct seq {
 
     /* In the step being made. */
     size_t n_feed, n_guesses, n_rows, first_row;
+    bool no_mask; /* the next token's mask is still being made */
+    bool masked;  /* the next token, by slot->mask; never without a constraint */
 };
 
 struct engine_request_handle {
@@ -89,7 +95,9 @@ struct engine_request_handle {
     struct stop *stops;      /* [r.n_stops] */
     struct seq *seqs;        /* [n_choices] */
     int n_left;              /* sequences that have not ended */
-    bool started;            /* a sequence was admitted */
+    int n_lingering;         /* that have, while a helper thread makes their mask */
+    struct mask_line line;
+    bool started; /* a sequence was admitted */
     double submitted_s;
     atomic_bool cancelled;              /* relaxed; `lock` orders what follows */
     struct engine_request_handle *next; /* in the inbox or the list of all */
@@ -126,6 +134,7 @@ struct engine {
     int n_queued;
     int n_back; /* requests of which some were, and none runs now: they wait to go on */
     bool closing, any_cancelled;
+    bool mask_made;            /* since the engine's thread looked last */
     struct engine_stats shown; /* a copy of stats as of the last step */
     struct engine_rank_stats ranks[PLAN_MAX_RANKS];
     int pids[PLAN_MAX_RANKS];
@@ -133,6 +142,9 @@ struct engine {
     struct engine_stats stats;
     enum status lost; /* not ST_OK: nothing is computed any more; stats.why says why */
     struct engine_request_handle *requests; /* all that live */
+    struct masks *masks;
+    struct seq *lingering; /* keep slot and request until their mask is made */
+    bool rests;            /* the last round had nothing to compute */
     struct pages *pages;
     uint32_t n_window_most; /* window pages that a sequence holds at once */
     struct pace pace;
@@ -215,8 +227,8 @@ void queue_stop_running(struct engine *e, struct seq *s);
 /* The same for one that is to go on later. */
 void queue_put_back(struct engine *e, struct seq *s);
 
-/* engine_step.c: one step, if anything runs. */
-void step_once(struct engine *e);
+/* engine_step.c: one step, if anything runs. False: all who run wait for a mask. */
+bool step_once(struct engine *e);
 
 /* engine_seq.c */
 void seq_begin(struct engine *e, struct seq *s);
@@ -227,6 +239,8 @@ void seq_publish(struct engine *e, struct seq *s);
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);
 void seq_take_hidden(struct engine *e, struct seq *s, const float *row);
 void seq_end_embedding(struct engine *e, struct seq *s);
+/* Lets go of those that have ended and whose mask is made. */
+void seq_end_lingering(struct engine *e);
 /* The request is freed with its last sequence. why: of ENGINE_STOP_ERROR. */
 void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char *stop_string,
              enum status st, const char *why);

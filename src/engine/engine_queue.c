@@ -200,6 +200,8 @@ static bool admit(struct engine *e, struct seq *s) {
         e->stats.tokens_prompt += s->n_prompt;
         engine_histogram_add(&e->stats.queue_s, s->admitted_s - s->req->submitted_s);
         note_turn(e, s->req->r.client);
+        if (s->constraint != NULL)
+            masks_begin(e->masks, &s->job, TOKEN_NONE);
     }
     start_running(e, s);
     note_running(e, s->req);

@@ -15,6 +15,11 @@ void seq_begin(struct engine *e, struct seq *s) {
     /* What an answer begins with follows other text. */
     s->stream.started = true;
     lookup_trust_init(&s->trust);
+    if (s->constraint != NULL)
+        s->job = (struct mask_job){.constraint = &r->constraint,
+                                   .state = s->constraint,
+                                   .line = &s->req->line,
+                                   .mask = s->slot->mask};
 }
 
 void seq_publish(struct engine *e, struct seq *s) {
@@ -42,14 +47,6 @@ static void tell(struct seq *s, const struct engine_token *t) {
         return;
     mem_forbid_end();
     r->on_token(r->user, t);
-    mem_forbid_begin();
-}
-
-static void accept_constraint(struct seq *s, int32_t id) {
-    if (s->constraint == NULL || s->req->r.constraint.accept == NULL)
-        return;
-    mem_forbid_end();
-    s->req->r.constraint.accept(s->constraint, id);
     mem_forbid_begin();
 }
 
@@ -94,8 +91,9 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
     slot->ids[s->n_ids++] = row->id;
     e->stats.tokens_generated++;
     e->n_given++;
-    accept_constraint(s, row->id);
     struct verdict v = judge(e, s, row->id);
+    if (!v.over && s->constraint != NULL)
+        masks_begin(e->masks, &s->job, row->id);
     const struct engine_token t = {
         .choice = s->choice,
         .id = row->id,
@@ -180,6 +178,17 @@ static struct engine_done done_of(const struct seq *s) {
     };
 }
 
+static void give_slot_back(struct engine *e, struct seq *s) {
+    s->slot->next_free = e->free_slot;
+    e->free_slot = s->slot;
+    s->slot = NULL;
+}
+
+static void free_if_over(struct engine_request_handle *req) {
+    if (req->n_left == 0 && req->n_lingering == 0)
+        request_free(req);
+}
+
 void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char *stop_string,
              enum status st, const char *why) {
     struct engine_request_handle *req = s->req;
@@ -190,10 +199,12 @@ void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char 
     done.error = why;
     if (s->state == SEQ_PROMPT || s->state == SEQ_DECODE)
         queue_stop_running(e, s);
-    if (s->slot != NULL) {
-        s->slot->next_free = e->free_slot;
-        e->free_slot = s->slot;
-        s->slot = NULL;
+    if (s->slot != NULL && s->constraint != NULL && !masks_drop(e->masks, &s->job)) {
+        s->next_lingering = e->lingering;
+        e->lingering = s;
+        req->n_lingering++;
+    } else if (s->slot != NULL) {
+        give_slot_back(e, s);
     }
     s->state = SEQ_ENDED;
     s->n_feed = 0;
@@ -203,7 +214,21 @@ void seq_end(struct engine *e, struct seq *s, enum engine_stop stop, const char 
     mem_forbid_begin();
     if (--req->n_left == 0) {
         unlink_request(e, req);
-        request_free(req);
+        free_if_over(req);
+    }
+}
+
+void seq_end_lingering(struct engine *e) {
+    for (struct seq **at = &e->lingering; *at != NULL;) {
+        struct seq *s = *at;
+        if (!masks_are_made(&s->job)) {
+            at = &s->next_lingering;
+            continue;
+        }
+        *at = s->next_lingering;
+        give_slot_back(e, s);
+        s->req->n_lingering--;
+        free_if_over(s->req);
     }
 }
 

@@ -3,7 +3,10 @@
  * Every running stream gets its next token, and guesses behind it where they pay; prompts share
  * a piece that the streams can bear (pace.h), or the whole step if there are none. Planning
  * goes from the oldest to the youngest, so that who has to go back for want of a page is not
- * planned yet. Hidden states (embeddings) and logits take turns, a step makes one kind. */
+ * planned yet. Hidden states (embeddings) and logits take turns, a step makes one kind.
+ *
+ * A stream whose next token is constrained takes part once its mask is made (masks.h): the text
+ * of a request does not depend on what else is in a step. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -22,10 +25,20 @@ struct budget {
     double guess_price;
 };
 
+/* Tokens of a prompt that can be computed: the last one gives logits, which need a mask. */
+static size_t prompt_left(const struct seq *s) {
+    return s->n_ids - s->n_fed - s->no_mask;
+}
+
+static bool can_go_on(const struct seq *s) {
+    return s->state == SEQ_DECODE ? !s->no_mask : prompt_left(s) > 0;
+}
+
 static bool choose_hidden(const struct engine *e) {
     bool any[2] = {false, false};
     for (size_t i = 0; i < e->n_running; i++)
-        any[e->running[i]->req->r.embed] = true;
+        if (can_go_on(e->running[i]))
+            any[e->running[i]->req->r.embed] = true;
     return any[1] && (!any[0] || !e->hidden_last);
 }
 
@@ -35,7 +48,7 @@ static struct budget make_budget(struct engine *e, bool hidden) {
     for (size_t i = 0; i < e->n_running; i++) {
         const struct seq *s = e->running[i];
         n_streams += s->state == SEQ_DECODE; /* that wait, whatever the step makes */
-        if (s->req->r.embed == hidden) {
+        if (s->req->r.embed == hidden && can_go_on(s)) {
             b.n_decode += s->state == SEQ_DECODE;
             b.n_prompts += s->state == SEQ_PROMPT;
         }
@@ -84,21 +97,22 @@ static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
     return k;
 }
 
-/* Which tokens may come after what is fed in this step. False: none, and the sequence has
- * ended. */
-static bool make_mask(struct engine *e, struct seq *s) {
-    const struct engine_constraint *c = &s->req->r.constraint;
-    if (s->constraint == NULL || s->n_rows == 0)
-        return true;
-    mem_forbid_end();
-    memset(s->slot->mask, 0, div_up(engine_n_vocab(e), 64) * sizeof *s->slot->mask);
-    enum engine_allows allows = c->mask(s->constraint, s->slot->mask);
-    mem_forbid_begin();
-    s->masked = allows == ENGINE_ALLOWS_SOME;
-    if (allows == ENGINE_ALLOWS_NONE)
-        seq_end(e, s, ENGINE_STOP_ERROR, NULL, ST_BAD_INPUT,
-                "no token of the vocabulary satisfies the grammar here");
-    return allows != ENGINE_ALLOWS_NONE;
+/* Whose mask is made by now, for the whole of the step. Where it allows nothing the sequence
+ * ends. */
+static void look_at_masks(struct engine *e) {
+    for (size_t i = 0; i < e->n_running;) {
+        struct seq *s = e->running[i];
+        bool constrained = s->constraint != NULL;
+        s->no_mask = constrained && !masks_are_made(&s->job);
+        s->masked = constrained && !s->no_mask && s->job.allows == ENGINE_ALLOWS_SOME;
+        if (constrained && !s->no_mask && s->job.allows == ENGINE_ALLOWS_NONE)
+            seq_end(e, s, ENGINE_STOP_ERROR, NULL, ST_BAD_INPUT,
+                    s->job.err.text[0] != '\0'
+                        ? s->job.err.text
+                        : "no token of the vocabulary satisfies the grammar here");
+        else
+            i++;
+    }
 }
 
 static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
@@ -111,7 +125,7 @@ static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
 
 static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
     const struct engine_request *r = &s->req->r;
-    size_t n = MIN(s->n_ids - s->n_fed, div_up(b->piece, b->n_prompts));
+    size_t n = MIN(prompt_left(s), div_up(b->piece, b->n_prompts));
     n = pace_fit(&e->pace, s->n_fed, b->work / (double)b->n_prompts, n);
     b->n_prompts--;
     if (n == 0 || !ensure_pages(e, s, s->n_fed + n))
@@ -127,20 +141,19 @@ static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
 }
 
 static void plan(struct engine *e) {
+    look_at_masks(e);
     e->step.hidden = e->hidden_last = choose_hidden(e);
     struct budget b = make_budget(e, e->step.hidden);
     for (size_t i = 0; i < e->n_running;) {
         struct seq *s = e->running[i];
         s->n_feed = s->n_guesses = s->n_rows = 0;
-        if (s->req->r.embed == e->step.hidden) {
+        if (s->req->r.embed == e->step.hidden && can_go_on(s)) {
             if (s->state == SEQ_DECODE)
                 plan_stream(e, s, &b);
             else
                 plan_prompt(e, s, &b);
         }
-        /* It may have gone back, or ended, and is not there any more. */
-        bool there = i < e->n_running && e->running[i] == s;
-        if (there && make_mask(e, s))
+        if (i < e->n_running && e->running[i] == s) /* it may have gone back */
             i++;
     }
 }
@@ -285,9 +298,11 @@ static void count_step(struct engine *e, double seconds) {
     e->stats.fabric_s = (double)times.fabric_ns * 1e-9;
 }
 
-void step_once(struct engine *e) {
+bool step_once(struct engine *e) {
+    size_t n_before = e->n_running;
     mem_forbid_begin();
     plan(e);
+    bool some_left = e->n_running < n_before; /* there may be room for others */
     lay_out(e);
     if (e->step.n_tokens > 0) {
         struct err err;
@@ -307,4 +322,5 @@ void step_once(struct engine *e) {
         }
     }
     mem_forbid_end();
+    return e->step.n_tokens > 0 || some_left;
 }

@@ -1,8 +1,8 @@
 /* constraint.c: grammar matchers in the engine's terms.
  *
- * The choices of one request share a grammar. It is made on the HTTP thread and handed to the
- * engine with the request; after that only the engine's thread touches it, so neither the
- * grammar nor its count of holders needs a lock. */
+ * The choices of one request share a grammar, and what has been found out about it. It is made on
+ * a server's thread and handed to the engine with the request. The engine never calls two of a
+ * request's functions at once, so neither the grammar nor its count of holders needs a lock. */
 #include "server/constraint.h"
 
 #include "base/mem.h"
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define TRIGGER_MAX 64
+#define FIRST_MASK_WORK (1 << 21) /* some milliseconds */
 
 struct shared_grammar {
     struct grammar *g;
@@ -39,42 +40,50 @@ struct constraint {
 /* ---- the engine's functions -------------------------------------------------------------- */
 
 static void fill_all_but_ends(const struct token_trie *trie, uint64_t *mask) {
-    for (int32_t id = 0; id < trie->n_tokens; id++)
-        mask[id / 64] |= UINT64_C(1) << (id % 64);
+    size_t n = (size_t)trie->n_tokens;
+    memset(mask, 0xff, n / 64 * sizeof *mask);
+    if (n % 64 != 0)
+        mask[n / 64] = (UINT64_C(1) << n % 64) - 1;
     token_mask_clear_ends(trie, mask);
 }
 
-static bool fill_from_grammar(struct constraint *c, uint64_t *mask) {
+/* What the grammar allows, but for ends that are to be ignored. */
+static void fill_from_grammar(const struct constraint *c, const uint64_t *allowed,
+                              uint64_t *mask) {
     const struct token_trie *trie = c->shared->trie;
     size_t size = div_up((size_t)trie->n_tokens, 64) * sizeof *mask;
-    const uint64_t *allowed;
-    if (grammar_matcher_mask(c->matcher, &allowed, NULL) != ST_OK)
-        return false;
     memcpy(mask, allowed, size);
     if (!c->shared->ignore_end)
-        return true;
+        return;
     token_mask_clear_ends(trie, mask);
     if (token_mask_is_empty(trie, mask)) /* the text is complete */
         memcpy(mask, allowed, size);
-    return true;
 }
 
-static enum engine_allows constraint_mask(void *state, uint64_t *mask) {
+static void add_call_token(const struct constraint *c, uint64_t *mask) {
+    int32_t call = c->shared->call;
+    if (call >= 0 && !c->begun)
+        mask[call / 64] |= UINT64_C(1) << (call % 64);
+}
+
+static enum engine_allows constraint_mask(void *state, uint64_t *mask, struct err *err) {
     struct constraint *c = state;
+    const uint64_t *allowed;
     if (c->free)
         return ENGINE_ALLOWS_ALL;
     if (c->waiting)
         fill_all_but_ends(c->shared->trie, mask);
-    else if (!fill_from_grammar(c, mask))
+    else if (grammar_matcher_mask(c->matcher, &allowed, err) != ST_OK)
         return ENGINE_ALLOWS_NONE;
-    int32_t call = c->shared->call;
-    if (call >= 0 && !c->begun)
-        mask[call / 64] |= UINT64_C(1) << (call % 64);
+    else
+        fill_from_grammar(c, allowed, mask);
+    add_call_token(c, mask);
     return ENGINE_ALLOWS_SOME;
 }
 
-/* Looks for the trigger's end byte by byte; what follows it in the same token is the grammar's. */
-static void watch_for_trigger(struct constraint *c, const char *bytes, size_t len) {
+/* Looks for the trigger's end byte by byte. Returns how many bytes it and the white space behind
+ * it end at; what follows in the same token is the grammar's. */
+static size_t watch_for_trigger(struct constraint *c, const char *bytes, size_t len) {
     const char *trigger = c->shared->trigger;
     size_t want = strlen(trigger);
     for (size_t i = 0; i < len; i++) {
@@ -88,10 +97,9 @@ static void watch_for_trigger(struct constraint *c, const char *bytes, size_t le
         c->waiting = false;
         for (i++; i < len && strchr(" \t\r\n", bytes[i]) != NULL; i++)
             continue;
-        c->begun = i < len;
-        c->free = c->begun && !grammar_matcher_accept_bytes(c->matcher, bytes + i, len - i);
-        return;
+        return i;
     }
+    return len;
 }
 
 static void constraint_accept(void *state, int32_t id) {
@@ -108,7 +116,46 @@ static void constraint_accept(void *state, int32_t id) {
         return;
     }
     struct gguf_str text = token_bytes(c->shared->trie->t, id, true);
-    watch_for_trigger(c, text.ptr, text.len);
+    size_t used = watch_for_trigger(c, text.ptr, text.len);
+    if (used < text.len) {
+        c->begun = true;
+        c->free = !grammar_matcher_accept_bytes(c->matcher, text.ptr + used, text.len - used);
+    }
+}
+
+/* One more token before the answer. False: perhaps the answer has begun, and c is as it was. */
+static bool still_waits(struct constraint *c, int32_t id) {
+    if (id == TOKEN_NONE)
+        return true;
+    struct gguf_str text = token_bytes(c->shared->trie->t, id, true);
+    struct constraint next = *c;
+    watch_for_trigger(&next, text.ptr, text.len);
+    if (!next.waiting)
+        return false;
+    *c = next;
+    return true;
+}
+
+static enum engine_allows constraint_known(void *state, int32_t id, uint64_t *mask) {
+    struct constraint *c = state;
+    const uint64_t *allowed;
+    if (c->free)
+        return ENGINE_ALLOWS_ALL;
+    if (c->waiting) {
+        if (!still_waits(c, id))
+            return ENGINE_ALLOWS_UNKNOWN;
+        fill_all_but_ends(c->shared->trie, mask);
+    } else if (id != TOKEN_NONE && id == c->shared->call && !c->begun) {
+        c->free = true;
+        return ENGINE_ALLOWS_ALL;
+    } else if (!grammar_matcher_known(c->matcher, id, &allowed)) {
+        return ENGINE_ALLOWS_UNKNOWN;
+    } else {
+        c->begun = c->begun || id != TOKEN_NONE;
+        fill_from_grammar(c, allowed, mask);
+    }
+    add_call_token(c, mask);
+    return ENGINE_ALLOWS_SOME;
 }
 
 static void constraint_free(void *state) {
@@ -170,6 +217,8 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
     c->shared = shared;
     c->waiting = shared->trigger[0] != '\0';
     enum status st = open_shared(c, rules->gbnf, rules->of_schema, err);
+    if (st == ST_OK && !c->waiting) /* the prompt need not wait for it */
+        grammar_matcher_prepare(c->matcher, FIRST_MASK_WORK);
     if (st != ST_OK) {
         constraint_free(c);
         return st;
@@ -177,6 +226,7 @@ enum status constraint_open(struct engine_constraint *out, const struct constrai
     *out = (struct engine_constraint){.state = c,
                                       .mask = constraint_mask,
                                       .accept = constraint_accept,
+                                      .known = constraint_known,
                                       .clone = constraint_clone,
                                       .free = constraint_free};
     return ST_OK;

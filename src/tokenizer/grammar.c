@@ -14,6 +14,7 @@
 #include "base/util.h"
 #include "tokenizer/grammar_impl.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #define DEAD 0
@@ -32,6 +33,7 @@
 #define STATE_MAX_CONFIGS 2048
 #define CLOSURE_MAX 8192
 #define N_MASKS 256 /* kept */
+#define WORK_OF_CONFIG 8
 
 struct config {
     uint32_t node;
@@ -67,6 +69,8 @@ struct grammar {
     struct grammar_automaton a;
     uint32_t start; /* a state */
     bool gave_up;   /* the last closure met a limit */
+    int64_t work;   /* units since it was charged last */
+    int64_t credit; /* units left for this grammar */
     struct grammar_matcher *matchers;
 
     struct frame *frames; /* [0] is no frame */
@@ -271,6 +275,7 @@ static uint32_t get_state(struct grammar *g) {
 static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
     uint8_t byte = g->a.a_byte_of[class];
     g->gave_up = false;
+    g->work += g->states[from].n;
     begin_closure(g);
     for (uint32_t i = 0; i < g->states[from].n; i++) {
         struct config c = g->configs[g->states[from].first + i];
@@ -280,6 +285,7 @@ static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
             close_over(g);
         }
     }
+    g->work += WORK_OF_CONFIG * (int64_t)g->n_seen;
     uint32_t to = get_state(g); /* may move the table */
     g->table[from * g->a.n_classes + class] = to == DEAD && g->gave_up ? CUT : to;
     return to;
@@ -361,19 +367,21 @@ static void tables_deinit(struct grammar *g) {
     mem_free(g->table);
 }
 
-/* Between steps: if the tables have become large, forgets what no matcher stands in. */
-static void tidy(struct grammar *g) {
+/* Between steps: if the tables have become large, forgets what no matcher stands in. False: they
+ * are as they were. */
+static bool tidy(struct grammar *g) {
     if (g->n_states < SOFT_STATES && g->n_configs < SOFT_CONFIGS && g->n_frames < SOFT_FRAMES)
-        return;
+        return false;
     struct grammar old = *g;
     if (!tables_init(g)) { /* no memory: go on with what there is */
         tables_deinit(g);
         *g = old;
-        return;
+        return false;
     }
     for (struct grammar_matcher *m = g->matchers; m != NULL; m = m->next)
         m->state = keep_state(g, &old, m->state);
     tables_deinit(&old);
+    return true;
 }
 
 /* --- opening --- */
@@ -406,6 +414,7 @@ enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
     if (g == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a grammar");
     g->trie = trie;
+    g->credit = GRAMMAR_FIRST_WORK;
     enum status st = read_grammar(g, gbnf, len, err);
     if (st == ST_OK && !work_space_init(g))
         st = err_set(err, ST_NO_MEMORY, "no memory for a grammar");
@@ -419,6 +428,10 @@ enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
     }
     *out = g;
     return ST_OK;
+}
+
+void grammar_limit_work(struct grammar *g, int64_t units) {
+    g->credit = units;
 }
 
 void grammar_close(struct grammar *g) {
@@ -500,7 +513,10 @@ bool grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
         return true;
     }
     struct gguf_str bytes = token_bytes(t, id, false);
-    return bytes.len > 0 && grammar_matcher_accept_bytes(m, bytes.ptr, bytes.len);
+    if (bytes.len == 0 || !grammar_matcher_accept_bytes(m, bytes.ptr, bytes.len))
+        return false;
+    m->g->credit += GRAMMAR_TOKEN_WORK;
+    return true;
 }
 
 /* --- masks --- */
@@ -510,13 +526,15 @@ static void set_bit(uint64_t *mask, int32_t id) {
 }
 
 /* Walks all tokens through the automaton at once; what cannot go on is skipped with all that
- * begins with it. */
-static void fill_mask(struct grammar *g, uint32_t state, uint64_t *mask) {
+ * begins with it. False: it takes more work than `most`. */
+static bool fill_mask(struct grammar *g, uint32_t state, uint64_t *mask, int64_t most) {
     const struct token_trie *trie = g->trie;
     memset(mask, 0, g->mask_words * sizeof *mask);
     g->path[0] = state;
     const struct trie_node *node = trie->nodes, *end = node + trie->n_nodes;
     while (node < end) {
+        if (++g->work > most)
+            return false;
         uint32_t to = step(g, g->path[node->depth], node->byte);
         if (to == DEAD) {
             node = trie->nodes + node->after;
@@ -531,48 +549,111 @@ static void fill_mask(struct grammar *g, uint32_t state, uint64_t *mask) {
     if (g->states[state].may_end)
         for (size_t k = 0; k < trie->n_ends; k++)
             set_bit(mask, trie->ends[k]);
+    return true;
 }
 
-/* The oldest mask makes room. */
-static uint64_t *new_mask(struct grammar *g, uint32_t state) {
+/* The oldest mask makes room; NULL: no memory. */
+static uint64_t *new_mask(struct grammar *g) {
     size_t i = g->next_mask;
     if (g->masks[i] == NULL)
         g->masks[i] = mem_alloc(g->mask_words * sizeof **g->masks);
     if (g->masks[i] == NULL)
         return NULL;
     g->states[g->mask_state[i]].mask = NULL;
-    g->mask_state[i] = state;
-    g->next_mask = (i + 1) % N_MASKS;
+    g->mask_state[i] = DEAD;
     return g->masks[i];
 }
 
-/* NULL: no memory. */
-static const uint64_t *find_mask(struct grammar_matcher *m) {
-    struct grammar *g = m->g;
-    tidy(g);
-    uint64_t *kept = g->states[m->state].mask;
-    if (kept == NULL && (kept = new_mask(g, m->state)) != NULL) {
-        fill_mask(g, m->state, kept);
-        g->states[m->state].mask = kept;
-    }
-    return kept;
+static void keep_mask(struct grammar *g, uint32_t state) {
+    size_t i = g->next_mask;
+    g->states[state].mask = g->masks[i];
+    g->mask_state[i] = state;
+    g->next_mask = (i + 1) % N_MASKS;
 }
 
-enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
-                                 struct err *err) {
-    BUG_ON(m->ended);
-    const uint64_t *kept = find_mask(m);
-    if (kept != NULL && is_cut(m->g, m->state))
-        kept = find_mask(m); /* where it was the tables' size, they are tidied now */
-    if (kept == NULL)
+static void charge(struct grammar *g) {
+    g->credit -= g->work;
+    g->work = 0;
+}
+
+static enum status too_much_work(const struct grammar *g, struct err *err) {
+    if (g->credit <= 0)
+        return err_set(err, ST_UNSUPPORTED,
+                       "the grammar is too hard: finding which tokens of this answer it allows "
+                       "has taken too many steps");
+    return err_set(
+        err, ST_UNSUPPORTED,
+        "the grammar is too hard: finding which tokens it allows here takes more than "
+        "%" PRId64 " steps",
+        GRAMMAR_MASK_WORK);
+}
+
+static enum status make_mask(struct grammar *g, uint32_t state, int64_t most,
+                             const uint64_t **mask, struct err *err) {
+    uint64_t *fresh = new_mask(g);
+    if (fresh == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a grammar's mask");
-    if (is_cut(m->g, m->state))
+    charge(g);
+    bool whole = fill_mask(g, state, fresh, MIN(g->credit, most));
+    charge(g);
+    if (!whole)
+        return too_much_work(g, err);
+    if (is_cut(g, state))
         return err_set(err, ST_UNSUPPORTED, "the grammar can be read in too many ways");
-    if (token_mask_is_empty(m->g->trie, kept))
+    if (token_mask_is_empty(g->trie, fresh))
         return err_set(
             err, ST_UNSUPPORTED,
             "no token of the model continues the text as the grammar wants it, or it "
             "nests too deeply");
-    *mask = kept;
+    keep_mask(g, state);
+    *mask = fresh;
     return ST_OK;
+}
+
+static enum status find_mask(struct grammar_matcher *m, int64_t most, const uint64_t **mask,
+                             struct err *err) {
+    struct grammar *g = m->g;
+    BUG_ON(m->ended);
+    tidy(g);
+    if (g->states[m->state].mask != NULL) {
+        *mask = g->states[m->state].mask;
+        return ST_OK;
+    }
+    enum status st = make_mask(g, m->state, most, mask, err);
+    if (st != ST_UNSUPPORTED || !is_cut(g, m->state) || !tidy(g))
+        return st;
+    /* It was the tables' size, and they are tidied now. */
+    return make_mask(g, m->state, most, mask, err);
+}
+
+enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
+                                 struct err *err) {
+    return find_mask(m, GRAMMAR_MASK_WORK, mask, err);
+}
+
+void grammar_matcher_prepare(struct grammar_matcher *m, int64_t units) {
+    const uint64_t *mask;
+    (void)find_mask(m, units, &mask, NULL);
+}
+
+bool grammar_matcher_known(struct grammar_matcher *m, int32_t id, const uint64_t **mask) {
+    const struct grammar *g = m->g;
+    uint32_t state = m->state;
+    if (m->ended || (id != TOKEN_NONE && tokenizer_is_end(g->trie->t, id)))
+        return false;
+    struct gguf_str bytes = token_bytes(g->trie->t, id, false);
+    if (id != TOKEN_NONE && bytes.len == 0)
+        return false;
+    for (size_t i = 0; i < bytes.len; i++) {
+        state = g->table[state * g->a.n_classes + g->a.class_of[(uint8_t)bytes.ptr[i]]];
+        if (state >= CUT || state == DEAD)
+            return false;
+    }
+    if (g->states[state].mask == NULL)
+        return false;
+    m->state = state;
+    if (id != TOKEN_NONE)
+        m->g->credit += GRAMMAR_TOKEN_WORK;
+    *mask = g->states[state].mask;
+    return true;
 }

@@ -19,7 +19,9 @@
  * Hostile grammars: the size of text, rules and automaton is bounded, rules that call
  * themselves before reading anything and roots that can never end are refused, nesting
  * deeper than GRAMMAR_MAX_DEPTH is not allowed to begin, and a grammar with too many readings
- * of one text ends with an error.
+ * of one text ends with an error. So does one that takes too much work: a unit is a node of the
+ * trie that is looked at, or an eighth of a configuration of a new step of the automaton (both
+ * about 2 ns). It is counted, not timed, so that the same text ends in the same way everywhere.
  *
  * Everything here that belongs to one grammar is used by one thread at a time. */
 #ifndef LOCKSTEP_TOKENIZER_GRAMMAR_H
@@ -35,6 +37,11 @@
 #define GRAMMAR_MAX_BYTES (1 << 20) /* of GBNF */
 #define GRAMMAR_MAX_DEPTH 512       /* rules that wait for an inner rule to end */
 
+#define GRAMMAR_MASK_WORK (INT64_C(1) << 25) /* of one mask, in units */
+/* Of all masks of one grammar: so much at first, and more with each token that is accepted. */
+#define GRAMMAR_FIRST_WORK (INT64_C(1) << 30)
+#define GRAMMAR_TOKEN_WORK (INT64_C(1) << 21)
+
 struct grammar;
 
 /* What is wrong with a grammar that no text can be of. */
@@ -43,6 +50,8 @@ struct grammar;
 /* trie must live as long as the grammar. ST_BAD_INPUT names the line and the defect. */
 enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
                          const struct token_trie *trie, struct err *err);
+/* Leaves so much work for its masks instead of GRAMMAR_FIRST_WORK. */
+void grammar_limit_work(struct grammar *g, int64_t units);
 /* After its matchers. NULL is fine. */
 void grammar_close(struct grammar *g);
 
@@ -58,9 +67,14 @@ void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_match
 /* The tokens that may come next: bit id%64 of (*mask)[id/64], for all ids of the vocabulary.
  * End tokens are among them where the text may end. Borrowed until the next call on any
  * matcher of this grammar. Never empty: ST_UNSUPPORTED says why nothing can follow, or what is
- * not known (too ambiguous, or no token has the bytes that must come). */
+ * not known (too ambiguous, too much work, or no token has the bytes that must come). */
 enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
                                  struct err *err);
+/* Finds the mask already if that takes at most so much work. */
+void grammar_matcher_prepare(struct grammar_matcher *m, int64_t units);
+/* Goes on by the token id (TOKEN_NONE: stays) and gives the mask, if all that is known already:
+ * a few microseconds, nothing is allocated. False: nothing has changed. */
+bool grammar_matcher_known(struct grammar_matcher *m, int32_t id, const uint64_t **mask);
 
 /* Goes on by a token; false, and nothing changes, if it is not allowed here. After an end
  * token nothing is. */
