@@ -77,6 +77,22 @@ enum status file_make_folders(const char *path, mode_t mode, struct err *err) {
     return ST_OK;
 }
 
+enum status file_sync_folder(const char *path, struct err *err) {
+    char folder[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+    int n = slash == NULL ? 1 : (int)MAX(slash - path, 1);
+    if (snprintf(folder, sizeof folder, "%.*s", n, slash == NULL ? "." : path) >= PATH_MAX)
+        return err_set(err, ST_IO, "%s: too long a path", path);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool good = fd >= 0 && (fsync(fd) == 0 || errno == EINVAL);
+    int why = errno;
+    if (fd >= 0)
+        close(fd);
+    return good ? ST_OK
+                : err_set(err, ST_IO, "%s: its names cannot be written: %s", folder,
+                          strerror(why));
+}
+
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at) {
     for (size_t done = 0; done < n;) {
         ssize_t k = pread(fd, (char *)buf + done, n - done, (off_t)(at + done));
@@ -208,6 +224,8 @@ enum status file_new_finish(struct file_new *n, bool sync, struct err *err) {
     enum status st = ok ? ST_OK : file_new_failed(n, errno, err);
     if (!ok && n->f == NULL && !in_place(n)) /* file_new_drop() removes what is open */
         unlink(n->part);
+    if (ok && sync && !in_place(n))
+        st = file_sync_folder(n->path, err);
     file_new_drop(n);
     return st;
 }

@@ -32,6 +32,10 @@ enum status file_absolute(char *out, size_t size, const char *path, struct err *
  * not there and cannot be made, and why. */
 enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 
+/* Waits until the names in the folder of `path` are on the disk: what a rename there has done
+ * survives a power cut. A file system that cannot say so (EINVAL) passes. ST_IO. */
+enum status file_sync_folder(const char *path, struct err *err);
+
 /* Exactly n bytes from `at` on; false: they are not there, or cannot be read (errno). */
 bool file_read_at(int fd, void *buf, size_t n, uint64_t at);
 
@@ -55,8 +59,9 @@ struct file_new {
 enum status file_new_open(struct file_new *out, const char *path, struct err *err);
 /* The sentence for a write to f that failed with this errno: ST_IO. */
 enum status file_new_failed(const struct file_new *n, int error, struct err *err);
-/* Flushes, renames, closes. sync: first waits until the bytes are on the disk. ST_IO: nothing
- * is left of it. */
+/* Flushes, renames, closes. sync: returns once bytes and name are on the disk, so that a power
+ * cut takes neither. ST_IO: nothing is left of it; or, with sync, it has its name but would
+ * perhaps lose it. */
 enum status file_new_finish(struct file_new *n, bool sync, struct err *err);
 /* Closes and removes what was not finished; nothing to do for one that was, or is zero. */
 void file_new_drop(struct file_new *n);

@@ -5,6 +5,7 @@
 #include "base/util.h"
 #include "cluster/model_files.h"
 
+#include <errno.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -330,7 +331,7 @@ enum status deployments_write(const struct deployments *d, const char *path, str
         st = file_new_open(&file, path, err);
     if (st == ST_OK && (fchmod(fileno(file.f), 0600) != 0 ||
                         json_dumpf(list, file.f, JSON_INDENT(1) | JSON_SORT_KEYS) != 0))
-        st = err_set(err, ST_IO, "cannot write %s", path);
+        st = file_new_failed(&file, errno, err);
     if (st == ST_OK)
         st = file_new_finish(&file, true, err);
     file_new_drop(&file);

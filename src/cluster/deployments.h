@@ -73,8 +73,9 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
 void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]);
 
-/* On disk, for its owner's eyes alone: keys are in it. ST_NOT_FOUND: there is none yet;
- * ST_BAD_INPUT: damaged. */
+/* On disk, for its owner's eyes alone: keys are in it. Written is what survives a power cut.
+ * ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged; ST_IO: what was there before is still
+ * there. */
 enum status deployments_read(struct deployments *d, const char *path, struct err *err);
 enum status deployments_write(const struct deployments *d, const char *path, struct err *err);
 

@@ -186,7 +186,7 @@ enum status cluster_key_write(const struct cluster_key *key, const char *path,
     }
     TRY(write_part(key, path, part, err));
     if (rename(part, path) == 0)
-        return ST_OK;
+        return file_sync_folder(path, err);
     enum status st = err_set(err, ST_IO, "%s: %s", path, strerror(errno));
     (void)unlink(part);
     return st;
@@ -205,7 +205,7 @@ enum status cluster_key_find(struct cluster_key *out, const char *path, bool *ma
     int why = *made ? 0 : errno;
     (void)unlink(part);
     if (*made)
-        return ST_OK;
+        return file_sync_folder(path, err);
     if (why == EEXIST) /* another process was faster */
         return cluster_key_read(out, path, err);
     *made = true; /* a file system without links */

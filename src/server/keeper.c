@@ -571,29 +571,89 @@ static void publish(struct keeper *k, double now) {
 
 /* ---- what is kept ------------------------------------------------------------------------ */
 
-static void write_list(struct keeper *k, const struct deployments *list, const char *digest) {
-    struct err err;
-    enum status st = deployments_write(list, k->list_path, &err);
-    if (st == ST_OK)
-        snprintf(k->saved, sizeof k->saved, "%s", digest);
-    else if (!k->said_save)
-        log_error("deployments are not kept across a start of this node: %s", err.text);
-    k->said_save = st != ST_OK;
+/* Under the save lock. */
+static enum status write_list(struct keeper *k, const struct deployments *list,
+                              struct err *err) {
+    char digest[DEPLOYMENTS_DIGEST_BYTES];
+    deployments_digest(list, digest);
+    if (str_eq(digest, k->saved))
+        return ST_OK;
+    TRY(deployments_write(list, k->list_path, err));
+    snprintf(k->saved, sizeof k->saved, "%s", digest);
+    return ST_OK;
+}
+
+/* by_name: NULL if there is no memory. */
+static struct deployments copy_list(struct keeper *k) {
+    pthread_mutex_lock(&k->lock);
+    struct deployments copy = {.by_name = json_deep_copy(k->list.by_name)};
+    pthread_mutex_unlock(&k->lock);
+    return copy;
 }
 
 void keeper_save_list(struct keeper *k) {
+    struct err err;
     char digest[DEPLOYMENTS_DIGEST_BYTES];
-    struct deployments copy = {.by_name = NULL};
     pthread_mutex_lock(&k->save_lock);
     pthread_mutex_lock(&k->lock);
     deployments_digest(&k->list, digest);
-    if (!str_eq(digest, k->saved))
-        copy.by_name = json_deep_copy(k->list.by_name);
     pthread_mutex_unlock(&k->lock);
-    if (copy.by_name != NULL)
-        write_list(k, &copy, digest);
+    if (!str_eq(digest, k->saved)) {
+        struct deployments copy = copy_list(k);
+        enum status st = copy.by_name != NULL ? write_list(k, &copy, &err) : ST_AGAIN;
+        if (st != ST_OK && st != ST_AGAIN && !k->said_save)
+            log_error("deployments are not kept across a start of this node: %s", err.text);
+        k->said_save = st != ST_OK;
+        deployments_deinit(&copy);
+    }
+    pthread_mutex_unlock(&k->save_lock);
+}
+
+static void set_hasty(struct keeper *k, const char *name, bool is) {
+    if (name == NULL)
+        return;
+    pthread_mutex_lock(&k->lock);
+    if (is)
+        json_object_set_new(k->hasty, name, json_true());
+    else
+        json_object_del(k->hasty, name);
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* What is newer in a copy of the list; another node may have told of something meanwhile. */
+static enum status take_changes(struct keeper *k, const struct deployments *copy,
+                                struct err *err) {
+    bool changed;
+    json_t *list = deployments_list(copy);
+    if (list == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for deployments");
+    pthread_mutex_lock(&k->lock);
+    enum status st = deployments_merge(&k->list, list, &changed, err);
+    pthread_mutex_unlock(&k->lock);
+    json_decref(list);
+    return st;
+}
+
+enum status keeper_change_list(struct keeper *k,
+                               enum status (*change)(struct deployments *d, const json_t *wish,
+                                                     struct err *err),
+                               const json_t *wish, const char *hasty, struct err *err) {
+    pthread_mutex_lock(&k->save_lock);
+    struct deployments copy = copy_list(k);
+    enum status st = copy.by_name != NULL
+                         ? change(&copy, wish, err)
+                         : err_set(err, ST_NO_MEMORY, "no memory for deployments");
+    if (st == ST_OK && (st = write_list(k, &copy, err)) != ST_OK)
+        err_prefix(err, st, "nothing is changed, since %s could not keep it: ", k->name);
+    if (st == ST_OK) {
+        set_hasty(k, hasty, true); /* before the thread sees it */
+        st = take_changes(k, &copy, err);
+        if (st != ST_OK)
+            set_hasty(k, hasty, false);
+    }
     pthread_mutex_unlock(&k->save_lock);
     deployments_deinit(&copy);
+    return st;
 }
 
 /* Who is there, for the next start. Not at once: after a start they are not all back. */

@@ -135,6 +135,13 @@ struct keeper {
 bool keeper_is_closing(struct keeper *k);
 /* The list to the disk, if it has changed. Not under the lock. */
 void keeper_save_list(struct keeper *k);
+/* Changes the list as a user wishes, once the disk has it: what is said to be done survives a
+ * power cut, and what cannot be kept is not done. hasty: a name that is to be served at once, or
+ * NULL. Not under the lock. Errors of change(); ST_IO: it cannot be kept. */
+enum status keeper_change_list(struct keeper *k,
+                               enum status (*change)(struct deployments *d, const json_t *wish,
+                                                     struct err *err),
+                               const json_t *wish, const char *hasty, struct err *err);
 
 /* ---- keeper_ports.c ---------------------------------------------------------------------- */
 

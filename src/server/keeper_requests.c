@@ -130,25 +130,21 @@ static void put(struct keeper *k, struct http_request *r, const json_t *body) {
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
     json_object_set_new(one, "since", json_integer((json_int_t)time(NULL)));
-    pthread_mutex_lock(&k->lock);
-    enum status st = deployments_put(&k->list, one, &err);
-    if (st == ST_OK)
-        json_object_set_new(k->hasty, json_string_value(json_object_get(one, "name")),
-                            json_true());
-    pthread_mutex_unlock(&k->lock);
+    enum status st = keeper_change_list(k, deployments_put, one,
+                                        json_string_value(json_object_get(one, "name")), &err);
     json_decref(one);
-    keeper_save_list(k); /* what was said to be done is not lost */
     answer(k, r, st, err.text);
+}
+
+static enum status remove_named(struct deployments *d, const json_t *wish, struct err *err) {
+    const char *name = json_string_value(json_object_get(wish, "name"));
+    return name != NULL ? deployments_remove(d, name, err)
+                        : err_set(err, ST_BAD_INPUT, "the request names none");
 }
 
 static void take_down(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
-    const char *name = json_string_value(json_object_get(body, "name"));
-    pthread_mutex_lock(&k->lock);
-    enum status st = name != NULL ? deployments_remove(&k->list, name, &err)
-                                  : err_set(&err, ST_BAD_INPUT, "the request names none");
-    pthread_mutex_unlock(&k->lock);
-    keeper_save_list(k);
+    enum status st = keeper_change_list(k, remove_named, body, NULL, &err);
     answer(k, r, st, err.text);
 }
 
