@@ -5,6 +5,7 @@
 #include "base/program.h"
 #include "base/util.h"
 #include "cluster/client.h"
+#include "format/content.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,8 +19,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Asked for at once. Larger ones take longer: their buffers are fresh pages each time. */
-#define PIECE_BYTES ((size_t)1 << 20)
+/* Asked for at once: a block. Larger ones take longer: their buffers are fresh pages each time. */
+#define PIECE_BYTES CONTENT_BLOCK
+#define SYNC_BLOCKS 128 /* come between two waits for the disk */
 #define LOCKED_MS 100
 
 enum status store_data_path(char *out, size_t size, const char *what, struct err *err) {
@@ -164,6 +166,19 @@ static enum status open_part(struct fetching *f, const char *part, int *out, boo
     return st;
 }
 
+/* The file of digests beside a part (struct part). */
+static bool blocks_path(const char *part, char out[PATH_MAX]) {
+    return snprintf(out, PATH_MAX, "%.*s.blocks", (int)(strlen(part) - strlen(FILE_NEW_TAIL)),
+                    part) < PATH_MAX;
+}
+
+static void remove_part(const char *part) {
+    char path[PATH_MAX];
+    (void)unlink(part);
+    if (blocks_path(part, path))
+        (void)unlink(path);
+}
+
 /* Gives the part its name; over what is there only if that can be nothing but a damaged file of
  * this model. *taken: another one has come there since choose_place(). */
 static enum status name_part(const struct model_file *file, const char *part, const char *path,
@@ -174,33 +189,156 @@ static enum status name_part(const struct model_file *file, const char *part, co
     bool in_the_way = !apart && !linked && lstat(path, &there) == 0;
     bool same = in_the_way && model_file_is_at(file, path);
     *taken = in_the_way && !same;
-    if (linked || same)
-        (void)unlink(part);
-    else if (!*taken && rename(part, path) != 0)
+    if (!linked && !same && !*taken && rename(part, path) != 0)
         return err_set(err, ST_IO, "%s: %s", path, strerror(errno));
+    if (!*taken)
+        TRY(file_sync_folder(path, err));
+    if (!*taken)
+        remove_part(part);
     return ST_OK;
 }
 
-/* Fills the part that is open as fd. */
+/* What came is known to the last byte: nobody needs to read it for its digest. */
+static void remember_content(int fd, const char *path, const uint8_t content[CONTENT_BYTES]) {
+    struct file_id mine, there;
+    if (file_id_of(fd, &mine) && file_id_at(path, &there) && file_id_same(&mine, &there))
+        content_remember(&mine, content);
+}
+
+/* ---- a part, and what of it is on the disk ------------------------------------------------ */
+
+/* A power cut leaves a file as long as it was told to be, with zeros where its data had not
+ * reached the disk. So beside each part lie the digests of its blocks (format/content.h), as they
+ * came from the network: written after the data that they stand for is on the disk, and compared
+ * with it when the copy is gone on with. */
+struct part {
+    const char *path;
+    int fd, blocks_fd;
+    uint8_t *fresh; /* [SYNC_BLOCKS * CONTENT_BYTES] of the blocks that are not synced yet */
+    size_t n_fresh;
+    struct content content; /* of all blocks so far */
+};
+
+static enum status part_failed(const struct part *p, struct err *err) {
+    return write_failed(p->path, err);
+}
+
+static enum status open_blocks(struct part *p, struct err *err) {
+    char path[PATH_MAX];
+    if (!blocks_path(p->path, path))
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", p->path);
+    p->blocks_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (p->blocks_fd < 0)
+        return write_failed(path, err);
+    p->fresh = mem_alloc(SYNC_BLOCKS * CONTENT_BYTES);
+    return p->fresh != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory to fetch a model");
+}
+
+static void close_blocks(struct part *p) {
+    if (p->blocks_fd >= 0)
+        close(p->blocks_fd);
+    mem_free(p->fresh);
+}
+
+/* Data first, then what says that they are there. */
+static enum status sync_part(struct part *p, struct err *err) {
+    if (p->n_fresh == 0)
+        return ST_OK;
+    if (fsync(p->fd) != 0)
+        return part_failed(p, err);
+    TRY(write_all(p->blocks_fd, (const char *)p->fresh, p->n_fresh * CONTENT_BYTES, p->path,
+                  err));
+    p->n_fresh = 0;
+    return fsync(p->blocks_fd) == 0 ? ST_OK : part_failed(p, err);
+}
+
+static enum status add_block(struct part *p, const char *bytes, size_t n, struct err *err) {
+    uint8_t *digest = p->fresh + p->n_fresh++ * CONTENT_BYTES;
+    content_block(digest, bytes, n);
+    content_add(&p->content, digest);
+    return p->n_fresh == SYNC_BLOCKS ? sync_part(p, err) : ST_OK;
+}
+
+static uint64_t length_of(int fd) {
+    struct stat st;
+    return fstat(fd, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+/* Does block number i of the part have the digest that it came with? */
+static bool is_as_it_came(const struct part *p, uint64_t i, size_t n, char *buf,
+                          uint8_t is[CONTENT_BYTES]) {
+    uint8_t came[CONTENT_BYTES];
+    if (!file_read_at(p->blocks_fd, came, sizeof came, i * CONTENT_BYTES) ||
+        !file_read_at(p->fd, buf, n, i * CONTENT_BLOCK))
+        return false;
+    content_block(is, buf, n);
+    return memcmp(is, came, sizeof came) == 0;
+}
+
+/* How much of the part is what came: f->at. Both files end there then, and are written on from
+ * there. */
+static enum status find_whole_blocks(struct fetching *f, struct part *p, uint64_t bytes,
+                                     struct err *err) {
+    uint8_t block[CONTENT_BYTES];
+    uint64_t i = 0, at = 0;
+    content_begin(&p->content);
+    f->at = MIN(length_of(p->fd), bytes); /* as far as one knows */
+    for (size_t n; at < bytes; at += n, i++) {
+        n = (size_t)MIN((uint64_t)CONTENT_BLOCK, bytes - at);
+        if (!is_as_it_came(p, i, n, f->piece, block))
+            break;
+        if (!is_wanted(f))
+            return err_set(err, ST_CANCELLED, "%s: given up", p->path);
+        content_add(&p->content, block);
+    }
+    f->at = at;
+    off_t end = (off_t)(i * CONTENT_BYTES);
+    if (ftruncate(p->fd, (off_t)at) != 0 || lseek(p->fd, (off_t)at, SEEK_SET) < 0 ||
+        ftruncate(p->blocks_fd, end) != 0 || lseek(p->blocks_fd, end, SEEK_SET) < 0)
+        return part_failed(p, err);
+    return ST_OK;
+}
+
+/* From f->at to the end. What has come whole is kept, also where the rest does not come. */
+static enum status fetch_blocks(struct fetching *f, size_t i, struct part *p, uint64_t bytes,
+                                struct err *err) {
+    size_t n;
+    enum status st = ST_OK;
+    while (st == ST_OK && f->at < bytes) {
+        st = fetch_piece(f, i, bytes, &n, err);
+        if (st == ST_OK)
+            st = write_all(p->fd, f->piece, n, p->path, err);
+        if (st == ST_OK)
+            st = add_block(p, f->piece, n, err);
+        if (st == ST_OK)
+            f->at += n;
+    }
+    if (st == ST_OK)
+        return sync_part(p, err);
+    (void)sync_part(p, NULL);
+    return st;
+}
+
+/* Fills the part that is open as fd; *content: of all of it. */
 static enum status fill_part(struct fetching *f, size_t i, const struct model_file *file,
-                             int fd, const char *part, struct err *err) {
-    off_t at = lseek(fd, 0, SEEK_END);
-    if (at > (off_t)file->bytes && ftruncate(fd, at = 0) != 0)
-        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    if (at < 0 || lseek(fd, at, SEEK_SET) < 0)
-        return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
-    f->at = (uint64_t)at;
-    enum status st = fetch_rest(f, i, file->bytes, fd, part, err);
-    if (st == ST_OK && fsync(fd) != 0)
-        st = write_failed(part, err);
-    if (st == ST_OK && !model_file_is_at(file, part)) {
-        f->at = 0;
+                             int fd, const char *path, uint8_t content[CONTENT_BYTES],
+                             struct err *err) {
+    struct part p = {.path = path, .fd = fd, .blocks_fd = -1};
+    enum status st = open_blocks(&p, err);
+    if (st == ST_OK)
+        st = find_whole_blocks(f, &p, file->bytes, err);
+    if (st == ST_OK)
+        st = fetch_blocks(f, i, &p, file->bytes, err);
+    bool damaged = st == ST_OK && !model_file_is_at(file, path);
+    if (damaged)
         st = err_set(err, ST_IO, "%s came damaged or changed meanwhile: once more, please",
                      file->name);
-    }
-    /* Nothing came, it is of no use, or it is what fills the disk. */
-    if (st == ST_NO_MEMORY || (st != ST_OK && f->at == 0))
-        (void)unlink(part);
+    if (st == ST_OK)
+        content_end(&p.content, content);
+    close_blocks(&p);
+    /* It is of no use, nothing came, or it is what fills the disk. */
+    if (damaged || st == ST_NO_MEMORY || (st != ST_OK && length_of(fd) == 0))
+        remove_part(path);
     return st;
 }
 
@@ -235,9 +373,12 @@ static enum status fetch_file(struct fetching *f, size_t i, const struct model_f
         TRY(open_part(f, part, &fd, &gone, err));
         if (gone)
             continue;
-        enum status st = fill_part(f, i, file, fd, part, err);
+        uint8_t content[CONTENT_BYTES];
+        enum status st = fill_part(f, i, file, fd, part, content, err);
         if (st == ST_OK)
             st = name_part(file, part, path, to->apart, taken, err);
+        if (st == ST_OK && !*taken)
+            remember_content(fd, path, content);
         close(fd);
         TRY(st);
     }
@@ -268,6 +409,8 @@ static void bring_along(const struct model_files *m, const struct destination *f
         if (model_file_is_at(&m->list[i], path))
             (void)link(path, new_path);
         (void)rename(part, new_part);
+        if (blocks_path(part, path) && blocks_path(new_part, new_path))
+            (void)rename(path, new_path);
     }
 }
 
@@ -391,6 +534,8 @@ static enum status end_small_part(enum status st, int fd, const char *part, cons
                                   struct err *err) {
     if (st == ST_OK && (fsync(fd) != 0 || rename(part, path) != 0))
         st = write_failed(path, err);
+    if (st == ST_OK)
+        st = file_sync_folder(path, err);
     if (st != ST_OK)
         (void)unlink(part);
     close(fd);

@@ -32,8 +32,10 @@ struct store_progress {
     void *user;
 };
 /* Copies the model from the share (server/share.h) at `address` into the store. What an earlier
- * try has left is gone on with; of two at once the second waits for the first. Each file is
- * checked by its digest before it gets its name. ST_NO_MEMORY: the disk has no room, and nothing
+ * try has left is gone on with, as far as it is on the disk as it came (a power cut leaves zeros,
+ * and files of digests beside the parts tell); of two at once the second waits for the first.
+ * Each file is on the disk, and checked by its digest, before it gets its name; the digest of its
+ * whole content is known then (format/content.h). ST_NO_MEMORY: the disk has no room, and nothing
  * is left there of the file that found none; ST_IO; errors of client.h. progress may be NULL. */
 enum status store_fetch(const char *store, const struct identity *id, const char *address,
                         const struct model_files *m, const struct store_progress *progress,

@@ -1,0 +1,22 @@
+/* file_id.h: which file it is, and in which state: whoever writes to it, cuts it short or puts
+ * another one in its place changes this, as far as the system's clock tells writes apart
+ * (milliseconds). The time of the last change of status cannot be set back, as that of the
+ * content can (touch, rsync --times). */
+#ifndef LOCKSTEP_BASE_FILE_ID_H
+#define LOCKSTEP_BASE_FILE_ID_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct file_id {
+    uint64_t device, number, bytes;
+    int64_t modified_ns, changed_ns; /* since 1970; content, and status */
+};
+
+/* Of an open file; false: it cannot be had (errno). */
+bool file_id_of(int fd, struct file_id *out);
+/* Of what is at that path, links followed. */
+bool file_id_at(const char *path, struct file_id *out);
+bool file_id_same(const struct file_id *a, const struct file_id *b);
+
+#endif
