@@ -1,6 +1,7 @@
 /* The port of a deployment: what passes through it, and answers that go on when the server that
  * gave them is lost. The servers are sockets that say what they are told to. */
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
@@ -9,6 +10,7 @@
 #include "server/reply.h"
 
 #include <curl/curl.h>
+#include <dirent.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -290,6 +292,98 @@ static void test_client_leaves(void **state) {
     close_front(f);
     server_end(&s);
 }
+
+#ifdef HAS_WRAPPED_THREADS
+/* Threads that others than the test start wait at the gate while it is closed. */
+struct gate {
+    pthread_t keeper; /* who may pass */
+    atomic_bool closed;
+    atomic_int n_waiting;
+};
+static struct gate gate;
+
+struct held {
+    void *(*fn)(void *);
+    void *arg;
+};
+
+static void *held_main(void *user) {
+    struct held *h = user, held = *h;
+    mem_free(h);
+    gate.n_waiting++;
+    while (gate.closed)
+        poll(NULL, 0, 5);
+    gate.n_waiting--;
+    return held.fn(held.arg);
+}
+
+int __real_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
+int __wrap_thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
+int __wrap_thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
+    struct held *h;
+    if (!gate.closed || pthread_equal(gate.keeper, pthread_self()))
+        return __real_thread_start(out, fn, arg);
+    h = mem_alloc(sizeof *h);
+    assert_non_null(h);
+    *h = (struct held){fn, arg};
+    return __real_thread_start(out, held_main, h);
+}
+
+static void gate_close(void) {
+    gate.keeper = pthread_self();
+    gate.closed = true;
+}
+
+static void wait_for(atomic_int *n, int wanted) {
+    for (uint64_t end = clock_ns() + LIMIT_NS; *n != wanted; poll(NULL, 0, 5))
+        assert_true(clock_ns() < end);
+}
+
+static int n_open_files(void) {
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (d != NULL && readdir(d) != NULL)
+        n++;
+    if (d != NULL)
+        closedir(d);
+    return n;
+}
+
+/* The client hangs up before the thread of its request has looked at it: by then the
+ * connection, with the request's arguments, is gone. (AddressSanitizer sees who reads them.) */
+static void test_client_leaves_at_once(void **state) {
+    (void)state;
+    static const char question[] = "GET /health?model=ann HTTP/1.1\r\nHost: x\r\n\r\n";
+    struct front *f = open_empty_front();
+    struct front_route *of[] = {add(f, "ann", "x.gguf", 200, NULL),
+                                add(f, "bob", "y.gguf", 100, NULL)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons((uint16_t)front_port(f)),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int n_before = n_open_files(), fd = net_socket(AF_INET, SOCK_STREAM, 0);
+    gate_close();
+    assert_int_equal(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    assert_true(send(fd, question, sizeof question - 1, MSG_NOSIGNAL) > 0);
+    wait_for(&gate.n_waiting, 1);
+    assert_int_equal(
+        setsockopt(fd, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)),
+        0);
+    close(fd);
+    for (uint64_t end = clock_ns() + LIMIT_NS; n_open_files() > n_before; poll(NULL, 0, 5))
+        assert_true(clock_ns() < end);
+    gate.closed = false;
+    wait_for(&gate.n_waiting, 0);
+    for (size_t i = 0; i < ARRAY_LEN(of); i++)
+        front_remove(of[i]);
+    front_close(f);
+}
+#else
+static void test_client_leaves_at_once(void **state) {
+    (void)state;
+    print_message("skip: this linker does not hold threads\n");
+    skip();
+}
+#endif
 
 /* ---- servers that are lost --------------------------------------------------------------- */
 
@@ -839,6 +933,7 @@ int main(void) {
                                        cmocka_unit_test(test_passes_on),
                                        cmocka_unit_test(test_streams),
                                        cmocka_unit_test(test_client_leaves),
+                                       cmocka_unit_test(test_client_leaves_at_once),
                                        cmocka_unit_test(test_stream_goes_on),
                                        cmocka_unit_test(test_choices),
                                        cmocka_unit_test(test_other_answer),

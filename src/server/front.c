@@ -66,14 +66,14 @@ static struct front_route *find_route(struct front *f, const char *name) {
 /* ---- whom a request is for --------------------------------------------------------------- */
 
 /* The model that a request names: a copy; NULL: none. */
-static char *name_in(const struct http_request *r) {
-    const char *path = http_path(r), *query = http_query(r, "model");
-    if (query != NULL)
-        return mem_strdup(query);
+static char *name_in(const struct passing *p) {
+    const char *path = http_path(p->r);
+    if (p->asked_model != NULL)
+        return mem_strdup(p->asked_model);
     if (str_starts(path, MODELS "/"))
         return mem_strdup(path + strlen(MODELS "/"));
     size_t n;
-    const char *body = http_body(r, &n);
+    const char *body = http_body(p->r, &n);
     char *name = json_peek_text(body, n, "model");
     return name == NULL && str_starts(path, "/api/") ? json_peek_text(body, n, "name") : name;
 }
@@ -246,7 +246,7 @@ static void say_unknown(struct passing *p, const char *name) {
 
 /* Of a single model its server looks at names, in its own words, but at none in a query. */
 static char *name_to_find(const struct passing *p) {
-    return is_only(p->f) && http_query(p->r, "model") == NULL ? NULL : name_in(p->r);
+    return is_only(p->f) && p->asked_model == NULL ? NULL : name_in(p);
 }
 
 static void ask_one(struct passing *p) {
@@ -270,7 +270,7 @@ static void ask_one(struct passing *p) {
 static void *passing_main(void *user) {
     struct passing *p = user;
     struct front *f = p->f;
-    bool of_all = http_query(p->r, "model") == NULL && !is_only(f);
+    bool of_all = p->asked_model == NULL && !is_only(f);
     enum front_merge how =
         of_all && passing_only_asks(p) ? front_merge_of(http_path(p->r)) : MERGE_NONE;
     if (how != MERGE_NONE)

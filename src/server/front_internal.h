@@ -52,7 +52,8 @@ struct passing {
     struct front *f;
     struct http_request *r;
     const char *method;
-    char *path; /* with the query, escaped; owned */
+    char *path;        /* with the query, escaped; owned */
+    char *asked_model; /* the argument ?model=; owned; NULL: there is none */
     struct curl_slist *headers;
     atomic_bool gone; /* relaxed: the client */
 

@@ -123,6 +123,7 @@ bool passing_only_asks(const struct passing *p) {
 struct passing *passing_open(struct front *f, struct http_request *r) {
     struct buf path = {0};
     struct passing *p = mem_calloc(1, sizeof *p);
+    const char *model = http_query(r, "model");
     if (p == NULL)
         return NULL;
     p->f = f;
@@ -139,7 +140,8 @@ struct passing *passing_open(struct front *f, struct http_request *r) {
     if (http_header(r, "Content-Type") == NULL)
         append(&p->headers, "Content-Type:");
     p->path = path.bytes;
-    if (path.failed) {
+    p->asked_model = model != NULL ? mem_strdup(model) : NULL;
+    if (path.failed || (model != NULL && p->asked_model == NULL)) {
         passing_free(p);
         return NULL;
     }
@@ -151,6 +153,7 @@ void passing_free(void *user) {
     curl_slist_free_all(p->headers);
     curl_slist_free_all(p->reply_headers);
     mem_free(p->path);
+    mem_free(p->asked_model);
     buf_free(&p->text);
     for (size_t i = 0; i < FRONT_LANES; i++)
         if (p->lanes[i] != NULL) {

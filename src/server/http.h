@@ -76,16 +76,18 @@ int http_max_connections(const struct http_server *s);
 
 const char *http_method(const struct http_request *r);
 const char *http_path(const struct http_request *r);
-/* NULL if absent; names in any case. */
+/* What belongs to the connection: from the handler only, and not after it returns, since the
+ * client may hang up at any time. NULL if absent; names in any case. */
 const char *http_header(const struct http_request *r, const char *name);
 const char *http_query(const struct http_request *r, const char *name);
-/* All of them, from the handler; value: "" where there is none. */
+/* All of them; value: "" where there is none. */
 typedef void (*http_each_fn)(void *user, const char *name, const char *value);
 void http_each_header(const struct http_request *r, http_each_fn fn, void *user);
 void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
-const char *http_body(const struct http_request *r, size_t *len); /* NUL-terminated too */
 /* The client's address without the port, or its API key's hash: whose turn it is. */
 unsigned long long http_client(const struct http_request *r);
+/* As long as the request is valid. NUL-terminated, too. */
+const char *http_body(const struct http_request *r, size_t *len);
 
 /* Before the reply. Both copied. */
 void http_set_header(struct http_request *r, const char *name, const char *value);
