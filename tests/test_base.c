@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
 
@@ -427,6 +428,49 @@ static void json_of_any_integer(void **state) {
     }
 }
 
+/* Sentences have names in them that somebody else has chosen, and are cut where a buffer ends:
+ * jansson takes no text that is not UTF-8. */
+static void sentences_are_utf8(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *kept;
+    } cases[] = {
+        {"12345678", "1234567"},
+        {"12345\xc3\xa9", "12345\xc3\xa9"},
+        {"123456\xc3\xa9", "123456"},
+        {"12345\xe2\x82\xac", "12345"},
+        {"123\xf0\x9f\x98\x80", "123\xf0\x9f\x98\x80"},
+        {"1234\xf0\x9f\x98\x80", "1234"},
+        {"a\xe9z", "a?z"},
+        {"a\xe9", "a"},
+        {"\x80\xff", "??"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char out[8];
+        sentence_print(out, sizeof out, "%s", cases[i].text);
+        assert_string_equal(out, cases[i].kept);
+    }
+    struct err err;
+    char name[sizeof err.text + 1];
+    for (size_t i = 0; i < 3;
+         i++) { /* "\xe2\x82\xac" again and again, cut at each of its bytes */
+        for (size_t k = 0; k < sizeof name - 1; k++)
+            name[k] = "\xe2\x82\xac"[(i + k) % 3];
+        name[sizeof name - 1] = '\0';
+        err_set(&err, ST_IO, "%s", name);
+        json_t *v = json_string(err.text);
+        assert_non_null(v);
+        json_decref(v);
+        err_prefix(&err, ST_IO, "%.*s", (int)i, "ab");
+        v = json_string(err.text);
+        assert_non_null(v);
+        json_decref(v);
+    }
+    err_set(&err, ST_IO, "%.2s: what a precision cuts", "\xe2\x82\xac");
+    assert_string_equal(err.text, "??: what a precision cuts");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
@@ -440,6 +484,7 @@ int main(void) {
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),
+        cmocka_unit_test(sentences_are_utf8),
         cmocka_unit_test(an_array_grows),
         cmocka_unit_test(a_text_grows),
 #ifdef HAS_WRAPPED_PAGES

@@ -1,5 +1,7 @@
 #include "base/status.h"
 
+#include "base/sentence.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@ enum status err_set(struct err *err, enum status st, const char *fmt, ...) {
     if (err != NULL) {
         va_list ap;
         va_start(ap, fmt);
-        vsnprintf(err->text, sizeof err->text, fmt, ap);
+        sentence_vprint(err->text, sizeof err->text, fmt, ap);
         va_end(ap);
     }
     return st;
@@ -25,6 +27,7 @@ enum status err_prefix(struct err *err, enum status st, const char *fmt, ...) {
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof err->text)
         snprintf(err->text + n, sizeof err->text - (size_t)n, "%s", tail.text);
+    sentence_mend(err->text);
     return st;
 }
 

@@ -1,6 +1,7 @@
 /* cmd_serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "cli/serve.h"
@@ -8,7 +9,6 @@
 #include "cluster/model_files.h"
 #include "fabric/net.h"
 #include "server/server.h"
-#include "tokenizer/utf8.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -4,6 +4,7 @@
  * An answer is a child process's exit status: the engine's thread waits for none of them. */
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sentence.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
 
@@ -70,8 +71,8 @@ static void take_in(struct engine *e, uint64_t machines) {
     if (survivors_take_back(&e->left, machines, &names, &err) != ST_OK || names == NULL)
         return; /* no memory: perhaps later */
     char why[sizeof err.text];
-    snprintf(why, sizeof why, "%.400s %s back: opening the model on %d ranks again", names,
-             strchr(names, ',') != NULL ? "are" : "is", e->left.opt.n_ranks);
+    sentence_print(why, sizeof why, "%.400s %s back: opening the model on %d ranks again",
+                   names, strchr(names, ',') != NULL ? "are" : "is", e->left.opt.n_ranks);
     log_info("%s", why);
     lookout_update(&e->lookout, e->left.machines_out, clock_s());
     engine_reopen(e, why);

@@ -2,6 +2,7 @@
 #include "server/front.h"
 
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "server/dialects.h"
@@ -233,8 +234,8 @@ static void say_unknown(struct passing *p, const char *name) {
     char sentence[1024], *names = names_for(p);
     if (names == NULL)
         return;
-    snprintf(sentence, sizeof sentence,
-             "the model \"%.100s\" does not exist here; these do: %s", name, names);
+    sentence_print(sentence, sizeof sentence,
+                   "the model \"%.100s\" does not exist here; these do: %s", name, names);
     struct buf text = {0};
     buf_add_json(&text, dialect_error(http_path(p->r), 404, sentence, "model"));
     passing_give(p, 404, "application/json", &text);

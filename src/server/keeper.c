@@ -8,9 +8,11 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/store.h"
+#include "server/reply.h"
 
 #include <math.h>
 #include <poll.h>
@@ -435,15 +437,15 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
     remember_party(k, r);
     r->hasty = r->joining = false;
     if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
-        snprintf(r->tenant.last, sizeof r->tenant.last,
-                 "%.300s is gone, or has become another model", r->path);
+        sentence_print(r->tenant.last, sizeof r->tenant.last,
+                       "%.300s is gone, or has become another model", r->path);
         log_warn("%s: %s", r->name, r->tenant.last);
         forget_model(r);
         failed(r, now);
         return;
     }
     if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
-        snprintf(r->tenant.last, sizeof r->tenant.last, "%.399s", err.text);
+        sentence_print(r->tenant.last, sizeof r->tenant.last, "%s", err.text);
         failed(r, now);
         return;
     }
@@ -522,6 +524,13 @@ static void do_all(struct keeper *k, bool settled, double now) {
     }
 }
 
+/* Whatever the child has said, the others hear of the run. */
+static json_t *sentence_of(const struct run *r) {
+    const char *sentence =
+        r->tenant.state != TENANT_LISTENING ? r->tenant.last : r->port_err.text;
+    return bytes_json(sentence, strlen(sentence));
+}
+
 static const char *state_of(const struct run *r) {
     switch (r->tenant.state) {
     case TENANT_STARTING:
@@ -546,7 +555,7 @@ static void publish(struct keeper *k, double now) {
         bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:s}", "id",
+            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:o}", "id",
                       r->id, "named", r->named, "version",
                       idle ? r->version : r->running_version, "state", state_of(r), "term",
                       (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
@@ -554,8 +563,7 @@ static void publish(struct keeper *k, double now) {
                       r->route != NULL ? front_n_passing(r->route) : 0, "copying",
                       r->fetch != NULL, "answers",
                       r->route != NULL && *r->target != '\0' && r->port_version == r->version,
-                      "closed", r->port_err.text, "sentence",
-                      r->tenant.state != TENANT_LISTENING ? r->tenant.last : r->port_err.text));
+                      "closed", r->port_err.text, "sentence", sentence_of(r)));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
             json_object_set_new(able, r->name,

@@ -1,6 +1,7 @@
 /* openai.c: /v1/models, and what all of OpenAI's endpoints share. */
 #include "server/openai.h"
 
+#include "base/sentence.h"
 #include "base/util.h"
 #include "server/anthropic.h"
 
@@ -177,9 +178,9 @@ static void show_model(struct service *s, struct http_request *r) {
         reply_json(r, 200, anthropic ? anthropic_model(s) : model_json(s));
         return;
     }
-    snprintf(sentence, sizeof sentence,
-             "the model \"%.100s\" does not exist here; this server has \"%.200s\"", name,
-             service_facts(s)->name);
+    sentence_print(sentence, sizeof sentence,
+                   "the model \"%.100s\" does not exist here; this server has \"%.200s\"", name,
+                   service_facts(s)->name);
     reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, ST_NOT_FOUND,
                 sentence, "model");
 }

@@ -3,6 +3,7 @@
 #include "base/hex.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/util.h"
 
 #include <stdarg.h>
@@ -97,7 +98,7 @@ bool params_fail(struct params *p, const char *field, const char *fmt, ...) {
         return false;
     p->st = ST_BAD_INPUT;
     va_start(ap, fmt);
-    vsnprintf(p->err.text, sizeof p->err.text, fmt, ap);
+    sentence_vprint(p->err.text, sizeof p->err.text, fmt, ap);
     va_end(ap);
     snprintf(p->field, sizeof p->field, "%s", field);
     return false;

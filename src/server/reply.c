@@ -3,8 +3,9 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/sentence.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 #include <pthread.h>
 #include <sodium.h>
@@ -220,7 +221,7 @@ static void fail(struct reply *r, enum status st, const char *sentence) {
     pthread_mutex_lock(&r->lock);
     if (r->failed == ST_OK) {
         r->failed = st;
-        snprintf(r->why.text, sizeof r->why.text, "%s", sentence);
+        sentence_print(r->why.text, sizeof r->why.text, "%s", sentence);
     }
     pthread_mutex_unlock(&r->lock);
     cancel_all(r);

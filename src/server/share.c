@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/util.h"
 #include "cluster/client.h"
 #include "cluster/source.h"
@@ -84,8 +85,8 @@ static void give(struct share *s, struct http_request *r, size_t i,
     char sentence[512];
     char *bytes = mem_alloc(p->n * p->count);
     int fd = open_file(s, i);
-    snprintf(sentence, sizeof sentence, "%s has changed, or can no more be read",
-             s->files->list[i].name);
+    sentence_print(sentence, sizeof sentence, "%s has changed, or can no more be read",
+                   s->files->list[i].name);
     if (bytes == NULL)
         peers_refuse(r, 503, "no memory for a piece of a file");
     else if (fd < 0 || !read_pieces(fd, bytes, p))

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/util.h"
 #include "engine/launch.h"
 
@@ -155,7 +156,7 @@ static void hear_line(struct tenant *t, const char *name) {
         t->port = atoi(strrchr(t->line, ':') + 1);
     }
     const char *sentence = str_starts(t->line, OWN_NAME) ? t->line + strlen(OWN_NAME) : t->line;
-    snprintf(t->last, sizeof t->last, "%s", sentence);
+    sentence_print(t->last, sizeof t->last, "%s", sentence);
 }
 
 static void hear(struct tenant *t, const char *name) {
@@ -163,9 +164,9 @@ static void hear(struct tenant *t, const char *name) {
     ssize_t n;
     while ((n = recv(t->fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
         for (ssize_t i = 0; i < n; i++) {
-            if (bytes[i] == '\n' || t->n_line == sizeof t->line - 1)
+            if (bytes[i] == '\n')
                 hear_line(t, name);
-            if (bytes[i] != '\n')
+            else if (t->n_line < sizeof t->line - 1) /* else the rest is left out */
                 t->line[t->n_line++] = bytes[i];
         }
 }
@@ -183,8 +184,8 @@ bool tenant_look(struct tenant *t, const char *name) {
     if (t->n_line > 0)
         hear_line(t, name);
     if (WIFSIGNALED(status) && t->state != TENANT_STOPPING)
-        snprintf(t->last, sizeof t->last, "lockstep serve was killed by signal %d (%s)",
-                 WTERMSIG(status), strsignal(WTERMSIG(status)));
+        sentence_print(t->last, sizeof t->last, "lockstep serve was killed by signal %d (%s)",
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
     close(t->fd);
     t->state = TENANT_IDLE;
     t->pid = 0;

@@ -23,8 +23,8 @@ struct tenant {
     double begin_s, stop_s; /* when it began, and was told to end */
     char *folder;           /* of the deployment's files; owned */
     json_t *deployment;     /* what it serves; owned */
-    char last[400];         /* the last thing that it said */
-    char line[400];
+    char last[400];         /* the last thing that it said, in UTF-8 */
+    char line[2048];
     size_t n_line;
 };
 

@@ -1,9 +1,9 @@
 /* decode.c: ids to text, one token at a time, in whole UTF-8 characters. */
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_impl.h"
-#include "tokenizer/utf8.h"
 
 #define N_REPLACEMENT 3 /* bytes of U+FFFD */
 

@@ -5,11 +5,11 @@
  * whole. Bytes that are no UTF-8 are words of their own, so that nothing is lost: each becomes
  * the token of its byte. */
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/merge.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_impl.h"
-#include "tokenizer/utf8.h"
 
 /* Words come again: where in the output the ids of a recent word are. Worth its memory only
  * for texts that are not tiny. */

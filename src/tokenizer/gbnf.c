@@ -1,6 +1,6 @@
 #include "tokenizer/gbnf.h"
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 void gbnf_literal(struct buf *t, const char *s, size_t n) {
     buf_add_str(t, "\"");

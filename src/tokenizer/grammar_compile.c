@@ -4,8 +4,8 @@
 #include "tokenizer/grammar_impl.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 /* Up to so many copies of a repeated item stand one after the other; beyond, groups of them
  * become rules of their own. */

@@ -3,9 +3,9 @@
 #include "tokenizer/grammar_impl.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/grammar.h"
-#include "tokenizer/utf8.h"
 
 #include <stdlib.h>
 

@@ -1,8 +1,8 @@
 #include "tokenizer/merge.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 void merger_deinit(struct merger *m) {
     mem_free(m->symbols);

@@ -6,8 +6,8 @@
 #include "tokenizer/pretokenizer.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

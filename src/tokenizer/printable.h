@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_TOKENIZER_PRINTABLE_H
 #define LOCKSTEP_TOKENIZER_PRINTABLE_H
 
-#include "tokenizer/utf8.h"
+#include "base/utf8.h"
 
 #include <stdbool.h>
 #include <string.h>

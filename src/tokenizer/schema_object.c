@@ -3,10 +3,10 @@
 #include "tokenizer/schema_impl.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/gbnf.h"
 #include "tokenizer/schema_pattern.h"
-#include "tokenizer/utf8.h"
 
 #include <stdlib.h>
 

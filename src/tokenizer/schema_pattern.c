@@ -5,10 +5,10 @@
 #include "tokenizer/schema_pattern.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
 #include "tokenizer/gbnf.h"
 #include "tokenizer/grammar_impl.h"
-#include "tokenizer/utf8.h"
 
 #include <stdlib.h>
 

@@ -4,8 +4,8 @@
 
 #include "base/hex.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>

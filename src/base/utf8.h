@@ -1,7 +1,7 @@
 /* utf8.h: one character at a time, strictly (no overlong forms, no surrogates, at most
  * U+10FFFF). */
-#ifndef LOCKSTEP_TOKENIZER_UTF8_H
-#define LOCKSTEP_TOKENIZER_UTF8_H
+#ifndef LOCKSTEP_BASE_UTF8_H
+#define LOCKSTEP_BASE_UTF8_H
 
 #include <stddef.h>
 #include <stdint.h>
