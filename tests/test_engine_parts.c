@@ -538,6 +538,7 @@ static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) 
     (void)state;
     struct lookout l;
     lookout_init(&l, 2, 600);
+    l.pause_s = 200; /* five of them are more than 600 s */
     lookout_update(&l, 1 << 1 | 1 << 2, 100);
     assert_int_equal(lookout_ask(&l, 102), 1 << 1 | 1 << 2);
     assert_int_equal(lookout_take_in(&l, 0, 102), 0);
@@ -556,15 +557,28 @@ static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) 
     assert_int_equal(lookout_take_in(&l, 0, 1e9), 0);
 }
 
-/* Lost while it is taken in, or soon after: believed ever later; one that has stayed begins
- * anew. */
-static void who_comes_only_to_go_is_believed_ever_later(void **state) {
+/* A model that opens in a second has its machines back within seconds, though something always
+ * runs. */
+static void who_is_back_waits_for_five_pauses(void **state) {
     (void)state;
-    static const double waits[] = {2, 16, 128, 1024, 3600, 3600};
     struct lookout l;
     lookout_init(&l, 2, 600);
+    l.pause_s = 1;
+    lookout_update(&l, 1, 100);
+    assert_int_equal(lookout_ask(&l, 102), 1);
+    lookout_hear(&l, 0, true, 102);
+    assert_int_equal(lookout_take_in(&l, 106.5, 106.5), 0);
+    assert_int_equal(lookout_take_in(&l, 107, 107), 1);
+}
+
+/* Loses machine 0 and takes it in again `n` times, which stays for stays_s each time: how long
+ * after each loss it is asked. */
+static void come_and_go(double pause_s, double stays_s, const double *waits, size_t n) {
+    struct lookout l;
+    lookout_init(&l, 2, 600);
+    l.pause_s = pause_s;
     double now = 100;
-    for (size_t i = 0; i < ARRAY_LEN(waits); i++) {
+    for (size_t i = 0; i < n; i++) {
         lookout_update(&l, 1, now);
         assert_int_equal(lookout_ask(&l, now + waits[i] - 0.5), 0);
         now += waits[i];
@@ -572,17 +586,25 @@ static void who_comes_only_to_go_is_believed_ever_later(void **state) {
         lookout_hear(&l, 0, true, now);
         lookout_update(&l, 0, now); /* is taken in, which may take hours */
         now += 10000;
-        if (i % 2 == 1) {
+        if (i % 2 == 1) { /* else lost before it takes part */
             lookout_joined(&l, now);
-            now += 599;
+            now += stays_s;
         }
     }
-    lookout_update(&l, 1, now);
-    lookout_update(&l, 0, now);
-    lookout_joined(&l, now);
-    now += 600;
-    lookout_update(&l, 1, now);
-    assert_int_equal(lookout_ask(&l, now + 2), 1);
+}
+
+/* Lost while it is taken in, or soon after: asked ever later, in pauses; one that has stayed
+ * begins anew. */
+static void who_comes_only_to_go_is_asked_ever_later(void **state) {
+    (void)state;
+    static const double small[] = {2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600};
+    static const double large[] = {2, 120, 240, 480, 960};
+    static const double huge[] = {2, 2000, 3600}, stays[] = {2, 4, 2, 4, 2};
+    come_and_go(0.1, 29, small, ARRAY_LEN(small));
+    come_and_go(1, 29, small, ARRAY_LEN(small));
+    come_and_go(1, 30, stays, ARRAY_LEN(stays));
+    come_and_go(60, 599, large, ARRAY_LEN(large)); /* 20 pauses are more than ten minutes */
+    come_and_go(1000, 599, huge, ARRAY_LEN(huge));
 }
 
 /* ---- a rank's job on its way ------------------------------------------------------------- */
@@ -795,7 +817,8 @@ int main(void) {
         cmocka_unit_test(a_machine_that_is_back_has_what_it_had),
         cmocka_unit_test(who_is_away_is_asked_ever_less_often),
         cmocka_unit_test(who_is_back_waits_for_a_quiet_moment_but_not_for_ever),
-        cmocka_unit_test(who_comes_only_to_go_is_believed_ever_later),
+        cmocka_unit_test(who_is_back_waits_for_five_pauses),
+        cmocka_unit_test(who_comes_only_to_go_is_asked_ever_later),
         cmocka_unit_test(job_arrives_as_it_was_sent),
         cmocka_unit_test(job_that_makes_no_sense_is_refused),
         cmocka_unit_test(a_worker_tells_dismissal_from_death),

@@ -36,8 +36,8 @@ struct engine_config {
     int n_step_tokens;
     bool no_prefix_cache, no_speculation;
     /* failover: a machine that was left out and is back takes part again once nothing has run
-     * for so long (default 2 s), or once it has been back for so long (default 600 s): the
-     * model is opened on all again. */
+     * for so long (default 2 s), or once it has been back for so long (default 600 s) or for
+     * five times as long as the model took to open: it is opened on all again. */
     double rejoin_idle_s, rejoin_latest_s;
 };
 void engine_config_init(struct engine_config *cfg);

@@ -84,6 +84,7 @@ void engine_look_out(struct engine *e) {
     if ((e->left.machines_out | e->lookout.out) == 0 || e->lost != ST_OK)
         return;
     double now = clock_s();
+    e->lookout.pause_s = e->in.info.load_s;
     if (e->requests != NULL || e->lookout.out == 0)
         e->busy_s = now;
     lookout_update(&e->lookout, e->left.machines_out, now);

@@ -6,13 +6,15 @@ void lookout_init(struct lookout *l, double idle_s, double latest_s) {
     *l = (struct lookout){.idle_s = idle_s, .latest_s = latest_s};
 }
 
-static void is_lost(struct lookout_machine *m, double now_s) {
-    bool soon = m->joining || (m->joined_s != 0 && now_s - m->joined_s < LOOKOUT_PROVEN_S);
+static void is_lost(struct lookout_machine *m, double pause_s, double now_s) {
+    double proven_s =
+        MIN(MAX(LOOKOUT_PROVEN_PAUSES * pause_s, LOOKOUT_PROVEN_MIN_S), LOOKOUT_PROVEN_MAX_S);
+    bool soon = m->joining || (m->joined_s != 0 && now_s - m->joined_s < proven_s);
     m->n_failed = soon ? m->n_failed + 1 : 0;
     m->joining = false;
-    m->every_s = LOOKOUT_FIRST_S;
+    m->every_s = m->n_failed > 0 ? MAX(LOOKOUT_FIRST_S, pause_s) : LOOKOUT_FIRST_S;
     for (int i = 0; i < m->n_failed && m->every_s < LOOKOUT_PATIENCE_S; i++)
-        m->every_s *= 8;
+        m->every_s *= 2;
     m->every_s = MIN(m->every_s, LOOKOUT_PATIENCE_S);
     m->ask_s = now_s + m->every_s;
 }
@@ -21,7 +23,7 @@ void lookout_update(struct lookout *l, uint64_t out, double now_s) {
     for (int i = 0; i < FABRIC_MAX_RANKS; i++) {
         bool was = l->out >> i & 1, is = out >> i & 1;
         if (is && !was)
-            is_lost(&l->machines[i], now_s);
+            is_lost(&l->machines[i], l->pause_s, now_s);
         l->machines[i].joining |= was && !is;
     }
     l->out = out;
@@ -58,6 +60,7 @@ void lookout_hear(struct lookout *l, int machine, bool is_back, double now_s) {
 }
 
 uint64_t lookout_take_in(const struct lookout *l, double busy_s, double now_s) {
-    bool now = now_s - busy_s >= l->idle_s || now_s - l->back_s >= l->latest_s;
+    double latest_s = MIN(LOOKOUT_LATEST_PAUSES * l->pause_s, l->latest_s);
+    bool now = now_s - busy_s >= l->idle_s || now_s - l->back_s >= latest_s;
     return now ? l->back : 0;
 }

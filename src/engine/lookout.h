@@ -2,9 +2,11 @@
  * are taken in.
  *
  * Asking costs next to nothing, taking in is a pause: shares change, so everybody loads. So it
- * waits for a moment in which nothing runs, but not for ever; and a machine that is lost again
- * soon after it was taken in is believed ever later, so that one which comes only to go costs a
- * few pauses and not one after the other.
+ * waits for a moment in which nothing runs, but not for long: a multiple of the pause. A machine
+ * that is lost again soon after it was taken in is asked ever later, so that one which comes
+ * only to go costs a few pauses and not one after the other. What is soon, and how long it is
+ * not asked, are multiples of the pause, too: a small model that loads in a second has all
+ * machines back within seconds, and a large one is not loaded for nothing all the time.
  *
  * Pure: asks nobody itself, and times are the caller's, in seconds. Machines are bits as in
  * survivors.h. */
@@ -21,14 +23,20 @@
 #define LOOKOUT_RARELY_S 60.0
 /* One that is back and waits to be taken in is asked so often whether it still is. */
 #define LOOKOUT_AGAIN_S 10.0
-/* Lost so soon after it was taken in it has failed. It is then asked after eight times as long
- * as before. */
-#define LOOKOUT_PROVEN_S 600.0
+/* In pauses: one that is back is taken in while something runs when it has waited for so many. */
+#define LOOKOUT_LATEST_PAUSES 5.0
+/* One that is lost within so many after it was taken in has failed; a loss is silence, too, so
+ * it is not less than 30 s. It is then asked after two pauses (of LOOKOUT_FIRST_S at least),
+ * after four the next time, and so on. */
+#define LOOKOUT_PROVEN_PAUSES 20.0
+#define LOOKOUT_PROVEN_MIN_S 30.0
+#define LOOKOUT_PROVEN_MAX_S 600.0
 #define LOOKOUT_PATIENCE_S 3600.0
 
 struct lookout {
     double idle_s;   /* taken in when nothing has run for so long, */
-    double latest_s; /* or when it has been back for so long */
+    double latest_s; /* or when it has been back for so long, or LOOKOUT_LATEST_PAUSES */
+    double pause_s;  /* how long it takes to open the model; the caller's, who keeps it true */
     uint64_t out;    /* machines that are left out */
     uint64_t asked;  /* of these: an answer is due */
     uint64_t back;   /* would take part, as far as is known */

@@ -37,10 +37,12 @@
 #define PROVEN_S 60.0
 /* For a node that comes later the server starts again: once it has the model and has been there
  * for so long, no other is about to be as far (it begins to copy within JOIN_SOON_S), and
- * nothing has been answered for a while; at the latest after JOIN_LATEST_S. */
+ * nothing has been answered for a while; at the latest after JOIN_LATEST_PAUSES times what a
+ * start takes, or JOIN_LATEST_S. */
 #define JOIN_S 10.0
 #define JOIN_SOON_S 30.0
 #define JOIN_IDLE_S 3.0
+#define JOIN_LATEST_PAUSES 5.0
 #define JOIN_LATEST_S 600.0
 
 /* A model on its way here, on a thread of its own. */
@@ -455,8 +457,9 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
 }
 
 static bool is_time_to_join(const struct run *r, double now) {
+    double latest_s = MIN(JOIN_LATEST_PAUSES * r->tenant.load_s, JOIN_LATEST_S);
     return r->joiner[0] != '\0' &&
-           (now - r->busy_s >= JOIN_IDLE_S || now - r->joiner_s >= JOIN_LATEST_S);
+           (now - r->busy_s >= JOIN_IDLE_S || now - r->joiner_s >= latest_s);
 }
 
 /* A node that has come must not be the end of what was served without it. */

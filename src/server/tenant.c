@@ -153,6 +153,7 @@ static void hear_line(struct tenant *t, const char *name) {
     log_info("%s: %s", name, t->line);
     if (t->state == TENANT_STARTING && str_starts(t->line, LISTENS)) {
         t->state = TENANT_LISTENING;
+        t->load_s = clock_s() - t->begin_s;
         t->port = atoi(strrchr(t->line, ':') + 1);
     }
     const char *sentence = str_starts(t->line, OWN_NAME) ? t->line + strlen(OWN_NAME) : t->line;

@@ -21,6 +21,7 @@ struct tenant {
     pid_t pid;
     int fd, port;           /* port: where it listens, on all addresses; 0: it does not yet */
     double begin_s, stop_s; /* when it began, and was told to end */
+    double load_s;          /* what it took until it listened */
     char *folder;           /* of the deployment's files; owned */
     json_t *deployment;     /* what it serves; owned */
     char last[400];         /* the last thing that it said, in UTF-8 */
