@@ -42,6 +42,7 @@ DISK_BYTES = 64 << 20
 N_TOKENS = 40
 REQUEST_LIMIT_S = 150  # longer than a front waits for a server, and loading on a busy machine
 BACK_LIMIT_S = 180     # for the ranks at the end: what is beyond --within is a failure, but worth to know
+STAYS_S = 6            # longer than --silence, after which a rank counts as lost
 RESTART_LIMIT_S = 60   # for a node to take connections again after its start
 
 
@@ -221,12 +222,11 @@ class Machine:
             c.close()
 
     def n_ranks(self):
-        """How many compute, as this machine's port says; 0: it does not say."""
+        """How many compute, as this machine's port says; 0: it does not say, or the ranks are just coming together."""
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             status, text = self.get("/metrics")
-            for line in text.splitlines() if status == 200 else []:
-                if line.startswith(("lockstep_ranks ", "lockstep_ranks{")):
-                    return int(line.rsplit(" ", 1)[1])
+            values = dict(line.rsplit(" ", 1) for line in text.splitlines() if status == 200 and not line.startswith("#"))
+            return int(values.get("lockstep_ranks", 0)) * int(values.get("lockstep_healthy", 0))
         return 0
 
 
@@ -681,12 +681,14 @@ class Storm:
     # -- afterwards
 
     def wait_for_ranks(self, since):
-        """Until all ranks compute, as every machine says."""
-        n = len(self.machines)
+        """Until all ranks compute, as every machine says, and go on for STAYS_S: a loss is not noticed at once."""
+        n, begin = len(self.machines), None
         while time.monotonic() < since + BACK_LIMIT_S:
             ranks = {m.name: m.n_ranks() for m in self.machines}
-            if all(r == n for r in ranks.values()) and sum(m.serves() for m in self.machines) == 1:
-                return ranks, time.monotonic() - since
+            whole = all(r == n for r in ranks.values()) and sum(m.serves() for m in self.machines) == 1
+            begin = begin or time.monotonic() if whole else None
+            if whole and time.monotonic() - begin >= STAYS_S:
+                return ranks, begin - since
             time.sleep(0.3)
         return ranks, None
 
