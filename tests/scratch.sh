@@ -2,7 +2,7 @@
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
-export XDG_DATA_HOME=$work/data # what nodes keep is the test's own
+export XDG_DATA_HOME=$work/data XDG_CACHE_HOME=$work/cache # what nodes keep, and know of files, is the test's own
 failures=0
 fail() {
     echo "FAILED: $*"

@@ -192,6 +192,11 @@ data = open(sys.argv[1], "rb").read()
 base = b"qwen3.rope.freq_base" + struct.pack("<If", 6, 10000)
 assert data.count(base) == 1
 open(sys.argv[2], "wb").write(data.replace(base, base[:-4] + struct.pack("<f", 10000.02)))' "$model" other/turned.gguf
+python3 -c '
+import sys
+data = bytearray(open(sys.argv[1], "rb").read())
+data[len(data) // 2] ^= 1 # inside a tensor, in no row that is looked at before all of it is
+open(sys.argv[2], "wb").write(data)' "$model" other/inside.gguf
 for other in other/*.gguf; do
     port=$(free_port)
     words=(--ids 1,2,3 --greedy 2 --ctx 64 -t 1 -q --join "127.0.0.1:$port" --ranks 2)

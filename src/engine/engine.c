@@ -179,8 +179,9 @@ static bool collect(struct engine *e, bool *any_cancelled) {
     return !closing;
 }
 
+/* Not from what is wrong with the model: whoever opens it again opens the same. */
 static void recover_if_lost(struct engine *e) {
-    if (e->lost != ST_OK && e->left.opt.failover)
+    if (e->lost != ST_OK && e->lost != ST_BAD_INPUT && e->left.opt.failover)
         engine_recover(e);
 }
 

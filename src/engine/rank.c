@@ -7,13 +7,12 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/launch.h"
-#include "format/digest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_CLOSE };
+enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_COMPARE, OP_CLOSE };
 
 /* words[0..6]: magic, op, n_tokens, n_runs, n_pages, n_window_pages, n_outputs; then tokens, runs,
  * pages, window_pages, outputs. */
@@ -162,27 +161,15 @@ static enum status join_group(struct rank *r, int listen_fd, const struct rank_h
     return fabric_team(r->f, &r->all, ranks, r->job.n_ranks, err);
 }
 
-/* A rank that somebody else has started opened what is under that path there: another model's
- * bits would be nobody's. */
+static enum status compare_models(struct rank *r, uint64_t n_at_once, struct err *err) {
+    return same_model_compare(r->same, r->all, r->job.rank, r->job.n_ranks, n_at_once, err);
+}
+
+/* A rank on another machine opened what is under that path there: another model's bits would be
+ * nobody's. */
 static enum status check_model(struct rank *r, struct err *err) {
-    struct gguf_digest mine, all[PLAN_MAX_RANKS];
-    size_t parts[PLAN_MAX_RANKS];
-    uint64_t others = 0;
-    gguf_digest(&mine, r->g);
-    for (int i = 0; i < r->job.n_ranks; i++)
-        parts[i] = sizeof mine;
-    all[0] = mine;
-    TRY(fabric_gather(r->all, 0, &mine, all, parts, err));
-    for (int i = 1; r->job.rank == 0 && i < r->job.n_ranks; i++)
-        if (!gguf_digest_same(&mine, &all[i]))
-            others |= (uint64_t)1 << i;
-    TRY(fabric_broadcast(r->all, 0, &others, sizeof others, err));
-    if (others == 0)
-        return ST_OK;
-    return err_set(err, ST_BAD_INPUT,
-                   "rank %d has opened another model than rank 0: the same file has to be on "
-                   "both machines",
-                   __builtin_ctzll(others));
+    TRY(same_model_open(&r->same, r->g, err));
+    return compare_models(r, SAME_MODEL_AT_ONCE, err);
 }
 
 /* Together with all ranks: what the job leaves open, and the plan that follows. */
@@ -237,12 +224,16 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
     };
     if (r->job.placement != JOB_PLACE_TOLD && r->all != NULL)
         TRY(choose_placement(r, &cfg, hooks, err));
-    return model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
-                      r->f, err);
+    TRY(model_open(&r->model, r->g, &r->hp, &r->plan, r->job.rank, &cfg, r->pool, r->kernels,
+                   r->f, err));
+    if (r->same != NULL)
+        same_model_read_on(r->same);
+    return ST_OK;
 }
 
 struct gguf *rank_close_but_file(struct rank *r) {
     struct gguf *g = r->g;
+    same_model_close(r->same);
     model_close(r->model);
     fabric_close(r->f);
     pool_close(r->pool);
@@ -343,19 +334,28 @@ static struct step get_step(const uint32_t *words) {
     return s;
 }
 
+static void put_op(struct rank *r, uint32_t op) {
+    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op};
+    memcpy(r->words, h, sizeof h);
+}
+
+static enum status compare_if_due(struct rank *r, struct err *err) {
+    if (!same_model_is_due(r->same))
+        return ST_OK;
+    put_op(r, OP_COMPARE);
+    TRY(say(r, err));
+    return compare_models(r, 0, err);
+}
+
 enum status rank_lead_step(struct rank *r, const struct step *step,
                            const struct step_sink *sink, struct err *err) {
     TRY(model_check_step(r->model, step, err));
     if (r->all != NULL) {
+        TRY(compare_if_due(r, err));
         put_step(r->words, step);
         TRY(say(r, err));
     }
     return model_step(r->model, step, sink, err);
-}
-
-static void put_op(struct rank *r, uint32_t op) {
-    const uint32_t h[HEADER_FIELDS] = {MESSAGE_MAGIC, op};
-    memcpy(r->words, h, sizeof h);
 }
 
 static enum status gather_reports(struct rank *r, struct rank_report *reports,
@@ -474,6 +474,10 @@ enum status rank_follow(struct rank *r, struct err *err) {
             return ST_OK;
         if (r->words[1] == OP_REPORT) {
             TRY(gather_reports(r, NULL, err));
+            continue;
+        }
+        if (r->words[1] == OP_COMPARE) {
+            TRY(compare_models(r, 0, err));
             continue;
         }
         if (r->words[1] == OP_TRACE_BEGIN) {

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/status.h"
 #include "engine/job.h"
+#include "engine/same_model.h"
 #include "engine/survey.h"
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
@@ -28,9 +29,10 @@ struct rank {
     char placement[SURVEY_TEXT]; /* what was measured and chosen; "": nothing */
     struct pool *pool;
     const struct kernels *kernels;
-    struct fabric *f; /* NULL: alone */
-    uint64_t missing; /* bit r: rank r did not come to the group */
-    struct team *all; /* of all ranks; NULL: alone */
+    struct fabric *f;        /* NULL: alone */
+    uint64_t missing;        /* bit r: rank r did not come to the group */
+    struct team *all;        /* of all ranks; NULL: alone */
+    struct same_model *same; /* NULL: alone */
     struct model *model;
     /* Message buffers, sized for the largest step. */
     uint32_t *words;
@@ -70,7 +72,7 @@ struct rank_report rank_report(const struct rank *r);
 
 /* ---- rank 0 leads ------------------------------------------------------------------------ */
 
-/* One step on all ranks. */
+/* One step on all ranks. ST_BAD_INPUT: it is known meanwhile that one has another model. */
 enum status rank_lead_step(struct rank *r, const struct step *step,
                            const struct step_sink *sink, struct err *err);
 /* Everybody's report: reports [n_ranks]. */

@@ -295,6 +295,11 @@ const char *gguf_part_path(const struct gguf *g, uint32_t part) {
     return g->parts[part].path;
 }
 
+struct file_id gguf_part_id(const struct gguf *g, uint32_t part) {
+    BUG_ON(part >= g->n_parts);
+    return g->parts[part].id;
+}
+
 static bool is_part_at(const struct gguf *g, const char *path) {
     struct stat at, part;
     if (stat(path, &at) != 0)

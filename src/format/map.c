@@ -22,6 +22,7 @@ static enum status map_fd(int fd, const char *path, struct file_map *out, struct
     if (bytes == MAP_FAILED)
         return err_set(err, ST_IO, "%s: cannot be mapped: %s", path, strerror(errno));
     *out = (struct file_map){.bytes = bytes, .size = size, .mapped = true};
+    (void)file_id_of(fd, &out->id);
     return ST_OK;
 }
 

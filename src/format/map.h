@@ -2,6 +2,7 @@
 #ifndef LOCKSTEP_FORMAT_MAP_H
 #define LOCKSTEP_FORMAT_MAP_H
 
+#include "base/file_id.h"
 #include "base/status.h"
 
 #include <stdbool.h>
@@ -12,7 +13,8 @@ struct file_map {
     char *path; /* owned */
     const uint8_t *bytes;
     size_t size;
-    bool mapped; /* by us: to be unmapped; false: the bytes are somebody else's */
+    struct file_id id; /* when it was opened */
+    bool mapped;       /* by us: to be unmapped; false: the bytes are somebody else's */
 };
 
 /* A regular file that is not empty. The sentence begins with the path. */
