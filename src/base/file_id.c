@@ -38,7 +38,11 @@ bool file_id_at(const char *path, struct file_id *out) {
     return true;
 }
 
-bool file_id_same(const struct file_id *a, const struct file_id *b) {
+bool file_id_same_data(const struct file_id *a, const struct file_id *b) {
     return a->device == b->device && a->number == b->number && a->bytes == b->bytes &&
-           a->modified_ns == b->modified_ns && a->changed_ns == b->changed_ns;
+           a->modified_ns == b->modified_ns;
+}
+
+bool file_id_same(const struct file_id *a, const struct file_id *b) {
+    return file_id_same_data(a, b) && a->changed_ns == b->changed_ns;
 }

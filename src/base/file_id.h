@@ -18,5 +18,7 @@ bool file_id_of(int fd, struct file_id *out);
 /* Of what is at that path, links followed. */
 bool file_id_at(const char *path, struct file_id *out);
 bool file_id_same(const struct file_id *a, const struct file_id *b);
+/* The same but for the status, which a new name or other rights change, too. */
+bool file_id_same_data(const struct file_id *a, const struct file_id *b);
 
 #endif

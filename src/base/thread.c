@@ -16,6 +16,7 @@ int thread_start(pthread_t *out, void *(*fn)(void *), void *arg) {
     if (pthread_attr_getstacksize(&attr, &bytes) == 0 && bytes < STACK_BYTES_LEAST)
         pthread_attr_setstacksize(&attr, STACK_BYTES_LEAST);
     sigfillset(&all);
+    sigdelset(&all, SIGBUS); /* of its own memory: format/map.h */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     rc = pthread_create(out, &attr, fn, arg);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* pthread_create() with every signal blocked in the new thread: signals are the main thread's
- * business; and with a stack of 1 MiB at least. Returns what that returns: 0, or an errno. */
+/* pthread_create() with every signal but SIGBUS blocked in the new thread: signals are the main
+ * thread's business; and with a stack of 1 MiB at least. Returns what that returns: 0, or an
+ * errno. */
 int thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
 /* pthread_cond_init() for thread_cond_wait_until(), which is pthread_cond_wait() until that

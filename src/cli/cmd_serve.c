@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define LOOK_MS 500
 #define FINISH_MS 600000 /* for what runs when the server is told to end */
 /* Beside the requests that are taken: those that are told to come again, /health, clients that
  * keep theirs open. */
@@ -171,18 +172,26 @@ static void interrupt(void *arg) {
     (void)n;
 }
 
+static enum status check_model_files(struct server *s, struct err *err) {
+    struct engine_stats stats;
+    service_stats(server_service(s), &stats);
+    return stats.hopeless ? err_set(err, ST_BAD_INPUT, "%s", stats.why) : ST_OK;
+}
+
 /* For a signal, or (--until-eof) the end of the standard input; what comes there is nothing to
- * us. */
-static void wait_for_end(void) {
+ * us. ST_BAD_INPUT: the model's files are not what they were. */
+static enum status wait_for_end(struct server *s, struct err *err) {
     struct pollfd fds[] = {{.fd = interrupted[0], .events = POLLIN},
                            {.fd = until_eof ? STDIN_FILENO : -1, .events = POLLIN}};
     char bytes[256];
     for (;;) {
-        if (poll(fds, ARRAY_LEN(fds), -1) < 0 && errno != EINTR)
-            return;
-        if (fds[0].revents != 0 ||
-            (fds[1].revents != 0 && read(STDIN_FILENO, bytes, sizeof bytes) <= 0))
-            return;
+        int n = poll(fds, ARRAY_LEN(fds), LOOK_MS);
+        if (n < 0 && errno != EINTR)
+            return ST_OK;
+        if (n > 0 && (fds[0].revents != 0 ||
+                      (fds[1].revents != 0 && read(STDIN_FILENO, bytes, sizeof bytes) <= 0)))
+            return ST_OK;
+        TRY(check_model_files(s, err));
     }
 }
 
@@ -260,10 +269,10 @@ static int serve(const struct serve_keys *keys) {
     say_limit(s, cfg.http.max_connections);
     status = say_address(s);
     if (status == CLI_GO_ON) {
-        wait_for_end();
-        if (!session_args.quiet)
+        st = wait_for_end(s, &err);
+        if (st == ST_OK && !session_args.quiet)
             fprintf(stderr, "finishing what runs; once more ends at once\n");
-        status = 0;
+        status = st == ST_OK ? 0 : cli_fail(st, "%s", err.text);
     }
     server_close(s, FINISH_MS);
     nodes_end();

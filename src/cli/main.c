@@ -10,6 +10,7 @@
 #include "cli/first.h"
 #include "engine/launch.h"
 #include "format/gguf.h"
+#include "format/map.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -299,6 +300,7 @@ int main(int argc, char **argv) {
     /* Who started the command may ignore it, and what is ignored stays so: then no end of a
      * child could be heard of. */
     signal(SIGCHLD, SIG_DFL);
+    file_map_catch();
     first_step_aside();
     /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
      * subnormals from the start. */

@@ -110,11 +110,14 @@ static void ask_ranks(struct engine *e) {
     pthread_mutex_unlock(&e->lock);
 }
 
+/* While nothing is computed, which would notice. */
 static void look_after_ranks(struct engine *e) {
     struct err err;
-    if (e->lost != ST_OK || e->in.rank.f == NULL)
+    if (e->lost != ST_OK)
         return;
-    enum status st = fabric_wait(e->in.rank.f, 1, 0, &err);
+    enum status st = gguf_check_intact(e->in.rank.g, &err);
+    if (st == ST_OK && e->in.rank.f != NULL)
+        st = fabric_wait(e->in.rank.f, 1, 0, &err);
     if (st == ST_OK || st == ST_AGAIN)
         return;
     note_lost(e, st, &err);
@@ -135,6 +138,7 @@ static void show_stats(struct engine *e) {
     e->stats.window_pages_total = pages.total;
     e->stats.window_pages_used = pages.held;
     e->stats.healthy = e->lost == ST_OK;
+    e->stats.hopeless = e->lost == ST_BAD_INPUT;
     e->shown = e->stats;
     e->n_back = queue_count_back(e);
 }

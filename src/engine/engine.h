@@ -195,6 +195,7 @@ struct engine_stats {
     char left_out[512];         /* machines that were lost; "": none */
     int n_ranks;                /* that compute now */
     bool healthy;
+    bool hopeless;   /* not healthy, since the files of the model are not what they were */
     bool recovering; /* healthy, but nothing is computed until the model is open again */
     char why[512];   /* if not healthy, or recovering: the lost rank and the cause */
 };

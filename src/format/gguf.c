@@ -241,14 +241,22 @@ static enum status open_parts(struct gguf **out, struct file_map first,
     return ST_OK;
 }
 
-enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
-                      struct err *err) {
+static enum status open_path(struct gguf **out, const char *path,
+                             const struct gguf_options *opts, struct err *err) {
     struct stat sb;
     if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
         return folder_open(out, path, err);
     struct file_map first;
     TRY(file_map_open(&first, path, err));
     return open_parts(out, first, opts, err);
+}
+
+enum status gguf_open(struct gguf **out, const char *path, const struct gguf_options *opts,
+                      struct err *err) {
+    TRY(open_path(out, path, opts, err));
+    for (uint32_t i = 0; i < (*out)->n_parts; i++)
+        file_map_guard(&(*out)->parts[i]);
+    return ST_OK;
 }
 
 enum status gguf_open_bytes(struct gguf **out, const char *name, const uint8_t *bytes,
@@ -298,6 +306,16 @@ const char *gguf_part_path(const struct gguf *g, uint32_t part) {
 struct file_id gguf_part_id(const struct gguf *g, uint32_t part) {
     BUG_ON(part >= g->n_parts);
     return g->parts[part].id;
+}
+
+enum status gguf_check_intact(const struct gguf *g, struct err *err) {
+    for (uint32_t i = 0; i < g->n_parts; i++)
+        if (!file_map_is_intact(&g->parts[i]))
+            return err_set(err, ST_BAD_INPUT,
+                           "%s was changed while it was open: the model that was opened is "
+                           "there no more",
+                           g->parts[i].path);
+    return ST_OK;
 }
 
 static bool is_part_at(const struct gguf *g, const char *path) {

@@ -94,6 +94,9 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
 struct file_id gguf_part_id(const struct gguf *g, uint32_t part); /* when it was opened */
+/* ST_BAD_INPUT: one of its files was written to, or cut short, since it was opened: what has been
+ * read of it is nothing to go on with. Allocates nothing; takes a system call for each file. */
+enum status gguf_check_intact(const struct gguf *g, struct err *err);
 /* ST_BAD_INPUT: a new file there (base/file.h) would be one of its files, under whatever name,
  * when it is complete or while it is under way: writing it would lose the model. */
 enum status gguf_check_output(const struct gguf *g, const char *path, struct err *err);

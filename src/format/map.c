@@ -4,6 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -45,7 +47,75 @@ enum status file_map_open(struct file_map *out, const char *path, struct err *er
     return ST_OK;
 }
 
+/* ---- guards ------------------------------------------------------------------------------ */
+
+#define GUARDS_MAX 4096
+
+/* begin: taken with compare and exchange, 0: free; end is written before the map is read, and the
+ * handler runs on a thread that reads it. */
+static struct guard {
+    atomic_uintptr_t begin, end;
+    atomic_bool is_torn;
+} guards[GUARDS_MAX];
+
+static struct guard *guard_of(uintptr_t at) {
+    for (int i = 0; i < GUARDS_MAX; i++)
+        if (at >= atomic_load(&guards[i].begin) && at < atomic_load(&guards[i].end))
+            return &guards[i];
+    return NULL;
+}
+
+/* Puts a page of zeros there, and the instruction runs again. */
+static void on_bus_error(int number, siginfo_t *info, void *context) {
+    uintptr_t at = (uintptr_t)info->si_addr, page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    struct guard *g = guard_of(at);
+    int before = errno;
+    (void)context;
+    if (g != NULL && mmap((void *)(at / page * page), page, PROT_READ,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED)
+        atomic_store(&g->is_torn, true);
+    else
+        signal(number, SIG_DFL);
+    errno = before;
+}
+
+void file_map_catch(void) {
+    struct sigaction act = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGBUS, &act, NULL);
+}
+
+void file_map_guard(struct file_map *m) {
+    uintptr_t begin = (uintptr_t)m->bytes, none;
+    for (int i = 0; i < GUARDS_MAX && m->mapped && m->guard == 0; i++) {
+        none = 0;
+        if (!atomic_compare_exchange_strong(&guards[i].begin, &none, begin))
+            continue;
+        atomic_store(&guards[i].is_torn, false);
+        atomic_store(&guards[i].end, begin + m->size);
+        m->guard = i + 1;
+    }
+}
+
+static void unguard(struct file_map *m) {
+    if (m->guard == 0)
+        return;
+    atomic_store(&guards[m->guard - 1].end, 0);
+    atomic_store(&guards[m->guard - 1].begin, 0);
+}
+
+bool file_map_is_intact(const struct file_map *m) {
+    struct file_id now;
+    if (m->guard != 0 && atomic_load(&guards[m->guard - 1].is_torn))
+        return false;
+    if (!m->mapped || !file_id_at(m->path, &now) || now.device != m->id.device ||
+        now.number != m->id.number)
+        return true;
+    return file_id_same_data(&now, &m->id);
+}
+
 void file_map_close(struct file_map *m) {
+    unguard(m);
     if (m->mapped)
         munmap((void *)m->bytes, m->size);
     mem_free(m->path);

@@ -223,6 +223,7 @@ static enum status write_all(struct job *job, struct err *err) {
         if (st != ST_OK)
             return st == ST_CANCELLED ? st : err_prefix(err, st, "%s: ", t->name);
     }
+    TRY(gguf_check_intact(job->in, err));
     return gguf_writer_finish(job->w, err);
 }
 

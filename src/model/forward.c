@@ -465,8 +465,9 @@ static bool last_residual(struct run *r, struct pool *pool, int thread) {
     return !r->dealt || tell_rows(r, pool, thread, &x, 1);
 }
 
-/* Embeddings (first stage) and the angles of every token. */
-static void begin_tokens(struct run *r, struct pool *pool) {
+/* Embeddings (first stage) and the angles of every token. False: what was read is not the model
+ * that was opened. */
+static bool begin_tokens(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct step *step = r->whole;
     uint32_t n_pairs = m->hp->rope.n_rot / 2, e = m->hp->n_embd, first;
@@ -486,6 +487,10 @@ static void begin_tokens(struct run *r, struct pool *pool) {
                                   m->rope[i].sin + t * n_pairs);
         }
     pool_barrier(pool);
+    if (thread == 0)
+        r->st = gguf_check_intact(m->g, &r->err);
+    pool_barrier(pool);
+    return r->st == ST_OK;
 }
 
 /* Parts of n rows from the members of the last stage -> rows of the whole vocabulary. */
@@ -619,7 +624,8 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
 static void step_forward(struct run *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct plan *plan = &m->plan;
-    begin_tokens(r, pool);
+    if (!begin_tokens(r, pool, thread))
+        return;
     if (m->share->stage > 0 && !stage_receive(r, pool, thread))
         return;
     for (uint32_t layer = 0; layer < m->w.n_layers; layer++)

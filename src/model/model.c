@@ -359,12 +359,15 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     m->share = &m->plan.shares[rank];
     m->rank = rank;
     m->cfg = *cfg;
+    m->g = g;
     m->pool = pool;
     m->k = kernels;
     m->f = f;
     enum status st = weights_load(&m->w, g, hp, m->share, cfg->source, pool, cfg->progress,
                                   cfg->progress_user, err);
     m->cfg.source = NULL; /* borrowed for the loading */
+    if (st == ST_OK)
+        st = gguf_check_intact(g, err);
     if (st == ST_OK)
         st = open_cache(m, err);
     if (st == ST_OK)

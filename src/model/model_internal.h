@@ -83,6 +83,7 @@ struct moe_buffers {
 };
 
 struct model {
+    const struct gguf *g;
     const struct hparams *hp;
     const struct share *share;
     struct plan plan;

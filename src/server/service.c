@@ -134,7 +134,7 @@ static void *watch(void *arg) {
     struct engine_stats stats;
     while (!stopping(s)) {
         service_stats(s, &stats);
-        if (!stats.healthy)
+        if (!stats.healthy && !stats.hopeless)
             reopen(s, stats.why);
         wait_ms(s, WATCH_MS);
     }
