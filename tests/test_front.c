@@ -33,7 +33,8 @@ struct server {
     int listener;
     char address[NET_TEXT_BYTES];
     const char *words;
-    bool hangs; /* says no more after that, and waits for the client's end */
+    bool hangs;                 /* says no more after that, and waits for the client's end */
+    _Atomic(const char *) rest; /* or until there is a rest to say */
     pthread_t thread;
     atomic_bool stop, left; /* left: the client of one that hangs has gone */
     atomic_int n_requests;
@@ -59,11 +60,13 @@ static void answer(struct server *s, int fd) {
     }
     atomic_fetch_add(&s->n_requests, 1);
     send(fd, s->words, strlen(s->words), MSG_NOSIGNAL);
-    for (char byte; s->hangs && !s->stop;)
+    for (char byte; s->hangs && !s->stop && s->rest == NULL;)
         if (poll(&p, 1, 50) > 0 && recv(fd, &byte, 1, 0) == 0) {
             s->left = true;
             break;
         }
+    if (s->rest != NULL)
+        send(fd, s->rest, strlen(s->rest), MSG_NOSIGNAL);
     close(fd);
 }
 
@@ -197,7 +200,7 @@ static struct front_route *add(struct front *f, const char *name, const char *fi
                                int64_t since, const char *target) {
     struct front_route *r = front_add(f, name, file, since);
     assert_non_null(r);
-    front_to(r, target);
+    front_to(r, target, target);
     return r;
 }
 
@@ -396,8 +399,8 @@ static void lose(const char *cut, const char *words, struct client_call *c,
     struct front *f = open_front(a.address);
     call_begin(c, f, "/v1/x", "{}");
     wait_for_requests(&a, 2); /* it is asked again, as long as it is the one */
-    front_to(only, NULL);
-    front_to(only, b.address);
+    front_to(only, NULL, NULL);
+    front_to(only, b.address, b.address);
     call_end(c);
     const char *of[] = {a.request, b.request};
     for (int i = 0; i < 2 && names != NULL; i++)
@@ -424,6 +427,34 @@ static void test_stream_goes_on(void **state) {
     lose(CUT_STREAM, STREAM ONE TWO, &c, NULL);
     assert_string_equal(c.text.bytes, ONE TWO);
     call_free(&c);
+}
+
+/* The same server is reached at another address now: what it answers already goes on there. */
+static void test_address_changes(void **state) {
+    (void)state;
+    struct server a, b;
+    struct client_call c;
+    server_begin_as(&a, STREAM ONE, true);
+    server_begin(&b, STREAM ONE THREE);
+    struct front *f = open_front(a.address);
+    call_begin(&c, f, "/v1/x", "{}");
+    wait_for_requests(&a, 1);
+    front_to(only, b.address, a.address);
+    poll(NULL, 0, 1500); /* longer than it takes to notice another server */
+    assert_false(a.left);
+    a.rest = TWO;
+    call_end(&c);
+    assert_int_equal(c.rc, CURLE_OK);
+    assert_string_equal(c.text.bytes, ONE TWO);
+    assert_int_equal(b.n_requests, 0);
+    call_free(&c);
+    call_begin(&c, f, "/v1/x", "{}"); /* a new one is asked there */
+    call_end(&c);
+    assert_string_equal(c.text.bytes, ONE THREE);
+    call_free(&c);
+    close_front(f);
+    server_end(&a);
+    server_end(&b);
 }
 
 #define CHOICE(i, text) "data: {\"choices\":[{\"index\":" i ",\"text\":\"" text "\"}]}\n\n"
@@ -486,11 +517,11 @@ static void test_refused(void **state) {
     call_begin(&c, f, "/", "{}");
     wait_for_requests(&a, 1);
     poll(NULL, 0, 3000); /* longer than who only asks is let wait */
-    front_to(only, b.address);
+    front_to(only, b.address, b.address);
     call_end(&c);
     assert_int_equal(c.status, 200);
     call_free(&c);
-    front_to(only, a.address);
+    front_to(only, a.address, a.address);
     call_begin(&c, f, "/", NULL);
     call_end(&c);
     assert_int_equal(c.status, 503);
@@ -498,7 +529,7 @@ static void test_refused(void **state) {
     call_free(&c);
     server_end(&a);
     server_begin(&a, BUSY); /* too much to do: that is an answer */
-    front_to(only, a.address);
+    front_to(only, a.address, a.address);
     call_begin(&c, f, "/", "{}");
     call_end(&c);
     assert_int_equal(c.status, 503);
@@ -518,12 +549,12 @@ static void test_nobody(void **state) {
     struct front *f = open_front(NULL);
     call_begin(&c, f, "/", "{}");
     poll(NULL, 0, 100);
-    front_to(only, s.address);
+    front_to(only, s.address, s.address);
     call_end(&c);
     assert_int_equal(c.status, 200);
     assert_int_equal(s.n_requests, 1);
     call_free(&c);
-    front_to(only, NULL);
+    front_to(only, NULL, NULL);
     call_begin(&c, f, "/health", NULL);
     call_end(&c);
     assert_int_equal(c.status, 503);
@@ -640,7 +671,7 @@ static void test_one_hangs(void **state) {
     struct pair p;
     server_begin_as(&hung, "HTTP/1.1 200 OK\r\n", true);
     pair_begin(&p, JSON("{\"data\":[{\"id\":\"ann\"}]}"), JSON("{\"data\":[]}"));
-    front_to(p.of_b, hung.address);
+    front_to(p.of_b, hung.address, hung.address);
     expect(&p, "/v1/models", NULL, 200, "{\"data\":[{\"id\":\"ann\"}]}");
     pair_end(&p);
     server_end(&hung);
@@ -721,7 +752,7 @@ static void test_lists(void **state) {
     expect(
         &p, "/v1/models", NULL, 200,
         "{\"data\":[{\"id\":\"bob\"},{\"id\":\"ann\"}],\"first_id\":\"bob\",\"last_id\":\"ann\"}");
-    front_to(p.of_b, NULL);
+    front_to(p.of_b, NULL, NULL);
     expect(&p, "/v1/models", NULL, 200,
            "{\"data\":[{\"id\":\"ann\"}],\"first_id\":\"ann\",\"last_id\":\"ann\"}");
     pair_end(&p);
@@ -739,12 +770,12 @@ static void test_health_of_all(void **state) {
     expect(&p, "/health", NULL, 200,
            "{\"status\":\"ok\",\"models\":{\"bob\":{\"status\":\"ok\",\"running\":2},"
            "\"ann\":{\"status\":\"ok\",\"running\":1}}}");
-    front_to(p.of_a, NULL);
+    front_to(p.of_a, NULL, NULL);
     expect(&p, "/health", NULL, 200,
            "{\"status\":\"unhealthy\",\"why\":\"ann: no node serves it just now\",\"models\":{"
            "\"bob\":{\"status\":\"ok\",\"running\":2},"
            "\"ann\":{\"status\":\"unhealthy\",\"why\":\"no node serves it just now\"}}}");
-    front_to(p.of_b, NULL);
+    front_to(p.of_b, NULL, NULL);
     struct client_call c;
     call_begin(&c, p.f, "/health", NULL);
     call_end(&c);
@@ -781,9 +812,9 @@ static void test_whose_response(void **state) {
     pair_begin(&p, JSON("{\"id\":\"resp_1\"}"),
                BODY("404 None", "application/json", "{\"error\":1}"));
     expect(&p, "/v1/responses/resp_1", NULL, 200, "{\"id\":\"resp_1\"}");
-    front_to(p.of_a, p.b.address);
+    front_to(p.of_a, p.b.address, p.b.address);
     expect(&p, "/v1/responses/resp_1", NULL, 404, "{\"error\":1}");
-    front_to(p.of_a, NULL); /* it may be hers */
+    front_to(p.of_a, NULL, NULL); /* it may be hers */
     struct client_call c;
     call_begin(&c, p.f, "/v1/responses/resp_1", NULL);
     call_end(&c);
@@ -814,7 +845,7 @@ static void test_one_goes(void **state) {
     struct pair p;
     struct client_call waiting;
     pair_begin(&p, PLAIN("3") "ann", PLAIN("3") "bob");
-    front_to(p.of_a, NULL);
+    front_to(p.of_a, NULL, NULL);
     call_begin(&waiting, p.f, "/v1/completions", "{\"model\": \"ann\"}");
     for (uint64_t end = clock_ns() + LIMIT_NS; front_n_passing(p.of_a) == 0;) {
         assert_true(clock_ns() < end);
@@ -935,6 +966,7 @@ int main(void) {
                                        cmocka_unit_test(test_client_leaves),
                                        cmocka_unit_test(test_client_leaves_at_once),
                                        cmocka_unit_test(test_stream_goes_on),
+                                       cmocka_unit_test(test_address_changes),
                                        cmocka_unit_test(test_choices),
                                        cmocka_unit_test(test_other_answer),
                                        cmocka_unit_test(test_whole_goes_on),

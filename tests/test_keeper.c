@@ -2,16 +2,19 @@
  * are scripts. test_up.sh has several machines and real servers. */
 #include "base/clock.h"
 #include "base/json.h"
-#include "base/mem.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
 #include "server/keeper_internal.h"
 #include "server/node.h"
 
+#include <curl/curl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <sodium.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -20,6 +23,8 @@
 #include <cmocka.h>
 
 #define LIMIT_S 60.0
+/* More than the buffers of a connection hold. */
+#define READ_BYTES (12 << 20)
 
 static char folder[64], model[128];
 static struct identity id;
@@ -41,6 +46,7 @@ static int begin(void **state) {
         return -1;
     snprintf(model, sizeof model, "%s/m.gguf", folder);
     write_text(model, "a model");
+    assert_int_equal(truncate(model, READ_BYTES), 0);
     assert_int_equal(identity_make(&id, &key, &err), ST_OK);
     assert_int_equal(model_files_read(&files, model, &err), ST_OK);
     return 0;
@@ -175,7 +181,94 @@ static void test_any_words(void **state) {
     machine_end(&m);
 }
 
+/* A reader of the model that does not read on. */
+struct reader {
+    char url[128];
+    pthread_t thread;
+    atomic_bool has_begun, goes_on;
+};
+
+static size_t read_nothing(char *bytes, size_t size, size_t n, void *user) {
+    struct reader *r = user;
+    (void)bytes;
+    r->has_begun = true;
+    while (!r->goes_on)
+        poll(NULL, 0, 5);
+    return size * n;
+}
+
+static void *reader_main(void *user) {
+    struct reader *r = user;
+    char token[IDENTITY_TOKEN_BYTES + 32];
+    CURL *h = client_curl();
+    snprintf(token, sizeof token, "Authorization: Bearer %s", id.token);
+    struct curl_slist *headers = curl_slist_append(NULL, token);
+    curl_easy_setopt(h, CURLOPT_URL, r->url);
+    curl_easy_setopt(h, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, read_nothing);
+    curl_easy_setopt(h, CURLOPT_WRITEDATA, r);
+    curl_easy_perform(h);
+    curl_easy_cleanup(h);
+    curl_slist_free_all(headers);
+    return NULL;
+}
+
+static json_int_t share_of(const struct machine *m, const char *name) {
+    pthread_mutex_lock(&m->keeper->lock);
+    json_int_t port = json_integer_value(json_object_get(m->keeper->self_able, name));
+    pthread_mutex_unlock(&m->keeper->lock);
+    return port;
+}
+
+static void reader_begin(struct reader *r, const struct machine *m, const char *name) {
+    json_int_t port;
+    *r = (struct reader){.has_begun = false};
+    for (double end_s = clock_s() + LIMIT_S; (port = share_of(m, name)) == 0; poll(NULL, 0, 20))
+        assert_true(clock_s() < end_s);
+    snprintf(r->url, sizeof r->url, "https://127.0.0.1:%d/v1/files/0?at=0&n=%d", (int)port,
+             READ_BYTES);
+    assert_int_equal(thread_start(&r->thread, reader_main, r), 0);
+    for (double end_s = clock_s() + LIMIT_S; !r->has_begun; poll(NULL, 0, 20))
+        assert_true(clock_s() < end_s);
+}
+
+static void reader_end(struct reader *r) {
+    r->goes_on = true;
+    pthread_join(r->thread, NULL);
+}
+
+/* To close a share takes seconds where somebody still reads it: the node answers meanwhile. */
+static void test_answers_while_a_share_closes(void **state) {
+    (void)state;
+    struct machine m;
+    struct reader r;
+    struct err err;
+    machine_begin(&m, "ann", "exec sleep 100", NULL);
+    put_up(&m, "m");
+    reader_begin(&r, &m, "m");
+    json_t *body = json_pack("{s:s}", "name", "m"), *reply;
+    double longest_s = 0;
+    for (double end_s = clock_s() + 4; clock_s() < end_s; poll(NULL, 0, 20)) {
+        double begin_s = clock_s();
+        reply =
+            ask(&m, body != NULL ? "/v1/deployments/remove" : "/v1/deployments", body, &err);
+        if (reply == NULL)
+            fail_msg("%s", err.text);
+        json_decref(reply);
+        json_decref(body);
+        body = NULL;
+        longest_s = MAX(longest_s, clock_s() - begin_s);
+    }
+    if (longest_s > 2)
+        fail_msg("an answer took %.1f s", longest_s);
+    reader_end(&r);
+    machine_end(&m);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_words),
+                                       cmocka_unit_test(test_answers_while_a_share_closes)};
     return cmocka_run_group_tests(tests, begin, end);
 }

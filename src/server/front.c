@@ -409,12 +409,14 @@ struct front_route *front_add(struct front *f, const char *name, const char *fil
     return r;
 }
 
-void front_to(struct front_route *r, const char *address) {
+void front_to(struct front_route *r, const char *address, const char *server) {
     struct front *f = r->front;
-    const char *target = address != NULL ? address : "";
+    if (address == NULL)
+        address = server = "";
     pthread_mutex_lock(&f->lock);
-    if (!str_eq(r->target, target)) {
-        snprintf(r->target, sizeof r->target, "%s", target);
+    snprintf(r->target, sizeof r->target, "%s", address);
+    if (!str_eq(r->server, server)) {
+        snprintf(r->server, sizeof r->server, "%s", server);
         r->n_targets++;
         pthread_cond_broadcast(&f->changed);
     }

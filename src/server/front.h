@@ -47,8 +47,9 @@ void front_close(struct front *f);
  * memory. */
 struct front_route *front_add(struct front *f, const char *name, const char *file,
                               int64_t since);
-/* "host:port"; NULL: nobody serves. What is asked of the one before is asked again. */
-void front_to(struct front_route *r, const char *address);
+/* address: "host:port"; NULL: nobody serves. server: who that is. What is asked of another one
+ * is asked again; what is asked of the same one at another address goes on. */
+void front_to(struct front_route *r, const char *address, const char *server);
 /* Requests under way there. */
 int front_n_passing(struct front_route *r);
 /* Ends them. NULL is fine. */

@@ -26,7 +26,8 @@ struct front_route {
     /* The front's lock guards: */
     bool removed;
     char target[NET_TEXT_BYTES]; /* "": nobody */
-    uint64_t n_targets;          /* how many there have been */
+    char server[64];             /* who that is */
+    uint64_t n_targets;          /* how many servers there have been */
     int n_passing;
 };
 

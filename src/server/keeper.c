@@ -95,22 +95,40 @@ static bool is_wanted_here(const struct keeper *k, const json_t *wanted) {
            keeper_means_self(k, json_string_value(json_object_get(wanted, "nodes")));
 }
 
-/* Takes over what the list says. */
+static bool is_followed(const struct run *r, const json_t *one) {
+    return r->version == json_integer_value(json_object_get(one, "version")) &&
+           (deployment_is_up(one) ? json_equal(r->wanted, one) : r->wanted == NULL);
+}
+
+/* Not under the lock, for which the handlers wait: to close a share takes up to some seconds.
+ * Of what the list says in another way now the model is forgotten, once it does not come any
+ * more. */
+static void forget_what_changed(struct keeper *k) {
+    pthread_mutex_lock(&k->lock);
+    for (struct run *r = k->runs; r != NULL; r = r->next) {
+        const json_t *one = deployments_find(&k->list, r->name);
+        r->changed = one != NULL && !is_followed(r, one);
+    }
+    pthread_mutex_unlock(&k->lock);
+    for (struct run *r = k->runs; r != NULL; r = r->next)
+        if (r->changed && r->fetch != NULL)
+            atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
+        else if (r->changed)
+            forget_model(r);
+}
+
+/* Takes over what the list says. What changes after forget_what_changed() waits for the next
+ * round. */
 static void follow_list(struct keeper *k, double now) {
     const char *name;
     json_t *one;
     json_object_foreach(k->list.by_name, name, one) {
         struct run *r = run_place(k, name);
+        if (r == NULL || is_followed(r, one) || r->fetch != NULL ||
+            (r->version != 0 && !r->changed))
+            continue;
         json_int_t version = json_integer_value(json_object_get(one, "version"));
         bool up = deployment_is_up(one);
-        if (r == NULL ||
-            (r->version == version && (up ? json_equal(r->wanted, one) : r->wanted == NULL)))
-            continue;
-        if (r->fetch != NULL) { /* once it has ended */
-            atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
-            continue;
-        }
-        forget_model(r);
         if (r->version == version) /* other words in the same version: deployments_merge() */
             r->running_version = r->port_version = 0;
         json_decref(r->wanted);
@@ -234,6 +252,13 @@ static void find_source(const struct keeper *k, struct run *r) {
     }
 }
 
+/* For the front: requests under way are that server's, of that node and term. */
+static void set_target(struct run *r, const char *host, int port, const char *node,
+                       uint64_t term) {
+    snprintf(r->target, sizeof r->target, "%s:%d", host, port);
+    snprintf(r->server, sizeof r->server, "%s %llu", node, (unsigned long long)term);
+}
+
 /* Whose it is; and where it is served, if elsewhere. */
 static void judge(struct keeper *k, struct run *r, double now) {
     struct deployment_candidate list[OTHERS_MAX + 1];
@@ -245,7 +270,7 @@ static void judge(struct keeper *k, struct run *r, double now) {
     find_source(k, r);
     if (r->tenant.state == TENANT_LISTENING) {
         best = r->term;
-        snprintf(r->target, sizeof r->target, "127.0.0.1:%d", r->tenant.port);
+        set_target(r, "127.0.0.1", r->tenant.port, k->self, best);
     }
     for (; n < k->n_others; n++) {
         const struct other *o = &k->others[n];
@@ -254,7 +279,7 @@ static void judge(struct keeper *k, struct run *r, double now) {
         int port = port_of(o, r->name);
         if (port != 0 && list[n].term > best) {
             best = list[n].term;
-            snprintf(r->target, sizeof r->target, "%s:%d", o->host, port);
+            set_target(r, o->host, port, o->id, best);
         }
     }
     list[n] = (struct deployment_candidate){k->self, k->name, r->term, r->failures,
@@ -285,6 +310,7 @@ static bool is_settled(const struct keeper *k, double now) {
 
 /* Reads what others say, and decides. True: this node may begin to serve what is its own. */
 static bool judge_all(struct keeper *k, double now) {
+    forget_what_changed(k);
     pthread_mutex_lock(&k->lock);
     keeper_expire(k, now);
     follow_list(k, now);

@@ -18,6 +18,8 @@
 /* One that hangs holds up the round no longer than that. */
 #define EXCHANGE_S 2.0
 #define ADDRESSES_MAX 64
+/* At an address that was good, before another one's turn. */
+#define ADDRESS_TRIES 3
 
 /* ---- what others say --------------------------------------------------------------------- */
 
@@ -211,12 +213,15 @@ static void exchange(struct peer *p) {
     if (st == ST_OK && digest != NULL && id != NULL) {
         snprintf(p->digest, sizeof p->digest, "%s", digest);
         snprintf(p->id, sizeof p->id, "%s", id);
-    } else { /* another of its addresses the next time */
+        p->n_failed = 0;
+    } else {
         log_debug("%s: %s", p->address, err.text);
         client_close(p->client);
         p->client = NULL;
         p->digest[0] = '\0';
-        p->n_tries++;
+        /* One that has answered there may only be slow. */
+        if (*p->id == '\0' || ++p->n_failed >= ADDRESS_TRIES)
+            p->n_tries++;
     }
     json_decref(answer);
 }

@@ -19,6 +19,7 @@
 #define OTHERS_MAX 128
 #define ID_BYTES 33
 #define SEEDS_BYTES 4096
+#define SERVER_BYTES (ID_BYTES + 24)
 
 /* Another node, from what it said last. */
 struct other {
@@ -38,7 +39,8 @@ struct peer {
     char digest[DEPLOYMENTS_DIGEST_BYTES]; /* of the deployments that it knows */
     char id[ID_BYTES];                     /* the keeper's; "": it has not answered yet */
     struct client *client;
-    int n_tries; /* which of its addresses comes next */
+    int n_tries;  /* which of its addresses comes next */
+    int n_failed; /* exchanges in a row */
     bool present;
 
     struct keeper *keeper;
@@ -54,10 +56,12 @@ struct run {
     char name[64];
     json_t *wanted;     /* owned copy; NULL: it is down */
     json_int_t version; /* of `wanted` */
+    bool changed;       /* the list says something else, and its model is forgotten */
     char id[DEPLOYMENTS_DIGEST_BYTES];
     bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
     char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
+    char server[SERVER_BYTES];   /* and which server that is, whatever its address */
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct tenant tenant;

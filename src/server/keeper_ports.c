@@ -91,5 +91,5 @@ void keeper_keep_port(struct keeper *k, struct run *r, double now) {
         r->route = front_add(r->port->front, r->name, file_of(r->wanted),
                              json_integer_value(json_object_get(r->wanted, "since")));
     if (r->route != NULL)
-        front_to(r->route, *r->target != '\0' ? r->target : NULL);
+        front_to(r->route, *r->target != '\0' ? r->target : NULL, r->server);
 }
