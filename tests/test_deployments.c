@@ -199,16 +199,49 @@ static void test_limits(void **state) {
         json_decref(one);
     }
     assert_int_equal(deployments_n_up(&d), DEPLOYMENTS_MAX);
-    for (int i = 0; i <= DEPLOYMENT_NAMES_MAX; i++) {
+    for (int i = DEPLOYMENTS_MAX; i <= DEPLOYMENTS_HEARD_MAX; i++) {
         snprintf(name, sizeof name, "n%d", i);
-        enum status st = merge_one(&d,
-                                   json_pack("{s:s, s:I, s:b}", "name", name, "version",
-                                             (json_int_t)1 << 50, "removed", 1),
-                                   &changed, &err);
-        assert_int_equal(st, i < DEPLOYMENT_NAMES_MAX ? ST_OK : ST_NO_MEMORY);
+        assert_int_equal(merge_one(&d, deployment(name, 1, 8080), &changed, &err),
+                         i < DEPLOYMENTS_HEARD_MAX ? ST_OK : ST_NO_MEMORY);
     }
-    assert_int_equal(deployments_n_up(&d), 0);
+    assert_int_equal(deployments_n_up(&d), DEPLOYMENTS_HEARD_MAX);
     deployments_deinit(&d);
+}
+
+static json_t *taken_down(int i) {
+    char name[16];
+    snprintf(name, sizeof name, "n%d", i);
+    return json_pack("{s:s, s:i, s:b}", "name", name, "version", 1 + i, "removed", 1);
+}
+
+/* However many names there ever were, there is room for another one. What is forgotten are
+ * those that were taken down first, on all nodes the same, whoever heard of what first. */
+static void test_names_that_were(void **state) {
+    (void)state;
+    enum { N = DEPLOYMENTS_DOWN_MAX + 100 };
+    struct deployments d = empty(), other = empty();
+    char digest[2][DEPLOYMENTS_DIGEST_BYTES];
+    struct err err;
+    bool changed;
+    json_t *one = deployment("a", 1, 8080);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(merge_one(&d, taken_down(i), &changed, &err), ST_OK);
+        assert_int_equal(merge_one(&other, taken_down(N - 1 - i), &changed, &err), ST_OK);
+        assert_int_equal(changed, i < DEPLOYMENTS_DOWN_MAX);
+    }
+    assert_int_equal(json_object_size(d.by_name), DEPLOYMENTS_DOWN_MAX);
+    assert_null(deployments_find(&d, "n99"));
+    assert_non_null(deployments_find(&d, "n100"));
+    deployments_digest(&d, digest[0]);
+    deployments_digest(&other, digest[1]);
+    assert_string_equal(digest[0], digest[1]);
+    assert_int_equal(deployments_put(&d, one, &err), ST_OK);
+    assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
+    assert_false(deployment_is_up(deployments_find(&d, "a")));
+    assert_null(deployments_find(&d, "n100"));
+    json_decref(one);
+    deployments_deinit(&d);
+    deployments_deinit(&other);
 }
 
 /* As many as may be up are; elsewhere one of them is taken down, and another put up: names that
@@ -285,8 +318,9 @@ static void test_on_disk(void **state) {
 
 static void test_owner(void **state) {
     (void)state;
-    struct deployment_candidate list[] = {
-        {"id0", "ann", 0, 0, true}, {"id1", "bob", 0, 0, true}, {"id2", "cat", 0, 0, true}};
+    struct deployment_candidate list[] = {{"id0", "ann", 0, 0, true},
+                                          {"id1", "bob", 0, 0, true},
+                                          {"id2", "cat", 0, 0, true}};
     const size_t n = ARRAY_LEN(list);
     assert_int_equal(deployment_owner("m", "bob", list, n), 1);
     assert_int_equal(deployment_owner("m", "bob", list, 0), 0);
@@ -329,11 +363,15 @@ static void test_owners_differ(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_put_and_remove), cmocka_unit_test(test_the_later_wish_wins),
-        cmocka_unit_test(test_form),           cmocka_unit_test(test_merge_in_any_order),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_full_lists_merge),
-        cmocka_unit_test(test_on_disk),        cmocka_unit_test(test_owner),
-        cmocka_unit_test(test_owners_differ)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
+                                       cmocka_unit_test(test_the_later_wish_wins),
+                                       cmocka_unit_test(test_form),
+                                       cmocka_unit_test(test_merge_in_any_order),
+                                       cmocka_unit_test(test_limits),
+                                       cmocka_unit_test(test_names_that_were),
+                                       cmocka_unit_test(test_full_lists_merge),
+                                       cmocka_unit_test(test_on_disk),
+                                       cmocka_unit_test(test_owner),
+                                       cmocka_unit_test(test_owners_differ)};
     return sodium_init() < 0 ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

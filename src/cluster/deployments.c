@@ -138,26 +138,59 @@ size_t deployments_n_up(const struct deployments *d) {
     return n;
 }
 
-static enum status check_names(const struct deployments *d, const json_t *one,
-                               struct err *err) {
-    if (json_object_size(d->by_name) >= DEPLOYMENT_NAMES_MAX &&
-        deployments_find(d, name_of(one)) == NULL)
-        return err_set(err, ST_NO_MEMORY, "more than %d names of deployments",
-                       DEPLOYMENT_NAMES_MAX);
-    return ST_OK;
+static enum status check_room(const struct deployments *d, const json_t *one, size_t max,
+                              struct err *err) {
+    const json_t *before = deployments_find(d, name_of(one));
+    bool more = deployment_is_up(one) && (before == NULL || !deployment_is_up(before));
+    return !more || deployments_n_up(d) < max
+               ? ST_OK
+               : err_set(err, ST_NO_MEMORY, "more than %d deployments", (int)max);
 }
 
-static enum status check_room(const struct deployments *d, const json_t *one, struct err *err) {
-    TRY(check_names(d, one, err));
-    if (deployment_is_up(one) && deployments_n_up(d) >= DEPLOYMENTS_MAX)
-        return err_set(err, ST_NO_MEMORY, "more than %d deployments", DEPLOYMENTS_MAX);
-    return ST_OK;
+static bool is_earlier(const json_t *a, const json_t *b) {
+    return version_of(a) != version_of(b) ? version_of(a) < version_of(b)
+                                          : strcmp(name_of(a), name_of(b)) < 0;
+}
+
+/* Of those that are down the earliest, if there are too many; NULL: there are not. */
+static json_t *find_superfluous(const struct deployments *d) {
+    const char *name;
+    json_t *one, *earliest = NULL;
+    size_t n = 0;
+    json_object_foreach(d->by_name, name, one) {
+        if (deployment_is_up(one))
+            continue;
+        n++;
+        if (earliest == NULL || is_earlier(one, earliest))
+            earliest = one;
+    }
+    return n > DEPLOYMENTS_DOWN_MAX ? earliest : NULL;
+}
+
+/* Would it be forgotten at once? */
+static bool is_superfluous(const struct deployments *d, const json_t *one) {
+    const char *name;
+    json_t *other;
+    size_t n_later = 0;
+    if (deployment_is_up(one))
+        return false;
+    json_object_foreach(d->by_name, name, other) {
+        n_later += !deployment_is_up(other) && is_earlier(one, other);
+    }
+    return n_later >= DEPLOYMENTS_DOWN_MAX;
+}
+
+/* Which ones stay is a function of all that were heard of, whoever heard of what first. */
+static void forget_superfluous(struct deployments *d) {
+    for (json_t *one; (one = find_superfluous(d)) != NULL;)
+        json_object_del(d->by_name, name_of(one));
 }
 
 static enum status set(struct deployments *d, json_t *one, struct err *err) {
-    return one != NULL && json_object_set_new(d->by_name, name_of(one), one) == 0
-               ? ST_OK
-               : err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+    if (one == NULL || json_object_set_new(d->by_name, name_of(one), one) != 0)
+        return err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+    forget_superfluous(d);
+    return ST_OK;
 }
 
 static bool has_same_file(const json_t *a, const json_t *b, const char *which) {
@@ -223,7 +256,7 @@ enum status deployments_put(struct deployments *d, const json_t *deployment, str
             "the same certificate",
             other);
     else if (!same)
-        st = check_room(d, one, err);
+        st = check_room(d, one, DEPLOYMENTS_MAX, err);
     if (st == ST_OK && !same)
         return set(d, one, err);
     json_decref(one);
@@ -246,14 +279,21 @@ static int by_name(const void *a_, const void *b_) {
 
 json_t *deployments_list(const struct deployments *d) {
     const char *name;
-    json_t *one, *sorted[DEPLOYMENT_NAMES_MAX], *list = json_array();
+    json_t *one, *list = json_array(),
+                 **sorted = mem_calloc(json_object_size(d->by_name) + 1, sizeof(json_t *));
     size_t n = 0;
+    if (sorted == NULL || list == NULL) {
+        mem_free(sorted);
+        json_decref(list);
+        return NULL;
+    }
     json_object_foreach(d->by_name, name, one) {
         sorted[n++] = one;
     }
     qsort(sorted, n, sizeof sorted[0], by_name);
-    for (size_t i = 0; i < n && list != NULL; i++)
+    for (size_t i = 0; i < n; i++)
         json_array_append_new(list, json_deep_copy(sorted[i]));
+    mem_free(sorted);
     return list;
 }
 
@@ -279,11 +319,11 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
     json_array_foreach((json_t *)(uintptr_t)list, i, one) {
         TRY(deployment_check(one, err));
         const json_t *before = deployments_find(d, name_of(one));
-        if (before != NULL && !is_newer(one, before))
+        if (before != NULL ? !is_newer(one, before) : is_superfluous(d, one))
             continue;
         /* How many may be up is said to whoever wishes for one. What was wished for elsewhere
          * is so: a node that left some of it out would never again agree with the others. */
-        TRY(check_names(d, one, err));
+        TRY(check_room(d, one, DEPLOYMENTS_HEARD_MAX, err));
         TRY(set(d, json_deep_copy(one), err));
         *changed = true;
     }

@@ -6,7 +6,9 @@
  * (Unix, in seconds) or one more than what is known of the name; the greater one wins; and one
  * that was taken down stays in the list as a name and a version, so that a machine which was
  * off at the time learns of it. Merging lists is commutative, associative and idempotent:
- * whoever hears what, in which order, ends with the same.
+ * whoever hears what, in which order, ends with the same. Of those that were taken
+ * down the 1024 latest are kept: a machine that was off while more than 1024 others were taken
+ * down brings back what was taken down before these.
  *
  * Who serves a deployment is a function of the list and of what the living nodes say of
  * themselves.
@@ -29,7 +31,8 @@
 #include <stdint.h>
 
 #define DEPLOYMENTS_MAX 64          /* that are up, where one more is wished for */
-#define DEPLOYMENT_NAMES_MAX 1024   /* that ever were */
+#define DEPLOYMENTS_HEARD_MAX 1024  /* that are up, of other nodes' wishes as well */
+#define DEPLOYMENTS_DOWN_MAX 1024   /* that were taken down: the latest */
 #define DEPLOYMENTS_DIGEST_BYTES 33 /* hex, and its 0 */
 
 struct deployments {
@@ -66,7 +69,7 @@ enum status deployments_remove(struct deployments *d, const char *name, struct e
 json_t *deployments_list(const struct deployments *d);
 /* Takes what is newer in another node's list, also where more are up then than
  * deployments_put() allows. *changed: anything was. ST_BAD_INPUT: one of them is not of the
- * form above; ST_NO_MEMORY: too many names; the good ones before it are taken. */
+ * form above; ST_NO_MEMORY: too many are up; the good ones before it are taken. */
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err);
 /* The same for the same list, or deployment, on any node. */
