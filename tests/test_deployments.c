@@ -318,21 +318,27 @@ static void test_on_disk(void **state) {
 
 static void test_owner(void **state) {
     (void)state;
-    struct deployment_candidate list[] = {{"id0", "ann", 0, 0, true},
-                                          {"id1", "bob", 0, 0, true},
-                                          {"id2", "cat", 0, 0, true}};
+    struct deployment_candidate list[] = {{"id0", "ann", 0, 0, 0, true},
+                                          {"id1", "bob", 0, 0, 0, true},
+                                          {"id2", "cat", 0, 0, 0, true}};
     const size_t n = ARRAY_LEN(list);
     assert_int_equal(deployment_owner("m", "bob", list, n), 1);
     assert_int_equal(deployment_owner("m", "bob", list, 0), 0);
     list[1].able = false;
     size_t heir = deployment_owner("m", "bob", list, n);
     assert_true(heir == 0 || heir == 2);
-    /* Whoever runs it keeps it, though home is back; of two the later one. */
+    /* Whoever runs it keeps it, though home is back. Of two, which could not see each other, the
+     * one that has served longer; but more ranks count more than that. */
     list[1].able = true;
     list[heir].term = 2;
     assert_int_equal(deployment_owner("m", "bob", list, n), heir);
     list[2 - heir].term = 3;
+    assert_int_equal(deployment_owner("m", "bob", list, n), heir);
+    list[2 - heir].ranks = 2;
+    list[heir].ranks = 1;
     assert_int_equal(deployment_owner("m", "bob", list, n), 2 - heir);
+    list[heir].ranks = 2;
+    assert_int_equal(deployment_owner("m", "bob", list, n), heir);
     /* One that fails makes room. */
     list[0].term = list[2].term = 0;
     list[1].failures = 1;
@@ -342,7 +348,7 @@ static void test_owner(void **state) {
     assert_int_equal(deployment_owner("m", "bob", list, n), n);
     /* All nodes choose the same, in whatever order they list each other. */
     for (size_t i = 0; i < n; i++)
-        list[i] = (struct deployment_candidate){list[i].node, list[i].name, 0, 0, true};
+        list[i] = (struct deployment_candidate){list[i].node, list[i].name, 0, 0, 0, true};
     const char *first = list[deployment_owner("m", "gone", list, n)].name;
     struct deployment_candidate turned[] = {list[2], list[0], list[1]};
     assert_string_equal(turned[deployment_owner("m", "gone", turned, n)].name, first);
@@ -351,8 +357,8 @@ static void test_owner(void **state) {
 /* Several deployments whose home is gone do not all move to one node. */
 static void test_owners_differ(void **state) {
     (void)state;
-    const struct deployment_candidate list[] = {{"id0", "ann", 0, 0, true},
-                                                {"id1", "bob", 0, 0, true}};
+    const struct deployment_candidate list[] = {{"id0", "ann", 0, 0, 0, true},
+                                                {"id1", "bob", 0, 0, 0, true}};
     int n_first = 0;
     char name[16];
     for (int i = 0; i < 100; i++) {

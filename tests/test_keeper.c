@@ -245,7 +245,7 @@ static void test_answers_while_a_share_closes(void **state) {
     struct machine m;
     struct reader r;
     struct err err;
-    machine_begin(&m, "ann", "exec sleep 100", NULL);
+    machine_begin(&m, "bob", "exec sleep 100", NULL);
     put_up(&m, "m");
     reader_begin(&r, &m, "m");
     json_t *body = json_pack("{s:s}", "name", "m"), *reply;

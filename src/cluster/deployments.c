@@ -398,8 +398,12 @@ static uint64_t order(const char *name, const struct deployment_candidate *c) {
 
 static bool is_before(const char *name, const char *home, const struct deployment_candidate *a,
                       const struct deployment_candidate *b) {
+    if ((a->term > 0) != (b->term > 0))
+        return a->term > 0;
+    if (a->term > 0 && a->ranks != b->ranks)
+        return a->ranks > b->ranks;
     if (a->term != b->term)
-        return a->term > b->term;
+        return a->term < b->term;
     if (a->failures != b->failures)
         return a->failures < b->failures;
     bool a_home = str_eq(a->name, home), b_home = str_eq(b->name, home);

@@ -87,11 +87,13 @@ struct deployment_candidate {
     const char *node; /* its id */
     const char *name; /* and its name */
     uint64_t term;    /* runs it, for the so-manieth time of all nodes; 0: does not */
+    int ranks;        /* on so many, if it runs it */
     int failures;     /* how often it tried in vain since it last did run it */
     bool able;        /* the model is there, and the last failure was long enough ago */
 };
-/* Who serves it: who does already, the latest of them where two parts of a cluster could not
- * see each other; else of those who are able the one with the fewest failures, its home before
+/* Who serves it: who does already; where several do, since two parts of a cluster could not see
+ * each other, the one with most ranks, and of equals the one that began first; else of those
+ * who are able the one with the fewest failures, its home before
  * the others, and these in an order that differs between names, so that several deployments do
  * not all move to one node. n: nobody. */
 size_t deployment_owner(const char *name, const char *home,

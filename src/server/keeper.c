@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sentence.h"
@@ -28,6 +29,8 @@
 #define SETTLE_S 5.0
 #define RETURN_S 30.0
 #define KNOWN_S 60.0
+/* A round's questions take less: whoever needed longer stood still. */
+#define PAUSE_S 5.0
 #define FIND_S 15.0  /* between looks for a model, or whether it is still there */
 #define FETCH_S 60.0 /* and after a copy that failed */
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
@@ -165,6 +168,7 @@ static struct deployment_candidate candidate(const struct other *o, const char *
         .node = o->id,
         .name = o->name,
         .term = term > 0 && term < TERM_MAX ? (uint64_t)term : 0,
+        .ranks = (int)json_integer_value(said_of(o, name, "ranks")),
         .failures = (int)json_integer_value(said_of(o, name, "failures")),
         .able = json_object_get(o->able, name) != NULL};
 }
@@ -259,33 +263,39 @@ static void set_target(struct run *r, const char *host, int port, const char *no
     snprintf(r->server, sizeof r->server, "%s %llu", node, (unsigned long long)term);
 }
 
-/* Whose it is; and where it is served, if elsewhere. */
+/* Whose it is; and where it is served, if it is. */
 static void judge(struct keeper *k, struct run *r, double now) {
-    struct deployment_candidate list[OTHERS_MAX + 1];
-    size_t n = 0;
-    uint64_t best = 0;
-    r->target[0] = '\0';
+    struct deployment_candidate all[OTHERS_MAX + 1], listening[OTHERS_MAX + 1];
+    const char *hosts[OTHERS_MAX + 1], *home = json_text(r->wanted, "home");
+    int ports[OTHERS_MAX + 1];
+    size_t n = 0, n_listening = 0;
     if (r->wanted != NULL && !r->named)
         r->named = is_wanted_here(k, r->wanted);
     find_source(k, r);
-    if (r->tenant.state == TENANT_LISTENING) {
-        best = r->term;
-        set_target(r, "127.0.0.1", r->tenant.port, k->self, best);
-    }
     for (; n < k->n_others; n++) {
         const struct other *o = &k->others[n];
-        list[n] = candidate(o, r->name);
-        r->seen_term = MAX(r->seen_term, list[n].term);
         int port = port_of(o, r->name);
-        if (port != 0 && list[n].term > best) {
-            best = list[n].term;
-            set_target(r, o->host, port, o->id, best);
-        }
+        all[n] = candidate(o, r->name);
+        r->seen_term = MAX(r->seen_term, all[n].term);
+        if (port == 0 || all[n].term == 0)
+            continue;
+        hosts[n_listening] = o->host;
+        ports[n_listening] = port;
+        listening[n_listening++] = all[n];
     }
-    list[n] = (struct deployment_candidate){k->self, k->name, r->term, r->failures,
-                                            is_able(r, now) && r->tenant.state == TENANT_IDLE};
-    const char *home = json_string_value(json_object_get(r->wanted, "home"));
-    r->mine = r->wanted != NULL && deployment_owner(r->name, home, list, n + 1) == n;
+    all[n] = (struct deployment_candidate){
+        k->self,    k->name,     r->term,
+        r->n_ranks, r->failures, is_able(r, now) && r->tenant.state == TENANT_IDLE};
+    if (r->tenant.state == TENANT_LISTENING) {
+        hosts[n_listening] = "127.0.0.1";
+        ports[n_listening] = r->tenant.port;
+        listening[n_listening++] = all[n];
+    }
+    size_t best = deployment_owner(r->name, home, listening, n_listening);
+    r->target[0] = '\0';
+    if (best < n_listening)
+        set_target(r, hosts[best], ports[best], listening[best].node, listening[best].term);
+    r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n;
     look_for_joiners(k, r, now);
     look_for_requests(k, r, now);
 }
@@ -304,8 +314,25 @@ static bool are_all_back(const struct keeper *k) {
 }
 
 static bool is_settled(const struct keeper *k, double now) {
-    double age = now - k->begin_s;
+    double age = now - k->awake_s;
     return age >= RETURN_S || (age >= SETTLE_S && are_all_back(k));
+}
+
+/* What a machine that stood still (it was stopped, or its memory was elsewhere) has heard of the
+ * others before is older than it knows: it asks them as after its own start. */
+static void notice_pause(struct keeper *k, double now) {
+    double pause_s = now - k->round_s;
+    k->round_s = now;
+    if (pause_s < PAUSE_S)
+        return;
+    log_info("this node stood still for %.0f s: it hears the others anew", pause_s);
+    k->awake_s = now;
+    for (struct run *r = k->runs; r != NULL; r = r->next)
+        r->n_ranks = MIN(r->n_ranks, 1); /* until it is asked again */
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        k->others[i].heard_s = MIN(k->others[i].heard_s + pause_s, now);
+    pthread_mutex_unlock(&k->lock);
 }
 
 /* Reads what others say, and decides. True: this node may begin to serve what is its own. */
@@ -478,6 +505,7 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
         return;
     }
     r->term = ++r->seen_term;
+    r->n_ranks = 1 + (int)json_object_size(r->party); /* until it listens, and says it */
     r->running_version = r->version;
     log_info("%s: this node serves it", r->name);
 }
@@ -584,10 +612,11 @@ static void publish(struct keeper *k, double now) {
         bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:s, s:o}", "id",
+            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:o}", "id",
                       r->id, "named", r->named, "version",
                       idle ? r->version : r->running_version, "state", state_of(r), "term",
-                      (json_int_t)(runs_it ? r->term : 0), "failures", r->failures, "port",
+                      (json_int_t)(runs_it ? r->term : 0), "ranks", r->n_ranks, "failures",
+                      r->failures, "port",
                       r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
                       r->route != NULL ? front_n_passing(r->route) : 0, "copying",
                       r->fetch != NULL, "answers",
@@ -728,10 +757,12 @@ static void *keeper_main(void *user) {
             keeper_gossip(k);
             now = clock_s();
         }
+        notice_pause(k, now);
         do_all(k, judge_all(k, now), now);
         publish(k, now);
         keeper_save_list(k);
         save_known(k, now);
+        k->round_s = clock_s();
         poll(&fd, 1, LOOK_MS);
         wake_drain(&k->wake);
     }
@@ -834,7 +865,7 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     k->discovery = cfg->discovery;
     k->wake = (struct wake)WAKE_CLOSED;
     k->api_port = cfg->port;
-    k->begin_s = clock_s();
+    k->begin_s = k->awake_s = k->round_s = clock_s();
     randombytes_buf(id, sizeof id);
     sodium_bin2hex(k->self, sizeof k->self, id, sizeof id);
     snprintf(k->name, sizeof k->name, "%s", cfg->name);

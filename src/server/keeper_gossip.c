@@ -310,6 +310,27 @@ static void exchange_with_all(struct keeper *k, bool known) {
             pthread_join(k->peers[i].thread, NULL);
 }
 
+static void *count_ranks(void *user) {
+    struct run *r = user;
+    int n = tenant_ranks(&r->tenant);
+    if (n > 0)
+        r->n_ranks = n;
+    return NULL;
+}
+
+/* Each server here, at once: on how many ranks it is. */
+static void ask_servers(struct keeper *k) {
+    for (struct run *r = k->runs; r != NULL; r = r->next)
+        r->asked = r->tenant.state == TENANT_LISTENING &&
+                   thread_start(&r->asking, count_ranks, r) == 0;
+}
+
+static void hear_servers(struct keeper *k) {
+    for (struct run *r = k->runs; r != NULL; r = r->next)
+        if (r->asked)
+            pthread_join(r->asking, NULL);
+}
+
 void keeper_gossip(struct keeper *k) {
     find_own_addresses(k);
     for (size_t i = 0; i < k->n_peers; i++)
@@ -321,8 +342,11 @@ void keeper_gossip(struct keeper *k) {
             client_close(k->peers[i].client);
             memmove(&k->peers[i], &k->peers[i + 1], (--k->n_peers - i) * sizeof k->peers[0]);
         }
-    if (!keeper_is_closing(k))
-        exchange_with_all(k, false);
+    if (keeper_is_closing(k))
+        return;
+    ask_servers(k);
+    exchange_with_all(k, false);
+    hear_servers(k);
 }
 
 void keeper_say_goodbye(struct keeper *k) {

@@ -73,7 +73,10 @@ struct run {
     json_t *joiners; /* owned; they, as in `party`, from that beginning until it listens */
     json_t *refused; /* owned; likewise those with which it did not begin */
     json_int_t running_version;
-    uint64_t term; /* 0: not running */
+    uint64_t term;    /* 0: not running */
+    int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
+    pthread_t asking; /* the thread that asks its server for that */
+    bool asked;
     int failures;
     double retry_s;
     struct model_files files;
@@ -110,6 +113,8 @@ struct keeper {
     char self[ID_BYTES], name[64];
     int api_port;
     double begin_s;
+    double awake_s; /* since when it has gone on without a pause */
+    double round_s; /* when it last was at its rest */
     pthread_t thread;
     struct wake wake;
 

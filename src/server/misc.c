@@ -72,12 +72,13 @@ static void health(struct service *s, struct http_request *http) {
     service_stats(s, &stats);
     if (stats.recovering)
         reply_json(http, 503,
-                   json_pack("{s:s, s:s}", "status", "recovering", "why", stats.why));
+                   json_pack("{s:s, s:s, s:i}", "status", "recovering", "why", stats.why,
+                             "ranks", stats.n_ranks));
     else if (stats.healthy)
         reply_json(http, 200,
-                   json_pack("{s:s, s:i, s:i, s:s*}", "status", "ok", "running", stats.running,
-                             "queued", stats.queued, "left_out",
-                             *stats.left_out != '\0' ? stats.left_out : NULL));
+                   json_pack("{s:s, s:i, s:i, s:i, s:s*}", "status", "ok", "running",
+                             stats.running, "queued", stats.queued, "ranks", stats.n_ranks,
+                             "left_out", *stats.left_out != '\0' ? stats.left_out : NULL));
     else
         reply_json(http, 503, json_pack("{s:s, s:s}", "status", "unhealthy", "why", stats.why));
 }

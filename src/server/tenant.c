@@ -1,13 +1,16 @@
 #include "server/tenant.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/sentence.h"
 #include "base/util.h"
+#include "cluster/client.h"
 #include "engine/launch.h"
 
+#include <curl/curl.h>
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -20,6 +23,7 @@
 
 #define LISTENS "lockstep listens on "
 #define OWN_NAME "lockstep serve: "
+#define ASK_MS 2000L
 
 /* ---- its words --------------------------------------------------------------------------- */
 
@@ -197,6 +201,33 @@ bool tenant_look(struct tenant *t, const char *name) {
     t->folder = NULL;
     t->deployment = NULL;
     return true;
+}
+
+static size_t take(char *bytes, size_t size, size_t n, void *user) {
+    return buf_add(user, bytes, size * n) ? n : 0;
+}
+
+int tenant_ranks(const struct tenant *t) {
+    char url[64];
+    struct buf text = {0};
+    bool tls = json_is_true(json_object_get(t->deployment, "tls"));
+    CURL *h = client_curl();
+    if (h == NULL)
+        return 0;
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/health", tls ? "s" : "", t->port);
+    bool good = curl_easy_setopt(h, CURLOPT_URL, url) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, ASK_MS) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, take) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_WRITEDATA, &text) == CURLE_OK &&
+                curl_easy_perform(h) == CURLE_OK;
+    curl_easy_cleanup(h);
+    json_t *said = good ? json_loads(buf_cstr(&text), 0, NULL) : NULL;
+    int n = (int)json_integer_value(json_object_get(said, "ranks"));
+    json_decref(said);
+    buf_free(&text);
+    return n;
 }
 
 void tenant_stop(struct tenant *t) {

@@ -42,6 +42,9 @@ enum status tenant_start(struct tenant *t, const json_t *deployment,
 /* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself
  * or as it was told. */
 bool tenant_look(struct tenant *t, const char *name);
+/* On how many ranks it is, as its /health says; 0: it has not said it within two seconds. Only
+ * reads t. */
+int tenant_ranks(const struct tenant *t);
 /* It is to end. Nothing to do for one that is idle or stops already. */
 void tenant_stop(struct tenant *t);
 
