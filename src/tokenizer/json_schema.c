@@ -10,26 +10,27 @@
 #include "tokenizer/grammar.h"
 #include "tokenizer/grammar_impl.h"
 #include "tokenizer/schema_impl.h"
+#include "tokenizer/schema_number.h"
 
 #include <math.h>
 
 /* What every grammar of JSON has. */
-#define BASE_RULES                                                                    \
-    "ws ::= (\" \" | \"\\n\" [ \\t]{0,20})?\n"                                        \
-    "hex ::= [0-9a-fA-F]\n"                                                           \
-    "plain ::= [^\"\\\\\\x00-\\x1f\\x7f]\n"                                           \
-    "char ::= plain | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" code)\n"                       \
-    "code ::= [1-9a-cA-CeEfF] hex{3} | [dD] [0-7] hex{2}"                             \
-    " | \"0\" ([1-9a-fA-F] hex{2} | \"0\" ([1-9a-fA-F] hex | \"0\" [1-9a-fA-F]))"     \
-    " | [dD] [89abAB] hex{2} \"\\\\u\" [dD] [c-fC-F] hex{2}\n"                        \
-    "string ::= \"\\\"\" char* \"\\\"\"\n"                                            \
-    "integer ::= \"0\" | \"-\"? [1-9] [0-9]{0,14}\n"                                  \
-    "number ::= \"-\"? (\"0\" | [1-9] [0-9]{0,14}) (\".\" [0-9]{1,15})? ([eE] [-+]? " \
-    "[0-9]{1,2})?\n"                                                                  \
-    "boolean ::= \"true\" | \"false\"\n"                                              \
-    "value ::= object | array | string | number | boolean | \"null\"\n"               \
-    "pair ::= string \":\" ws value\n"                                                \
-    "object ::= \"{\" ws (pair (\",\" ws pair)* ws)? \"}\"\n"                         \
+#define BASE_RULES                                                                \
+    "ws ::= (\" \" | \"\\n\" [ \\t]{0,20})?\n"                                    \
+    "hex ::= [0-9a-fA-F]\n"                                                       \
+    "plain ::= [^\"\\\\\\x00-\\x1f\\x7f]\n"                                       \
+    "char ::= plain | \"\\\\\" ([\"\\\\/bfnrt] | \"u\" code)\n"                   \
+    "code ::= [1-9a-cA-CeEfF] hex{3} | [dD] [0-7] hex{2}"                         \
+    " | \"0\" ([1-9a-fA-F] hex{2} | \"0\" ([1-9a-fA-F] hex | \"0\" [1-9a-fA-F]))" \
+    " | [dD] [89abAB] hex{2} \"\\\\u\" [dD] [c-fC-F] hex{2}\n"                    \
+    "string ::= \"\\\"\" char* \"\\\"\"\n"                                        \
+    "integer ::= \"0\" | \"-\"? [1-9] " SCHEMA_MORE_DIGITS "\n"                   \
+    "number ::= \"-\"? (\"0\" | [1-9] " SCHEMA_MORE_DIGITS ") " SCHEMA_FRACTION   \
+    " " SCHEMA_EXPONENT "\n"                                                      \
+    "boolean ::= \"true\" | \"false\"\n"                                          \
+    "value ::= object | array | string | number | boolean | \"null\"\n"           \
+    "pair ::= string \":\" ws value\n"                                            \
+    "object ::= \"{\" ws (pair (\",\" ws pair)* ws)? \"}\"\n"                     \
     "array ::= \"[\" ws (value (\",\" ws value)* ws)? \"]\"\n"
 
 /* --- keywords --- */
@@ -214,6 +215,7 @@ static const char *implied_type(const json_t *schema) {
         {"minLength", "string"},
         {"maxLength", "string"},
         {"pattern", "string"},
+        {"format", "string"},
         {"minimum", "number"},
         {"maximum", "number"},
         {"exclusiveMinimum", "number"},

@@ -1,7 +1,7 @@
 /* json_schema.h: grammars of JSON: any object, or what a JSON Schema allows.
  *
  * The grammar's texts are a subset of what the schema allows: JSON without white space in odd
- * places, properties in the order of the schema, numbers of at most 15 digits, and no
+ * places, properties in the order of the schema, numbers of at most 20 digits, and no
  * properties but those of the schema unless additionalProperties says so (as a schema of
  * "properties" is commonly meant). What cannot be enforced is refused (ST_UNSUPPORTED names the
  * keyword), not ignored, with one exception: oneOf is read as anyOf, so that alternatives that
@@ -13,7 +13,7 @@
  * propertyNames that are an enum, and where there are no properties other propertyNames or one
  * of patternProperties; items, prefixItems, additionalItems, minItems, maxItems, uniqueItems (of
  * enums: in the enum's order); minLength, maxLength, pattern (without look-around and back
- * references), format date, time, date-time, uuid, ipv4, email; minimum, maximum, exclusive
+ * references), the formats of schema_format.h, also without a type; minimum, maximum, exclusive
  * ones, multipleOf (integers). */
 #ifndef LOCKSTEP_TOKENIZER_JSON_SCHEMA_H
 #define LOCKSTEP_TOKENIZER_JSON_SCHEMA_H

@@ -1,15 +1,162 @@
+/* schema_number.c: a bound becomes decimal text, digit by digit; so does what lies between two.
+ * The numbers below and above zero are written apart, as spans of magnitudes. */
 #include "tokenizer/schema_number.h"
 
 #include "base/util.h"
 #include "tokenizer/gbnf.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define NOTHING "[]"
-#define FRACTION "(\".\" [0-9]{1,6})?"
+#define MAX_PLACES 40 /* of a bound */
+#define NINES "99999999999999999999"
+
+_Static_assert(sizeof NINES == SCHEMA_MAX_DIGITS + 1, "the largest number");
+
+/* --- bounds as text --- */
+
+/* A number >= 0; the fraction has no zeros at its end. */
+struct decimal {
+    char whole[SCHEMA_MAX_DIGITS + 2];
+    char fraction[MAX_PLACES + 2];
+};
+
+struct side {
+    struct decimal at;
+    bool strict;
+    bool none; /* of high: no bound */
+};
+
+struct span {
+    struct side low, high;
+};
+
+int schema_compare(const json_t *a, const json_t *b) {
+    if (json_is_integer(a) && json_is_integer(b)) {
+        json_int_t x = json_integer_value(a), y = json_integer_value(b);
+        return x < y ? -1 : x > y;
+    }
+    double x = json_number_value(a), y = json_number_value(b);
+    return x < y ? -1 : x > y;
+}
+
+static bool is_negative(const json_t *v) {
+    return json_number_value(v) < 0;
+}
+
+/* The digits of |v| without the point, and how many of them stand before it. */
+static int digits_of(const json_t *v, char digits[48]) {
+    if (json_is_integer(v)) {
+        json_int_t i = json_integer_value(v);
+        uint64_t magnitude = i < 0 ? -(uint64_t)i : (uint64_t)i;
+        return snprintf(digits, 48, "%" PRIu64, magnitude);
+    }
+    double x = json_real_value(v) < 0 ? -json_real_value(v) : json_real_value(v);
+    for (int places = 14; places <= 16; places++) { /* the shortest text that is x */
+        snprintf(digits, 48, "%.*e", places, x);
+        if (strtod(digits, NULL) == x)
+            break;
+    }
+    char *e = strchr(digits, 'e');
+    int point = 1 + atoi(e + 1);
+    *e = '\0';
+    memmove(digits + 1, digits + 2, strlen(digits + 1));
+    return x > 0 ? point : 1;
+}
+
+static void strip_zeros(char *fraction) {
+    for (size_t n = strlen(fraction); n > 0 && fraction[n - 1] == '0'; n--)
+        fraction[n - 1] = '\0';
+}
+
+/* Adds 1 at the last digit; true if the first one carries. */
+static bool increment(char *digits) {
+    for (size_t i = strlen(digits); i-- > 0;) {
+        if (digits[i] != '9') {
+            digits[i]++;
+            return false;
+        }
+        digits[i] = '0';
+    }
+    return true;
+}
+
+static void add_one(char *whole) {
+    if (increment(whole)) {
+        memmove(whole + 1, whole, strlen(whole) + 1);
+        *whole = '1';
+    }
+}
+
+/* Of a number above 0. */
+static void subtract_one(char *whole) {
+    size_t i = strlen(whole) - 1;
+    for (; whole[i] == '0'; i--)
+        whole[i] = '9';
+    whole[i]--;
+    if (whole[0] == '0' && whole[1] != '\0')
+        memmove(whole, whole + 1, strlen(whole));
+}
+
+/* |bound|. What has more places than fit is rounded up or down, away from the bound. False: it
+ * has too many digits before the point. */
+static bool read_side(struct schema_bound bound, bool up, struct side *out) {
+    char digits[48];
+    int point = digits_of(bound.value, digits), n = (int)strlen(digits);
+    *out = (struct side){.strict = bound.strict};
+    if (point > SCHEMA_MAX_DIGITS)
+        return false;
+    for (int i = 0; i < point; i++)
+        out->at.whole[i] = i < n ? digits[i] : '0';
+    if (point <= 0)
+        out->at.whole[0] = '0';
+    bool cut = false;
+    for (int i = MIN(point, 0), k = 0; (i < 0 && k < MAX_PLACES) || point + k < n; i++, k++) {
+        char digit = point + k < 0 ? '0' : digits[point + k];
+        if (k < MAX_PLACES)
+            out->at.fraction[k] = digit;
+        cut = cut || (k >= MAX_PLACES && digit != '0');
+    }
+    if (cut) {
+        out->strict = false;
+        if (up && increment(out->at.fraction))
+            add_one(out->at.whole);
+    }
+    strip_zeros(out->at.fraction);
+    return true;
+}
+
+static const struct side zero = {.at = {.whole = "0"}};
+
+/* The numbers from 0 on, or those below as magnitudes. False: there are none. */
+static bool span_of(struct schema_bounds b, bool below_zero, struct span *out) {
+    struct schema_bound low = below_zero ? b.max : b.min, high = below_zero ? b.min : b.max;
+    bool low_beyond_zero =
+        low.value != NULL && (is_negative(low.value) == below_zero ||
+                              (below_zero && json_number_value(low.value) == 0));
+    out->low = zero;
+    out->low.strict = below_zero;
+    if (low_beyond_zero && json_number_value(low.value) == 0)
+        out->low.strict = below_zero || low.strict;
+    else if (low_beyond_zero && !read_side(low, true, &out->low))
+        return false;
+    if (high.value != NULL && json_number_value(high.value) != 0 &&
+        is_negative(high.value) != below_zero)
+        return false;
+    out->high.none = high.value == NULL || !read_side(high, false, &out->high);
+    return true;
+}
+
+bool schema_bounds_usable(struct schema_bounds b) {
+    struct side side;
+    return !(b.min.value != NULL && !is_negative(b.min.value) &&
+             !read_side(b.min, true, &side)) &&
+           !(b.max.value != NULL && is_negative(b.max.value) && !read_side(b.max, true, &side));
+}
 
 /* --- integers --- */
 
@@ -72,76 +219,61 @@ static void between(struct buf *t, const char *low, const char *high) {
     buf_add_str(t, ")");
 }
 
-/* 0 <= min <= max: one alternative per number of digits. */
-static void naturals(struct buf *t, int64_t min, int64_t max) {
-    buf_add_str(t, "(");
-    for (int64_t low = min; low <= max;) {
-        int64_t power = 10;
-        while (power <= low)
-            power *= 10;
-        int64_t high = MIN(max, power - 1);
-        char a[24], b[24];
-        snprintf(a, sizeof a, "%" PRId64, low);
-        snprintf(b, sizeof b, "%" PRId64, high);
-        buf_add_str(t, low > min ? " | " : "");
-        between(t, a, b);
-        low = power;
+static int compare_whole(const char *a, const char *b) {
+    size_t n = strlen(a), k = strlen(b);
+    return n != k ? (n < k ? -1 : 1) : strcmp(a, b);
+}
+
+/* Whole numbers from low to high: one alternative per number of digits. */
+static void naturals(struct buf *t, const char *low, const char *high) {
+    size_t shortest = strlen(low), longest = strlen(high);
+    char least[SCHEMA_MAX_DIGITS + 2];
+    buf_add_str(t, "(" NOTHING);
+    for (size_t n = shortest; n <= longest; n++) {
+        snprintf(least, sizeof least, "1%0*d", (int)n - 1, 0);
+        least[n] = '\0';
+        const char *from = n == shortest ? low : least;
+        const char *to = n == longest ? high : NINES + SCHEMA_MAX_DIGITS - n;
+        if (strcmp(from, to) <= 0) {
+            buf_add_str(t, " | ");
+            between(t, from, to);
+        }
     }
     buf_add_str(t, ")");
 }
 
-void schema_integers(struct buf *t, int64_t min, int64_t max) {
-    if (max < min) {
+static void integers_of(struct buf *t, struct span s) {
+    char *low = s.low.at.whole, *high = s.high.at.whole;
+    bool below = s.high.strict && s.high.at.fraction[0] == '\0';
+    if (s.low.strict || s.low.at.fraction[0] != '\0')
+        add_one(low);
+    if (s.high.none)
+        memcpy(high, NINES, sizeof NINES);
+    else if (below && str_eq(high, "0"))
+        low = strcpy(s.low.at.whole, "1"); /* nothing is below 0 */
+    else if (below)
+        subtract_one(high);
+    if (strlen(low) <= SCHEMA_MAX_DIGITS)
+        naturals(t, low, high);
+    else
         buf_add_str(t, NOTHING);
-        return;
+}
+
+void schema_integers(struct buf *t, struct schema_bounds bounds) {
+    struct span span;
+    buf_add_str(t, "(" NOTHING);
+    if (span_of(bounds, true, &span)) {
+        buf_add_str(t, " | \"-\" ");
+        integers_of(t, span);
     }
-    buf_add_str(t, "(");
-    if (min < 0) {
-        buf_add_str(t, "\"-\" ");
-        naturals(t, max < 0 ? -max : 1, -min);
-    }
-    if (max >= 0) {
-        buf_add_str(t, min < 0 ? " | " : "");
-        naturals(t, MAX(min, INT64_C(0)), max);
+    if (span_of(bounds, false, &span)) {
+        buf_add_str(t, " | ");
+        integers_of(t, span);
     }
     buf_add_str(t, ")");
 }
 
 /* --- reals --- */
-
-#define MAX_PLACES 15 /* of a bound; a double has no more digits */
-#define MIN_PLACES 6  /* that may be written */
-
-/* A number >= 0: its whole part and the digits of its fraction. */
-struct decimal {
-    int64_t whole;
-    char fraction[24];
-};
-
-/* x with as many digits as a double has; where that is not x itself it is the next one above,
- * or below, and within a bound that x is itself beyond. */
-static struct decimal decimal_of(double x, bool above, bool *strict) {
-    char text[40], *point;
-    int places = MAX_PLACES;
-    for (double power = 1; power <= x && places > 0; power *= 10)
-        places--;
-    snprintf(text, sizeof text, "%.*f", places, x + 0.0);
-    double value = strtod(text, NULL);
-    point = strchr(text, '.');
-    if (point != NULL)
-        memmove(point, point + 1, strlen(point));
-    int64_t digits = strtoll(text, NULL, 10), scale = 1;
-    digits += (above && value < x) - (!above && value > x);
-    for (int i = 0; i < places; i++)
-        scale *= 10;
-    struct decimal d = {.whole = digits / scale};
-    for (int i = places; i-- > 0; digits /= 10)
-        d.fraction[i] = (char)('0' + digits % 10);
-    for (size_t n = strlen(d.fraction); n > 0 && d.fraction[n - 1] == '0'; n--)
-        d.fraction[n - 1] = '\0';
-    *strict = *strict && value == x;
-    return d;
-}
 
 static void pad(char *fraction, size_t n) {
     for (size_t i = strlen(fraction); i < n; i++)
@@ -205,65 +337,78 @@ static void fraction(struct buf *t, struct fractions f, unsigned least, unsigned
 }
 
 /* The numbers with this whole part. */
-static void with_whole(struct buf *t, int64_t whole, struct fractions f, unsigned room) {
+static void with_whole(struct buf *t, const char *whole, struct fractions f, unsigned room) {
     if (may_end(f))
-        buf_printf(t, " | \"%" PRId64 "\"", whole);
-    buf_printf(t, " | \"%" PRId64 ".\" ", whole);
+        buf_printf(t, " | \"%s\"", whole);
+    buf_printf(t, " | \"%s.\" ", whole);
     fraction(t, f, 1, room);
 }
 
-/* Non-negative bounds. */
-static void reals_from_0(struct buf *t, struct schema_bounds b) {
-    double max = MIN(b.max, (double)SCHEMA_NUMBER_MAX);
-    if (b.min > max) {
-        buf_add_str(t, NOTHING);
-        return;
-    }
-    struct fractions both = {.above = b.above_min, .below = b.below_max && max == b.max};
-    struct decimal low = decimal_of(b.min, true, &both.above);
-    struct decimal high = decimal_of(max, false, &both.below);
-    size_t n = MAX(strlen(low.fraction), strlen(high.fraction));
-    unsigned room = MAX(MIN_PLACES, (unsigned)n + 1);
-    pad(low.fraction, n);
-    pad(high.fraction, n);
-    both.low = low.fraction;
-    both.high = high.fraction;
+/* Exponents: below 1 where zero bounds from below; from 1 on where nothing bounds from above. */
+static void with_exponents(struct buf *t, const struct span *s) {
+#define MANTISSA " | [1-9] " SCHEMA_FRACTION " [eE] "
+    bool from_zero = str_eq(s->low.at.whole, "0") && s->low.at.fraction[0] == '\0';
+    bool from_one =
+        str_eq(s->low.at.whole, "0") ||
+        (str_eq(s->low.at.whole, "1") && s->low.at.fraction[0] == '\0' && !s->low.strict);
+    if (from_zero && (s->high.none || !str_eq(s->high.at.whole, "0")))
+        buf_add_str(t, MANTISSA "\"-\" (\"0\"? [1-9] | [1-9] [0-9] | [12] [0-9]{2})");
+    if (from_one && s->high.none)
+        buf_add_str(t, MANTISSA SCHEMA_EXPONENT_UP);
+}
+
+static bool is_zero(const struct side *s) {
+    return str_eq(s->at.whole, "0") && s->at.fraction[0] == '\0';
+}
+
+static unsigned room_for(const struct span *s, size_t n) {
+    bool near = (s->low.strict && !is_zero(&s->low)) || (!s->high.none && s->high.strict);
+    return MAX(near ? 6 : SCHEMA_MAX_DIGITS, (unsigned)n + 1);
+}
+
+static void reals_of(struct buf *t, struct span s) {
+    const char *low = s.low.at.whole, *high = s.high.at.whole;
+    int order = s.high.none ? -1 : compare_whole(low, high);
+    struct fractions both = {.above = s.low.strict, .below = s.high.strict};
+    size_t n = MAX(strlen(s.low.at.fraction), strlen(s.high.at.fraction));
+    unsigned room = room_for(&s, n);
     buf_add_str(t, "(" NOTHING);
-    if (low.whole == high.whole) {
-        with_whole(t, low.whole, both, room);
-    } else if (low.whole < high.whole) {
+    with_exponents(t, &s);
+    pad(s.low.at.fraction, n);
+    pad(s.high.at.fraction, n);
+    both.low = s.low.at.fraction;
+    both.high = s.high.at.fraction;
+    if (order == 0) {
+        with_whole(t, low, both, room);
+    } else if (order < 0) {
         struct fractions from = both, to = both;
         from.high = to.low = NULL;
-        with_whole(t, low.whole, from, room);
-        if (low.whole + 1 < high.whole) {
+        with_whole(t, low, from, room);
+        if (!s.high.none)
+            with_whole(t, high, to, room);
+        char first[SCHEMA_MAX_DIGITS + 3], last[SCHEMA_MAX_DIGITS + 3] = NINES;
+        add_one(strcpy(first, low));
+        if (!s.high.none)
+            subtract_one(strcpy(last, high));
+        if (compare_whole(first, last) <= 0) {
             buf_add_str(t, " | ");
-            naturals(t, low.whole + 1, high.whole - 1);
-            buf_add_str(t, " " FRACTION);
+            naturals(t, first, last);
+            buf_add_str(t, " " SCHEMA_FRACTION);
         }
-        with_whole(t, high.whole, to, room);
     }
     buf_add_str(t, ")");
 }
 
 void schema_reals(struct buf *t, struct schema_bounds b) {
+    struct span span;
     buf_add_str(t, "(" NOTHING);
-    if (b.max >= 0) {
+    if (span_of(b, false, &span)) {
         buf_add_str(t, " | ");
-        struct schema_bounds up = b;
-        if (up.min < 0) {
-            up.min = 0;
-            up.above_min = false;
-        }
-        reals_from_0(t, up);
+        reals_of(t, span);
     }
-    if (b.min < 0) {
-        struct schema_bounds down = {-b.max, -b.min, b.below_max, b.above_min};
-        if (down.min <= 0) {
-            down.min = 0;
-            down.above_min = true; /* zero is among the others */
-        }
+    if (span_of(b, true, &span)) {
         buf_add_str(t, " | \"-\" ");
-        reals_from_0(t, down);
+        reals_of(t, span);
     }
     buf_add_str(t, ")");
 }

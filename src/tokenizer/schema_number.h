@@ -4,24 +4,41 @@
 
 #include "base/buf.h"
 
+#include <jansson.h>
 #include <stdbool.h>
-#include <stdint.h>
 
-/* The largest number that a grammar writes: 15 digits are exact in a double. */
-#define SCHEMA_NUMBER_MAX INT64_C(999999999999999)
+/* Digits before the point, at most: integers of 64 bits fit. */
+#define SCHEMA_MAX_DIGITS 20
 
-/* Decimal integers from min to max, both within +-SCHEMA_NUMBER_MAX; nothing ("[]") if
- * max < min. */
-void schema_integers(struct buf *t, int64_t min, int64_t max);
+/* Pieces of GBNF. The digits after the first, what may stand behind a point, and an exponent that
+ * leaves a number of 20 digits finite. */
+#define SCHEMA_MORE_DIGITS "[0-9]{0,19}"
+#define SCHEMA_FRACTION "(\".\" [0-9]{1,20})?"
+#define SCHEMA_EXPONENT_UP "\"+\"? ([0-9]{1,2} | \"1\" [0-9]{2} | \"2\" [0-7] [0-9])"
+#define SCHEMA_EXPONENT "([eE] (\"-\" [0-9]{1,3} | " SCHEMA_EXPONENT_UP "))?"
 
-struct schema_bounds {
-    double min, max; /* infinite: none */
-    bool above_min;  /* min itself is excluded */
-    bool below_max;
+struct schema_bound {
+    const json_t *value; /* a number, borrowed; NULL: no bound */
+    bool strict;         /* the bound itself is excluded */
 };
 
-/* Decimal fractions within the bounds, with room for six digits behind the point, or for more than
- * the bounds have; nothing ("[]") if there are none. */
+struct schema_bounds {
+    struct schema_bound min, max;
+};
+
+/* -1, 0, 1: how two JSON numbers compare; exactly where both are integers. */
+int schema_compare(const json_t *a, const json_t *b);
+
+/* False: all numbers within the bounds have more than SCHEMA_MAX_DIGITS digits. */
+bool schema_bounds_usable(struct schema_bounds bounds);
+
+/* Decimal integers within the bounds; nothing ("[]") if there are none. */
+void schema_integers(struct buf *t, struct schema_bounds bounds);
+
+/* Decimal fractions within the bounds, with 20 digits behind the point or, beside a bound that is
+ * excluded, one more than the bounds have, but at least 6 (so that a double tells them apart).
+ * Exponents where every one that may be written stays within the bounds. Nothing ("[]") if there
+ * are none. */
 void schema_reals(struct buf *t, struct schema_bounds bounds);
 
 #endif

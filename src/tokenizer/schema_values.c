@@ -4,6 +4,7 @@
 #include "base/util.h"
 #include "tokenizer/gbnf.h"
 #include "tokenizer/grammar_impl.h"
+#include "tokenizer/schema_format.h"
 #include "tokenizer/schema_number.h"
 #include "tokenizer/schema_pattern.h"
 
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MAX_EXACT 1e15      /* of multiples, which are counted in doubles */
 #define MAX_ENUMERATED 2000 /* integers that are written out one by one */
 #define MAX_MULTIPLE 100    /* of multipleOf without bounds: 15 times as many rules */
 #define MAX_UNIQUE 64       /* values of an enum in an array with uniqueItems */
@@ -81,25 +83,21 @@ static enum status get_bounds(struct schema_builder *b, const json_t *schema,
                               struct schema_bounds *bounds) {
     static const char *const keys[] = {"minimum", "exclusiveMinimum", "maximum",
                                        "exclusiveMaximum"};
-    *bounds = (struct schema_bounds){-INFINITY, INFINITY, false, false};
+    *bounds = (struct schema_bounds){{NULL, false}, {NULL, false}};
     for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
         const json_t *v = json_object_get(schema, keys[i]);
-        double x = json_number_value(v);
+        struct schema_bound *bound = i < 2 ? &bounds->min : &bounds->max;
         if (v == NULL)
             continue;
         if (json_is_boolean(v) && i % 2 == 1) { /* draft 4: says how minimum is meant */
-            *(i == 1 ? &bounds->above_min : &bounds->below_max) |= json_is_true(v);
+            bound->strict |= json_is_true(v);
             continue;
         }
         if (!json_is_number(v))
             return err_set(b->err, ST_BAD_INPUT, "schema: %s must be a number", keys[i]);
-        if (i < 2 && x >= bounds->min) {
-            bounds->above_min = i == 1;
-            bounds->min = x;
-        } else if (i >= 2 && x <= bounds->max) {
-            bounds->below_max = i == 3;
-            bounds->max = x;
-        }
+        int order = bound->value != NULL ? schema_compare(v, bound->value) : 0;
+        if (bound->value == NULL || (i < 2 ? order >= 0 : order <= 0))
+            *bound = (struct schema_bound){v, i % 2 == 1};
     }
     return ST_OK;
 }
@@ -121,9 +119,10 @@ static enum status is_within(struct schema_builder *b, const json_t *schema,
             n += ((uint8_t)*s & 0xc0) != 0x80;
         *within = n >= min && (max == SCHEMA_NO_LIMIT || n <= max);
     } else if (json_is_number(value)) {
-        double x = json_number_value(value);
-        *within = (bounds.above_min ? x > bounds.min : x >= bounds.min) &&
-                  (bounds.below_max ? x < bounds.max : x <= bounds.max);
+        const struct schema_bound *low = &bounds.min, *high = &bounds.max;
+        *within =
+            (low->value == NULL || schema_compare(value, low->value) >= (int)low->strict) &&
+            (high->value == NULL || schema_compare(high->value, value) >= (int)high->strict);
     }
     return ST_OK;
 }
@@ -202,14 +201,7 @@ enum status schema_add_values(struct schema_builder *b, struct buf *t, const jso
 
 /* --- numbers --- */
 
-/* Less than what is asked may be written for a bound on the other side, but nothing for one on
- * this. */
-#define BEYOND "minimum and maximum are supported up to 15 digits"
-
-static int64_t clamp(double x) {
-    double limit = (double)SCHEMA_NUMBER_MAX;
-    return (int64_t)MAX(-limit, MIN(limit, x));
-}
+#define BEYOND "minimum and maximum are supported up to 20 digits"
 
 /* Decimal numbers that m divides: one rule for each remainder of the digits so far and each
  * number of digits that may still come. */
@@ -234,6 +226,23 @@ static enum status add_multiples(struct schema_builder *b, struct buf *t, unsign
     return ST_OK;
 }
 
+/* Multiples that are written out one by one. */
+static enum status add_each_multiple(struct schema_builder *b, struct buf *t,
+                                     struct schema_bounds bounds, int64_t step) {
+    double low = json_number_value(bounds.min.value),
+           high = json_number_value(bounds.max.value);
+    if (low < -MAX_EXACT || high > MAX_EXACT || high - low > MAX_ENUMERATED * (double)step)
+        return schema_unsupported(b, "multipleOf together with such bounds is not supported");
+    buf_add_str(t, SCHEMA_NOTHING);
+    for (int64_t k = (int64_t)low / step - 1; k <= (int64_t)high / step + 1; k++) {
+        double x = (double)(k * step);
+        if ((bounds.min.strict ? x > low : x >= low) &&
+            (bounds.max.strict ? x < high : x <= high))
+            buf_printf(t, " | \"%lld\"", (long long)(k * step));
+    }
+    return ST_OK;
+}
+
 enum status schema_add_integer(struct schema_builder *b, struct buf *t, const json_t *schema) {
     struct schema_bounds bounds;
     TRY(get_bounds(b, schema, &bounds));
@@ -241,31 +250,22 @@ enum status schema_add_integer(struct schema_builder *b, struct buf *t, const js
     double step = multiple == NULL ? 1 : json_number_value(multiple);
     if (multiple != NULL && !(step > 0))
         return schema_wrong(b, "multipleOf must be a number above 0");
-    bool bounded = isfinite(bounds.min) && isfinite(bounds.max);
-    if (multiple == NULL && isinf(bounds.min) && isinf(bounds.max)) {
+    bool low = bounds.min.value != NULL, high = bounds.max.value != NULL;
+    if (multiple == NULL && !low && !high) {
         buf_add_str(t, "integer");
         return ST_OK;
     }
-    if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
+    if (!schema_bounds_usable(bounds))
         return schema_unsupported(b, BEYOND);
-    int64_t min = clamp(ceil(bounds.min)), max = clamp(floor(bounds.max));
-    min += bounds.above_min && (double)min == bounds.min;
-    max -= bounds.below_max && (double)max == bounds.max;
     if (step == 1) {
-        schema_integers(t, min, max);
+        schema_integers(t, bounds);
         return ST_OK;
     }
-    if (step != floor(step) || step > (double)SCHEMA_NUMBER_MAX)
+    if (step != floor(step) || step > MAX_EXACT)
         return schema_unsupported(b, "multipleOf is supported for whole numbers only");
-    if (bounded && (double)max - (double)min <= MAX_ENUMERATED * step) {
-        int64_t s = (int64_t)step;
-        buf_add_str(t, SCHEMA_NOTHING);
-        for (int64_t k = min / s - 1; k <= max / s + 1; k++)
-            if (k * s >= min && k * s <= max)
-                buf_printf(t, " | \"%lld\"", (long long)(k * s));
-        return ST_OK;
-    }
-    if (!isinf(bounds.min) || !isinf(bounds.max) || step > MAX_MULTIPLE)
+    if (low && high)
+        return add_each_multiple(b, t, bounds, (int64_t)step);
+    if (low || high || step > MAX_MULTIPLE)
         return schema_unsupported(b, "multipleOf together with such bounds is not supported");
     return add_multiples(b, t, (unsigned)step);
 }
@@ -275,9 +275,9 @@ enum status schema_add_number(struct schema_builder *b, struct buf *t, const jso
     TRY(get_bounds(b, schema, &bounds));
     if (json_object_get(schema, "multipleOf") != NULL)
         return schema_add_integer(b, t, schema);
-    if (isinf(bounds.min) && isinf(bounds.max))
+    if (bounds.min.value == NULL && bounds.max.value == NULL)
         buf_add_str(t, "number");
-    else if (bounds.min > (double)SCHEMA_NUMBER_MAX || bounds.max < -(double)SCHEMA_NUMBER_MAX)
+    else if (!schema_bounds_usable(bounds))
         return schema_unsupported(b, BEYOND);
     else
         schema_reals(t, bounds);
@@ -285,31 +285,6 @@ enum status schema_add_number(struct schema_builder *b, struct buf *t, const jso
 }
 
 /* --- strings --- */
-
-/* Known formats, as patterns. Days beyond the 28th are left out of dates: every month has
- * the others. */
-static const char *format_pattern(const char *format) {
-#define DATE "[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-#define TIME                                                                                  \
-    "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-2]):[0-5][0-" \
-    "9])"
-    static const struct {
-        const char *format, *pattern;
-    } formats[] = {
-        {"date", "^" DATE "$"},
-        {"time", "^" TIME "$"},
-        {"date-time", "^" DATE "T" TIME "$"},
-        {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
-        {"ipv4", "^((25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])\\.){3}"
-                 "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])$"},
-        {"email", "^[a-zA-Z0-9_+-]{1,32}(\\.[a-zA-Z0-9_+-]{1,16}){0,3}@"
-                  "([a-zA-Z0-9]{1,32}\\.){1,3}[a-zA-Z]{2,12}$"},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(formats); i++)
-        if (str_eq(formats[i].format, format))
-            return formats[i].pattern;
-    return NULL;
-}
 
 enum status schema_add_string(struct schema_builder *b, struct buf *t, const json_t *schema) {
     uint32_t min = 0, max = SCHEMA_NO_LIMIT;
@@ -320,7 +295,7 @@ enum status schema_add_string(struct schema_builder *b, struct buf *t, const jso
     const char *regex = json_string_value(pattern);
     if (pattern != NULL && regex == NULL)
         return schema_wrong(b, "pattern must be a string");
-    const char *of_format = format != NULL ? format_pattern(format) : NULL;
+    const char *of_format = format != NULL ? schema_format(format) : NULL;
     if (regex == NULL)
         regex = of_format;
     if (min > MAX_STRING)
