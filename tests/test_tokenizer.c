@@ -434,43 +434,109 @@ static enum status count_word(void *arg, const char *text, size_t len) {
     return ST_OK;
 }
 
-/* Texts on which a careless pattern is quadratic: 256 KiB would take minutes. */
+static struct splitter *open_counting(size_t spec, struct pretokenizer **pre) {
+    struct err err;
+    assert_int_equal(pretokenizer_open_counting(pre, &pretokenizer_specs[spec], &err), ST_OK);
+    struct splitter *s = splitter_open(*pre);
+    assert_non_null(s);
+    return s;
+}
+
+/* len bytes of fill, at most, and tail behind them: how many. */
+static size_t fill_text(char *text, size_t len, const char *fill, const char *tail) {
+    size_t n = 0, n_fill = strlen(fill);
+    for (; n + n_fill <= len; n += n_fill)
+        memcpy(text + n, fill, n_fill);
+    memcpy(text + n, tail, strlen(tail));
+    return n + strlen(tail);
+}
+
+/* The steps of one run, whose words are the text together. */
+static uint64_t steps_of(struct splitter *s, const char *text, size_t n) {
+    size_t sums[2] = {0, 0};
+    uint64_t before = splitter_work(s).n_steps;
+    assert_int_equal(splitter_run(s, text, n, count_word, sums), ST_OK);
+    assert_int_equal(sums[1], n);
+    return splitter_work(s).n_steps - before;
+}
+
+/* Texts on which a careless pattern is quadratic: four times the text, four times the steps. */
 static void no_text_takes_quadratic_time(void **state) {
     (void)state;
-    static const char *const fills[] = {" ",        "a",
-                                        "A",        "7",
-                                        "\n",       "\r",
-                                        "\t",       "'",
-                                        "(",        "\xe4\xb8\xad",
-                                        "\xcc\x81", "\xe3\x80\x80",
-                                        "a ",       "A1",
-                                        " \n",      "\xc2\xa0",
-                                        "\xc3\xa9", "\xc7\x85",
-                                        "_",        "\xe0\xb8\x81"};
+    static const char *const fills[] = {" ",
+                                        "a",
+                                        "A",
+                                        "7",
+                                        "\n",
+                                        "\r",
+                                        "\t",
+                                        "'",
+                                        "(",
+                                        "a ",
+                                        "A1",
+                                        " \n",
+                                        "\xc2\xa0",
+                                        "_",
+                                        "\xcc\x81",
+                                        "\xe3\x80\x80",
+                                        "\xc3\xa9",
+                                        "<|",
+                                        "'s",
+                                        "\x01",
+                                        "\xc7\x85",
+                                        "\xe4\xb8\xad",
+                                        "\xe0\xb8\x81",
+                                        "\xf0\x9f\x98\x80",
+                                        "\xe4\xb8\xad"
+                                        "A",
+                                        "A\xcc\x81",
+                                        "    x",
+                                        "\n   "};
     static const char *const tails[] = {"", "a", "\n", "7", "\xcc\x81"};
-    size_t len = 1 << 16;
+    enum { LEN = 1 << 10 };
+    static char text[4 * LEN + 8];
+    for (size_t p = 0; p < n_pretokenizer_specs; p++) {
+        struct pretokenizer *pre;
+        struct splitter *s = open_counting(p, &pre);
+        for (size_t f = 0; f < ARRAY_LEN(fills); f++)
+            for (size_t k = 0; k < ARRAY_LEN(tails); k++) {
+                uint64_t one = steps_of(s, text, fill_text(text, LEN, fills[f], tails[k]));
+                uint64_t four = steps_of(s, text, fill_text(text, 4 * LEN, fills[f], tails[k]));
+                if (four > 4 * one + one / 8) /* a few steps for the tail, and for odd bytes */
+                    fail_msg("%s: fill %zu, tail %zu: %llu steps, then %llu",
+                             pretokenizer_specs[p].names, f, k, (unsigned long long)one,
+                             (unsigned long long)four);
+            }
+        assert_int_equal(splitter_work(s).n_given_up, 0);
+        splitter_close(s);
+        pretokenizer_close(pre);
+    }
+}
+
+/* Millions of characters in one match: no limit of the regex engine cuts it. What a run is cut
+ * into does not depend on its length, beyond threes of digits. */
+static void long_runs_are_cut_as_short_ones(void **state) {
+    (void)state;
+    static const char *const fills[] = {" ", "\n", " \n", "A", "a", "\xc2\xa0"};
+    size_t len = 3 << 20, n_short = 3 << 10;
     char *text = malloc(len + 8);
     for (size_t p = 0; p < n_pretokenizer_specs; p++) {
         struct pretokenizer *pre;
         struct err err;
         assert_int_equal(pretokenizer_open(&pre, &pretokenizer_specs[p], &err), ST_OK);
         struct splitter *s = splitter_open(pre);
-        for (size_t f = 0; f < ARRAY_LEN(fills); f++)
-            for (size_t k = 0; k < ARRAY_LEN(tails); k++) {
-                size_t n = 0, n_fill = strlen(fills[f]);
-                for (; n + n_fill <= len; n += n_fill)
-                    memcpy(text + n, fills[f], n_fill);
-                memcpy(text + n, tails[k], strlen(tails[k]));
-                n += strlen(tails[k]);
-                size_t sums[2] = {0, 0};
-                double begin = clock_s();
-                assert_int_equal(splitter_run(s, text, n, count_word, sums), ST_OK);
-                double took = clock_s() - begin;
-                assert_int_equal(sums[1], n);
-                if (took > 2)
-                    fail_msg("%s: fill %zu, tail %zu: %.1f s", pretokenizer_specs[p].names, f,
-                             k, took);
-            }
+        for (size_t f = 0; f < ARRAY_LEN(fills); f++) {
+            size_t few[2] = {0, 0}, many[2] = {0, 0};
+            size_t n = fill_text(text, n_short, fills[f], "x");
+            assert_int_equal(splitter_run(s, text, n, count_word, few), ST_OK);
+            if (few[0] > 8) /* cut everywhere: nothing is long */
+                continue;
+            n = fill_text(text, len, fills[f], "x");
+            assert_int_equal(splitter_run(s, text, n, count_word, many), ST_OK);
+            if (many[0] != few[0] || splitter_work(s).n_given_up != 0)
+                fail_msg("%s: fill %zu: %zu words, not %zu", pretokenizer_specs[p].names, f,
+                         many[0], few[0]);
+        }
         splitter_close(s);
         pretokenizer_close(pre);
     }
@@ -685,6 +751,7 @@ int main(void) {
         cmocka_unit_test(broken_vocabularies_are_refused),
         cmocka_unit_test(a_large_vocabulary_opens_quickly),
         cmocka_unit_test(no_text_takes_quadratic_time),
+        cmocka_unit_test(long_runs_are_cut_as_short_ones),
         cmocka_unit_test(one_long_word),
         cmocka_unit_test(words_of_other_models),
         cmocka_unit_test(phi3_swallows_spaces_after_its_tokens),

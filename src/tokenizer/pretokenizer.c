@@ -1,8 +1,9 @@
 /* pretokenizer.c: runs the rules of a pre-tokenizer with PCRE2.
  *
- * Time: each pattern of the table is written so that a match looks at a bounded number of
- * characters beyond its end or start, or possessively; a match limit guards the rest. A piece
- * on which a pattern gives up is cut after GIVE_UP_BYTES, so that the work stays linear. */
+ * Time: linear in the text. Each pattern looks at no character more often than a few times, whatever
+ * the text; what is published otherwise is compiled as an equal pattern (linear_spellings). A
+ * match limit in proportion to the text guards this: a match that reaches it cuts the text after
+ * GIVE_UP_BYTES, and from then on the limit is in proportion to that. */
 #include "tokenizer/pretokenizer.h"
 
 #include "base/mem.h"
@@ -14,7 +15,7 @@
 
 #include <string.h>
 
-#define MATCH_LIMIT 1000000
+#define STEPS_PER_BYTE 16 /* a match limit; the patterns need less than 3 */
 #define JIT_STACK_MIN (32 * 1024)
 #define JIT_STACK_MAX (1024 * 1024)
 #define GIVE_UP_BYTES 4096
@@ -30,6 +31,7 @@ struct splitter {
     pcre2_match_context *context;
     pcre2_match_data *match;
     pcre2_jit_stack *stack;
+    uint64_t n_steps, n_given_up;
     enum status (*word)(void *arg, const char *text, size_t len);
     void *arg;
 };
@@ -119,13 +121,36 @@ const struct pretokenizer_spec *pretokenizer_find_patterns(const struct gguf_str
     return found;
 }
 
+/* White space up to its last line end. As published, a run without a line end is gone through
+ * once more backwards, in one match: millions of steps for a long one. */
+#define UP_TO_LAST_LINE_END "(?:[\\t\\x{b}\\x{c}\\x{85}\\p{Z}]*+[\\r\\n]++)++"
+static const struct {
+    const char *published, *linear;
+} linear_spellings[] = {{"\\s*[\\r\\n]+", UP_TO_LAST_LINE_END},
+                        {"\\s*[\\r\\n]", UP_TO_LAST_LINE_END}};
+
+/* What stands in linear_spellings[] goes to out in its other form; how many bytes of the pattern
+ * that was, 0 for none. */
+static size_t spell_linearly(const char *pattern, char **out) {
+    for (size_t i = 0; i < ARRAY_LEN(linear_spellings); i++)
+        if (str_starts(pattern, linear_spellings[i].published)) {
+            *out = stpcpy(*out, linear_spellings[i].linear);
+            return strlen(linear_spellings[i].published);
+        }
+    return 0;
+}
+
 /* The models' \s is Unicode's White_Space; PCRE2's has U+180E besides. Writes the
- * pattern with \s and \S spelled out; out is large enough for 20 bytes per input byte. */
-static void spell_out_spaces(const char *pattern, char *out) {
+ * pattern with \s and \S spelled out, and in linear time; out is large enough for 20 bytes per
+ * input byte. */
+static void spell_out(const char *pattern, char *out) {
     static const char set[] = "\\t-\\r\\x{85}\\p{Z}";
     bool in_class = false;
     for (const char *s = pattern; *s != '\0'; s++) {
-        if (*s == '\\' && (s[1] == 's' || s[1] == 'S')) {
+        size_t n = in_class ? 0 : spell_linearly(s, &out);
+        if (n > 0) {
+            s += n - 1;
+        } else if (*s == '\\' && (s[1] == 's' || s[1] == 'S')) {
             BUG_ON(in_class && s[1] == 'S');
             const char *open = in_class ? "" : s[1] == 's' ? "[" : "[^";
             out = stpcpy(stpcpy(stpcpy(out, open), set), in_class ? "" : "]");
@@ -141,15 +166,16 @@ static void spell_out_spaces(const char *pattern, char *out) {
     *out = '\0';
 }
 
-static enum status compile(pcre2_code **out, const char *pattern, struct err *err) {
+static enum status compile(pcre2_code **out, const char *pattern, uint32_t options,
+                           struct err *err) {
     char *text = mem_alloc(20 * strlen(pattern) + 1);
     if (text == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a pre-tokenizer's pattern");
-    spell_out_spaces(pattern, text);
+    spell_out(pattern, text);
     int code;
     PCRE2_SIZE at;
-    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &code,
-                         &at, NULL);
+    *out = pcre2_compile((PCRE2_SPTR)text, PCRE2_ZERO_TERMINATED,
+                         PCRE2_UTF | PCRE2_UCP | options, &code, &at, NULL);
     mem_free(text);
     if (*out == NULL) {
         BUG_ON(code != PCRE2_ERROR_HEAP_FAILED && code < 0);
@@ -160,13 +186,13 @@ static enum status compile(pcre2_code **out, const char *pattern, struct err *er
     return ST_OK;
 }
 
-enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,
-                              struct err *err) {
+static enum status open_with(struct pretokenizer **out, const struct pretokenizer_spec *spec,
+                             uint32_t options, struct err *err) {
     struct pretokenizer *p = mem_calloc(1, sizeof *p);
     if (p == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a pre-tokenizer");
     for (size_t i = 0; i < PRETOKENIZER_MAX_RULES && spec->rules[i].pattern != NULL; i++) {
-        enum status st = compile(&p->codes[i], spec->rules[i].pattern, err);
+        enum status st = compile(&p->codes[i], spec->rules[i].pattern, options, err);
         if (st != ST_OK) {
             pretokenizer_close(p);
             return st;
@@ -178,12 +204,29 @@ enum status pretokenizer_open(struct pretokenizer **out, const struct pretokeniz
     return ST_OK;
 }
 
+enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,
+                              struct err *err) {
+    return open_with(out, spec, 0, err);
+}
+
+enum status pretokenizer_open_counting(struct pretokenizer **out,
+                                       const struct pretokenizer_spec *spec, struct err *err) {
+    return open_with(out, spec, PCRE2_AUTO_CALLOUT, err);
+}
+
 void pretokenizer_close(struct pretokenizer *p) {
     if (p == NULL)
         return;
     for (size_t i = 0; i < p->n_rules; i++)
         pcre2_code_free(p->codes[i]);
     mem_free(p);
+}
+
+static int count_step(pcre2_callout_block *block, void *arg) {
+    struct splitter *s = arg;
+    (void)block;
+    s->n_steps++;
+    return 0;
 }
 
 struct splitter *splitter_open(const struct pretokenizer *p) {
@@ -198,10 +241,14 @@ struct splitter *splitter_open(const struct pretokenizer *p) {
         splitter_close(s);
         return NULL;
     }
-    pcre2_set_match_limit(s->context, MATCH_LIMIT);
+    pcre2_set_callout(s->context, count_step, s); /* called if opened for counting alone */
     if (s->stack != NULL) /* NULL where there is no JIT */
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     return s;
+}
+
+struct splitter_work splitter_work(const struct splitter *s) {
+    return (struct splitter_work){s->n_steps, s->n_given_up};
 }
 
 void splitter_close(struct splitter *s) {
@@ -236,8 +283,15 @@ static enum status apply_thousands(struct splitter *s, size_t rule, const char *
     return ST_OK;
 }
 
+static void set_limit(struct splitter *s, size_t n_bytes) {
+    uint64_t limit = (uint64_t)STEPS_PER_BYTE * (n_bytes + GIVE_UP_BYTES);
+    pcre2_set_match_limit(s->context, (uint32_t)MIN(limit, UINT32_MAX));
+}
+
 /* Where to go on when the engine gave up at `at`: some way further, between characters. */
-static size_t give_up_end(const char *text, size_t len, size_t at) {
+static size_t give_up(struct splitter *s, const char *text, size_t len, size_t at) {
+    s->n_given_up++;
+    set_limit(s, GIVE_UP_BYTES);
     if (len - at <= GIVE_UP_BYTES)
         return len;
     size_t end = at + GIVE_UP_BYTES;
@@ -259,7 +313,7 @@ static enum status apply(struct splitter *s, size_t rule, const char *text, size
             begin = at[0];
             end = at[1];
         } else if (n != PCRE2_ERROR_NOMATCH) {
-            begin = end = give_up_end(text, len, done);
+            begin = end = give_up(s, text, len, done);
         }
         if (begin > done)
             TRY(apply(s, rule + 1, text + done, begin - done));
@@ -276,5 +330,6 @@ enum status splitter_run(struct splitter *s, const char *text, size_t len,
                          void *arg) {
     s->word = word;
     s->arg = arg;
+    set_limit(s, len);
     return apply(s, 0, text, len);
 }

@@ -42,6 +42,9 @@ struct pretokenizer;
 
 enum status pretokenizer_open(struct pretokenizer **out, const struct pretokenizer_spec *spec,
                               struct err *err);
+/* For tests: its splitters count the steps that they take, and are slower for it. */
+enum status pretokenizer_open_counting(struct pretokenizer **out,
+                                       const struct pretokenizer_spec *spec, struct err *err);
 void pretokenizer_close(struct pretokenizer *p); /* NULL is fine */
 
 /* The state of one run; not shared between threads. */
@@ -54,5 +57,12 @@ void splitter_close(struct splitter *s);
 enum status splitter_run(struct splitter *s, const char *text, size_t len,
                          enum status (*word)(void *arg, const char *text, size_t len),
                          void *arg);
+
+/* Of all runs so far. n_given_up: matches that reached the limit, none with the patterns of the
+ * table; n_steps: items of patterns that were tried, 0 unless opened for counting. */
+struct splitter_work {
+    uint64_t n_steps, n_given_up;
+};
+struct splitter_work splitter_work(const struct splitter *s);
 
 #endif
