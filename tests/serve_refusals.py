@@ -96,6 +96,9 @@ for d in dialects:
         # LiteLLM and others know it by OpenAI's code, Claude Code by Anthropic's words.
         pattern = "context_length_exceeded" if d[2] is openai_error else "prompt is too long: "
         refused(d, "a long prompt", dump(say("word " * 2000)), pattern=pattern)
+        # Of its bytes alone it is known that it cannot fit.
+        for words in (pattern, "at least "):
+            refused(d, "a huge prompt", dump(say(" " * 4_000_000)), pattern=words)
     field = next(iter(good))
     for wrong in (3, True, {"a": 1}, [[[]]], [None], [3.5], [{"role": 3}]):
         refused(d, f"{field}: {wrong}", dump({**good, field: wrong}))

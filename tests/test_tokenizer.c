@@ -559,6 +559,38 @@ static void one_long_word(void **state) {
     free(text);
 }
 
+/* No text becomes fewer ids than its bytes alone promise. */
+static size_t check_least(const struct tokenizer *t, const json_t *c, const char *text,
+                          size_t len) {
+    (void)c;
+    int32_t *ids;
+    size_t n;
+    struct err err;
+    assert_int_equal(tokenize(t, text, len, TOKENIZE_SPECIAL, &ids, &n, &err), ST_OK);
+    mem_free(ids);
+    return tokenizer_least_ids(t, text, len) > n;
+}
+
+static void bytes_tell_the_least_ids(void **state) {
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LEN(vocabularies); i++) {
+        struct tokenizer *t = open_vocabulary(vocabularies[i]);
+        json_t *j = open_cases(vocabularies[i]);
+        assert_int_equal(each_case(t, json_object_get(j, "upstream"), check_least) +
+                             each_case(t, json_object_get(j, "cases"), check_least) +
+                             each_case(t, json_object_get(j, "invalid_utf8"), check_least),
+                         0);
+        static const char *const fills[] = {" ", "\n", "\xe2\x96\x81", "a", "=", "\xff"};
+        char text[4096];
+        for (size_t f = 0; f < ARRAY_LEN(fills); f++)
+            assert_int_equal(
+                check_least(t, NULL, text, fill_text(text, sizeof text - 8, fills[f], "")), 0);
+        assert_true(tokenizer_least_ids(t, NULL, 1 << 20) > 100);
+        json_decref(j);
+        tokenizer_close(t);
+    }
+}
+
 /* --- pre-tokenizers that no golden vocabulary has --- */
 
 struct words {
@@ -753,6 +785,7 @@ int main(void) {
         cmocka_unit_test(no_text_takes_quadratic_time),
         cmocka_unit_test(long_runs_are_cut_as_short_ones),
         cmocka_unit_test(one_long_word),
+        cmocka_unit_test(bytes_tell_the_least_ids),
         cmocka_unit_test(words_of_other_models),
         cmocka_unit_test(phi3_swallows_spaces_after_its_tokens),
         cmocka_unit_test(gemma3_puts_no_space_in_front),

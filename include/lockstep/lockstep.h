@@ -223,6 +223,10 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
 enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
                                        bool add_bos, bool special, int32_t **ids, size_t *n_ids,
                                        struct lockstep_error *err);
+/* LOCKSTEP_BAD_INPUT for a text of so many bytes that the context cannot hold its tokens, found
+ * without tokenizing it: lockstep_generate() would refuse them. LOCKSTEP_OK says nothing. */
+enum lockstep_status lockstep_check_text(struct lockstep *ls, const char *text, size_t len,
+                                         struct lockstep_error *err);
 enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids, size_t n,
                                          bool special, char **text, size_t *len,
                                          struct lockstep_error *err);

@@ -107,7 +107,7 @@ static enum lockstep_status generate(struct chat *c, struct lockstep_result *res
     if (st != LOCKSTEP_OK)
         return st;
     /* The template writes the beginning-of-text token itself where the model wants one. */
-    st = lockstep_tokenize(c->ls, prompt, len, false, true, &ids, &req.n_ids, err);
+    st = session_tokenize(c->ls, prompt, len, false, &ids, &req.n_ids, err);
     lockstep_free(prompt);
     if (st != LOCKSTEP_OK)
         return st;

@@ -112,7 +112,7 @@ static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t
         return LOCKSTEP_BAD_INPUT;
     }
     if (!as_chat)
-        return lockstep_tokenize(ls, text, len, true, true, ids, n_ids, err);
+        return session_tokenize(ls, text, len, true, ids, n_ids, err);
     const struct lockstep_message messages[] = {{"system", system_arg}, {"user", text}};
     size_t first = system_arg == NULL;
     char *prompt;
@@ -122,7 +122,7 @@ static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t
     if (st != LOCKSTEP_OK)
         return st;
     /* The template writes the beginning-of-text token itself where the model wants one. */
-    st = lockstep_tokenize(ls, prompt, prompt_len, false, true, ids, n_ids, err);
+    st = session_tokenize(ls, prompt, prompt_len, false, ids, n_ids, err);
     lockstep_free(prompt);
     return st;
 }

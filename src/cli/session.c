@@ -450,6 +450,15 @@ json_t *session_json(struct lockstep *ls) {
         "ranks", m->n_ranks, "threads", m->n_threads, "load_s", m->load_s, "held", ranks);
 }
 
+enum lockstep_status session_tokenize(struct lockstep *ls, const char *prompt, size_t len,
+                                      bool add_bos, int32_t **ids, size_t *n_ids,
+                                      struct lockstep_error *err) {
+    enum lockstep_status st = lockstep_check_text(ls, prompt, len, err);
+    return st == LOCKSTEP_OK
+               ? lockstep_tokenize(ls, prompt, len, add_bos, true, ids, n_ids, err)
+               : st;
+}
+
 double session_rate(double n, double seconds) {
     return seconds > 0 ? n / seconds : 0;
 }

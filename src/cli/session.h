@@ -66,6 +66,11 @@ int session_fail(enum lockstep_status st, const struct lockstep_error *err);
 int session_say(struct lockstep *ls);
 json_t *session_json(struct lockstep *ls);
 
+/* lockstep_tokenize() with special tokens, of a prompt: one that cannot fit is refused at once. */
+enum lockstep_status session_tokenize(struct lockstep *ls, const char *prompt, size_t len,
+                                      bool add_bos, int32_t **ids, size_t *n_ids,
+                                      struct lockstep_error *err);
+
 #define SESSION_RUNS_MAX 101
 /* n per second, 0 if no time passed. */
 double session_rate(double n, double seconds);

@@ -254,12 +254,30 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
 
 /* ---- text -------------------------------------------------------------------------------- */
 
+/* bound: "" or "at least ", before the number. */
+static enum status check_room(const struct lockstep *ls, const char *bound, size_t n_ids,
+                              struct err *err) {
+    if (n_ids < (size_t)ls->in.info.n_ctx)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "the prompt has %s%zu tokens, but the context holds %d (--ctx) and an "
+                   "answer needs room too",
+                   bound, n_ids, ls->in.info.n_ctx);
+}
+
 enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
                                        bool add_bos, bool special, int32_t **ids, size_t *n_ids,
                                        struct lockstep_error *err_) {
     struct err local, *err = err_of(err_, &local);
     unsigned flags = (add_bos ? TOKENIZE_BOS : 0u) | (special ? TOKENIZE_SPECIAL : 0u);
     return done(tokenize(ls->in.tokenizer, text, len, flags, ids, n_ids, err));
+}
+
+enum lockstep_status lockstep_check_text(struct lockstep *ls, const char *text, size_t len,
+                                         struct lockstep_error *err_) {
+    struct err local, *err = err_of(err_, &local);
+    return done(
+        check_room(ls, "at least ", tokenizer_least_ids(ls->in.tokenizer, text, len), err));
 }
 
 enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids, size_t n,
@@ -632,13 +650,9 @@ enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockste
     struct err local, *err = err_of(err_, &local);
     if (req->n_ids == 0)
         return done(err_set(err, ST_BAD_INPUT, "the prompt is empty"));
-    if (req->n_ids >= (size_t)ls->in.info.n_ctx)
-        return done(
-            err_set(err, ST_BAD_INPUT,
-                    "the prompt has %zu tokens, but the context holds %d (--ctx) and an "
-                    "answer needs room too",
-                    req->n_ids, ls->in.info.n_ctx));
-    enum status st = check_ids(ls, req->ids, req->n_ids, err);
+    enum status st = check_room(ls, "", req->n_ids, err);
+    if (st == ST_OK)
+        st = check_ids(ls, req->ids, req->n_ids, err);
     struct generation gen = {.ls = ls, .req = req};
     gen.result.n_prompt = req->n_ids;
     engine_sampling_init(&gen.sampling);

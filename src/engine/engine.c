@@ -291,17 +291,29 @@ int engine_rank_pid(struct engine *e, int rank) {
 
 /* ---- submission, from any thread --------------------------------------------------------- */
 
+/* bound: "" or "at least ", before the number. */
+static enum status check_length(const struct engine *e, const char *bound, size_t n_ids,
+                                bool embed, struct err *err) {
+    size_t n_ctx = engine_n_ctx(e);
+    if (n_ids < n_ctx || (n_ids == n_ctx && embed))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   ENGINE_TOO_LONG ": it has %s%zu tokens, and this model's maximum context "
+                                   "length is %zu tokens%s",
+                   bound, n_ids, n_ctx, embed ? "" : ", the answer included");
+}
+
+enum status engine_check_text(const struct engine *e, const char *text, size_t len, bool embed,
+                              struct err *err) {
+    return check_length(e, "at least ", tokenizer_least_ids(engine_tokenizer(e), text, len),
+                        embed, err);
+}
+
 static enum status check_prompt(const struct engine *e, const struct engine_request *r,
                                 struct err *err) {
-    size_t n_ctx = engine_n_ctx(e);
     if (r->n_ids == 0)
         return err_set(err, ST_BAD_INPUT, "the prompt is empty");
-    if (r->n_ids > n_ctx || (r->n_ids == n_ctx && !r->embed))
-        return err_set(err, ST_BAD_INPUT,
-                       ENGINE_TOO_LONG
-                       ": it has %zu tokens, and this model's maximum context length "
-                       "is %zu tokens%s",
-                       r->n_ids, n_ctx, r->embed ? "" : ", the answer included");
+    TRY(check_length(e, "", r->n_ids, r->embed, err));
     for (size_t i = 0; i < r->n_ids; i++)
         if (r->ids[i] < 0 || (uint32_t)r->ids[i] >= engine_n_vocab(e))
             return err_set(err, ST_BAD_INPUT, "token %d is not in the vocabulary of %u",

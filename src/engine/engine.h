@@ -136,6 +136,11 @@ struct engine_done {
  * codes for it, and clients look for these words. */
 #define ENGINE_TOO_LONG "the prompt is too long"
 
+/* ST_BAD_INPUT with that sentence for a text of so many bytes that the context cannot hold its
+ * tokens: found without tokenizing it. embed: no answer needs room. */
+enum status engine_check_text(const struct engine *e, const char *text, size_t len, bool embed,
+                              struct err *err);
+
 struct engine_request {
     const int32_t *ids; /* the prompt; copied */
     size_t n_ids;

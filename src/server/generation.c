@@ -318,19 +318,27 @@ static enum status render(const struct model *m, const struct service_request *r
     return st;
 }
 
+/* to_fit: a text that the context cannot hold is refused before it is tokenized. */
+static enum status prompt_tokenize(const struct model *m, const char *text, size_t len,
+                                   unsigned flags, bool to_fit, bool embed, struct prompt *p,
+                                   struct err *err) {
+    if (to_fit)
+        TRY(engine_check_text(m->engine, text, len, embed, err));
+    return tokenize(engine_tokenizer(m->engine), text, len, flags, &p->ids, &p->n_ids, err);
+}
+
 /* order: a call of a function is to be asked for in words. */
 static enum status prompt_make(const struct model *m, const struct service_request *r,
-                               bool order, struct prompt *p, struct err *err) {
-    const struct tokenizer *t = engine_tokenizer(m->engine);
+                               bool order, bool to_fit, struct prompt *p, struct err *err) {
     if (r->ids != NULL)
         return copy_ids(r, p, err);
     if (r->messages == NULL)
-        return tokenize(t, r->prompt, r->prompt_len,
-                        TOKENIZE_BOS | (r->embed ? 0u : TOKENIZE_SPECIAL), &p->ids, &p->n_ids,
-                        err);
+        return prompt_tokenize(m, r->prompt, r->prompt_len,
+                               TOKENIZE_BOS | (r->embed ? 0u : TOKENIZE_SPECIAL), to_fit,
+                               r->embed, p, err);
     TRY(render(m, r, order, p, err));
     /* The template writes the token that begins a text itself, where the model wants one. */
-    return tokenize(t, p->text, p->len, TOKENIZE_SPECIAL, &p->ids, &p->n_ids, err);
+    return prompt_tokenize(m, p->text, p->len, TOKENIZE_SPECIAL, to_fit, r->embed, p, err);
 }
 
 enum status service_prompt(struct service *s, const struct service_request *r, int32_t **ids,
@@ -338,7 +346,7 @@ enum status service_prompt(struct service *s, const struct service_request *r, i
     struct model *m;
     struct prompt p = {0};
     TRY(service_borrow(s, &m, err));
-    enum status st = prompt_make(m, r, false, &p, err);
+    enum status st = prompt_make(m, r, false, false, &p, err);
     service_give_back(s);
     if (st == ST_OK) {
         *ids = p.ids;
@@ -537,7 +545,7 @@ enum status service_generate(struct service *s, const struct service_request *r,
     TRY(service_borrow(s, &m, err));
     enum status st = gbnf_of(m, r, &gbnf, &order, err);
     if (st == ST_OK)
-        st = prompt_make(m, r, order, &p, err);
+        st = prompt_make(m, r, order, !r->truncate, &p, err);
     if (r->truncate)
         p.n_ids = MIN(p.n_ids, (size_t)service_facts(s)->n_ctx);
     if (st == ST_OK)

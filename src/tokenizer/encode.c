@@ -179,6 +179,35 @@ static size_t space_before_end(const char *text, size_t len) {
     return 0;
 }
 
+/* The bytes of text that are no white space. */
+static size_t count_without_spaces(const char *text, size_t len) {
+    size_t count = 0;
+    for (size_t i = 0; i < len;) {
+        size_t n = space_at(text + i, len - i);
+        count += n == 0;
+        i += MAX(n, (size_t)1);
+    }
+    return count;
+}
+
+/* Bytes without a token that have no unknown token either become nothing. */
+static bool knows_all_bytes(const struct tokenizer *t) {
+    for (size_t i = 0; i < 256; i++)
+        if (t->v.byte_id[i] < 0 && t->facts.unk == TOKEN_NONE)
+            return false;
+    return true;
+}
+
+size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t len) {
+    if (!knows_all_bytes(t))
+        return 0;
+    if (t->strips != NULL)
+        len = count_without_spaces(text, len);
+    /* An unknown character is one id. U+2581, three bytes, is SentencePiece's space. */
+    size_t most = MAX(t->v.max_token_bytes, (size_t)4) * (t->v.kind == VOCAB_SPM ? 3 : 1);
+    return div_up(len, most);
+}
+
 static enum status put_all(struct run *r, const char *text, size_t len, unsigned flags) {
     const struct tokenizer *t = r->t;
     bool bos = (flags & TOKENIZE_BOS) != 0 && t->facts.add_bos;

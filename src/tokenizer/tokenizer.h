@@ -54,6 +54,10 @@ enum {
 enum status tokenize(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                      int32_t **ids, size_t *n_ids, struct err *err);
 
+/* At least so many ids come of a text of len bytes, which need not be looked at for it unless
+ * this tokenizer drops spaces: its bytes over those of the longest token. 0: nothing is known. */
+size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t len);
+
 /* The raw bytes that a token stands for (may be part of a character); control tokens give
  * nothing unless special is true. Borrowed. Out of range: an empty string. */
 struct gguf_str token_bytes(const struct tokenizer *t, int32_t id, bool special);
