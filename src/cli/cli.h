@@ -155,6 +155,11 @@ int cli_edit_distance(const char *a, size_t n, const char *b);
 /* CLI_GO_ON, or the exit status to return: 0 after --help, 2 after an error (said). */
 int cli_parse(const struct cli_command *cmd, int argc, char **argv);
 
+/* Whether somebody else's words are options of the table that are listed in `allowed` ("a,b"), with
+ * values that they take; nothing is written. No arguments, no help. ST_BAD_INPUT. */
+enum status cli_check_words(const struct cli_option *table, const char *allowed,
+                            const char *const *words, size_t n, struct err *err);
+
 /* ---- numbers ------------------------------------------------------------------------------
  * The whole string must be the number. false leaves *out alone. */
 bool cli_parse_int(const char *s, double min, double max, int *out);

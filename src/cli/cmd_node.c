@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"
+#include "cli/serve.h"
 #include "cluster/client.h"
 #include "cluster/deployments.h"
 #include "cluster/store.h"
@@ -164,7 +165,8 @@ static enum status keep(struct keeper **out, const struct identity *id, struct d
                                       .name = name,
                                       .port = api_port,
                                       .models = store,
-                                      .state = state};
+                                      .state = state,
+                                      .check_words = serve_check_words};
     return keeper_open(out, &cfg, err);
 }
 

@@ -269,7 +269,9 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
     struct which which;
     TRY(find_which(&which, err));
     json_t *files = json_object(), *words = words_of(argc, argv);
-    enum status st = gather(files, err);
+    enum status st = serve_check_words(words, err);
+    if (st == ST_OK)
+        st = gather(files, err);
     if (st == ST_OK && serve_args.alias == NULL &&
         (json_array_append_new(words, json_string("--alias")) != 0 ||
          json_array_append_new(words, json_string(as)) != 0))

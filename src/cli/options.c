@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define PLAIN_TEXT_MAX 256
+
 /* The first entry, included tables too, for which match says true; or NULL. */
 static const struct cli_option *
 table_find(const struct cli_option *table,
@@ -240,30 +242,33 @@ static bool choice_has(const char *choices, const char *word) {
     }
 }
 
-static int bad_value(const struct cli_option *o, const char *shown, const char *value) {
+static enum status bad_value(const struct cli_option *o, const char *shown, const char *value,
+                             struct err *err) {
     switch (o->kind) {
     case CLI_KIND_INT:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from %.0f to %.0f", shown,
-                        value, o->min, o->max);
+        return err_set(err, ST_BAD_INPUT, "%s %s: expected a whole number from %.0f to %.0f",
+                       shown, value, o->min, o->max);
     case CLI_KIND_FLOAT:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected a number from %g to %g", shown, value,
-                        o->min, o->max);
+        return err_set(err, ST_BAD_INPUT, "%s %s: expected a number from %g to %g", shown,
+                       value, o->min, o->max);
     case CLI_KIND_SIZE:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected a size such as 512, 64K or 1.5G", shown,
-                        value);
+        return err_set(err, ST_BAD_INPUT, "%s %s: expected a size such as 512, 64K or 1.5G",
+                       shown, value);
     case CLI_KIND_LIST:
-        return cli_fail(ST_BAD_INPUT,
-                        "%s %s: expected up to %d positive numbers with commas, such as 3,1",
-                        shown, value, CLI_LIST_MAX);
+        return err_set(err, ST_BAD_INPUT,
+                       "%s %s: expected up to %d positive numbers with commas, such as 3,1",
+                       shown, value, CLI_LIST_MAX);
     case CLI_KIND_CHOICE:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected one of %s", shown, value, o->choices);
+        return err_set(err, ST_BAD_INPUT, "%s %s: expected one of %s", shown, value,
+                       o->choices);
     default:
-        return cli_fail(ST_BAD_INPUT, "%s %s: expected a whole number from 0 to %llu", shown,
-                        value, (unsigned long long)INT64_MAX);
+        return err_set(err, ST_BAD_INPUT, "%s %s: expected a whole number from 0 to %llu",
+                       shown, value, (unsigned long long)INT64_MAX);
     }
 }
 
-static int option_set(const struct cli_option *o, const char *shown, const char *value) {
+static enum status option_set(const struct cli_option *o, const char *shown, const char *value,
+                              struct err *err) {
     bool ok = true;
     double real;
     switch (o->kind) {
@@ -293,7 +298,7 @@ static int option_set(const struct cli_option *o, const char *shown, const char 
         *(const char **)o->out = value;
         break;
     }
-    return ok ? CLI_GO_ON : bad_value(o, shown, value);
+    return ok ? ST_OK : bad_value(o, shown, value, err);
 }
 
 /* ---- help -------------------------------------------------------------------------------- */
@@ -435,36 +440,99 @@ static void man_page(const struct cli_command *cmd) {
 
 /* ---- parsing ----------------------------------------------------------------------------- */
 
-/* One option at argv[*i]; advances *i over a separate value. */
-static int parse_option(const struct cli_command *cmd, int argc, char **argv, int *i) {
-    const char *arg = argv[*i], *value = NULL;
-    const struct cli_option *o;
+/* An option as it is written: --ctx, --ctx=512, -n, -n5. */
+struct spelling {
+    const struct cli_option *option; /* NULL: the table has none */
+    const char *value;               /* within the same word, or NULL */
     char shown[64];
+};
+
+static struct spelling spelling_of(const struct cli_option *table, const char *arg) {
+    struct spelling s = {NULL, NULL, ""};
     if (arg[1] == '-') {
         struct name_key key = {arg + 2, strcspn(arg + 2, "=")};
-        o = table_find(cmd->options, match_name, &key);
+        s.option = table_find(table, match_name, &key);
         if (arg[2 + key.len] == '=')
-            value = arg + 2 + key.len + 1;
-        snprintf(shown, sizeof shown, "--%.*s", (int)MIN(key.len, 40), key.name);
+            s.value = arg + 2 + key.len + 1;
+        snprintf(s.shown, sizeof s.shown, "--%.*s", (int)MIN(key.len, 40), key.name);
     } else {
-        o = table_find(cmd->options, match_letter, &arg[1]);
+        s.option = table_find(table, match_letter, &arg[1]);
         if (arg[2] != '\0')
-            value = arg + 2;
-        snprintf(shown, sizeof shown, "-%c", arg[1]);
+            s.value = arg + 2;
+        snprintf(s.shown, sizeof s.shown, "-%c", arg[1]);
     }
-    if (o == NULL)
-        return unknown_option(cmd, arg);
-    if (o->kind == CLI_KIND_FLAG) {
-        if (value != NULL)
-            return cli_fail(ST_BAD_INPUT, "%s takes no value", shown);
-        *(bool *)o->out = true;
-        return CLI_GO_ON;
+    return s;
+}
+
+/* Finds the value, at words[*i] or behind, and advances *i over it. */
+static enum status find_value(struct spelling *s, size_t n, const char *const *words, size_t *i,
+                              struct err *err) {
+    if (s->option->kind == CLI_KIND_FLAG)
+        return s->value == NULL ? ST_OK
+                                : err_set(err, ST_BAD_INPUT, "%s takes no value", s->shown);
+    if (s->value == NULL && *i + 1 >= n)
+        return err_set(err, ST_BAD_INPUT, "%s needs a value: %s", s->shown,
+                       value_name(s->option));
+    if (s->value == NULL)
+        s->value = words[++*i];
+    return ST_OK;
+}
+
+/* One option at argv[*i]; advances *i over a separate value. */
+static int parse_option(const struct cli_command *cmd, int argc, char **argv, size_t *i) {
+    struct err err;
+    struct spelling s = spelling_of(cmd->options, argv[*i]);
+    if (s.option == NULL)
+        return unknown_option(cmd, argv[*i]);
+    enum status st = find_value(&s, (size_t)argc, (const char *const *)argv, i, &err);
+    if (st == ST_OK && s.option->kind == CLI_KIND_FLAG)
+        *(bool *)s.option->out = true;
+    else if (st == ST_OK)
+        st = option_set(s.option, s.shown, s.value, &err);
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
+}
+
+/* Text of a stranger, for an option that reads no file of that name. */
+static bool is_plain_text(const char *value) {
+    size_t n = 0;
+    for (; value[n] != '\0'; n++)
+        if ((uint8_t)value[n] < ' ' || value[n] == 0x7f)
+            return false;
+    return n <= PLAIN_TEXT_MAX;
+}
+
+static enum status check_value(const struct spelling *s, struct err *err) {
+    union {
+        int i;
+        float f;
+        uint64_t u;
+        const char *text;
+        struct cli_list list;
+    } nowhere;
+    struct cli_option copy = *s->option;
+    copy.out = &nowhere;
+    TRY(option_set(&copy, s->shown, s->value, err));
+    if (copy.kind == CLI_KIND_TEXT && !is_plain_text(s->value))
+        return err_set(err, ST_BAD_INPUT, "%s: expected at most %d bytes of text", s->shown,
+                       PLAIN_TEXT_MAX);
+    return ST_OK;
+}
+
+enum status cli_check_words(const struct cli_option *table, const char *allowed,
+                            const char *const *words, size_t n, struct err *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (words[i][0] != '-' || words[i][1] == '\0' || str_eq(words[i], "--"))
+            return err_set(err, ST_BAD_INPUT, "'%.80s' is no option", words[i]);
+        struct spelling s = spelling_of(table, words[i]);
+        if (s.option == NULL || s.option->name == NULL ||
+            !str_list_has(allowed, s.option->name))
+            return err_set(err, ST_BAD_INPUT, "%s is no option that may be given here",
+                           s.shown);
+        TRY(find_value(&s, n, words, &i, err));
+        if (s.value != NULL)
+            TRY(check_value(&s, err));
     }
-    if (value == NULL && *i + 1 >= argc)
-        return cli_fail(ST_BAD_INPUT, "%s needs a value: %s", shown, value_name(o));
-    if (value == NULL)
-        value = argv[++*i];
-    return option_set(o, shown, value);
+    return ST_OK;
 }
 
 static int parse_positional(const struct cli_command *cmd, const char *arg, int index) {
@@ -486,7 +554,7 @@ static int parse_positional(const struct cli_command *cmd, const char *arg, int 
 int cli_parse(const struct cli_command *cmd, int argc, char **argv) {
     int n_args = 0;
     bool options_end = false;
-    for (int i = 1; i < argc; i++) {
+    for (size_t i = 1; i < (size_t)argc; i++) {
         const char *arg = argv[i];
         int status;
         if (!options_end && str_eq(arg, "--")) {

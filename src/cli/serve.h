@@ -5,6 +5,8 @@
 
 #include "cli/cli.h"
 
+#include <jansson.h>
+
 #define SERVE_KEYS_MAX 1024
 
 /* What serve_options wrote, as far as both look at it. */
@@ -16,6 +18,11 @@ struct serve_args {
 extern struct serve_args serve_args;
 /* With session_options. */
 extern const struct cli_option serve_options[];
+
+/* Whether a deployment's words (a JSON list of strings, cluster/deployments.h) are options by
+ * which a node may be told how to serve: none names a file, a program or another machine.
+ * ST_BAD_INPUT. */
+enum status serve_check_words(const json_t *words, struct err *err);
 
 struct serve_keys {
     const char *list[SERVE_KEYS_MAX]; /* point into text, and argv */

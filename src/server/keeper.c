@@ -499,7 +499,9 @@ static void begin_serving(struct keeper *k, struct run *r, double now) {
         failed(r, now);
         return;
     }
-    if (tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
+    /* Also of words that came from another node, or from the disk. */
+    if (k->check_words(json_object_get(r->wanted, "args"), &err) != ST_OK ||
+        tenant_start(&r->tenant, r->wanted, &place, &err) != ST_OK) {
         sentence_print(r->tenant.last, sizeof r->tenant.last, "%s", err.text);
         failed(r, now);
         return;
@@ -866,6 +868,7 @@ enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, st
     k->wake = (struct wake)WAKE_CLOSED;
     k->api_port = cfg->port;
     k->begin_s = k->awake_s = k->round_s = clock_s();
+    k->check_words = cfg->check_words;
     randombytes_buf(id, sizeof id);
     sodium_bin2hex(k->self, sizeof k->self, id, sizeof id);
     snprintf(k->name, sizeof k->name, "%s", cfg->name);

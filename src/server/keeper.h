@@ -40,6 +40,9 @@ struct keeper_config {
     const char *models;          /* cluster/store.h */
     const char *state;           /* folder for what is kept across starts */
     const char *program;         /* as launch_open's worker_path */
+    /* Whether a deployment's "args" are words that lockstep serve may get from somebody else.
+     * ST_BAD_INPUT. */
+    enum status (*check_words)(const json_t *args, struct err *err);
 };
 
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */

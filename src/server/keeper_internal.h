@@ -110,6 +110,7 @@ struct keeper {
     const struct identity *id;
     struct discovery *discovery;
     char *seeds, *models, *state, *program, *list_path, *known_path;
+    enum status (*check_words)(const json_t *args, struct err *err);
     char self[ID_BYTES], name[64];
     int api_port;
     double begin_s;

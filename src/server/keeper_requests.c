@@ -130,8 +130,10 @@ static void put(struct keeper *k, struct http_request *r, const json_t *body) {
     json_t *one = json_copy((json_t *)(uintptr_t)body);
     json_object_set_new(one, "home", json_string(k->name));
     json_object_set_new(one, "since", json_integer((json_int_t)time(NULL)));
-    enum status st = keeper_change_list(k, deployments_put, one,
-                                        json_string_value(json_object_get(one, "name")), &err);
+    enum status st = k->check_words(json_object_get(one, "args"), &err);
+    if (st == ST_OK)
+        st = keeper_change_list(k, deployments_put, one,
+                                json_string_value(json_object_get(one, "name")), &err);
     json_decref(one);
     answer(k, r, st, err.text);
 }
