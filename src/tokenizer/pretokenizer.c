@@ -1,8 +1,8 @@
 /* pretokenizer.c: runs the rules of a pre-tokenizer with PCRE2.
  *
  * Time: linear in the text. Each pattern looks at no character more often than a few
- * times, whatever the text; what is published otherwise is compiled as an equal pattern (linear_spellings). A
- * match limit in proportion to the text guards this: a match that reaches it cuts the text after
+ * times, whatever the text; what is published otherwise is compiled as an equal pattern
+ * (linear_spellings). A match limit in proportion to the text guards this: a match that reaches it cuts the text after
  * GIVE_UP_BYTES, and from then on the limit is in proportion to that. */
 #include "tokenizer/pretokenizer.h"
 
@@ -242,7 +242,7 @@ struct splitter *splitter_open(const struct pretokenizer *p) {
         return NULL;
     }
     pcre2_set_callout(s->context, count_step, s); /* called if opened for counting alone */
-    if (s->stack != NULL) /* NULL where there is no JIT */
+    if (s->stack != NULL)                         /* NULL where there is no JIT */
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     return s;
 }
