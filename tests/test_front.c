@@ -927,7 +927,7 @@ static void *visit(void *user) {
 }
 
 /* A model is taken down while clients go on asking: no request begins that nobody waits for.
- * libmicrohttpd ends the process where one is left. */
+ * (libmicrohttpd, which was here once, ended the process where one was left.) */
 static void test_closes_amid_requests(void **state) {
     (void)state;
     enum { ROUNDS = 20, N = 8 };

@@ -56,10 +56,29 @@ static void *write_endlessly(void *arg) {
     return NULL;
 }
 
+/* Requests for /slow wait here, in their lane, until there are so many tickets. */
+static atomic_int n_tickets, n_slow, n_handled;
+
+static void wait_for_ticket(void) {
+    int mine = atomic_fetch_add(&n_slow, 1) + 1;
+    for (int i = 0; i < 60000 && atomic_load(&n_tickets) < mine; i++)
+        usleep(1000);
+}
+
+static enum http_lane lane_by_path(void *user, const struct http_request *r) {
+    (void)user;
+    return str_eq(http_path(r), "/slow")    ? HTTP_LANE_LONG
+           : str_eq(http_path(r), "/short") ? HTTP_LANE_SHORT
+                                            : HTTP_LANE_QUICK;
+}
+
 static void handle(void *user, struct http_request *r) {
     char text[256];
     size_t len;
     (void)user;
+    atomic_fetch_add(&n_handled, 1);
+    if (str_eq(http_path(r), "/slow"))
+        wait_for_ticket();
     const char *body = http_body(r, &len);
     if (str_eq(http_path(r), "/endless") || str_eq(http_path(r), "/paced")) {
         struct endless *s = &endless[atomic_fetch_add(&n_endless, 1)];
@@ -81,6 +100,15 @@ static void fail_plainly(void *user, struct http_request *r, int status, const c
     http_reply(r, status, "text/plain", sentence, strlen(sentence));
 }
 
+static void fail_with_path(void *user, struct http_request *r, int status,
+                           const char *sentence) {
+    char text[128];
+    (void)user;
+    assert_true(strlen(sentence) > 10);
+    int n = snprintf(text, sizeof text, "%d at '%s'", status, http_path(r));
+    http_reply(r, status, "text/plain", text, (size_t)n);
+}
+
 static struct http_config config(void) {
     struct http_config cfg;
     http_config_init(&cfg);
@@ -90,6 +118,9 @@ static struct http_config config(void) {
     atomic_store(&n_ended, 0);
     atomic_store(&n_gone, 0);
     atomic_store(&held, NULL);
+    atomic_store(&n_tickets, 0);
+    atomic_store(&n_slow, 0);
+    atomic_store(&n_handled, 0);
     return cfg;
 }
 
@@ -360,6 +391,54 @@ static void nonsense_is_no_request(void **state) {
     http_close(s);
 }
 
+/* Whatever is refused is told by cfg.fail, in the dialect of the path. */
+static void faults_are_told_by_the_handler(void **state) {
+    (void)state;
+    static char long_line[40000];
+    static const struct {
+        const char *words;
+        int status;
+        const char *path;
+    } cases[] = {
+        {"GET /p HTTP/7.0\r\nHost: x\r\n\r\n", 505, "/p"},
+        {"GET /p HTTP/1.1\r\nHost: x\r\nbad\r\n\r\n", 400, "/p"},
+        {"GET /p HTTP/1.1\r\n\r\n", 400, "/p"},
+        {"GET /p HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n", 400, "/p"},
+        {"GET\r\n\r\n", 400, ""},
+        {"GET /p HTTP/1.1\r\nHost: x\r\nX: ", 431, "/p"}, /* and so on */
+        {"GET /p?", 414, "/p"},                           /* and so on */
+        {"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400, "/p"},
+        {"POST /p HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999\r\n\r\n", 413,
+         "/p"},
+        {"POST /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400, "/p"},
+        {"POST /p HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+         "ffffffffffffffff\r\n",
+         413, "/p"},
+        {"POST /p HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: "
+         "999999999\r\n\r\n",
+         413, "/p"},
+    };
+    struct http_config cfg = config();
+    cfg.fail = fail_with_path;
+    struct http_server *s = serve(&cfg);
+    memset(long_line, 'x', sizeof long_line - 1);
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char wanted[64];
+        int fd = dial(s);
+        say(fd, cases[i].words);
+        if (strstr(cases[i].words, "\r\n\r\n") == NULL)
+            say(fd, long_line);
+        struct answer a = listen_to(fd);
+        snprintf(wanted, sizeof wanted, "%d at '%s'", cases[i].status, cases[i].path);
+        assert_int_equal(a.status, cases[i].status);
+        assert_string_equal(a.body, wanted);
+        assert_true(is_closed(fd));
+        close(fd);
+    }
+    still_serves(s);
+    http_close(s);
+}
+
 /* A body whose end a proxy might see elsewhere (RFC 9112, 6.3), or that nobody here can read. */
 static void bodies_in_disguise_are_refused(void **state) {
     (void)state;
@@ -554,6 +633,143 @@ static void who_hangs_up_is_noticed(void **state) {
     http_close(s);
 }
 
+/* Adds to got, a string, what comes until it has wanted. */
+static void receive_until(int fd, char *got, size_t size, const char *wanted) {
+    size_t n = strlen(got);
+    while (strstr(got, wanted) == NULL) {
+        assert_true(n + 1 < size);
+        ssize_t k = recv(fd, got + n, size - 1 - n, 0);
+        assert_true(k > 0);
+        got[n += (size_t)k] = '\0';
+    }
+}
+
+/* Until the server must have looked, several times: nothing happens that could be waited for. */
+static void let_it_look(void) {
+    usleep(700000);
+}
+
+/* A client that sends no more still reads: a reply, and a stream, also when they come late. */
+static void who_closes_half_gets_all(void **state) {
+    (void)state;
+    static const char *const heads[] = {"GET /hold HTTP/1.1\r\nHost: x\r\n\r\n",
+                                        "GET /hold HTTP/1.0\r\n\r\n"};
+    struct http_config cfg = config();
+    struct http_server *s = serve(&cfg);
+    for (int i = 0; i < 20; i++) { /* at once */
+        int fd = dial(s);
+        say(fd, POST("/a", ""));
+        shutdown(fd, SHUT_WR);
+        assert_string_equal(listen_to(fd).body, "POST /a 5 hello");
+        assert_true(is_closed(fd));
+        close(fd);
+    }
+    for (size_t i = 0; i < 2 * ARRAY_LEN(heads); i++) {
+        bool streams = i % 2 != 0;
+        atomic_store(&held, NULL);
+        int fd = dial(s);
+        say(fd, heads[i / 2]);
+        shutdown(fd, SHUT_WR);
+        struct http_request *r = wait_for_held();
+        let_it_look();
+        assert_int_equal(atomic_load(&n_gone), 0);
+        if (streams) {
+            http_stream_begin(r, 200, "text/plain");
+            assert_int_equal(http_stream_write(r, "one", 3), ST_OK);
+            let_it_look();
+            assert_int_equal(http_stream_write(r, "two", 3), ST_OK);
+            http_stream_end(r);
+        } else {
+            http_reply(r, 200, "text/plain", "onetwo", 6);
+        }
+        char got[4096] = "";
+        receive_until(fd, got, sizeof got, "two");
+        assert_non_null(strstr(got, "HTTP/1.1 200 "));
+        assert_non_null(strstr(got, "one"));
+        assert_true(is_closed(fd));
+        close(fd);
+        assert_int_equal(atomic_load(&n_gone), 0);
+    }
+    assert_true(http_drain(s, 60000));
+    http_close(s);
+}
+
+/* And one that closes half, and then the rest, is gone: though its socket says nothing more of
+ * it, what is written to it does. */
+static void who_closes_half_and_then_all_is_noticed(void **state) {
+    (void)state;
+    for (int streams = 0; streams < 2; streams++) {
+        struct http_config cfg = config();
+        cfg.quiet_ms = 2000;
+        struct http_server *s = serve(&cfg);
+        int fd = dial(s);
+        say(fd, GET("/hold"));
+        shutdown(fd, SHUT_WR);
+        struct http_request *r = wait_for_held();
+        if (streams) {
+            http_fill_quiet(r, "text/event-stream", ": quiet\n\n");
+            http_stream_begin(r, 200, "text/event-stream");
+        }
+        let_it_look();
+        close(fd);
+        wait_for(&n_gone, 1);
+        http_stream_end(r);
+        assert_true(http_drain(s, 60000));
+        http_close(s);
+    }
+}
+
+/* Who takes a place and says nothing loses it to whoever comes; who waits for an answer stays. */
+static void silent_ones_keep_nobody_out(void **state) {
+    (void)state;
+    enum { SILENT = 100, PLACES = 32 };
+    struct http_config cfg = config();
+    cfg.max_connections = PLACES;
+    cfg.idle_s = 3600;
+    cfg.head_s = 3600;
+    struct http_server *s = serve(&cfg);
+    int fds[SILENT], waits = dial(s), used = dial(s);
+    say(waits, GET("/hold"));
+    struct http_request *r = wait_for_held();
+    assert_int_equal(ask(used, GET("/in")).status, 200);
+    for (int i = 0; i < SILENT; i++)
+        fds[i] = dial(s);
+    double begun_s = clock_s();
+    for (int i = 0; i < 10; i++)
+        still_serves(s);
+    assert_true(clock_s() - begun_s < 10);
+    assert_int_equal(ask(used, GET("/in")).status, 200); /* it has been used lately */
+    http_reply(r, 200, "text/plain", "done", 4);
+    assert_string_equal(listen_to(waits).body, "done");
+    for (int i = 0; i < SILENT; i++)
+        close(fds[i]);
+    close(waits);
+    close(used);
+    http_close(s);
+}
+
+/* The time to the first head, and to each later one, has a limit of its own. */
+static void heads_come_in_time(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.idle_s = 3600;
+    cfg.head_s = 1;
+    struct http_server *s = serve(&cfg);
+    int silent = dial(s), half = dial(s), later = dial(s), idle = dial(s);
+    say(half, "GET / HTTP/1.1\r\nHost:");
+    assert_int_equal(ask(later, GET("/in")).status, 200);
+    say(later, "GET /");
+    assert_int_equal(ask(idle, GET("/in")).status, 200);
+    assert_true(is_closed(silent) && is_closed(half) && is_closed(later));
+    let_it_look();
+    assert_int_equal(ask(idle, GET("/in")).status, 200); /* has sent all it began */
+    close(silent);
+    close(half);
+    close(later);
+    close(idle);
+    http_close(s);
+}
+
 static void more_connections_than_allowed_wait_outside(void **state) {
     (void)state;
     struct http_config cfg = config();
@@ -644,6 +860,87 @@ static void one_address_does_not_get_everything(void **state) {
     http_close(s);
 }
 
+/* While a long request is read, others are answered; of long ones so many wait, in their order. */
+static void long_requests_hold_up_no_others(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.lane = lane_by_path;
+    struct http_server *s = serve(&cfg);
+    int slow[HTTP_LONG_WAITING + 2];
+    for (int i = 0; i < HTTP_LONG_WAITING + 2;
+         i++) { /* the last one when the others are there */
+        slow[i] = dial(s);
+        say(slow[i], GET("/slow"));
+        while (http_n_running(s) <= i && i <= HTTP_LONG_WAITING)
+            usleep(1000);
+        if (i == 0)
+            wait_for(&n_slow, 1);
+    }
+    struct answer a = listen_to(slow[HTTP_LONG_WAITING + 1]);
+    assert_int_equal(a.status, 503);
+    assert_non_null(strcasestr(a.head, "\r\nRetry-After: "));
+    assert_int_equal(ask_once(s, GET("/quick")).status, 200);
+    assert_int_equal(ask_once(s, GET("/short")).status, 200);
+    atomic_store(&n_tickets, HTTP_LONG_WAITING + 1);
+    for (int i = 0; i <= HTTP_LONG_WAITING; i++)
+        assert_int_equal(listen_to(slow[i]).status, 200);
+    for (size_t i = 0; i < ARRAY_LEN(slow); i++)
+        close(slow[i]);
+    http_close(s);
+}
+
+/* A client that leaves while its request waits, or is being handled: the one is never handled, the
+ * other one ends. */
+static void who_leaves_before_its_turn_is_forgotten(void **state) {
+    (void)state;
+    struct http_config cfg = config();
+    cfg.lane = lane_by_path;
+    struct http_server *s = serve(&cfg);
+    int handled = dial(s), waits = dial(s);
+    const struct linger at_once = {.l_onoff = 1}; /* a reset: gone for certain */
+    say(handled, GET("/slow"));
+    wait_for(&n_slow, 1);
+    say(waits, GET("/slow"));
+    setsockopt(handled, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    setsockopt(waits, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    while (http_n_running(s) < 2)
+        usleep(1000);
+    close(handled);
+    close(waits);
+    let_it_look();
+    assert_int_equal(ask_once(s, GET("/quick")).status, 200);
+    atomic_store(&n_tickets, 1);
+    assert_true(http_drain(s, 60000));
+    assert_int_equal(atomic_load(&n_handled), 2); /* the first one, and the quick one */
+    http_close(s);
+}
+
+/* The end waits for those whose turn is still to come, and so does a cut. */
+static void the_end_waits_for_their_turn(void **state) {
+    (void)state;
+    for (int cut = 0; cut < 2; cut++) {
+        struct http_config cfg = config();
+        cfg.lane = lane_by_path;
+        struct http_server *s = serve(&cfg);
+        int first = dial(s), second = dial(s);
+        say(first, GET("/slow"));
+        wait_for(&n_slow, 1);
+        say(second, GET("/slow"));
+        while (http_n_running(s) < 2)
+            usleep(1000);
+        assert_false(http_drain(s, 1));
+        atomic_store(&n_tickets, 2);
+        if (!cut) {
+            assert_true(http_drain(s, 60000));
+            assert_int_equal(listen_to(first).status, 200);
+            assert_int_equal(listen_to(second).status, 200);
+        }
+        http_close(s);
+        close(first);
+        close(second);
+    }
+}
+
 static bool all_but_open(const char *path) {
     return !str_eq(path, "/open");
 }
@@ -665,6 +962,8 @@ static void keys_let_in(void **state) {
         {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer second\r\n\r\n", 200},
         {"GET /a HTTP/1.1\r\nHost: x\r\nauthorization: bearer first\r\n\r\n", 200},
         {"GET /a HTTP/1.1\r\nHost: x\r\nX-API-Key: first\r\n\r\n", 200},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nX-API-Key:  first \t\r\n\r\n", 200},
+        {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer  first \r\n\r\n", 200},
         {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer firs\r\n\r\n", 401},
         {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer firstt\r\n\r\n", 401},
         {"GET /a HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \r\n\r\n", 401},
@@ -735,17 +1034,6 @@ static void the_end_waits_for_what_runs(void **state) {
     assert_true(http_drain(s, 60000));
     close(fd);
     http_close(s);
-}
-
-/* Adds to got, a string, what comes until it has wanted. */
-static void receive_until(int fd, char *got, size_t size, const char *wanted) {
-    size_t n = strlen(got);
-    while (strstr(got, wanted) == NULL) {
-        assert_true(n + 1 < size);
-        ssize_t k = recv(fd, got + n, size - 1 - n, 0);
-        assert_true(k > 0);
-        got[n += (size_t)k] = '\0';
-    }
 }
 
 /* Half a request is none that runs: who sends the rest of it slowly, or never, does not hold up
@@ -878,15 +1166,23 @@ int main(void) {
         cmocka_unit_test(an_unknown_transfer_coding_is_refused),
         cmocka_unit_test(headers_are_bounded),
         cmocka_unit_test(nonsense_is_no_request),
+        cmocka_unit_test(faults_are_told_by_the_handler),
         cmocka_unit_test(bodies_in_disguise_are_refused),
         cmocka_unit_test(slow_senders_are_cut_off),
         cmocka_unit_test(who_trickles_is_cut_off),
         cmocka_unit_test(slow_readers_hold_nothing),
         cmocka_unit_test(large_pieces_are_no_slowness),
         cmocka_unit_test(who_hangs_up_is_noticed),
+        cmocka_unit_test(who_closes_half_gets_all),
+        cmocka_unit_test(who_closes_half_and_then_all_is_noticed),
+        cmocka_unit_test(silent_ones_keep_nobody_out),
+        cmocka_unit_test(heads_come_in_time),
         cmocka_unit_test(more_connections_than_allowed_wait_outside),
         cmocka_unit_test(connections_are_more_than_files_at_first),
         cmocka_unit_test(one_address_does_not_get_everything),
+        cmocka_unit_test(long_requests_hold_up_no_others),
+        cmocka_unit_test(who_leaves_before_its_turn_is_forgotten),
+        cmocka_unit_test(the_end_waits_for_their_turn),
         cmocka_unit_test(keys_let_in),
         cmocka_unit_test(bodies_without_a_key_are_not_kept),
         cmocka_unit_test(pages_of_other_origins_come_in_if_asked_for),

@@ -4,7 +4,7 @@
 set -u
 cd "${SOURCE_DIR:-$(dirname "$0")/..}" || exit 1
 flags=(-fsyntax-only -std=gnu17 -w -D_GNU_SOURCE -DLOCKSTEP_VERSION='"0"' -Isrc -Iinclude -include tests/not_on_darwin.h)
-read -ra libraries < <(pkg-config --cflags jansson libpcre2-8 libutf8proc libsodium hwloc libmicrohttpd libcurl gnutls libedit)
+read -ra libraries < <(pkg-config --cflags jansson libpcre2-8 libutf8proc libsodium hwloc libcurl gnutls libedit)
 command -v gcc >/dev/null || { echo "skip: no gcc, whose pragma this needs"; exit 77; }
 check() { gcc "${flags[@]}" "${libraries[@]}" "$1" 2>&1 | grep -E "poisoned|undeclared"; }
 # What must be found is found.

@@ -5,7 +5,7 @@
 # A second run does nothing.
 set -euo pipefail
 dir=$(realpath -m "${1:-build-arm64-sysroot}")
-packages=(libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libhwloc-dev libmicrohttpd-dev libgnutls28-dev libcurl4-openssl-dev
+packages=(libc6-dev libjansson-dev libpcre2-dev libutf8proc-dev libsodium-dev libhwloc-dev libgnutls28-dev libcurl4-openssl-dev
     libcmocka-dev libedit-dev zlib1g-dev)
 [ -e "$dir/complete" ] && [ "$(cat "$dir/complete")" = "${packages[*]}" ] && exit 0
 if ! command -v apt-get >/dev/null; then

@@ -17,7 +17,6 @@ pc:libpcre2-8         libpcre2-dev       pcre2
 pc:libutf8proc        libutf8proc-dev    utf8proc
 pc:libsodium          libsodium-dev      libsodium
 pc:hwloc              libhwloc-dev       hwloc
-pc:libmicrohttpd      libmicrohttpd-dev  libmicrohttpd
 pc:gnutls             libgnutls28-dev    gnutls
 pc:libcurl            libcurl4-openssl-dev  curl
 pc:libedit            libedit-dev        libedit

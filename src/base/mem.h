@@ -26,6 +26,10 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p); /* free(); NULL is fine */
 
+/* Gives free memory of the heap back to the system, after something large; takes milliseconds. One
+ * file per system. */
+void mem_give_back(void);
+
 /* Room for n elements in a growing array, where *cap fit now. array: the address of the pointer to
  * them, of whatever type, NULL at first; mem_free() them. An array that is too small at least
  * doubles. False, with nothing changed: no memory. */

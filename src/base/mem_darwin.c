@@ -3,7 +3,12 @@
 #include "base/mem.h"
 
 #include <mach/mach.h>
+#include <malloc/malloc.h>
 #include <unistd.h>
+
+void mem_give_back(void) {
+    (void)malloc_zone_pressure_relief(NULL, 0);
+}
 
 uint64_t mem_available(void) {
     vm_statistics64_data_t vm;

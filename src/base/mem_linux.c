@@ -3,9 +3,18 @@
 #include "base/mem.h"
 #include "base/util.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+void mem_give_back(void) {
+#ifdef __GLIBC__ /* others have nothing of that kind */
+    (void)malloc_trim(0);
+#endif
+}
 
 /* The first number after `key` at the beginning of a line (key "": of the file); false: there
  * is none, and for "max". */

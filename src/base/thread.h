@@ -11,6 +11,9 @@
  * errno. */
 int thread_start(pthread_t *out, void *(*fn)(void *), void *arg);
 
+/* The calling thread's work gives way to others' from here on, where both want a core. */
+void thread_lower_priority(void);
+
 /* pthread_cond_init() for thread_cond_wait_until(), which is pthread_cond_wait() until that
  * time of clock_ns() at most; false: it has come. (pthread_cond_timedwait() goes by the wall's
  * clock: where somebody sets that back by an hour, it waits an hour longer.) */

@@ -5,6 +5,11 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <pthread/qos.h>
+
+void thread_lower_priority(void) {
+    (void)pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
+}
 
 void thread_cond_init(pthread_cond_t *c) {
     pthread_cond_init(c, NULL);

@@ -1,7 +1,17 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <time.h>
+
+#define LOWER_BY 10 /* steps of nice(), each some 25 % */
+
+void thread_lower_priority(void) {
+    errno = 0;
+    int now = getpriority(PRIO_PROCESS, 0); /* which is the thread's, here */
+    if (errno == 0)
+        (void)setpriority(PRIO_PROCESS, 0, now + LOWER_BY);
+}
 
 void thread_cond_init(pthread_cond_t *c) {
     pthread_condattr_t attr;

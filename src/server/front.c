@@ -12,7 +12,9 @@
 
 #include <stdio.h>
 
-#define CONNECTIONS_MAX 512
+/* Of connections, most of which wait for their next request, and of requests under way. */
+#define CONNECTIONS_MAX 8192
+#define REQUESTS_MAX 1024
 #define MODELS "/v1/models"
 #define RESPONSES "/v1/responses/"
 #define ALLOW_ORIGIN "Access-Control-Allow-Origin"
@@ -289,26 +291,38 @@ static void *passing_main(void *user) {
     return NULL;
 }
 
+/* What the port refuses by itself. */
+static void fail(void *user, struct http_request *r, int status, const char *sentence) {
+    (void)user;
+    reply_json(r, status, dialect_error(http_path(r), status, sentence, ""));
+}
+
 static void handle(void *user, struct http_request *r) {
     struct front *f = user;
     pthread_t thread;
     if (http_path(r)[0] != '/') {
-        reply_json(r, 400, dialect_error("", 400, "there is nothing at this path", ""));
+        fail(f, r, 400, "there is nothing at this path");
         return;
     }
     struct passing *p = passing_open(f, r);
     if (p == NULL) {
-        reply_json(r, 503, dialect_error(http_path(r), 503, "no memory for a request", ""));
+        fail(f, r, 503, "no memory for a request");
         return;
     }
     http_set_release(r, passing_free, p);
     http_on_gone(r, passing_gone, p);
     pthread_mutex_lock(&f->lock);
     bool closing = f->closing; /* who closes may have waited for all threads already */
-    f->n_threads += !closing;
+    bool full = f->n_threads >= REQUESTS_MAX;
+    f->n_threads += !closing && !full;
     pthread_mutex_unlock(&f->lock);
     if (closing) {
         passing_end(p, false);
+        return;
+    }
+    if (full) {
+        http_set_header(r, "Retry-After", "2");
+        fail(f, r, 503, "as many requests as there may be are under way here");
         return;
     }
     if (thread_start(&thread, passing_main, p) == 0) {
@@ -345,6 +359,7 @@ enum status front_open(struct front **out, const struct front_config *cfg, struc
     http.tls_cert_pem = cfg->tls_cert_pem;
     http.tls_key_pem = cfg->tls_key_pem;
     http.handle = handle;
+    http.fail = fail;
     http.user = f;
     enum status st = ST_OK;
     if (cfg->tls_cert_pem != NULL) {

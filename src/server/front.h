@@ -19,7 +19,7 @@
  * As long as nobody serves, requests wait; after a minute they get 503, GET at once. One whose
  * answer was under way waits for ten.
  *
- * A thread for each request under way, 512 at most. */
+ * A thread for each request under way, of which there are 1024 at most (503 for the next). */
 #ifndef LOCKSTEP_SERVER_FRONT_H
 #define LOCKSTEP_SERVER_FRONT_H
 

@@ -1,17 +1,35 @@
-/* http.h: an HTTP/1.1 server on libmicrohttpd. Knows nothing of language models.
+/* http.h: an HTTP/1.1 server, on sockets and GnuTLS. Knows nothing of language models.
  *
- * A handler gets each request once its body is complete, on the server's thread, and must not
- * block: it replies at once, or keeps the request and replies later from any thread; a reply is
- * one body, or a stream of pieces. Exactly one of http_reply(), http_stream_end() and
- * http_stream_break() ends a request, after which it is gone.
+ * A handler gets each request once its body is complete, and must not block: it replies at once,
+ * or keeps the request and replies later from any thread; a reply is one body, or a stream of
+ * pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request,
+ * after which it is gone (but not before the handler has returned).
+ *
+ * Without cfg.lane the handler is called on the server's thread, where no connection goes on
+ * meanwhile. With it, on threads of its own, four of them, several requests at once: each lane has
+ * its own, so that a quick request waits for no long one. Whose client has gone before its turn is
+ * never handled; http_drain() and http_close() wait for those whose turn is still to come. Of long
+ * ones HTTP_LONG_WAITING wait; the next one gets 503.
+ *
+ * Whatever the server refuses by itself, from a request line that is none to a chunk that is too
+ * large, is told through cfg.fail. Only what breaks off gets no answer.
+ *
+ * A client may close its side after the request (a half-closed connection): it gets all of its
+ * answer. Whether it reads is seen by what is written to it, so a reply that takes its time is
+ * preceded by 100 Continue after a second and then every quiet_ms, and a stream with a filler by
+ * that. Whoever has closed both ways is gone after the next of these.
  *
  * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no
  * room in max_bodies_bytes 503; of a client that shows no key where one is asked for nothing is
- * kept; headers are bounded by libmicrohttpd; a client that neither sends nor reads is cut off
- * after idle_s, and one whose request has not come after twice that: its head, or, where it
- * shows no key and one is asked for, all of it; what a stream's client has not read yet is
- * bounded: where it is more than max_unread_bytes and HTTP_BURST of the stream's largest piece,
- * http_stream_write() says ST_CANCELLED, as it does when the client has gone. */
+ * kept; heads are bounded by http_head.h. A client that neither sends nor reads is cut off after
+ * idle_s, and so is one whose first head has not come after head_s, or a later one so long after
+ * its first byte; one that shows no key where one is asked for has two idle_s for all of its
+ * request. What a stream's client has not read yet is bounded: where it is more than
+ * max_unread_bytes and HTTP_BURST of the stream's largest piece, http_stream_write() says
+ * ST_CANCELLED, as it does when the client has gone.
+ *
+ * When max_connections are there, a new one takes the place of one that has sent nothing, of the
+ * address with the most of these; or else of one that has had no request under way for 5 s. */
 #ifndef LOCKSTEP_SERVER_HTTP_H
 #define LOCKSTEP_SERVER_HTTP_H
 
@@ -31,10 +49,14 @@ struct http_request;
  * events.) */
 #define HTTP_BURST 4
 
+/* For requests whose handler takes no time to speak of; a few milliseconds; longer. */
+enum http_lane { HTTP_LANE_QUICK, HTTP_LANE_SHORT, HTTP_LANE_LONG, HTTP_N_LANES };
+#define HTTP_LONG_WAITING 32
+
 struct http_config {
     const char *host; /* address or name; "*": all addresses; default 127.0.0.1 */
     int port;         /* 0: any free one */
-    const char *tls_cert_path, *tls_key_path; /* PEM files; both or none */
+    const char *tls_cert_path, *tls_key_path; /* PEM files; both or none. TLS 1.2 and 1.3 */
     const char *tls_cert_pem, *tls_key_pem;   /* or their texts; copied */
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
@@ -46,13 +68,17 @@ struct http_config {
     size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */
-    /* default 512, at most half of the open files that are allowed; others wait unheard */
+    /* default 512, at most half of the open files that are allowed; further ones wait unheard
+     * where nobody has to go for them */
     int max_connections;
     int max_per_address; /* of them from one address; default 0: no such limit */
     int idle_s;          /* default 60 */
+    int head_s;          /* for a request's head to come; default 20, at most two idle_s */
     int quiet_ms;        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
+    /* On whose threads it is called; on the server's thread, so quickly. NULL: on that one. */
+    enum http_lane (*lane)(void *user, const struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the
      * body, by http_reply_text(). NULL: {"error": "..."}. */
     void (*fail)(void *user, struct http_request *r, int status, const char *sentence);
@@ -71,13 +97,14 @@ bool http_drain(struct http_server *s, int wait_ms);
 void http_close(struct http_server *s);
 int http_port(const struct http_server *s);
 int http_max_connections(const struct http_server *s);
+/* Requests that were handed to the handler, or wait for it, and have not been ended and sent. */
+int http_n_running(const struct http_server *s);
 
 /* ---- a request: valid until it is ended --------------------------------------------------- */
 
 const char *http_method(const struct http_request *r);
 const char *http_path(const struct http_request *r);
-/* What belongs to the connection: from the handler only, and not after it returns, since the
- * client may hang up at any time. NULL if absent; names in any case. */
+/* NULL if absent; names in any case. They are the request's, also when the client has gone. */
 const char *http_header(const struct http_request *r, const char *name);
 const char *http_query(const struct http_request *r, const char *name);
 /* All of them; value: "" where there is none. */
@@ -86,8 +113,12 @@ void http_each_header(const struct http_request *r, http_each_fn fn, void *user)
 void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
 /* The client's address without the port, or its API key's hash: whose turn it is. */
 unsigned long long http_client(const struct http_request *r);
-/* As long as the request is valid. NUL-terminated, too. */
+/* NUL-terminated, too. */
 const char *http_body(const struct http_request *r, size_t *len);
+/* For a handler that has read the body and needs it no more: "" from here on. */
+void http_forget_body(struct http_request *r);
+/* Whether the client has shown a key, or none is asked for: of use where cfg.needs_key says no. */
+bool http_is_trusted(const struct http_request *r);
 
 /* Before the reply. Both copied. */
 void http_set_header(struct http_request *r, const char *name, const char *value);
