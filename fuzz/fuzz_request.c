@@ -42,6 +42,14 @@ const char *http_body(const struct http_request *r, size_t *len) {
     *len = r->body_len;
     return r->body;
 }
+void http_forget_body(struct http_request *r) {
+    r->body = "";
+    r->body_len = 0;
+}
+bool http_is_trusted(const struct http_request *r) {
+    (void)r;
+    return true;
+}
 unsigned long long http_client(const struct http_request *r) {
     (void)r;
     return 1;

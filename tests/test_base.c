@@ -471,6 +471,42 @@ static void sentences_are_utf8(void **state) {
     assert_string_equal(err.text, "??: what a precision cuts");
 }
 
+/* Counted in the text as in the tree. */
+static size_t count_tree(const json_t *v) {
+    size_t n = 1, i;
+    const char *key;
+    json_t *one;
+    json_array_foreach((json_t *)v, i, one) n += count_tree(one);
+    json_object_foreach((json_t *)v, key, one) n += count_tree(one);
+    return n;
+}
+
+static void json_values_are_counted(void **state) {
+    (void)state;
+    static const char *const texts[] = {
+        "1",
+        "\"a,b[{\\\",[1,2]\"",
+        "{}",
+        "[ ]",
+        "[\n]",
+        "[{},{ },[],[[]]]",
+        "[1,2,3]",
+        " { \"a\" : [ 1 , { \"b,\" : null } ] , \"c\" : \"[\" } ",
+        "[[[[[[[[1]]]]]]]]"};
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+        size_t len = strlen(texts[i]);
+        char *exact = malloc(len);
+        memcpy(exact, texts[i], len);
+        json_t *v = json_loadb(exact, len, JSON_DECODE_ANY, NULL);
+        assert_non_null(v);
+        assert_int_equal(json_count(exact, len), count_tree(v));
+        json_decref(v);
+        for (size_t k = 0; k < len; k++) /* cut off: no byte behind it is read */
+            assert_true(json_count(exact + len - k, k) <= k + 1);
+        free(exact);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_item_is_claimed_once_per_round),
@@ -485,6 +521,7 @@ int main(void) {
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(sentences_are_utf8),
+        cmocka_unit_test(json_values_are_counted),
         cmocka_unit_test(an_array_grows),
         cmocka_unit_test(a_text_grows),
 #ifdef HAS_WRAPPED_PAGES

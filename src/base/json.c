@@ -72,6 +72,19 @@ json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why)
     return v;
 }
 
+size_t json_count(const char *text, size_t len) {
+    const char *end = text + len;
+    size_t n = 1;
+    bool opened = false; /* nothing has come in the array or object yet */
+    for (const char *p = text; p < end;) {
+        bool blank = *p == ' ' || *p == '\t' || *p == '\n' || *p == '\r';
+        n += *p == ',' || (opened && !blank && *p != ']' && *p != '}');
+        opened = *p == '[' || *p == '{' || (opened && blank);
+        p = *p == '"' ? string_end(p, end) : p + 1;
+    }
+    return n;
+}
+
 /* One character of a step of a JSON pointer: ~0 ~1 %XX or itself. */
 static char pointer_char(const char **s) {
     const char *at = *s;

@@ -16,6 +16,13 @@ static inline const char *json_text(const json_t *o, const char *key) {
  * json_loadb() said, of use where the result is NULL. */
 json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why);
 
+/* How many values a text of JSON has (an array of two numbers: three), by one pass over it, without
+ * memory: a tree of them takes up to 240 bytes for each, so whoever reads what strangers
+ * send looks first. Of what is no JSON it is some number that a reader does not exceed. */
+size_t json_count(const char *text, size_t len);
+/* What one request may have: as many bytes as 64 prompts of 8192 token ids. */
+#define JSON_REQUEST_VALUES_MAX ((size_t)1 << 19)
+
 /* What a reference (#, #/a/b, #/a/0) means within a document; NULL if nothing is there. */
 const json_t *json_follow(const json_t *root, const char *ref);
 

@@ -312,9 +312,7 @@ static void messages(struct service *s, struct http_request *http) {
     struct service_request r;
     struct owned o = {0};
     bool stream = false;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len)) {
+    if (params_init(&p, http)) {
         read_conversation(&p, s, &r, &o);
         param_int(&p, "max_tokens", 1, 1 << 24, &r.n_predict);
         if (r.n_predict < 0)
@@ -341,9 +339,8 @@ static void count_tokens(struct service *s, struct http_request *http) {
     struct service_request r;
     struct owned o = {0};
     int32_t *ids = NULL;
-    size_t len, n;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len))
+    size_t n;
+    if (params_init(&p, http))
         read_conversation(&p, s, &r, &o);
     if (p.st == ST_OK)
         p.st = service_prompt(s, &r, &ids, &n, &p.err);

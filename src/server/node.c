@@ -1,6 +1,7 @@
 #include "server/node.h"
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/machine.h"
 #include "base/mem.h"
@@ -240,6 +241,8 @@ static enum status read_body(struct task *t, struct err *err) {
     size_t len;
     const char *text = http_body(t->request, &len);
     json_t *model;
+    if (json_count(text, len) > JSON_REQUEST_VALUES_MAX)
+        return err_set(err, ST_BAD_INPUT, "the request has too many JSON values");
     t->body = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
     if (t->body == NULL)
         return err_set(err, ST_BAD_INPUT, "the request is no JSON: %s", why.text);

@@ -293,10 +293,8 @@ static void handle(struct service *s, struct http_request *http, bool generate) 
     struct service_request r;
     struct request_memory m = {0};
     bool stream = true;
-    size_t len;
-    const char *body = http_body(http, &len);
     service_request_init(&r);
-    if (params_init(&p, body, len)) {
+    if (params_init(&p, http)) {
         ollama_param_model(&p, s);
         param_options(&p, &r, &m);
         param_format(&p, &r);
@@ -330,11 +328,9 @@ static void embed(struct service *s, struct http_request *http, const char *fiel
     struct params p;
     struct service_request r, *each = NULL;
     struct prompts inputs = {0};
-    size_t len;
-    const char *body = http_body(http, &len);
     service_request_init(&r);
     r.embed = true;
-    if (params_init(&p, body, len)) {
+    if (params_init(&p, http)) {
         ollama_param_model(&p, s);
         param_prompts(&p, field, n_max, &inputs);
         r.truncate = true;

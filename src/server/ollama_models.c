@@ -93,9 +93,7 @@ static json_t *show_json(const struct service_facts *f) {
 
 static void show(struct service *s, struct http_request *http) {
     struct params p;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len))
+    if (params_init(&p, http))
         ollama_param_model(&p, s);
     if (p.st == ST_OK)
         reply_json(http, 200, show_json(service_facts(s)));

@@ -53,9 +53,7 @@ void openai_stream_error(struct reply *r, enum status st, const char *sentence) 
 void openai_handle(struct service *s, struct http_request *http,
                    void (*go)(struct service *s, struct http_request *http, struct params *p)) {
     struct params p;
-    size_t len;
-    const char *body = http_body(http, &len);
-    if (params_init(&p, body, len))
+    if (params_init(&p, http))
         go(s, http, &p);
     if (p.st != ST_OK)
         reply_error(http, &openai_chat_dialect, p.st, p.err.text, p.field);

@@ -74,11 +74,13 @@ static json_t *parse(const char *text, size_t len, json_error_t *e) {
     return v;
 }
 
-bool params_init(struct params *p, const char *text, size_t len) {
+static bool read_text(struct params *p, const char *text, size_t len) {
     json_error_t e;
-    *p = (struct params){.st = ST_OK};
     if (len == 0)
         return params_fail(p, "", "the request has no body: expected a JSON object");
+    if (json_count(text, len) > JSON_REQUEST_VALUES_MAX)
+        return params_fail(p, "", "the body has more than %zu JSON values",
+                           JSON_REQUEST_VALUES_MAX);
     p->body = parse(text, len, &e);
     if (p->body == NULL)
         return params_fail(p, "", "the body is no valid JSON: line %d, column %d: %s", e.line,
@@ -86,6 +88,15 @@ bool params_init(struct params *p, const char *text, size_t len) {
     if (!json_is_object(p->body))
         return params_fail(p, "", "the body must be a JSON object, not %s", json_kind(p->body));
     return true;
+}
+
+bool params_init(struct params *p, struct http_request *http) {
+    size_t len;
+    const char *text = http_body(http, &len);
+    *p = (struct params){.st = ST_OK};
+    bool read = read_text(p, text, len);
+    http_forget_body(http);
+    return read;
 }
 
 void params_deinit(struct params *p) {

@@ -4,6 +4,7 @@
 #define LOCKSTEP_SERVER_PARAMS_H
 
 #include "base/status.h"
+#include "server/http.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -16,8 +17,9 @@ struct params {
     char field[64]; /* and its field, "" if it is the whole */
 };
 
-/* Parses a body. False: p->st and p->err say why. params_deinit() is due either way. */
-bool params_init(struct params *p, const char *text, size_t len);
+/* Parses the request's body, which the request forgets. False: p->st and p->err say why.
+ * params_deinit() is due either way. */
+bool params_init(struct params *p, struct http_request *http);
 void params_deinit(struct params *p);
 
 /* A defect that the dialect found. Returns false. */

@@ -1,9 +1,9 @@
 /* reply.h: from the events of one request's generations to one HTTP reply, whole or streamed, in
  * whatever dialect. A reply lives as long as its HTTP request.
  *
- * Threads: reply_open() and reply_submit() are for the handler; everything after it happens on the
- * engine's thread, where the dialect's functions are called. A client that hangs up cancels
- * the generations; they end all the same, and with them the reply. */
+ * Threads: reply_open() and reply_submit() are for the handler, of which several run at once;
+ * everything after it happens on the engine's thread, where the dialect's functions are called. A
+ * client that hangs up cancels the generations; they end all the same, and with them the reply. */
 #ifndef LOCKSTEP_SERVER_REPLY_H
 #define LOCKSTEP_SERVER_REPLY_H
 

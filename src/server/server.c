@@ -118,6 +118,19 @@ static void handle(void *user, struct http_request *r) {
     fail(s, r, 405, "this path does not know that method");
 }
 
+#define LONG_BODY_BYTES ((size_t)64 << 10)
+
+/* How long a request takes to read is known by its body; what is without one is an answer that lies
+ * ready, but for a conversation that is remembered. */
+static enum http_lane lane(void *user, const struct http_request *r) {
+    size_t n;
+    (void)user, (void)http_body(r, &n);
+    if (n > LONG_BODY_BYTES)
+        return HTTP_LANE_LONG;
+    return n == 0 && !str_starts(http_path(r), "/v1/responses/") ? HTTP_LANE_QUICK
+                                                                 : HTTP_LANE_SHORT;
+}
+
 /* Who watches over the server needs no key. */
 static bool needs_key(const char *path) {
     return !str_eq(path, "/health") && !str_eq(path, "/");
@@ -129,6 +142,7 @@ enum status server_open(struct server **out, const struct server_config *cfg, st
         return err_set(err, ST_NO_MEMORY, "no memory for a server");
     struct http_config http = cfg->http;
     http.handle = handle;
+    http.lane = lane;
     http.fail = fail;
     http.needs_key = needs_key;
     http.user = s;
