@@ -1,5 +1,5 @@
 # What a server must refuse, in every dialect: python3 serve_refusals.py URL MODEL. One line per defect found.
-import http.client, json, sys, time
+import http.client, json, socket, sys, time
 from urllib.parse import urlparse
 
 url, model = urlparse(sys.argv[1]), sys.argv[2]
@@ -132,6 +132,35 @@ for d in dialects:
     status, _ = post(path, dump({**inner({limit: 2}), **schema(nested)}))
     if status not in (200, 400):
         fail(f"{path}: a deep schema: status {status}")
+
+
+def raw(what, text, status, error):
+    """What is no right HTTP is refused in the dialect of its path, too."""
+    with socket.create_connection((url.hostname, url.port), timeout=60) as s:
+        s.sendall(text)
+        head, _, body = b"".join(iter(lambda: s.recv(65536), b"")).partition(b"\r\n\r\n")
+    if head.split()[1:2] != [b"%d" % status] or b"\nContent-Type: application/json" not in head:
+        fail(f"{what}: {head[:300]}")
+        return
+    try:
+        if not error(json.loads(body)):
+            fail(f"{what}: {body[:300]}")
+    except (ValueError, KeyError, TypeError):
+        fail(f"{what}: no error in its dialect: {body[:300]}")
+
+
+for path, _, error, _, _ in dialects:
+    line, host = b"POST " + path.encode() + b" HTTP/1.1\r\n", b"Host: localhost\r\n"
+    raw(f"{path}: no header", line + host + b"nonsense\r\n\r\n", 400, error)
+    raw(f"{path}: no Host", line + b"\r\n", 400, error)
+    raw(f"{path}: two Hosts", line + host + host + b"\r\n", 400, error)
+    raw(f"{path}: HTTP/3", line.replace(b"/1.1", b"/3.0") + host + b"\r\n", 505, error)
+    raw(f"{path}: long headers", line + host + b"X: " + b"x" * 40000, 431, error)
+    raw(f"{path}: a long path", line[:-11] + b"?" + b"x" * 10000, 414, error)
+    raw(f"{path}: a length beyond numbers", line + host + b"Content-Length: 99999999999999999999\r\n\r\n", 413, error)
+    raw(f"{path}: a silly chunk", line + host + b"Transfer-Encoding: chunked\r\n\r\nsilly\r\n", 400, error)
+    raw(f"{path}: a large chunk", line + host + b"Transfer-Encoding: chunked\r\n\r\n" + b"f" * 16 + b"\r\n", 413, error)
+raw("no request", b"\x16\x03\x01\r\n\r\n", 400, openai_error)
 
 chat = dialects[0]
 for wrong in [

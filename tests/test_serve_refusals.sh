@@ -16,7 +16,8 @@ named() { # HOST STATUS [curl's arguments...]
     status=$(curl -s -m 60 -o "$work/body" -w '%{http_code}' -H "Host: $1" "${@:3}" "$url/v1/models")
     [ "$status" = "$2" ] || fail "Host: $1: status $status, not $2: $(head -c 300 "$work/body")"
 }
-for name in evil.example evil.example:80 localhost.evil.example local 127.0.0.1.evil.example "$(printf '%0300d' 0)"; do
+for name in evil.example evil.example:80 localhost.evil.example local 127.0.0.1.evil.example "$(printf '%0300d' 0)" \
+    "[::1].evil.example" "[evil.example" "[evil.example]" "[]" "localhost:evil.example"; do
     named "$name" 403
     grep -q '"error".*Host header names another machine' "$work/body" || fail "Host: $name: $(cat "$work/body")"
 done
@@ -52,6 +53,8 @@ serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 start --api-key k
 from http://evil.example 200 -H "Authorization: Bearer k"
 named evil.example 200 -H "Authorization: Bearer k"
+[ "$(curl -s -m 60 "$url/" | grep -c jargon)" = 0 ] || fail "/ names the model to who has no key"
+[ "$(curl -s -m 60 -H "x-api-key: k " "$url/" | grep -c jargon)" = 1 ] || fail "/ does not name the model"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 start --insecure
 named evil.example 200

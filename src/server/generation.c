@@ -315,7 +315,8 @@ static enum status render(const struct model *m, const struct service_request *r
                                          .continue_last = r->continue_last};
     enum status st = chat_render(m->chat, &request, &p->text, &p->len, err);
     json_decref(changed);
-    return st;
+    /* A template's limits say so, and it is the conversation that has reached them. */
+    return st == ST_NO_MEMORY ? ST_UNSUPPORTED : st;
 }
 
 /* to_fit: a text that the context cannot hold is refused before it is tokenized. */

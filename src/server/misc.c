@@ -191,8 +191,12 @@ static void metrics(struct service *s, struct http_request *http) {
 static void front_page(struct service *s, struct http_request *http) {
     struct buf t = {0};
     const struct service_facts *f = service_facts(s);
-    buf_printf(&t, "lockstep serves %s (%s, %s) on %d rank%s.\n", f->name, f->architecture,
-               f->type, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    if (http_is_trusted(http))
+        buf_printf(&t, "lockstep serves %s (%s, %s) on %d rank%s.\n", f->name, f->architecture,
+                   f->type, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    else
+        buf_add_str(&t,
+                    "lockstep serves a model; its name is for those who have an API key.\n");
     buf_printf(
         &t, "It speaks OpenAI's API below /v1, Anthropic's at /v1/messages and Ollama's below "
             "/api; /health and /metrics say how it is.\n");
