@@ -1,107 +1,11 @@
-/* grammar.c: runs a grammar's automaton: states, look-up tables, masks.
- *
- * A configuration is a node and a frame: where the automaton is in a rule, and the calls that
- * wait for it. Frames are numbered, equal ones once, and share their tails. A state is a
- * sorted set of configurations that are about to read a byte, and whether the text may end;
- * states are numbered too, so that "the same place in the grammar" is the same number, and the
- * table of transitions (state x class of bytes) fills itself as it is used. State DEAD has no
- * configurations.
- *
- * When states or frames become too many, those that no matcher stands in are forgotten. */
-#include "tokenizer/grammar.h"
+/* grammar.c: runs a grammar's automaton: states and look-up tables. grammar_run.h says what these
+ * are. When states or frames become too many, those that no matcher stands in are forgotten. */
+#include "tokenizer/grammar_run.h"
 
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/grammar_impl.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
-
-#define DEAD 0
-#define UNKNOWN UINT32_MAX
-#define CUT (UNKNOWN - 1) /* as DEAD, but because a limit was met */
-
-/* Beyond SOFT, everything that is not in use is forgotten before the next mask or token; a
- * single step may go beyond it, up to HARD, and what it finds then counts as not allowed. */
-#define SOFT_STATES (1u << 14)
-#define HARD_STATES (1u << 16)
-#define SOFT_CONFIGS (1u << 20)
-#define HARD_CONFIGS (1u << 22)
-#define SOFT_FRAMES (1u << 18)
-#define HARD_FRAMES (1u << 20)
-/* Readings of one text at the same time. */
-#define STATE_MAX_CONFIGS 2048
-#define CLOSURE_MAX 8192
-#define N_MASKS 256 /* kept */
-#define WORK_OF_CONFIG 8
-
-struct config {
-    uint32_t node;
-    uint32_t frame; /* 0: nothing waits */
-};
-
-struct frame {
-    uint32_t node; /* where the caller goes on */
-    uint32_t below;
-    uint32_t depth;
-    uint32_t chain; /* of the hash table */
-};
-
-struct state {
-    uint32_t first, n; /* configs[first .. first+n) */
-    uint32_t chain;    /* of the hash table */
-    bool may_end;
-    uint64_t *mask; /* in grammar.masks, or NULL */
-};
-
-struct seen {
-    uint64_t config;
-    uint32_t turn;
-};
-
-/* The hash tables have one fixed size: the limits above keep their chains short. */
-#define STATE_BUCKETS (1u << 14)
-#define FRAME_BUCKETS (1u << 16)
-#define SEEN_SIZE (4 * CLOSURE_MAX)
-
-struct grammar {
-    const struct token_trie *trie;
-    struct grammar_automaton a;
-    uint32_t start; /* a state */
-    bool gave_up;   /* the last closure met a limit */
-    int64_t work;   /* units since it was charged last */
-    int64_t credit; /* units left for this grammar */
-    struct grammar_matcher *matchers;
-
-    struct frame *frames; /* [0] is no frame */
-    struct state *states;
-    struct config *configs;
-    uint32_t *table; /* [n_states, a.n_classes] */
-    size_t n_frames, n_states, n_configs;
-    size_t frames_cap, states_cap, configs_cap, table_cap;
-    uint32_t *frame_buckets, *state_buckets;
-
-    /* one closure */
-    struct config *todo, *found;
-    size_t n_todo, n_found;
-    bool may_end;
-    struct seen *seen; /* [SEEN_SIZE], those of this turn */
-    uint32_t turn;
-    size_t n_seen;
-
-    uint32_t *path; /* [trie->max_depth + 1] states of a walk */
-    uint64_t *masks[N_MASKS];
-    uint32_t mask_state[N_MASKS];
-    size_t next_mask;
-    size_t mask_words;
-};
-
-struct grammar_matcher {
-    struct grammar *g;
-    struct grammar_matcher *prev, *next;
-    uint32_t state;
-    bool ended;
-};
 
 /* --- frames --- */
 
@@ -261,8 +165,8 @@ static uint32_t get_state(struct grammar *g) {
         return DEAD;
     }
     uint32_t i = (uint32_t)g->n_states++;
-    g->states[i] =
-        (struct state){(uint32_t)g->n_configs, (uint32_t)g->n_found, *bucket, g->may_end, NULL};
+    g->states[i] = (struct state){(uint32_t)g->n_configs, (uint32_t)g->n_found, *bucket,
+                                  g->may_end, NO_MASK};
     memcpy(&g->configs[g->n_configs], g->found, g->n_found * sizeof *g->found);
     g->n_configs += g->n_found;
     for (size_t k = 0; k < g->a.n_classes; k++)
@@ -271,15 +175,32 @@ static uint32_t get_state(struct grammar *g) {
     return i;
 }
 
-/* Of a step that is not in the table. */
-static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
+/* Bytes around one that no configuration of a state can tell from it. */
+struct alike {
+    uint8_t low, high;
+};
+
+static void narrow(struct alike *a, uint8_t byte, const struct grammar_node *n) {
+    if (n->low > n->high)
+        return;
+    if (n->low > byte)
+        a->high = MIN(a->high, (uint8_t)(n->low - 1));
+    else if (n->high < byte)
+        a->low = MAX(a->low, (uint8_t)(n->high + 1));
+    else
+        *a = (struct alike){MAX(a->low, n->low), MIN(a->high, n->high)};
+}
+
+uint32_t grammar_find_step(struct grammar *g, uint32_t from, size_t class) {
     uint8_t byte = g->a.a_byte_of[class];
+    struct alike alike = {0, UINT8_MAX};
     g->gave_up = false;
     g->work += g->states[from].n;
     begin_closure(g);
     for (uint32_t i = 0; i < g->states[from].n; i++) {
         struct config c = g->configs[g->states[from].first + i];
         const struct grammar_node *n = &g->a.nodes[c.node];
+        narrow(&alike, byte, n);
         if (n->low <= byte && byte <= n->high) {
             visit(g, n->next, c.frame);
             close_over(g);
@@ -287,24 +208,10 @@ static uint32_t find_step(struct grammar *g, uint32_t from, size_t class) {
     }
     g->work += WORK_OF_CONFIG * (int64_t)g->n_seen;
     uint32_t to = get_state(g); /* may move the table */
-    g->table[from * g->a.n_classes + class] = to == DEAD && g->gave_up ? CUT : to;
+    uint32_t *row = &g->table[from * g->a.n_classes];
+    for (size_t k = g->a.class_of[alike.low]; k <= g->a.class_of[alike.high]; k++)
+        row[k] = to == DEAD && g->gave_up ? CUT : to;
     return to;
-}
-
-/* Was a byte given up that could follow? What only longer tokens lose, shorter ones still say. */
-static bool is_cut(const struct grammar *g, uint32_t state) {
-    for (size_t k = 0; k < g->a.n_classes; k++)
-        if (g->table[state * g->a.n_classes + k] == CUT)
-            return true;
-    return false;
-}
-
-static inline uint32_t step(struct grammar *g, uint32_t from, uint8_t byte) {
-    size_t class = g->a.class_of[byte];
-    uint32_t to = g->table[from * g->a.n_classes + class];
-    if (to < CUT)
-        return to;
-    return to == CUT ? DEAD : find_step(g, from, class);
 }
 
 /* --- starting, forgetting --- */
@@ -347,9 +254,8 @@ static bool tables_init(struct grammar *g) {
         return false;
     memset(g->frame_buckets, 0, FRAME_BUCKETS * sizeof *g->frame_buckets);
     memset(g->state_buckets, 0, STATE_BUCKETS * sizeof *g->state_buckets);
-    memset(g->mask_state, 0, sizeof g->mask_state);
     g->frames[0] = (struct frame){0};
-    g->states[DEAD] = (struct state){0};
+    g->states[DEAD] = (struct state){.mask = NO_MASK};
     for (size_t k = 0; k < g->a.n_classes; k++)
         g->table[k] = DEAD;
     g->n_frames = g->n_states = 1;
@@ -367,9 +273,7 @@ static void tables_deinit(struct grammar *g) {
     mem_free(g->table);
 }
 
-/* Between steps: if the tables have become large, forgets what no matcher stands in. False: they
- * are as they were. */
-static bool tidy(struct grammar *g) {
+bool grammar_tidy(struct grammar *g) {
     if (g->n_states < SOFT_STATES && g->n_configs < SOFT_CONFIGS && g->n_frames < SOFT_FRAMES)
         return false;
     struct grammar old = *g;
@@ -381,6 +285,7 @@ static bool tidy(struct grammar *g) {
     for (struct grammar_matcher *m = g->matchers; m != NULL; m = m->next)
         m->state = keep_state(g, &old, m->state);
     tables_deinit(&old);
+    masks_forget(g);
     return true;
 }
 
@@ -402,10 +307,8 @@ static bool work_space_init(struct grammar *g) {
     g->todo = mem_alloc(CLOSURE_MAX * sizeof *g->todo);
     g->found = mem_alloc(CLOSURE_MAX * sizeof *g->found);
     g->seen = mem_calloc(SEEN_SIZE, sizeof *g->seen);
-    g->path = mem_alloc(((size_t)g->trie->max_depth + 1) * sizeof *g->path);
-    g->mask_words = div_up((size_t)g->trie->n_tokens, 64);
     return g->frame_buckets != NULL && g->state_buckets != NULL && g->todo != NULL &&
-           g->found != NULL && g->seen != NULL && g->path != NULL && tables_init(g);
+           g->found != NULL && g->seen != NULL && masks_init(g) && tables_init(g);
 }
 
 enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
@@ -445,9 +348,7 @@ void grammar_close(struct grammar *g) {
     mem_free(g->todo);
     mem_free(g->found);
     mem_free(g->seen);
-    mem_free(g->path);
-    for (size_t i = 0; i < N_MASKS; i++)
-        mem_free(g->masks[i]);
+    masks_deinit(g);
     mem_free(g);
 }
 
@@ -494,10 +395,10 @@ bool grammar_matcher_accept_bytes(struct grammar_matcher *m, const char *bytes, 
     struct grammar *g = m->g;
     if (m->ended)
         return false;
-    tidy(g);
+    grammar_tidy(g);
     uint32_t state = m->state;
     for (size_t i = 0; i < len && state != DEAD; i++)
-        state = step(g, state, (uint8_t)bytes[i]);
+        state = grammar_step(g, state, (uint8_t)bytes[i]);
     if (state == DEAD)
         return false;
     m->state = state;
@@ -516,144 +417,5 @@ bool grammar_matcher_accept(struct grammar_matcher *m, int32_t id) {
     if (bytes.len == 0 || !grammar_matcher_accept_bytes(m, bytes.ptr, bytes.len))
         return false;
     m->g->credit += GRAMMAR_TOKEN_WORK;
-    return true;
-}
-
-/* --- masks --- */
-
-static void set_bit(uint64_t *mask, int32_t id) {
-    mask[id / 64] |= (uint64_t)1 << id % 64;
-}
-
-/* Walks all tokens through the automaton at once; what cannot go on is skipped with all that
- * begins with it. False: it takes more work than `most`. */
-static bool fill_mask(struct grammar *g, uint32_t state, uint64_t *mask, int64_t most) {
-    const struct token_trie *trie = g->trie;
-    memset(mask, 0, g->mask_words * sizeof *mask);
-    g->path[0] = state;
-    const struct trie_node *node = trie->nodes, *end = node + trie->n_nodes;
-    while (node < end) {
-        if (++g->work > most)
-            return false;
-        uint32_t to = step(g, g->path[node->depth], node->byte);
-        if (to == DEAD) {
-            node = trie->nodes + node->after;
-            continue;
-        }
-        g->path[node->depth + 1] = to;
-        uint32_t k = node->first_token;
-        node++;
-        while (k < node->first_token)
-            set_bit(mask, trie->tokens[k++]);
-    }
-    if (g->states[state].may_end)
-        for (size_t k = 0; k < trie->n_ends; k++)
-            set_bit(mask, trie->ends[k]);
-    return true;
-}
-
-/* The oldest mask makes room; NULL: no memory. */
-static uint64_t *new_mask(struct grammar *g) {
-    size_t i = g->next_mask;
-    if (g->masks[i] == NULL)
-        g->masks[i] = mem_alloc(g->mask_words * sizeof **g->masks);
-    if (g->masks[i] == NULL)
-        return NULL;
-    g->states[g->mask_state[i]].mask = NULL;
-    g->mask_state[i] = DEAD;
-    return g->masks[i];
-}
-
-static void keep_mask(struct grammar *g, uint32_t state) {
-    size_t i = g->next_mask;
-    g->states[state].mask = g->masks[i];
-    g->mask_state[i] = state;
-    g->next_mask = (i + 1) % N_MASKS;
-}
-
-static void charge(struct grammar *g) {
-    g->credit -= g->work;
-    g->work = 0;
-}
-
-static enum status too_much_work(const struct grammar *g, struct err *err) {
-    if (g->credit <= 0)
-        return err_set(err, ST_UNSUPPORTED,
-                       "the grammar is too hard: finding which tokens of this answer it allows "
-                       "has taken too many steps");
-    return err_set(
-        err, ST_UNSUPPORTED,
-        "the grammar is too hard: finding which tokens it allows here takes more than "
-        "%" PRId64 " steps",
-        GRAMMAR_MASK_WORK);
-}
-
-static enum status make_mask(struct grammar *g, uint32_t state, int64_t most,
-                             const uint64_t **mask, struct err *err) {
-    uint64_t *fresh = new_mask(g);
-    if (fresh == NULL)
-        return err_set(err, ST_NO_MEMORY, "no memory for a grammar's mask");
-    charge(g);
-    bool whole = fill_mask(g, state, fresh, MIN(g->credit, most));
-    charge(g);
-    if (!whole)
-        return too_much_work(g, err);
-    if (is_cut(g, state))
-        return err_set(err, ST_UNSUPPORTED, "the grammar can be read in too many ways");
-    if (token_mask_is_empty(g->trie, fresh))
-        return err_set(
-            err, ST_UNSUPPORTED,
-            "no token of the model continues the text as the grammar wants it, or it "
-            "nests too deeply");
-    keep_mask(g, state);
-    *mask = fresh;
-    return ST_OK;
-}
-
-static enum status find_mask(struct grammar_matcher *m, int64_t most, const uint64_t **mask,
-                             struct err *err) {
-    struct grammar *g = m->g;
-    BUG_ON(m->ended);
-    tidy(g);
-    if (g->states[m->state].mask != NULL) {
-        *mask = g->states[m->state].mask;
-        return ST_OK;
-    }
-    enum status st = make_mask(g, m->state, most, mask, err);
-    if (st != ST_UNSUPPORTED || !is_cut(g, m->state) || !tidy(g))
-        return st;
-    /* It was the tables' size, and they are tidied now. */
-    return make_mask(g, m->state, most, mask, err);
-}
-
-enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
-                                 struct err *err) {
-    return find_mask(m, GRAMMAR_MASK_WORK, mask, err);
-}
-
-void grammar_matcher_prepare(struct grammar_matcher *m, int64_t units) {
-    const uint64_t *mask;
-    (void)find_mask(m, units, &mask, NULL);
-}
-
-bool grammar_matcher_known(struct grammar_matcher *m, int32_t id, const uint64_t **mask) {
-    const struct grammar *g = m->g;
-    uint32_t state = m->state;
-    if (m->ended || (id != TOKEN_NONE && tokenizer_is_end(g->trie->t, id)))
-        return false;
-    struct gguf_str bytes = token_bytes(g->trie->t, id, false);
-    if (id != TOKEN_NONE && bytes.len == 0)
-        return false;
-    for (size_t i = 0; i < bytes.len; i++) {
-        state = g->table[state * g->a.n_classes + g->a.class_of[(uint8_t)bytes.ptr[i]]];
-        if (state >= CUT || state == DEAD)
-            return false;
-    }
-    if (g->states[state].mask == NULL)
-        return false;
-    m->state = state;
-    if (id != TOKEN_NONE)
-        m->g->credit += GRAMMAR_TOKEN_WORK;
-    *mask = g->states[state].mask;
     return true;
 }

@@ -15,28 +15,68 @@
  * ("" and {0}) add none, and repetitions of repetitions of them would go on for ever. */
 #define COPIED_ITEMS_MAX (4 * GRAMMAR_MAX_NODES)
 
+#define NODE_BUCKETS (1u << 14)
+
 struct compiler {
     const struct grammar_tree *tree;
     struct grammar_automaton *a;
     struct err *err;
     uint32_t n_copied;
+    uint32_t *buckets; /* [NODE_BUCKETS] a hash table of all nodes that may be shared */
+    uint32_t *chain;   /* [a->n_nodes] of the table */
+    size_t chain_cap;
 };
 
 #define NONE UINT32_MAX
 
-/* --- building, from the end to the front: each function gets the node that comes next and
- * gives the node that comes first --- */
+static uint32_t *filled(size_t n) {
+    uint32_t *v = mem_alloc(n * sizeof *v);
+    for (size_t i = 0; v != NULL && i < n; i++)
+        v[i] = NONE;
+    return v;
+}
 
-static enum status add_node(struct compiler *c, struct grammar_node node, uint32_t *out) {
+/* --- building, from the end to the front: each function gets the node that comes next and
+ * gives the node that comes first. What goes on alike is the same node: alternatives that end
+ * alike, and the ends of [a-z]{0,3} and [a-z]{0,9} before the same, so that a text that can be
+ * read as any of them is in one place, not in many --- */
+
+/* A node that will be changed, and so is shared with nobody. */
+static enum status add_own_node(struct compiler *c, struct grammar_node node, uint32_t *out) {
     struct grammar_automaton *a = c->a;
     if (a->n_nodes == GRAMMAR_MAX_NODES)
         return err_set(c->err, ST_BAD_INPUT,
                        "the grammar is too large: its automaton has more than %d nodes",
                        GRAMMAR_MAX_NODES);
-    if (!mem_reserve(&a->nodes, &a->nodes_cap, a->n_nodes + 1, sizeof *a->nodes))
+    if (!mem_reserve(&a->nodes, &a->nodes_cap, a->n_nodes + 1, sizeof *a->nodes) ||
+        !mem_reserve(&c->chain, &c->chain_cap, a->n_nodes + 1, sizeof *c->chain))
         return err_set(c->err, ST_NO_MEMORY, "no memory for the grammar's automaton");
     a->nodes[a->n_nodes] = node;
     *out = (uint32_t)a->n_nodes++;
+    return ST_OK;
+}
+
+static bool same_node(const struct grammar_node *x, const struct grammar_node *y) {
+    return x->kind == y->kind && x->low == y->low && x->high == y->high && x->next == y->next &&
+           x->other == y->other;
+}
+
+static uint32_t *bucket_of(const struct compiler *c, const struct grammar_node *n) {
+    uint64_t key = ((uint64_t)n->next << 32 | n->other) ^
+                   (uint64_t)(n->kind << 16 | n->low << 8 | n->high) << 20;
+    return &c->buckets[(key * 0x9e3779b97f4a7c15u >> 32) % NODE_BUCKETS];
+}
+
+static enum status add_node(struct compiler *c, struct grammar_node node, uint32_t *out) {
+    uint32_t *bucket = bucket_of(c, &node);
+    for (uint32_t i = *bucket; i != NONE; i = c->chain[i])
+        if (same_node(&c->a->nodes[i], &node)) {
+            *out = i;
+            return ST_OK;
+        }
+    TRY(add_own_node(c, node, out));
+    c->chain[*out] = *bucket;
+    *bucket = *out;
     return ST_OK;
 }
 
@@ -196,7 +236,7 @@ static enum status add_up_to(struct compiler *c, uint32_t item, uint32_t n, uint
 static enum status add_any_number(struct compiler *c, uint32_t item, uint32_t next,
                                   uint32_t *out) {
     uint32_t loop = NONE, body;
-    TRY(add_split(c, next, next, &loop));
+    TRY(add_own_node(c, (struct grammar_node){NODE_SPLIT, 0, 0, false, next, next}, &loop));
     TRY(add_item(c, item, loop, &body));
     c->a->nodes[loop].next = body;
     *out = loop;
@@ -273,7 +313,8 @@ static enum status build(struct compiler *c) {
 struct edges {
     uint32_t *head, *link; /* edge e belongs to node e / 2 */
     uint32_t *callers, *next_caller;
-    uint32_t *begins; /* [node] the rule that it begins */
+    uint32_t *begins;     /* [node] a rule that it begins */
+    uint32_t *next_begun; /* [rule] another rule that the same node begins */
     uint32_t *todo;
 };
 
@@ -283,14 +324,8 @@ static void edges_deinit(struct edges *e) {
     mem_free(e->callers);
     mem_free(e->next_caller);
     mem_free(e->begins);
+    mem_free(e->next_begun);
     mem_free(e->todo);
-}
-
-static uint32_t *filled(size_t n) {
-    uint32_t *v = mem_alloc(n * sizeof *v);
-    for (size_t i = 0; v != NULL && i < n; i++)
-        v[i] = NONE;
-    return v;
 }
 
 static bool edges_init(struct edges *e, const struct grammar_automaton *a) {
@@ -299,12 +334,15 @@ static bool edges_init(struct edges *e, const struct grammar_automaton *a) {
     e->callers = filled(a->n_rules);
     e->next_caller = filled(a->n_nodes);
     e->begins = filled(a->n_nodes);
+    e->next_begun = filled(a->n_rules);
     e->todo = mem_alloc(a->n_nodes * sizeof *e->todo);
     if (e->head == NULL || e->link == NULL || e->callers == NULL || e->next_caller == NULL ||
-        e->begins == NULL || e->todo == NULL)
+        e->begins == NULL || e->next_begun == NULL || e->todo == NULL)
         return false;
-    for (uint32_t i = 0; i < a->n_rules; i++)
+    for (uint32_t i = 0; i < a->n_rules; i++) {
+        e->next_begun[i] = e->begins[a->starts[i]];
         e->begins[a->starts[i]] = i;
+    }
     for (uint32_t i = 0; i < a->n_nodes; i++) {
         const struct grammar_node *n = &a->nodes[i];
         if (n->kind == NODE_END)
@@ -350,7 +388,7 @@ static void find_reaching(const struct grammar_automaton *a, struct edges *e,
             e->todo[n_todo++] = i;
     }
     while (n_todo > 0) {
-        uint32_t done = e->todo[--n_todo], rule = e->begins[done];
+        uint32_t done = e->todo[--n_todo];
         for (uint32_t edge = e->head[done]; edge != NONE; edge = e->link[edge]) {
             uint32_t i = edge / 2;
             if (!reaches[i] && reaches_now(a, i, through_bytes, reaches)) {
@@ -358,12 +396,12 @@ static void find_reaching(const struct grammar_automaton *a, struct edges *e,
                 e->todo[n_todo++] = i;
             }
         }
-        for (uint32_t i = rule == NONE ? NONE : e->callers[rule]; i != NONE;
-             i = e->next_caller[i])
-            if (!reaches[i] && reaches_now(a, i, through_bytes, reaches)) {
-                reaches[i] = true;
-                e->todo[n_todo++] = i;
-            }
+        for (uint32_t rule = e->begins[done]; rule != NONE; rule = e->next_begun[rule])
+            for (uint32_t i = e->callers[rule]; i != NONE; i = e->next_caller[i])
+                if (!reaches[i] && reaches_now(a, i, through_bytes, reaches)) {
+                    reaches[i] = true;
+                    e->todo[n_todo++] = i;
+                }
     }
 }
 
@@ -404,7 +442,7 @@ static uint32_t open_followers(struct walk *w, uint32_t i) {
     for (size_t k = 0; k < n; k++) {
         bool call = w->a->nodes[i].kind == NODE_CALL && k == 0;
         if (w->color[next[k]] == 1 && call)
-            return w->e->begins[next[k]];
+            return w->a->nodes[i].other;
         if (w->color[next[k]] == 0)
             w->stack[w->n_stack++] = next[k];
     }
@@ -499,11 +537,17 @@ static void find_classes(struct grammar_automaton *a) {
 
 enum status grammar_compile(struct grammar_automaton *a, const struct grammar_tree *tree,
                             struct err *err) {
-    struct compiler c = {.tree = tree, .a = a, .err = err};
-    TRY(build(&c));
-    TRY(check(&c));
-    find_classes(a);
-    return ST_OK;
+    struct compiler c = {.tree = tree, .a = a, .err = err, .buckets = filled(NODE_BUCKETS)};
+    enum status st = c.buckets != NULL
+                         ? build(&c)
+                         : err_set(err, ST_NO_MEMORY, "no memory for the grammar's automaton");
+    mem_free(c.buckets);
+    mem_free(c.chain);
+    if (st == ST_OK)
+        st = check(&c);
+    if (st == ST_OK)
+        find_classes(a);
+    return st;
 }
 
 void grammar_automaton_deinit(struct grammar_automaton *a) {

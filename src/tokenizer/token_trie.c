@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "tokenizer/token_shapes.h"
 
 #include <stdlib.h>
 
@@ -83,6 +84,20 @@ static void fill(struct token_trie *trie, const struct entry *entries, size_t n,
     trie->nodes[trie->n_nodes] = (struct trie_node){.first_token = (uint32_t)n};
 }
 
+static void find_roots(struct token_trie *trie) {
+    for (uint32_t i = 0; i < trie->n_nodes; i = trie->nodes[i].after) {
+        trie->root[trie->nodes[i].byte] = i;
+        trie->n_below[trie->nodes[i].byte] = trie->nodes[i].after - i;
+    }
+}
+
+static bool make_shapes(struct token_trie *trie) {
+    for (size_t i = 0; i < TOKEN_SHAPES; i++)
+        if ((trie->shapes[i] = token_shapes_new(trie, i)) == NULL)
+            return false;
+    return true;
+}
+
 enum status token_trie_open(struct token_trie **out, const struct tokenizer *t,
                             struct err *err) {
     size_t n_tokens = (size_t)tokenizer_facts(t)->n_tokens, n_bytes = 0;
@@ -103,7 +118,9 @@ enum status token_trie_open(struct token_trie **out, const struct tokenizer *t,
     struct trie_node *trimmed =
         mem_realloc(trie->nodes, (trie->n_nodes + 1) * sizeof *trie->nodes);
     trie->nodes = trimmed != NULL ? trimmed : trie->nodes;
-    st = ST_OK;
+    find_roots(trie);
+    if (make_shapes(trie))
+        st = ST_OK;
 out:
     mem_free(entries);
     mem_free(path);
@@ -118,6 +135,8 @@ out:
 void token_trie_close(struct token_trie *trie) {
     if (trie == NULL)
         return;
+    for (size_t i = 0; i < TOKEN_SHAPES; i++)
+        token_shapes_free(trie->shapes[i]);
     mem_free(trie->nodes);
     mem_free(trie->tokens);
     mem_free(trie->ends);

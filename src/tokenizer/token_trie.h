@@ -18,6 +18,8 @@ struct trie_node {
     uint8_t byte;
 };
 
+#define TOKEN_SHAPES 5 /* token_shapes.h */
+
 struct token_trie {
     const struct tokenizer *t; /* borrowed */
     int32_t n_tokens;          /* of the vocabulary */
@@ -27,6 +29,9 @@ struct token_trie {
     int32_t *ends;   /* [n_ends] the tokens that end a turn */
     size_t n_ends;
     uint16_t max_depth;
+    uint32_t root[256];    /* [byte] the node of the tokens that begin with it */
+    uint32_t n_below[256]; /* [byte] nodes from there on */
+    struct token_shapes *shapes[TOKEN_SHAPES];
 };
 
 /* t must live as long as the trie. */
