@@ -1,8 +1,8 @@
 #include "tokenizer/token_shapes.h"
 
 #include "base/mem.h"
+#include "base/utf8.h"
 #include "base/util.h"
-#include "tokenizer/utf8.h"
 
 /* Setting so many bits one by one takes longer than adding a mask. */
 #define MANY_TOKENS 256
