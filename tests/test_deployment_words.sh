@@ -16,6 +16,26 @@ trap 'end; rm -rf "$work"' EXIT
 node
 within 20 "$ask" 127.0.0.1:"$port" /v1/node >/dev/null 2>&1 || fail "no node: $(cat node.log)"
 
+# The new key is for a terminal, not for a journal.
+key=$("$LOCKSTEP" key 2>/dev/null | grep -Eo '([A-Z0-9]{4}-){6}[A-Z0-9]{4}')
+[ -n "$key" ] || fail "lockstep key shows none"
+within 10 grep -q "new cluster: lockstep key shows its key" node.log || fail "the journal: $(cat node.log)"
+grep -q -e "$key" node.log && fail "the journal has the key"
+LOCKSTEP_CLUSTER_KEY=$work/other python3 - "$LOCKSTEP" "$work" >tty.log 2>&1 <<'PY'
+import os, pty, signal, sys
+pid, fd = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], [sys.argv[1], "node", "--name", "tty", "--port", "0", "--no-discovery",
+                           "--models", sys.argv[2] + "/store", "--state", sys.argv[2] + "/tty-state"])
+said = b""
+while b"lockstep key --set" not in said:
+    said += os.read(fd, 4096)
+print(said.decode())
+os.kill(pid, signal.SIGTERM)
+os.waitpid(pid, 0)
+PY
+grep -Eq 'with the key ([A-Z0-9]{4}-){6}' tty.log || fail "a terminal: $(cat tty.log)"
+
 # The request that lockstep up sends, with other words.
 files='{"name":"m.gguf","folder":false,"files":[{"name":"m.gguf","bytes":5,"digest":"00112233445566778899aabbccddeeff"}]}'
 body() { # ARGS-AS-JSON

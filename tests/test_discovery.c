@@ -28,7 +28,11 @@ static const uint8_t count_key[BEACON_KEY_BYTES] = {0,  1,  2,  3,  4,  5,  6,  
                                                     22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
 static struct beacon anna(void) {
-    struct beacon b = {.kind = BEACON_HERE, .port = 7343, .name = "anna", .version = "0.1.0"};
+    struct beacon b = {.kind = BEACON_HERE,
+                       .count = 0x0102030405060708,
+                       .port = 7343,
+                       .name = "anna",
+                       .version = "0.1.0"};
     for (int i = 0; i < BEACON_ID_BYTES; i++) {
         b.node[i] = (uint8_t)(0xa0 + i);
         b.machine[i] = (uint8_t)(0x50 + i);
@@ -38,18 +42,20 @@ static struct beacon anna(void) {
 
 /* The layout in beacon.h; the MAC from Python's hmac, SHA-512, cut to 32 bytes. */
 static const uint8_t anna_bytes[] = {
-    'l',  'o',  'c',  'k',  's',  't',  'e',  'p',  0,    1,    1,    0xa0, 0xa1, 0xa2, 0xa3,
-    0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, 0x50, 0x51, 0x52,
-    0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x5b, 0x5c, 0x5d, 0x5e, 0x5f, 0x1c, 0xaf,
-    4,    'a',  'n',  'n',  'a',  5,    '0',  '.',  '1',  '.',  '0',  0x6c, 0x94, 0xf5, 0x2b,
-    0x2f, 0xb3, 0x02, 0xc2, 0x95, 0x87, 0x77, 0x91, 0xe0, 0xe4, 0x9a, 0xec, 0xce, 0xd0, 0xcc,
-    0x50, 0x9a, 0xbb, 0x82, 0x3d, 0x50, 0xa1, 0x55, 0x4d, 0x09, 0x88, 0x11, 0x34};
-#define NAME_AT 45
+    0x6c, 0x6f, 0x63, 0x6b, 0x73, 0x74, 0x65, 0x70, 0x00, 0x02, 0x01, 0xa0, 0xa1, 0xa2,
+    0xa3, 0xa4, 0xa5, 0xa6, 0xa7, 0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf, 0x50,
+    0x51, 0x52, 0x53, 0x54, 0x55, 0x56, 0x57, 0x58, 0x59, 0x5a, 0x5b, 0x5c, 0x5d, 0x5e,
+    0x5f, 0x1c, 0xaf, 0x01, 0x02, 0x03, 0x04, 0x05, 0x06, 0x07, 0x08, 0x04, 0x61, 0x6e,
+    0x6e, 0x61, 0x05, 0x30, 0x2e, 0x31, 0x2e, 0x30, 0xf9, 0x65, 0x1e, 0x84, 0x30, 0x78,
+    0x4b, 0x49, 0x02, 0xa5, 0x07, 0x33, 0x1e, 0x4f, 0x44, 0xc0, 0xc4, 0x6a, 0xd2, 0xf5,
+    0x8c, 0x9c, 0xc2, 0xfb, 0x9d, 0xfa, 0x83, 0xce, 0xcf, 0xd5, 0xba, 0x77};
+#define NAME_AT 53
 
 static void assert_same_beacon(const struct beacon *a, const struct beacon *b) {
     assert_int_equal(a->kind, b->kind);
     assert_memory_equal(a->node, b->node, BEACON_ID_BYTES);
     assert_memory_equal(a->machine, b->machine, BEACON_ID_BYTES);
+    assert_int_equal(a->count, b->count);
     assert_int_equal(a->port, b->port);
     assert_string_equal(a->name, b->name);
     assert_string_equal(a->version, b->version);
@@ -217,11 +223,11 @@ static void other_keys_and_versions_are_named(void **state) {
     assert_int_equal(beacon_read(&b, anna_bytes, sizeof anna_bytes, key, &err), ST_REFUSED);
     assert_non_null(strstr(err.text, "key has not signed"));
     memcpy(bytes, anna_bytes, sizeof bytes);
-    bytes[8] = 1; /* version 257, whatever follows */
+    bytes[8] = 1; /* version 258, whatever follows */
     assert_int_equal(beacon_read(&b, bytes, 10, count_key, &err), ST_REFUSED);
-    assert_non_null(strstr(err.text, "version 257"));
-    assert_non_null(strstr(err.text, "speaks 1"));
-    assert_int_equal(beacon_read(&b, (const uint8_t *)"lockstop\0\1", 10, count_key, &err),
+    assert_non_null(strstr(err.text, "version 258"));
+    assert_non_null(strstr(err.text, "speaks 2"));
+    assert_int_equal(beacon_read(&b, (const uint8_t *)"lockstop\0\2", 10, count_key, &err),
                      ST_BAD_INPUT);
 }
 
@@ -423,8 +429,10 @@ static void send_bytes(int fd, const char *to, const void *bytes, size_t n) {
 static void send_beacon(int fd, enum beacon_kind kind, const struct beacon *b_,
                         const uint8_t *with) {
     uint8_t bytes[BEACON_BYTES_MAX];
+    static uint64_t count;
     struct beacon b = *b_;
     b.kind = kind;
+    b.count = b_->count != 0 ? b_->count : ++count;
     send_bytes(fd, MULTICAST_GROUP_V4, bytes, beacon_write(bytes, &b, with));
 }
 
@@ -461,6 +469,48 @@ static void who_has_left_does_not_come_back(void **state) {
     discovery_close(a);
 }
 
+/* With a beacon that came first and the last one, from other addresses. */
+static void recorded_beacons_add_no_address(void **state) {
+    (void)state;
+    struct discovery *a = open_with(NULL, key, NEVER_MS);
+    struct beacon b = somebody("ben"), marker = somebody("marker");
+    int fd = sender(1);
+    for (b.count = 8; b.count <= 9; b.count++)
+        send_beacon(fd, BEACON_HERE, &b, key);
+    wait_for(a, "ben", true);
+    for (int i = 2; i <= 9; i++) {
+        int other = sender(i);
+        b.count = 8;
+        send_beacon(other, BEACON_HERE, &b, key);
+        close(other);
+    }
+    send_beacon(fd, BEACON_HERE, &marker, key);
+    wait_for(a, "marker", true);
+    assert_int_equal(seen[find(a, "ben")].n_addresses, 1);
+    close(fd);
+    discovery_close(a);
+}
+
+static void who_is_gone_comes_back_with_a_new_beacon_alone(void **state) {
+    (void)state;
+    struct discovery *a = open_with(NULL, key, 20);
+    struct beacon b = somebody("ben"), marker = somebody("marker");
+    int fd = sender(1);
+    b.count = 9;
+    send_beacon(fd, BEACON_HERE, &b, key);
+    wait_for(a, "ben", true);
+    wait_for(a, "ben", false);
+    send_beacon(fd, BEACON_HERE, &b, key);
+    send_beacon(fd, BEACON_HERE, &marker, key);
+    wait_for(a, "marker", true);
+    assert_int_equal(find(a, "ben"), -1);
+    b.count = 10;
+    send_beacon(fd, BEACON_HERE, &b, key);
+    wait_for(a, "ben", true);
+    close(fd);
+    discovery_close(a);
+}
+
 static void another_key_is_a_stranger(void **state) {
     (void)state;
     struct discovery *a = open_with("anna", key, NEVER_MS);
@@ -488,7 +538,7 @@ static void another_protocol_version_is_a_stranger(void **state) {
     char text[1][NET_TEXT_BYTES];
     uint64_t end = in_a_minute();
     int fd = sender(1);
-    send_bytes(fd, MULTICAST_GROUP_V4, "lockstep\0\2 and more", 19);
+    send_bytes(fd, MULTICAST_GROUP_V4, "lockstep\0\1 and more", 19);
     while (discovery_strangers(a, text, 1) == 0)
         sleep_before(end, "a stranger");
     assert_string_equal(text[0], "127.0.0.1");
@@ -665,6 +715,8 @@ int main(void) {
         cmocka_unit_test(nodes_are_sorted_by_name),
         cmocka_unit_test(who_is_silent_is_gone),
         cmocka_unit_test(who_has_left_does_not_come_back),
+        cmocka_unit_test(recorded_beacons_add_no_address),
+        cmocka_unit_test(who_is_gone_comes_back_with_a_new_beacon_alone),
         cmocka_unit_test(another_key_is_a_stranger),
         cmocka_unit_test(another_protocol_version_is_a_stranger),
         cmocka_unit_test(the_tables_are_bounded),

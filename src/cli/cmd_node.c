@@ -150,10 +150,13 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
     char text[CLUSTER_KEY_TEXT_BYTES];
     cluster_key_text(key, text);
     printf("lockstep node %s listens on port %d\n", name, node_port(n));
-    if (made)
+    /* A journal is read by others than who may have the key. */
+    if (made && isatty(STDOUT_FILENO))
         printf("this is a new cluster, with the key %s\n"
                "on each other machine: lockstep key --set (and type it), then lockstep node\n",
                text);
+    else if (made)
+        printf("this is a new cluster: lockstep key shows its key\n");
     sodium_memzero(text, sizeof text);
 }
 

@@ -12,7 +12,8 @@ static const char magic[8] = "lockstep";
 #define NODE_AT (KIND_AT + 1)
 #define MACHINE_AT (NODE_AT + BEACON_ID_BYTES)
 #define PORT_AT (MACHINE_AT + BEACON_ID_BYTES)
-#define NAME_AT (PORT_AT + 2)
+#define COUNT_AT (PORT_AT + 2)
+#define NAME_AT (COUNT_AT + 8)
 #define MAC_BYTES crypto_auth_BYTES
 
 static_assert(BEACON_KEY_BYTES == crypto_auth_KEYBYTES, "the cluster's key is the MAC's");
@@ -73,6 +74,18 @@ static uint16_t get16(const uint8_t *from) {
     return (uint16_t)(from[0] << 8 | from[1]);
 }
 
+static void put64(uint8_t *to, uint64_t x) {
+    for (int i = 0; i < 8; i++)
+        to[i] = (uint8_t)(x >> (56 - 8 * i));
+}
+
+static uint64_t get64(const uint8_t *from) {
+    uint64_t x = 0;
+    for (int i = 0; i < 8; i++)
+        x = x << 8 | from[i];
+    return x;
+}
+
 /* One byte of length, the text; returns what follows. */
 static uint8_t *put_text(uint8_t *to, const char *s) {
     size_t n = strlen(s);
@@ -90,6 +103,7 @@ size_t beacon_write(uint8_t out[BEACON_BYTES_MAX], const struct beacon *b,
     memcpy(out + NODE_AT, b->node, BEACON_ID_BYTES);
     memcpy(out + MACHINE_AT, b->machine, BEACON_ID_BYTES);
     put16(out + PORT_AT, b->port);
+    put64(out + COUNT_AT, b->count);
     uint8_t *mac = put_text(put_text(out + NAME_AT, b->name), b->version);
     crypto_auth(mac, out, (size_t)(mac - out), key);
     return (size_t)(mac - out) + MAC_BYTES;
@@ -128,7 +142,9 @@ enum status beacon_read(struct beacon *out, const uint8_t *bytes, size_t n,
         return err_set(err, ST_REFUSED, "a beacon that our cluster's key has not signed");
 
     /* From a holder of the key; still checked, its program may be another. */
-    struct beacon b = {.kind = bytes[KIND_AT], .port = get16(bytes + PORT_AT)};
+    struct beacon b = {.kind = bytes[KIND_AT],
+                       .port = get16(bytes + PORT_AT),
+                       .count = get64(bytes + COUNT_AT)};
     memcpy(b.node, bytes + NODE_AT, BEACON_ID_BYTES);
     memcpy(b.machine, bytes + MACHINE_AT, BEACON_ID_BYTES);
     TRY(get_text(b.name, sizeof b.name, "name", bytes + NAME_AT, err));

@@ -8,14 +8,17 @@
  *        16   node
  *        16   machine
  *         2   port
+ *         8   count
  *     1 + n   n, and the name in n bytes
  *     1 + n   n, and the version in n bytes
  *        32   crypto_auth (HMAC-SHA-512-256) of all before, under the cluster's key
  *
- * So nobody without the key makes or changes one. Anybody can record one and send it again,
- * from an address of his own: what that names is an address where TLS then fails. No clocks are
- * compared, so a recorded one stays good; since a daemon's id is random, a recorded "I leave"
- * only ever concerns a daemon that has left. */
+ * So nobody without the key makes or changes one. Anybody can record one and send it again, from an
+ * address of his own: the count tells it from a new one (discovery.h), and what it names is an
+ * address where TLS then fails. No clocks are compared: those of machines may differ by years. A
+ * daemon's id is random, so a recorded "I leave" only ever concerns a daemon that has left.
+ *
+ * Protocol 1 had no count. Nodes that speak it are strangers (discovery_strangers()). */
 #ifndef LOCKSTEP_CLUSTER_BEACON_H
 #define LOCKSTEP_CLUSTER_BEACON_H
 
@@ -23,7 +26,7 @@
 
 #include <stdint.h>
 
-#define BEACON_PROTOCOL 1
+#define BEACON_PROTOCOL 2
 #define BEACON_KEY_BYTES 32
 #define BEACON_ID_BYTES 16
 #define BEACON_BYTES_MAX 256
@@ -39,6 +42,8 @@ struct beacon {
     uint8_t node[BEACON_ID_BYTES]; /* which daemon: random at each start */
     /* which machine (fabric/host_id.h): the same for all processes there */
     uint8_t machine[BEACON_ID_BYTES];
+    uint64_t
+        count; /* of the daemon's beacons: each one's is greater than that of the one before */
     uint16_t port; /* of the node's API, TCP; 0 only in a BEACON_ASK: who has none */
     char name[64],
         version[16]; /* UTF-8 that can be printed as it is; a name wherever there is a port */

@@ -19,6 +19,9 @@
 #define LOOK_NS (3000 * MS)
 #define SILENT_INTERVALS 5
 #define STRANGER_NS (60000 * MS)
+/* How long a beacon takes at most over one network after it has come over another. */
+#define SAME_BEACON_NS (1000 * MS)
+#define GONE_MAX 256
 /* However many ask, a node answers this often. */
 #define ANSWER_GAP_NS (100 * MS)
 /* A flood: after so many datagrams in a window, the rest of it is slept through. Each costs
@@ -37,9 +40,15 @@ struct path {
 struct node {
     struct beacon beacon;
     bool left; /* kept for its silence: a beacon from before may still wait at another port */
-    uint64_t heard_ns;
+    uint64_t heard_ns, counted_ns; /* counted: when the beacon came first */
     int n_paths;
     struct path paths[DISCOVERY_ADDRESSES_MAX];
+};
+
+/* A daemon that is no longer in the table: what it said before is old. */
+struct gone {
+    uint8_t node[BEACON_ID_BYTES];
+    uint64_t count;
 };
 
 struct stranger {
@@ -56,6 +65,7 @@ struct discovery {
 
     /* The thread's. */
     struct multicast multicast;
+    uint64_t count;            /* of the last beacon that was said */
     uint64_t said_ns;          /* when the last beacon went out */
     uint64_t beat_ns, look_ns; /* when the next is due */
     uint64_t window_ns;        /* when it began */
@@ -66,6 +76,8 @@ struct discovery {
     int n_nodes, n_strangers;
     struct node nodes[DISCOVERY_NODES_MAX];
     struct stranger strangers[DISCOVERY_STRANGERS_MAX];
+    struct gone gone[GONE_MAX]; /* a ring */
+    size_t n_gone;              /* that ever were */
 };
 
 /* ---- the table --------------------------------------------------------------------------- */
@@ -90,6 +102,21 @@ static struct net_address with_port(const struct net_address *host, uint16_t por
     return a;
 }
 
+static void remember_gone(struct discovery *d, const struct beacon *b) {
+    struct gone *g = &d->gone[d->n_gone++ % GONE_MAX];
+    memcpy(g->node, b->node, BEACON_ID_BYTES);
+    g->count = b->count;
+}
+
+/* Said by a daemon that is gone, before it went. */
+static bool is_of_gone(const struct discovery *d, const struct beacon *b) {
+    for (size_t i = 0; i < MIN(d->n_gone, (size_t)GONE_MAX); i++)
+        if (memcmp(d->gone[i].node, b->node, BEACON_ID_BYTES) == 0 &&
+            b->count <= d->gone[i].count)
+            return true;
+    return false;
+}
+
 /* The node's place, or a free one, or NULL. */
 static struct node *node_place(struct discovery *d, const uint8_t id[BEACON_ID_BYTES]) {
     struct node *free = NULL;
@@ -101,6 +128,8 @@ static struct node *node_place(struct discovery *d, const uint8_t id[BEACON_ID_B
     }
     if (d->n_nodes < DISCOVERY_NODES_MAX)
         free = &d->nodes[d->n_nodes++];
+    if (free != NULL && free->left)
+        remember_gone(d, &free->beacon);
     if (free != NULL)
         *free = (struct node){0};
     return free;
@@ -121,11 +150,23 @@ static void path_heard(struct node *n, const struct net_address *from, const cha
     p->heard_ns = now;
 }
 
+/* Said before the node's last one; or the last one itself, too late to have come over another
+ * network. heard_ns is 0 for a node that is new. */
+static bool is_old(const struct node *n, const struct beacon *b, uint64_t now) {
+    return n->heard_ns != 0 &&
+           (b->count < n->beacon.count ||
+            (b->count == n->beacon.count && now - n->counted_ns > SAME_BEACON_NS));
+}
+
 static void node_heard(struct discovery *d, const struct beacon *b,
                        const struct net_address *from, const char *interface, uint64_t now) {
-    struct node *n = node_place(d, b->node);
-    if (n == NULL || n->left)
+    if (is_of_gone(d, b))
         return;
+    struct node *n = node_place(d, b->node);
+    if (n == NULL || n->left || is_old(n, b, now))
+        return;
+    if (n->heard_ns == 0 || b->count > n->beacon.count)
+        n->counted_ns = now;
     n->beacon = *b;
     n->heard_ns = now;
     n->left = b->kind == BEACON_LEAVING;
@@ -161,6 +202,8 @@ static void expire(struct discovery *d, uint64_t now, uint64_t lag_ns) {
         n->n_paths = n_paths;
         if (now - n->heard_ns <= limit)
             d->nodes[n_nodes++] = *n;
+        else
+            remember_gone(d, &n->beacon);
     }
     d->n_nodes = n_nodes;
 }
@@ -206,6 +249,7 @@ static void say(struct discovery *d, enum beacon_kind kind, int from) {
     uint8_t bytes[BEACON_BYTES_MAX];
     struct beacon b = d->self;
     b.kind = kind;
+    b.count = ++d->count;
     size_t n = beacon_write(bytes, &b, d->key);
     for (int i = from; i < d->multicast.n_ports; i++)
         multicast_send(&d->multicast.ports[i], bytes, n);

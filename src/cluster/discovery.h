@@ -10,6 +10,11 @@
  * such a node has been, not that it answers at the address the datagram came from. The
  * connection there must authenticate itself.
  *
+ * A beacon counts once: one with a smaller count than its daemon's last is old, and ignored; the
+ * last one itself, which comes over several networks, adds addresses for a second. So what
+ * somebody records and sends again later fills no table, as long as the daemon is heard or is
+ * among the last 256 that were. What he passes on at once, from other addresses, does name these.
+ *
  * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded
  * memory, and at most a tenth of a core. All functions but discovery_close() may be called from
  * any thread. */
