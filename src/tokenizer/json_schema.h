@@ -3,18 +3,13 @@
  * The grammar's texts are a subset of what the schema allows: JSON without white space in odd
  * places, properties in the order of the schema, numbers of at most 20 digits, and no
  * properties but those of the schema unless additionalProperties says so (as a schema of
- * "properties" is commonly meant). What cannot be enforced is refused (ST_UNSUPPORTED names the
- * keyword), not ignored, with one exception: oneOf is read as anyOf, so that alternatives that
- * overlap are not kept apart. Annotations (title, default, unknown formats ...) are ignored.
+ * "properties" is commonly meant). What cannot be enforced is refused, not ignored: ST_UNSUPPORTED
+ * names the keyword and, as a JSON pointer, the place. Two exceptions: alternatives of a oneOf
+ * that overlap are kept apart where what the others do not allow can be said (schema_not.c), and
+ * read as anyOf where not; a format is an annotation beside an enum and where it is not one of
+ * schema_format.h. Annotations (title, default ...) are ignored.
  *
- * Understood: boolean schemas, type (also lists), enum, const (beside them lengths and bounds;
- * a format is an annotation there), anyOf, oneOf, allOf (merged), $ref within the document,
- * nullable; properties, required, additionalProperties, minProperties, maxProperties,
- * propertyNames that are an enum, and where there are no properties other propertyNames or one
- * of patternProperties; items, prefixItems, additionalItems, minItems, maxItems, uniqueItems (of
- * enums: in the enum's order); minLength, maxLength, pattern (without look-around and back
- * references), the formats of schema_format.h, also without a type; minimum, maximum, exclusive
- * ones, multipleOf (integers). */
+ * docs/schemas.md says it for users, with a table by keyword. */
 #ifndef LOCKSTEP_TOKENIZER_JSON_SCHEMA_H
 #define LOCKSTEP_TOKENIZER_JSON_SCHEMA_H
 

@@ -151,6 +151,20 @@ static bool span_of(struct schema_bounds b, bool below_zero, struct span *out) {
     return true;
 }
 
+bool schema_number_steps(const json_t *v, uint32_t *m, uint32_t *places) {
+    char digits[48];
+    int point = digits_of(v, digits), n = (int)strlen(digits);
+    while (n > point && n > 1 && digits[n - 1] == '0')
+        n--;
+    int behind = n > point ? n - point : 0;
+    uint64_t value = 0;
+    for (int i = 0; i < MAX(point, n) && value <= UINT32_MAX; i++)
+        value = value * 10 + (i < n ? (uint64_t)(digits[i] - '0') : 0);
+    *m = (uint32_t)value;
+    *places = (uint32_t)behind;
+    return value > 0 && value <= 100000 && behind < 20;
+}
+
 bool schema_bounds_usable(struct schema_bounds b) {
     struct side side;
     return !(b.min.value != NULL && !is_negative(b.min.value) &&

@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 /* Digits before the point, at most: integers of 64 bits fit. */
 #define SCHEMA_MAX_DIGITS 20
@@ -28,6 +29,9 @@ struct schema_bounds {
 
 /* -1, 0, 1: how two JSON numbers compare; exactly where both are integers. */
 int schema_compare(const json_t *a, const json_t *b);
+
+/* A number above 0 as m / 10^places; false if m or places are too large to be of use. */
+bool schema_number_steps(const json_t *v, uint32_t *m, uint32_t *places);
 
 /* False: all numbers within the bounds have more than SCHEMA_MAX_DIGITS digits. */
 bool schema_bounds_usable(struct schema_bounds bounds);

@@ -11,12 +11,23 @@
 #include <stdlib.h>
 
 #define MAX_PROPERTIES 5000 /* of one object */
+#define MAX_PATTERNS 16     /* patternProperties of one */
+#define MAX_REGIONS 64      /* sets of patterns that names may match at the same time */
+#define MAX_NAME_STATES 2000
 
 struct property {
     const char *name;
     const json_t *schema;
     bool required;
+    bool never;    /* it must not be there, nor be taken for another one */
     unsigned pair; /* the rule of "name": value */
+};
+
+/* One of patternProperties. */
+struct name_pattern {
+    const char *text;
+    const json_t *schema;
+    uint32_t term;
 };
 
 struct object {
@@ -24,12 +35,14 @@ struct object {
     size_t n;
     uint32_t min, max;    /* properties */
     bool more;            /* others are allowed */
+    bool open;            /* also such as match none of the patterns */
     const json_t *others; /* their schema, NULL: any value */
-    const json_t *key;    /* that of their names, or NULL */
-    const char *pattern;  /* what their names match, or NULL */
-    bool listed;          /* propertyNames lists all that there may be: `properties` has them */
-    unsigned other;       /* the rule of a pair of those */
-    unsigned first;       /* rules (i, n): see add_object_rules() */
+    const json_t *key;    /* that of all names, or NULL */
+    struct name_pattern patterns[MAX_PATTERNS];
+    size_t n_patterns;
+    bool listed;    /* propertyNames lists all that there may be: `properties` has them */
+    unsigned other; /* the rule of a pair of those */
+    unsigned first; /* rules (i, n): see add_object_rules() */
     unsigned width;
 };
 
@@ -107,42 +120,127 @@ static enum status add_unnamed_key(struct schema_builder *b, struct buf *t,
     return st;
 }
 
-/* The key of such a property, as propertyNames or patternProperties want it, or any. */
-static enum status add_key(struct schema_builder *b, struct buf *t, const struct object *o) {
-    if ((o->key != NULL || o->pattern != NULL) && o->n > 0)
-        return schema_unsupported(
-            b, "propertyNames and patternProperties beside properties are not supported");
-    if (o->pattern != NULL) {
-        buf_add_str(t, "\"\\\"\" ");
-        TRY(schema_pattern(t, o->pattern, strlen(o->pattern), 0, SCHEMA_NO_LIMIT, b->err));
-        buf_add_str(t, " \"\\\"\"");
+/* --- other names, by the patterns that they match --- */
+
+/* The strings that propertyNames allows. */
+static enum status names_term(struct schema_builder *b, const json_t *key, uint32_t *term) {
+    struct regular *r = &b->regular;
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    json_t *whole;
+    *term = r->all;
+    if (key == NULL)
         return ST_OK;
-    }
-    if (o->key != NULL) {
-        json_t *key = NULL;
-        TRY(schema_new(b, &key));
-        TRY(schema_merge(b, key, o->key, 0));
-        if (json_object_get(key, "type") == NULL &&
-            json_object_set_new(key, "type", json_string("string")) != 0)
-            return schema_no_memory(b);
-        return schema_add(b, t, key);
-    }
-    if (o->n > 0)
-        return add_unnamed_key(b, t, o);
-    buf_add_str(t, "string");
+    TRY(schema_new(b, &whole));
+    TRY(schema_merge(b, whole, key, 0));
+    TRY(schema_string_term(b, whole, term, &min, &max));
+    if (min > 0 || max != SCHEMA_NO_LIMIT)
+        *term = regular_and(r, *term, regular_repeat(r, r->any, min, max));
+    return schema_regular_status(b);
+}
+
+static enum status is_empty(struct schema_builder *b, uint32_t term, bool *empty) {
+    struct regular_automaton a = {0};
+    enum status st = regular_automaton_init(&a, &b->regular, term, MAX_NAME_STATES);
+    *empty = st == ST_OK && regular_automaton_is_empty(&a);
+    regular_automaton_deinit(&a);
+    if (st == ST_UNSUPPORTED && regular_status(&b->regular) == ST_OK)
+        return schema_unsupported(b, "patternProperties or propertyNames are too large");
+    return st == ST_OK ? ST_OK : schema_regular_status(b);
+}
+
+/* Names that match the patterns in the set and no others. */
+struct region {
+    uint32_t term;
+    uint32_t set;
+};
+
+static enum status add_region(struct schema_builder *b, struct buf *t, const struct object *o,
+                              struct region region) {
+    json_t *all = json_array(), *whole;
+    TRY(schema_new(b, &whole));
+    for (size_t i = 0; i < o->n_patterns; i++)
+        if ((region.set & 1u << i) != 0)
+            json_array_append(all, (json_t *)o->patterns[i].schema);
+    if (region.set == 0)
+        json_array_append(all, (json_t *)(o->others != NULL ? o->others : json_true()));
+    buf_add_str(t, " | \"\\\"\" ");
+    enum status st = schema_add_text(b, t, region.term, 0, SCHEMA_NO_LIMIT);
+    buf_add_str(t, " \"\\\":\" ws ");
+    const json_t *value = json_array_size(all) == 1 ? json_array_get(all, 0) : whole;
+    if (st == ST_OK && json_object_set(whole, "allOf", all) != 0)
+        st = schema_no_memory(b);
+    if (st == ST_OK)
+        st = schema_add(b, t, value,
+                        region.set != 0 ? "patternProperties" : "additionalProperties", NULL);
+    json_decref(all);
+    return st;
+}
+
+/* Splits each region in two, by one pattern after the other. */
+static enum status split_regions(struct schema_builder *b, const struct object *o,
+                                 struct region *regions, size_t *n) {
+    struct regular *r = &b->regular;
+    for (size_t i = 0; i < o->n_patterns; i++)
+        for (size_t k = 0, had = *n; k < had; k++) {
+            struct region with = {regular_and(r, regions[k].term, o->patterns[i].term),
+                                  regions[k].set | 1u << i};
+            bool empty;
+            TRY(is_empty(b, with.term, &empty));
+            if (empty)
+                continue;
+            if (*n == MAX_REGIONS)
+                return schema_unsupported(b, "patternProperties overlap in too many ways");
+            regions[(*n)++] = with;
+            regions[k].term =
+                regular_and(r, regions[k].term, regular_not(r, o->patterns[i].term));
+        }
+    return schema_regular_status(b);
+}
+
+static uint32_t named_term(struct schema_builder *b, const struct object *o) {
+    uint32_t named = b->regular.nothing;
+    for (size_t i = 0; i < o->n; i++)
+        named = regular_or(
+            &b->regular, named,
+            regular_text(&b->regular, o->properties[i].name, strlen(o->properties[i].name)));
+    return named;
+}
+
+/* A pair whose name is none of the schema's, in each region by itself. */
+static enum status add_regions(struct schema_builder *b, struct buf *t, const struct object *o,
+                               bool others) {
+    struct region regions[MAX_REGIONS];
+    uint32_t term = 0;
+    size_t n = 1;
+    TRY(names_term(b, o->key, &term));
+    regions[0] = (struct region){
+        regular_and(&b->regular, term, regular_not(&b->regular, named_term(b, o))), 0};
+    TRY(split_regions(b, o, regions, &n));
+    buf_add_str(t, SCHEMA_NOTHING);
+    for (size_t i = others ? 0 : 1; i < n; i++)
+        TRY(add_region(b, t, o, regions[i]));
     return ST_OK;
 }
 
 /* The pair of a property that the schema does not name. */
 static enum status add_other_pair(struct schema_builder *b, struct object *o) {
     struct buf t = {0};
+    enum status st;
     TRY(schema_new_rule(b, &o->other));
-    enum status st = add_key(b, &t, o);
-    buf_add_str(&t, " \":\" ws ");
-    if (st == ST_OK && o->others != NULL)
-        st = schema_add(b, &t, o->others);
-    else
-        buf_add_str(&t, "value");
+    if (o->key != NULL || o->n_patterns > 0) {
+        st = add_regions(b, &t, o, o->open);
+    } else {
+        if (o->n > 0) {
+            st = add_unnamed_key(b, &t, o);
+        } else {
+            st = ST_OK;
+            buf_add_str(&t, "string");
+        }
+        buf_add_str(&t, " \":\" ws ");
+        if (st == ST_OK)
+            st = schema_add(b, &t, o->others != NULL ? o->others : json_true(),
+                            "additionalProperties", NULL);
+    }
     if (st == ST_OK)
         schema_put_rule(b, o->other, &t);
     buf_free(&t);
@@ -157,7 +255,7 @@ static enum status add_pair(struct schema_builder *b, struct property *p) {
     json_decref(name);
     buf_add_str(&t, " \":\" ws ");
     if (st == ST_OK)
-        st = schema_add(b, &t, p->schema);
+        st = schema_add(b, &t, p->schema, "properties", p->name);
     if (st == ST_OK)
         schema_put_rule(b, p->pair, &t);
     buf_free(&t);
@@ -173,7 +271,7 @@ static unsigned object_rule(const struct object *o, size_t i, uint32_t n) {
 static void add_object_rule(struct schema_builder *b, const struct object *o, size_t i,
                             uint32_t n) {
     const char *comma = n > 0 ? "\",\" ws " : "";
-    bool room = n < o->max, all = i == o->n;
+    bool all = i == o->n, room = n < o->max && (all || !o->properties[i].never);
     buf_printf(&b->out, "r%u ::= ", object_rule(o, i, n));
     if (room && (!all || o->more))
         buf_printf(&b->out, "%sr%u r%u | ", comma, all ? o->other : o->properties[i].pair,
@@ -228,9 +326,8 @@ static enum status collect_properties(struct schema_builder *b, const json_t *sc
     if (o->properties == NULL)
         return schema_no_memory(b);
     json_object_foreach((json_t *)properties, name, value) {
-        if (json_is_false(value) && !lists(required, name))
-            continue;
-        o->properties[o->n++] = (struct property){name, value, lists(required, name), 0};
+        o->properties[o->n++] =
+            (struct property){name, value, lists(required, name), json_is_false(value), 0};
     }
     json_array_foreach(required, i, value) {
         name = json_string_value(value);
@@ -240,8 +337,8 @@ static enum status collect_properties(struct schema_builder *b, const json_t *sc
         for (size_t k = 0; k < o->n && !seen; k++)
             seen = str_eq(o->properties[k].name, name);
         if (!seen)
-            o->properties[o->n++] =
-                (struct property){name, others != NULL ? others : json_true(), true, 0};
+            o->properties[o->n++] = (struct property){
+                name, others != NULL ? others : json_true(), true, json_is_false(others), 0};
     }
     return ST_OK;
 }
@@ -271,9 +368,7 @@ static enum status collect_listed(struct schema_builder *b, const json_t *schema
         if (!listed && !all[i].required)
             continue;
         all[n_kept] = all[i];
-        if (!listed)
-            all[n_kept].schema = json_false();
-        n_kept++;
+        all[n_kept++].never |= !listed;
     }
     o->n = n_kept;
     json_array_foreach(names, i, value) {
@@ -283,46 +378,91 @@ static enum status collect_listed(struct schema_builder *b, const json_t *schema
         for (size_t k = 0; k < o->n && !known; k++)
             known = str_eq(all[k].name, name);
         if (!known)
-            all[o->n++] =
-                (struct property){name, others != NULL ? others : json_true(), false, 0};
+            all[o->n++] = (struct property){name, others != NULL ? others : json_true(), false,
+                                            json_is_false(others), 0};
     }
     return ST_OK;
 }
 
-/* What is said of properties that have no schema of their own. */
-static enum status read_others(struct schema_builder *b, const json_t *schema,
-                               struct object *o) {
-    const json_t *others = json_object_get(schema, "additionalProperties");
-    const json_t *patterns = json_object_get(schema, "patternProperties"), *value;
-    const char *name;
-    o->key = json_object_get(schema, "propertyNames");
-    if (o->listed && patterns == NULL)
-        return ST_OK;
-    if (json_object_size(patterns) > 1 || (patterns != NULL && o->key != NULL))
-        return schema_unsupported(b, "several patternProperties are not supported");
-    json_object_foreach((json_t *)patterns, name, value) {
-        o->pattern = name;
-        o->others = value;
-        o->more = true;
-        return ST_OK;
+/* patternProperties; a property that the schema names must be as they say as well. */
+static enum status read_patterns(struct schema_builder *b, const json_t *schema,
+                                 struct object *o) {
+    const json_t *patterns = json_object_get(schema, "patternProperties");
+    const char *text;
+    json_t *value;
+    if (patterns != NULL && !json_is_object(patterns))
+        return schema_wrong(b, "patternProperties must be an object");
+    if (json_object_size(patterns) > MAX_PATTERNS)
+        return schema_unsupported(b, "so many patternProperties");
+    json_object_foreach((json_t *)patterns, text, value) {
+        struct name_pattern *p = &o->patterns[o->n_patterns++];
+        *p = (struct name_pattern){text, value, 0};
+        TRY(schema_pattern(&b->regular, &p->term, text, strlen(text), b->err));
     }
+    return schema_regular_status(b);
+}
+
+/* A name that was only required is what additionalProperties speaks of, unless a pattern does. */
+static enum status apply_patterns(struct schema_builder *b, const json_t *schema,
+                                  const struct object *o, struct property *p) {
+    bool named = json_object_get(json_object_get(schema, "properties"), p->name) != NULL;
+    bool first = !named;
+    for (size_t i = 0; i < o->n_patterns; i++) {
+        json_t *whole;
+        if (!regular_matches(&b->regular, o->patterns[i].term, p->name, strlen(p->name)))
+            continue;
+        TRY(schema_new(b, &whole));
+        json_t *all = first ? json_pack("[O]", o->patterns[i].schema)
+                            : json_pack("[O,O]", p->schema, o->patterns[i].schema);
+        if (json_object_set_new(whole, "allOf", all) != 0)
+            return schema_no_memory(b);
+        p->schema = first ? o->patterns[i].schema : whole;
+        p->never = (p->never && !first) || json_is_false(o->patterns[i].schema);
+        first = false;
+    }
+    return schema_regular_status(b);
+}
+
+/* What the names that the schema names are held to: patternProperties and propertyNames. */
+static enum status apply_names(struct schema_builder *b, const json_t *schema,
+                               struct object *o) {
+    uint32_t term = 0;
+    if (o->listed || (o->key == NULL && o->n_patterns == 0))
+        return ST_OK;
+    TRY(names_term(b, o->key, &term));
+    for (size_t i = 0; i < o->n; i++) {
+        struct property *p = &o->properties[i];
+        TRY(apply_patterns(b, schema, o, p));
+        p->never |= !regular_matches(&b->regular, term, p->name, strlen(p->name));
+    }
+    return schema_regular_status(b);
+}
+
+/* What is said of properties that have no schema of their own. */
+static void read_others(const json_t *schema, struct object *o) {
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    bool named = json_object_get(schema, "properties") != NULL || o->n_patterns > 0;
     o->others = json_is_true(others) ? NULL : others;
-    o->more =
-        others == NULL ? json_object_get(schema, "properties") == NULL : !json_is_false(others);
+    o->open = others == NULL ? !named : !json_is_false(others);
     /* More must follow than the schema names: whatever the others may be. */
-    o->more = o->more || (others == NULL && o->min > o->n);
-    return ST_OK;
+    o->open = o->open || (others == NULL && o->n_patterns == 0 && o->min > o->n);
+    o->open = o->open && !o->listed;
+    o->more = o->open || (o->n_patterns > 0 && !o->listed);
 }
 
 static enum status add_object_of(struct schema_builder *b, struct buf *t, const json_t *schema,
                                  struct object *o) {
     TRY(schema_get_count(b, schema, "minProperties", &o->min));
     TRY(schema_get_count(b, schema, "maxProperties", &o->max));
+    o->key = json_object_get(schema, "propertyNames");
     TRY(collect_properties(b, schema, o));
     TRY(collect_listed(b, schema, o));
+    TRY(read_patterns(b, schema, o));
+    TRY(apply_names(b, schema, o));
     for (size_t i = 0; i < o->n; i++)
-        TRY(add_pair(b, &o->properties[i]));
-    TRY(read_others(b, schema, o));
+        if (!o->properties[i].never)
+            TRY(add_pair(b, &o->properties[i]));
+    read_others(schema, o);
     if (o->more)
         TRY(add_other_pair(b, o));
     return add_object_rules(b, t, o);

@@ -1,21 +1,19 @@
-/* schema_pattern.h: a regular expression (the `pattern` of a JSON Schema) as GBNF for the
- * characters inside a JSON string.
+/* schema_pattern.h: a regular expression (the `pattern` of a JSON Schema) as a regular set.
  *
- * ECMA-262 without look-around, back references, word borders and \p{...}: ST_UNSUPPORTED.
- * The grammar of the surroundings has a rule `char`: any one character of a JSON string. */
+ * ECMA-262 by characters (as with its flag u), with anchors, word borders and look-ahead anywhere
+ * but in a repetition, and look-behind over what is not empty. ST_UNSUPPORTED, naming the byte:
+ * back references, \p{...}, and those in other places. */
 #ifndef LOCKSTEP_TOKENIZER_SCHEMA_PATTERN_H
 #define LOCKSTEP_TOKENIZER_SCHEMA_PATTERN_H
 
-#include "base/buf.h"
 #include "base/status.h"
+#include "tokenizer/regular.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Appends an expression for the strings that match and have min_chars to max_chars characters
- * (UINT32_MAX: no limit). Where both matter, repetitions are narrowed so that every string has a
- * right length; ST_UNSUPPORTED if that is not possible. */
-enum status schema_pattern(struct buf *t, const char *pattern, size_t len, uint32_t min_chars,
-                           uint32_t max_chars, struct err *err);
+/* *term: the strings in which the pattern matches somewhere. */
+enum status schema_pattern(struct regular *r, uint32_t *term, const char *pattern, size_t len,
+                           struct err *err);
 
 #endif

@@ -1,12 +1,9 @@
-/* schema_values.c: enums, numbers, strings and arrays of a JSON Schema as GBNF. */
+/* schema_values.c: enums, constants and numbers of a JSON Schema as GBNF. */
 #include "tokenizer/schema_impl.h"
 
+#include "base/mem.h"
 #include "base/util.h"
 #include "tokenizer/gbnf.h"
-#include "tokenizer/grammar_impl.h"
-#include "tokenizer/schema_format.h"
-#include "tokenizer/schema_number.h"
-#include "tokenizer/schema_pattern.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -14,9 +11,7 @@
 
 #define MAX_EXACT 1e15      /* of multiples, which are counted in doubles */
 #define MAX_ENUMERATED 2000 /* integers that are written out one by one */
-#define MAX_MULTIPLE 100    /* of multipleOf without bounds: 15 times as many rules */
-#define MAX_UNIQUE 64       /* values of an enum in an array with uniqueItems */
-#define MAX_STRING GRAMMAR_MAX_REPEAT
+#define FEW_CHOICES 64      /* values that are written one after the other */
 
 /* --- values written out --- */
 
@@ -39,6 +34,27 @@ enum status schema_add_json(struct schema_builder *b, struct buf *t, const json_
     gbnf_literal(t, s, strlen(s));
     free(s);
     return ST_OK;
+}
+
+bool schema_equal(const json_t *a, const json_t *b) {
+    const char *key;
+    json_t *v;
+    size_t i;
+    if (json_is_number(a) && json_is_number(b))
+        return schema_compare(a, b) == 0;
+    if (json_is_array(a) && json_is_array(b) && json_array_size(a) == json_array_size(b)) {
+        json_array_foreach(a, i, v) if (!schema_equal(v, json_array_get(b, i))) return false;
+        return true;
+    }
+    if (json_is_object(a) && json_is_object(b) && json_object_size(a) == json_object_size(b)) {
+        json_object_foreach((json_t *)a, key, v) {
+            const json_t *w = json_object_get(b, key);
+            if (w == NULL || !schema_equal(v, w))
+                return false;
+        }
+        return true;
+    }
+    return json_equal(a, b);
 }
 
 static bool is_whole(const json_t *v) {
@@ -66,7 +82,7 @@ static bool has_type(const json_t *value, const char *type) {
     return false;
 }
 
-static bool type_allows(const json_t *types, const json_t *value) {
+bool schema_type_allows(const json_t *types, const json_t *value) {
     if (types == NULL)
         return true;
     if (json_is_string(types))
@@ -104,55 +120,148 @@ static enum status get_bounds(struct schema_builder *b, const json_t *schema,
 
 /* --- enum, const --- */
 
-/* Is a text as long, and a number as large, as the schema wants? */
-static enum status is_within(struct schema_builder *b, const json_t *schema,
-                             const json_t *value, bool *within) {
-    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+static enum status is_allowed(struct schema_builder *b, const json_t *schema,
+                              const json_t *value, unsigned depth, bool *allowed);
+
+static bool is_among(const json_t *values, const json_t *value) {
+    size_t i;
+    const json_t *v;
+    json_array_foreach(values, i, v) if (schema_equal(v, value)) return true;
+    return false;
+}
+
+static enum status string_is_allowed(struct schema_builder *b, const json_t *schema,
+                                     const json_t *value, bool *allowed) {
+    uint32_t term = 0, min = 0, max = SCHEMA_NO_LIMIT, n = 0;
+    const char *s = json_string_value(value);
+    for (const char *c = s; *c != '\0'; c++)
+        n += ((uint8_t)*c & 0xc0) != 0x80;
+    TRY(schema_string_term(b, schema, &term, &min, &max));
+    *allowed = n >= min && (max == SCHEMA_NO_LIMIT || n <= max) &&
+               regular_matches(&b->regular, term, s, strlen(s));
+    return schema_regular_status(b);
+}
+
+static bool is_multiple(const json_t *value, const json_t *step) {
+    double quotient = json_number_value(value) / json_number_value(step);
+    return quotient == floor(quotient);
+}
+
+static enum status number_is_allowed(struct schema_builder *b, const json_t *schema,
+                                     const json_t *value, bool *allowed) {
+    const json_t *multiple = json_object_get(schema, "multipleOf"), *step;
     struct schema_bounds bounds;
-    TRY(schema_get_count(b, schema, "minLength", &min));
-    TRY(schema_get_count(b, schema, "maxLength", &max));
+    size_t i;
     TRY(get_bounds(b, schema, &bounds));
-    *within = true;
-    if (json_is_string(value)) {
-        size_t n = 0;
-        for (const char *s = json_string_value(value); *s != '\0'; s++)
-            n += ((uint8_t)*s & 0xc0) != 0x80;
-        *within = n >= min && (max == SCHEMA_NO_LIMIT || n <= max);
-    } else if (json_is_number(value)) {
-        const struct schema_bound *low = &bounds.min, *high = &bounds.max;
-        *within =
-            (low->value == NULL || schema_compare(value, low->value) >= (int)low->strict) &&
-            (high->value == NULL || schema_compare(high->value, value) >= (int)high->strict);
+    const struct schema_bound *low = &bounds.min, *high = &bounds.max;
+    *allowed =
+        (low->value == NULL || schema_compare(value, low->value) >= (int)low->strict) &&
+        (high->value == NULL || schema_compare(high->value, value) >= (int)high->strict) &&
+        (multiple == NULL || is_multiple(value, multiple));
+    json_array_foreach(json_object_get(schema, SCHEMA_ALSO_MULTIPLE), i, step) *allowed =
+        *allowed && is_multiple(value, step);
+    json_array_foreach(json_object_get(schema, SCHEMA_NOT_MULTIPLE), i, step) *allowed =
+        *allowed && !is_multiple(value, step);
+    return ST_OK;
+}
+
+static enum status array_is_allowed(struct schema_builder *b, const json_t *schema,
+                                    const json_t *value, unsigned depth, bool *allowed) {
+    const json_t *prefix = json_object_get(schema, "prefixItems"), *v;
+    const json_t *items = json_object_get(schema, "items");
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    size_t i;
+    TRY(schema_get_count(b, schema, "minItems", &min));
+    TRY(schema_get_count(b, schema, "maxItems", &max));
+    if (json_object_get(schema, "contains") != NULL ||
+        json_is_true(json_object_get(schema, "uniqueItems")))
+        return schema_unsupported(b, "enum or const of arrays beside contains or uniqueItems");
+    *allowed = json_array_size(value) >= min && json_array_size(value) <= max;
+    json_array_foreach(value, i, v) {
+        const json_t *of = i < json_array_size(prefix) ? json_array_get(prefix, i) : items;
+        if (*allowed && of != NULL)
+            TRY(is_allowed(b, of, v, depth + 1, allowed));
     }
     return ST_OK;
 }
 
+static enum status object_is_allowed(struct schema_builder *b, const json_t *schema,
+                                     const json_t *value, unsigned depth, bool *allowed) {
+    const json_t *required = json_object_get(schema, "required");
+    const json_t *others = json_object_get(schema, "additionalProperties");
+    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
+    const char *name;
+    json_t *v;
+    size_t i;
+    TRY(schema_get_count(b, schema, "minProperties", &min));
+    TRY(schema_get_count(b, schema, "maxProperties", &max));
+    if (json_object_get(schema, "patternProperties") != NULL ||
+        json_object_get(schema, "propertyNames") != NULL)
+        return schema_unsupported(
+            b, "enum or const of objects beside patternProperties or propertyNames");
+    *allowed = json_object_size(value) >= min && json_object_size(value) <= max;
+    json_array_foreach(required, i, v) *allowed =
+        *allowed && json_is_string(v) && json_object_get(value, json_string_value(v)) != NULL;
+    json_object_foreach((json_t *)value, name, v) {
+        const json_t *of = json_object_get(json_object_get(schema, "properties"), name);
+        of = of != NULL ? of : others;
+        if (*allowed && of != NULL)
+            TRY(is_allowed(b, of, v, depth + 1, allowed));
+    }
+    return ST_OK;
+}
+
+/* Of a merged schema, but for its enum and constant. */
+static enum status is_allowed_beside(struct schema_builder *b, const json_t *schema,
+                                     const json_t *value, unsigned depth, bool *allowed) {
+    const json_t *any = json_object_get(schema, "anyOf"), *part;
+    size_t i;
+    *allowed = schema_type_allows(json_object_get(schema, "type"), value) &&
+               !is_among(json_object_get(schema, SCHEMA_NOT_VALUES), value);
+    if (*allowed && json_is_string(value))
+        TRY(string_is_allowed(b, schema, value, allowed));
+    else if (*allowed && json_is_number(value))
+        TRY(number_is_allowed(b, schema, value, allowed));
+    else if (*allowed && json_is_array(value))
+        TRY(array_is_allowed(b, schema, value, depth, allowed));
+    else if (*allowed && json_is_object(value))
+        TRY(object_is_allowed(b, schema, value, depth, allowed));
+    bool one = any == NULL;
+    json_array_foreach(any, i, part) if (*allowed && !one)
+        TRY(is_allowed(b, part, value, depth + 1, &one));
+    *allowed = *allowed && one;
+    return ST_OK;
+}
+
+/* Is the value valid? What is not known is refused. */
+static enum status is_allowed(struct schema_builder *b, const json_t *schema,
+                              const json_t *value, unsigned depth, bool *allowed) {
+    json_t *whole = NULL;
+    if (depth > SCHEMA_MAX_DEPTH)
+        return schema_unsupported(b, "it is nested too deeply");
+    TRY(schema_new(b, &whole));
+    TRY(schema_merge(b, whole, schema, 1));
+    const json_t *values = json_object_get(whole, "enum");
+    const json_t *constant = json_object_get(whole, "const");
+    *allowed = false;
+    if ((values != NULL && !is_among(values, value)) ||
+        (constant != NULL && !schema_equal(constant, value)))
+        return ST_OK;
+    json_object_del(whole, "enum");
+    json_object_del(whole, "const");
+    return is_allowed_beside(b, whole, value, depth, allowed);
+}
+
 /* Of an enum's or a constant's values those that the rest of the schema allows too. A format is
- * an annotation beside them: Google's schemas say "enum" there, OpenAPI's "int32". What else
- * there is is not looked at: refused. */
+ * an annotation beside them: Google's schemas say "enum" there, OpenAPI's "int32". */
 static enum status allowed_values(struct schema_builder *b, const json_t *schema,
                                   json_t **out) {
-    const json_t *values = json_object_get(schema, "enum"), *value;
-    const json_t *constant = json_object_get(schema, "const");
-    static const char *const beside[] = {"type",
-                                         "nullable",
-                                         "enum",
-                                         "const",
-                                         "format",
-                                         "minLength",
-                                         "maxLength",
-                                         "minimum",
-                                         "maximum",
-                                         "exclusiveMinimum",
-                                         "exclusiveMaximum"};
-    size_t n_beside = 0, i;
-    for (i = 0; i < ARRAY_LEN(beside); i++)
-        n_beside += json_object_get(schema, beside[i]) != NULL;
-    if (schema_count_restricting(schema) > n_beside)
-        return schema_unsupported(b, "enum and const together with such other keywords");
+    const json_t *values = json_object_get(schema, "enum");
+    const json_t *constant = json_object_get(schema, "const"), *value;
+    json_t *allowed = json_array(), *one = NULL, *rest;
+    size_t i;
     if (values != NULL && !json_is_array(values))
         return schema_wrong(b, "enum must be an array");
-    json_t *allowed = json_array(), *one = NULL;
     if (allowed == NULL || json_array_append_new(b->kept, allowed) != 0)
         return schema_no_memory(b);
     if (values == NULL) {
@@ -161,12 +270,18 @@ static enum status allowed_values(struct schema_builder *b, const json_t *schema
             return schema_no_memory(b);
         values = one;
     }
+    TRY(schema_new(b, &rest));
+    if (json_object_update(rest, (json_t *)schema) != 0)
+        return schema_no_memory(b);
+    json_object_del(rest, "enum");
+    json_object_del(rest, "const");
+    json_object_del(rest, "format");
+    json_object_del(rest, SCHEMA_ALSO_FORMAT);
     json_array_foreach(values, i, value) {
-        bool within;
-        TRY(is_within(b, schema, value, &within));
-        if (within && type_allows(json_object_get(schema, "type"), value) &&
-            (constant == NULL || json_equal(constant, value)) &&
-            json_array_append(allowed, (json_t *)value) != 0)
+        bool within = false;
+        if (constant == NULL || schema_equal(constant, value))
+            TRY(is_allowed_beside(b, rest, value, 0, &within));
+        if (within && json_array_append(allowed, (json_t *)value) != 0)
             return schema_no_memory(b);
     }
     *out = allowed;
@@ -175,7 +290,6 @@ static enum status allowed_values(struct schema_builder *b, const json_t *schema
 
 enum status schema_listed_values(struct schema_builder *b, const json_t *schema, json_t **out) {
     json_t *whole = NULL;
-    unsigned rule;
     *out = NULL;
     if (!json_is_object(schema))
         return ST_OK;
@@ -183,14 +297,89 @@ enum status schema_listed_values(struct schema_builder *b, const json_t *schema,
     TRY(schema_merge(b, whole, schema, 0));
     if (json_object_get(whole, "enum") == NULL && json_object_get(whole, "const") == NULL)
         return ST_OK;
-    TRY(schema_visit(b, whole, &rule)); /* refuses what is beside them and not understood */
     return allowed_values(b, whole, out);
+}
+
+static int by_text(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* One of many texts, which agree in `at` bytes: what they have in common stands once, so that
+ * there is one reading of each beginning. */
+static enum status add_choice(struct schema_builder *b, struct buf *t, char *const *texts,
+                              size_t n, size_t at) {
+    size_t same = at;
+    while (texts[0][same] != '\0' && texts[0][same] == texts[n - 1][same])
+        same++;
+    while (same > at && ((uint8_t)texts[0][same] & 0xc0) == 0x80) /* whole characters */
+        same--;
+    gbnf_literal(t, texts[0] + at, same - at);
+    if (n == 1)
+        return ST_OK;
+    buf_add_str(t, " (" SCHEMA_NOTHING);
+    for (size_t i = 0, end; i < n; i = end) {
+        unsigned rule;
+        struct buf body = {0};
+        size_t len = 1;
+        while (((uint8_t)texts[i][same + len] & 0xc0) == 0x80)
+            len++;
+        for (end = i + 1; end < n && strncmp(texts[end] + same, texts[i] + same, len) == 0;)
+            end++;
+        buf_add_str(t, " | ");
+        if (texts[i][same] == '\0' || end == i + 1) {
+            gbnf_literal(t, texts[i] + same, strlen(texts[i] + same));
+            end = texts[i][same] == '\0' ? i + 1 : end;
+            continue;
+        }
+        TRY(schema_new_rule(b, &rule));
+        enum status st = add_choice(b, &body, texts + i, end - i, same);
+        schema_put_rule(b, rule, &body);
+        buf_free(&body);
+        TRY(st);
+        buf_printf(t, "r%u", rule);
+    }
+    buf_add_str(t, ")");
+    return ST_OK;
+}
+
+static enum status add_many_values(struct schema_builder *b, struct buf *t,
+                                   const json_t *values) {
+    size_t n = 0, i;
+    json_t *value;
+    enum status st = ST_OK;
+    char **texts = mem_calloc(json_array_size(values), sizeof *texts);
+    if (texts == NULL)
+        return schema_no_memory(b);
+    json_array_foreach(values, i, value) {
+        texts[n] = written(value);
+        if (texts[n] == NULL) {
+            st = schema_no_memory(b);
+            break;
+        }
+        n++;
+    }
+    qsort(texts, n, sizeof *texts, by_text);
+    size_t unique = 0;
+    for (i = 0; i < n; i++) {
+        if (unique > 0 && str_eq(texts[unique - 1], texts[i]))
+            free(texts[i]);
+        else
+            texts[unique++] = texts[i];
+    }
+    if (st == ST_OK)
+        st = add_choice(b, t, texts, unique, 0);
+    for (i = 0; i < unique; i++)
+        free(texts[i]);
+    mem_free(texts);
+    return st;
 }
 
 enum status schema_add_values(struct schema_builder *b, struct buf *t, const json_t *schema) {
     json_t *values, *value;
     size_t i;
     TRY(allowed_values(b, schema, &values));
+    if (json_array_size(values) > FEW_CHOICES)
+        return add_many_values(b, t, values);
     buf_add_str(t, SCHEMA_NOTHING);
     json_array_foreach(values, i, value) {
         buf_add_str(t, " | ");
@@ -202,29 +391,6 @@ enum status schema_add_values(struct schema_builder *b, struct buf *t, const jso
 /* --- numbers --- */
 
 #define BEYOND "minimum and maximum are supported up to 20 digits"
-
-/* Decimal numbers that m divides: one rule for each remainder of the digits so far and each
- * number of digits that may still come. */
-static enum status add_multiples(struct schema_builder *b, struct buf *t, unsigned m) {
-    enum { MORE_DIGITS = 14 };
-    unsigned first = b->n_rules, rule;
-    for (unsigned i = 0; i < m * (MORE_DIGITS + 1); i++)
-        TRY(schema_new_rule(b, &rule));
-    for (unsigned left = 0; left <= MORE_DIGITS; left++)
-        for (unsigned i = 0; i < m; i++) {
-            buf_printf(&b->out, "r%u ::= %s", first + left * m + i,
-                       i == 0 ? "\"\"" : SCHEMA_NOTHING);
-            for (unsigned d = 0; d < 10 && left > 0; d++)
-                buf_printf(&b->out, " | \"%u\" r%u", d,
-                           first + (left - 1) * m + (10 * i + d) % m);
-            buf_add_str(&b->out, "\n");
-        }
-    buf_add_str(t, "\"0\" | \"-\"? (" SCHEMA_NOTHING);
-    for (unsigned d = 1; d < 10; d++)
-        buf_printf(t, " | \"%u\" r%u", d, first + MORE_DIGITS * m + d % m);
-    buf_add_str(t, ")");
-    return ST_OK;
-}
 
 /* Multiples that are written out one by one. */
 static enum status add_each_multiple(struct schema_builder *b, struct buf *t,
@@ -243,226 +409,145 @@ static enum status add_each_multiple(struct schema_builder *b, struct buf *t,
     return ST_OK;
 }
 
-enum status schema_add_integer(struct schema_builder *b, struct buf *t, const json_t *schema) {
+/* GBNF of digits, points and signs as a regular expression: without quotes and spaces. */
+static void to_regex(struct buf *regex, const char *gbnf) {
+    bool quoted = false;
+    buf_add_str(regex, "^(");
+    for (const char *c = gbnf; *c != '\0'; c++) {
+        if (*c == '"') {
+            quoted = !quoted;
+            if (quoted && c[1] == '"')
+                buf_add_str(regex, "(?:)");
+        } else if (quoted && strchr(".+", *c) != NULL) {
+            buf_printf(regex, "\\%c", *c);
+        } else if (quoted || *c != ' ') {
+            buf_add(regex, c, 1);
+        }
+    }
+    buf_add_str(regex, ")$");
+}
+
+static enum status gbnf_term(struct schema_builder *b, const char *gbnf, uint32_t *term) {
+    struct buf regex = {0};
+    to_regex(&regex, gbnf);
+    enum status st = regex.failed
+                         ? schema_no_memory(b)
+                         : schema_pattern(&b->regular, term, regex.bytes, regex.len, b->err);
+    buf_free(&regex);
+    return st;
+}
+
+static enum status add_multiple(struct schema_builder *b, const json_t *step, bool negated,
+                                uint32_t *term) {
+    struct regular *r = &b->regular;
+    uint32_t m, places;
+    if (!json_is_number(step) || !(json_number_value(step) > 0))
+        return schema_wrong(b, "multipleOf must be a number above 0");
+    if (!schema_number_steps(step, &m, &places))
+        return schema_unsupported(b, "a multipleOf of so many digits");
+    uint32_t multiples = regular_multiple(r, m, places);
+    *term = regular_and(r, *term, negated ? regular_not(r, multiples) : multiples);
+    return ST_OK;
+}
+
+/* Not one of these values, however they are written without an exponent. */
+static enum status exclude_numbers(struct schema_builder *b, const json_t *values,
+                                   uint32_t *term) {
+    size_t i;
+    const json_t *v;
+    struct regular *r = &b->regular;
+    json_array_foreach(values, i, v) {
+        struct buf t = {0};
+        uint32_t equal = 0;
+        if (!json_is_number(v))
+            continue;
+        schema_reals(&t, (struct schema_bounds){{v, false}, {v, false}});
+        enum status st = t.failed ? schema_no_memory(b) : gbnf_term(b, t.bytes, &equal);
+        buf_free(&t);
+        TRY(st);
+        *term = regular_and(r, *term, regular_not(r, equal));
+    }
+    return ST_OK;
+}
+
+/* Digits without end where a number of them that is counted would make too many states. */
+#define COUNTED_STEPS 150
+
+static void add_shape(struct buf *t, struct schema_bounds bounds, bool whole, bool counted) {
+    bool bounded = bounds.min.value != NULL || bounds.max.value != NULL;
+    if (bounded && whole)
+        schema_integers(t, bounds);
+    else if (bounded)
+        schema_reals(t, bounds);
+    else
+        buf_printf(t, "%s[1-9] [0-9]%s%s", whole ? "\"0\" | \"-\"? " : "\"-\"? (\"0\" | ",
+                   counted ? "{0,19}" : "*", whole ? "" : ") (\".\" [0-9]{1,20})?");
+}
+
+/* A number with more to it than bounds: multipleOf, or what it must not be. */
+static enum status add_regular_number(struct schema_builder *b, struct buf *t,
+                                      const json_t *schema, struct schema_bounds bounds,
+                                      bool whole) {
+    const json_t *step = json_object_get(schema, "multipleOf"), *v;
+    struct regular *r = &b->regular;
+    static const struct grammar_range no_exponent[] = {{'-', '.'}, {'0', '9'}};
+    uint32_t term = 0;
+    struct buf shape = {0};
+    size_t i;
+    whole = whole ||
+            (json_is_number(step) && json_number_value(step) == floor(json_number_value(step)));
+    add_shape(&shape, bounds, whole, step == NULL || json_number_value(step) <= COUNTED_STEPS);
+    enum status st = shape.failed ? schema_no_memory(b) : gbnf_term(b, shape.bytes, &term);
+    buf_free(&shape);
+    TRY(st);
+    term = regular_and(r, term,
+                       regular_repeat(r, regular_set(r, no_exponent, 2), 0, REGULAR_MANY));
+    if (step != NULL)
+        TRY(add_multiple(b, step, false, &term));
+    json_array_foreach(json_object_get(schema, SCHEMA_ALSO_MULTIPLE), i, v)
+        TRY(add_multiple(b, v, false, &term));
+    json_array_foreach(json_object_get(schema, SCHEMA_NOT_MULTIPLE), i, v)
+        TRY(add_multiple(b, v, true, &term));
+    TRY(exclude_numbers(b, json_object_get(schema, SCHEMA_NOT_VALUES), &term));
+    TRY(schema_regular_status(b));
+    st = schema_add_text(b, t, term, 0, SCHEMA_NO_LIMIT);
+    return st == ST_UNSUPPORTED
+               ? schema_unsupported(b, "multipleOf, or not, of so large numbers")
+               : st;
+}
+
+static enum status add_any_number(struct schema_builder *b, struct buf *t, const json_t *schema,
+                                  bool whole) {
+    const json_t *step = json_object_get(schema, "multipleOf");
     struct schema_bounds bounds;
     TRY(get_bounds(b, schema, &bounds));
-    const json_t *multiple = json_object_get(schema, "multipleOf");
-    double step = multiple == NULL ? 1 : json_number_value(multiple);
-    if (multiple != NULL && !(step > 0))
-        return schema_wrong(b, "multipleOf must be a number above 0");
     bool low = bounds.min.value != NULL, high = bounds.max.value != NULL;
-    if (multiple == NULL && !low && !high) {
-        buf_add_str(t, "integer");
-        return ST_OK;
-    }
+    bool only_step = json_object_get(schema, SCHEMA_ALSO_MULTIPLE) == NULL &&
+                     json_object_get(schema, SCHEMA_NOT_MULTIPLE) == NULL &&
+                     json_object_get(schema, SCHEMA_NOT_VALUES) == NULL;
     if (!schema_bounds_usable(bounds))
         return schema_unsupported(b, BEYOND);
-    if (step == 1) {
-        schema_integers(t, bounds);
+    if (step != NULL && (!json_is_number(step) || !(json_number_value(step) > 0)))
+        return schema_wrong(b, "multipleOf must be a number above 0");
+    if (step == NULL && only_step) {
+        if (!low && !high)
+            buf_add_str(t, whole ? "integer" : "number");
+        else
+            (whole ? schema_integers : schema_reals)(t, bounds);
         return ST_OK;
     }
-    if (step != floor(step) || step > MAX_EXACT)
-        return schema_unsupported(b, "multipleOf is supported for whole numbers only");
-    if (low && high)
-        return add_each_multiple(b, t, bounds, (int64_t)step);
-    if (low || high || step > MAX_MULTIPLE)
-        return schema_unsupported(b, "multipleOf together with such bounds is not supported");
-    return add_multiples(b, t, (unsigned)step);
+    double x = json_number_value(step);
+    if (only_step && low && high && x == floor(x) && x <= MAX_EXACT &&
+        json_number_value(bounds.max.value) - json_number_value(bounds.min.value) <=
+            MAX_ENUMERATED * x)
+        return add_each_multiple(b, t, bounds, (int64_t)x);
+    return add_regular_number(b, t, schema, bounds, whole);
+}
+
+enum status schema_add_integer(struct schema_builder *b, struct buf *t, const json_t *schema) {
+    return add_any_number(b, t, schema, true);
 }
 
 enum status schema_add_number(struct schema_builder *b, struct buf *t, const json_t *schema) {
-    struct schema_bounds bounds;
-    TRY(get_bounds(b, schema, &bounds));
-    if (json_object_get(schema, "multipleOf") != NULL)
-        return schema_add_integer(b, t, schema);
-    if (bounds.min.value == NULL && bounds.max.value == NULL)
-        buf_add_str(t, "number");
-    else if (!schema_bounds_usable(bounds))
-        return schema_unsupported(b, BEYOND);
-    else
-        schema_reals(t, bounds);
-    return ST_OK;
-}
-
-/* --- strings --- */
-
-enum status schema_add_string(struct schema_builder *b, struct buf *t, const json_t *schema) {
-    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
-    TRY(schema_get_count(b, schema, "minLength", &min));
-    TRY(schema_get_count(b, schema, "maxLength", &max));
-    const json_t *pattern = json_object_get(schema, "pattern");
-    const char *format = json_string_value(json_object_get(schema, "format"));
-    const char *regex = json_string_value(pattern);
-    if (pattern != NULL && regex == NULL)
-        return schema_wrong(b, "pattern must be a string");
-    const char *of_format = format != NULL ? schema_format(format) : NULL;
-    if (regex == NULL)
-        regex = of_format;
-    if (min > MAX_STRING)
-        return schema_unsupported(b, "minLength is too large");
-    if (max != SCHEMA_NO_LIMIT || min > 0)
-        max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : MIN(max, (uint32_t)MAX_STRING);
-    buf_add_str(t, "\"\\\"\" ");
-    if (regex != NULL) {
-        enum status st = schema_pattern(t, regex, strlen(regex), min, max, b->err);
-        /* Libraries write both for one thing, the pattern with what grammars cannot say. */
-        if (st == ST_UNSUPPORTED && of_format != NULL)
-            st = schema_pattern(t, of_format, strlen(of_format), min, max, b->err);
-        if (st != ST_OK)
-            return st;
-    } else if (max == SCHEMA_NO_LIMIT) {
-        buf_printf(t, "char{%u,}", min);
-    } else if (max < min) {
-        buf_add_str(t, SCHEMA_NOTHING);
-    } else {
-        buf_printf(t, "char{%u,%u}", min, max);
-    }
-    buf_add_str(t, " \"\\\"\"");
-    return ST_OK;
-}
-
-/* --- arrays --- */
-
-/* Subsets of an enum in its order: rule (i, n) goes on from value i with n chosen. */
-static enum status add_unique(struct schema_builder *b, struct buf *t, const json_t *values,
-                              uint32_t min, uint32_t max) {
-    unsigned n_values = (unsigned)json_array_size(values), value = b->n_rules, rule = 0;
-    for (unsigned i = 0; i < n_values; i++) {
-        TRY(schema_new_rule(b, &rule));
-        buf_printf(&b->out, "r%u ::= ", rule);
-        TRY(schema_add_json(b, &b->out, json_array_get(values, i)));
-        buf_add_str(&b->out, "\n");
-    }
-    unsigned first = b->n_rules, width = n_values + 1;
-    for (unsigned i = 0; i < width * width; i++)
-        TRY(schema_new_rule(b, &rule));
-    for (unsigned i = 0; i <= n_values; i++)
-        for (unsigned n = 0; n <= i; n++) {
-            buf_printf(&b->out, "r%u ::= ", first + i * width + n);
-            if (i == n_values) {
-                buf_add_str(&b->out, n < min || n > max ? SCHEMA_NOTHING
-                                     : n > 0            ? "ws"
-                                                        : "\"\"");
-            } else {
-                buf_printf(&b->out, "r%u | %sr%u r%u", first + (i + 1) * width + n,
-                           n > 0 ? "\",\" ws " : "", value + i,
-                           first + (i + 1) * width + n + 1);
-            }
-            buf_add_str(&b->out, "\n");
-        }
-    for (unsigned i = 0; i <= n_values; i++) /* never reached, but every rule needs a body */
-        for (unsigned n = i + 1; n <= n_values; n++)
-            buf_printf(&b->out, "r%u ::= " SCHEMA_NOTHING "\n", first + i * width + n);
-    buf_printf(t, "\"[\" ws r%u \"]\"", first);
-    return ST_OK;
-}
-
-/* The values that items may have, each once; they must be an enum's or a constant. */
-static enum status unique_values(struct schema_builder *b, const json_t *items, json_t **out) {
-    json_t *values = NULL, *value, *known;
-    size_t i, k;
-    TRY(schema_listed_values(b, items, &values));
-    if (values == NULL)
-        return schema_unsupported(b, "uniqueItems is supported for enums only");
-    json_t *unique = json_array();
-    if (unique == NULL || json_array_append_new(b->kept, unique) != 0)
-        return schema_no_memory(b);
-    json_array_foreach(values, i, value) {
-        bool seen = false;
-        json_array_foreach(unique, k, known) seen = seen || json_equal(known, value);
-        if (seen)
-            continue;
-        if (json_array_size(unique) == MAX_UNIQUE)
-            return schema_unsupported(b, "uniqueItems of so large an enum is not supported");
-        if (json_array_append(unique, value) != 0)
-            return schema_no_memory(b);
-    }
-    *out = unique;
-    return ST_OK;
-}
-
-/* `min` to `max` items of a rule behind what has been written: the first of all items has no
- * comma before it. Opens nothing, closes nothing. */
-static void add_items(struct buf *t, const char *item, bool after_others, uint32_t min,
-                      uint32_t max) {
-    if (max == 0)
-        return;
-    char limit[16] = "";
-    if (after_others) {
-        if (max != SCHEMA_NO_LIMIT)
-            snprintf(limit, sizeof limit, "%u", max);
-        buf_printf(t, " (\",\" ws %s){%u,%s}", item, min, limit);
-        return;
-    }
-    if (max != SCHEMA_NO_LIMIT)
-        snprintf(limit, sizeof limit, "%u", max - 1);
-    buf_printf(t, " (%s (\",\" ws %s){%u,%s} ws)%s", item, item, min > 0 ? min - 1 : 0, limit,
-               min == 0 ? "?" : "");
-}
-
-static enum status add_tuple(struct schema_builder *b, struct buf *t, const json_t *prefix,
-                             const json_t *rest, uint32_t min, uint32_t max) {
-    uint32_t n = (uint32_t)MIN(json_array_size(prefix), (size_t)max);
-    uint32_t more_min = min > n ? min - n : 0,
-             more_max = max == SCHEMA_NO_LIMIT ? SCHEMA_NO_LIMIT : max - n;
-    char item[24] = "value";
-    buf_add_str(t, "\"[\" ws");
-    for (uint32_t i = 0; i < n; i++) {
-        buf_add_str(t, i > 0 ? " \",\" ws " : " ");
-        TRY(schema_add(b, t, json_array_get(prefix, i)));
-    }
-    if (json_is_false(rest))
-        more_max = 0;
-    else if (rest == NULL) /* anything may follow: no more than must */
-        more_max = more_min;
-    if (more_max < more_min)
-        buf_add_str(t, " " SCHEMA_NOTHING);
-    if (json_is_object(rest)) {
-        unsigned rule = 0;
-        TRY(schema_visit(b, rest, &rule));
-        snprintf(item, sizeof item, "r%u", rule);
-    }
-    add_items(t, item, n > 0, more_min, more_max);
-    buf_add_str(t, n > 0 ? " ws \"]\"" : " \"]\"");
-    return ST_OK;
-}
-
-enum status schema_add_array(struct schema_builder *b, struct buf *t, const json_t *schema) {
-    uint32_t min = 0, max = SCHEMA_NO_LIMIT;
-    TRY(schema_get_count(b, schema, "minItems", &min));
-    TRY(schema_get_count(b, schema, "maxItems", &max));
-    const json_t *items = json_object_get(schema, "items");
-    const json_t *prefix = json_object_get(schema, "prefixItems");
-    if (min > GRAMMAR_MAX_REPEAT)
-        return schema_unsupported(b, "minItems is too large");
-    if (max != SCHEMA_NO_LIMIT)
-        max = MIN(max, (uint32_t)GRAMMAR_MAX_REPEAT);
-    if (max < min) {
-        buf_add_str(t, SCHEMA_NOTHING);
-        return ST_OK;
-    }
-    if (json_is_true(json_object_get(schema, "uniqueItems")) && max > 1) {
-        json_t *values = NULL;
-        if (prefix != NULL)
-            return schema_unsupported(b, "uniqueItems is supported for enums only");
-        TRY(unique_values(b, items, &values));
-        return add_unique(b, t, values, min, max);
-    }
-    if (json_is_array(items)) /* before draft 2020-12 */
-        return add_tuple(b, t, items, json_object_get(schema, "additionalItems"), min, max);
-    if (prefix != NULL) {
-        if (!json_is_array(prefix))
-            return schema_wrong(b, "prefixItems must be an array");
-        return add_tuple(b, t, prefix, items, min, max);
-    }
-    char item[24] = "value";
-    if (items != NULL) {
-        unsigned rule = 0;
-        TRY(schema_visit(b, items, &rule));
-        snprintf(item, sizeof item, "r%u", rule);
-    }
-    buf_add_str(t, "\"[\" ws");
-    add_items(t, item, false, min, max);
-    buf_add_str(t, " \"]\"");
-    return ST_OK;
+    return add_any_number(b, t, schema, false);
 }
