@@ -164,6 +164,24 @@ if min(took) > 1.0:
     fail(f"the streams heard of it after {took} s")
 server.stop()
 
+# ---- with --until-lost: it ends, and its clients' connections break; none is told of an error ---------------------------
+server = Server("--until-lost")
+broken = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+broken.request("POST", "/v1/completions", json.dumps({"prompt": "A bit", "max_tokens": 7000, **endless}))
+answer = broken.getresponse()
+data = answer.read(3000)
+os.kill(server.worker(), signal.SIGKILL)
+try:
+    data += answer.read()
+    fail(f"--until-lost: a stream ends as if it were whole: {data[-300:]}")
+except (http.client.IncompleteRead, ConnectionError) as e:
+    data += getattr(e, "partial", b"")
+if b"error" in data:
+    fail(f"--until-lost: a client hears of it: {data[-300:]}")
+status = server.process.wait(60)
+if status != 3:
+    fail(f"--until-lost: status {status}")
+
 # ---- with --failover: the same texts, whatever dies ---------------------------------------------------------------
 plain = {"stream": True, "ignore_eos": True, "max_tokens": 400}
 sampled = {**plain, "temperature": 1, "seed": 5}

@@ -25,7 +25,7 @@
 static const char *host = "127.0.0.1";
 static int n_parallel = 64, n_queue = 256;
 static uint64_t kv_memory;
-static bool no_speculation, restart, until_eof;
+static bool no_speculation, restart, until_eof, until_lost;
 
 struct serve_args serve_args = {.port = 8080};
 
@@ -65,8 +65,13 @@ static const struct cli_option options[] = {
     CLI_FLAG(
         0, "until-eof", &until_eof,
         "ends as after Ctrl-C when its standard input ends, for who\nstarts it and may die"),
+    CLI_FLAG(
+        0, "until-lost", &until_lost,
+        "ends at once, in the middle of answers, when ranks are lost\nand nothing goes on, "
+        "for who starts it again"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
-    CLI_INCLUDE(serve_options), CLI_END};
+    CLI_INCLUDE(serve_options),
+    CLI_END};
 
 static const struct cli_command command = {
     "serve", "answers over HTTP, as OpenAI's, Anthropic's and Ollama's APIs do",
@@ -218,6 +223,13 @@ static enum status wait_for_end(struct server *s, struct err *err) {
     }
 }
 
+/* On the engine's thread. Whoever passed a request on to this server asks the next one; a client
+ * of its own sees a connection that breaks. */
+static void end_at_once(const char *why) {
+    fprintf(stderr, "lockstep serve: %s\n", why);
+    _exit(status_exit_code(ST_PEER_LOST));
+}
+
 static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     server_config_init(cfg);
     struct engine_config *e = &cfg->service.engine;
@@ -229,6 +241,7 @@ static int fill(struct server_config *cfg, const struct serve_keys *keys) {
     e->no_speculation = no_speculation;
     cfg->service.name = serve_args.alias;
     cfg->service.restart = restart;
+    e->on_lost = until_lost ? end_at_once : NULL;
     cfg->http.host = host;
     cfg->http.port = serve_args.port;
     cfg->http.max_connections = n_parallel + n_queue + SPARE_CONNECTIONS;

@@ -187,14 +187,16 @@ static bool collect(struct engine *e, bool *any_cancelled) {
 static void recover_if_lost(struct engine *e) {
     if (e->lost != ST_OK && e->lost != ST_BAD_INPUT && e->left.opt.failover)
         engine_recover(e);
+    if (e->lost != ST_OK && e->cfg.on_lost != NULL)
+        e->cfg.on_lost(e->stats.why);
 }
 
 static void *engine_main(void *arg) {
     struct engine *e = arg;
     bool any_cancelled;
     while (collect(e, &any_cancelled)) {
-        recover_if_lost(e);
         engine_look_out(e);
+        recover_if_lost(e);
         mem_forbid_begin();
         seq_end_lingering(e);
         if (any_cancelled)

@@ -39,6 +39,9 @@ struct engine_config {
      * for so long (default 2 s), or once it has been back for so long (default 600 s) or for
      * five times as long as the model took to open: it is opened on all again. */
     double rejoin_idle_s, rejoin_latest_s;
+    /* The ranks are lost, and nothing goes on (any more): called on the engine's thread before a
+     * request hears of it. It may end the process, so that clients hear nothing. NULL: none. */
+    void (*on_lost)(const char *why);
 };
 void engine_config_init(struct engine_config *cfg);
 

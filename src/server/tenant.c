@@ -108,8 +108,8 @@ static enum status gather(struct words *w, const char *folder, const json_t *dep
         add(w, "--nodes");
         add(w, place->nodes);
     }
-    static const char *const ours[] = {"--failover", "--until-eof", "--host",
-                                       "*",          "--port",      "0"};
+    static const char *const ours[] = {
+        "--failover", "--until-eof", "--until-lost", "--host", "*", "--port", "0"};
     for (i = 0; i < ARRAY_LEN(ours); i++)
         add(w, ours[i]);
     return w->failed ? err_set(err, ST_NO_MEMORY, "no memory to serve a model") : ST_OK;

@@ -2,7 +2,9 @@
  * what it says.
  *
  * The child's standard input, output and error are one socket: what it says goes to the node's
- * log, and when the node dies, by whatever death, it ends (--until-eof). One thread at a time. */
+ * log, and when the node dies, by whatever death, it ends (--until-eof). It ends by itself when
+ * its ranks are lost and nothing goes on (--until-lost): another one begins, and is asked what was
+ * under way. One thread at a time. */
 #ifndef LOCKSTEP_SERVER_TENANT_H
 #define LOCKSTEP_SERVER_TENANT_H
 
