@@ -7,6 +7,7 @@
 #include "cluster/client.h"
 #include "fabric/net.h"
 #include "server/front.h"
+#include "server/http.h"
 #include "server/reply.h"
 
 #include <curl/curl.h>
@@ -540,6 +541,32 @@ static void test_refused(void **state) {
     server_end(&b);
 }
 
+/* A node that is told to end: what is under way is finished, what is new refused, at once. */
+static void test_drained(void **state) {
+    (void)state;
+    struct server s;
+    struct client_call c, late;
+    server_begin(&s, PLAIN("2") "{}");
+    struct front *f = open_front(NULL);
+    call_begin(&c, f, "/", "{}"); /* waits for somebody who serves */
+    for (uint64_t end = clock_ns() + LIMIT_NS; front_n_passing(only) == 0; poll(NULL, 0, 5))
+        assert_true(clock_ns() < end);
+    front_drain(f, 0);
+    call_begin(&late, f, "/", "{}");
+    call_end(&late);
+    assert_int_equal(late.status, 503);
+    assert_non_null(strstr(late.headers.bytes, HTTP_ENDING_HEADER ":"));
+    call_free(&late);
+    front_to(only, s.address);
+    front_drain(f, 60000);
+    assert_int_equal(s.n_requests, 1);
+    call_end(&c);
+    assert_int_equal(c.status, 200);
+    call_free(&c);
+    close_front(f);
+    server_end(&s);
+}
+
 /* Nobody yet; nobody any more; and a front that is closed meanwhile. */
 static void test_nobody(void **state) {
     (void)state;
@@ -971,6 +998,7 @@ int main(void) {
                                        cmocka_unit_test(test_other_answer),
                                        cmocka_unit_test(test_whole_goes_on),
                                        cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_drained),
                                        cmocka_unit_test(test_nobody),
                                        cmocka_unit_test(test_port_taken),
                                        cmocka_unit_test(test_closes_amid_requests)};

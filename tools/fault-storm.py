@@ -11,7 +11,8 @@ own to each machine, so a fault hits the cluster and not the question.
 Faults are drawn from the seed before the storm begins: their kind, machine and duration. At most two machines are hit
 at a time. It holds if
   - no word is wrong,
-  - no request is lost, except those that were under way at a machine whose node was killed,
+  - no request is lost, except those that were under way at a machine whose node was killed (one that is told to end
+    may refuse new requests, but finishes what it has),
   - within 30 s of the end of the last fault (--within) all ranks compute again.
 
 The exit status is 0 if it holds, 1 if it does not, 77 if this system cannot run it. What all nodes said is kept in a
@@ -116,7 +117,7 @@ class Machine:
         self.log = f"{storm.work}/logs/{self.name}.log"
         self.clock = f"{storm.work}/{self.name}.clock"
         self.node = None
-        self.killed = []             # [when, when it took connections again or None]
+        self.away = []  # [when it was ended, when it took connections again or None, was it killed]
         self.restarted_s = 0
         self.set_clock(0)
         os.mkdir(self.disk)
@@ -183,9 +184,9 @@ class Machine:
         return pids
 
     def kill(self, sig, kinds):
-        """Ends its node (and more, if kinds say so): what is asked here now is lost."""
+        """Ends its node (and more, if kinds say so): with SIGKILL what is asked here now is lost."""
         if not self.is_away():
-            self.killed.append([time.monotonic(), None])
+            self.away.append([time.monotonic(), None, sig == signal.SIGKILL])
         self.restarted_s = 0
         self.send_signal(sig, kinds)
         try:
@@ -195,18 +196,18 @@ class Machine:
             self.node.wait()
 
     def is_away(self):
-        return bool(self.killed) and self.killed[-1][1] is None
+        return bool(self.away) and self.away[-1][1] is None
 
     def took_connection(self):
         if self.is_away() and self.restarted_s:
-            self.killed[-1][1] = time.monotonic()
+            self.away[-1][1] = time.monotonic()
 
     def may_refuse(self):
-        """It was killed, or has only just been started."""
+        """It was ended, or has only just been started."""
         return self.is_away() and (self.restarted_s == 0 or time.monotonic() - self.restarted_s < RESTART_LIMIT_S)
 
     def was_killed_between(self, begin, end):
-        return any(k[0] <= end and (k[1] is None or k[1] >= begin) for k in self.killed)
+        return any(killed and at <= end and (back is None or back >= begin) for at, back, killed in self.away)
 
     def set_clock(self, ahead_s):
         with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as f:
@@ -499,7 +500,11 @@ class Client(threading.Thread):
                 return
             machine.took_connection()
             c.request("POST", "/v1/completions", json.dumps({**case.body, "stream": stream}), {"Content-Type": "application/json"})
-            self.read(c.getresponse(), case.text, stream)
+            response = c.getresponse()
+            if response.status == 503 and response.getheader("Lockstep-Ending") and machine.is_away():
+                self.n_refused += 1
+                return
+            self.read(response, case.text, stream)
             self.n_answers += 1
         except Wrong as e:
             self.note(self.wrong, machine, begin, str(e))
@@ -704,7 +709,7 @@ class Storm:
         every = lambda key: [entry for c in self.clients for entry in getattr(c, key)]
         longest = max((c.longest for c in self.clients), default=(0, ""))
         r |= {"answers": sum(c.n_answers for c in self.clients), "wrong": every("wrong"), "lost": every("lost"),
-              "lost_at_killed": every("lost_at_killed"), "refused_at_killed": sum(c.n_refused for c in self.clients),
+              "lost_at_killed": every("lost_at_killed"), "refused": sum(c.n_refused for c in self.clients),
               "longest_pause_s": round(longest[0], 1), "longest_pause": longest[1], "machines": len(self.machines), "ranks": ranks,
               "ranks_back_s": None if back_s is None else round(back_s, 1), "left_out": self.left_out,
               "seconds": self.seconds(time.monotonic())}
@@ -719,11 +724,11 @@ class Storm:
         rows = [("faults", len(r["faults"])), ("answers", r["answers"]), ("wrong words", len(r["wrong"])),
                 ("requests lost", len(r["lost"])),
                 ("  besides, under way at a machine that was killed", len(r["lost_at_killed"])),
-                ("  besides, refused there until it was back", r["refused_at_killed"]),
+                ("  besides, refused by one that ended, until it was back", r["refused"]),
                 ("longest pause", f"{r['longest_pause_s']} s ({r['longest_pause']})"),
                 ("ranks", f"{min(r['ranks'].values())} to {max(r['ranks'].values())} of {r['machines']}, {back} (goal: {self.args.within:.0f} s)")]
         for name, value in rows:
-            print(f"{name:52} {value}")
+            print(f"{name:56} {value}")
         print("it holds" if r["holds"] else "IT DOES NOT HOLD")
 
     def keep_logs(self):

@@ -380,6 +380,10 @@ int front_port(const struct front *f) {
     return http_port(f->http);
 }
 
+void front_drain(struct front *f, int wait_ms) {
+    (void)http_drain(f->http, wait_ms);
+}
+
 void front_close(struct front *f) {
     if (f == NULL)
         return;

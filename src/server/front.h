@@ -39,6 +39,8 @@ struct front_config {
  * certificate. */
 enum status front_open(struct front **out, const struct front_config *cfg, struct err *err);
 int front_port(const struct front *f);
+/* Refuses new requests with 503 and waits until those under way have ended, at most wait_ms. */
+void front_drain(struct front *f, int wait_ms);
 /* Ends all requests. All routes have been removed. NULL is fine. */
 void front_close(struct front *f);
 

@@ -904,13 +904,14 @@ void keeper_leave(struct keeper *k) {
     pthread_mutex_unlock(&k->lock);
     wake_ring(&k->wake);
     pthread_join(k->thread, NULL);
+    k->left_s = clock_s();
+    keeper_drain_ports(k, 0);
     for (struct run *r = k->runs; r != NULL; r = r->next) {
         tenant_stop(&r->tenant);
         if (r->fetch != NULL)
             atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
     }
     keeper_say_goodbye(k);
-    k->left = true;
 }
 
 /* Until all have ended; tenant_look() kills those that take too long. */
@@ -926,8 +927,9 @@ static void wait_for_children(struct keeper *k) {
 void keeper_close(struct keeper *k) {
     if (k == NULL)
         return;
-    if (!k->left)
+    if (k->left_s == 0)
         keeper_leave(k);
     wait_for_children(k);
+    keeper_drain_ports(k, k->left_s + TENANT_FINISH_S - clock_s());
     keeper_free(k);
 }

@@ -48,7 +48,8 @@ struct keeper_config {
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
 enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, struct err *err);
 /* Does no more for the cluster, and tells the others, who need not wait until it is missed. What
- * it serves has ten seconds from now on to finish what runs. Its discovery may be closed then. */
+ * it serves, and what was asked at its ports, has ten seconds from now on to finish; new requests
+ * are refused. Its discovery may be closed then. */
 void keeper_leave(struct keeper *k);
 /* The same, unless it has been done, and waits for that. NULL is fine. */
 void keeper_close(struct keeper *k);

@@ -127,7 +127,8 @@ struct keeper {
     struct port *ports;
     json_t *known; /* names of the nodes that were there when this one last ran, or are now */
     double gossip_s;
-    bool leaving, left; /* says goodbye; its thread has ended */
+    bool leaving;  /* says goodbye */
+    double left_s; /* when its thread ended; 0: it runs */
 
     pthread_mutex_t save_lock; /* taken before the other; guards what is on the disk, and: */
     char saved[DEPLOYMENTS_DIGEST_BYTES];
@@ -157,6 +158,8 @@ enum status keeper_change_list(struct keeper *k,
 
 /* Has the deployment answered at its port, or, where it is down, no longer. */
 void keeper_keep_port(struct keeper *k, struct run *r, double now);
+/* At all ports new requests are refused, and those under way have wait_s, all together. */
+void keeper_drain_ports(struct keeper *k, double wait_s);
 /* Ends what is under way there. */
 void keeper_leave_port(struct keeper *k, struct run *r);
 

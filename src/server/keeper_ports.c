@@ -1,6 +1,7 @@
 /* The ports of the deployments, on this node: one front for all that have the same. */
 #include "server/keeper_internal.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -64,6 +65,13 @@ static void join_port(struct keeper *k, struct run *r) {
         p->deployment = json_incref(r->wanted);
     r->port = p;
     r->port_version = r->version;
+}
+
+void keeper_drain_ports(struct keeper *k, double wait_s) {
+    double until_s = clock_s() + wait_s;
+    for (struct port *p = k->ports; p != NULL; p = p->next)
+        if (p->front != NULL)
+            front_drain(p->front, (int)(1e3 * MAX(until_s - clock_s(), 0)));
 }
 
 void keeper_leave_port(struct keeper *k, struct run *r) {
