@@ -428,9 +428,11 @@ enum status instance_recover(struct instance *in, struct survivors *left,
             break;
         st = start_again(in, left, how, err);
     }
-    if (st == ST_OK)
-        say_who_goes_on(in, began);
-    return st;
+    if (st != ST_OK)
+        return st;
+    survivors_keep(left);
+    say_who_goes_on(in, began);
+    return ST_OK;
 }
 
 enum status instance_reopen(struct instance *in, struct survivors *left,

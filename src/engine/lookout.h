@@ -21,8 +21,9 @@
 /* A machine is asked so long after it was lost, then ever less often. */
 #define LOOKOUT_FIRST_S 2.0
 #define LOOKOUT_RARELY_S 60.0
-/* One that is back and waits to be taken in is asked so often whether it still is. */
-#define LOOKOUT_AGAIN_S 10.0
+/* One that is back and waits to be taken in is asked so often whether it still is: taking in one
+ * that is not is a pause for nothing. */
+#define LOOKOUT_AGAIN_S 2.0
 /* In pauses: one that is back is taken in while something runs when it has waited for so many. */
 #define LOOKOUT_LATEST_PAUSES 5.0
 /* One that is lost within so many after it was taken in has failed; a loss is silence, too, so

@@ -218,11 +218,13 @@ enum status survivors_leave_out(struct survivors *s, uint64_t lost, const char *
     if (s->all.hosts == NULL)
         return ST_OK;
     TRY(launch_hosts(&hosts, s->all.hosts, err));
-    uint64_t gone = all_of_machines(&hosts, ranks_of_all(s, lost) | s->on_trial);
+    uint64_t gone = all_of_machines(&hosts, ranks_of_all(s, lost));
+    if ((gone & s->on_trial) == 0) /* else it is known which of them it was */
+        gone |= s->on_trial;
     if (gone == 0)
         return ST_OK;
     TRY(set_out(s, &hosts, s->out | gone, err));
-    s->on_trial = 0;
+    s->on_trial &= ~gone;
     *names = s->last_call;
     return ST_OK;
 }

@@ -47,6 +47,11 @@
 #define JOIN_IDLE_S 3.0
 #define JOIN_LATEST_PAUSES 5.0
 #define JOIN_LATEST_S 600.0
+/* One with which it does not begin is tried again after two pauses (what a start takes), then
+ * after four, and so on. */
+#define REFUSED_PAUSES 2.0
+#define REFUSED_PAUSE_MIN_S 2.0
+#define REFUSED_MAX_S 3600.0
 
 /* A model on its way here, on a thread of its own. */
 struct fetch {
@@ -189,21 +194,40 @@ static void party_key(char out[PARTY_KEY_BYTES], const struct other *o, const ch
     snprintf(out, PARTY_KEY_BYTES, "%s %s", o->name, address);
 }
 
-/* Is it among those? One that is back elsewhere is not, since its rank is looked for where it
- * was; nor is another one of that name. */
-static bool is_noted(const json_t *list, const struct other *o) {
+/* What is noted there of this one; NULL: nothing. One that is back elsewhere is not the same,
+ * since its rank is looked for where it was; nor is another one of that name. */
+static json_t *note_of(const json_t *list, const struct other *o) {
     char key[PARTY_KEY_BYTES];
     size_t i;
     json_t *address;
     party_key(key, o, o->address);
-    bool is = json_object_get(list, key) != NULL;
+    json_t *note = json_object_get(list, key);
     json_array_foreach(o->addresses, i, address) {
-        if (!json_is_string(address))
+        if (note != NULL || !json_is_string(address))
             continue;
         party_key(key, o, json_string_value(address));
-        is |= json_object_get(list, key) != NULL;
+        note = json_object_get(list, key);
     }
-    return is;
+    return note;
+}
+
+static bool is_noted(const json_t *list, const struct other *o) {
+    return note_of(list, o) != NULL;
+}
+
+static bool is_refused(const struct run *r, const struct other *o, double now) {
+    const json_t *note = note_of(r->refused, o);
+    return note != NULL && now < json_real_value(json_object_get(note, "until"));
+}
+
+static bool refuses_any(const struct run *r, double now) {
+    const char *key;
+    json_t *note;
+    json_object_foreach(r->refused, key, note) {
+        if (now < json_real_value(json_object_get(note, "until")))
+            return true;
+    }
+    return false;
 }
 
 /* Notes who could join the nodes that serve it with this one. */
@@ -213,7 +237,7 @@ static void look_for_joiners(const struct keeper *k, struct run *r, double now) 
     for (size_t i = 0; i < k->n_others && r->tenant.state == TENANT_LISTENING; i++) {
         const struct other *o = &k->others[i];
         if (o->host[0] == '\0' || !takes_part(r, o) || is_noted(r->party, o) ||
-            is_noted(r->refused, o))
+            is_refused(r, o, now))
             continue;
         bool ready = !copies || json_object_get(o->able, r->name) != NULL;
         if (ready && now - o->since_s >= JOIN_S)
@@ -436,10 +460,11 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
 
 /* --nodes for the child: of those that the user named, or of all, the living ones that have not
  * been refused; false: none but this machine. */
-static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t size) {
+static bool nodes_for(struct keeper *k, const struct run *r, double now, char *out,
+                      size_t size) {
     const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
     size_t n = 0;
-    if (str_eq(wish, "auto") && k->discovery != NULL && json_object_size(r->refused) == 0) {
+    if (str_eq(wish, "auto") && k->discovery != NULL && !refuses_any(r, now)) {
         snprintf(out, size, "auto");
         return true;
     }
@@ -447,7 +472,7 @@ static bool nodes_for(struct keeper *k, const struct run *r, char *out, size_t s
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (takes_part(r, o) && !is_noted(r->refused, o) && o->address[0] != '\0' && n < size)
+        if (takes_part(r, o) && !is_refused(r, o, now) && o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);
@@ -461,7 +486,7 @@ static void failed(struct run *r, double now) {
               r->retry_s - now);
 }
 
-static void remember_party(struct keeper *k, struct run *r) {
+static void remember_party(struct keeper *k, struct run *r, double now) {
     json_t *party = json_object();
     json_decref(r->joiners);
     r->joiners = json_object();
@@ -469,7 +494,7 @@ static void remember_party(struct keeper *k, struct run *r) {
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
         char key[PARTY_KEY_BYTES];
-        if (o->host[0] == '\0' || !takes_part(r, o))
+        if (o->host[0] == '\0' || !takes_part(r, o) || is_refused(r, o, now))
             continue;
         party_key(key, o, o->address);
         json_object_set_new(party, key, json_true());
@@ -484,12 +509,12 @@ static void remember_party(struct keeper *k, struct run *r) {
 static void begin_serving(struct keeper *k, struct run *r, double now) {
     char nodes[4096];
     struct err err;
+    bool has_nodes = nodes_for(k, r, now, nodes, sizeof nodes);
     const struct tenant_place place = {.program = k->program,
                                        .state = k->state,
                                        .path = r->path,
-                                       .nodes =
-                                           nodes_for(k, r, nodes, sizeof nodes) ? nodes : NULL};
-    remember_party(k, r);
+                                       .nodes = has_nodes ? nodes : NULL};
+    remember_party(k, r, now);
     r->hasty = r->joining = false;
     if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
         sentence_print(r->tenant.last, sizeof r->tenant.last,
@@ -519,24 +544,41 @@ static bool is_time_to_join(const struct run *r, double now) {
 }
 
 /* A node that has come must not be the end of what was served without it. */
-static void refuse_joiners(struct run *r) {
+static void refuse_joiners(struct run *r, double now) {
     const char *key;
     json_t *name;
     if (r->refused == NULL)
         r->refused = json_object();
     json_object_foreach(r->joiners, key, name) {
-        log_warn("%s: it does not begin with %s, and goes on without: %s", r->name,
-                 json_string_value(name), r->tenant.last);
+        json_t *before = json_object_get(json_object_get(r->refused, key), "for");
+        double wait = before != NULL
+                          ? 2 * json_real_value(before)
+                          : REFUSED_PAUSES * MAX(r->tenant.load_s, REFUSED_PAUSE_MIN_S);
+        wait = MIN(wait, REFUSED_MAX_S);
+        log_warn("%s: it does not begin with %s, and goes on without: %s; once more in %.0f s",
+                 r->name, json_string_value(name), r->tenant.last, wait);
+        json_object_set_new(r->refused, key,
+                            json_pack("{s:f, s:f}", "for", wait, "until", now + wait));
     }
-    json_object_update(r->refused, r->joiners);
+}
+
+/* Those with which it has begun since, and stayed. */
+static void forgive_joiners(struct run *r) {
+    const char *key;
+    json_t *one;
+    json_object_foreach(r->party, key, one) {
+        json_object_del(r->refused, key);
+    }
 }
 
 static void go_on_serving(struct keeper *k, struct run *r, double now) {
     bool stopping = r->tenant.state == TENANT_STOPPING;
     if (r->tenant.state == TENANT_LISTENING)
         json_object_clear(r->joiners);
-    if (r->tenant.state == TENANT_LISTENING && now - r->tenant.begin_s >= PROVEN_S)
+    if (r->tenant.state == TENANT_LISTENING && now - r->tenant.begin_s >= PROVEN_S) {
         r->failures = 0;
+        forgive_joiners(r);
+    }
     if (!stopping && (!r->mine || r->running_version != r->version)) {
         log_info("%s: %s", r->name,
                  r->wanted == NULL ? "it is taken down" : "another node serves it");
@@ -550,7 +592,7 @@ static void go_on_serving(struct keeper *k, struct run *r, double now) {
         return;
     bool joined = !stopping && json_object_size(r->joiners) > 0;
     if (joined)
-        refuse_joiners(r);
+        refuse_joiners(r, now);
     if ((joined || r->joining) && r->mine && r->running_version == r->version) {
         begin_serving(k, r, now);
         return;

@@ -71,7 +71,8 @@ struct run {
     double busy_s;   /* when a request was under way last, at any node */
     bool joining;    /* its server ends, to begin again with who has come */
     json_t *joiners; /* owned; they, as in `party`, from that beginning until it listens */
-    json_t *refused; /* owned; likewise those with which it did not begin */
+    json_t *
+        refused; /* owned; likewise those with which it did not begin: {"for": seconds, "until"} */
     json_int_t running_version;
     uint64_t term;    /* 0: not running */
     int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
