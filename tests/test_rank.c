@@ -1,9 +1,13 @@
 /* The ranks of a model as processes of their own that share a group, opened without an engine:
- * one loads for much longer than the others may wait in a call. */
+ * one loads for much longer than the others may wait in a call; a stage is lost while a thread is
+ * late. */
 #include "fabric_ranks.h"
 
 #include "base/mem.h"
 #include "engine/rank.h"
+#include "model/deal.h"
+
+#include <pthread.h>
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -71,8 +75,97 @@ static void who_loads_for_long_is_waited_for(void **state) {
     }
 }
 
+/* ---- a stage that is lost while a thread is late ------------------------------------------ */
+
+#ifdef HAS_WRAPPED_FORWARD
+/* forward.c calls these instead (tests/CMakeLists.txt). */
+void __real_pool_barrier(struct pool *pool);
+void __wrap_pool_barrier(struct pool *pool);
+enum status __wrap_fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
+                               struct err *err);
+
+static bool holds; /* written before the threads start */
+static pthread_t leader;
+
+/* Every thread but the first is late out of each barrier: what it reads there must not have been
+ * changed by the first, which is one phase further. */
+void __wrap_pool_barrier(struct pool *pool) {
+    __real_pool_barrier(pool);
+    if (holds && !pthread_equal(pthread_self(), leader))
+        usleep(5000);
+}
+
+/* The next stage is gone. */
+enum status __wrap_fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
+                               struct err *err) {
+    (void)f, (void)to, (void)buf, (void)n_bytes;
+    return err_set(err, ST_PEER_LOST, "the next stage is gone");
+}
+
+#define N_DEALT DEAL_LEAST
+
+static enum status step_of_many(struct rank *r, struct err *err) {
+    int32_t tokens[N_DEALT];
+    const uint32_t pages[] = {0}, outputs[] = {N_DEALT - 1};
+    const struct step_run run = {.n_tokens = N_DEALT};
+    const struct step step = {.n_tokens = N_DEALT,
+                              .n_runs = 1,
+                              .n_pages = 1,
+                              .n_outputs = 1,
+                              .tokens = tokens,
+                              .runs = &run,
+                              .pages = pages,
+                              .outputs = outputs};
+    for (int i = 0; i < N_DEALT; i++)
+        tokens[i] = 5 + i;
+    return rank_lead_step(r, &step, NULL, err);
+}
+
+static void run_late(struct ranks *group, struct fabric *f) {
+    struct rank r = {0};
+    struct err err = {""};
+    struct job job = {.rank = fabric_rank(f),
+                      .n_ranks = group->n,
+                      .tp = 2,
+                      .pp = 2,
+                      .n_threads = 2,
+                      .n_ctx = N_CTX,
+                      .n_chunk = N_CTX,
+                      .n_runs = 1,
+                      .n_pages = {N_CTX / KV_PAGE, 0}};
+    job.model_path = mem_strdup(SOURCE_DIR "/models/jargon-3m-f16.gguf");
+    holds = true;
+    leader = pthread_self();
+    enum status st = rank_init(&r, &job, NULL, &err);
+    r.f = f;
+    if (st == ST_OK)
+        st = rank_load(&r, -1, &(struct rank_hooks){0}, &err);
+    EXPECT(st == ST_OK, "%s", err.text);
+    st = fabric_rank(f) == 0 ? step_of_many(&r, &err) : rank_follow(&r, &err);
+    EXPECT(st == ST_PEER_LOST, "%s: %s", status_name(st), err.text);
+    r.f = NULL; /* its owner closes it */
+    rank_close(&r);
+}
+
+static void a_late_thread_leaves_with_the_others(void **state) {
+    (void)state;
+    struct ranks r;
+    ranks_init(&r, 4, FABRIC_LINK_AUTO);
+    r.limit_ms = 30000;
+    r.run = run_late;
+    assert_true(ranks_succeed(&r));
+}
+#else
+static void a_late_thread_leaves_with_the_others(void **state) {
+    (void)state;
+    print_message("skip: nothing can be wrapped in this build\n");
+    skip();
+}
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_late_thread_leaves_with_the_others),
         cmocka_unit_test(who_loads_for_long_is_waited_for),
     };
     signal(SIGPIPE, SIG_IGN);

@@ -195,6 +195,10 @@ void pool_barrier(struct pool *pool) {
     barrier(pool, true);
 }
 
+uint32_t pool_phase(const struct pool *pool) {
+    return atomic_load_explicit(&pool->generation, memory_order_relaxed);
+}
+
 /* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at
  * least. */
 static bool take(struct pool *pool, int whose, size_t n, size_t min_items, size_t *begin,

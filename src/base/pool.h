@@ -19,6 +19,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct pool;
 
@@ -42,6 +43,10 @@ void pool_run(struct pool *pool, void (*fn)(void *arg, struct pool *pool, int th
 /* Every thread must arrive. What was written before is visible to all after. Begins
  * the next loop's claims. */
 void pool_barrier(struct pool *pool);
+
+/* The number of the running phase: all threads have the same between two barriers, and the next
+ * one after it. Stays the same in a pool of one thread. */
+uint32_t pool_phase(const struct pool *pool);
 
 /* The next piece [*begin, *end) of a loop of n items (below 2^32); false when nothing is left.
  * Pieces shrink towards the end of a share but are never smaller than min_items, except its

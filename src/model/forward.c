@@ -3,8 +3,8 @@
  * All threads of the rank run step_thread() together. A step is a row of phases with a barrier
  * after each; within a phase the work is handed out in pieces (pool_claim), or done by thread 0
  * alone where it is too small to share or talks to the network. Which thread does what never
- * changes a bit. Errors come from the network only, on thread 0, are written before a
- * barrier and read by all after it, so that all threads leave together.
+ * changes a bit. Errors come from the network only, on thread 0; all threads hear of one at the
+ * same barrier (forward_whole) and leave together.
  *
  * A layer has two halves, each of which ends with a product in fixed point and its sum over the
  * team:
@@ -35,7 +35,7 @@
 
 /* ---- the network, on thread 0 ------------------------------------------------------------- */
 
-/* Notes how long the network took. Always followed by a barrier, after which st counts. */
+/* Notes how long the network took, and its error. Always followed by forward_whole(). */
 static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t began,
                      enum status st) {
     struct model *m = r->m;
@@ -45,6 +45,17 @@ static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t 
     m->times.exchanges += m->f != NULL;
     if (r->st == ST_OK)
         r->st = st;
+}
+
+/* A late thread may still read what it was told at one barrier when thread 0 is in the next phase and
+ * has met an error: so each phase has a place of its own, and the same place comes again only
+ * after a barrier more, to which that thread has come as well. */
+bool forward_whole(struct run *r, struct pool *pool, int thread) {
+    bool *told = &r->told[pool_phase(pool) % 2];
+    if (thread == 0)
+        *told = r->st == ST_OK;
+    pool_barrier(pool);
+    return *told;
 }
 
 static void sum_beside(void *r_) {
@@ -89,8 +100,7 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
         uint64_t began = clock_ns();
         net_done(r, TRACE_SUM, n_values, began, fabric_sum(m->team, r->acc, n_values, &r->err));
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 /* Each member's own tokens' part of the sum, of a step in one wave. */
@@ -104,8 +114,7 @@ static bool sum_own(struct run *r, struct pool *pool, int thread) {
         net_done(r, TRACE_SUM, begin[m->plan.tp], began,
                  fabric_sum_shares(m->team, r->acc, begin, &r->err));
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 /* All members learn each other's rows of a list of buffers. */
@@ -120,8 +129,7 @@ static bool tell_rows(struct run *r, struct pool *pool, int thread,
         net_done(r, TRACE_TELL, size, began,
                  fabric_share(m->team, list, n, r->dealt_first, &r->err));
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_rows *list) {
@@ -159,8 +167,7 @@ static bool stage_receive(struct run *r, struct pool *pool, int thread) {
         net_done(r, TRACE_RECEIVE, size, began,
                  fabric_recv(m->f, m->rank - m->plan.tp, m->x, size, &r->err));
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 static bool stage_send(struct run *r, struct pool *pool, int thread) {
@@ -171,8 +178,7 @@ static bool stage_send(struct run *r, struct pool *pool, int thread) {
         net_done(r, TRACE_SEND, size, began,
                  fabric_send(m->f, m->rank + m->plan.tp, m->x, size, &r->err));
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 /* ---- activations -------------------------------------------------------------------------- */
@@ -410,8 +416,7 @@ static bool sum_and_turn(struct run *r, struct pool *pool, int thread, uint32_t 
             sum_start(r);
         turn_to(r, (i + 1) % r->n_waves);
     }
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
@@ -455,9 +460,7 @@ static bool last_residual(struct run *r, struct pool *pool, int thread) {
             sum_wait(r);
             turn_to(r, i);
         }
-        if (i > 0)
-            pool_barrier(pool);
-        if (r->st != ST_OK)
+        if (i > 0 && !forward_whole(r, pool, thread))
             return false;
         residual_norm_pack(r, pool, true, last->ffn_post_norm, NULL);
     }
@@ -604,8 +607,6 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
             forward_products(r, pool, &out, 1);
             cap_logits(r, pool, n);
         }
-    } else {
-        pool_barrier(pool); /* all have read st, which the gather may change */
     }
     if (thread == 0) {
         uint64_t began = clock_ns();
@@ -614,8 +615,7 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
         net_done(r, TRACE_GATHER, size, began,
                  r->whole->hidden ? give_hidden(r, n) : give_logits(r, n));
     }
-    pool_barrier(pool);
-    if (r->st != ST_OK)
+    if (!forward_whole(r, pool, thread))
         return false;
     hand_on(r, pool, thread, first, n);
     return true;

@@ -85,7 +85,6 @@ static bool tell_routes(struct run *r, struct pool *pool, int thread) {
     const struct choice *wrong = wrong_choice(r); /* found by every thread alike */
     if (wrong == NULL)
         return true;
-    pool_barrier(pool); /* all have read st */
     if (thread == 0)
         r->st = err_set(&r->err, ST_BAD_INPUT, "a rank of the team chose expert %u of %u",
                         wrong->expert, m->hp->moe.n_experts);
