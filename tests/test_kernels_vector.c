@@ -238,11 +238,13 @@ static void fixed_point_rounds_and_saturates(void **state) {
                  {-0x3p-25f, -2},
                  {0x5p-25f, 2},
                  {1.0f, 1 << 24},
-                 {0x1p31f, INT64_C(1) << 55},
-                 {3e38f, INT64_C(1) << 55},
-                 {-INFINITY, -(INT64_C(1) << 55)},
-                 {NAN, INT64_C(1) << 55},
-                 {-0x1.fffffep30f, -0x1fffffe * (INT64_C(1) << 30)},
+                 {0x1p24f, INT64_C(1) << 48},
+                 {0x1.000002p24f, INT64_C(1) << 48},
+                 {-0x1p31f, -(INT64_C(1) << 48)},
+                 {3e38f, INT64_C(1) << 48},
+                 {-INFINITY, -(INT64_C(1) << 48)},
+                 {NAN, INT64_C(1) << 48},
+                 {-0x1.fffffep23f, -0x1ffffffL * (INT64_C(1) << 23)},
                  {127.99999f, 2147483520},
                  {128.0f, INT64_C(1) << 31}};
     FOR_EACH_TABLE(k)
@@ -260,6 +262,29 @@ static void fixed_point_rounds_and_saturates(void **state) {
         for (int j = 0; j < TILE_ROWS; j++)
             if (y[j] != cases[i].fixed)
                 fail_msg("%s: %a gives %lld", k->name, (double)cases[i].x, (long long)y[j]);
+    }
+}
+
+/* As many segments as a model may have, each at the limit: the sum is exact, and no addition
+ * leaves an int64 (UBSan sees one that does in the definition). */
+static void sums_of_saturated_segments_fit(void **state) {
+    (void)state;
+    static _Alignas(64) float tile[FIXED_TERMS_MAX * TILE_ROWS], x[FIXED_TERMS_MAX];
+    const float limits[] = {INFINITY, -INFINITY, NAN};
+    for (size_t i = 0; i < ARRAY_LEN(tile); i++)
+        tile[i] = 1.0f;
+    struct wmat w = wmat_shape(QT_F32, TILE_ROWS, FIXED_TERMS_MAX, 0);
+    w.tiles = (const uint8_t *)tile;
+    const struct act act = {.kind = ACT_F32, .n_tokens = 1, .n_cols = FIXED_TERMS_MAX, .f = x};
+    FOR_EACH_TABLE(k)
+    for (size_t l = 0; l < ARRAY_LEN(limits); l++) {
+        int64_t y[TILE_ROWS], want = FIXED_TERMS_MAX * (INT64_C(1) << 48);
+        for (size_t i = 0; i < ARRAY_LEN(x); i++)
+            x[i] = limits[l];
+        k->matmul_fixed(&w, &act, y, TILE_ROWS, NULL, 1, 0, 1);
+        for (int j = 0; j < TILE_ROWS; j++)
+            if (y[j] != (limits[l] < 0 ? -want : want))
+                fail_msg("%s: %g gives %lld", k->name, (double)limits[l], (long long)y[j]);
     }
 }
 
@@ -479,6 +504,7 @@ int main(void) {
         cmocka_unit_test(rope_turns_pairs),
         cmocka_unit_test(fixed_point_is_exact_where_it_fits),
         cmocka_unit_test(fixed_point_rounds_and_saturates),
+        cmocka_unit_test(sums_of_saturated_segments_fit),
         cmocka_unit_test(attention_is_softmax_times_values),
         cmocka_unit_test(every_isa_gives_the_bits_of_the_definition),
         cmocka_unit_test(every_isa_has_the_exp_of_the_definition),

@@ -240,6 +240,33 @@ static void nonsense_is_refused(void **state) {
     gguf_close(g);
 }
 
+/* All exact sums of a model have at most FIXED_TERMS_MAX terms, which no width can exceed
+ * unnoticed: an odd one has segments of one column. */
+static void sums_of_too_many_segments_are_refused(void **state) {
+    (void)state;
+    struct gguf *g = open_any();
+    if (g == NULL)
+        skip();
+    const struct moe_params experts = {.n_experts = 512, .n_used = 256, .n_ff = 64 * 127};
+    struct hparams wide = shape_1b(), many = shape_1b(), used = shape_1b();
+    struct hparams *list[] = {&wide, &many, &used};
+    struct plan p;
+    struct err err;
+    wide.n_ff = FIXED_TERMS_MAX; /* and a bias */
+    many.n_heads = many.n_kv_heads = 32768;
+    used.moe = experts;
+    for (size_t i = 0; i < ARRAY_LEN(list); i++) {
+        assert_int_equal(plan_make(&p, list[i], g, 1, 1, NULL, 0, EXPERTS_SLICE, &err),
+                         ST_BAD_INPUT);
+        assert_non_null(strstr(err.text, "segments, of which at most 32767"));
+    }
+    wide.n_ff = FIXED_TERMS_MAX - 2; /* odd */
+    used.moe.n_ff = 64 * 126;
+    assert_int_equal(plan_make(&p, &wide, g, 1, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    assert_int_equal(plan_make(&p, &used, g, 1, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
+    gguf_close(g);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(segments_depend_on_the_model_alone),
@@ -248,6 +275,7 @@ int main(void) {
         cmocka_unit_test(no_cut_of_layers_is_evener),
         cmocka_unit_test(stages_have_as_many_bytes_as_their_share),
         cmocka_unit_test(nonsense_is_refused),
+        cmocka_unit_test(sums_of_too_many_segments_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

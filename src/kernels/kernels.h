@@ -28,9 +28,12 @@
 #define ATTN_TOGETHER 48 /* queries that attention() takes through the cache side by side */
 #define ATTN_SPAN 512    /* positions per softmax partial; a multiple of KV_PAGE */
 
-/* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^31. */
+/* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^24. So many terms
+ * (segments, and biases) of 2^48 at most add up to less than 2^63; plan_make() refuses a model
+ * whose sums have more. */
 #define FIXED_BITS 24
-#define FIXED_LIMIT 0x1p31f
+#define FIXED_LIMIT 0x1p24f
+#define FIXED_TERMS_MAX 32767
 
 /* ---- packed weights ------------------------------------------------------------------
  *

@@ -73,9 +73,8 @@ INLINE size_t row_at(const struct mm_call *c, int h) {
     return c->row[h / 2] + (size_t)(h % 2 * HALF_ROWS);
 }
 
-/* Below 2^26, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5
+/* Below the limit, adding 1.5 * 2^52 rounds x * 2^24 to an integer in the low bits. The bits of 1.5
  * * 2^52 come into a sum with each of its segments: it starts with as many of them taken off. */
-#define FIXED_FAST 0x1p26f
 #define FIXED_SHIFT 0x1.8p52
 #define FIXED_SHIFT_BITS 0x4338000000000000u
 
@@ -137,7 +136,7 @@ INLINE void acc_store(const struct mm_call *c, int m, int n, uint32_t end,
             largest = _mm256_max_epi32(largest, _mm256_castps_si256(size));
         }
     }
-    __m256i limit = _mm256_castps_si256(_mm256_set1_ps(FIXED_FAST));
+    __m256i limit = _mm256_castps_si256(_mm256_set1_ps(FIXED_LIMIT));
     bool fast = _mm256_movemask_epi8(_mm256_cmpgt_epi32(limit, largest)) == -1;
     UNROLL
     for (int h = 0; h < 2 * m; h++) {

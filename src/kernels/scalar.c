@@ -262,8 +262,8 @@ static void matmul(const struct wmat *w, const struct act *x, float *y, size_t l
 
 /* ---- fixed point ---------------------------------------------------------------------------- */
 
-/* x * 2^24 to the nearest integer, ties to even; saturated at +-2^31; NaN gives the upper
- * limit. */
+/* x * 2^24 to the nearest integer, ties to even; saturated at +-FIXED_LIMIT; NaN gives
+ * the upper limit. */
 static int64_t fixed_from_f32(float x) {
     x = x < FIXED_LIMIT ? x : FIXED_LIMIT;
     x = x > -FIXED_LIMIT ? x : -FIXED_LIMIT;

@@ -2,6 +2,7 @@
 
 #include "base/mem.h"
 #include "base/util.h"
+#include "kernels/kernels.h"
 
 #include <limits.h>
 #include <math.h>
@@ -218,10 +219,31 @@ static void share_layers(struct share *sh, const struct members_cut *c,
     }
 }
 
+/* What is added up in fixed point for one value of a token: the segments of all ranks and a bias.
+ * */
+static enum status check_terms(const struct hparams *hp, const struct gguf *g,
+                               struct err *err) {
+    const struct moe_params *moe = &hp->moe;
+    uint64_t most = MAX(hp->n_heads, hp->n_ff / plan_ffn_segment(hp->n_ff)) + 1;
+    if (moe->n_experts != 0) {
+        uint64_t each = moe->n_ff / plan_expert_segment(moe->n_ff) + 1;
+        uint64_t shared =
+            moe->n_ff_shared != 0 ? moe->n_ff_shared / plan_ffn_segment(moe->n_ff_shared) : 0;
+        most = MAX(most, moe->n_used * each + shared);
+    }
+    if (most <= FIXED_TERMS_MAX)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "%s: its widths make sums of %llu segments, of which at most %d are added "
+                   "up exactly",
+                   gguf_path(g), (unsigned long long)most, FIXED_TERMS_MAX);
+}
+
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
                       struct err *err) {
     BUG_ON(tp < 1 || pp < 1 || tp * pp > PLAN_MAX_RANKS);
+    TRY(check_terms(hp, g, err));
     TRY(check_weights(weights, n_weights, tp, pp, err));
     double w[PLAN_MAX_RANKS], w_stage[PLAN_MAX_RANKS];
     uint32_t layers[PLAN_MAX_RANKS + 1];

@@ -50,7 +50,9 @@ bool plan_parse_layout(const char *text, int *tp, int *pp);
 enum status plan_parse_parallel(const char *text, int n_ranks, int *tp, int *pp,
                                 struct err *err);
 
-/* weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
+/* ST_BAD_INPUT also for a model whose exact sums would have more than FIXED_TERMS_MAX terms.
+ *
+ * weights: n_weights relative numbers > 0: 0 of them (equal), tp (members of every stage), pp
  * (stages), or n_ranks. Where tp == pp, they are the members'. */
 enum status plan_make(struct plan *out, const struct hparams *hp, const struct gguf *g, int tp,
                       int pp, const double *weights, int n_weights, enum experts_mode experts,
