@@ -279,6 +279,12 @@ config("config-windows", "use_sliding_window", use_sliding_window=True)
 config("config-layer-types", "layer_types", layer_types=["sliding_attention"])
 config("config-rope-unknown", "spiral", rope_scaling={"rope_type": "spiral", "factor": 2})
 config("config-rope-negative", "factor", rope_scaling={"rope_type": "yarn", "factor": -2})
+for key, factor in (("linear", 6e-20), ("yarn", 6e-20), ("linear", 1e-38)):
+    config("config-rope-%s-%g" % (key, factor), "radians a position", rope_scaling={"rope_type": key, "factor": factor})
+config("config-rope-llama3-tiny", "radians a position", rope_scaling={
+    "rope_type": "llama3", "factor": 6e-20, "low_freq_factor": 1, "high_freq_factor": 4, "original_max_position_embeddings": 8})
+config("config-rope-beta-0", "turns", rope_scaling={"rope_type": "yarn", "factor": 2, "beta_fast": 0})
+config("config-rope-beta-negative", "turns", rope_scaling={"rope_type": "yarn", "factor": 2, "beta_slow": -1})
 config("config-rope-truncate", "truncate", rope_scaling={"rope_type": "yarn", "factor": 2, "truncate": 0})
 config("config-rope-llama3", "llama3", rope_scaling={"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
                                                      "high_freq_factor": 1})

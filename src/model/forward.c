@@ -47,8 +47,8 @@ static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t 
         r->st = st;
 }
 
-/* A late thread may still read what it was told at one barrier when thread 0 is in the next phase and
- * has met an error: so each phase has a place of its own, and the same place comes again only
+/* A late thread may still read what it was told at one barrier when thread 0 is in the next phase
+ * and has met an error: so each phase has a place of its own, and the same place comes again only
  * after a barrier more, to which that thread has come as well. */
 bool forward_whole(struct run *r, struct pool *pool, int thread) {
     bool *told = &r->told[pool_phase(pool) % 2];

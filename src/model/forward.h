@@ -46,7 +46,7 @@ struct run {
     const struct step_sink *sink; /* NULL but on rank 0 */
     bool rows_wanted;             /* by sink->rows, thread 0's */
     const float *rows;            /* thread 0 writes before a barrier, all read after it */
-    enum status st;               /* thread 0's alone; the others hear of it in forward_whole() */
+    enum status st; /* thread 0's alone; the others hear of it in forward_whole() */
     struct err err;
     bool told[2]; /* whether st was ST_OK, by phase: forward_whole() */
 };
@@ -73,8 +73,8 @@ void forward_products(struct run *r, struct pool *pool, const struct product *li
  * the rank that holds it. */
 void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
                            uint32_t segment, const struct acts *x, const float *bias);
-/* A barrier, after thread 0 has talked to the network: is the group whole? All threads get the same
- * answer, so that they leave a step together. */
+/* A barrier, after thread 0 has talked to the network: is the group whole? All threads get the
+ * same answer, so that they leave a step together. */
 bool forward_whole(struct run *r, struct pool *pool, int thread);
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);

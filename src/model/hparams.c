@@ -224,7 +224,14 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
     TRY(read_truncate(hp, g, err));
     TRY(hparam_f32(hp, g, "rope.scaling.attn_factor", 1.0f, &r->attn_factor, err));
     TRY(hparam_f32(hp, g, "rope.scaling.yarn_beta_fast", 32.0f, &r->beta_fast, err));
-    return hparam_f32(hp, g, "rope.scaling.yarn_beta_slow", 1.0f, &r->beta_slow, err);
+    TRY(hparam_f32(hp, g, "rope.scaling.yarn_beta_slow", 1.0f, &r->beta_slow, err));
+    if (r->scaling == ROPE_SCALING_YARN &&
+        (r->n_ctx_orig == 0 || !(r->beta_fast > 0.0f) || !(r->beta_slow > 0.0f)))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "%s: YaRN from a context of %u with %g to %g turns: expected more than 0",
+            gguf_path(g), r->n_ctx_orig, (double)r->beta_slow, (double)r->beta_fast);
+    return ST_OK;
 }
 
 static enum status read_attention(struct hparams *hp, const struct gguf *g, struct err *err) {

@@ -347,6 +347,21 @@ static enum status measure_waves(struct model *m, struct err *err) {
     return m->waves_from <= m->cfg.n_tokens_max ? errand_open(&m->errand, err) : ST_OK;
 }
 
+static enum status make_rope_tables(struct model *m, const struct gguf *g, struct err *err) {
+    const struct rope_params *p = &m->hp->rope;
+    const struct rope_params local = {
+        .n_rot = p->n_rot, .base = p->base_local, .factor = 1.0f, .attn_factor = 1.0f};
+    const float *factors = m->w.rope_factors;
+    struct rope_angles *whole = &m->rope[0], *windowed = &m->rope[1];
+    struct err why;
+    enum status st =
+        rope_table_freqs(p, factors, m->cfg.n_ctx, whole->freqs, &whole->scale, &why);
+    if (st == ST_OK && p->base_local != 0)
+        st = rope_table_freqs(&local, NULL, m->cfg.n_ctx, windowed->freqs, &windowed->scale,
+                              &why);
+    return st == ST_OK ? ST_OK : err_set(err, st, "%s: %s", gguf_path(g), why.text);
+}
+
 enum status model_open(struct model **out, const struct gguf *g, const struct hparams *hp,
                        const struct plan *plan, int rank, const struct model_config *cfg,
                        struct pool *pool, const struct kernels *kernels, struct fabric *f,
@@ -373,6 +388,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = alloc_buffers(m, err);
     if (st == ST_OK)
+        st = make_rope_tables(m, g, err);
+    if (st == ST_OK)
         st = open_teams(m, err);
     if (st == ST_OK)
         st = agree_on_dealing(m, err);
@@ -381,14 +398,6 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st != ST_OK) {
         model_close(m);
         return st;
-    }
-    m->rope[0].scale = rope_table_freqs(&hp->rope, m->w.rope_factors, m->rope[0].freqs);
-    if (hp->rope.base_local != 0) {
-        const struct rope_params local = {.n_rot = hp->rope.n_rot,
-                                          .base = hp->rope.base_local,
-                                          .factor = 1.0f,
-                                          .attn_factor = 1.0f};
-        m->rope[1].scale = rope_table_freqs(&local, NULL, m->rope[1].freqs);
     }
     *out = m;
     return ST_OK;

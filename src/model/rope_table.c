@@ -27,7 +27,20 @@ static double yarn_keep(const struct rope_params *p, uint32_t pair) {
     return 1.0 - MIN(MAX(y, 0.0), 1.0);
 }
 
-float rope_table_freqs(const struct rope_params *p, const float *factors, double *freqs) {
+/* exact_sincos64's domain. NaN is outside. */
+#define RADIANS_MAX 0x1p30
+
+static enum status check_freq(double freq, uint32_t n_ctx, uint32_t pair, struct err *err) {
+    if (freq >= 0.0 && freq * (double)n_ctx <= RADIANS_MAX)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "RoPE's base, factors and scaling turn pair %u of a head by %g radians a "
+                   "position, in a context of %u: expected 0 to %g",
+                   pair, freq, n_ctx, RADIANS_MAX / (double)n_ctx);
+}
+
+enum status rope_table_freqs(const struct rope_params *p, const float *factors, uint32_t n_ctx,
+                             double *freqs, float *scale, struct err *err) {
     uint32_t n_pairs = p->n_rot / 2;
     double log_base = exact_log64((double)p->base);
     for (uint32_t i = 0; i < n_pairs; i++) {
@@ -41,11 +54,12 @@ float rope_table_freqs(const struct rope_params *p, const float *factors, double
             double keep = yarn_keep(p, i);
             f = slow * (1.0 - keep) + f * keep;
         }
+        TRY(check_freq(f, n_ctx, i, err));
         freqs[i] = f;
     }
-    if (!p->yarn_scales)
-        return p->attn_factor;
-    return (float)((double)p->attn_factor * (1.0 + 0.1 * exact_log64((double)p->factor)));
+    double by = p->yarn_scales ? 1.0 + 0.1 * exact_log64((double)p->factor) : 1.0;
+    *scale = (float)((double)p->attn_factor * by);
+    return ST_OK;
 }
 
 void rope_table_at(const double *freqs, uint32_t n_pairs, float scale, uint32_t pos, float *cos,

@@ -7,12 +7,16 @@
 #include "model/hparams.h"
 
 /* freqs [n_rot/2]: radians per position of each pair. factors [n_rot/2] divides them (NULL: none).
- * Returns what cos and sin are multiplied with (YaRN's attention factor; 1 otherwise).
+ * scale: what cos and sin are multiplied with (YaRN's attention factor; 1 otherwise).
+ *
+ * ST_BAD_INPUT: a pair would turn by less than nothing, or within n_ctx positions by more than
+ * exact_sincos64() takes, as only the numbers of a damaged or hostile file make it.
  *
  * freq_i = base^(-2i/n_rot) / factors[i]; linear: / factor; YaRN (arXiv 2309.00071): a blend
  * of freq and freq/factor by a ramp over the pairs between beta_fast and beta_slow turns
  * in the trained context, attention factor 1 + 0.1 ln(factor). */
-float rope_table_freqs(const struct rope_params *p, const float *factors, double *freqs);
+enum status rope_table_freqs(const struct rope_params *p, const float *factors, uint32_t n_ctx,
+                             double *freqs, float *scale, struct err *err);
 
 /* cos, sin [n_rot/2] of one position. */
 void rope_table_at(const double *freqs, uint32_t n_pairs, float scale, uint32_t pos, float *cos,
