@@ -1,5 +1,7 @@
 /* exact.h against long double libm. */
 #include "base/exact.h"
+#include "base/fmaf.h"
+#include "base/rng.h"
 #include "base/util.h"
 
 #include <float.h>
@@ -107,11 +109,63 @@ static void f64_functions_are_close(void **state) {
     }
 }
 
+/* A float of any class, often near the others' or the smallest. */
+static float any_float(uint64_t v) {
+    uint32_t bits = (uint32_t)v;
+    if (v >> 62 == 0)
+        bits = (bits & 0x807fffff) | (uint32_t)(v >> 32 & 63) << 23; /* products: subnormal */
+    else if (v >> 62 == 1)
+        bits = (bits & 0x807fffff) | (uint32_t)(96 + (v >> 32 & 31)) << 23;
+    return from_bits(bits);
+}
+
+static void check_fmaf(float x, float y, float z) {
+    float want = fmaf(x, y, z), got = exact_fmaf(x, y, z);
+    if (memcmp(&want, &got, sizeof got) != 0 && !(want != want && got != got))
+        fail_msg("%a * %a + %a: %a and %a", (double)x, (double)y, (double)z, (double)want,
+                 (double)got);
+}
+
+/* A product beside a tie by less than double holds, about subnormal and normal numbers: computing
+ * in double and rounding twice errs here. The sums are known. */
+static void fmaf_rounds_once(void **state) {
+    (void)state;
+    static const float cases[][4] = {
+        {0x1.000002p-75f, 0x1.fffffcp-76f, 0x1.000004p-127f, 0x1.000004p-127f},
+        {0x1.001p-75f, 0x1.ffe002p-76f, 0x1p-127f, 0x1.000004p-127f},
+        {0x1.000002p-12f, 0x1.fffffcp-13f, 0x1.000002p0f, 0x1.000002p0f},
+        {0x1.001p-12f, 0x1.ffe002p-13f, 1.0f, 0x1.000002p0f},
+        {0x1.001p0f, 0x1.001p0f, -0x1.002p0f, 0x1p-24f},
+        {0x1p127f, 2.0f, -INFINITY, -INFINITY},
+        {0x1.fffffep127f, 0x1.fffffep127f, -0x1.fffffep127f, INFINITY},
+        {0x1p-149f, 0x1p-149f, 0x1p-149f, 0x1p-149f},
+        {0x1p-149f, 0x1p-149f, 0.0f, 0.0f},
+        {-0x1p-149f, 0x1p-149f, 0.0f, -0.0f}};
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            float x = cases[i][0] * (float)sign, z = cases[i][2] * (float)sign;
+            float want = cases[i][3] * (float)sign;
+            /* 0 * -1 is another zero than the sum of two that differ */
+            if (want != 0.0f)
+                assert_true(exact_fmaf(x, cases[i][1], z) == want);
+            check_fmaf(x, cases[i][1], z);
+        }
+}
+
+/* The system's own, with hardware for it where there is (on Linux and macOS it rounds once). */
+static void fmaf_is_the_systems(void **state) {
+    (void)state;
+    for (uint64_t i = 0; i < 3000000; i++)
+        check_fmaf(any_float(rng_u64(1, i)), any_float(rng_u64(2, i)),
+                   any_float(rng_u64(3, i)));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exp_is_within_1_05_ulp),  cmocka_unit_test(exp_at_its_ends),
         cmocka_unit_test(exp_hardly_ever_falls),   cmocka_unit_test(tanh_is_close),
-        cmocka_unit_test(f64_functions_are_close),
+        cmocka_unit_test(f64_functions_are_close), cmocka_unit_test(fmaf_rounds_once),
+        cmocka_unit_test(fmaf_is_the_systems),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
