@@ -305,6 +305,29 @@ static struct rows eval_on(int n_ranks) {
     return r;
 }
 
+/* A caller whose stack would not hold a product (128 KiB; one takes up to 140) gets the same
+ * bits. */
+static void *eval_on_small_stack(void *rows) {
+    *(struct rows *)rows = eval_on(1);
+    return NULL;
+}
+
+static void test_a_caller_with_a_small_stack(void **state) {
+    (void)state;
+    struct rows want = eval_on(1), got = {0};
+    pthread_t thread;
+    pthread_attr_t small;
+    assert_int_equal(pthread_attr_init(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 128 << 10), 0);
+    assert_int_equal(pthread_create(&thread, &small, eval_on_small_stack, &got), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&small);
+    assert_int_equal(got.n, want.n);
+    assert_memory_equal(got.list, want.list, want.n * sizeof *want.list);
+    free(got.list);
+    free(want.list);
+}
+
 /* A caller who rounds upwards and flushes subnormals gets the bits of everybody, and keeps his
  * ways. */
 static void test_a_caller_who_rounds_otherwise(void **state) {
@@ -616,6 +639,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_children_that_nobody_waits_for),
         cmocka_unit_test(test_a_lost_child_that_nobody_waits_for),
         cmocka_unit_test(test_the_worker_is_found_in_path),
+        cmocka_unit_test(test_a_caller_with_a_small_stack),
         cmocka_unit_test(test_a_caller_who_rounds_otherwise),
         cmocka_unit_test(test_a_caller_who_speaks_german),
         cmocka_unit_test(test_cancelled_while_ranks_do_not_come_back),

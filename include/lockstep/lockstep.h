@@ -29,9 +29,10 @@
  *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's
  *     is, and so do the callbacks, which leave it as they find it. The caller's locale changes
  *     neither what a model reads nor what is written to files, only sentences for people. The
- *     calling thread has 512 KiB of stack left. A child of fork() may open models, but not use
- *     those of its parent: such calls are refused (LOCKSTEP_BAD_INPUT), and lockstep_close() does
- *     nothing there.
+ *     calling thread has 512 KiB of stack left (for templates and schemas, which nest; where there
+ *     is less than 256, steps are computed, and their rows handed on, by another thread). A child
+ *     of fork() may open models, but not use those of its parent: such calls are refused
+ *     (LOCKSTEP_BAD_INPUT), and lockstep_close() does nothing there.
  *  7. Calls block until they are done: opening for as long as loading takes, the others for the
  *     steps that they need. Callbacks come from the calling thread, during the call.
  *  8. Texts are UTF-8 unless it says otherwise; lengths count bytes; names that end in _s are

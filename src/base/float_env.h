@@ -2,7 +2,10 @@
  *
  * Rounding and the treatment of subnormals belong to a thread, which may be a caller's, and a
  * new thread has those of the one that started it. What computes runs between these two, in the
- * default environment: to nearest, nothing flushed. */
+ * default environment: to nearest, nothing flushed. thread_start() puts them around the start of
+ * a thread, so one of our own begins with that; fabric_open() around what it opens, because a
+ * library that a link loads may set something else for the thread that loads it; and pool_run()
+ * around a thread's work. */
 #ifndef LOCKSTEP_BASE_FLOAT_ENV_H
 #define LOCKSTEP_BASE_FLOAT_ENV_H
 

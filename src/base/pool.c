@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/core.h"
+#include "base/float_env.h"
 #include "base/futex.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -254,14 +255,23 @@ static void *thread_main(void *start_) {
     }
 }
 
+/* Thread 0's part of a run. */
+static void lead(void *pool_) {
+    struct pool *pool = pool_;
+    struct float_env callers;
+    float_env_begin(&callers);
+    note_thread(pool);
+    pool_barrier(pool);
+    pool->fn(pool->arg, pool, 0);
+    pool_barrier(pool);
+    float_env_end(&callers);
+}
+
 void pool_run(struct pool *pool, void (*fn)(void *, struct pool *, int), void *arg) {
     BUG_ON(this_thread != 0);
-    note_thread(pool);
     pool->fn = fn;
     pool->arg = arg;
-    pool_barrier(pool);
-    fn(arg, pool, 0);
-    pool_barrier(pool);
+    thread_call(POOL_STACK_BYTES, lead, pool);
 }
 
 int pool_n_threads(const struct pool *pool) {

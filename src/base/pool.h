@@ -25,6 +25,9 @@ struct pool;
 
 #define POOL_MAX_THREADS 1024
 
+/* What a thread has of stack at least inside pool_run(). Products keep up to 140 KiB there. */
+#define POOL_STACK_BYTES ((size_t)256 << 10)
+
 /* n_threads: 1 to POOL_MAX_THREADS; the caller of pool_run() is thread 0, the others are
  * created here. */
 enum status pool_open(struct pool **out, int n_threads, struct err *err);
@@ -33,8 +36,9 @@ void pool_close(struct pool *pool);
 
 int pool_n_threads(const struct pool *pool);
 
-/* Runs fn(arg, pool, thread) once on every thread; returns when all have returned. One
- * pool_run at a time. */
+/* Runs fn(arg, pool, thread) once on every thread, in the default floating-point environment;
+ * returns when all have returned. A caller with less than POOL_STACK_BYTES of its stack left has
+ * thread 0's part done on another thread (thread_call). One pool_run at a time. */
 void pool_run(struct pool *pool, void (*fn)(void *arg, struct pool *pool, int thread),
               void *arg);
 

@@ -11,6 +11,13 @@ void thread_lower_priority(void) {
     (void)pthread_set_qos_class_self_np(QOS_CLASS_UTILITY, 0);
 }
 
+size_t thread_stack_left(void) {
+    const char here = 0;
+    const uintptr_t top = (uintptr_t)pthread_get_stackaddr_np(pthread_self()),
+                    low = top - pthread_get_stacksize_np(pthread_self());
+    return (uintptr_t)&here > low ? (uintptr_t)&here - low : 0;
+}
+
 void thread_cond_init(pthread_cond_t *c) {
     pthread_cond_init(c, NULL);
 }

@@ -1,6 +1,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <stdint.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -11,6 +12,21 @@ void thread_lower_priority(void) {
     int now = getpriority(PRIO_PROCESS, 0); /* which is the thread's, here */
     if (errno == 0)
         (void)setpriority(PRIO_PROCESS, 0, now + LOWER_BY);
+}
+
+size_t thread_stack_left(void) {
+    /* Asked for once: for the main thread it takes a file. */
+    static _Thread_local uintptr_t low;
+    const char here = 0;
+    pthread_attr_t attr;
+    if (low == 0 && pthread_getattr_np(pthread_self(), &attr) == 0) {
+        void *base;
+        size_t size;
+        if (pthread_attr_getstack(&attr, &base, &size) == 0)
+            low = (uintptr_t)base;
+        pthread_attr_destroy(&attr);
+    }
+    return (uintptr_t)&here > low ? (uintptr_t)&here - low : 0;
 }
 
 void thread_cond_init(pthread_cond_t *c) {

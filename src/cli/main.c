@@ -6,6 +6,7 @@
 #include "base/float_env.h"
 #include "base/log.h"
 #include "base/program.h"
+#include "base/thread.h"
 #include "base/util.h"
 #include "cli/first.h"
 #include "engine/launch.h"
@@ -291,17 +292,17 @@ static void take_standard_descriptors(void) {
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-int main(int argc, char **argv) {
-    take_standard_descriptors();
-    /* A reader that went away is a write error, which ends the command in an orderly way; and
-     * so is a file that has become as large as ulimit -f lets it. */
-    signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
-    /* Who started the command may ignore it, and what is ignored stays so: then no end of a
-     * child could be heard of. */
-    signal(SIGCHLD, SIG_DFL);
-    file_map_catch();
-    first_step_aside();
+/* What a command has of stack at least, whatever ulimit -s says: templates and grammars nest. Less
+ * than the usual 8 MiB, of which a little is used already. */
+#define STACK_BYTES ((size_t)4 << 20)
+
+struct command_line {
+    int argc;
+    char **argv;
+    int exit_status;
+};
+
+static int run_command(int argc, char **argv) {
     /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
      * subnormals from the start. */
     struct float_env loaders;
@@ -333,4 +334,25 @@ int main(int argc, char **argv) {
                         level);
     const struct subcommand *sub = find(name);
     return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);
+}
+
+static void run_line(void *line_) {
+    struct command_line *line = line_;
+    line->exit_status = run_command(line->argc, line->argv);
+}
+
+int main(int argc, char **argv) {
+    struct command_line line = {.argc = argc, .argv = argv};
+    take_standard_descriptors();
+    /* A reader that went away is a write error, which ends the command in an orderly way; and
+     * so is a file that has become as large as ulimit -f lets it. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    /* Who started the command may ignore it, and what is ignored stays so: then no end of a
+     * child could be heard of. */
+    signal(SIGCHLD, SIG_DFL);
+    file_map_catch();
+    first_step_aside();
+    thread_call(STACK_BYTES, run_line, &line);
+    return line.exit_status;
 }

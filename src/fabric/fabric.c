@@ -2,6 +2,7 @@
 #include "fabric/group.h"
 
 #include "base/clock.h"
+#include "base/float_env.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/bootstrap.h"
@@ -206,7 +207,8 @@ static enum status open_group(struct fabric *f, struct err *err) {
     return st == ST_OK ? side_start(f, err) : st;
 }
 
-enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, struct err *err) {
+static enum status open_fabric(struct fabric **out, const struct fabric_config *cfg,
+                               struct err *err) {
     TRY(check_config(cfg, err));
     struct fabric *f = mem_calloc(1, sizeof *f);
     struct peer *peers = mem_calloc((size_t)cfg->n_ranks, sizeof *peers);
@@ -238,6 +240,15 @@ enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, st
     }
     *out = f;
     return ST_OK;
+}
+
+/* A library that a link loads may set rounding, or flush subnormals: not for the caller. */
+enum status fabric_open(struct fabric **out, const struct fabric_config *cfg, struct err *err) {
+    struct float_env callers;
+    float_env_begin(&callers);
+    enum status st = open_fabric(out, cfg, err);
+    float_env_end(&callers);
+    return st;
 }
 
 void fabric_close(struct fabric *f) {
