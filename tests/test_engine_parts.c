@@ -546,6 +546,19 @@ static void who_is_away_is_asked_ever_less_often(void **state) {
     assert_int_equal(lookout_take_in(&l, 0, now), 0);
 }
 
+/* Asked once more and then taken in, which fails: no answer is due any more, and it is asked
+ * again. */
+static void who_is_not_asked_any_more_owes_no_answer(void **state) {
+    (void)state;
+    struct lookout l;
+    lookout_init(&l, 2, 600);
+    lookout_update(&l, 1 << 1 | 1 << 2, 100);
+    assert_int_equal(lookout_ask(&l, 102), 1 << 1 | 1 << 2);
+    lookout_drop(&l, 1 << 1);
+    assert_int_equal(l.asked, 1 << 2);
+    assert_int_equal(lookout_ask(&l, 102), 1 << 1);
+}
+
 static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) {
     (void)state;
     struct lookout l;
@@ -829,6 +842,7 @@ int main(void) {
         cmocka_unit_test(what_can_come_back_stays),
         cmocka_unit_test(a_machine_that_is_back_has_what_it_had),
         cmocka_unit_test(who_is_away_is_asked_ever_less_often),
+        cmocka_unit_test(who_is_not_asked_any_more_owes_no_answer),
         cmocka_unit_test(who_is_back_waits_for_a_quiet_moment_but_not_for_ever),
         cmocka_unit_test(who_is_back_waits_for_five_pauses),
         cmocka_unit_test(who_comes_only_to_go_is_asked_ever_later),

@@ -39,6 +39,7 @@ static void ask(struct engine *e, double now) {
 }
 
 static void stop_asking(struct engine *e, uint64_t machines) {
+    lookout_drop(&e->lookout, machines);
     for (int i = 0; i < FABRIC_MAX_RANKS; i++) {
         if (!is_bit(machines, i) || e->asks[i].pid == 0)
             continue;

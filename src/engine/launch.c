@@ -1,6 +1,7 @@
 #include "engine/launch.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/program.h"
 #include "base/util.h"
@@ -320,6 +321,21 @@ static void reap(struct child *c) {
     c->reaped = ended == c->pid || c->untold;
 }
 
+/* A killed process ends at once, unless the kernel holds it (a file server that is gone): then it
+ * is left behind after this time. */
+#define REAP_MS 1000
+
+static void kill_and_reap(pid_t pid, int *status) {
+    kill(pid, SIGKILL);
+    for (int ms = 0; ms < REAP_MS; ms++) {
+        pid_t ended = waitpid(pid, status, WNOHANG);
+        if (ended == pid || (ended < 0 && errno != EINTR))
+            return;
+        usleep(1000);
+    }
+    log_warn("process %d does not end, though it was killed", (int)pid);
+}
+
 static void hear_line(struct child *c) {
     c->line[c->n_line] = '\0';
     c->n_line = 0;
@@ -475,10 +491,8 @@ void launch_close(struct launch *l) {
             break;
         if (clock_ns() > deadline) {
             for (int i = 0; i < l->n; i++)
-                if (!l->children[i].reaped) {
-                    kill(l->children[i].pid, SIGKILL);
-                    waitpid(l->children[i].pid, &l->children[i].status, 0);
-                }
+                if (!l->children[i].reaped)
+                    kill_and_reap(l->children[i].pid, &l->children[i].status);
             break;
         }
         usleep(1000);
@@ -520,6 +534,7 @@ enum status launch_ask(pid_t *pid, const char *worker_path, const struct launch_
 
 enum status launch_answer(pid_t pid) {
     int status;
+    BUG_ON(pid <= 0); /* waitpid() and kill() would take that for a group of processes */
     pid_t ended = waitpid(pid, &status, WNOHANG);
     if (ended == 0 || (ended < 0 && errno == EINTR))
         return ST_AGAIN;
@@ -527,9 +542,9 @@ enum status launch_answer(pid_t pid) {
 }
 
 void launch_stop_asking(pid_t pid) {
-    kill(pid, SIGKILL);
-    while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-        continue;
+    int unused;
+    BUG_ON(pid <= 0);
+    kill_and_reap(pid, &unused);
 }
 
 /* ---- the worker's side ------------------------------------------------------------------- */
@@ -572,8 +587,14 @@ enum status launch_worker_job(struct launch_wire *w, char **text, size_t *n, str
 
 enum launch_parent launch_worker_parent(struct launch_wire *w, int ms) {
     struct pollfd p = {.fd = w->in, .events = POLLIN};
+    uint64_t end = clock_ns() + (uint64_t)ms * 1000000u;
     char word;
-    if (w->parent == PARENT_THERE && poll(&p, 1, ms) == 1)
+    int n = 0;
+    if (w->parent == PARENT_THERE)
+        do
+            n = poll(&p, 1, net_ms_left(end));
+        while (n < 0 && errno == EINTR); /* a signal ends no wait */
+    if (n == 1)
         w->parent = read(w->in, &word, 1) > 0 ? PARENT_DONE : PARENT_GONE;
     return w->parent;
 }

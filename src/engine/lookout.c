@@ -48,6 +48,10 @@ uint64_t lookout_ask(struct lookout *l, double now_s) {
     return due;
 }
 
+void lookout_drop(struct lookout *l, uint64_t machines) {
+    l->asked &= ~machines;
+}
+
 void lookout_hear(struct lookout *l, int machine, bool is_back, double now_s) {
     uint64_t bit = (uint64_t)1 << machine;
     struct lookout_machine *m = &l->machines[machine];

@@ -58,6 +58,8 @@ void lookout_joined(struct lookout *l, double now_s);
 
 /* Who is to be asked now; counts as asked. */
 uint64_t lookout_ask(struct lookout *l, double now_s);
+/* What was asked of these is not waited for any more: no answer is due. */
+void lookout_drop(struct lookout *l, uint64_t machines);
 /* What came of it. */
 void lookout_hear(struct lookout *l, int machine, bool is_back, double now_s);
 

@@ -158,6 +158,16 @@ int net_ms_left(uint64_t deadline_ns) {
     return (int)MIN((deadline_ns - now + 999999) / 1000000, (uint64_t)INT_MAX);
 }
 
+/* Waits for the socket; false when the deadline has passed. A signal ends no wait. */
+static bool wait_ready(int fd, short events, uint64_t deadline_ns) {
+    struct pollfd p = {.fd = fd, .events = events};
+    int ms, n = -1;
+    errno = EINTR;
+    while (n < 0 && errno == EINTR && (ms = net_ms_left(deadline_ns)) > 0)
+        n = poll(&p, 1, ms);
+    return n > 0;
+}
+
 enum status net_connect(int *out, const struct net_address *a, uint64_t deadline_ns,
                         struct err *err) {
     char text[NET_TEXT_BYTES];
@@ -167,10 +177,10 @@ enum status net_connect(int *out, const struct net_address *a, uint64_t deadline
         return err_set(err, ST_IO, "%s: no socket: %s", text, strerror(errno));
     net_setup(fd);
     int error = 0;
-    if (connect(fd, (const struct sockaddr *)&a->sa, a->len) != 0 && errno != EINPROGRESS)
+    if (connect(fd, (const struct sockaddr *)&a->sa, a->len) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) /* it goes on as the others do */
         error = errno;
-    struct pollfd p = {.fd = fd, .events = POLLOUT};
-    if (error == 0 && poll(&p, 1, net_ms_left(deadline_ns)) <= 0)
+    if (error == 0 && !wait_ready(fd, POLLOUT, deadline_ns))
         error = ETIMEDOUT;
     socklen_t len = sizeof error;
     if (error == 0)
@@ -184,13 +194,6 @@ enum status net_connect(int *out, const struct net_address *a, uint64_t deadline
                    error == EHOSTDOWN || error == ECONNRESET;
     enum status st = not_yet ? ST_AGAIN : error == ETIMEDOUT ? ST_TIMEOUT : ST_IO;
     return err_set(err, st, "cannot connect to %s: %s", text, strerror(error));
-}
-
-/* Waits for the socket; false when the deadline has passed. */
-static bool wait_ready(int fd, short events, uint64_t deadline_ns) {
-    struct pollfd p = {.fd = fd, .events = events};
-    int ms = net_ms_left(deadline_ns);
-    return ms > 0 && poll(&p, 1, ms) != 0;
 }
 
 enum status net_read(int fd, void *buf, size_t n, uint64_t deadline_ns, struct err *err) {
