@@ -5,8 +5,8 @@
  * It imitates the limits of Apple's Thunderbolt RDMA (as told, not as measured): UC only,
  * SEND/RECV with one SGE, 10 queue pairs per device, a send and its receive equal in 4 KiB
  * frames, queues counted in frames, one region for everything, the address at its index in the
- * GID table, and silence when a peer dies. Breaking a rule that hardware answers with
- * corruption ends the process.
+ * GID table, receives only after RTS, and silence when a peer dies. Breaking a rule that
+ * hardware answers with corruption ends the process.
  *
  * STANDIN_CABLES="0.1-2.0 ..." makes several machines of the tests' processes: device 1 of
  * machine 0 and device 0 of machine 2 are joined, and nothing else is; a process is of machine
@@ -17,13 +17,19 @@
  * Completions raise events through a socket in the abstract namespace; STANDIN_NO_EVENTS takes
  * that away, as other systems may.
  *
+ * STANDIN_FLOAT: loaded, it sets rounding upwards and flushes subnormals, as a library built with
+ * -ffast-math does.
+ *
  * STANDIN_NO_MEMORY: no memory can be registered, as where little may be locked.
+ *
+ * STANDIN_LOSE_AFTER=N: so does every message after the Nth.
  *
  * STANDIN_LOSE=N, STANDIN_CORRUPT=N, STANDIN_FAIL=N: the Nth message that a process sends
  * vanishes, arrives with a flipped bit, or completes in error. */
 #include <infiniband/verbs.h>
 
 #include <errno.h>
+#include <fenv.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +40,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#if defined(__SSE__)
+#include <immintrin.h>
+#endif
+
 #define EXPORT __attribute__((visibility("default")))
 #define FRAME 4096u
 #define MAX_BYTES (9 * FRAME)
@@ -43,6 +53,19 @@
 #define MAX_FRAMES 4095u
 #define GID_INDEX 1
 #define N_DEVICES 4
+
+__attribute__((constructor)) static void set_float(void) {
+    if (getenv("STANDIN_FLOAT") == NULL)
+        return;
+    fesetround(FE_UPWARD);
+#if defined(__SSE__)
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* FTZ, DAZ */
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" ::"r"(fpcr | 1u << 24)); /* FZ */
+#endif
+}
 
 struct slot {
     uint32_t n_bytes;
@@ -466,6 +489,7 @@ static int standin_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_re
     (void)bad;
     struct sqp *s = (struct sqp *)qp;
     rule(wr->num_sge == 1 && wr->next == NULL, "one SGE");
+    rule(qp->state == IBV_QPS_RTS, "receives are posted after RTS");
     in_region(qp, wr->sg_list);
     s->recv_frames += wr->sg_list->length / FRAME;
     rule(s->recv_frames <= MAX_FRAMES && s->recv_tail - s->recv_head < RING,
@@ -498,7 +522,8 @@ static int standin_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_se
          "SEND with one SGE on a connected queue pair");
     in_region(qp, wr->sg_list);
     sent++;
-    if (sent != number("STANDIN_LOSE") &&
+    int after = number("STANDIN_LOSE_AFTER");
+    if (sent != number("STANDIN_LOSE") && (after < 0 || sent <= after) &&
         leads_to(device_of(qp->context), s->theirs->machine, s->theirs->device))
         carry(s->cq->events, s->theirs, (void *)(uintptr_t)wr->sg_list->addr,
               wr->sg_list->length);

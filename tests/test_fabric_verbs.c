@@ -3,6 +3,10 @@
  * (standin_verbs.c). */
 #include "link_suite.h"
 
+#include "base/pool.h"
+#include "fabric/verbs_system.h"
+
+#include <fenv.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,19 +44,21 @@ static void *use_group(void *group_) {
     return NULL;
 }
 
-static void open_groups(struct group *groups, int rank) {
+static void open_group(struct group *g, int rank) {
     struct err err;
-    for (int i = 0; i < N_GROUPS; i++) {
-        struct group *g = &groups[i];
-        g->cfg.rank = rank;
-        g->cfg.rendezvous = g->at;
-        if (rank != 0) {
-            close(g->cfg.listen_fd);
-            g->cfg.listen_fd = -1;
-        }
-        EXPECT(fabric_open(&g->f, &g->cfg, &err) == ST_OK, "group %d: %s", i, err.text);
-        EXPECT(str_eq(fabric_link_name(g->f, !rank), "verbs"), "link");
+    g->cfg.rank = rank;
+    g->cfg.rendezvous = g->at;
+    if (rank != 0) {
+        close(g->cfg.listen_fd);
+        g->cfg.listen_fd = -1;
     }
+    EXPECT(fabric_open(&g->f, &g->cfg, &err) == ST_OK, "group %d: %s", g->index, err.text);
+    EXPECT(str_eq(fabric_link_name(g->f, !rank), "verbs"), "link");
+}
+
+static void open_groups(struct group *groups, int rank) {
+    for (int i = 0; i < N_GROUPS; i++)
+        open_group(&groups[i], rank);
 }
 
 /* Sleeps until asked, answers. */
@@ -106,8 +112,34 @@ static void be_in_ten_groups(struct group *groups, int rank) {
     _exit(0);
 }
 
+/* A message to a group that is closed lies where the next group of the two processes, which gets
+ * the same place in their pair, finds it: it is not that one's. The first group keeps the pair. */
+static void be_in_the_next_group(struct group *groups, int rank) {
+    char c = 'o';
+    for (int i = 0; i < 2; i++)
+        open_group(&groups[i], rank);
+    struct fabric *f = groups[1].f;
+    if (rank == 1)
+        TRY_CALL(fabric_send(f, 0, &c, 1, e));
+    else
+        usleep(200000);
+    fabric_close(f);
+    open_group(&groups[2], rank);
+    f = groups[2].f;
+    c = 'n';
+    if (rank == 1)
+        TRY_CALL(fabric_send(f, 0, &c, 1, e));
+    else
+        TRY_CALL(fabric_recv(f, 1, &c, 1, e));
+    EXPECT(c == 'n', "the message of a group before");
+    TRY_CALL(fabric_meet(team_of_all(f), e));
+    fabric_close(f);
+    fabric_close(groups[0].f);
+    _exit(0);
+}
+
 /* 0, or how the processes ended: 1 goes before EXIT_LATE. */
-static int ten_groups(void) {
+static int two_in_groups(void (*be)(struct group *groups, int rank)) {
     static struct group groups[N_GROUPS];
     pid_t pids[2];
     int worst = 0;
@@ -123,7 +155,7 @@ static int ten_groups(void) {
         pids[rank] = fork();
         if (pids[rank] == 0) {
             alarm(120);
-            be_in_ten_groups(groups, rank);
+            be(groups, rank);
         }
     }
     for (int i = 0; i < N_GROUPS; i++)
@@ -142,8 +174,13 @@ static void ten_groups_share_the_queue_pairs(void **state) {
     (void)state;
     int status = EXIT_LATE;
     for (int i = 0; i < LATE_TRIES && status == EXIT_LATE; i++)
-        status = ten_groups();
+        status = two_in_groups(be_in_ten_groups);
     assert_int_equal(status, 0);
+}
+
+static void a_closed_group_leaves_nothing_to_the_next(void **state) {
+    (void)state;
+    assert_int_equal(two_in_groups(be_in_the_next_group), 0);
 }
 
 /* Other systems may have no completion events: then sleepers nap. */
@@ -208,6 +245,57 @@ static void faults_end_in_a_clean_error(void **state) {
         unsetenv(faults[k].variable);
         assert_true(good);
     }
+}
+
+/* No message that only returns credits arrives: the counts in the beats do instead. */
+static void run_lost_credits(struct ranks *r, struct fabric *f) {
+    (void)r;
+    for (int i = 0; i < 50; i++) {
+        char c = (char)i;
+        if (fabric_rank(f) == 1) {
+            setenv("STANDIN_LOSE_AFTER", "0", 1);
+            TRY_CALL(fabric_recv(f, 0, &c, 1, e));
+            EXPECT(c == (char)i, "message %d is %d", i, c);
+        } else {
+            TRY_CALL(fabric_send(f, 1, &c, 1, e));
+        }
+    }
+}
+
+static void lost_credits_are_made_good(void **state) {
+    (void)state;
+    struct ranks r;
+    ranks_init(&r, 2, FABRIC_LINK_VERBS);
+    r.cfg.silence_ms = 600;
+    r.cfg.compute_ms = 10000;
+    r.run = run_lost_credits;
+    assert_true(ranks_succeed(&r));
+}
+
+/* Each waits for room to send, and takes nothing in; what was lost is missed all the same. */
+static void run_both_send(struct ranks *r, struct fabric *f) {
+    (void)r;
+    char c = 0;
+    struct err err = {""};
+    enum status st = ST_OK;
+    for (int i = 0; st == ST_OK && i < 20; i++)
+        st = fabric_send(f, !fabric_rank(f), &c, 1, &err);
+    EXPECT(st == ST_PEER_LOST, "%s", status_name(st));
+    EXPECT_SOON(strstr(err.text, "has been silent for") == NULL, "%s", err.text);
+    EXPECT(strstr(err.text, "did not arrive within 300 ms"), "%s", err.text);
+}
+
+static void who_waits_for_room_misses_what_was_lost(void **state) {
+    (void)state;
+    struct ranks r;
+    setenv("STANDIN_LOSE", "1", 1);
+    ranks_init(&r, 2, FABRIC_LINK_VERBS);
+    r.cfg.silence_ms = 300;
+    r.cfg.compute_ms = 10000;
+    r.run = run_both_send;
+    bool good = ranks_succeed(&r);
+    unsetenv("STANDIN_LOSE");
+    assert_true(good);
 }
 
 /* ---- cables that nobody named ------------------------------------------------------------ */
@@ -357,6 +445,60 @@ static void reliable_queue_pairs_may_be_missing(void **state) {
     assert_int_equal(r.exits[1], 1);
 }
 
+/* ---- systems ------------------------------------------------------------------------------ */
+
+/* Apple's note: messages of several frames from macOS 26.3 on. */
+static void old_systems_carry_single_frames_only(void **state) {
+    (void)state;
+    static const char *const old[] = {"", "15.7.1", "26", "26.2", "26.2.9"},
+                             *const new[] = {"26.3", "26.3.1", "26.10", "27", "27.0", "100.1"};
+    for (size_t i = 0; i < ARRAY_LEN(old); i++)
+        assert_false(verbs_macos_carries_frames(old[i]));
+    for (size_t i = 0; i < ARRAY_LEN(new); i++)
+        assert_true(verbs_macos_carries_frames(new[i]));
+    struct err err;
+    assert_int_equal(verbs_system_check(&err), ST_OK);
+}
+
+/* ---- a library that changes the floating-point environment -------------------------------- */
+
+static bool is_default_env(void) {
+    volatile float small = 0x1p-126f, half = 0.5f;
+    return fegetround() == FE_TONEAREST && small * half != 0.0f;
+}
+
+static void look_at_env(void *good, struct pool *pool, int thread) {
+    (void)pool;
+    ((bool *)good)[thread] = is_default_env();
+}
+
+/* What computes afterwards: the thread that opened the group, a pool's threads, and the caller of
+ * a pool, whose own environment comes back. */
+static void run_float_env(struct ranks *r, struct fabric *f) {
+    (void)r, (void)f;
+    struct pool *pool;
+    bool good[3] = {false};
+    struct err err;
+    EXPECT(dlopen(STANDIN_VERBS, RTLD_NOW | RTLD_NOLOAD) != NULL, "the library is not there");
+    EXPECT(is_default_env(), "the group's thread");
+    fesetround(FE_UPWARD);
+    EXPECT(pool_open(&pool, 3, &err) == ST_OK, "%s", err.text);
+    pool_run(pool, look_at_env, good);
+    EXPECT(good[0] && good[1] && good[2], "%d %d %d", good[0], good[1], good[2]);
+    EXPECT(fegetround() == FE_UPWARD, "the caller's own environment");
+    pool_close(pool);
+}
+
+static void a_library_may_set_the_float_environment(void **state) {
+    (void)state;
+    struct ranks r;
+    setenv("STANDIN_FLOAT", "1", 1);
+    ranks_init(&r, 2, FABRIC_LINK_VERBS);
+    r.run = run_float_env;
+    assert_true(ranks_succeed(&r));
+    unsetenv("STANDIN_FLOAT");
+}
+
 int main(void) {
 #ifndef STANDIN_VERBS
     printf("skip: no <infiniband/verbs.h>\n");
@@ -369,7 +511,12 @@ int main(void) {
         cmocka_unit_test(a_lost_message_is_not_a_missing_cable),
         cmocka_unit_test(ranks_without_cables_are_named),
         cmocka_unit_test(faults_end_in_a_clean_error),
+        cmocka_unit_test(lost_credits_are_made_good),
+        cmocka_unit_test(who_waits_for_room_misses_what_was_lost),
+        cmocka_unit_test(a_closed_group_leaves_nothing_to_the_next),
         cmocka_unit_test(reliable_queue_pairs_may_be_missing),
+        cmocka_unit_test(old_systems_carry_single_frames_only),
+        cmocka_unit_test(a_library_may_set_the_float_environment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

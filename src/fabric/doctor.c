@@ -82,7 +82,7 @@ static void look_at_rdma(struct notes *notes) {
     if (list == NULL || n == 0)
         note(notes, FINDING_FACT, "", "no RDMA devices%s",
 #ifdef __APPLE__
-             " (rdma_ctl enable from Recovery; macOS 26.2 or later, Thunderbolt 5)"
+             " (rdma_ctl enable from Recovery; macOS 26.3 or later, Thunderbolt 5)"
 #else
              ""
 #endif

@@ -32,6 +32,8 @@ struct peer {
      * (release) and read first (acquire): a new one with an older one's time, on a processor that
      * reorders, would be a message that has been missing since then. */
     _Atomic uint64_t told_sent, told_at_ns;
+    /* What the peer says it has consumed of ours. Side thread's (relaxed: it only grows). */
+    _Atomic uint64_t told_received;
     _Atomic bool left; /* said goodbye: told_sent is final (release/acquire) */
 
     /* Side thread only. */

@@ -212,6 +212,12 @@ static void emulated_done(struct link *l) {
     emulated_of(l)->head++;
 }
 
+static void emulated_consumed(struct link *l, uint64_t n_messages) {
+    struct link *inner = emulated_of(l)->inner;
+    if (inner->ops->consumed != NULL)
+        inner->ops->consumed(inner, n_messages);
+}
+
 static void sleep_ns(uint64_t ns) {
     struct timespec ts = {.tv_sec = (time_t)(ns / 1000000000u),
                           .tv_nsec = (long)(ns % 1000000000u)};
@@ -259,6 +265,7 @@ static const struct link_ops link_emulated = {
     .recv = emulated_recv,
     .done = emulated_done,
     .progress = emulated_progress,
+    .consumed = emulated_consumed,
     .sleep = emulated_sleep,
     .kick = emulated_kick,
     .close = emulated_close,

@@ -2,7 +2,8 @@
  * in verbs_pair.c, here is one group's channel over them as a link.
  *
  * The hardware announces neither the death of the peer nor (UC) a lost message: the side channel
- * and the counts in its heartbeats do. */
+ * and the counts in its heartbeats do. They also make good a message that only returns credits
+ * and is lost. */
 #include "fabric/links.h"
 
 #include "base/mem.h"
@@ -111,6 +112,10 @@ static void verbs_done(struct link *l) {
     v->napped_us = 0;
 }
 
+static void verbs_consumed(struct link *l, uint64_t n_messages) {
+    verbs_channel_consumed(verbs_of(l)->channel, n_messages);
+}
+
 /* Where nothing wakes a sleeper, a nap is a sixteenth of the wait so far, 50 us to 20 ms: no
  * wait gets longer by more than that, and an endless one costs little of a core. So is a wait
  * for room to send a message that has its credit: it is short. */
@@ -151,6 +156,7 @@ static enum status verbs_offer(struct link **out, struct link_env *env, uint8_t 
 #define verbs_progress NULL
 #define verbs_recv NULL
 #define verbs_done NULL
+#define verbs_consumed NULL
 #define verbs_sleep NULL
 #define verbs_kick NULL
 #define verbs_close NULL
@@ -170,6 +176,7 @@ const struct link_ops link_verbs = {
     .recv = verbs_recv,
     .done = verbs_done,
     .progress = verbs_progress,
+    .consumed = verbs_consumed,
     .sleep = verbs_sleep,
     .kick = verbs_kick,
     .close = verbs_close,

@@ -88,6 +88,11 @@ struct link_ops {
     /* Pushes what send() could not; NULL where send() always can. */
     enum status (*progress)(struct link *l, struct err *err);
 
+    /* The other side has consumed so many messages in all, as it says itself, a little late: for
+     * a link whose own word of it may be lost. May tell what is known already; NULL: not needed.
+     * */
+    void (*consumed)(struct link *l, uint64_t n_messages);
+
     /* Until a message may have come (or a slot may be free, if for_slot), kick(), or the
      * timeout. Links that can be polled set poll_fd instead and leave this NULL. */
     void (*sleep)(struct link *l, bool for_slot, int timeout_us);

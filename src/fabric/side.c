@@ -10,7 +10,8 @@
  * none of them.
  *
  * A beat also tells how many messages went over the link, so that a message that the wire lost
- * is missed although everybody is alive (message.c). */
+ * is missed although everybody is alive (message.c), and how many have been consumed, so that a
+ * link whose own word of that was lost does not wait for it for ever. */
 #include "fabric/group.h"
 
 #include "base/clock.h"
@@ -81,10 +82,11 @@ static void side_tell(struct fabric *f, struct peer *p, enum wire_side_kind kind
         .magic = WIRE_MAGIC,
         .kind = kind,
         .sent = atomic_load_explicit(&p->sent, memory_order_relaxed),
+        .received = atomic_load_explicit(&p->received, memory_order_relaxed),
     };
     if (kind == WIRE_LOST) {
         p->out.rank = (uint32_t)f->lost_rank;
-        snprintf(p->out.text, sizeof p->out.text, "%.230s", f->lost_text);
+        snprintf(p->out.text, sizeof p->out.text, "%.220s", f->lost_text);
     }
     p->out_left = sizeof p->out;
     side_write(f, p);
@@ -103,6 +105,7 @@ static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
     struct wire_side *in = &p->in;
     in->text[sizeof in->text - 1] = '\0';
     heard_count(p, in->sent, now);
+    atomic_store_explicit(&p->told_received, in->received, memory_order_relaxed);
     if (in->magic != WIRE_MAGIC) {
         verdict_set(f, p->rank, "rank %d (pid %d) sent garbage on its side channel", p->rank,
                     p->pid);

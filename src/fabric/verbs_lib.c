@@ -4,6 +4,7 @@
 #include "fabric/verbs_lib.h"
 
 #include "base/program.h"
+#include "fabric/verbs_system.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -52,6 +53,9 @@ static void load(void) {
         SYMBOL(destroy_qp),      SYMBOL(modify_qp),        SYMBOL(query_qp),
         SYMBOL(query_port),      SYMBOL(query_gid),        SYMBOL(wc_status_str),
     };
+    loaded = verbs_system_check(&problem);
+    if (loaded != ST_OK)
+        return;
     void *handle = open_library();
     loaded = handle != NULL
                  ? ST_OK

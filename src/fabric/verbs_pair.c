@@ -28,10 +28,19 @@ struct verbs_pair {
     uint32_t posted[VERBS_N_CLASSES];              /* receive slots that belong to this pair */
     void *slots[VERBS_N_CLASSES][VERBS_DEPTH_MAX]; /* these, wherever they are now */
     uint32_t sending[VERBS_N_CLASSES];
-    struct verbs_channel *channels[VERBS_MAX_CHANNELS]; /* by id - 1 */
+    struct verbs_channel *channels[VERBS_MAX_CHANNELS]; /* by place_of() their id */
+    uint32_t n_opened;                                  /* channels so far; wraps */
     int n_asleep;
     char broken[160]; /* why no channel works any more */
 };
+
+#define PLACE_BITS 8
+static_assert(VERBS_MAX_CHANNELS < 1 << PLACE_BITS, "a place, or none");
+
+/* VERBS_MAX_CHANNELS and more: none. */
+static uint32_t place_of(uint32_t id) {
+    return (id & ((1u << PLACE_BITS) - 1)) - 1;
+}
 
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct verbs_pair *pairs; /* guarded by registry_lock */
@@ -101,12 +110,19 @@ static enum status pair_new(struct verbs_pair **out, struct verbs_device *d,
     return ST_OK;
 }
 
+static bool is_broken(struct verbs_pair *p) {
+    pthread_mutex_lock(&p->lock);
+    bool broken = p->broken[0] != '\0';
+    pthread_mutex_unlock(&p->lock);
+    return broken;
+}
+
 /* The ready pair to that process over that device (NULL: any). */
 static struct verbs_pair *pair_find(const struct verbs_device *d,
                                     const struct verbs_peer_id *who, bool reliable) {
     for (struct verbs_pair *p = pairs; p != NULL; p = p->next)
         if (p->ready && (d == NULL || p->device == d) && p->reliable == reliable &&
-            p->broken[0] == '\0' && memcmp(&p->who, who, sizeof *who) == 0)
+            memcmp(&p->who, who, sizeof *who) == 0 && !is_broken(p))
             return p;
     return NULL;
 }
@@ -134,9 +150,12 @@ static enum status post_recv(struct verbs_pair *p, int class, void *slot, struct
     return rc == 0 ? ST_OK : pair_broken(p, err, "post receive", strerror(rc));
 }
 
-/* One channel more: for each of its messages under way a receive in every class. */
-static enum status post_for_channels(struct verbs_pair *p, uint32_t n_channels,
-                                     struct err *err) {
+/* For each message under way of each channel a receive in every class. After RTS: Apple's hardware
+ * takes none before. With p->lock held. */
+static enum status post_for_channels(struct verbs_pair *p, struct err *err) {
+    uint32_t n_channels = 0;
+    for (int i = 0; i < VERBS_MAX_CHANNELS; i++)
+        n_channels += p->channels[i] != NULL;
     for (int class = 0; class < VERBS_N_CLASSES; class ++) {
         uint32_t want = n_channels * (VERBS_CREDITS + (class == 0 ? VERBS_CREDIT_SLOTS : 0));
         if (want > p->depth[class])
@@ -161,30 +180,31 @@ static enum status pair_connect(struct verbs_pair *p, const struct verbs_hello *
         TRY(verbs_queue_connect(p->device, p->qp[class], p->reliable, &h->address,
                                 h->qpn[class], h->psn, p->psn, err));
     p->peer_qpn = h->qpn[0];
-    return ST_OK;
+    pthread_mutex_lock(&p->lock);
+    enum status st = post_for_channels(p, err);
+    pthread_mutex_unlock(&p->lock);
+    return st;
 }
 
 /* ---- channels: opening ------------------------------------------------------------------- */
 
-static enum status channel_add(struct verbs_pair *p, struct verbs_channel *c, struct err *err) {
-    uint32_t n = 0;
-    int free = -1;
+/* connected: the pair is in use, and receives for one channel more are posted at once. */
+static enum status channel_add(struct verbs_pair *p, struct verbs_channel *c, bool connected,
+                               struct err *err) {
+    int free = 0;
     enum status st = ST_OK;
     pthread_mutex_lock(&p->lock);
-    for (int i = 0; i < VERBS_MAX_CHANNELS; i++) {
-        n += p->channels[i] != NULL;
-        if (p->channels[i] == NULL && free < 0)
-            free = i;
-    }
-    if (free < 0)
+    while (free < VERBS_MAX_CHANNELS && p->channels[free] != NULL)
+        free++;
+    if (free == VERBS_MAX_CHANNELS) {
         st = err_set(err, ST_UNSUPPORTED, "%d groups share one pair already",
                      VERBS_MAX_CHANNELS);
-    else
-        st = post_for_channels(p, n + 1, err);
-    if (st == ST_OK) {
+    } else {
         p->channels[free] = c;
-        c->id = (uint32_t)free + 1;
+        c->id = p->n_opened++ << PLACE_BITS | ((uint32_t)free + 1);
         c->pair = p;
+        if (connected)
+            st = post_for_channels(p, err);
     }
     pthread_mutex_unlock(&p->lock);
     return st;
@@ -249,7 +269,7 @@ enum status verbs_channel_open(struct verbs_channel **out, const struct verbs_pe
         verbs_device_close(d); /* the pair holds it */
     if (st == ST_OK) {
         c->pair = p;
-        st = channel_add(p, c, err);
+        st = channel_add(p, c, shared, err);
         if (st == ST_OK)
             fill_hello(p, c, shared, hello);
     }
@@ -289,7 +309,7 @@ static void channel_remove(struct verbs_channel *c) {
     for (size_t i = 0; i < ARRAY_LEN(c->inbox); i++)
         if (c->inbox[i].head != NULL)
             post_recv(p, c->inbox[i].class, c->inbox[i].head, &ignored);
-    p->channels[c->id - 1] = NULL;
+    p->channels[place_of(c->id)] = NULL;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -321,9 +341,9 @@ static void channel_rouse(struct verbs_channel *c) {
 
 /* Hands a received slot to its channel; false: nobody wants it. */
 static bool deliver(struct verbs_pair *p, int class, struct verbs_head *h) {
-    struct verbs_channel *c =
-        h->channel - 1 < VERBS_MAX_CHANNELS ? p->channels[h->channel - 1] : NULL;
-    if (c == NULL || h->n_bytes > verbs_class_bytes[class] - sizeof *h)
+    uint32_t place = place_of(h->channel);
+    struct verbs_channel *c = place < VERBS_MAX_CHANNELS ? p->channels[place] : NULL;
+    if (c == NULL || c->id != h->channel || h->n_bytes > verbs_class_bytes[class] - sizeof *h)
         return false;
     take_credit(c, h->taken);
     channel_rouse(c);
@@ -401,6 +421,12 @@ bool verbs_channel_has_credit(struct verbs_channel *c) {
         ok = pair_poll(c->pair, &unused) != ST_OK || c->sent - c->taken_by_peer < VERBS_CREDITS;
     pthread_mutex_unlock(&c->pair->lock);
     return ok;
+}
+
+void verbs_channel_consumed(struct verbs_channel *c, uint64_t n_messages) {
+    pthread_mutex_lock(&c->pair->lock);
+    take_credit(c, n_messages);
+    pthread_mutex_unlock(&c->pair->lock);
 }
 
 enum status verbs_channel_broken(struct verbs_channel *c, struct err *err) {

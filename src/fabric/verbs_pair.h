@@ -49,6 +49,9 @@ struct verbs_slot {
 
 struct verbs_channel {
     struct verbs_pair *pair;
+    /* How messages to here, and to the peer, are marked: its place among the pair's channels + 1,
+     * and above that how many the pair has had, so that what was still under way to a channel
+     * that is closed is not taken for the next one's in that place. 0: none yet. */
     uint32_t id, peer_id;
     uint64_t sent, taken_by_peer;               /* messages */
     uint64_t received, told;                    /* consumed here; last told to the peer */
@@ -73,7 +76,8 @@ bool verbs_pair_known(const struct verbs_peer_id *who, bool reliable,
 enum status verbs_channel_open(struct verbs_channel **out, const struct verbs_peer_id *who,
                                const char *device, bool reliable, struct verbs_hello *hello,
                                struct err *err);
-/* With the other side's hello; afterwards receives are posted and the pair is ready. ST_AGAIN:
+/* With the other side's hello; afterwards the queue pairs are in RTS, and receives are posted, as
+ * they must be before either side sends (after verbs_channel_ready()). ST_AGAIN:
  * the two sides see different pairs (another group is just opening or closing one): retry. */
 enum status verbs_channel_connect(struct verbs_channel *c, const struct verbs_hello *theirs,
                                   struct err *err);
@@ -83,6 +87,8 @@ void verbs_channel_close(struct verbs_channel *c);
 
 /* May one more message go? Polls the pair. */
 bool verbs_channel_has_credit(struct verbs_channel *c);
+/* The peer has consumed so many of the channel's messages, as it says elsewhere. */
+void verbs_channel_consumed(struct verbs_channel *c, uint64_t n_messages);
 /* ST_PEER_LOST when the pair ended in an error. */
 enum status verbs_channel_broken(struct verbs_channel *c, struct err *err);
 /* A slot for a message of n_bytes; false while there is no credit or no free slot. */

@@ -10,7 +10,7 @@
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-endian");
 
 #define WIRE_MAGIC 0x6b636f6cu /* "lock" */
-#define WIRE_VERSION 3u
+#define WIRE_VERSION 4u
 #define WIRE_NONCE_BYTES 32
 #define WIRE_MAC_BYTES 32
 
@@ -82,15 +82,16 @@ static_assert(sizeof(struct wire_row) == 8, "wire_row");
 /* ---- the side channel: liveness ------------------------------------------------------------ */
 
 enum wire_side_kind {
-    WIRE_BEAT = 1, /* I am alive; so many messages went to you over the link */
+    WIRE_BEAT = 1, /* I am alive; so many messages went to you over the link, and so many of
+                    * yours I have consumed */
     WIRE_BYE,      /* I leave on purpose after so many messages */
     WIRE_LOST,     /* the group is over: `rank` is lost, text says why */
 };
 struct wire_side {
     uint32_t magic, kind;
-    uint64_t sent;
+    uint64_t sent, received;
     uint32_t rank;
-    char text[236];
+    char text[228];
 };
 static_assert(sizeof(struct wire_side) == 256, "wire_side");
 
