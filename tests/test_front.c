@@ -557,7 +557,7 @@ static void test_drained(void **state) {
     assert_int_equal(late.status, 503);
     assert_non_null(strstr(late.headers.bytes, HTTP_ENDING_HEADER ":"));
     call_free(&late);
-    front_to(only, s.address);
+    front_to(only, s.address, s.address);
     front_drain(f, 60000);
     assert_int_equal(s.n_requests, 1);
     call_end(&c);

@@ -99,5 +99,15 @@ until_metric requests_queued 0
 until_metric requests_running 0
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
+# ---- a conversation that a template does not come to the end of --------------------------------------
+cat >"$work/looping.jinja" <<'END'
+{% for m in messages %}{{ m.content }}{% endfor %}{% if messages[0].content == 'loop' %}{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}{% endif %}
+END
+python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/looping.gguf" "$work/looping.jinja"
+serve_start "$work/looping.gguf" -q
+status=$(curl -s -m 60 -o "$work/body" -w '%{http_code}' "$url/v1/chat/completions" -d '{"messages":[{"role":"user","content":"loop"}]}')
+[ "$status" = 400 ] && grep -q 'runs for too long' "$work/body" || fail "a template without an end: $status $(head -c 300 "$work/body")"
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+
 [ $failures = 0 ] && echo "refusals: all as they should be"
 [ $failures = 0 ]

@@ -13,8 +13,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-/* Steps before the other connections have their turn: some 256 KiB of a body. */
-#define STEPS_PER_TURN 64
+/* Steps before the other connections have their turn: some 128 KiB of a body. */
+#define STEPS_PER_TURN 16
 #define IN_BYTES ((size_t)16 << 10)
 /* Of idle_s, for all of a request to come from who has no key. */
 #define LATE_IDLES 2

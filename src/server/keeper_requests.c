@@ -1,6 +1,7 @@
 /* What a keeper answers, on the HTTP server's thread. */
 #include "server/keeper_internal.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/util.h"
 #include "server/peers.h"
@@ -169,6 +170,10 @@ static void with_body(struct keeper *k, struct http_request *r,
     json_error_t why;
     size_t n;
     const char *text = http_body(r, &n);
+    if (json_count(text, n) > JSON_REQUEST_VALUES_MAX) {
+        peers_refuse(r, 400, "the request has too many JSON values");
+        return;
+    }
     json_t *body = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
     if (json_is_object(body))
         handle(k, r, body);
