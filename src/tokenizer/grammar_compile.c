@@ -16,6 +16,8 @@
 #define COPIED_ITEMS_MAX (4 * GRAMMAR_MAX_NODES)
 
 #define NODE_BUCKETS (1u << 14)
+/* Nodes are not shared beyond: a text may be made to have them all in one bucket. */
+#define CHAIN_LOOKED_AT 64
 
 struct compiler {
     const struct grammar_tree *tree;
@@ -69,7 +71,8 @@ static uint32_t *bucket_of(const struct compiler *c, const struct grammar_node *
 
 static enum status add_node(struct compiler *c, struct grammar_node node, uint32_t *out) {
     uint32_t *bucket = bucket_of(c, &node);
-    for (uint32_t i = *bucket; i != NONE; i = c->chain[i])
+    uint32_t left = CHAIN_LOOKED_AT;
+    for (uint32_t i = *bucket; i != NONE && left-- > 0; i = c->chain[i])
         if (same_node(&c->a->nodes[i], &node)) {
             *out = i;
             return ST_OK;
