@@ -334,6 +334,20 @@ static void write_file(const char *text) {
     has(text);
 }
 
+/* A link that somebody has put where the part will be: what it leads to is left alone. */
+static void a_planted_link_is_not_followed(void **state) {
+    (void)state;
+    char part[sizeof path + 8], victim[sizeof path + 8];
+    struct file_new f;
+    struct err err;
+    snprintf(part, sizeof part, "%s.part", path);
+    snprintf(victim, sizeof victim, "%s.victim", path);
+    assert_int_equal(symlink(victim, part), 0);
+    assert_int_equal(file_new_open(&f, path, &err), ST_IO);
+    assert_int_not_equal(access(victim, F_OK), 0);
+    unlink(part);
+}
+
 /* One at a time; who comes second is told, and does no harm to the first. */
 static void a_new_file_has_one_writer(void **state) {
     (void)state;
@@ -528,6 +542,7 @@ int main(void) {
         cmocka_unit_test(a_huge_block_is_whole_pages),
 #endif
         cmocka_unit_test(available_memory_is_within_the_machine),
+        cmocka_unit_test(a_planted_link_is_not_followed),
         cmocka_unit_test(a_new_file_has_one_writer),
         cmocka_unit_test(folders_that_cannot_be_made),
     };

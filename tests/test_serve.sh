@@ -341,6 +341,12 @@ twice /v1/responses input '^data: {"type":"response.\(completed\|incomplete\)"'
 twice /api/chat messages '"done":true'
 twice /api/generate prompt '"done":true'
 
+# A name whose time is none, or no year of four digits, is no name: the server takes its own.
+for name in "-99999999999999999" "-253402300800" "--5" "-1700000000x" "-"; do
+    ask 200 /v1/completions -H "Lockstep-Request: 00112233445566778899aabb$name-1" -d '{"prompt":"a","max_tokens":1}'
+    holds "abs(v['created'] - __import__('time').time()) < 600"
+done
+
 # ---- bad requests -------------------------------------------------------------------------------
 refuse() { # STATUS PATTERN BODY
     ask "$1" /v1/chat/completions --data-binary "$3"

@@ -121,7 +121,7 @@ static bool is_at(int fd, const char *path) {
  * somebody does). A file system without locks does without. */
 static int open_part(const char *part) {
     for (;;) {
-        int fd = open(part, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (fd < 0)
             return -1;
         bool busy = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;

@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOOK_MS 500
@@ -133,6 +134,31 @@ static enum status read_key_file(struct serve_keys *keys, struct err *err) {
                : err_set(err, ST_BAD_INPUT, "%s: no key in it", serve_args.api_key_file);
 }
 
+static bool is_local(const char *address) {
+    return str_starts(address, "127.") || str_eq(address, "::1") ||
+           str_eq(address, "localhost");
+}
+
+static void warn_of_readers(const char *path) {
+    struct stat st;
+    if (path != NULL && stat(path, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077) != 0)
+        fprintf(stderr, "warning: %s: other users of this machine can read it (chmod 600)\n",
+                path);
+}
+
+/* Not of a node's child, which has its keys from lockstep up: that has warned. */
+static void warn_of_listeners(const struct serve_keys *keys, const char *address) {
+    if (session_args.quiet || until_eof)
+        return;
+    warn_of_readers(serve_args.api_key_file);
+    warn_of_readers(serve_args.tls_key);
+    if (keys->n > 0 && serve_args.tls_cert == NULL && !is_local(address))
+        fprintf(
+            stderr,
+            "warning: keys and answers cross the network in the clear, where others can read "
+            "them: --tls-cert and --tls-key encrypt them\n");
+}
+
 static enum status collect_keys(struct serve_keys *keys, struct err *err) {
     if (serve_args.api_key_file != NULL)
         TRY(read_key_file(keys, err));
@@ -143,11 +169,6 @@ static enum status collect_keys(struct serve_keys *keys, struct err *err) {
     if (serve_args.api_key != NULL)
         keys->list[keys->n++] = serve_args.api_key;
     return ST_OK;
-}
-
-static bool is_local(const char *address) {
-    return str_starts(address, "127.") || str_eq(address, "::1") ||
-           str_eq(address, "localhost");
 }
 
 static enum status check_names(const char *address, struct err *err) {
@@ -180,7 +201,9 @@ enum status serve_check(struct serve_keys *keys, const char *address, struct err
                      "%s is a public address: give --api-key-file, or --insecure if everybody "
                      "may",
                      address);
-    if (st != ST_OK)
+    if (st == ST_OK)
+        warn_of_listeners(keys, address);
+    else
         serve_keys_deinit(keys);
     return st;
 }

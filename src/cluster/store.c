@@ -145,7 +145,7 @@ static enum status fetch_rest(struct fetching *f, size_t i, uint64_t until, int 
 static enum status open_part(struct fetching *f, const char *part, int *out, bool *gone,
                              struct err *err) {
     struct stat here, there;
-    int fd = open(part, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int fd = open(part, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0)
         return err_set(err, ST_IO, "%s: %s", part, strerror(errno));
     enum status st = ST_OK;
@@ -227,7 +227,7 @@ static enum status open_blocks(struct part *p, struct err *err) {
     char path[PATH_MAX];
     if (!blocks_path(p->path, path))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", p->path);
-    p->blocks_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    p->blocks_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (p->blocks_fd < 0)
         return write_failed(path, err);
     p->fresh = mem_alloc(SYNC_BLOCKS * CONTENT_BYTES);

@@ -409,7 +409,8 @@ static enum status enqueue(struct engine *e, struct engine_request_handle *req,
     if (!e->shown.healthy) {
         st = err_set(err, ST_PEER_LOST, "%s", e->shown.why);
     } else if (!req->r.follows && e->n_queued >= e->cfg.n_queue_max) {
-        st = err_set(err, ST_AGAIN, "%d requests wait already", e->n_queued);
+        st = err_set(err, ST_AGAIN, "%d %s already", e->n_queued,
+                     e->n_queued == 1 ? "request waits" : "requests wait");
     } else {
         req->submitted_s = clock_s();
         *handle = req;
