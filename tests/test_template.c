@@ -406,6 +406,49 @@ static void *render_many(void *arg) {
     return NULL;
 }
 
+static void renders_as(const char *source, const char *want) {
+    struct template *t;
+    struct err err = {""};
+    char *text;
+    size_t n;
+    json_t *vars = json_object();
+    assert_int_equal(template_compile(&t, source, strlen(source), &err), ST_OK);
+    if (template_render(t, vars, NULL, &text, &n, &err) != ST_OK)
+        fail_msg("%s: %s", source, err.text);
+    assert_string_equal(text, want);
+    mem_free(text);
+    json_decref(vars);
+    template_close(t);
+}
+
+/* Wherever the machine says that it is: this zone is 14 hours ahead. */
+static void the_time_is_utc(void **state) {
+    (void)state;
+    char before[16], after[16], source[96];
+    setenv("TZ", "XXX-14", 1);
+    tzset();
+    time_t now = time(NULL);
+    strftime(before, sizeof before, "%d %H", gmtime(&now));
+    now += 60; /* the hour may end meanwhile */
+    strftime(after, sizeof after, "%d %H", gmtime(&now));
+    snprintf(source, sizeof source, "{{ strftime_now('%%d %%H') in ['%s', '%s'] }}", before,
+             after);
+    renders_as(source, "True");
+    unsetenv("TZ");
+    tzset();
+}
+
+/* As Python 3.11 prints them. */
+static void powers_are_our_own(void **state) {
+    (void)state;
+    renders_as("{{ 2 ** -2 }} {{ 10 ** -3 }} {{ 2.5 ** 3 }} {{ 2 ** 0.5 }} {{ 9 ** 0.5 }}",
+               "0.25 0.001 15.625 1.4142135623730951 3.0");
+    renders_as("{{ 0.0 ** 0 }} {{ (-2.0) ** 3 }} {{ 4.0 ** -0.5 }} {{ 1.5 ** 1.5 }}",
+               "1.0 -8.0 0.5 1.8371173070873836");
+    renders_as("{{ 1234.567|round(2) }} {{ 1234.567|round(-2) }} {{ 1.29|round(1, 'floor') }}",
+               "1234.57 1200.0 1.2");
+}
+
 static void one_template_renders_on_many_threads(void **state) {
     (void)state;
     const char source[] = "{% set x = l|sort %}{{ x }}{% for m in d %}{{ m }}{% endfor %}"
@@ -438,6 +481,8 @@ int main(void) {
         cmocka_unit_test(deep_variables_are_refused),
         cmocka_unit_test(hostile_files_end),
         cmocka_unit_test(appending_is_linear),
+        cmocka_unit_test(the_time_is_utc),
+        cmocka_unit_test(powers_are_our_own),
         cmocka_unit_test(one_template_renders_on_many_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

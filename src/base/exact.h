@@ -88,6 +88,26 @@ static inline double exact_log64(double x) {
     return fma(n, EXACT_LN2_HI64, fma(n, EXACT_LN2_LO64, 2.0 * s * p));
 }
 
+/* x to the power of y. By multiplication where y is whole, so exact where the result is; else
+ * accurate to about 1e-13. NaN for x < 0 and a y that is not whole. */
+static inline double exact_pow64(double x, double y) {
+    if (!isfinite(x) || !isfinite(y))
+        return pow(x, y); /* 0, 1, infinity or NaN, by IEEE's rules: nothing is rounded */
+    if (y == floor(y) && fabs(y) < 0x1p53) {
+        double result = 1;
+        for (int64_t n = (int64_t)fabs(y); n > 0; n >>= 1, x *= x)
+            if ((n & 1) != 0)
+                result *= x;
+        return y < 0 ? 1 / result : result;
+    }
+    if (x <= 0)
+        return x == 0 && y > 0 ? 0 : x == 0 ? INFINITY : NAN;
+    if (y == 0.5)
+        return sqrt(x);
+    double e = y * exact_log64(x);
+    return e > 709 ? INFINITY : e < -708 ? 0 : exact_exp64(e);
+}
+
 /* sin and cos of x, |x| < 2^30: reduced by multiples of pi/2 in three parts, then the series to
  * the 17th power on [-pi/4, pi/4]. */
 static inline void exact_sincos64(double x, double *sin_x, double *cos_x) {

@@ -10,6 +10,7 @@
 #include "fabric/launch.h"
 #include "format/gguf.h"
 #include "model/plan.h"
+#include "tokenizer/pretokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -316,9 +317,19 @@ static enum status find_ranks(struct lockstep_options *opt, struct err *err) {
     return place.n_ranks > 1 ? find_secret(opt, err) : ST_OK;
 }
 
+/* What a prompt becomes is a matter of rank 0's PCRE2. */
+static void warn_of_unicode(void) {
+    if (!session_args.quiet && !pretokenizer_unicode_is_usual())
+        fprintf(
+            stderr,
+            "warning: the library PCRE2 here does not have the characters of Unicode " PRETOKENIZER_UNICODE
+            ": rare ones may become other tokens than on other machines\n");
+}
+
 int session_place(struct lockstep_options *opt) {
     const struct session_args *a = &session_args;
     struct err err;
+    warn_of_unicode();
     enum status st = find_ranks(opt, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);

@@ -38,8 +38,8 @@ struct generation {
     bool logprobs;
     bool special; /* control tokens are text */
     bool one_call;
-    uint8_t nonce[16]; /* of the request */
-    json_t *tools;     /* a reference: the parsers look into it */
+    uint8_t origin[16]; /* what ids of calls are made of: the prompt and the seed */
+    json_t *tools;      /* a reference: the parsers look into it */
     int n_choices;
     int n_wanted;            /* choices neither over nor done; the engine's thread */
     struct choice choices[]; /* [n_choices] */
@@ -100,8 +100,8 @@ static void make_call_id(char id[32], const struct choice *c) {
     unsigned char bytes[crypto_generichash_BYTES_MIN];
     char hex[2 * 12 + 1];
     const uint64_t which[2] = {(uint64_t)c->index, c->n_calls};
-    crypto_generichash(bytes, sizeof bytes, (const uint8_t *)which, sizeof which, c->g->nonce,
-                       sizeof c->g->nonce);
+    crypto_generichash(bytes, sizeof bytes, (const uint8_t *)which, sizeof which, c->g->origin,
+                       sizeof c->g->origin);
     snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, bytes, 12));
 }
 
@@ -450,6 +450,18 @@ static enum status open_parsers(struct generation *g, const struct model *m,
     return ST_OK;
 }
 
+/* A client sends ids of calls back, and a template may write them into the next prompt: the same
+ * request with the same seed gives the same ones, on every machine. */
+static void name_origin(struct generation *g, const struct service_request *r,
+                        const struct prompt *p) {
+    crypto_generichash_state h;
+    const uint64_t seed = r->sampling.base.seed;
+    crypto_generichash_init(&h, NULL, 0, sizeof g->origin);
+    crypto_generichash_update(&h, (const uint8_t *)&seed, sizeof seed);
+    crypto_generichash_update(&h, (const uint8_t *)p->ids, p->n_ids * sizeof *p->ids);
+    crypto_generichash_final(&h, g->origin, sizeof g->origin);
+}
+
 static enum status generation_new(struct generation **out, const struct model *m,
                                   const struct service_request *r, const struct prompt *p,
                                   struct err *err) {
@@ -467,7 +479,7 @@ static enum status generation_new(struct generation **out, const struct model *m
     g->special = needs_parser(m, r);
     g->one_call = r->one_call;
     g->n_choices = g->n_wanted = (int)n;
-    memcpy(g->nonce, r->nonce, sizeof g->nonce);
+    name_origin(g, r, p);
     g->tools = json_incref((json_t *)tools_of(r));
     enum status st = open_parsers(g, m, r, p, err);
     if (st != ST_OK) {

@@ -337,15 +337,21 @@ static bool reply_alloc(struct reply *r, size_t state_size) {
 }
 
 /* As the request says, or by chance. */
+/* The end of the year 9999: time_json() writes four digits. */
+#define UNIX_TIME_MAX 253402300799
+
 static void name_reply(struct reply *r) {
     unsigned char bytes[REPLY_NAME_BYTES];
     const char *name = http_header(r->http, REPLY_NAME_HEADER), *rest;
     long long created;
     unsigned long long client;
+    int end = 0;
     size_t n;
     r->named = name != NULL &&
                sodium_hex2bin(bytes, sizeof bytes, name, strlen(name), NULL, &n, &rest) == 0 &&
-               n == sizeof bytes && sscanf(rest, "-%lld-%llx", &created, &client) == 2;
+               n == sizeof bytes &&
+               sscanf(rest, "-%12lld-%16llx%n", &created, &client, &end) == 2 &&
+               rest[end] == '\0' && created >= 0 && created <= UNIX_TIME_MAX;
     if (!r->named)
         randombytes_buf(bytes, sizeof bytes);
     r->created = r->named ? created : (int64_t)time(NULL);
@@ -394,15 +400,17 @@ static void keep_generation(struct reply *r, int part, struct generation *g) {
         generation_cancel(g);
 }
 
-static void name_request(const struct reply *r, int part, struct service_request *request) {
+/* Each prompt gets a seed of its own. */
+static void choose_seed(const struct reply *r, int part, struct service_request *request) {
+    uint8_t bytes[crypto_generichash_BYTES_MIN];
     crypto_generichash_state h;
-    crypto_generichash_init(&h, NULL, 0, sizeof request->nonce);
+    if (!request->seed_by_chance)
+        return;
+    crypto_generichash_init(&h, NULL, 0, sizeof bytes);
     crypto_generichash_update(&h, (const uint8_t *)r->id, sizeof r->id);
     crypto_generichash_update(&h, (const uint8_t *)&part, sizeof part);
-    crypto_generichash_final(&h, request->nonce, sizeof request->nonce);
-    if (request->seed_by_chance) /* each prompt its own */
-        memcpy(&request->sampling.base.seed, request->nonce,
-               sizeof request->sampling.base.seed);
+    crypto_generichash_final(&h, bytes, sizeof bytes);
+    memcpy(&request->sampling.base.seed, bytes, sizeof request->sampling.base.seed);
 }
 
 void reply_submit(struct reply *r, struct service_request *requests) {
@@ -415,7 +423,7 @@ void reply_submit(struct reply *r, struct service_request *requests) {
         requests[i].follows = i > 0;
         requests[i].on_event = on_event;
         requests[i].user = &r->parts[i];
-        name_request(r, i, &requests[i]);
+        choose_seed(r, i, &requests[i]);
         enum status st = service_generate(r->service, &requests[i], &g, &err);
         if (st == ST_OK) {
             keep_generation(r, i, g);

@@ -101,7 +101,6 @@ struct service_request {
     bool follows;           /* as in struct engine_request */
     uint64_t client;
     bool seed_by_chance; /* the client has given none: reply_submit() chooses it */
-    uint8_t nonce[16];   /* what ids of tool calls are made of */
 
     void (*on_event)(void *user, const struct service_event *ev);
     void *user;

@@ -166,6 +166,22 @@ static void spell_out(const char *pattern, char *out) {
     *out = '\0';
 }
 
+/* A letter since Unicode 14 (U+1DF00), one since 15 (U+1E4D0), one since 16 (U+1C8A). */
+bool pretokenizer_unicode_is_usual(void) {
+    static const char pattern[] = "\\A\\p{Ll}\\p{Cn}\\p{Cn}\\z",
+                      text[] = "\xf0\x9d\xbc\x80\xf0\x9e\x93\x90\xe1\xb2\x8a";
+    int code;
+    PCRE2_SIZE at;
+    pcre2_code *p = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
+                                  PCRE2_UTF | PCRE2_UCP, &code, &at, NULL);
+    pcre2_match_data *match = p != NULL ? pcre2_match_data_create(1, NULL) : NULL;
+    bool is = match == NULL ||
+              pcre2_match(p, (PCRE2_SPTR)text, sizeof text - 1, 0, 0, match, NULL) >= 0;
+    pcre2_match_data_free(match);
+    pcre2_code_free(p);
+    return is; /* without memory nothing is said */
+}
+
 static enum status compile(pcre2_code **out, const char *pattern, uint32_t options,
                            struct err *err) {
     char *text = mem_alloc(20 * strlen(pattern) + 1);

@@ -47,6 +47,12 @@ enum status pretokenizer_open_counting(struct pretokenizer **out,
                                        const struct pretokenizer_spec *spec, struct err *err);
 void pretokenizer_close(struct pretokenizer *p); /* NULL is fine */
 
+/* Unicode's version by which PCRE2 sorts characters here, by some that it decides: false, if it is
+ * not PRETOKENIZER_UNICODE. Then characters that came or changed between the two may be cut into
+ * other words, and so become other tokens, than elsewhere. */
+#define PRETOKENIZER_UNICODE "14.0"
+bool pretokenizer_unicode_is_usual(void);
+
 /* The state of one run; not shared between threads. */
 struct splitter;
 struct splitter *splitter_open(const struct pretokenizer *p); /* NULL: no memory */

@@ -23,7 +23,7 @@ struct template;
 /* What strftime_now() takes for the time. */
 struct template_clock {
     int year, month, day;     /* 2024, 11 (1..12), 20 (1..31) */
-    int hour, minute, second; /* local time */
+    int hour, minute, second; /* UTC */
 };
 
 /* source is UTF-8, copied. ST_BAD_INPUT: a syntax error ("template line 12: ..."), or deeper
@@ -34,7 +34,7 @@ void template_close(struct template *t); /* NULL is fine */
 
 /* Renders with the members of vars (a JSON object: messages, tools, add_generation_prompt,
  * bos_token, ...) as variables; what is absent is undefined. vars is borrowed and must not
- * change meanwhile. now: NULL is the real local time.
+ * change meanwhile. now: NULL is the real time, in UTC.
  *
  * *text is owned by the caller (mem_free), NUL-terminated, *len bytes of UTF-8.
  *

@@ -1,6 +1,8 @@
 /* Expressions. */
 #include "tokenizer/template_run.h"
 
+#include "base/exact.h"
+
 #include <math.h>
 
 /* ---- numbers ------------------------------------------------------------------------------- */
@@ -74,7 +76,7 @@ static struct value int_arithmetic(struct render *r, enum node_op op, int64_t a,
         break;
     default:
         if (b < 0)
-            return value_float(pow((double)a, (double)b));
+            return value_float(exact_pow64((double)a, (double)b));
         result = int_power(r, a, b);
         break;
     }
@@ -102,7 +104,7 @@ static struct value float_arithmetic(struct render *r, enum node_op op, double a
         return value_float(m != 0 && (m < 0) != (b < 0) ? m + b : m);
     }
     default:
-        return value_float(pow(a, b));
+        return value_float(exact_pow64(a, b));
     }
 }
 

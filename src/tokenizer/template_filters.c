@@ -1,6 +1,8 @@
 /* Filters on one value. Those on sequences: template_filters_seq.c. */
 #include "tokenizer/template_filters.h"
 
+#include "base/exact.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -229,7 +231,7 @@ static double round_half_even(double f, int64_t digits) {
         snprintf(buf, sizeof buf, "%.*f", (int)digits, f);
         return strtod(buf, NULL);
     }
-    double unit = pow(10, (double)MAX(-digits, (int64_t)0));
+    double unit = exact_pow64(10, (double)MAX(-digits, (int64_t)0));
     return isfinite(unit) ? nearbyint(f / unit) * unit : 0;
 }
 
@@ -240,7 +242,7 @@ static struct value f_round(struct render *r, struct value v, struct call *call)
         undefined_fail(r, v);
     if (!is_number(v))
         render_fail(r, ST_BAD_INPUT, "type %s doesn't define __round__ method", type_name(v));
-    double f = as_double(v), unit = pow(10, (double)digits);
+    double f = as_double(v), unit = exact_pow64(10, (double)digits);
     if (text_is(method, "common") && is_integral(v)) /* of an int, Python makes an int */
         return digits >= 0 ? value_int(as_int(v))
                            : value_int((int64_t)round_half_even(f, digits));

@@ -71,7 +71,7 @@ static struct tm clock_to_tm(const struct template_clock *now) {
     struct tm tm = {0};
     if (now == NULL) {
         time_t t = time(NULL);
-        localtime_r(&t, &tm);
+        gmtime_r(&t, &tm);
         return tm;
     }
     tm.tm_year = now->year - 1900;
