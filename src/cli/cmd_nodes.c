@@ -39,6 +39,16 @@ static void print_node(const json_t *o) {
                version);
 }
 
+static void print_standbys(const json_t *all) {
+    const char *node;
+    json_t *one;
+    json_object_foreach((json_t *)(uintptr_t)all, node, one) {
+        const char *sentence = json_string_value(json_object_get(one, "sentence"));
+        if (sentence != NULL && *sentence != '\0')
+            printf("%-20s %s could not stand in: %s\n", "", node, sentence);
+    }
+}
+
 static void print_deployment(const json_t *o) {
     const char *name, *state, *sentence;
     const char *node =
@@ -56,6 +66,7 @@ static void print_deployment(const json_t *o) {
         if (json_string_length(why) > 0 && (node == NULL || !str_eq(silent, node)))
             printf("%-20s not at %s: %s\n", "", silent, json_string_value(why));
     }
+    print_standbys(json_object_get(o, "standby"));
 }
 
 /* All nodes know the same: the first that says anything is heard. */

@@ -68,6 +68,14 @@ bool store_find(const char *store, const struct model_files *m, const char *hint
     return false;
 }
 
+bool store_find_other(const char *store, const struct model_files *m, const char *hint,
+                      char *out, size_t size) {
+    if (hint != NULL && *hint == '/' && snprintf(out, size, "%s", hint) < (int)size &&
+        access(out, F_OK) == 0)
+        return true;
+    return place(store, m, false, out, size) && access(out, F_OK) == 0;
+}
+
 /* ---- fetching ---------------------------------------------------------------------------- */
 
 struct fetching {

@@ -21,6 +21,11 @@ enum status store_data_path(char *out, size_t size, const char *what, struct err
 bool store_find(const char *store, const struct model_files *m, const char *hint, char *out,
                 size_t size);
 
+/* What has the model's name there and is not this model (damaged, say), when store_find() has found
+ * none. False: nothing has. */
+bool store_find_other(const char *store, const struct model_files *m, const char *hint,
+                      char *out, size_t size);
+
 /* Is there room on the disk for what of the model is not in the store yet? ST_NO_MEMORY with
  * the numbers; ST_IO: there is no such folder and it cannot be made. */
 enum status store_check_room(const char *store, const struct model_files *m, struct err *err);

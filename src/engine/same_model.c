@@ -20,8 +20,6 @@
 #define AT_ONCE_S 30.0 /* on a slow disk the rest is read beside the work */
 /* Another process of this machine may be reading the same file: what it finds is kept. */
 #define BUSY_MS 50
-#define REST_BYTES ((uint64_t)16 << 20)
-#define REST_MAX_NS 1000000000u
 #define MACHINE_BYTES 64
 
 /* What a rank says; between ranks of one build. */
@@ -49,8 +47,7 @@ struct same_model {
     double asked_s, until_s; /* until_s: what is read at once is given up; 0: never */
     pthread_t thread;
     bool has_thread;
-    uint64_t rested_ns;           /* the thread's: when it went on */
-    uint8_t found[CONTENT_BYTES]; /* likewise, until it is done */
+    uint8_t found[CONTENT_BYTES]; /* the thread's until it is done */
     atomic_bool unwanted, done;   /* release by who sets it, acquire by who looks */
 };
 
@@ -69,19 +66,9 @@ static void identify(struct same_model *m) {
     crypto_generichash_final(&h, m->mine.files, CONTENT_BYTES);
 }
 
-/* The thread rests for as long as it works: half a core is what steps lose meanwhile. (With the
- * scheduler's lowest priority it would never end where cores are busy for good.) */
-static void rest(struct same_model *m) {
-    uint64_t now = clock_ns(), worked_ns = now - m->rested_ns;
-    if (m->has_thread && worked_ns < REST_MAX_NS)
-        poll(NULL, 0, (int)(worked_ns / 1000000));
-    m->rested_ns = clock_ns();
-}
-
 static bool go_on(void *user, uint64_t bytes) {
-    struct same_model *m = user;
-    if (bytes % REST_BYTES == 0)
-        rest(m);
+    const struct same_model *m = user;
+    (void)bytes;
     return !atomic_load_explicit(&m->unwanted, memory_order_acquire) &&
            (m->until_s == 0 || clock_s() < m->until_s);
 }
@@ -89,7 +76,7 @@ static bool go_on(void *user, uint64_t bytes) {
 /* Of one file, in the state in which it was opened. */
 static enum status part_content(struct same_model *m, uint32_t part, bool read,
                                 uint8_t out[CONTENT_BYTES], struct err *err) {
-    const struct content_progress progress = {go_on, m};
+    const struct content_progress progress = {go_on, m, .gently = m->has_thread};
     const char *path = gguf_part_path(m->g, part);
     const struct file_id then = gguf_part_id(m->g, part);
     struct file_id now;

@@ -1,5 +1,6 @@
 #include "format/content.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/program.h"
@@ -9,11 +10,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #define KEPT_MAX 512
+#define REST_BYTES (16 * (uint64_t)CONTENT_BLOCK)
+#define REST_MAX_NS ((uint64_t)1000000000)
 
 void content_block(uint8_t out[CONTENT_BYTES], const void *bytes, size_t n) {
     crypto_generichash(out, CONTENT_BYTES, bytes, n, NULL, 0);
@@ -90,6 +94,12 @@ void content_remember(const struct file_id *id, const uint8_t digest[CONTENT_BYT
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
+static void rest(uint64_t *since_ns) {
+    uint64_t worked_ns = clock_ns() - *since_ns;
+    poll(NULL, 0, (int)(MIN(worked_ns, REST_MAX_NS) / 1000000));
+    *since_ns = clock_ns();
+}
+
 static enum status read_blocks(uint8_t out[CONTENT_BYTES], int fd, const char *path,
                                uint64_t bytes, const struct content_progress *progress,
                                struct err *err) {
@@ -98,6 +108,7 @@ static enum status read_blocks(uint8_t out[CONTENT_BYTES], int fd, const char *p
     uint8_t *buf = mem_alloc(CONTENT_BLOCK);
     enum status st =
         buf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory to read %s", path);
+    uint64_t began_ns = clock_ns();
     content_begin(&all);
     for (uint64_t at = 0; st == ST_OK && at < bytes; at += CONTENT_BLOCK) {
         size_t n = (size_t)MIN((uint64_t)CONTENT_BLOCK, bytes - at);
@@ -108,6 +119,9 @@ static enum status read_blocks(uint8_t out[CONTENT_BYTES], int fd, const char *p
         else
             content_block(block, buf, n);
         content_add(&all, block);
+        if (progress != NULL && progress->gently &&
+            at % REST_BYTES == REST_BYTES - CONTENT_BLOCK)
+            rest(&began_ns);
     }
     content_end(&all, out);
     mem_free(buf);

@@ -38,6 +38,9 @@ void content_remember(const struct file_id *id, const uint8_t digest[CONTENT_BYT
 struct content_progress {
     bool (*fn)(void *user, uint64_t bytes);
     void *user;
+    /* Rests for as long as it works: half a core is what others lose meanwhile. (With a
+     * scheduler's lowest priority it would never end where cores are busy for good.) */
+    bool gently;
 };
 /* What is kept of the file at that path, or else what it is read for. ST_AGAIN: another process
  * reads it just now; ST_IO: it cannot be read, or changed meanwhile; ST_NOT_FOUND, ST_NO_MEMORY.

@@ -32,6 +32,7 @@
 /* A round's questions take less: whoever needed longer stood still. */
 #define PAUSE_S 5.0
 #define FIND_S 15.0  /* between looks for a model, or whether it is still there */
+#define LOOK_S 3.0   /* the latter where it takes no reading */
 #define FETCH_S 60.0 /* and after a copy that failed */
 /* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
  * it starts afresh. */
@@ -83,6 +84,7 @@ static struct run *run_place(struct keeper *k, const char *name) {
 }
 
 static void forget_model(struct run *r) {
+    keeper_stop_reading(r);
     share_close(r->share);
     r->share = NULL;
     model_files_deinit(&r->files);
@@ -148,7 +150,8 @@ static void follow_list(struct keeper *k, double now) {
         r->hasty = json_object_get(k->hasty, name) != NULL;
         json_object_clear(r->refused);
         r->failures = 0;
-        r->retry_s = r->find_s = r->fetch_s = 0;
+        r->served_content[0] = '\0';
+        r->retry_s = r->find_s = r->fetch_s = r->read_s = 0;
         json_object_del(k->hasty, name);
     }
 }
@@ -185,7 +188,8 @@ static int port_of(const struct other *o, const char *name) {
 }
 
 static bool is_able(const struct run *r, double now) {
-    return r->wanted != NULL && r->named && r->path[0] != '\0' && now >= r->retry_s;
+    return r->wanted != NULL && r->named && r->path[0] != '\0' && now >= r->retry_s &&
+           !keeper_differs(r);
 }
 
 #define PARTY_KEY_BYTES (64 + 1 + NET_TEXT_BYTES)
@@ -287,6 +291,24 @@ static void set_target(struct run *r, const char *host, int port, const char *no
     snprintf(r->server, sizeof r->server, "%s %llu", node, (unsigned long long)term);
 }
 
+/* What there is to stand in with, and whether this node's copy is the one that is served.
+ * server: the node; NULL: nobody is. */
+static void look_at_standbys(const struct keeper *k, struct run *r, const char *server) {
+    bool here = server != NULL && str_eq(server, k->self);
+    r->memory_left = r->term != 0 ? 0 : mem_total();
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        bool serves = server != NULL && str_eq(server, o->id);
+        if (!serves && r->wanted != NULL && takes_part(r, o))
+            r->memory_left += (uint64_t)json_integer_value(said_of(o, r->name, "memory"));
+        if (serves)
+            keeper_compare_content(r, o->name,
+                                   json_string_value(said_of(o, r->name, "content")));
+    }
+    if (here)
+        keeper_compare_content(r, k->name, r->content);
+}
+
 /* Whose it is; and where it is served, if it is. */
 static void judge(struct keeper *k, struct run *r, double now) {
     struct deployment_candidate all[OTHERS_MAX + 1], listening[OTHERS_MAX + 1];
@@ -320,6 +342,7 @@ static void judge(struct keeper *k, struct run *r, double now) {
     if (best < n_listening)
         set_target(r, hosts[best], ports[best], listening[best].node, listening[best].term);
     r->mine = r->wanted != NULL && deployment_owner(r->name, home, all, n + 1) == n;
+    look_at_standbys(k, r, best < n_listening ? listening[best].node : NULL);
     look_for_joiners(k, r, now);
     look_for_requests(k, r, now);
 }
@@ -384,7 +407,7 @@ static void find_model(struct keeper *k, struct run *r, double now) {
     struct err err;
     if (r->wanted == NULL || r->fetch != NULL || now < r->find_s)
         return;
-    r->find_s = now + FIND_S;
+    r->find_s = now + (r->share != NULL ? LOOK_S : FIND_S);
     if (r->path[0] != '\0' && is_still_there(r))
         return;
     forget_model(r);
@@ -392,10 +415,13 @@ static void find_model(struct keeper *k, struct run *r, double now) {
         model_files_from_json(&r->files, json_object_get(r->wanted, "model"), &err) != ST_OK)
         return;
     if (!store_find(k->models, &r->files, json_string_value(json_object_get(r->wanted, "hint")),
-                    r->path, sizeof r->path))
+                    r->path, sizeof r->path)) {
         r->path[0] = '\0';
-    else if (share_open(&r->share, k->id, &r->files, r->path, &err) != ST_OK)
+        keeper_note_missing(k, r);
+    } else if (share_open(&r->share, k->id, &r->files, r->path, &err) != ST_OK)
         log_warn("%s: this node cannot give its model to others: %s", r->name, err.text);
+    if (r->path[0] != '\0')
+        r->lack = LACK_MISSING;
 }
 
 static bool is_fetch_wanted(void *user, uint64_t bytes) {
@@ -424,6 +450,8 @@ static void end_fetching(struct run *r, double now) {
     else if (f->st != ST_CANCELLED)
         log_warn("%s: its model does not come here, so this node cannot stand in: %s", r->name,
                  f->err.text);
+    if (f->st != ST_OK && f->st != ST_CANCELLED)
+        keeper_note_no_copy(r, f->st, f->err.text);
     r->failed_copies += f->st != ST_OK && f->st != ST_CANCELLED;
     r->fetch = NULL;
     r->find_s = now;
@@ -458,13 +486,30 @@ static void fetch_model(struct keeper *k, struct run *r, double now) {
     log_info("%s: its model comes here from %s", r->name, f->from);
 }
 
+/* Is another node's copy known to be another model than the one here? Its rank would end the
+ * group. */
+static bool has_other_content(const struct run *r, const struct other *o) {
+    const char *its = json_string_value(said_of(o, r->name, "content"));
+    return its != NULL && *its != '\0' && r->content[0] != '\0' && !str_eq(its, r->content);
+}
+
+static bool any_has_other_content(struct keeper *k, const struct run *r) {
+    bool any = false;
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        any |= has_other_content(r, &k->others[i]);
+    pthread_mutex_unlock(&k->lock);
+    return any;
+}
+
 /* --nodes for the child: of those that the user named, or of all, the living ones that have not
- * been refused; false: none but this machine. */
+ * been refused, nor have another copy; false: none but this machine. */
 static bool nodes_for(struct keeper *k, const struct run *r, double now, char *out,
                       size_t size) {
     const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
     size_t n = 0;
-    if (str_eq(wish, "auto") && k->discovery != NULL && !refuses_any(r, now)) {
+    if (str_eq(wish, "auto") && k->discovery != NULL && !refuses_any(r, now) &&
+        !any_has_other_content(k, r)) {
         snprintf(out, size, "auto");
         return true;
     }
@@ -472,7 +517,8 @@ static bool nodes_for(struct keeper *k, const struct run *r, double now, char *o
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        if (takes_part(r, o) && !is_refused(r, o, now) && o->address[0] != '\0' && n < size)
+        if (takes_part(r, o) && !is_refused(r, o, now) && !has_other_content(r, o) &&
+            o->address[0] != '\0' && n < size)
             n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
     }
     pthread_mutex_unlock(&k->lock);
@@ -614,6 +660,7 @@ static bool may_begin(const struct run *r, bool settled, double now) {
 static void do_all(struct keeper *k, bool settled, double now) {
     for (struct run *r = k->runs; r != NULL; r = r->next) {
         keeper_keep_port(k, r, now);
+        keeper_read_content(r, now);
         if (r->tenant.state != TENANT_IDLE) {
             go_on_serving(k, r, now);
             continue;
@@ -656,16 +703,17 @@ static void publish(struct keeper *k, double now) {
         bool runs_it = !idle && (r->tenant.state != TENANT_STOPPING || r->joining);
         json_object_set_new(
             runs, r->name,
-            json_pack("{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:o}", "id",
-                      r->id, "named", r->named, "version",
-                      idle ? r->version : r->running_version, "state", state_of(r), "term",
-                      (json_int_t)(runs_it ? r->term : 0), "ranks", r->n_ranks, "failures",
-                      r->failures, "port",
-                      r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0, "requests",
-                      r->route != NULL ? front_n_passing(r->route) : 0, "copying",
-                      r->fetch != NULL, "answers",
-                      r->route != NULL && *r->target != '\0' && r->port_version == r->version,
-                      "closed", r->port_err.text, "sentence", sentence_of(r)));
+            json_pack(
+                "{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:o, s:s, s:I, s:o}",
+                "id", r->id, "named", r->named, "version",
+                idle ? r->version : r->running_version, "state", state_of(r), "term",
+                (json_int_t)(runs_it ? r->term : 0), "ranks", r->n_ranks, "failures",
+                r->failures, "port", r->tenant.state == TENANT_LISTENING ? r->tenant.port : 0,
+                "requests", r->route != NULL ? front_n_passing(r->route) : 0, "copying",
+                r->fetch != NULL, "answers",
+                r->route != NULL && *r->target != '\0' && r->port_version == r->version,
+                "closed", r->port_err.text, "sentence", sentence_of(r), "content", r->content,
+                "memory", (json_int_t)mem_total(), "standby", keeper_standby(r, now)));
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
         if (is_able(r, now))
             json_object_set_new(able, r->name,

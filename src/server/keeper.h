@@ -3,9 +3,11 @@
  * answers at the port of each (front.h).
  *
  *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
- *                                  "silent", "absent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
+ *                                  "silent", "standby", "absent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
  *                                  "failed", "waiting"; id: of what was asked for; silent: the nodes that do not answer at
- *                                  the port, and why ("": not yet); absent: the words of
+ *                                  the port, and why ("": not yet); standby: by node,
+ *                                  {"reason", "sentence"}: "": it could serve it; else "missing", "copying", "damaged", "different",
+ *                                  "disk", "memory", "failed"; absent: the words of
  *                                  "nodes" that mean no node which is there
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}

@@ -1,5 +1,6 @@
 /* keeper_internal.h: a keeper, for its files: keeper.c decides and acts, keeper_ports.c has the
- * ports, keeper_gossip.c talks with other nodes, keeper_requests.c answers. */
+ * ports, keeper_gossip.c talks with other nodes, keeper_standby.c knows whether this node could
+ * stand in, keeper_requests.c answers. */
 #ifndef LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 #define LOCKSTEP_SERVER_KEEPER_INTERNAL_H
 
@@ -7,6 +8,7 @@
 #include "cluster/deployments.h"
 #include "cluster/model_files.h"
 #include "fabric/wake.h"
+#include "format/content.h"
 #include "server/front.h"
 #include "server/keeper.h"
 #include "server/share.h"
@@ -49,6 +51,13 @@ struct peer {
     double until_s;   /* then the exchange is given up */
 };
 
+struct reading;
+
+/* Why a model is not here; in the order of the table in keeper_standby.c. */
+enum keeper_lack { LACK_MISSING, LACK_DAMAGED, LACK_DISK };
+
+#define KEEPER_READ_S 15.0
+
 /* A deployment as this node sees it. The thread's, but for the list itself and what it
  * publishes. */
 struct run {
@@ -81,9 +90,17 @@ struct run {
     int failures;
     double retry_s;
     struct model_files files;
-    char path[PATH_MAX];         /* of the model; "": not here */
-    double find_s;               /* when to look for it again */
-    unsigned failed_copies;      /* of it, to here */
+    char path[PATH_MAX];    /* of the model; "": not here */
+    double find_s;          /* when to look for it again */
+    unsigned failed_copies; /* of it, to here */
+    enum keeper_lack lack;  /* where path is "" */
+    char lack_why[400];
+    struct reading *reading;                    /* of its digest; NULL: none is under way */
+    double read_s;                              /* when to try again */
+    char content[2 * CONTENT_BYTES + 1];        /* its digest; "": not known */
+    char served_content[2 * CONTENT_BYTES + 1]; /* of the copy that is served, or was last */
+    char served_by[64];
+    uint64_t memory_left;        /* of all machines that take part but the one that serves */
     struct share *share;         /* of it, for nodes that lack it */
     struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
     double fetch_s;              /* when to try again */
@@ -163,6 +180,23 @@ void keeper_keep_port(struct keeper *k, struct run *r, double now);
 void keeper_drain_ports(struct keeper *k, double wait_s);
 /* Ends what is under way there. */
 void keeper_leave_port(struct keeper *k, struct run *r);
+
+/* ---- keeper_standby.c -------------------------------------------------------------------- */
+
+/* Reads the digest of the copy that is here, if it is not known: begins it, or takes it. */
+void keeper_read_content(struct run *r, double now);
+/* Before path or files change. */
+void keeper_stop_reading(struct run *r);
+/* That digest of the copy that a node serves; NULL: it is not known. */
+void keeper_compare_content(struct run *r, const char *node, const char *content);
+/* Is the copy here another one than that? */
+bool keeper_differs(const struct run *r);
+/* No copy was found; one could not be had. */
+void keeper_note_missing(const struct keeper *k, struct run *r);
+void keeper_note_no_copy(struct run *r, enum status st, const char *sentence);
+/* {"reason", "sentence"}: why this node could not serve it if the one that does were lost; reason
+ * "": it could; null: it does, or is not to. */
+json_t *keeper_standby(const struct run *r, double now);
 
 /* ---- keeper_gossip.c --------------------------------------------------------------------- */
 

@@ -44,6 +44,18 @@ static void note_silent(const char *name, const char *id, const char *node, cons
         json_object_set_new(silent, node, json_string(current && closed != NULL ? closed : ""));
 }
 
+/* Whether a node could serve it if the one that does were lost. */
+static void note_standby(const char *name, const char *id, const char *node, const json_t *runs,
+                         json_t *standby) {
+    const json_t *its = json_object_get(runs, name);
+    const char *its_id = json_string_value(json_object_get(its, "id"));
+    json_t *what = json_object_get(its, "standby");
+    if (its_id != NULL && str_eq(its_id, id) &&
+        json_is_string(json_object_get(what, "reason")) &&
+        json_is_string(json_object_get(what, "sentence")))
+        json_object_set_new(standby, node, json_deep_copy(what));
+}
+
 static bool is_model_somewhere(const struct keeper *k, const char *name) {
     bool is = json_object_get(k->self_able, name) != NULL;
     for (size_t i = 0; i < k->n_others && !is; i++)
@@ -77,7 +89,7 @@ json_t *keeper_deployments(struct keeper *k) {
         json_int_t best = 0;
         if (!deployment_is_up(one))
             continue;
-        json_t *silent = json_object();
+        json_t *silent = json_object(), *standby = json_object();
         deployment_digest(one, id);
         json_t *o = json_pack(
             "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", name, "model",
@@ -87,15 +99,18 @@ json_t *keeper_deployments(struct keeper *k) {
             is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
         describe(one, k->name, k->self_runs, &best, o);
         note_silent(name, id, k->name, k->self_runs, silent);
+        note_standby(name, id, k->name, k->self_runs, standby);
         for (size_t i = 0; i < k->n_others; i++) {
             describe(one, k->others[i].name, k->others[i].runs, &best, o);
             note_silent(name, id, k->others[i].name, k->others[i].runs, silent);
+            note_standby(name, id, k->others[i].name, k->others[i].runs, standby);
         }
         json_object_set_new(o, "id", json_string(id));
         const char *nodes = json_string_value(json_object_get(one, "nodes"));
         json_object_set_new(o, "nodes", json_string(nodes));
         json_object_set_new(o, "absent", absent_of(k, nodes));
         json_object_set_new(o, "silent", silent);
+        json_object_set_new(o, "standby", standby);
         json_array_append_new(list, o);
     }
     pthread_mutex_unlock(&k->lock);

@@ -1,6 +1,7 @@
 #include "server/share.h"
 
 #include "base/file.h"
+#include "base/file_id.h"
 #include "base/mem.h"
 #include "base/sentence.h"
 #include "base/util.h"
@@ -13,7 +14,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 /* A rank of every other machine, and some machines with several. */
@@ -24,7 +24,7 @@ struct share {
     struct http_server *http;
     const struct model_files *files;
     const char *path;
-    struct stat *seen; /* [files->n], of each file as it was in share_open() */
+    struct file_id *seen; /* [files->n], of each file as it was in share_open() */
 };
 
 /* A whole number of the query; absent: `absent`. */
@@ -66,14 +66,11 @@ static bool read_pieces(int fd, char *buf, const struct client_pieces *p) {
 /* Open for reading, as long as it is the file that it was; -1: it is not. */
 static int open_file(const struct share *s, size_t i) {
     char path[PATH_MAX];
-    struct stat now;
-    const struct stat *then = &s->seen[i];
+    struct file_id now;
     if (!model_files_place(s->files, i, s->path, path, sizeof path))
         return -1;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0 && fstat(fd, &now) == 0 && now.st_size == then->st_size &&
-        now.st_mtime == then->st_mtime && now.st_ino == then->st_ino &&
-        now.st_dev == then->st_dev)
+    if (fd >= 0 && file_id_of(fd, &now) && file_id_same_data(&now, &s->seen[i]))
         return fd;
     if (fd >= 0)
         close(fd);
@@ -127,7 +124,7 @@ static enum status look_at_files(struct share *s, struct err *err) {
         return err_set(err, ST_NO_MEMORY, "no memory to share a model");
     for (size_t i = 0; i < s->files->n; i++)
         if (!model_files_place(s->files, i, s->path, path, sizeof path) ||
-            stat(path, &s->seen[i]) != 0)
+            !file_id_at(path, &s->seen[i]))
             return err_set(err, ST_IO, "%s: %s", s->files->list[i].name, strerror(errno));
     return ST_OK;
 }
