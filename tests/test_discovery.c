@@ -579,6 +579,7 @@ static void the_tables_are_bounded(void **state) {
     wait_for(a, twice.name, false);
     assert_int_equal(discovery_nodes(a, seen, ARRAY_LEN(seen)), DISCOVERY_NODES_MAX - 1);
     assert_int_equal(find(a, "one too many"), -1);
+    assert_true(discovery_is_full(a));
     send_beacon(fds[0], BEACON_HERE, &b, key);
     wait_for(a, "one too many", true);
     assert_int_equal(discovery_nodes(a, seen, ARRAY_LEN(seen)), DISCOVERY_NODES_MAX);

@@ -274,8 +274,53 @@ static void test_answers_while_a_share_closes(void **state) {
     machine_end(&m);
 }
 
+/* ---- several ----------------------------------------------------------------------------- */
+
+/* Of all others, which have an address. */
+static bool knows(const struct machine *m, const char *one, const char *other) {
+    size_t i;
+    json_t *node, *self, *list = keeper_nodes(m->keeper, &self);
+    int n = 0;
+    json_array_foreach(list, i, node) {
+        const char *name = json_text(node, "name");
+        n += (str_eq(name, one) || str_eq(name, other)) &&
+             json_array_size(json_object_get(node, "addresses")) > 0;
+    }
+    bool good = n == 2 && json_array_size(list) == 2;
+    json_decref(self);
+    json_decref(list);
+    return good;
+}
+
+/* All three are reached by each other, whoever was named: a rank can be had on each. */
+static bool are_reached(const struct machine *m) {
+    pthread_mutex_lock(&m->keeper->lock);
+    bool good = m->keeper->n_others == 2;
+    for (size_t i = 0; i < m->keeper->n_others; i++)
+        good &= m->keeper->others[i].host[0] != '\0';
+    pthread_mutex_unlock(&m->keeper->lock);
+    return good;
+}
+
+/* Two name a third one as their seed, which names nobody. */
+static void test_one_list(void **state) {
+    (void)state;
+    struct machine ann, bob, cat, *const all[] = {&ann, &bob, &cat};
+    machine_begin(&ann, "a", "exit 1", NULL);
+    machine_begin(&bob, "b", "exit 1", ann.address);
+    machine_begin(&cat, "c", "exit 1", ann.address);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        for (double end_s = clock_s() + LIMIT_S;
+             !are_reached(all[i]) || !knows(all[i], i == 0 ? "b" : "a", i == 2 ? "b" : "c");
+             poll(NULL, 0, 20))
+            assert_true(clock_s() < end_s);
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        machine_end(all[i]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_words),
+                                       cmocka_unit_test(test_one_list),
                                        cmocka_unit_test(test_answers_while_a_share_closes)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -37,7 +37,7 @@ static const struct cli_option options[] = {
         0, "state", "DIR", &state,
         "where it keeps what lockstep up asked for\n(default ~/.local/share/lockstep/state)"),
     CLI_TEXT(0, "seeds", "A,B,..", &seeds,
-             "addresses of other nodes, where multicast does not pass"),
+             "addresses of one or more other nodes, where multicast\ndoes not pass"),
     CLI_FLAG(0, "no-discovery", &alone,
              "says nothing to the networks: others must name its address"),
     CLI_END};
@@ -101,13 +101,18 @@ static void watch(struct discovery *d) {
     struct discovered *now = mem_calloc(DISCOVERY_NODES_MAX, sizeof *now);
     struct seen before[DISCOVERY_NODES_MAX];
     size_t n_before = 0;
-    bool warned = false;
+    bool warned = false, warned_full = false;
     char strangers[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
     struct pollfd p = {.fd = interrupted.fds[0], .events = POLLIN};
     while (poll(&p, 1, d != NULL ? LOOK_MS : -1) <= 0) {
         if (d == NULL || now == NULL)
             continue;
         look(d, now, before, &n_before);
+        if (!warned_full && discovery_is_full(d)) {
+            warned_full = true;
+            log_warn("there are more than %d other nodes: further ones take part in nothing",
+                     DISCOVERY_NODES_MAX);
+        }
         if (!warned && discovery_strangers(d, strangers, DISCOVERY_STRANGERS_MAX) > 0) {
             warned = true;
             log_warn("the node at %s has another cluster key or version of lockstep: lockstep "
@@ -127,10 +132,10 @@ static enum status find_key(struct cluster_key *key, bool *made, struct err *err
     return cluster_key_find(key, path, made, err);
 }
 
-static struct beacon beacon_of(int api_port) {
+static struct beacon beacon_of(int api_port, const uint8_t node[BEACON_ID_BYTES]) {
     struct beacon self = {.kind = BEACON_HERE, .port = (uint16_t)api_port};
     uint8_t machine[32];
-    randombytes_buf(self.node, sizeof self.node);
+    memcpy(self.node, node, sizeof self.node);
     host_id(machine);
     memcpy(self.machine, machine, sizeof self.machine);
     snprintf(self.name, sizeof self.name, "%s", name);
@@ -139,8 +144,8 @@ static struct beacon beacon_of(int api_port) {
 }
 
 static enum status discover(struct discovery **out, const struct identity *id, int api_port,
-                            struct err *err) {
-    struct beacon self = beacon_of(api_port);
+                            const uint8_t node[BEACON_ID_BYTES], struct err *err) {
+    struct beacon self = beacon_of(api_port, node);
     struct discovery_config cfg = {.self = &self};
     memcpy(cfg.key, id->beacon_key, sizeof cfg.key);
     return discovery_open(out, &cfg, err);
@@ -161,9 +166,11 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
 }
 
 static enum status keep(struct keeper **out, const struct identity *id, struct discovery *d,
-                        int api_port, struct err *err) {
+                        int api_port, const uint8_t node[BEACON_ID_BYTES], struct err *err) {
     const struct keeper_config cfg = {.id = id,
                                       .discovery = d,
+                                      .node = node,
+                                      .host = host,
                                       .seeds = seeds,
                                       .name = name,
                                       .port = api_port,
@@ -180,10 +187,12 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
     struct discovery *d = NULL;
     struct keeper *k = NULL;
     struct node *n;
+    uint8_t own[BEACON_ID_BYTES]; /* random: at each start it is another one */
+    randombytes_buf(own, sizeof own);
     TRY(node_open(&n, &cfg, err));
-    enum status st = alone ? ST_OK : discover(&d, id, node_port(n), err);
+    enum status st = alone ? ST_OK : discover(&d, id, node_port(n), own, err);
     if (st == ST_OK)
-        st = keep(&k, id, d, node_port(n), err);
+        st = keep(&k, id, d, node_port(n), own, err);
     if (st == ST_OK) {
         node_set_discovery(n, d);
         node_set_keeper(n, k);
@@ -214,7 +223,8 @@ static enum status fill_names(struct err *err) {
                        "--name %.100s: a node's name is " DEPLOYMENT_NAME_RULE
                        ", no colon, and not \"auto\"",
                        name);
-    struct beacon self = beacon_of(NODE_PORT);
+    static const uint8_t any[BEACON_ID_BYTES];
+    struct beacon self = beacon_of(NODE_PORT, any);
     TRY(beacon_check(&self, err));
     if (store == NULL) {
         TRY(store_path(folder, sizeof folder, err));

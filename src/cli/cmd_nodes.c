@@ -7,15 +7,20 @@
 #include <stdio.h>
 
 static bool json;
+static const char *at;
 
 static const struct cli_option options[] = {
-    CLI_FLAG(0, "json", &json, "a JSON array: of each node what it says of itself"), CLI_END};
+    CLI_FLAG(0, "json", &json, "a JSON array: of each node what it says of itself"),
+    CLI_TEXT(
+        0, "node", "ADDRESS", &at,
+        "the node that is asked for the others\n(default: this machine's own, or, without, all networks)"),
+    CLI_END};
 
 static const struct cli_command command = {
     "nodes", "lists the machines of this user's cluster",
-    "Asks all networks of this machine which nodes (lockstep node) with this user's cluster key "
-    "(lockstep\nkey) are there, and each of them what it is; and which models they serve together "
-    "(lockstep up).\nTakes a second.",
+    "Asks this machine's node (lockstep node), or, where none runs, all networks, which nodes with "
+    "this\nuser's cluster key (lockstep key) are there, and each of them what it is; and which "
+    "models they serve\ntogether (lockstep up).",
     options};
 
 static void print_node(const json_t *o) {
@@ -88,16 +93,17 @@ static void print_deployments(const json_t *all) {
 
 static enum status list(struct err *err) {
     struct identity id;
-    struct discovered *found;
-    size_t n, n_strangers;
+    json_t *found;
+    size_t n_strangers = 0;
     char stranger[NET_TEXT_BYTES];
     TRY(nodes_identity(&id, err));
-    enum status st = nodes_discover(&id, &found, &n, stranger, &n_strangers, err);
+    enum status st = nodes_find(&id, at, &found, stranger, &n_strangers, err);
     if (st != ST_OK) {
         identity_deinit(&id);
         return st;
     }
-    json_t *all = nodes_ask_all(&id, found, n, "/v1/node");
+    json_t *all = nodes_ask_all(&id, found, "/v1/node");
+    size_t n = json_array_size(all);
     if (json) {
         cli_print_json(json_incref(all));
     } else {
@@ -114,7 +120,7 @@ static enum status list(struct err *err) {
                 "since the key was set\n",
                 stranger);
     json_decref(all);
-    mem_free(found);
+    json_decref(found);
     identity_deinit(&id);
     return ST_OK;
 }

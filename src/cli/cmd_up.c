@@ -133,6 +133,11 @@ static enum status check_nodes(const char *list, struct err *err) {
         size_t n = strcspn(at, ",");
         if (n == 0)
             return err_set(err, ST_BAD_INPUT, "--nodes %s: a name is empty", list);
+        if (str_starts(at, "auto@"))
+            return err_set(err, ST_BAD_INPUT,
+                           "--nodes %s: with up it is auto, names or addresses; --node names "
+                           "the node to ask",
+                           list);
         if (strcspn(at, " \t\n") < n)
             return err_set(err, ST_BAD_INPUT, "--nodes %s: no name has a blank", list);
     }

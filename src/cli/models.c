@@ -132,12 +132,12 @@ static void add_named(json_t *all, const json_t *answers, const struct identity 
 
 static enum status ask_cluster(json_t *all, const struct identity *id, const char *also,
                                bool *here, struct err *err) {
-    struct discovered *found;
-    size_t n, n_strangers;
+    json_t *found;
+    size_t n_strangers;
     char stranger[NET_TEXT_BYTES];
-    TRY(nodes_discover(id, &found, &n, stranger, &n_strangers, err));
-    json_t *answers = nodes_ask_all(id, found, n, "/v1/models");
-    mem_free(found);
+    TRY(nodes_find(id, NULL, &found, stranger, &n_strangers, err));
+    json_t *answers = nodes_ask_all(id, found, "/v1/models");
+    json_decref(found);
     add_answers(all, answers, here);
     if (also != NULL)
         add_named(all, answers, id, also, here);

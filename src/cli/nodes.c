@@ -2,10 +2,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/thread.h"
 #include "base/util.h"
+#include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
 #include "engine/launch.h"
@@ -28,6 +30,7 @@
 #define DISCOVER_MS 1200
 #define STRANGERS_MS (DISCOVERY_INTERVAL_MS + 600)
 #define ASK_AGAIN_MS 400
+#define AUTO "auto"
 
 enum status nodes_identity(struct identity *out, struct err *err) {
     struct cluster_key key;
@@ -44,13 +47,15 @@ enum status nodes_identity(struct identity *out, struct err *err) {
     return st;
 }
 
-enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
-                           char stranger[NET_TEXT_BYTES], size_t *n_strangers,
-                           struct err *err) {
+/* Those that answer a question on all networks, which takes a second. */
+static enum status discover(const struct identity *id, json_t *list,
+                            char stranger[NET_TEXT_BYTES], size_t *n_strangers,
+                            struct err *err) {
     struct discovery_config cfg = {.self = NULL};
     struct discovery *d;
     struct discovered *found = mem_calloc(DISCOVERY_NODES_MAX, sizeof *found);
     char others[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
+    size_t n = 0;
     if (found == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a list of nodes");
     memcpy(cfg.key, id->beacon_key, sizeof cfg.key);
@@ -59,58 +64,111 @@ enum status nodes_discover(const struct identity *id, struct discovered **list, 
         mem_free(found);
         return st;
     }
-    *n = *n_strangers = 0;
-    for (int ms = 0; ms < DISCOVER_MS || (*n + *n_strangers == 0 && ms < STRANGERS_MS);
+    *n_strangers = 0;
+    for (int ms = 0; ms < DISCOVER_MS || (n + *n_strangers == 0 && ms < STRANGERS_MS);
          ms += ASK_AGAIN_MS) {
         discovery_ask(d);
         poll(NULL, 0, ASK_AGAIN_MS);
-        *n = discovery_nodes(d, found, DISCOVERY_NODES_MAX);
+        n = discovery_nodes(d, found, DISCOVERY_NODES_MAX);
         *n_strangers = discovery_strangers(d, others, DISCOVERY_STRANGERS_MAX);
     }
     if (*n_strangers > 0)
         snprintf(stranger, NET_TEXT_BYTES, "%s", others[0]);
     discovery_close(d);
-    *list = found;
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, node_seen_json(&found[i]));
+    mem_free(found);
     return ST_OK;
+}
+
+/* What the node there knows of the others, and itself. */
+static enum status ask_node(const struct identity *id, const char *at, json_t *list,
+                            char stranger[NET_TEXT_BYTES], size_t *n_strangers,
+                            struct err *err) {
+    json_t *answer;
+    TRY(client_get(id, at, "/v1/nodes", &answer, err));
+    json_t *self = json_object_get(answer, "self"),
+           *strangers = json_object_get(answer, "strangers"),
+           *place = json_pack("{s:s, s:s}", "address", at, "interface", "");
+    json_array_append_new(json_object_get(self, "addresses"), place);
+    json_array_append(list, self);
+    json_array_extend(list, json_object_get(answer, "nodes"));
+    *n_strangers = json_array_size(strangers);
+    if (*n_strangers > 0)
+        snprintf(stranger, NET_TEXT_BYTES, "%s",
+                 json_string_value(json_array_get(strangers, 0)));
+    json_decref(answer);
+    return ST_OK;
+}
+
+enum status nodes_find(const struct identity *id, const char *at, json_t **out,
+                       char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err) {
+    json_t *list = json_array();
+    enum status st =
+        ask_node(id, at != NULL ? at : "127.0.0.1", list, stranger, n_strangers, err);
+    /* No node here, or it has just begun. */
+    if (at == NULL && (st != ST_OK || json_array_size(list) < 2)) {
+        json_array_clear(list);
+        st = discover(id, list, stranger, n_strangers, err);
+    }
+    if (st == ST_OK)
+        *out = catalog_sorted(list);
+    json_decref(list);
+    return st;
 }
 
 /* ---- asking all of them ------------------------------------------------------------------ */
 
 struct asked {
     const struct identity *id;
-    const struct discovered *seen;
+    const json_t *seen;
     const char *path;
     pthread_t thread;
     json_t *answer; /* owned */
 };
 
+/* What GET path gives at the first of its addresses that answers, and which that is. */
+static enum status ask_anywhere(const struct identity *id, const json_t *seen, const char *path,
+                                json_t **out, char address[NET_TEXT_BYTES], struct err *err) {
+    size_t i;
+    json_t *one;
+    enum status st = err_set(err, ST_NOT_FOUND, "the node %s has no address that can be used",
+                             json_text(seen, "name"));
+    json_array_foreach(json_object_get(seen, "addresses"), i, one) {
+        snprintf(address, NET_TEXT_BYTES, "%s", json_text(one, "address"));
+        st = client_get(id, address, path, out, err);
+        if (st == ST_OK || st == ST_REFUSED)
+            return st;
+    }
+    return st;
+}
+
 /* What the node says, and where it was heard; with "error" if it does not answer. */
 static void *ask(void *user) {
     struct asked *a = user;
-    json_t *o = node_seen_json(a->seen), *facts = NULL;
-    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n = discovered_addresses(a->seen, addresses);
-    struct err err = {"it has no address that can be used"};
-    for (size_t i = 0; i < n && facts == NULL; i++)
-        if (client_get(a->id, addresses[i], a->path, &facts, &err) == ST_OK)
-            json_object_set_new(o, "address", json_string(addresses[i]));
-    if (facts != NULL)
+    json_t *o = json_deep_copy(a->seen), *facts = NULL;
+    char address[NET_TEXT_BYTES];
+    struct err err;
+    if (ask_anywhere(a->id, a->seen, a->path, &facts, address, &err) == ST_OK) {
+        json_object_set_new(o, "address", json_string(address));
         json_object_update(o, facts);
-    else
+    } else {
         json_object_set_new(o, "error", json_string(err.text));
+    }
     json_decref(facts);
     a->answer = o;
     return NULL;
 }
 
 /* All at once: one that does not answer takes some seconds for each of its addresses. */
-json_t *nodes_ask_all(const struct identity *id, const struct discovered *found, size_t n,
-                      const char *path) {
-    struct asked list[DISCOVERY_NODES_MAX];
+json_t *nodes_ask_all(const struct identity *id, const json_t *nodes, const char *path) {
+    size_t n = json_array_size(nodes), n_threads = 0;
+    struct asked *list = mem_calloc(n + 1, sizeof *list);
     json_t *all = json_array();
-    size_t n_threads = 0;
+    if (list == NULL)
+        return all;
     for (size_t i = 0; i < n; i++)
-        list[i] = (struct asked){.id = id, .seen = &found[i], .path = path};
+        list[i] = (struct asked){.id = id, .seen = json_array_get(nodes, i), .path = path};
     while (n_threads < n && thread_start(&list[n_threads].thread, ask, &list[n_threads]) == 0)
         n_threads++;
     for (size_t i = 0; i < n; i++) {
@@ -120,6 +178,7 @@ json_t *nodes_ask_all(const struct identity *id, const struct discovered *found,
             ask(&list[i]);
         json_array_append_new(all, list[i].answer);
     }
+    mem_free(list);
     return all;
 }
 
@@ -211,14 +270,14 @@ bool nodes_is_this_machine(const char *machine_hex) {
 }
 
 /* Tries the addresses of a node that was heard until it answers. */
-static enum status greet_discovered(struct member *m, const struct identity *id,
-                                    const struct discovered *d, struct err *err) {
-    char addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
-    size_t n = discovered_addresses(d, addresses);
+static enum status greet_heard(struct member *m, const struct identity *id, const json_t *node,
+                               struct err *err) {
+    size_t i;
+    json_t *one;
     enum status st = err_set(err, ST_NOT_FOUND, "the node %s has no address that can be used",
-                             d->beacon.name);
-    for (size_t i = 0; i < n; i++) {
-        memcpy(m->address, addresses[i], sizeof m->address);
+                             json_text(node, "name"));
+    json_array_foreach(json_object_get(node, "addresses"), i, one) {
+        snprintf(m->address, sizeof m->address, "%s", json_text(one, "address"));
         st = greet(m, id, err);
         if (st == ST_OK || st == ST_REFUSED)
             return st;
@@ -245,48 +304,47 @@ static void drop_member(struct member *m) {
 }
 
 /* All that were heard but this machine's own. One that cannot be used is left out, with a word. */
-static enum status take_all(struct placing *p, const struct discovered *found, size_t n,
-                            struct err *err) {
-    for (size_t i = 0; i < n; i++) {
-        char machine[2 * BEACON_ID_BYTES + 1];
+static void take_all(struct placing *p, const json_t *found) {
+    size_t i;
+    json_t *node;
+    json_array_foreach((json_t *)(uintptr_t)found, i, node) {
         struct err why;
-        sodium_bin2hex(machine, sizeof machine, found[i].beacon.machine, BEACON_ID_BYTES);
-        if (nodes_is_this_machine(machine))
+        if (nodes_is_this_machine(json_text(node, "machine")))
             continue;
-        struct member *m = next_member(p, err);
-        if (m == NULL)
-            return ST_BAD_INPUT;
-        if (greet_discovered(m, &p->id, &found[i], &why) == ST_OK) {
+        struct member *m = next_member(p, &why);
+        if (m != NULL && greet_heard(m, &p->id, node, &why) == ST_OK) {
             p->n++;
             continue;
         }
-        drop_member(m);
-        fprintf(stderr, "leaving out %s: %s\n", found[i].beacon.name, why.text);
+        if (m != NULL)
+            drop_member(m);
+        fprintf(stderr, "leaving out %s: %s\n", json_text(node, "name"), why.text);
     }
-    return ST_OK;
 }
 
 /* NULL: nobody is called so. */
-static enum status find_name(const struct discovered *found, size_t n, const char *name,
-                             const struct discovered **out, struct err *err) {
+static enum status find_name(const json_t *found, const char *name, const json_t **out,
+                             struct err *err) {
+    size_t i;
+    json_t *node;
     *out = NULL;
-    for (size_t i = 0; i < n; i++) {
-        if (!str_eq(found[i].beacon.name, name))
+    json_array_foreach((json_t *)(uintptr_t)found, i, node) {
+        if (!str_eq(json_text(node, "name"), name))
             continue;
         if (*out != NULL)
             return err_set(err, ST_BAD_INPUT,
                            "two nodes are called %s: lockstep nodes shows their addresses, "
                            "which --nodes takes, too",
                            name);
-        *out = &found[i];
+        *out = node;
     }
     return ST_OK;
 }
 
 /* "name" of one that was heard, or an address, with or without the port. */
-static enum status take_named(struct placing *p, const struct discovered *found, size_t n,
-                              const char *which, struct err *err) {
-    char list[2048], *rest = list, *name;
+static enum status take_named(struct placing *p, const json_t *found, const char *which,
+                              struct err *err) {
+    char list[8192], *rest = list, *name;
     if (snprintf(list, sizeof list, "%s", which) >= (int)sizeof list)
         return err_set(err, ST_BAD_INPUT, "--nodes is too long");
     while ((name = strsep(&rest, ",")) != NULL) {
@@ -295,11 +353,11 @@ static enum status take_named(struct placing *p, const struct discovered *found,
         struct member *m = next_member(p, err);
         if (m == NULL)
             return ST_BAD_INPUT;
-        const struct discovered *d;
-        TRY(find_name(found, n, name, &d, err));
+        const json_t *heard;
+        TRY(find_name(found, name, &heard, err));
         enum status st;
-        if (d != NULL) {
-            st = greet_discovered(m, &p->id, d, err);
+        if (heard != NULL) {
+            st = greet_heard(m, &p->id, heard, err);
         } else {
             if (!client_full_address(name, m->address, sizeof m->address))
                 return err_set(err, ST_BAD_INPUT, "--nodes: %s is too long for a name", name);
@@ -329,14 +387,26 @@ static enum status take_named(struct placing *p, const struct discovered *found,
     return ST_OK;
 }
 
+/* Of `auto` and `auto@ADDRESS`: the node that knows them; NULL: this machine's own. False: it is
+ * neither. */
+static bool is_auto(const char *which, const char **at) {
+    *at = str_starts(which, AUTO "@") ? which + strlen(AUTO "@") : NULL;
+    return *at != NULL || str_eq(which, AUTO);
+}
+
 static enum status take(struct placing *p, const char *which, struct err *err) {
-    struct discovered *found = NULL;
-    size_t n, n_strangers;
+    json_t *found;
+    size_t n_strangers = 0;
     char stranger[NET_TEXT_BYTES];
-    TRY(nodes_discover(&p->id, &found, &n, stranger, &n_strangers, err));
-    bool all = str_eq(which, "auto");
-    enum status st = all ? take_all(p, found, n, err) : take_named(p, found, n, which, err);
-    mem_free(found);
+    const char *at;
+    bool all = is_auto(which, &at);
+    TRY(nodes_find(&p->id, at, &found, stranger, &n_strangers, err));
+    enum status st = ST_OK;
+    if (all)
+        take_all(p, found);
+    else
+        st = take_named(p, found, which, err);
+    json_decref(found);
     TRY(st);
     if (all && p->n == 0) {
         fprintf(stderr, "no other node was found: one rank, on this machine\n");
@@ -596,7 +666,8 @@ static void set_ranks(struct placing *p, const struct lockstep_options *opt) {
 
 /* Is it measured who computes? Then nobody gets a copy before. */
 static bool is_measured(const struct lockstep_options *opt, const char *which) {
-    return str_eq(which, "auto") && opt->n_split == 0 &&
+    const char *at;
+    return is_auto(which, &at) && opt->n_split == 0 &&
            (opt->parallel == NULL || str_eq(opt->parallel, "auto"));
 }
 

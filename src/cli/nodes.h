@@ -10,22 +10,22 @@
 /* The key of this user's cluster and what follows from it. ST_NOT_FOUND: there is none yet. */
 enum status nodes_identity(struct identity *out, struct err *err);
 
-/* The nodes that answer a question on all networks, which takes a second. *strangers: how many
- * others have another key or version, the first of them in stranger. *list is freed with
- * mem_free(). */
-enum status nodes_discover(const struct identity *id, struct discovered **list, size_t *n,
-                           char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
+/* All nodes, sorted by name, as GET /v1/nodes lists them (server/node.h): what the node at that
+ * address knows of the others, and itself. at NULL: this machine's own node; where it does not
+ * run, those that answer a question on all networks, which takes a second. *strangers: how many
+ * others have another key or version, the first of them in stranger. A new array. */
+enum status nodes_find(const struct identity *id, const char *at, json_t **list,
+                       char stranger[NET_TEXT_BYTES], size_t *n_strangers, struct err *err);
 
-/* Of each node, all at once, what GET path gives there, beside what it says of itself in its
- * beacon and "address", where it answered; with "error" if it did not. A new array. */
-json_t *nodes_ask_all(const struct identity *id, const struct discovered *found, size_t n,
-                      const char *path);
+/* Of each node of such a list, all at once, what GET path gives there, beside what is known of
+ * it and "address", where it answered; with "error" if it did not. A new array. */
+json_t *nodes_ask_all(const struct identity *id, const json_t *nodes, const char *path);
 /* Is that the "machine" of a node on this machine? */
 bool nodes_is_this_machine(const char *machine_hex);
 /* A node's address without its port; "[v6]:port" loses its brackets. False: too long. */
 bool nodes_host_of(const char *address, char *out, size_t size);
 
-/* --nodes auto, or names and addresses with commas: finds these nodes, sees to it that each has
+/* --nodes auto (auto@ADDRESS: what the node there knows), or names and addresses with commas: finds these nodes, sees to it that each has
  * the model or knows where it is, and fills opt->hosts and by_nodes: this machine first.
  * weights: "copy", "stream", or "auto" (NULL). Says on stderr what it does, unless quiet.
  * `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks

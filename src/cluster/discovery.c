@@ -26,7 +26,7 @@
 #define ANSWER_GAP_NS (100 * MS)
 /* A flood: after so many datagrams in a window, the rest of it is slept through. Each costs
  * some microseconds (an HMAC at most): at 170,000 a second, this thread was measured to take 8
- * % of a core. 64 nodes that answer at once, on several networks each, stay below. */
+ * % of a core. 256 nodes that answer at once, on several networks each, stay below. */
 #define WINDOW_NS (100 * MS)
 #define WINDOW_DATAGRAMS 2000
 #define DATAGRAMS_AT_ONCE 16 /* from one port before the next one's turn */
@@ -73,6 +73,7 @@ struct discovery {
 
     pthread_mutex_t lock; /* guards what follows */
     bool asked, closing;
+    uint64_t unseen_ns; /* when one was last heard for which there is no place; 0: never */
     int n_nodes, n_strangers;
     struct node nodes[DISCOVERY_NODES_MAX];
     struct stranger strangers[DISCOVERY_STRANGERS_MAX];
@@ -163,6 +164,8 @@ static void node_heard(struct discovery *d, const struct beacon *b,
     if (is_of_gone(d, b))
         return;
     struct node *n = node_place(d, b->node);
+    if (n == NULL)
+        d->unseen_ns = now;
     if (n == NULL || n->left || is_old(n, b, now))
         return;
     if (n->heard_ns == 0 || b->count > n->beacon.count)
@@ -440,6 +443,15 @@ size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max) 
         describe(&out[i], living[i], now);
     pthread_mutex_unlock(&d->lock);
     return n;
+}
+
+bool discovery_is_full(struct discovery *d) {
+    uint64_t now = clock_ns();
+    pthread_mutex_lock(&d->lock);
+    bool full =
+        d->unseen_ns != 0 && now - MIN(now, d->unseen_ns) <= SILENT_INTERVALS * d->interval_ns;
+    pthread_mutex_unlock(&d->lock);
+    return full;
 }
 
 /* Loopback is other processes of this machine; link-local IPv6 means another thing on each

@@ -28,7 +28,7 @@
 
 #define DISCOVERY_PORT 7342
 #define DISCOVERY_INTERVAL_MS 2000
-#define DISCOVERY_NODES_MAX 64 /* further ones are not seen until one of these is gone */
+#define DISCOVERY_NODES_MAX 256 /* further ones are not seen until one of these is gone */
 #define DISCOVERY_ADDRESSES_MAX 16
 #define DISCOVERY_STRANGERS_MAX 16
 
@@ -67,6 +67,9 @@ void discovery_ask(struct discovery *d);
 
 /* Copies at most max nodes, sorted by name and then by id; returns how many. Never this one. */
 size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max);
+
+/* Are there more, which are not seen? */
+bool discovery_is_full(struct discovery *d);
 
 /* Where a node may be asked, as text, best first: loopback, which is only this machine, last;
  * how many they are. */

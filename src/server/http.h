@@ -113,6 +113,8 @@ void http_each_header(const struct http_request *r, http_each_fn fn, void *user)
 void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
 /* The client's address without the port, or its API key's hash: whose turn it is. */
 unsigned long long http_client(const struct http_request *r);
+/* The client's numeric address without a port. */
+void http_client_host(const struct http_request *r, char *out, size_t size);
 /* NUL-terminated, too. */
 const char *http_body(const struct http_request *r, size_t *len);
 /* For a handler that has read the body and needs it no more: "" from here on. */

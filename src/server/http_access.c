@@ -43,6 +43,12 @@ unsigned long long http_client(const struct http_request *r) {
     return id;
 }
 
+void http_client_host(const struct http_request *r, char *out, size_t size) {
+    int family = r->n_address == sizeof(struct in_addr) ? AF_INET : AF_INET6;
+    if (inet_ntop(family, r->address, out, (socklen_t)size) == NULL)
+        *out = '\0';
+}
+
 /* ---- this machine alone ------------------------------------------------------------------ */
 
 #define HOST_BYTES 256

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/store.h"
+#include "fabric/host_id.h"
 #include "server/reply.h"
 
 #include <math.h>
@@ -29,6 +30,7 @@
 #define SETTLE_S 5.0
 #define RETURN_S 30.0
 #define KNOWN_S 60.0
+#define KNOWN_GAP_S 10.0 /* between looks whether others are there now */
 /* A round's questions take less: whoever needed longer stood still. */
 #define PAUSE_S 5.0
 #define FIND_S 15.0  /* between looks for a model, or whether it is still there */
@@ -349,11 +351,11 @@ static void judge(struct keeper *k, struct run *r, double now) {
 
 static bool are_all_back(const struct keeper *k) {
     size_t i;
-    json_t *name;
-    json_array_foreach(k->known, i, name) {
-        bool here = !json_is_string(name);
+    json_t *one;
+    json_array_foreach(k->known, i, one) {
+        bool here = false;
         for (size_t j = 0; j < k->n_others && !here; j++)
-            here = str_eq(json_string_value(name), k->others[j].name);
+            here = str_eq(json_text(one, "name"), k->others[j].name);
         if (!here)
             return false;
     }
@@ -502,17 +504,15 @@ static bool any_has_other_content(struct keeper *k, const struct run *r) {
     return any;
 }
 
-/* --nodes for the child: of those that the user named, or of all, the living ones that have not
- * been refused, nor have another copy; false: none but this machine. */
+/* --nodes for the child: all that this node knows of, or, of these or of those that the user
+ * named, the ones that have not been refused, nor have another copy; false: none but this
+ * machine. */
 static bool nodes_for(struct keeper *k, const struct run *r, double now, char *out,
                       size_t size) {
-    const char *wish = json_string_value(json_object_get(r->wanted, "nodes"));
     size_t n = 0;
-    if (str_eq(wish, "auto") && k->discovery != NULL && !refuses_any(r, now) &&
-        !any_has_other_content(k, r)) {
-        snprintf(out, size, "auto");
-        return true;
-    }
+    if (str_eq(json_text(r->wanted, "nodes"), "auto") && !refuses_any(r, now) &&
+        !any_has_other_content(k, r))
+        return snprintf(out, size, "auto@%s", k->own_address) < (int)size;
     *out = '\0';
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
@@ -553,7 +553,7 @@ static void remember_party(struct keeper *k, struct run *r, double now) {
 }
 
 static void begin_serving(struct keeper *k, struct run *r, double now) {
-    char nodes[4096];
+    char nodes[OTHERS_MAX * 32];
     struct err err;
     bool has_nodes = nodes_for(k, r, now, nodes, sizeof nodes);
     const struct tenant_place place = {.program = k->program,
@@ -814,27 +814,34 @@ enum status keeper_change_list(struct keeper *k,
     return st;
 }
 
-/* Who is there, for the next start. Not at once: after a start they are not all back. */
+/* [{"name", "addresses"}] of all that are heard. */
+static json_t *list_known(const struct keeper *k) {
+    json_t *known = json_array();
+    for (size_t i = 0; i < k->n_others; i++)
+        json_array_append_new(known, json_pack("{s:s, s:o}", "name", k->others[i].name,
+                                               "addresses", keeper_addresses(&k->others[i])));
+    return known;
+}
+
+/* Who is there, for the next start: for whom it waits then, and whom it asks, whoever of its
+ * seeds is there. Not at once: after a start they are not all back. */
 static void save_known(struct keeper *k, double now) {
     struct file_new file;
     struct err err;
-    if (now - k->begin_s < KNOWN_S)
+    if (now < k->save_known_s)
         return;
-    json_t *names = json_array();
+    k->save_known_s = now + KNOWN_GAP_S;
     pthread_mutex_lock(&k->lock);
-    bool has_any = json_object_size(k->list.by_name) > 0;
-    for (size_t i = 0; i < k->n_others; i++)
-        json_array_append_new(names, json_string(k->others[i].name));
+    json_t *known = list_known(k);
     pthread_mutex_unlock(&k->lock);
-    if (has_any && !json_equal(names, k->known) &&
-        file_new_open(&file, k->known_path, &err) == ST_OK) {
-        if (json_dumpf(names, file.f, JSON_COMPACT) == 0)
+    if (!json_equal(known, k->known) && file_new_open(&file, k->known_path, &err) == ST_OK) {
+        if (json_dumpf(known, file.f, JSON_COMPACT) == 0)
             file_new_finish(&file, true, &err);
         file_new_drop(&file);
         json_decref(k->known);
-        k->known = json_incref(names);
+        k->known = json_incref(known);
     }
-    json_decref(names);
+    json_decref(known);
 }
 
 /* ---- the thread -------------------------------------------------------------------------- */
@@ -950,17 +957,22 @@ static enum status load(struct keeper *k, struct err *err) {
 
 enum status keeper_open(struct keeper **out, const struct keeper_config *cfg, struct err *err) {
     struct keeper *k = mem_calloc(1, sizeof *k);
-    uint8_t id[(ID_BYTES - 1) / 2];
+    uint8_t id[BEACON_ID_BYTES], machine[32];
     if (k == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
     k->id = cfg->id;
     k->discovery = cfg->discovery;
     k->wake = (struct wake)WAKE_CLOSED;
     k->api_port = cfg->port;
-    k->begin_s = k->awake_s = k->round_s = clock_s();
+    k->awake_s = k->round_s = clock_s();
+    k->save_known_s = k->awake_s + KNOWN_S;
     k->check_words = cfg->check_words;
     randombytes_buf(id, sizeof id);
-    sodium_bin2hex(k->self, sizeof k->self, id, sizeof id);
+    sodium_bin2hex(k->self, sizeof k->self, cfg->node != NULL ? cfg->node : id, sizeof id);
+    host_id(machine);
+    sodium_bin2hex(k->machine, sizeof k->machine, machine, BEACON_ID_BYTES);
+    net_join(k->own_address, sizeof k->own_address,
+             cfg->host != NULL && !str_eq(cfg->host, "*") ? cfg->host : "127.0.0.1", cfg->port);
     snprintf(k->name, sizeof k->name, "%s", cfg->name);
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->save_lock, NULL);

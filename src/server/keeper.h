@@ -37,11 +37,13 @@ struct keeper_config {
     const struct identity *id;   /* borrowed until keeper_close() */
     struct discovery *discovery; /* until keeper_leave(); NULL: only seeds */
     const char *seeds;           /* addresses of other nodes, "a,b:7400"; NULL: none */
+    const uint8_t *node;         /* [BEACON_ID_BYTES], as in its beacons; NULL: a random one */
     const char *name;            /* of this node */
-    int port;                    /* where it answers */
-    const char *models;          /* cluster/store.h */
-    const char *state;           /* folder for what is kept across starts */
-    const char *program;         /* as launch_open's worker_path */
+    const char *host;            /* where it answers; NULL: at all addresses */
+    int port;
+    const char *models;  /* cluster/store.h */
+    const char *state;   /* folder for what is kept across starts */
+    const char *program; /* as launch_open's worker_path */
     /* Whether a deployment's "args" are words that lockstep serve may get from somebody else.
      * ST_BAD_INPUT. */
     enum status (*check_words)(const json_t *args, struct err *err);
@@ -63,5 +65,8 @@ void keeper_handle_remove(struct keeper *k, struct http_request *r);
 void keeper_handle_sync(struct keeper *k, struct http_request *r);
 /* The deployments as GET gives them; a new reference. */
 json_t *keeper_deployments(struct keeper *k);
+/* All other nodes that it knows of, however it has heard of them, as GET /v1/nodes gives them
+ * (node.h), and this one; new references. */
+json_t *keeper_nodes(struct keeper *k, json_t **self);
 
 #endif

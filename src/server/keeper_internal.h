@@ -17,8 +17,9 @@
 #include <limits.h>
 #include <pthread.h>
 
-#define PEERS_MAX 128
-#define OTHERS_MAX 128
+#define PEERS_MAX 512
+#define OTHERS_MAX 256
+#define PEER_ADDRESSES_MAX 16
 #define ID_BYTES 33
 #define SEEDS_BYTES 4096
 #define SERVER_BYTES (ID_BYTES + 24)
@@ -29,21 +30,34 @@ struct other {
     char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
     char address[NET_TEXT_BYTES];
     char reaches_at[NET_TEXT_BYTES]; /* where it reaches this node; "": it has not yet */
-    double since_s, heard_s;         /* first and last heard of */
-    json_t *addresses;               /* that its machine has, "host:port" each; owned */
-    json_t *runs, *able;             /* owned */
+    char asked_from[NET_TEXT_BYTES]; /* its address as this node saw it; "": likewise */
+    char machine[2 * BEACON_ID_BYTES + 1], version[16];
+    bool warned;             /* that it cannot be reached */
+    double since_s, heard_s; /* first and last heard of */
+    json_t *addresses;       /* that its machine has, "host:port" each; owned */
+    json_t *runs, *able;     /* owned */
+};
+
+/* A node of which another one has told: its id, and where it may be asked. */
+struct told {
+    char id[ID_BYTES];
+    json_t *addresses; /* owned */
+    double told_s;
 };
 
 /* Somebody to ask. The thread's. */
 struct peer {
-    char key[NET_TEXT_BYTES + 8]; /* what it is known by: the beacon's id, or the seed */
-    char address[NET_TEXT_BYTES];
-    char digest[DEPLOYMENTS_DIGEST_BYTES]; /* of the deployments that it knows */
-    char id[ID_BYTES];                     /* the keeper's; "": it has not answered yet */
+    char key[NET_TEXT_BYTES + 8]; /* what it is known by: its id, or "seed " and an address */
+    char addresses[PEER_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n_addresses;
+    char address[NET_TEXT_BYTES];           /* the one that is asked */
+    char digest[DEPLOYMENTS_DIGEST_BYTES];  /* of the deployments that it knows */
+    char members[DEPLOYMENTS_DIGEST_BYTES]; /* and of the nodes */
+    char id[ID_BYTES];                      /* who answers; "": nobody, the last time */
     struct client *client;
     int n_tries;  /* which of its addresses comes next */
-    int n_failed; /* exchanges in a row */
-    bool present;
+    int n_failed; /* exchanges in a row, at an address that was good before */
+    bool good;    /* that address has answered */
 
     struct keeper *keeper;
     pthread_t thread; /* of the exchange under way */
@@ -129,9 +143,10 @@ struct keeper {
     struct discovery *discovery;
     char *seeds, *models, *state, *program, *list_path, *known_path;
     enum status (*check_words)(const json_t *args, struct err *err);
-    char self[ID_BYTES], name[64];
+    char self[ID_BYTES], name[64], machine[2 * BEACON_ID_BYTES + 1];
+    char own_address[NET_TEXT_BYTES]; /* where this machine reaches the node */
     int api_port;
-    double begin_s;
+    double save_known_s;
     double awake_s; /* since when it has gone on without a pause */
     double round_s; /* when it last was at its rest */
     pthread_t thread;
@@ -143,7 +158,8 @@ struct keeper {
     struct discovered found[DISCOVERY_NODES_MAX];
     struct run *runs;
     struct port *ports;
-    json_t *known; /* names of the nodes that were there when this one last ran, or are now */
+    /* {"name", "addresses"} of the nodes that were there when this one last ran, or are now */
+    json_t *known;
     double gossip_s;
     bool leaving;  /* says goodbye */
     double left_s; /* when its thread ended; 0: it runs */
@@ -158,6 +174,9 @@ struct keeper {
     json_t *hasty; /* names that this node was asked for */
     struct other others[OTHERS_MAX];
     size_t n_others;
+    struct told told[OTHERS_MAX];
+    size_t n_told;
+    bool said_full;
     json_t *self_runs, *self_able, *self_addresses; /* what this node says of itself */
 };
 
@@ -206,16 +225,19 @@ void keeper_gossip(struct keeper *k);
 void keeper_say_goodbye(struct keeper *k);
 
 /* Under the lock: what a node says of itself and knows (address: where this node reached it, or
- * NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
+ * NULL; from: the host where it asks from, or NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
-                        struct err *err);
-/* Under the lock: what this node says to one whose deployments have that digest (address: where
- * it asks that one, or NULL); NULL: no memory. */
-json_t *keeper_say(struct keeper *k, const char *its_digest, const char *address);
+                        const char *from, struct err *err);
+/* Under the lock: what this node says to one whose deployments and nodes have these digests
+ * (address: where it asks that one, or NULL); NULL: no memory. */
+json_t *keeper_say(struct keeper *k, const char *its_digest, const char *its_members,
+                   const char *address);
 /* Under the lock: does one of the words of --nodes, with commas between them, mean that node, or
  * this one: its name, or an address of it? */
 bool keeper_means(const char *words, const struct other *o);
 bool keeper_means_self(const struct keeper *k, const char *words);
+/* Under the lock: its addresses, the one that is good first; a new reference. */
+json_t *keeper_addresses(const struct other *o);
 /* Under the lock: forgets those who have been silent for too long; number i. */
 void keeper_expire(struct keeper *k, double now);
 void keeper_drop(struct keeper *k, size_t i);

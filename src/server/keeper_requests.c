@@ -168,10 +168,13 @@ static void take_down(struct keeper *k, struct http_request *r, const json_t *bo
 
 static void sync_with(struct keeper *k, struct http_request *r, const json_t *body) {
     struct err err;
-    const char *digest = json_string_value(json_object_get(body, "digest"));
+    char from[NET_TEXT_BYTES];
+    http_client_host(r, from, sizeof from);
     pthread_mutex_lock(&k->lock);
-    enum status st = keeper_hear(k, body, NULL, &err);
-    json_t *said = st == ST_OK ? keeper_say(k, digest != NULL ? digest : "", NULL) : NULL;
+    enum status st = keeper_hear(k, body, NULL, from, &err);
+    json_t *said =
+        st == ST_OK ? keeper_say(k, json_text(body, "digest"), json_text(body, "members"), NULL)
+                    : NULL;
     pthread_mutex_unlock(&k->lock);
     if (st == ST_OK)
         reply_json(r, 200, said);

@@ -95,15 +95,24 @@ static json_t *node_facts(const char *name) {
                      kernels_select(&k, &ignored) == ST_OK ? k->name : "none");
 }
 
-json_t *node_seen_json(const struct discovered *seen) {
-    char machine[2 * BEACON_ID_BYTES + 1];
-    json_t *addresses = json_array();
+/* The interface on which that address was heard. */
+static const char *interface_of(const struct discovered *seen, const char *address) {
+    char text[NET_TEXT_BYTES];
     for (int i = 0; i < seen->n_addresses; i++) {
-        char text[NET_TEXT_BYTES];
         net_text(&seen->addresses[i], text);
-        json_array_append_new(addresses, json_pack("{s:s, s:s}", "address", text, "interface",
-                                                   seen->interfaces[i]));
+        if (str_eq(text, address))
+            return seen->interfaces[i];
     }
+    return "";
+}
+
+json_t *node_seen_json(const struct discovered *seen) {
+    char machine[2 * BEACON_ID_BYTES + 1], list[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    json_t *addresses = json_array();
+    size_t n = discovered_addresses(seen, list);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(addresses, json_pack("{s:s, s:s}", "address", list[i],
+                                                   "interface", interface_of(seen, list[i])));
     sodium_bin2hex(machine, sizeof machine, seen->beacon.machine, BEACON_ID_BYTES);
     return json_pack("{s:s, s:s, s:s, s:o, s:f}", "name", seen->beacon.name, "version",
                      seen->beacon.version, "machine", machine, "addresses", addresses, "age_s",
@@ -127,18 +136,28 @@ static void handle_node(struct node *n, struct http_request *r) {
     reply_json(r, 200, o);
 }
 
+static json_t *strangers(struct discovery *d) {
+    char list[DISCOVERY_STRANGERS_MAX][NET_TEXT_BYTES];
+    json_t *all = json_array();
+    size_t n = d != NULL ? discovery_strangers(d, list, DISCOVERY_STRANGERS_MAX) : 0;
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(all, json_string(list[i]));
+    return all;
+}
+
 static void handle_nodes(struct node *n, struct http_request *r) {
-    struct discovered *list = mem_calloc(DISCOVERY_NODES_MAX, sizeof *list);
-    json_t *nodes = json_array();
-    size_t count = 0;
+    json_t *o = NULL, *self;
     pthread_mutex_lock(&n->borrowed);
-    if (n->seen != NULL && list != NULL)
-        count = discovery_nodes(n->seen, list, DISCOVERY_NODES_MAX);
+    if (n->keeper != NULL) {
+        json_t *nodes = keeper_nodes(n->keeper, &self);
+        o = json_pack("{s:o, s:o, s:o}", "nodes", nodes, "self", self, "strangers",
+                      strangers(n->seen));
+    }
     pthread_mutex_unlock(&n->borrowed);
-    for (size_t i = 0; i < count; i++)
-        json_array_append_new(nodes, node_seen_json(&list[i]));
-    mem_free(list);
-    reply_json(r, 200, json_pack("{s:o}", "nodes", nodes));
+    if (o != NULL)
+        reply_json(r, 200, o);
+    else
+        peers_refuse(r, 503, "this node begins, or ends");
 }
 
 static void handle_models(struct node *n, struct http_request *r) {

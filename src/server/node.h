@@ -3,7 +3,8 @@
  * is keeper.h's.
  *
  *     GET  /v1/node           what this machine is, and which workers run here
- *     GET  /v1/nodes          which other nodes it has heard of
+ *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address", "interface"}], "age_s"}]: all others
+ *                             that it knows of, "self": this one, "strangers": addresses of nodes with another key}
  *     GET  /v1/models         {"models": what lies in its folder of models (cluster/catalog.h)}
  *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (share.h)}; the share is there until
  *                             who asked hangs up; 404
@@ -39,7 +40,7 @@ struct node_config {
  * taken... */
 enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
 int node_port(const struct node *n);
-/* Whom to name in /v1/nodes; NULL: nobody. Stays the caller's; before it is closed, NULL is
+/* Whose strangers to name in /v1/nodes; NULL: nobody. Stays the caller's; before it is closed, NULL is
  * set. */
 void node_set_discovery(struct node *n, struct discovery *d);
 /* Whose paths it answers, too; NULL: nobody's. The same. */
@@ -49,7 +50,7 @@ int node_n_workers(struct node *n);
 /* Ends the workers. NULL is fine. */
 void node_close(struct node *n);
 
-/* What discovery tells of one node. */
+/* What discovery tells of one node, its addresses best first, as /v1/nodes lists it. */
 json_t *node_seen_json(const struct discovered *seen);
 
 #endif
