@@ -201,7 +201,7 @@ static void test_references_within_parameters(void **state) {
         "\"name\":\"a\\\"b\",\"parameters\":{\"type\":\"object\",\"properties\":{\"c\":{"
         "\"$ref\":\"#/$defs/C\"},\"next\":{\"$ref\":\"#\"}},\"$defs\":{\"C\":{\"type\":"
         "\"integer\"}}}}},{\"type\":\"function\",\"function\":{\"name\":\"odd\","
-        "\"parameters\":{\"not\":{}}}},{\"type\":\"function\",\"function\":{\"name\":\"plain\","
+        "\"parameters\":{\"properties\":{\"y\":{\"pattern\":\"(a)\\\\1\"}}}}},{\"type\":\"function\",\"function\":{\"name\":\"plain\","
         "\"parameters\":{}}}]",
         0, NULL);
     json_t *answer =
