@@ -12,7 +12,7 @@ Faults are drawn from the seed before the storm begins: their kind, machine and 
 at a time. It holds if
   - no word is wrong,
   - no request is lost, except those that were under way at a machine whose node was killed (one that is told to end
-    may refuse new requests, but finishes what it has),
+    may refuse new requests, and has ten seconds to finish those that it has),
   - within 30 s of the end of the last fault (--within) all ranks compute again.
 
 The exit status is 0 if it holds, 1 if it does not, 77 if this system cannot run it. What all nodes said is kept in a
@@ -41,6 +41,7 @@ PORT = 8099
 MODEL = "m.gguf"
 DISK_BYTES = 64 << 20
 N_TOKENS = 40
+FINISH_S = 9           # a node that is told to end gives what runs a second more
 REQUEST_LIMIT_S = 150  # longer than a front waits for a server, and loading on a busy machine
 BACK_LIMIT_S = 180     # for the ranks at the end: what is beyond --within is a failure, but worth to know
 STAYS_S = 6            # longer than --silence, after which a rank counts as lost
@@ -117,7 +118,7 @@ class Machine:
         self.log = f"{storm.work}/logs/{self.name}.log"
         self.clock = f"{storm.work}/{self.name}.clock"
         self.node = None
-        self.away = []  # [when it was ended, when it took connections again or None, was it killed]
+        self.away = []  # [from when on requests here may be lost, when it took connections again or None]
         self.restarted_s = 0
         self.set_clock(0)
         os.mkdir(self.disk)
@@ -156,9 +157,19 @@ class Machine:
     def start(self):
         home = self.storm.home
         words = self.command(self.storm.args.program, "node", "--name", self.name, "--models", home + "/models", "--state", home + "/state")
-        with open(self.log, "ab") as log:
-            self.node = subprocess.Popen(words, env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self.node = subprocess.Popen(words, env=self.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT)
+        threading.Thread(target=self.listen, args=(self.node.stdout,), daemon=True).start()
         self.restarted_s = time.monotonic()
+
+    def listen(self, words):
+        """Keeps what the node says, with the time."""
+        with open(self.log, "a", buffering=1) as log:
+            for line in words:
+                log.write(f"{time.monotonic() - self.storm.begin_s:7.1f} {line.decode(errors='replace')}")
+
+    def has_said(self, words):
+        return os.path.exists(self.log) and words in open(self.log).read()
 
     def processes(self):
         """pid: what it is ("node", "serve", "worker", ...), of all of lockstep that runs on it."""
@@ -186,7 +197,7 @@ class Machine:
     def kill(self, sig, kinds):
         """Ends its node (and more, if kinds say so): with SIGKILL what is asked here now is lost."""
         if not self.is_away():
-            self.away.append([time.monotonic(), None, sig == signal.SIGKILL])
+            self.away.append([time.monotonic() + (0 if sig == signal.SIGKILL else FINISH_S), None])
         self.restarted_s = 0
         self.send_signal(sig, kinds)
         try:
@@ -206,8 +217,8 @@ class Machine:
         """It was ended, or has only just been started."""
         return self.is_away() and (self.restarted_s == 0 or time.monotonic() - self.restarted_s < RESTART_LIMIT_S)
 
-    def was_killed_between(self, begin, end):
-        return any(killed and at <= end and (back is None or back >= begin) for at, back, killed in self.away)
+    def may_have_lost(self, begin, end):
+        return any(at <= end and (back is None or back >= begin) for at, back in self.away)
 
     def set_clock(self, ahead_s):
         with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as f:
@@ -509,7 +520,7 @@ class Client(threading.Thread):
         except Wrong as e:
             self.note(self.wrong, machine, begin, str(e))
         except (Lost, OSError, http.client.HTTPException, ValueError) as e:
-            at_killed = machine.was_killed_between(begin, time.monotonic())
+            at_killed = machine.may_have_lost(begin, time.monotonic())
             self.note(self.lost_at_killed if at_killed else self.lost, machine, begin, f"{type(e).__name__}: {e}")
         finally:
             self.busy_since = None
@@ -589,7 +600,7 @@ class Storm:
         self.machines[0].storm.write_model(self.machines[0])
         for m in self.machines:
             m.start()
-        self.wait("the nodes do not begin", 60, lambda: all("listens on port" in open(m.log).read() for m in self.machines))
+        self.wait("the nodes do not begin", 60, lambda: all(m.has_said("listens on port") for m in self.machines))
 
     def write_model(self, machine):
         with open(machine.model, "wb") as f:
