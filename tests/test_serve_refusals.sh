@@ -106,7 +106,7 @@ END
 python3 "$SOURCE_DIR/tests/gguf_with_template.py" "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$work/looping.gguf" "$work/looping.jinja"
 serve_start "$work/looping.gguf" -q
 status=$(curl -s -m 60 -o "$work/body" -w '%{http_code}' "$url/v1/chat/completions" -d '{"messages":[{"role":"user","content":"loop"}]}')
-[ "$status" = 400 ] && grep -q 'runs for too long' "$work/body" || fail "a template without an end: $status $(head -c 300 "$work/body")"
+[ "$status" = 400 ] && grep -q '(limit: ' "$work/body" || fail "a template without an end: $status $(head -c 300 "$work/body")"
 serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
 
 [ $failures = 0 ] && echo "refusals: all as they should be"
