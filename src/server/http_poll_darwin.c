@@ -1,9 +1,13 @@
 /* poll(): a list of all sockets for each look. POLLHUP of a socket says there that the other side
- * sends no more, whether or not it still reads. Written for, not yet run. */
+ * sends no more, whether or not it still reads. (Linux has POLLRDHUP for that, and test_http passes
+ * there with this file, too.) */
 #include "base/mem.h"
+#include "fabric/net.h"
 #include "server/http_poll.h"
 
 #include <poll.h>
+
+#define BROKEN (POLLERR | POLLNVAL | (POLLHUP & ~NET_POLL_GONE))
 
 struct http_poll {
     struct pollfd *fds; /* [n] */
@@ -30,7 +34,7 @@ void http_poll_close(struct http_poll *p) {
 static void set(struct http_poll *p, size_t i, int fd, unsigned events, void *what) {
     short asked = (short)(((events & HTTP_POLL_READ) != 0 ? POLLIN : 0) |
                           ((events & HTTP_POLL_WRITE) != 0 ? POLLOUT : 0) |
-                          ((events & HTTP_POLL_HALF) != 0 ? POLLHUP : 0));
+                          ((events & HTTP_POLL_HALF) != 0 ? NET_POLL_GONE : 0));
     p->fds[i] = (struct pollfd){.fd = asked != 0 ? fd : -fd - 1, .events = asked};
     p->what[i] = what;
     p->wanted[i] = events;
@@ -77,8 +81,8 @@ size_t http_poll_wait(struct http_poll *p, struct http_poll_event *out, size_t m
         short e = p->fds[i].revents;
         unsigned events = ((e & POLLIN) != 0 ? HTTP_POLL_READ : 0u) |
                           ((e & POLLOUT) != 0 ? HTTP_POLL_WRITE : 0u) |
-                          ((e & POLLHUP) != 0 ? p->wanted[i] & HTTP_POLL_HALF : 0u) |
-                          ((e & (POLLERR | POLLNVAL)) != 0 ? HTTP_POLL_GONE : 0u);
+                          ((e & NET_POLL_GONE) != 0 ? p->wanted[i] & HTTP_POLL_HALF : 0u) |
+                          ((e & BROKEN) != 0 ? HTTP_POLL_GONE : 0u);
         if (events != 0)
             out[n++] = (struct http_poll_event){p->what[i], events};
     }
