@@ -265,6 +265,7 @@ static void patterns_and_lengths(void **state) {
         {"{\"format\":\"email\",\"pattern\":\"^(?:(?!\\\\.).)+@\"}",
          {"\"a@b.cd\""},
          {"\"a@b\""}},
+        {"{\"format\":\"email\",\"pattern\":\"^[a-z]+@[a-z]+$\"}", {"\"a@b\""}, {"\"a@b.cd\""}},
         {"{\"enum\":[\"ab\",\"b\",\"c\"],\"pattern\":\"^[ab]\",\"maxLength\":1}",
          {"\"b\""},
          {"\"ab\"", "\"c\""}},

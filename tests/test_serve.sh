@@ -265,7 +265,7 @@ call() { # PARAMETERS [more of the function]
     ask "${want:-200}" /v1/chat/completions -d "{$question,\"max_tokens\":400,\"parallel_tool_calls\":false,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"f\"}},\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":$1${2:-}}}]}"
 }
 is_call="v['choices'][0]['finish_reason'] == 'length' or v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'f'"
-unsayable='{"type":"object","properties":{"a":{"type":"string","pattern":"^(?!x).*$"}}}'
+unsayable='{"type":"object","properties":{"a":{"type":"string","pattern":"^(x)\\1$"}}}'
 call "$unsayable" && holds "$is_call" && holds "v['usage']['prompt_tokens'] > 100"
 want=400 call "$unsayable" ',"strict":true' && says pattern
 call '{"type":"object","properties":{"a":{"type":"string","format":"email","pattern":"^(?!\\.)[a-z]+@[a-z]+$"}},"required":["a"]}' ',"strict":true'

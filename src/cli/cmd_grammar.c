@@ -241,7 +241,7 @@ int cmd_grammar(int argc, char **argv) {
         CLI_END};
     const struct cli_command cmd = {
         "grammar", "checks a text against a grammar or a JSON schema",
-        "Says whether an answer that is held to the grammar, or to the schema, "
+        "Says whether an answer that is held to the grammar, or to the schema (docs/schemas.md), "
         "could be this text; if not, at which byte (from 0) it leaves the form. A line end at the end of standard "
         "input may be more than the form has. Exit status: 0 accepted, 1 not accepted, 2 a grammar "
         "or a schema that cannot be used. With --jsonl it is 0, whatever the lines say.",

@@ -328,6 +328,7 @@ static const char *implied_type(const json_t *schema) {
 static enum status add_any_of(struct schema_builder *b, struct buf *t, const json_t *schema) {
     const json_t *alternatives = json_object_get(schema, "anyOf"), *part;
     bool beside = schema_count_restricting(schema) > 1;
+    bool first = schema_stands_before(schema, "anyOf", "properties");
     json_t *base = NULL;
     size_t i;
     TRY(schema_new(b, &base));
@@ -341,8 +342,8 @@ static enum status add_any_of(struct schema_builder *b, struct buf *t, const jso
         if (beside && !json_is_false(part)) {
             json_t *whole = NULL;
             TRY(schema_new(b, &whole));
-            TRY(schema_merge(b, whole, base, 0));
-            TRY(schema_merge(b, whole, part, 1));
+            TRY(schema_merge(b, whole, first ? part : base, 1));
+            TRY(schema_merge(b, whole, first ? base : part, 1));
             part = whole;
         }
         snprintf(at, sizeof at, "%zu", i);

@@ -99,6 +99,11 @@ enum status schema_get_ref(struct schema_builder *b, const json_t *ref, const js
 /* Changes `into` so that it allows what both allow. `into` is a new schema, depth is 0. */
 enum status schema_merge(struct schema_builder *b, json_t *into, const json_t *schema,
                          unsigned depth);
+/* Of two keys in a schema, a comes first: so do the properties that it brings. */
+bool schema_stands_before(const json_t *schema, const char *a, const char *b);
+/* patterns: patternProperties, or NULL. */
+enum status schema_matches_a_pattern(struct schema_builder *b, const json_t *patterns,
+                                     const char *name, bool *matches);
 enum status schema_merge_never(struct schema_builder *b, json_t *into);
 /* into, and one of the schemas of `any`, which lives as long as the builder. */
 enum status schema_merge_any(struct schema_builder *b, json_t *into, const json_t *any,

@@ -41,7 +41,7 @@ static json_t *both(const json_t *x, const json_t *y) {
 
 /* --- properties, patternProperties, additionalProperties --- */
 
-static enum status matches_a_pattern(struct schema_builder *b, const json_t *patterns,
+enum status schema_matches_a_pattern(struct schema_builder *b, const json_t *patterns,
                                      const char *name, bool *matches) {
     const char *pattern;
     json_t *v;
@@ -61,7 +61,8 @@ static enum status said_of(struct schema_builder *b, const json_t *schema, const
     *out = json_object_get(json_object_get(schema, "properties"), name);
     if (*out != NULL)
         return ST_OK;
-    TRY(matches_a_pattern(b, json_object_get(schema, "patternProperties"), name, &matches));
+    TRY(schema_matches_a_pattern(b, json_object_get(schema, "patternProperties"), name,
+                                 &matches));
     *out = matches ? NULL : json_object_get(schema, "additionalProperties");
     return ST_OK;
 }
@@ -102,7 +103,7 @@ static enum status merge_patterns(struct schema_builder *b, const json_t *into,
             json_object_foreach(json_object_get(sides[1 - i], "properties"), name, w) {
                 bool matches;
                 json_t *only = json_pack("{s:O}", pattern, v);
-                enum status st = matches_a_pattern(b, only, name, &matches);
+                enum status st = schema_matches_a_pattern(b, only, name, &matches);
                 json_decref(only);
                 if (st == ST_OK && matches && !open)
                     st = schema_unsupported(
@@ -431,7 +432,7 @@ static enum status merge_alternatives(struct schema_builder *b, json_t *into,
     return schema_merge_conditions(b, into, schema, depth);
 }
 
-static bool stands_before(const json_t *schema, const char *a, const char *b) {
+bool schema_stands_before(const json_t *schema, const char *a, const char *b) {
     const char *key;
     json_t *v;
     json_object_foreach((json_t *)schema, key,
@@ -507,8 +508,8 @@ enum status schema_merge(struct schema_builder *b, json_t *into, const json_t *s
         return merge_unevaluated(b, into, schema, depth);
     if (json_is_true(json_object_get(schema, "nullable")) && depth > 0)
         return schema_merge_nullable(b, into, schema, depth);
-    bool all_first = stands_before(schema, "allOf", "properties") ||
-                     stands_before(schema, "$ref", "properties");
+    bool all_first = schema_stands_before(schema, "allOf", "properties") ||
+                     schema_stands_before(schema, "$ref", "properties");
     if (all_first)
         TRY(merge_all_of(b, into, schema, depth));
     TRY(merge_own(b, into, schema));

@@ -7,7 +7,8 @@
 
 #define MAX_NEGATED_DEPTH 16
 #define MAX_ONE_OF 64
-#define MAX_OTHERS 8 /* alternatives that one is not to be */
+#define MAX_STATES 500 /* of names that are compared */
+#define MAX_OTHERS 8   /* alternatives that one is not to be */
 
 /* --- alternatives that live as long as the builder --- */
 
@@ -411,8 +412,8 @@ static bool objects_disjoint(struct schema_builder *b, const json_t *x, const js
                              unsigned depth) {
     const json_t *required = json_object_get(x, "required"), *v;
     const json_t *p = json_object_get(x, "properties"), *q = json_object_get(y, "properties");
-    bool closed = json_is_false(json_object_get(y, "additionalProperties")) &&
-                  json_object_get(y, "patternProperties") == NULL;
+    const json_t *patterns = json_object_get(y, "patternProperties");
+    bool closed = json_is_false(json_object_get(y, "additionalProperties"));
     size_t i;
     json_array_foreach(required, i, v) {
         const char *name = json_string_value(v);
@@ -420,12 +421,54 @@ static bool objects_disjoint(struct schema_builder *b, const json_t *x, const js
         const json_t *theirs = name != NULL ? json_object_get(q, name) : NULL;
         if (name == NULL)
             continue;
-        if ((theirs == NULL && closed) || json_is_false(theirs))
+        bool matches = true;
+        if (theirs == NULL && closed &&
+            schema_matches_a_pattern(b, patterns, name, &matches) == ST_OK && !matches)
+            return true;
+        if (json_is_false(theirs))
             return true;
         if (mine != NULL && theirs != NULL && disjoint(b, mine, theirs, depth + 1))
             return true;
     }
     return false;
+}
+
+/* The names that objects of a schema may have, if it says so: additionalProperties is false. */
+static bool read_names(struct schema_builder *b, const json_t *schema, uint32_t *term) {
+    struct regular *r = &b->regular;
+    const char *name;
+    json_t *v;
+    *term = r->nothing;
+    if (!json_is_false(json_object_get(schema, "additionalProperties")))
+        return false;
+    json_object_foreach(json_object_get(schema, "properties"), name, v) *term =
+        regular_or(r, *term, regular_text(r, name, strlen(name)));
+    json_object_foreach(json_object_get(schema, "patternProperties"), name, v) {
+        uint32_t matches = 0;
+        if (schema_pattern(r, &matches, name, strlen(name), b->err) != ST_OK)
+            return false;
+        *term = regular_or(r, *term, matches);
+    }
+    return true;
+}
+
+static bool is_never_empty(const json_t *schema) {
+    return json_number_value(json_object_get(schema, "minProperties")) >= 1 ||
+           json_array_size(json_object_get(schema, "required")) > 0;
+}
+
+/* They have no name in common, and only one of them may be without any. */
+static bool names_disjoint(struct schema_builder *b, const json_t *x, const json_t *y) {
+    struct regular_automaton a = {0};
+    uint32_t p, q;
+    if ((!is_never_empty(x) && !is_never_empty(y)) || !read_names(b, x, &p) ||
+        !read_names(b, y, &q))
+        return false;
+    enum status st =
+        regular_automaton_init(&a, &b->regular, regular_and(&b->regular, p, q), MAX_STATES);
+    bool apart = st == ST_OK && regular_automaton_is_empty(&a);
+    regular_automaton_deinit(&a);
+    return apart;
 }
 
 /* One of x's parts is disjoint from y; each of its alternatives is. */
@@ -451,7 +494,8 @@ static bool is_of_objects(const json_t *schema) {
     const json_t *type = json_object_get(schema, "type");
     if (type == NULL)
         return json_object_get(schema, "properties") != NULL ||
-               json_object_get(schema, "required") != NULL;
+               json_object_get(schema, "required") != NULL ||
+               json_object_get(schema, "patternProperties") != NULL;
     return json_is_string(type) && str_eq(json_string_value(type), "object");
 }
 
@@ -471,8 +515,8 @@ static bool disjoint(struct schema_builder *b, const json_t *x, const json_t *y,
     bool objects = is_of_objects(x) && is_of_objects(y);
     return types_disjoint(json_object_get(x, "type"), json_object_get(y, "type")) ||
            values_disjoint(x, y) || values_disjoint(y, x) ||
-           (objects &&
-            (objects_disjoint(b, x, y, depth) || objects_disjoint(b, y, x, depth))) ||
+           (objects && (objects_disjoint(b, x, y, depth) || objects_disjoint(b, y, x, depth) ||
+                        names_disjoint(b, x, y))) ||
            parts_disjoint(b, x, y, depth) || parts_disjoint(b, y, x, depth);
 }
 

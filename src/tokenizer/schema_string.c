@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define MAX_STRING GRAMMAR_MAX_REPEAT /* characters, where a length is given */
+#define MAX_COMPARED 10000            /* states of a pattern with a format */
 
 /* term and a pattern, or not the pattern. */
 static enum status and_pattern(struct schema_builder *b, const json_t *pattern, bool negated,
@@ -129,6 +130,15 @@ enum status schema_string_term(struct schema_builder *b, const json_t *schema, u
     return schema_regular_status(b);
 }
 
+/* What is written as a format is less than what is valid: a pattern may want just the rest. */
+static bool is_contradiction(struct schema_builder *b, uint32_t term) {
+    struct regular_automaton a = {0};
+    enum status st = regular_automaton_init(&a, &b->regular, term, MAX_COMPARED);
+    bool empty = st == ST_OK && regular_automaton_is_empty(&a);
+    regular_automaton_deinit(&a);
+    return empty;
+}
+
 /* A pattern beside a format: both, where an automaton of both is small enough; else the pattern;
  * and the format alone where no grammar can say the pattern. Libraries write both for one thing. */
 static enum status add_pattern_and_format(struct schema_builder *b, struct buf *t,
@@ -142,6 +152,8 @@ static enum status add_pattern_and_format(struct schema_builder *b, struct buf *
     bool only_format = st != ST_OK;
     TRY(and_formats(b, schema, &whole));
     TRY(schema_regular_status(b));
+    if (!only_format && whole != term && is_contradiction(b, whole))
+        whole = term;
     st = schema_add_text(b, t, whole, min, max);
     if (st != ST_UNSUPPORTED || whole == term || only_format ||
         regular_status(&b->regular) != ST_OK)

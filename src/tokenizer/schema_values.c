@@ -258,10 +258,11 @@ static enum status allowed_values(struct schema_builder *b, const json_t *schema
                                   json_t **out) {
     const json_t *values = json_object_get(schema, "enum");
     const json_t *constant = json_object_get(schema, "const"), *value;
-    json_t *allowed = json_array(), *one = NULL, *rest;
+    json_t *allowed, *one = NULL, *rest;
     size_t i;
     if (values != NULL && !json_is_array(values))
         return schema_wrong(b, "enum must be an array");
+    allowed = json_array();
     if (allowed == NULL || json_array_append_new(b->kept, allowed) != 0)
         return schema_no_memory(b);
     if (values == NULL) {
