@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 bool program_path(char *out, size_t size, bool *gone) {
     char started[PATH_MAX], real[PATH_MAX];
@@ -19,4 +20,12 @@ bool program_path(char *out, size_t size, bool *gone) {
         return false;
     int len = snprintf(out, size, "%s", *gone ? started : real);
     return len >= 0 && (size_t)len < size;
+}
+
+void program_confine(void) {
+    struct rlimit core;
+    if (getrlimit(RLIMIT_CORE, &core) != 0)
+        return;
+    core.rlim_cur = 0;
+    setrlimit(RLIMIT_CORE, &core);
 }

@@ -3,6 +3,8 @@
 #include "base/util.h"
 
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define GONE " (deleted)"
@@ -17,4 +19,13 @@ bool program_path(char *out, size_t size, bool *gone) {
     if (*gone)
         out[len - tail] = '\0';
     return true;
+}
+
+void program_confine(void) {
+    struct rlimit core;
+    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    if (getrlimit(RLIMIT_CORE, &core) != 0)
+        return;
+    core.rlim_cur = 0;
+    setrlimit(RLIMIT_CORE, &core);
 }

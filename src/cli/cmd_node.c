@@ -1,6 +1,7 @@
 /* cmd_node.c: lockstep node: makes this machine one of a cluster, until SIGINT or SIGTERM. */
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/util.h"
 #include "cli/nodes.h"
 #include "cli/serve.h"
@@ -260,6 +261,7 @@ int cmd_node(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
+    program_confine();
     enum status st = begin(&err);
     return st == ST_OK ? 0 : cli_fail(st, "%s", err.text);
 }

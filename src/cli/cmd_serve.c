@@ -1,6 +1,7 @@
 /* cmd_serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/program.h"
 #include "base/utf8.h"
 #include "base/util.h"
 #include "cli/nodes.h"
@@ -345,6 +346,7 @@ int cmd_serve(int argc, char **argv) {
     int status = cli_parse(&command, argc, argv);
     if (status != CLI_GO_ON)
         return status;
+    program_confine();
     enum status st = serve_check(&keys, host, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);

@@ -1,5 +1,6 @@
 /* cmd_worker.c: lockstep worker: a rank other than 0; started by rank 0 or by a node, not by
  * people. */
+#include "base/program.h"
 #include "cli/cli.h"
 #include "cli/nodes.h"
 #include "cluster/source.h"
@@ -22,5 +23,6 @@ static void close_source(struct file_source *s) {
 
 int cmd_worker(int argc, char **argv) {
     static const struct worker_sources sources = {open_source, close_source};
+    program_confine();
     return worker_main(argc, argv, &sources);
 }

@@ -2,8 +2,8 @@
  *
  * Time: linear in the text. Each pattern looks at no character more often than a few
  * times, whatever the text; what is published otherwise is compiled as an equal pattern
- * (linear_spellings). A match limit in proportion to the text guards this: a match that reaches it cuts the text after
- * GIVE_UP_BYTES, and from then on the limit is in proportion to that. */
+ * (linear_spellings). A match limit in proportion to the text guards this: a match that reaches
+ * it cuts the text after GIVE_UP_BYTES, and from then on the limit is in proportion to that. */
 #include "tokenizer/pretokenizer.h"
 
 #include "base/mem.h"
