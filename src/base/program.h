@@ -11,9 +11,9 @@
 bool program_path(char *out, size_t size, bool *gone);
 
 /* For a process that hears strangers and holds keys, as it begins: neither it nor what it starts
- * gets rights from a file (setuid, capabilities), and a crash leaves no core file, in which keys would
- * be. The limit is the soft one: `prlimit --core=unlimited -p PID` takes it back to look for a bug.
- * A system that has no such thing does without. */
+ * gets rights from a file (setuid, capabilities), and a crash leaves no core file, in which keys
+ * would be. The limit is the soft one: `prlimit --core=unlimited -p PID` takes it back to look for
+ * a bug. A system that has no such thing does without. */
 void program_confine(void);
 
 /* A variable of its environment; NULL if it is not set, or empty, which means the same. */
