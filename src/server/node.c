@@ -33,6 +33,7 @@
 #define TASKS_MAX 64
 #define PROGRESS_S 0.25
 #define OFFER_LOOK_MS 100
+#define LAST_WORDS_MS 1000 /* for clients to hear how their tasks ended */
 /* What keeps proxies, and the client's patience, alive. */
 #define QUIET_FILLER "\n"
 #define BODY_MAX ((size_t)4 << 20)
@@ -675,6 +676,7 @@ void node_close(struct node *n) {
     while (n->n_tasks > 0)
         pthread_cond_wait(&n->idle, &n->lock);
     pthread_mutex_unlock(&n->lock);
+    (void)http_drain(n->http, LAST_WORDS_MS);
     http_close(n->http);
     node_free(n);
 }
