@@ -244,7 +244,7 @@ static void fixed_point_rounds_and_saturates(void **state) {
                  {3e38f, INT64_C(1) << 48},
                  {-INFINITY, -(INT64_C(1) << 48)},
                  {NAN, INT64_C(1) << 48},
-                 {-0x1.fffffep23f, -0x1ffffffL * (INT64_C(1) << 23)},
+                 {-0x1.fffffep23f, -0x1fffffeL * (INT64_C(1) << 23)},
                  {127.99999f, 2147483520},
                  {128.0f, INT64_C(1) << 31}};
     FOR_EACH_TABLE(k)
