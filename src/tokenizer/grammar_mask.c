@@ -21,7 +21,7 @@
 /* More tokens than this are not looked at one by one; so few are rather than that a state's
  * transitions are found out for them. */
 #define TOKENS_MOST 16384
-#define TOKENS_FEW 64
+#define TOKENS_FEW 256
 /* Adding a mask of a shape. */
 #define WORK_OF_MASK 64
 /* A kept mask of at most so many tokens is a list. */
