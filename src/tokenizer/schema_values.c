@@ -138,7 +138,7 @@ static enum status string_is_allowed(struct schema_builder *b, const json_t *sch
         n += ((uint8_t)*c & 0xc0) != 0x80;
     TRY(schema_string_term(b, schema, &term, &min, &max));
     *allowed = n >= min && (max == SCHEMA_NO_LIMIT || n <= max) &&
-               regular_matches(&b->regular, term, s, strlen(s));
+               (term == b->regular.all || regular_matches(&b->regular, term, s, strlen(s)));
     return schema_regular_status(b);
 }
 
