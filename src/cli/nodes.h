@@ -25,8 +25,9 @@ bool nodes_is_this_machine(const char *machine_hex);
 /* A node's address without its port; "[v6]:port" loses its brackets. False: too long. */
 bool nodes_host_of(const char *address, char *out, size_t size);
 
-/* --nodes auto (auto@ADDRESS: what the node there knows), or names and addresses with commas: finds these nodes, sees to it that each has
- * the model or knows where it is, and fills opt->hosts and by_nodes: this machine first.
+/* --nodes auto (auto@ADDRESS: what the node there knows), or names and addresses with commas:
+ * finds these nodes, sees to it that each has the model or knows where it is, and fills
+ * opt->hosts and by_nodes: this machine first.
  * weights: "copy", "stream", or "auto" (NULL). Says on stderr what it does, unless quiet.
  * `auto` without any node is one rank here, with a warning. nodes_end() is due when the ranks
  * are gone: until then they may ask for weights. */

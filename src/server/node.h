@@ -40,8 +40,8 @@ struct node_config {
  * taken... */
 enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
 int node_port(const struct node *n);
-/* Whose strangers to name in /v1/nodes; NULL: nobody. Stays the caller's; before it is closed, NULL is
- * set. */
+/* Whose strangers to name in /v1/nodes; NULL: nobody. Stays the caller's, who sets NULL before
+ * closing it. */
 void node_set_discovery(struct node *n, struct discovery *d);
 /* Whose paths it answers, too; NULL: nobody's. The same. */
 void node_set_keeper(struct node *n, struct keeper *k);
