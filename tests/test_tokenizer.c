@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "format/gguf_write.h"
+#include "model/hparams.h"
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 
@@ -160,6 +161,18 @@ static void golden_cases(void **state) {
     assert_int_equal(n_bad, 0);
 }
 
+/* golden/logits holds models of architectures that lockstep does not know yet, too. */
+static bool is_known_model(const char *path) {
+    struct gguf *g;
+    struct hparams hp;
+    struct err err;
+    if (gguf_open(&g, path, NULL, &err) != ST_OK)
+        fail_msg("%s", err.text);
+    bool known = hparams_read(&hp, g, &err) != ST_UNSUPPORTED;
+    gguf_close(g);
+    return known;
+}
+
 static void text_ids_of_the_golden_models(void **state) {
     (void)state;
     DIR *dir = opendir(GOLDEN "logits");
@@ -174,7 +187,7 @@ static void text_ids_of_the_golden_models(void **state) {
         json_t *j = load_json(path), *list = json_object_get(j, "text_ids"), *c;
         snprintf(path, sizeof path, GOLDEN "logits/%.*s.gguf", (int)(dot - e->d_name),
                  e->d_name);
-        if (list == NULL || access(path, R_OK) != 0) {
+        if (list == NULL || access(path, R_OK) != 0 || !is_known_model(path)) {
             json_decref(j);
             continue;
         }

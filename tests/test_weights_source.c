@@ -96,7 +96,8 @@ struct model {
     struct counted from;
 };
 
-static void open_model(struct model *m, const char *path) {
+/* False: golden/logits holds models of architectures that lockstep does not know yet, too. */
+static bool open_model(struct model *m, const char *path) {
     struct model_files files;
     struct err err;
     assert_int_equal(model_files_read(&files, path, &err), ST_OK);
@@ -106,7 +107,13 @@ static void open_model(struct model *m, const char *path) {
     model_files_deinit(&files);
     assert_int_equal(gguf_open(&m->whole, path, NULL, &err), ST_OK);
     assert_int_equal(gguf_open(&m->head, head_path, &header_only, &err), ST_OK);
-    assert_int_equal(hparams_read(&m->hp, m->whole, &err), ST_OK);
+    enum status st = hparams_read(&m->hp, m->whole, &err);
+    if (st == ST_UNSUPPORTED) {
+        gguf_close(m->whole);
+        gguf_close(m->head);
+        return false;
+    }
+    assert_int_equal(st, ST_OK);
     assert_int_equal(hparams_read(&m->head_hp, m->head, &err), ST_OK);
     m->from = (struct counted){.fd = open(path, O_RDONLY), .limit = UINT64_MAX};
     assert_true(m->from.fd >= 0);
@@ -192,7 +199,8 @@ static int check_folder(const char *folder) {
         if (dot == NULL || !str_eq(dot, ".gguf"))
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        open_model(&m, path);
+        if (!open_model(&m, path))
+            continue;
         check_shares(&m, path);
         if (n++ % 8 == 0)
             check_failures(&m);
@@ -220,7 +228,7 @@ static void test_no_source(void **state) {
     struct model m;
     struct err err;
     struct gguf *g = NULL;
-    open_model(&m, SOURCE_DIR "/models/jargon-3m-f16.gguf");
+    assert_true(open_model(&m, SOURCE_DIR "/models/jargon-3m-f16.gguf"));
     assert_int_equal(gguf_open(&g, head_path, NULL, &err), ST_BAD_INPUT);
     assert_null(g);
     close_model(&m);
