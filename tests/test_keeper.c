@@ -81,7 +81,7 @@ static void machine_begin(struct machine *m, const char *name, const char *serve
     struct err err;
     const struct node_config cfg = {
         .id = &id, .host = "127.0.0.1", .name = name, .store = folder};
-    char text[1024];
+    char text[1200];
     snprintf(m->state, sizeof m->state, "%s/state-%s", folder, name);
     snprintf(m->program, sizeof m->program, "%s/serve-%s", folder, name);
     snprintf(text, sizeof text, "#!/bin/sh\n%s\n", serve);
@@ -185,6 +185,30 @@ static void test_any_words(void **state) {
     assert_int_equal(strlen(json_text(one, "sentence")), 398);
     assert_int_equal(strspn(json_text(one, "sentence"), "?a"), 398);
     json_decref(one);
+    machine_end(&m);
+}
+
+/* The model is changed after the node has checked it and before the server opens it: nobody hears
+ * of that server. The next one, of the model that was put right, listens. */
+static void test_changed_while_it_begins(void **state) {
+    (void)state;
+    struct machine m;
+    char serve[1024];
+    snprintf(
+        serve, sizeof serve,
+        "if [ ! -e '%s/once' ]; then\n"
+        "  touch '%s/once'; cp -p '%s' '%s/right'; printf other | dd of='%s' conv=notrunc\n"
+        "  (sleep 1; mv '%s/right' '%s') & echo 'lockstep listens on http://x:1'; exec sleep 100\n"
+        "fi\n"
+        "echo 'lockstep listens on http://x:2'; exec sleep 100",
+        folder, folder, model, folder, model, folder, model);
+    machine_begin(&m, "cat", serve, NULL);
+    put_up(&m, "m");
+    json_decref(wait_for_state(&m, "m", "listening"));
+    pthread_mutex_lock(&m.keeper->lock);
+    json_t *run = json_object_get(m.keeper->self_runs, "m");
+    assert_int_equal(json_integer_value(json_object_get(run, "port")), 2);
+    pthread_mutex_unlock(&m.keeper->lock);
     machine_end(&m);
 }
 
@@ -319,8 +343,8 @@ static void test_one_list(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_any_words),
-                                       cmocka_unit_test(test_one_list),
-                                       cmocka_unit_test(test_answers_while_a_share_closes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_any_words), cmocka_unit_test(test_changed_while_it_begins),
+        cmocka_unit_test(test_one_list), cmocka_unit_test(test_answers_while_a_share_closes)};
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -617,8 +617,18 @@ static void forgive_joiners(struct run *r) {
     }
 }
 
+/* It has just begun to listen. What was checked before it began may have been changed before it
+ * opened it, and then it is another model, which nobody may be told of. */
+static void check_what_it_opened(struct run *r) {
+    if (r->wanted == NULL || r->path[0] == '\0' || is_still_there(r))
+        return;
+    log_warn("%s: %s was changed while the server began: it ends", r->name, r->path);
+    tenant_kill(&r->tenant);
+}
+
 static void go_on_serving(struct keeper *k, struct run *r, double now) {
     bool stopping = r->tenant.state == TENANT_STOPPING;
+    bool listened = r->tenant.state == TENANT_LISTENING;
     if (r->tenant.state == TENANT_LISTENING)
         json_object_clear(r->joiners);
     if (r->tenant.state == TENANT_LISTENING && now - r->tenant.begin_s >= PROVEN_S) {
@@ -634,8 +644,11 @@ static void go_on_serving(struct keeper *k, struct run *r, double now) {
         r->joining = true;
         tenant_stop(&r->tenant);
     }
-    if (!tenant_look(&r->tenant, r->name))
+    if (!tenant_look(&r->tenant, r->name)) {
+        if (r->tenant.state == TENANT_LISTENING && !listened)
+            check_what_it_opened(r);
         return;
+    }
     bool joined = !stopping && json_object_size(r->joiners) > 0;
     if (joined)
         refuse_joiners(r, now);

@@ -237,3 +237,10 @@ void tenant_stop(struct tenant *t) {
     t->stop_s = clock_s();
     shutdown(t->fd, SHUT_WR);
 }
+
+void tenant_kill(struct tenant *t) {
+    if (t->state == TENANT_IDLE)
+        return;
+    tenant_stop(t);
+    kill(t->pid, SIGKILL);
+}

@@ -49,5 +49,7 @@ bool tenant_look(struct tenant *t, const char *name);
 int tenant_ranks(const struct tenant *t);
 /* It is to end. Nothing to do for one that is idle or stops already. */
 void tenant_stop(struct tenant *t);
+/* It ends at once, and counts as one that was told to. Likewise. */
+void tenant_kill(struct tenant *t);
 
 #endif
