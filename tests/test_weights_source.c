@@ -117,6 +117,7 @@ static bool open_model(struct model *m, const char *path) {
     assert_int_equal(hparams_read(&m->head_hp, m->head, &err), ST_OK);
     m->from = (struct counted){.fd = open(path, O_RDONLY), .limit = UINT64_MAX};
     assert_true(m->from.fd >= 0);
+    return true;
 }
 
 static void close_model(struct model *m) {

@@ -414,8 +414,8 @@ static void bring_along(const struct model_files *m, const struct destination *f
             !file_places(m, i, to->path, new_path, new_part) ||
             file_make_folders(new_path, 0755, NULL) != ST_OK)
             continue;
-        if (model_file_is_at(&m->list[i], path))
-            (void)link(path, new_path);
+        if (model_file_is_at(&m->list[i], path) && link(path, new_path) != 0)
+            continue; /* then it comes anew */
         (void)rename(part, new_part);
         if (blocks_path(part, path) && blocks_path(new_part, new_path))
             (void)rename(path, new_path);
