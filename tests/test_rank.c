@@ -81,10 +81,18 @@ static void who_loads_for_long_is_waited_for(void **state) {
 /* forward.c calls these instead (tests/CMakeLists.txt). */
 void __real_pool_barrier(struct pool *pool);
 void __wrap_pool_barrier(struct pool *pool);
+enum status __real_fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
+                               struct err *err);
 enum status __wrap_fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
                                struct err *err);
+enum status __real_fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes,
+                               struct err *err);
+enum status __wrap_fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes,
+                               struct err *err);
 
-static bool holds; /* written before the threads start */
+/* Written before the threads start. */
+static bool holds;
+static const char *gone; /* a stage, in the eyes of the other: "next" or "previous" */
 static pthread_t leader;
 
 /* Every thread but the first is late out of each barrier: what it reads there must not have been
@@ -95,11 +103,22 @@ void __wrap_pool_barrier(struct pool *pool) {
         usleep(5000);
 }
 
-/* The next stage is gone. */
+static enum status is_gone(struct err *err) {
+    return err_set(err, ST_PEER_LOST, "the %s stage is gone", gone);
+}
+
 enum status __wrap_fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
                                struct err *err) {
-    (void)f, (void)to, (void)buf, (void)n_bytes;
-    return err_set(err, ST_PEER_LOST, "the next stage is gone");
+    return holds && strcmp(gone, "next") == 0 ? is_gone(err)
+                                              : __real_fabric_send(f, to, buf, n_bytes, err);
+}
+
+/* At once, as where the message is there already and is damaged. */
+enum status __wrap_fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes,
+                               struct err *err) {
+    return holds && strcmp(gone, "previous") == 0
+               ? is_gone(err)
+               : __real_fabric_recv(f, from, buf, n_bytes, err);
 }
 
 #define N_DEALT DEAL_LEAST
@@ -135,6 +154,7 @@ static void run_late(struct ranks *group, struct fabric *f) {
                       .n_pages = {N_CTX / KV_PAGE, 0}};
     job.model_path = mem_strdup(SOURCE_DIR "/models/jargon-3m-f16.gguf");
     holds = true;
+    gone = group->arg;
     leader = pthread_self();
     enum status st = rank_init(&r, &job, NULL, &err);
     r.f = f;
@@ -149,11 +169,15 @@ static void run_late(struct ranks *group, struct fabric *f) {
 
 static void a_late_thread_leaves_with_the_others(void **state) {
     (void)state;
-    struct ranks r;
-    ranks_init(&r, 4, FABRIC_LINK_AUTO);
-    r.limit_ms = 30000;
-    r.run = run_late;
-    assert_true(ranks_succeed(&r));
+    static const char *const stages[] = {"next", "previous"};
+    for (size_t i = 0; i < ARRAY_LEN(stages); i++) {
+        struct ranks r;
+        ranks_init(&r, 4, FABRIC_LINK_AUTO);
+        r.limit_ms = 30000;
+        r.run = run_late;
+        r.arg = stages[i];
+        assert_true(ranks_succeed(&r));
+    }
 }
 #else
 static void a_late_thread_leaves_with_the_others(void **state) {

@@ -3,8 +3,8 @@
  * All threads of the rank run step_thread() together. A step is a row of phases with a barrier
  * after each; within a phase the work is handed out in pieces (pool_claim), or done by thread 0
  * alone where it is too small to share or talks to the network. Which thread does what never
- * changes a bit. Errors come from the network only, on thread 0; all threads hear of one at the
- * same barrier (forward_whole) and leave together.
+ * changes a bit. Errors come from the network and from files that were changed, on thread 0; all
+ * threads hear of one at the same barrier (forward_whole) and leave together.
  *
  * A layer has two halves, each of which ends with a product in fixed point and its sum over the
  * team:
@@ -492,8 +492,7 @@ static bool begin_tokens(struct run *r, struct pool *pool, int thread) {
     pool_barrier(pool);
     if (thread == 0)
         r->st = gguf_check_intact(m->g, &r->err);
-    pool_barrier(pool);
-    return r->st == ST_OK;
+    return forward_whole(r, pool, thread);
 }
 
 /* Parts of n rows from the members of the last stage -> rows of the whole vocabulary. */

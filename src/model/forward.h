@@ -73,8 +73,8 @@ void forward_products(struct run *r, struct pool *pool, const struct product *li
  * the rank that holds it. */
 void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
                            uint32_t segment, const struct acts *x, const float *bias);
-/* A barrier, after thread 0 has talked to the network: is the group whole? All threads get the
- * same answer, so that they leave a step together. */
+/* A barrier, after thread 0 has done what can fail: are the group and the model's files whole? All
+ * threads get the same answer, so that they leave a step together. */
 bool forward_whole(struct run *r, struct pool *pool, int thread);
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
 bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
