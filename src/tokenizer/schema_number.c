@@ -247,7 +247,7 @@ static void naturals(struct buf *t, const char *low, const char *high) {
         snprintf(least, sizeof least, "1%0*d", (int)n - 1, 0);
         least[n] = '\0';
         const char *from = n == shortest ? low : least;
-        const char *to = n == longest ? high : NINES + SCHEMA_MAX_DIGITS - n;
+        const char *to = n == longest ? high : &NINES[SCHEMA_MAX_DIGITS - n];
         if (strcmp(from, to) <= 0) {
             buf_add_str(t, " | ");
             between(t, from, to);
