@@ -17,6 +17,7 @@ import math
 import os
 import re
 import struct
+import sys
 from array import array
 from bisect import bisect
 
@@ -410,6 +411,9 @@ class Maker:
         return self.g.keys.get(self.arch + "." + name, default)
 
     # ---- config.json
+
+    def knows_arch(self):
+        return hasattr(self, "config_" + self.arch.replace("-", "_"))
 
     def config(self):
         k, arch = self.key, self.arch
@@ -877,6 +881,8 @@ def main():
     if g.tensors:
         folder = Folder(o)
         m = Maker(g, folder)
+        if not m.knows_arch():
+            sys.exit(77)
         config = m.config()
         m.all_tensors(config.get("text_config", config)["num_hidden_layers"])
         if o.weights == "fp8":

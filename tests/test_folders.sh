@@ -31,6 +31,8 @@ same_bits() { # model gguf arguments...: the folder of this name against the GGU
 n=0
 for file in "$golden"/logits/*.gguf; do
     name=$(basename "$file" .gguf)
+    python3 "$SOURCE_DIR/tests/hf_folder.py" "$file" "$name"
+    [ $? != 77 ] || continue # an architecture of which no folder can be made
     n=$((n + 1))
     make_folder "$file" "$name" --gguf "$name.gguf" --shards $((n % 3 + 1))
     # The golden file itself, where the folder can hold its numbers.
