@@ -52,8 +52,8 @@ run_ctest() { # part folder [ctest options]
     count "$p" "$f" "$s"
 }
 
-# These look at the tree, build it anew or boot virtual machines: once is enough.
-once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm|numa_vm)$'
+# These look at the tree, build it anew, boot virtual machines, or wait for five machines to find each other: once is enough.
+once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm|numa_vm|faults|seeds)$'
 threaded='^test_(base|fabric|link|verdict|engine|rank|api|model|discovery|cluster|weights_source|node$|http|front)'
 
 can_arm64() {
