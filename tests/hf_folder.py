@@ -21,8 +21,8 @@ import sys
 from array import array
 from bisect import bisect
 
-F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4 = 0, 1, 2, 3, 8, 30, 39
-BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17)}
+F32, F16, Q4_0, Q4_1, Q8_0, BF16, MXFP4, I32 = 0, 1, 2, 3, 8, 30, 39, 26
+BLOCK = {F32: (1, 4), F16: (1, 2), Q4_0: (32, 18), Q4_1: (32, 20), Q8_0: (32, 34), BF16: (1, 2), MXFP4: (32, 17), I32: (1, 4)}
 DTYPE = {F32: "F32", F16: "F16", BF16: "BF16"}
 
 # The regular expressions of published tokenizer.json files.
