@@ -137,6 +137,16 @@ static enum status no_place(struct keeper *k, const char *name, struct err *err)
     return err_set(err, ST_NO_MEMORY, "more than %d nodes", OTHERS_MAX);
 }
 
+/* A node that was started again has another id, and answers where the earlier one did. */
+static void forget_earlier(struct keeper *k, const char *id, const char *name,
+                           const char *address) {
+    for (size_t i = k->n_others; i-- > 0;) {
+        const struct other *o = &k->others[i];
+        if (!str_eq(o->id, id) && str_eq(o->name, name) && str_eq(o->address, address))
+            keeper_drop(k, i);
+    }
+}
+
 enum status keeper_hear(struct keeper *k, const json_t *said, const char *address,
                         const char *from, struct err *err) {
     const char *id, *name, *reaches_at = "", *machine = "", *version = "";
@@ -183,6 +193,8 @@ enum status keeper_hear(struct keeper *k, const json_t *said, const char *addres
     if (*reaches_at != '\0')
         snprintf(o->reaches_at, sizeof o->reaches_at, "%s", reaches_at);
     hear_of_others(k, knows, o->heard_s);
+    if (address != NULL)
+        forget_earlier(k, id, name, address);
     return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
 }
 
@@ -264,13 +276,24 @@ static json_t *describe_other(const struct other *o, double now) {
     return node;
 }
 
-/* Does it stand for itself in the list? */
-static bool is_other(const struct keeper *k, const struct discovered *d) {
-    char id[ID_BYTES];
-    sodium_bin2hex(id, sizeof id, d->beacon.node, BEACON_ID_BYTES);
-    for (size_t i = 0; i < k->n_others; i++)
-        if (str_eq(k->others[i].id, id))
+static bool is_one_of(const char *address, char list[][NET_TEXT_BYTES], size_t n) {
+    while (n > 0)
+        if (str_eq(list[--n], address))
             return true;
+    return false;
+}
+
+/* Does it stand for itself in the list, or one that was started again in its place? */
+static bool is_other(const struct keeper *k, const struct discovered *d) {
+    char id[ID_BYTES], addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n = discovered_addresses(d, addresses);
+    sodium_bin2hex(id, sizeof id, d->beacon.node, BEACON_ID_BYTES);
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        if (str_eq(o->id, id) ||
+            (str_eq(o->name, d->beacon.name) && is_one_of(o->address, addresses, n)))
+            return true;
+    }
     return false;
 }
 
