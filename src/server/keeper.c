@@ -916,6 +916,8 @@ static void keeper_free(struct keeper *k) {
         client_close(k->peers[i].client);
     while (k->n_others > 0)
         keeper_drop(k, 0);
+    for (size_t i = 0; i < k->n_told; i++)
+        json_decref(k->told[i].addresses);
     deployments_deinit(&k->list);
     json_decref(k->hasty);
     json_decref(k->known);
