@@ -65,13 +65,16 @@ ask 400 /v1/messages -d '{"max_tokens":4,"messages":[{"role":"user","content":"h
 # A schema that nothing fits, or whose bounds are beyond what is written, is refused in words that say so.
 with_schema() { echo "{$question,\"max_tokens\":20,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":$1}}}"; }
 ask 400 /v1/chat/completions -d "$(with_schema '{"enum":[]}')" && holds '"allows no value" in v["error"]["message"]'
-for bounds in '"minimum":1000000000000000' '"minimum":9007199254740993,"maximum":9007199254740993' '"exclusiveMaximum":-1e16'; do
+for bounds in '"minimum":100000000000000000000' '"minimum":1e300' '"exclusiveMaximum":-1e21'; do
     for type in integer number; do
         ask 400 /v1/chat/completions -d "$(with_schema "{\"type\":\"$type\",$bounds}")" && holds '"minimum and maximum" in v["error"]["message"]'
     done
 done
 ask 200 /v1/chat/completions -d "$(with_schema '{"type":"integer","minimum":999999999999998,"maximum":1e30}')"
-holds 'int(v["choices"][0]["message"]["content"]) in (999999999999998, 999999999999999)'
+holds 'int(v["choices"][0]["message"]["content"]) >= 999999999999998'
+# Beyond what a double holds.
+ask 200 /v1/chat/completions -d "$(with_schema '{"type":"integer","minimum":9007199254740993,"maximum":9007199254740993}')"
+holds 'v["choices"][0]["message"]["content"] == "9007199254740993"'
 # The engine's text over HTTP is the text that `lockstep run` prints.
 ask 200 /v1/chat/completions -d "{$question,\"max_tokens\":24}"
 holds 'v["choices"][0]["finish_reason"] == "length" and v["usage"]["completion_tokens"] == 24'
