@@ -138,7 +138,7 @@ static bool span_of(struct schema_bounds b, bool below_zero, struct span *out) {
     bool low_beyond_zero =
         low.value != NULL && (is_negative(low.value) == below_zero ||
                               (below_zero && json_number_value(low.value) == 0));
-    out->low = zero;
+    out->low = out->high = zero;
     out->low.strict = below_zero;
     if (low_beyond_zero && json_number_value(low.value) == 0)
         out->low.strict = below_zero || low.strict;
