@@ -953,8 +953,7 @@ static void *visit(void *user) {
     return NULL;
 }
 
-/* A model is taken down while clients go on asking: no request begins that nobody waits for.
- * (libmicrohttpd, which was here once, ended the process where one was left.) */
+/* A model is taken down while clients go on asking: no request begins that nobody waits for. */
 static void test_closes_amid_requests(void **state) {
     (void)state;
     enum { ROUNDS = 20, N = 8 };

@@ -15,9 +15,9 @@
  * large, is told through cfg.fail. Only what breaks off gets no answer.
  *
  * A client may close its side after the request (a half-closed connection): it gets all of its
- * answer. Whether it reads is seen by what is written to it, so a reply that takes its time is
- * preceded by 100 Continue after a second and then every quiet_ms, and a stream with a filler by
- * that. Whoever has closed both ways is gone after the next of these.
+ * answer. Whether it reads is seen by what is written to it. So for such a client, and no other,
+ * a reply that takes its time is preceded by 100 Continue after a second and then every quiet_ms,
+ * and a stream with a filler by that. Whoever has closed both ways is gone after the next of these.
  *
  * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no
  * room in max_bodies_bytes 503; of a client that shows no key where one is asked for nothing is
