@@ -479,7 +479,8 @@ static void run_float_env(struct ranks *r, struct fabric *f) {
     struct pool *pool;
     bool good[3] = {false};
     struct err err;
-    EXPECT(dlopen(STANDIN_VERBS, RTLD_NOW | RTLD_NOLOAD) != NULL, "the library is not there");
+    EXPECT(dlopen(getenv("LOCKSTEP_IBVERBS"), RTLD_NOW | RTLD_NOLOAD) != NULL,
+           "the library is not there");
     EXPECT(is_default_env(), "the group's thread");
     fesetround(FE_UPWARD);
     EXPECT(pool_open(&pool, 3, &err) == ST_OK, "%s", err.text);
