@@ -15,11 +15,11 @@
  * list, with the quartiles. The client has a process of its own and runs on the same cores.
  * Guesses (prompt lookup) are off, since lockstep_generate() makes none, unless --guess is
  * given. */
+#include "api/server.h"
 #include "base/clock.h"
 #include "base/median.h"
 #include "base/util.h"
 #include "lockstep/lockstep.h"
-#include "server/server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -20,8 +20,8 @@
 #include "base/median.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/grammar.h"
-#include "tokenizer/json_schema.h"
+#include "grammar/grammar.h"
+#include "schema/json_schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>

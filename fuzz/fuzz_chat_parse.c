@@ -3,7 +3,7 @@
  * the result must be the same; plain text must come through byte for byte. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/chat_parse.h"
+#include "chat/chat_parse.h"
 
 #include <stdlib.h>
 

@@ -5,8 +5,8 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "format/gguf_write.h"
-#include "tokenizer/grammar.h"
-#include "tokenizer/json_schema.h"
+#include "grammar/grammar.h"
+#include "schema/json_schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Fuzzes the head of an HTTP request and the framing of its body: read whole, and byte by byte,
  * with the same result. */
 #include "base/mem.h"
-#include "server/http_body.h"
-#include "server/http_head.h"
+#include "net/http_body.h"
+#include "net/http_head.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* Fuzzes the dialects: a request's body in, the reply out, whole or streamed. HTTP and the service
  * are stood in for here: the first byte chooses the route, the second what the service says to
  * what it gets. Whatever comes, there is exactly one reply, and all that it says is JSON. */
+#include "api/dialects.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "server/dialects.h"
-#include "server/json_peek.h"
+#include "net/json_peek.h"
 #include "server/memo.h"
 
 #include <stdlib.h>

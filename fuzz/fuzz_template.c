@@ -3,8 +3,8 @@
  * that is said, and the same again. */
 #include "base/mem.h"
 #include "base/status.h"
-#include "tokenizer/template.h"
-#include "tokenizer/template_value.h"
+#include "jinja/template.h"
+#include "jinja/template_value.h"
 
 #include <stdint.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #include "base/util.h"
 #include "fabric/handshake.h"
 #include "fabric/launch.h"
-#include "fabric/links.h"
 #include "fabric/pack.h"
+#include "link/links.h"
 
 #include <sodium.h>
 #include <stdlib.h>

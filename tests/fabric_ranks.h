@@ -8,8 +8,8 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "fabric/fabric.h"
-#include "fabric/links.h"
-#include "fabric/net.h"
+#include "link/links.h"
+#include "net/net.h"
 
 #include <dirent.h>
 #include <dlfcn.h>

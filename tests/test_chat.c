@@ -3,8 +3,8 @@
  * null) give too. Built-in templates by the vocabulary's special tokens. */
 #include "base/mem.h"
 #include "base/util.h"
+#include "chat/chat.h"
 #include "format/gguf_write.h"
-#include "tokenizer/chat.h"
 
 #include "fixture.h"
 

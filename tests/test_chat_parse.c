@@ -4,8 +4,8 @@
  * and byte by byte: the result must not change. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/chat_parse.h"
-#include "tokenizer/template.h"
+#include "chat/chat_parse.h"
+#include "jinja/template.h"
 
 #include "fixture.h"
 

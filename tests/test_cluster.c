@@ -8,8 +8,8 @@
 #include "cluster/source.h"
 #include "cluster/store.h"
 #include "format/content.h"
-#include "server/http.h"
-#include "server/share.h"
+#include "net/http.h"
+#include "node/share.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

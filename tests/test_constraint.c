@@ -3,8 +3,8 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
+#include "grammar/grammar.h"
 #include "server/constraint.h"
-#include "tokenizer/grammar.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

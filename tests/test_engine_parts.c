@@ -4,13 +4,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "engine/job.h"
-#include "engine/launch.h"
 #include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/pace.h"
 #include "engine/stops.h"
-#include "engine/survivors.h"
+#include "ranks/job.h"
+#include "ranks/launch.h"
+#include "ranks/survivors.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "link_suite.h"
 
 #include "fabric/handshake.h"
-#include "fabric/wire.h"
+#include "link/wire.h"
 
 #include <errno.h>
 #include <poll.h>

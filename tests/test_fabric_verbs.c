@@ -4,7 +4,7 @@
 #include "link_suite.h"
 
 #include "base/pool.h"
-#include "fabric/verbs_system.h"
+#include "link/verbs_system.h"
 
 #include <fenv.h>
 #include <pthread.h>

@@ -5,9 +5,9 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
-#include "fabric/net.h"
-#include "server/front.h"
-#include "server/http.h"
+#include "net/http.h"
+#include "net/net.h"
+#include "node/front.h"
 #include "server/reply.h"
 
 #include <curl/curl.h>

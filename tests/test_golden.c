@@ -6,8 +6,8 @@
 #include "base/util.h"
 #include "format/gguf.h"
 #include "format/gguf_write.h"
-#include "format/quant.h"
 #include "lockstep/lockstep.h"
+#include "quant/quant.h"
 
 #include <jansson.h>
 #include <math.h>

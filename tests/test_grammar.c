@@ -5,7 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "tokenizer/grammar.h"
+#include "grammar/grammar.h"
 
 #include <jansson.h>
 #include <setjmp.h>

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "server/http.h"
+#include "net/http.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

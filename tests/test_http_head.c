@@ -2,8 +2,8 @@
  * and 9112; each case is read once with a guard page behind its last byte. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "server/http_body.h"
-#include "server/http_head.h"
+#include "net/http_body.h"
+#include "net/http_head.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,7 +2,7 @@
  * client is GnuTLS', told which version to offer. */
 #include "base/util.h"
 #include "cluster/identity.h"
-#include "server/http.h"
+#include "net/http.h"
 
 #include <arpa/inet.h>
 #include <gnutls/gnutls.h>

@@ -3,8 +3,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/grammar.h"
-#include "tokenizer/json_schema.h"
+#include "grammar/grammar.h"
+#include "schema/json_schema.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,8 +5,8 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/client.h"
-#include "server/keeper_internal.h"
-#include "server/node.h"
+#include "node/keeper_internal.h"
+#include "node/node.h"
 
 #include <curl/curl.h>
 #include <poll.h>

@@ -5,8 +5,8 @@
  * with a sum in double over what qtype_info()->dequantize() makes of the file's bytes. */
 #include "kernel_fixture.h"
 
-#include "format/quant.h"
 #include "kernels/tiles.h"
+#include "quant/quant.h"
 
 #include <stdlib.h>
 

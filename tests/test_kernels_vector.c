@@ -4,7 +4,7 @@
 #include "kernel_fixture.h"
 
 #include "base/exact.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 #include <stdlib.h>
 

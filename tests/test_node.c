@@ -6,9 +6,9 @@
 #include "base/util.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
-#include "server/http.h"
-#include "server/node.h"
-#include "server/share.h"
+#include "net/http.h"
+#include "node/node.h"
+#include "node/share.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
 #!/bin/bash
-# The chat page: its parts, whether src/server/page.html is what they give, and how it behaves in a browser
+# The chat page: its parts, whether src/api/page.html is what they give, and how it behaves in a browser
 # (Debian's chromium) before a running server.
 set -u
 . "$SOURCE_DIR/tests/clients/lib.sh"
@@ -8,10 +8,10 @@ for tool in node npm chromium; do
 done
 # A copy, so that npm's packages lie in the build folder.
 copy=$BUILD_DIR/page
-mkdir -p "$copy/web" "$copy/tests/page" "$copy/src/server"
+mkdir -p "$copy/web" "$copy/tests/page" "$copy/src/api"
 cp -r "$SOURCE_DIR"/web/{src,*.mjs,*.json,.npmrc} "$copy/web"
 cp "$SOURCE_DIR"/tests/page/{*.mjs,*.json,.npmrc} "$copy/tests/page"
-cp "$SOURCE_DIR/src/server/page.html" "$copy/src/server"
+cp "$SOURCE_DIR/src/api/page.html" "$copy/src/api"
 npm_install "$copy/web"
 npm_install "$copy/tests/page"
 cd "$copy/web" || exit 1

@@ -4,8 +4,8 @@
  * figures are in docs/links.md, with their sources. */
 #include "base/mem.h"
 #include "base/util.h"
-#include "engine/placement.h"
 #include "format/synth.h"
+#include "ranks/placement.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,7 +4,7 @@
 #include "base/util.h"
 #include "fixture.h"
 #include "format/gguf.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * their definition in double. */
 #include "base/util.h"
 #include "fixture.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
 #include "fabric_ranks.h"
 
 #include "base/mem.h"
-#include "engine/rank.h"
 #include "model/deal.h"
+#include "ranks/rank.h"
 
 #include <pthread.h>
 

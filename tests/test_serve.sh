@@ -162,7 +162,7 @@ ask 200 /metrics && says '^lockstep_first_token_seconds_count [1-9]'
 ask 200 / && says '^lockstep serves jargon-3m-f16 '
 page=(-H 'Accept: text/html,application/xhtml+xml,*/*;q=0.8') # as browsers ask
 ask 200 / "${page[@]}" -D "$work/head"
-cmp "$work/body" "$SOURCE_DIR/src/server/page.html" || fail "the page is not page.html"
+cmp "$work/body" "$SOURCE_DIR/src/api/page.html" || fail "the page is not page.html"
 grep -qi '^content-type: text/html; charset=utf-8' "$work/head" || fail "the page: $(cat "$work/head")"
 
 # ---- Anthropic's and Ollama's words for the same ---------------------------------------------------

@@ -1,9 +1,9 @@
 /* A server with a model, in this process: requests of all dialects at once, which handlers read on
  * several threads (for TSan), large ones beside them, and the memory that is left afterwards. */
+#include "api/server.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "server/server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/gguf.h"
-#include "tokenizer/template.h"
+#include "jinja/template.h"
 
 #include "fixture.h"
 

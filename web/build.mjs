@@ -1,4 +1,4 @@
-// build.mjs: makes ../src/server/page.html, the chat page in one file, from src/. The same sources give the same bytes.
+// build.mjs: makes ../src/api/page.html, the chat page in one file, from src/. The same sources give the same bytes.
 //
 //   node build.mjs          writes it
 //   node build.mjs --check  says whether the one that is there is what the sources give
@@ -6,7 +6,7 @@ import { createHash } from "node:crypto";
 import { readFileSync, writeFileSync } from "node:fs";
 import { build } from "esbuild";
 
-const output = new URL("../src/server/page.html", import.meta.url);
+const output = new URL("../src/api/page.html", import.meta.url);
 const read = (path) => readFileSync(new URL(path, import.meta.url), "utf8");
 
 async function bundle(entry) {
@@ -60,6 +60,6 @@ const made = await page();
 if (!process.argv.includes("--check")) {
   writeFileSync(output, made);
 } else if (readFileSync(output, "utf8") !== made) {
-  console.log("src/server/page.html is not what web/ gives: run node web/build.mjs and commit it.");
+  console.log("src/api/page.html is not what web/ gives: run node web/build.mjs and commit it.");
   process.exitCode = 1;
 }

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { createServer, request } from "node:http";
 
 const [server, port = 8090] = process.argv.slice(2);
-const page = new URL("../src/server/page.html", import.meta.url);
+const page = new URL("../src/api/page.html", import.meta.url);
 
 createServer((req, res) => {
   if (req.url === "/") return res.setHeader("Content-Type", "text/html; charset=utf-8").end(readFileSync(page));

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 #include "cluster/identity.h"
-#include "fabric/net.h"
+#include "net/net.h"
 
 /* A MODEL argument: what is a path stays it (and is argv's memory); what is none and has no
  * slash is the name of one among this machine's models: those of its node, or those where a
@@ -31,7 +31,7 @@ struct models_holder {
  * several models are called so. */
 enum status models_holder(struct models_holder *out, const char *name, const char *from,
                           const char *also, struct err *err);
-/* Has the node offer it (server/node.h), and calls use() with what it says: the offer stands
+/* Has the node offer it (node/node.h), and calls use() with what it says: the offer stands
  * until use() returns, with its status. */
 enum status models_offer(const struct identity *id, const struct models_holder *holder,
                          const char *name,

@@ -10,10 +10,10 @@
 #include "cluster/catalog.h"
 #include "cluster/client.h"
 #include "cluster/store.h"
-#include "engine/launch.h"
-#include "fabric/host_id.h"
-#include "server/node.h"
-#include "server/share.h"
+#include "net/host_id.h"
+#include "node/node.h"
+#include "node/share.h"
+#include "ranks/launch.h"
 
 #include <limits.h>
 #include <poll.h>

@@ -10,7 +10,7 @@
 /* The key of this user's cluster and what follows from it. ST_NOT_FOUND: there is none yet. */
 enum status nodes_identity(struct identity *out, struct err *err);
 
-/* All nodes, sorted by name, as GET /v1/nodes lists them (server/node.h): what the node at that
+/* All nodes, sorted by name, as GET /v1/nodes lists them (node/node.h): what the node at that
  * address knows of the others, and itself. at NULL: this machine's own node; where it does not
  * run, those that answer a question on all networks, which takes a second. *strangers: how many
  * others have another key or version, the first of them in stranger. A new array. */

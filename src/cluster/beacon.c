@@ -1,7 +1,7 @@
 #include "cluster/beacon.h"
 
+#include "base/printable.h"
 #include "base/util.h"
-#include "tokenizer/printable.h"
 
 #include <assert.h>
 #include <sodium.h>

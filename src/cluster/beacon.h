@@ -40,7 +40,7 @@ enum beacon_kind {
 struct beacon {
     enum beacon_kind kind;
     uint8_t node[BEACON_ID_BYTES]; /* which daemon: random at each start */
-    /* which machine (fabric/host_id.h): the same for all processes there */
+    /* which machine (net/host_id.h): the same for all processes there */
     uint8_t machine[BEACON_ID_BYTES];
     uint64_t
         count; /* of the daemon's beacons: each one's is greater than that of the one before */

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "fabric/net.h"
+#include "net/net.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>

@@ -7,7 +7,7 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/multicast.h"
-#include "fabric/wake.h"
+#include "net/wake.h"
 
 #include <netdb.h>
 #include <netinet/in.h>

@@ -22,7 +22,7 @@
 #define LOCKSTEP_CLUSTER_DISCOVERY_H
 
 #include "cluster/beacon.h"
-#include "fabric/net.h"
+#include "net/net.h"
 
 #include <net/if.h>
 

@@ -13,7 +13,7 @@
 #ifndef LOCKSTEP_CLUSTER_MULTICAST_H
 #define LOCKSTEP_CLUSTER_MULTICAST_H
 
-#include "fabric/net.h"
+#include "net/net.h"
 
 #include <net/if.h>
 #include <netinet/in.h>

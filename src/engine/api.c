@@ -6,12 +6,12 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "engine/instance.h"
+#include "chat/chat.h"
 #include "engine/sampler.h"
 #include "engine/trace.h"
 #include "kernels/roof.h"
 #include "lockstep/lockstep.h"
-#include "tokenizer/chat.h"
+#include "ranks/instance.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdatomic.h>

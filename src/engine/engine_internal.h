@@ -19,7 +19,6 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/instance.h"
 #include "engine/lookout.h"
 #include "engine/lookup.h"
 #include "engine/masks.h"
@@ -27,7 +26,8 @@
 #include "engine/pages.h"
 #include "engine/sampler.h"
 #include "engine/stops.h"
-#include "engine/survivors.h"
+#include "ranks/instance.h"
+#include "ranks/survivors.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/util.h"
 #include "fabric/handshake.h"
-#include "fabric/host_id.h"
-#include "fabric/net.h"
+#include "net/host_id.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <netinet/in.h>

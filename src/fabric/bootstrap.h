@@ -11,7 +11,7 @@
 #define LOCKSTEP_FABRIC_BOOTSTRAP_H
 
 #include "fabric/fabric.h"
-#include "fabric/wire.h"
+#include "link/wire.h"
 
 struct mesh {
     int side[FABRIC_MAX_RANKS]; /* sockets by rank, -1 for oneself; owned */

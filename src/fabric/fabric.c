@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "fabric/bootstrap.h"
-#include "fabric/net.h"
 #include "fabric/team.h"
+#include "net/net.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -9,9 +9,9 @@
 
 #include "base/core.h"
 #include "fabric/fabric.h"
-#include "fabric/links.h"
-#include "fabric/wake.h"
-#include "fabric/wire.h"
+#include "link/links.h"
+#include "link/wire.h"
+#include "net/wake.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,8 +5,8 @@
 #ifndef LOCKSTEP_FABRIC_HANDSHAKE_H
 #define LOCKSTEP_FABRIC_HANDSHAKE_H
 
-#include "fabric/net.h"
-#include "fabric/wire.h"
+#include "link/wire.h"
+#include "net/net.h"
 
 #define HANDSHAKE_TOKEN_BYTES 32
 

@@ -5,9 +5,9 @@
 #include "base/core.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "fabric/links.h"
-#include "fabric/net.h"
-#include "fabric/raw.h"
+#include "link/links.h"
+#include "link/raw.h"
+#include "net/net.h"
 
 #include <signal.h>
 #include <stdlib.h>

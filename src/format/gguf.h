@@ -14,7 +14,7 @@
 
 #include "base/file_id.h"
 #include "base/status.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 #include <stdbool.h>
 #include <stddef.h>

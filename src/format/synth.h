@@ -5,7 +5,7 @@
 #define LOCKSTEP_FORMAT_SYNTH_H
 
 #include "format/progress.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 struct synth_options {
     const char *shape; /* "llama-3.2-1b"; synth_shape_name() lists them */

@@ -3,8 +3,8 @@
  * normal deviates, and to a kernel it is the same work. */
 #include "base/rng.h"
 #include "base/util.h"
-#include "format/quant_codec.h"
 #include "format/synth_parts.h"
+#include "quant/quant_codec.h"
 
 #include <math.h>
 

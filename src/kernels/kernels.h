@@ -15,7 +15,7 @@
 #define LOCKSTEP_KERNELS_KERNELS_H
 
 #include "base/status.h"
-#include "format/quant.h"
+#include "quant/quant.h"
 
 #include <stdbool.h>
 #include <stddef.h>

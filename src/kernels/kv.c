@@ -1,8 +1,8 @@
 /* kv.c: how keys and values lie in a page of the KV cache, and how they become q8_0, which is
  * the same code on every instruction set. */
 #include "base/util.h"
-#include "format/quant.h"
 #include "kernels/kernels.h"
+#include "quant/quant.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* pack.c: from rows of the file's blocks to tiles of 16 rows. The values keep their bits; only
  * their places change. */
 #include "base/util.h"
-#include "format/quant_iq_tables.h"
 #include "kernels/kernels.h"
 #include "kernels/simd.h"
 #include "kernels/tiles.h"
+#include "quant/quant_iq_tables.h"
 
 bool wmat_type_supported(enum qtype type) {
     return (uint32_t)type < QT_N &&

@@ -7,9 +7,9 @@
 
 #include "base/mem.h"
 #include "base/util.h"
-#include "tokenizer/gbnf.h"
-#include "tokenizer/grammar.h"
-#include "tokenizer/json_schema.h"
+#include "grammar/gbnf.h"
+#include "grammar/grammar.h"
+#include "schema/json_schema.h"
 
 #include <stdio.h>
 #include <stdlib.h>

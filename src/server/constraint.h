@@ -8,9 +8,9 @@
 #define LOCKSTEP_SERVER_CONSTRAINT_H
 
 #include "base/status.h"
+#include "chat/chat_parse.h"
 #include "engine/engine.h"
-#include "tokenizer/chat_parse.h"
-#include "tokenizer/token_trie.h"
+#include "grammar/token_trie.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -5,10 +5,10 @@
  * is valid until then, so that a client that hangs up may cancel at any time. */
 #include "base/mem.h"
 #include "base/util.h"
+#include "schema/json_schema.h"
 #include "server/constraint.h"
 #include "server/plain_tools.h"
 #include "server/service_internal.h"
-#include "tokenizer/json_schema.h"
 
 #include <sodium.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #define LOCKSTEP_SERVER_PARAMS_H
 
 #include "base/status.h"
-#include "server/http.h"
+#include "net/http.h"
 
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 #include "server/plain_tools.h"
 
 #include "base/util.h"
+#include "chat/chat.h"
 #include "server/reply.h"
-#include "tokenizer/chat.h"
 
 #include <stdlib.h>
 

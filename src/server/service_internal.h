@@ -2,10 +2,10 @@
 #ifndef LOCKSTEP_SERVER_SERVICE_INTERNAL_H
 #define LOCKSTEP_SERVER_SERVICE_INTERNAL_H
 
+#include "chat/chat.h"
 #include "engine/engine.h"
+#include "grammar/token_trie.h"
 #include "server/service.h"
-#include "tokenizer/chat.h"
-#include "tokenizer/token_trie.h"
 
 #include <pthread.h>
 

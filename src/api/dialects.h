@@ -1,0 +1,26 @@
+/* dialects.h: what the server's router knows of each dialect: its routes, and how it says an
+ * error. */
+#ifndef LOCKSTEP_API_DIALECTS_H
+#define LOCKSTEP_API_DIALECTS_H
+
+#include "net/http.h"
+#include "server/reply.h"
+#include "server/service.h"
+
+struct route {
+    const char *method; /* NULL ends a table */
+    const char *path;   /* one that ends in '/' (and is longer) stands for all paths below it */
+    void (*handle)(struct service *s, struct http_request *r);
+};
+
+extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], misc_routes[];
+
+/* A sentence may quote what is no UTF-8, or end in half a character. */
+json_t *openai_error(int http_status, const char *sentence, const char *field);
+json_t *ollama_error(int http_status, const char *sentence, const char *field);
+json_t *anthropic_error(int http_status, const char *sentence, const char *field);
+/* As that dialect does which has the path. */
+json_t *dialect_error(const char *path, int http_status, const char *sentence,
+                      const char *field);
+
+#endif

@@ -1,0 +1,21 @@
+/* openai_items.h: the items that a conversation of the Responses API consists of (messages,
+ * thoughts, calls of functions and what came of them), and the messages that the service takes. */
+#ifndef LOCKSTEP_API_OPENAI_ITEMS_H
+#define LOCKSTEP_API_OPENAI_ITEMS_H
+
+#include "server/params.h"
+
+/* Checks the field `input`, a text or an array of items (no references any more), and adds it
+ * to `items`. */
+void items_add_input(struct params *p, json_t *items);
+
+/* Items that were checked, or came out of here, as messages of the older API, a new array:
+ * thoughts become reasoning_content and calls tool_calls of the message that they belong to.
+ * instructions: of the system, or NULL; they come before the conversation's own. */
+json_t *items_messages(const json_t *items, const char *instructions);
+
+/* A thought's text as its item's encrypted_content, a new reference: sent back, it is read like
+ * the text. */
+json_t *items_carried(const json_t *thought);
+
+#endif

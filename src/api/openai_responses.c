@@ -1,0 +1,668 @@
+/* openai_responses.c: /v1/responses. An answer is a list of items: thoughts, messages, calls. At
+ * most one is open at a time; what it holds is a part of what the reply keeps anyway. The same
+ * code makes the list for a stream and for a whole answer; a stream tells each step as an event.
+ *
+ * A response is remembered with its conversation (memo.h), unless `store` is false, so that the
+ * next request can go on from its id. */
+#include "api/openai.h"
+#include "api/openai_items.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "server/memo.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum item_kind { ITEM_NONE, ITEM_REASONING, ITEM_MESSAGE, ITEM_CALL };
+
+struct response_state {
+    json_t *response; /* owned: the object as it is told; output and status grow */
+    json_t *items; /* owned: the conversation before the answer; NULL: nothing is remembered */
+    int n_events;
+    enum item_kind open;
+    json_t *item;     /* owned: the open one, as it was begun */
+    size_t begun;     /* where its text begins in the choice's */
+    json_t *logprobs; /* owned: of the open message */
+    bool carry;       /* thoughts come along as encrypted_content */
+};
+
+static void state_deinit(void *state) {
+    struct response_state *s = state;
+    json_decref(s->response);
+    json_decref(s->items);
+    json_decref(s->item);
+    json_decref(s->logprobs);
+}
+
+/* ---- events ------------------------------------------------------------------------------ */
+
+/* fields is taken over. */
+static void tell(struct reply *r, const char *type, json_t *fields) {
+    struct response_state *s = r->state;
+    if (r->stream) {
+        json_t *v = json_pack("{s:s, s:i}", "type", type, "sequence_number", s->n_events++);
+        json_object_update(v, fields);
+        reply_sse(r, type, v);
+    }
+    json_decref(fields);
+}
+
+static void tell_response(struct reply *r, const char *type) {
+    const struct response_state *s = r->state;
+    tell(r, type, json_pack("{s:O}", "response", s->response));
+}
+
+/* ---- items ------------------------------------------------------------------------------- */
+
+static json_t *output_of(const struct response_state *s) {
+    return json_object_get(s->response, "output");
+}
+
+static json_int_t item_index(const struct response_state *s) {
+    return (json_int_t)json_array_size(output_of(s));
+}
+
+/* Where an event of the open item happens. */
+static json_t *place(const struct response_state *s) {
+    return json_pack("{s:O, s:I}", "item_id", json_object_get(s->item, "id"), "output_index",
+                     item_index(s));
+}
+
+static json_t *part_place(const struct response_state *s) {
+    json_t *v = place(s);
+    json_object_set_new(v, "content_index", json_integer(0));
+    return v;
+}
+
+static json_t *with(json_t *object, const char *key, json_t *value) {
+    json_object_set_new(object, key, value);
+    return object;
+}
+
+/* The only part of a message or a thought. text and logprobs are taken over; logprobs may be
+ * NULL. */
+static json_t *part_json(enum item_kind kind, json_t *text, json_t *logprobs) {
+    if (kind == ITEM_REASONING)
+        return json_pack("{s:s, s:o}", "type", "reasoning_text", "text", text);
+    return json_pack("{s:s, s:o, s:[], s:o}", "type", "output_text", "text", text,
+                     "annotations", "logprobs", logprobs != NULL ? logprobs : json_array());
+}
+
+/* item is taken over and gets its id. */
+static void begin_item(struct reply *r, enum item_kind kind, const char *id_prefix,
+                       json_t *item) {
+    struct response_state *s = r->state;
+    json_object_set_new(item, "id",
+                        json_sprintf("%s_%s%02d", id_prefix, r->id, (int)item_index(s)));
+    json_object_set_new(item, "status", json_string("in_progress"));
+    s->open = kind;
+    s->item = item;
+    tell(r, "response.output_item.added",
+         json_pack("{s:I, s:O}", "output_index", item_index(s), "item", item));
+    if (kind != ITEM_CALL)
+        tell(r, "response.content_part.added",
+             with(part_place(s), "part", part_json(kind, json_string(""), NULL)));
+}
+
+static void end_text(struct reply *r, const struct buf *text, const char *type) {
+    struct response_state *s = r->state;
+    json_t *whole = bytes_json(text->bytes + s->begun, text->len - s->begun);
+    json_t *done = with(part_place(s), "text", json_incref(whole));
+    if (s->open == ITEM_MESSAGE)
+        json_object_set_new(done, "logprobs",
+                            s->logprobs != NULL ? json_incref(s->logprobs) : json_array());
+    json_t *part = part_json(s->open, whole, s->logprobs);
+    s->logprobs = NULL;
+    tell(r, type, done);
+    tell(r, "response.content_part.done", with(part_place(s), "part", json_incref(part)));
+    json_object_set_new(s->item, "content", json_pack("[o]", part));
+}
+
+static void end_call(struct reply *r, const struct reply_choice *c) {
+    struct response_state *s = r->state;
+    json_t *arguments = buf_json(&c->calls[c->n_calls - 1].arguments);
+    json_t *done = with(place(s), "arguments", json_incref(arguments));
+    json_object_set(done, "name", json_object_get(s->item, "name"));
+    tell(r, "response.function_call_arguments.done", done);
+    json_object_set_new(s->item, "arguments", arguments);
+}
+
+/* Programs that let nothing be stored send back no other form of a thought. */
+static void carry_thought(json_t *item) {
+    const json_t *part = json_array_get(json_object_get(item, "content"), 0);
+    json_object_set_new(item, "encrypted_content",
+                        items_carried(json_object_get(part, "text")));
+}
+
+static void end_item(struct reply *r, const char *status) {
+    struct response_state *s = r->state;
+    const struct reply_choice *c = &r->choices[0];
+    switch (s->open) {
+    case ITEM_NONE:
+        return;
+    case ITEM_MESSAGE:
+        end_text(r, &c->content, "response.output_text.done");
+        break;
+    case ITEM_REASONING:
+        end_text(r, &c->reasoning, "response.reasoning_text.done");
+        if (s->carry)
+            carry_thought(s->item);
+        break;
+    case ITEM_CALL:
+        end_call(r, c);
+        break;
+    }
+    json_object_set_new(s->item, "status", json_string(status));
+    tell(r, "response.output_item.done",
+         json_pack("{s:I, s:O}", "output_index", item_index(s), "item", s->item));
+    json_array_append_new(output_of(s), s->item);
+    s->item = NULL;
+    s->open = ITEM_NONE;
+}
+
+/* ---- what the service says --------------------------------------------------------------- */
+
+static void put_content(struct reply *r, struct reply_choice *c,
+                        const struct service_event *ev) {
+    struct response_state *s = r->state;
+    json_t *logprobs = openai_take_logprobs(c);
+    if (s->open != ITEM_MESSAGE) {
+        end_item(r, "completed");
+        s->begun = c->content.len - ev->len;
+        begin_item(
+            r, ITEM_MESSAGE, "msg",
+            json_pack("{s:s, s:s, s:[]}", "type", "message", "role", "assistant", "content"));
+    }
+    if (logprobs != NULL && s->logprobs == NULL)
+        s->logprobs = json_array();
+    if (logprobs != NULL)
+        json_array_extend(s->logprobs, logprobs);
+    json_t *delta = with(part_place(s), "delta", bytes_json(ev->text, ev->len));
+    tell(r, "response.output_text.delta",
+         with(delta, "logprobs", logprobs != NULL ? logprobs : json_array()));
+}
+
+static void put_reasoning(struct reply *r, const struct reply_choice *c,
+                          const struct service_event *ev) {
+    struct response_state *s = r->state;
+    if (s->open != ITEM_REASONING) {
+        end_item(r, "completed");
+        s->begun = c->reasoning.len - ev->len;
+        begin_item(r, ITEM_REASONING, "rs",
+                   json_pack("{s:s, s:[], s:[]}", "type", "reasoning", "summary", "content"));
+    }
+    tell(r, "response.reasoning_text.delta",
+         with(part_place(s), "delta", bytes_json(ev->text, ev->len)));
+}
+
+/* The namespace of a function, as the request had it; NULL: none. */
+static const char *namespace_of(const struct response_state *s, const char *function) {
+    const json_t *tool, *inner;
+    size_t i, k;
+    json_array_foreach(json_object_get(s->response, "tools"), i, tool) {
+        json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+            const char *name = json_string_value(json_object_get(inner, "name"));
+            if (name != NULL && str_eq(name, function))
+                return json_string_value(json_object_get(tool, "name"));
+        }
+    }
+    return NULL;
+}
+
+static void begin_call(struct reply *r, const struct service_event *ev) {
+    json_t *call = json_pack("{s:s, s:s, s:o, s:s}", "type", "function_call", "call_id", ev->id,
+                             "name", bytes_json(ev->text, ev->len), "arguments", "");
+    const char *name = json_string_value(json_object_get(call, "name"));
+    const char *space = name != NULL ? namespace_of(r->state, name) : NULL;
+    if (space != NULL)
+        json_object_set_new(call, "namespace", json_string(space));
+    begin_item(r, ITEM_CALL, "fc", call);
+}
+
+static void response_event(struct reply *r, int choice, const struct service_event *ev) {
+    const struct response_state *s = r->state;
+    struct reply_choice *c = &r->choices[choice];
+    if (ev->kind == EVENT_TOKEN) {
+        openai_keep_logprob(c, ev);
+        return;
+    }
+    if (ev->kind != EVENT_CONTENT && ev->kind != EVENT_DONE)
+        json_decref(openai_take_logprobs(c)); /* they are for the message's tokens */
+    switch (ev->kind) {
+    case EVENT_CONTENT:
+        put_content(r, c, ev);
+        break;
+    case EVENT_REASONING:
+        put_reasoning(r, c, ev);
+        break;
+    case EVENT_CALL_BEGIN:
+        end_item(r, "completed");
+        begin_call(r, ev);
+        break;
+    case EVENT_ARGUMENTS:
+        tell(r, "response.function_call_arguments.delta",
+             with(place(s), "delta", bytes_json(ev->text, ev->len)));
+        break;
+    case EVENT_CALL_END:
+        end_item(r, "completed");
+        break;
+    case EVENT_DONE:
+        end_item(r, ev->finish == FINISH_LENGTH ? "incomplete" : "completed");
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- the end ----------------------------------------------------------------------------- */
+
+static json_t *usage_json(const struct reply *r) {
+    struct reply_usage u = reply_usage(r);
+    return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens",
+                     (json_int_t)u.n_prompt, "input_tokens_details", "cached_tokens",
+                     (json_int_t)u.n_cached, "output_tokens", (json_int_t)u.n_generated,
+                     "output_tokens_details", "reasoning_tokens", (json_int_t)u.n_reasoning,
+                     "total_tokens", (json_int_t)(u.n_prompt + u.n_generated));
+}
+
+static void remember(const struct reply *r) {
+    const struct response_state *s = r->state;
+    if (s->items == NULL)
+        return;
+    json_array_extend(s->items, output_of(s));
+    json_t *v = json_pack("{s:O, s:O}", "response", s->response, "items", s->items);
+    char *text = v != NULL ? json_dumps(v, JSON_COMPACT) : NULL;
+    json_decref(v);
+    char *copy = text != NULL ? mem_strdup(text) : NULL; /* the memo frees its own kind */
+    free(text);
+    if (copy != NULL)
+        memo_put(service_memo(r->service),
+                 json_string_value(json_object_get(s->response, "id")), copy);
+}
+
+/* False: cut off by a limit. */
+static bool conclude(struct reply *r) {
+    struct response_state *s = r->state;
+    bool cut = r->choices[0].finish == FINISH_LENGTH;
+    json_object_set_new(s->response, "status", json_string(cut ? "incomplete" : "completed"));
+    if (cut)
+        json_object_set_new(s->response, "incomplete_details",
+                            json_pack("{s:s}", "reason", "max_output_tokens"));
+    json_object_set_new(s->response, "usage", usage_json(r));
+    remember(r);
+    return !cut;
+}
+
+static void response_begin(struct reply *r) {
+    tell_response(r, "response.created");
+    tell_response(r, "response.in_progress");
+}
+
+static void response_end(struct reply *r) {
+    tell_response(r, conclude(r) ? "response.completed" : "response.incomplete");
+}
+
+static void response_error(struct reply *r, enum status st, const char *sentence) {
+    struct response_state *s = r->state;
+    (void)st;
+    json_object_set_new(s->response, "status", json_string("failed"));
+    json_object_set_new(s->response, "error",
+                        json_pack("{s:s, s:s}", "code", "server_error", "message", sentence));
+    tell_response(r, "response.failed");
+}
+
+static json_t *response_whole(struct reply *r) {
+    const struct response_state *s = r->state;
+    conclude(r);
+    return json_incref(s->response);
+}
+
+const struct dialect openai_response_dialect = {.stream_type = "text/event-stream",
+                                                .begin = response_begin,
+                                                .event = response_event,
+                                                .end = response_end,
+                                                .stream_error = response_error,
+                                                .whole = response_whole,
+                                                .state_deinit = state_deinit,
+                                                .error = openai_error};
+
+/* ---- the request ------------------------------------------------------------------------- */
+
+/* What the reply's state takes over, and what the service borrows. */
+struct conversation {
+    json_t *items, *messages, *tools;
+    bool store, stream, carry;
+};
+
+static json_t *recall(struct service *s, const char *id) {
+    char *text = memo_get(service_memo(s), id);
+    json_t *v = text != NULL ? json_loads(text, 0, NULL) : NULL;
+    mem_free(text);
+    return v;
+}
+
+static const char *type_of(const json_t *tool) {
+    const char *type = json_string_value(json_object_get(tool, "type"));
+    return type != NULL ? type : json_kind(json_object_get(tool, "type"));
+}
+
+/* An item of an answer that is remembered; outputs: those that this request has asked for
+ * already, by response. NULL: it is not known, or not any more. */
+static json_t *recall_item(struct service *s, json_t *outputs, const char *id) {
+    enum { N_ID = sizeof((struct reply *)NULL)->id - 1 };
+    char response[N_ID + sizeof "resp_"];
+    const char *own = strchr(id, '_');
+    json_t *item;
+    size_t i;
+    if (own == NULL || strlen(own + 1) < N_ID)
+        return NULL;
+    snprintf(response, sizeof response, "resp_%.*s", (int)N_ID, own + 1);
+    if (json_object_get(outputs, response) == NULL) {
+        json_t *v = recall(s, response);
+        json_t *output = json_object_get(json_object_get(v, "response"), "output");
+        json_object_set(outputs, response, output);
+        json_decref(v);
+    }
+    json_array_foreach(json_object_get(outputs, response), i, item) {
+        const char *its = json_string_value(json_object_get(item, "id"));
+        if (its != NULL && str_eq(its, id))
+            return item;
+    }
+    return NULL;
+}
+
+/* In the place of references what they refer to. */
+static void param_references(struct params *p, struct service *s) {
+    json_t *input = json_object_get(p->body, "input"), *item, *outputs = json_object();
+    size_t i;
+    json_array_foreach(input, i, item) {
+        const char *id = json_string_value(json_object_get(item, "id"));
+        if (p->st != ST_OK || !str_eq(type_of(item), "item_reference"))
+            continue;
+        json_t *known = id != NULL ? recall_item(s, outputs, id) : NULL;
+        if (known != NULL)
+            json_array_set(input, i, known);
+        else
+            params_fail(p, "input",
+                        "input[%zu]: the item \"%.60s\" is not known here, or not any more", i,
+                        id != NULL ? id : "");
+    }
+    json_decref(outputs);
+}
+
+static void param_previous(struct params *p, struct service *s, struct conversation *c) {
+    const char *id = NULL;
+    param_text(p, "previous_response_id", &id);
+    if (p->st != ST_OK || id == NULL)
+        return;
+    json_t *before = recall(s, id);
+    if (before == NULL)
+        params_fail(p, "previous_response_id",
+                    "the response \"%.60s\" is not known here, or not any more", id);
+    json_array_extend(c->items, json_object_get(before, "items"));
+    json_decref(before);
+}
+
+/* The function is the tool itself here, and a member of it in the service's shape. */
+static void add_function(struct conversation *c, const json_t *tool) {
+    static const char *const keys[] = {"name", "description", "parameters", "strict"};
+    json_t *function = json_object();
+    for (size_t k = 0; k < ARRAY_LEN(keys); k++) {
+        json_t *v = json_object_get(tool, keys[k]);
+        if (v != NULL && !json_is_null(v))
+            json_object_set(function, keys[k], v);
+    }
+    json_array_append_new(c->tools,
+                          json_pack("{s:s, s:o}", "type", "function", "function", function));
+}
+
+/* Tools that a server would run itself, or of a form that no model here writes. */
+static bool is_absent_here(const char *type) {
+    static const char *const types[] = {"web_search",
+                                        "web_search_2025_08_26",
+                                        "web_search_preview",
+                                        "web_search_preview_2025_03_11",
+                                        "file_search",
+                                        "computer",
+                                        "computer_use",
+                                        "computer_use_preview",
+                                        "code_interpreter",
+                                        "programmatic_tool_calling",
+                                        "image_generation",
+                                        "mcp",
+                                        "local_shell",
+                                        "shell",
+                                        "apply_patch",
+                                        "tool_search",
+                                        "custom"};
+    for (size_t i = 0; i < ARRAY_LEN(types); i++)
+        if (str_eq(type, types[i]))
+            return true;
+    return false;
+}
+
+static void refuse_tool(struct params *p, size_t i, const char *type) {
+    params_fail(p, "tools", "tools[%zu].type must be \"function\": \"%.40s\" is not supported",
+                i, type);
+}
+
+/* Functions, alone or in namespaces. What there is not here is left out beside functions, as
+ * programs send it unasked; alone it is refused. */
+static void param_function_tools(struct params *p, struct conversation *c) {
+    const json_t *tools = NULL, *tool, *inner;
+    size_t i, k, n_left_out = 0, left_out = 0;
+    param_array(p, "tools", &tools);
+    c->tools = json_array();
+    json_array_foreach((json_t *)tools, i, tool) {
+        const char *type = type_of(tool);
+        if (str_eq(type, "function")) {
+            add_function(c, tool);
+        } else if (str_eq(type, "namespace")) {
+            json_array_foreach(json_object_get(tool, "tools"), k, inner) {
+                if (str_eq(type_of(inner), "function"))
+                    add_function(c, inner);
+            }
+        } else if (is_absent_here(type)) {
+            left_out = n_left_out++ == 0 ? i : left_out;
+        } else {
+            refuse_tool(p, i, type);
+            return;
+        }
+    }
+    if (n_left_out > 0 && json_array_size(c->tools) == 0) {
+        refuse_tool(p, left_out, type_of(json_array_get(tools, left_out)));
+        return;
+    }
+    tools_check(p, c->tools);
+}
+
+static void param_text_form(struct params *p, struct service_request *r) {
+    const json_t *text = NULL;
+    param_object(p, "text", &text);
+    const json_t *format = json_object_get(text, "format");
+    if (format != NULL && !json_is_null(format))
+        form_read(p, "text.format", format, r);
+}
+
+static void param_reasoning(struct params *p, struct service_request *r) {
+    const json_t *reasoning = NULL;
+    param_object(p, "reasoning", &reasoning);
+    openai_param_extra(p, json_string_value(json_object_get(reasoning, "effort")), r);
+}
+
+/* Logprobs and thoughts are asked for by name, among other things of which none is here. */
+static void param_include(struct params *p, struct service_request *r, struct conversation *c) {
+    const json_t *include = NULL, *what;
+    size_t i;
+    param_array(p, "include", &include);
+    param_int(p, "top_logprobs", 0, 20, &r->n_top);
+    json_array_foreach((json_t *)include, i, what) {
+        const char *name = json_string_value(what);
+        if (name != NULL && str_eq(name, "message.output_text.logprobs"))
+            r->logprobs = true;
+        if (name != NULL && str_eq(name, "reasoning.encrypted_content"))
+            c->carry = true;
+    }
+    r->n_top = r->logprobs ? r->n_top : 0;
+}
+
+static void refuse_the_rest(struct params *p) {
+    static const char *const nulls[] = {"conversation", "prompt"};
+    bool background = false;
+    param_bool(p, "background", &background);
+    if (background)
+        params_fail(p, "background", "background is not supported");
+    for (size_t i = 0; i < ARRAY_LEN(nulls); i++) {
+        const json_t *v = json_object_get(p->body, nulls[i]);
+        if (v != NULL && !json_is_null(v))
+            params_fail(p, nulls[i], "%s is not supported", nulls[i]);
+    }
+}
+
+static void read_request(struct params *p, struct service *s, struct service_request *r,
+                         struct request_memory *m, struct conversation *c) {
+    const char *instructions = NULL;
+    service_request_init(r);
+    c->items = json_array();
+    c->store = true;
+    param_model(p, s);
+    param_int(p, "max_output_tokens", 1, 1 << 24, &r->n_predict);
+    param_bool(p, "store", &c->store);
+    param_bool(p, "stream", &c->stream);
+    param_sampling(p, r, m);
+    param_function_tools(p, c);
+    r->tools = c->tools;
+    param_tool_choice(p, r);
+    param_text_form(p, r);
+    param_reasoning(p, r);
+    param_include(p, r, c);
+    refuse_the_rest(p);
+    param_text(p, "instructions", &instructions);
+    param_previous(p, s, c);
+    param_references(p, s);
+    if (p->st == ST_OK)
+        items_add_input(p, c->items);
+    if (p->st != ST_OK)
+        return;
+    r->messages = c->messages = items_messages(c->items, instructions);
+    if (json_array_size(r->messages) == 0)
+        params_fail(p, "input", "input must have at least one item");
+}
+
+/* A request's field as it was given, or what stands for its absence. */
+static void echo(json_t *response, const struct params *p, const char *key, json_t *otherwise) {
+    json_t *v = json_object_get(p->body, key);
+    if (v != NULL && !json_is_null(v)) {
+        json_object_set(response, key, v);
+        json_decref(otherwise);
+    } else {
+        json_object_set_new(response, key, otherwise);
+    }
+}
+
+/* The float as it was meant: 0.8 rather than 0.800000012. */
+static json_t *short_real(float v) {
+    return json_real(round((double)v * 1e6) / 1e6);
+}
+
+static json_t *response_json(const struct reply *r, const struct params *p,
+                             const struct service_request *request, bool store) {
+    json_t *v = json_pack("{s:o, s:s, s:I, s:s, s:b, s:n, s:n, s:s, s:[], s:n}", "id",
+                          json_sprintf("resp_%s", r->id), "object", "response", "created_at",
+                          (json_int_t)r->created, "status", "in_progress", "background", 0,
+                          "error", "incomplete_details", "model",
+                          service_facts(r->service)->name, "output", "usage");
+    static const char *const nullable[] = {"instructions", "max_output_tokens",
+                                           "max_tool_calls", "previous_response_id", "user"};
+    for (size_t i = 0; i < ARRAY_LEN(nullable); i++)
+        echo(v, p, nullable[i], json_null());
+    echo(v, p, "tools", json_array());
+    echo(v, p, "tool_choice", json_string("auto"));
+    echo(v, p, "parallel_tool_calls", json_true());
+    echo(v, p, "text", json_pack("{s:{s:s}}", "format", "type", "text"));
+    echo(v, p, "reasoning", json_pack("{s:n, s:n}", "effort", "summary"));
+    echo(v, p, "metadata", json_object());
+    json_object_set_new(v, "truncation", json_string("disabled")); /* whatever was asked */
+    echo(v, p, "temperature", short_real(request->sampling.base.temperature));
+    echo(v, p, "top_p", short_real(request->sampling.base.top_p));
+    echo(v, p, "top_logprobs", json_integer(0));
+    json_object_set_new(v, "store", json_boolean(store));
+    return v;
+}
+
+static void answer(struct service *s, struct http_request *http, const struct params *p,
+                   struct service_request *r, struct conversation *c) {
+    struct reply *reply = reply_open(s, http, &openai_response_dialect, 1, 1, c->stream,
+                                     sizeof(struct response_state));
+    if (reply == NULL)
+        return;
+    struct response_state *state = reply->state;
+    state->response = response_json(reply, p, r, c->store);
+    state->items = c->store ? json_incref(c->items) : NULL;
+    state->carry = c->carry;
+    reply_submit(reply, r);
+}
+
+static void respond(struct service *s, struct http_request *http, struct params *p) {
+    struct service_request r;
+    struct request_memory m = {0};
+    struct conversation c = {0};
+    read_request(p, s, &r, &m, &c);
+    if (p->st == ST_OK)
+        answer(s, http, p, &r, &c);
+    json_decref(c.items);
+    json_decref(c.messages);
+    json_decref(c.tools);
+    request_memory_deinit(&m);
+}
+
+void openai_responses(struct service *s, struct http_request *http) {
+    openai_handle(s, http, respond);
+}
+
+/* ---- what is remembered ------------------------------------------------------------------ */
+
+static const char *id_in_path(const struct http_request *http) {
+    return http_path(http) + strlen("/v1/responses/");
+}
+
+static void say_unknown(struct http_request *http) {
+    reply_error(http, &openai_response_dialect, ST_NOT_FOUND,
+                "no response with this id is known here, or not any more", "");
+}
+
+/* Below an id there is nothing, and what is kept is not streamed; true: that was said. */
+static bool is_refused(struct http_request *http) {
+    const char *stream = http_query(http, "stream");
+    bool below = strchr(id_in_path(http), '/') != NULL;
+    bool streams = stream != NULL && str_eq(stream, "true");
+    if (below)
+        reply_error(http, &openai_response_dialect, ST_NOT_FOUND,
+                    "there is nothing at this path", "");
+    else if (streams)
+        reply_error(http, &openai_response_dialect, ST_BAD_INPUT,
+                    "stream: a response that is kept comes whole", "stream");
+    return below || streams;
+}
+
+void openai_response_show(struct service *s, struct http_request *http) {
+    if (is_refused(http))
+        return;
+    json_t *v = recall(s, id_in_path(http));
+    if (v == NULL) {
+        say_unknown(http);
+        return;
+    }
+    reply_json(http, 200, json_incref(json_object_get(v, "response")));
+    json_decref(v);
+}
+
+void openai_response_forget(struct service *s, struct http_request *http) {
+    if (memo_forget(service_memo(s), id_in_path(http)))
+        reply_json(http, 200,
+                   json_pack("{s:s, s:s, s:b}", "id", id_in_path(http), "object", "response",
+                             "deleted", 1));
+    else
+        say_unknown(http);
+}

@@ -1,0 +1,96 @@
+/* chat_parse.h: from what a model writes to content, reasoning and tool calls, while it writes.
+ *
+ * Text goes in as it is decoded, in pieces of any size; events come out as soon as they are
+ * certain. How the text was cut never changes what comes out in all. Nothing is lost: what
+ * looked like a call and is none comes out as content. White space next to a tag belongs to
+ * the tag; between contents with a call between them, that before the call stays.
+ *
+ * Decode with the special tokens shown (token_stream's special), without the end tokens: most
+ * formats are made of them.
+ *
+ * One thread at a time per parser. */
+#ifndef LOCKSTEP_CHAT_CHAT_PARSE_H
+#define LOCKSTEP_CHAT_CHAT_PARSE_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+enum chat_format {
+    CHAT_PLAIN,    /* no tool calls */
+    CHAT_HERMES,   /* <tool_call>{"name": ..., "arguments": {...}}</tool_call> (Qwen, Hermes) */
+    CHAT_QWEN_XML, /* <tool_call><function=NAME><parameter=KEY>VALUE</parameter>... */
+    CHAT_MINIMAX,  /* <minimax:tool_call><invoke name="NAME"><parameter name="KEY">VALUE... */
+    CHAT_GLM,      /* <tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>... */
+    CHAT_LLAMA3,   /* {"name": ..., "parameters": {...}}, alone or after <|python_tag|> */
+    CHAT_MISTRAL,  /* [TOOL_CALLS][{"name": ...}] or [TOOL_CALLS]NAME[ARGS]{...} */
+    CHAT_DEEPSEEK, /* <｜tool▁calls▁begin｜>... of V3, R1 and V3.1 */
+    CHAT_KIMI,     /* <|tool_calls_section_begin|>... */
+    CHAT_HARMONY,  /* gpt-oss: <|channel|>analysis<|message|>... */
+    CHAT_N_FORMATS
+};
+
+/* How a model's output is to be read. The tags are static; "" if it does not think in tags. */
+struct chat_style {
+    enum chat_format format;
+    const char *think_begin, *think_end;
+};
+
+/* By the text of the template, and then by `has_token` (may be NULL), which says whether the
+ * vocabulary has a special token of this text. */
+struct chat_style chat_style_detect(const char *template_text,
+                                    bool (*has_token)(void *arg, const char *text), void *arg);
+const char *chat_format_name(enum chat_format format); /* "hermes"; never NULL */
+/* What a model writes before its calls, a token in most vocabularies; of harmony, where calls
+ * have a channel, after them. "": calls are bare JSON, or there are none. */
+const char *chat_format_call(enum chat_format format);
+
+enum chat_event_kind {
+    CHAT_CONTENT,    /* text */
+    CHAT_REASONING,  /* text */
+    CHAT_CALL_BEGIN, /* text: the function's name; id: what the model calls the call, or "" */
+    CHAT_ARGUMENTS,  /* text: a piece of the arguments' JSON */
+    CHAT_CALL_END,
+};
+
+struct chat_event {
+    enum chat_event_kind kind;
+    size_t call;      /* the number of the call, from 0 */
+    const char *text; /* len bytes, not NUL-terminated; borrowed, for the time of the call */
+    size_t len;
+    const char *id; /* NUL-terminated */
+};
+
+struct chat_parse_options {
+    struct chat_style style;
+    /* The end of the prompt, by which is seen whether it opened the thinking (or a harmony
+     * message) already; NULL: it did not. Only looked at in chat_parser_open(). */
+    const char *prompt;
+    size_t prompt_len;
+    /* The request's tools, or NULL: without any, nothing is a call, and what looks like one is
+     * content. Gives the types of arguments that are written without quotes. Borrowed for the
+     * parser's life. */
+    const json_t *tools;
+    void (*on_event)(void *arg, const struct chat_event *event);
+    void *arg;
+};
+
+struct chat_parser;
+
+enum status chat_parser_open(struct chat_parser **out, const struct chat_parse_options *options,
+                             struct err *err);
+void chat_parser_close(struct chat_parser *p); /* NULL is fine */
+
+/* More text. ST_NO_MEMORY: the parser is of no more use. */
+enum status chat_parser_put(struct chat_parser *p, const char *text, size_t len,
+                            struct err *err);
+/* Whether some of the text so far may come out yet. */
+bool chat_parser_holds(const struct chat_parser *p);
+/* The model is done: what is still held back comes out; an unfinished call is ended.
+ * cut: the model was stopped in the middle. The arguments of its unfinished call are left as they
+ * are, so that they do not parse: half a file is not to look like a whole one. */
+enum status chat_parser_end(struct chat_parser *p, bool cut, struct err *err);
+
+#endif

@@ -1,0 +1,358 @@
+/* main.c: `lockstep`: the table of subcommands, and what all of them share: where errors are said,
+ * what a broken pipe and Ctrl-C do. */
+#include "cli/cli.h"
+
+#include "base/file.h"
+#include "base/first.h"
+#include "base/float_env.h"
+#include "base/log.h"
+#include "base/program.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "format/gguf.h"
+#include "format/map.h"
+#include "ranks/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+struct subcommand {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary; /* NULL: not for people */
+};
+
+static const struct subcommand subcommands[] = {
+    {"run", cmd_run, "answers a prompt"},
+    {"chat", cmd_chat, "a conversation in the terminal"},
+    {"serve", cmd_serve, "answers over HTTP in the dialects of OpenAI, Anthropic and Ollama"},
+    {"eval", cmd_eval, "writes the logits of given tokens: the tool to compare bits with"},
+    {"bench", cmd_bench, "measures speed beside the roofs of this machine"},
+    {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"template", cmd_template, "renders a model's chat template"},
+    {"grammar", cmd_grammar, "checks a text against a grammar or a JSON schema"},
+    {"plan", cmd_plan, "who would hold what, from a header alone"},
+    {"inspect", cmd_inspect, "what a model file holds"},
+    {"quantize", cmd_quantize, "converts a model file to another weight type"},
+    {"synth", cmd_synth, "writes a model of random weights with a true shape"},
+    {"fabric", cmd_fabric, "measures the links between ranks"},
+    {"node", cmd_node, "makes this machine part of a cluster"},
+    {"nodes", cmd_nodes, "lists the machines of the cluster"},
+    {"models", cmd_models, "lists the models of the cluster"},
+    {"fetch", cmd_fetch, "copies one of them to this machine"},
+    {"up", cmd_up, "lets the nodes of the cluster serve a model"},
+    {"down", cmd_down, "takes it down again"},
+    {"key", cmd_key, "shows, sets or makes the cluster's key"},
+    {"remote", cmd_remote, NULL},
+    {"worker", cmd_worker, NULL},
+};
+
+static const char *running = NULL; /* the subcommand, for messages */
+
+int cli_fail(enum status st, const char *fmt, ...) {
+    char text[1024];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    fflush(stdout);
+    fprintf(stderr, "lockstep%s%s: %s\n", running != NULL ? " " : "",
+            running != NULL ? running : "", text);
+    return status_exit_code(st);
+}
+
+int cli_flush(void) {
+    static bool said; /* a command looks before it ends, and run() once more */
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return CLI_GO_ON;
+    if (errno == EPIPE || said)
+        return 1;
+    said = true;
+    return cli_fail(ST_IO, "cannot write to standard output: %s", strerror(errno));
+}
+
+bool cli_has_escapes(int fd) {
+    const char *term = env_get("TERM");
+    return isatty(fd) && term != NULL && !str_eq(term, "dumb");
+}
+
+void cli_print_text(const char *text, size_t n) {
+    static int terminal = -1;
+    if (terminal < 0)
+        terminal = isatty(STDOUT_FILENO);
+    if (!terminal) {
+        fwrite(text, 1, n, stdout);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)text[i];
+        unsigned char next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        bool c1 = c == 0xc2 && next >= 0x80 && next <= 0x9f; /* U+0080 to U+009F */
+        if (c1) {
+            printf("\\u%04x", next);
+            i++;
+        } else if ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) {
+            printf("^%c", c ^ 0x40);
+        } else {
+            putchar(c);
+        }
+    }
+}
+
+json_t *cli_json_text(const char *s, size_t n) {
+    json_t *text = json_stringn(s, n);
+    if (text != NULL)
+        return text;
+    char escaped[1024];
+    return json_string(gguf_escape((struct gguf_str){s, n}, escaped, sizeof escaped));
+}
+
+FILE *cli_beside(const char *path) {
+    return file_own_output(path) == STDOUT_FILENO ? stderr : stdout;
+}
+
+int cli_print_json(json_t *value) {
+    bool ok = value != NULL &&
+              json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0 &&
+              putchar('\n') != EOF;
+    json_decref(value);
+    if (value == NULL)
+        return cli_fail(ST_NO_MEMORY, "not enough memory for the JSON output");
+    int status = ok ? cli_flush() : cli_fail(ST_IO, "cannot write the JSON output");
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+const char *cli_bytes(uint64_t size_bytes, char buf[32]) {
+    static const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
+    double v = (double)size_bytes;
+    size_t u = 0;
+    while (v >= 999.5 && u + 1 < ARRAY_LEN(units)) {
+        v /= 1000;
+        u++;
+    }
+    int digits = u == 0 || v >= 99.95 ? 0 : v >= 9.995 ? 1 : 2;
+    snprintf(buf, 32, "%.*f %s", digits, v, units[u]);
+    return buf;
+}
+
+/* ---- Ctrl-C -------------------------------------------------------------------------------
+ * Written before the handler is installed, read by it. */
+static void (*volatile interrupt_fn)(void *arg);
+static void *volatile interrupt_arg;
+static volatile sig_atomic_t interrupts_end = 1;
+static atomic_int interrupt_came; /* the signal's number */
+
+static void on_signal(int number) {
+    int before = atomic_load(&interrupt_came);
+    if (before == SIGTERM || (before != 0 && interrupts_end)) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    atomic_store(&interrupt_came, number);
+    interrupt_fn(interrupt_arg);
+}
+
+void cli_on_interrupt(void (*fn)(void *arg), void *arg) {
+    struct sigaction act = {.sa_handler = fn != NULL ? on_signal : SIG_DFL};
+    sigemptyset(&act.sa_mask);
+    sigaddset(&act.sa_mask, SIGINT);
+    sigaddset(&act.sa_mask, SIGTERM);
+    if (fn != NULL) {
+        interrupt_fn = fn;
+        interrupt_arg = arg;
+        interrupt_came = 0;
+    }
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+}
+
+void cli_outlive_interrupts(void) {
+    interrupts_end = 0;
+}
+
+int cli_interrupted(void) {
+    return interrupt_came;
+}
+
+int cli_take_interrupt(void) {
+    return atomic_exchange(&interrupt_came, 0);
+}
+
+/* ---- lockstep, lockstep help, lockstep --version ----------------------------------------- */
+
+static const struct subcommand *find(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (str_eq(subcommands[i].name, name))
+            return &subcommands[i];
+    return NULL;
+}
+
+static int run(const struct subcommand *sub, int argc, char **argv) {
+    running = sub->name;
+    int status = sub->run(argc, argv);
+    int flushed = cli_flush();
+    return status == 0 && flushed != CLI_GO_ON ? flushed : status;
+}
+
+static void list_commands(const char *format) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (subcommands[i].summary != NULL)
+            printf(format, subcommands[i].name, subcommands[i].summary);
+}
+
+static const struct {
+    const char *name, *what;
+} environment[] = {
+    {"LOCKSTEP_ISA",
+     "scalar, avx2, avxvnni, avx512, amx, neon or i8mm: the instruction set to use,\n"
+     "instead of the best one; never changes the bits"},
+    {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
+    {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},
+    {"LOCKSTEP_CLUSTER_KEY", "the file with the cluster's key (lockstep key)"},
+    {"LOCKSTEP_SSH", "what starts ranks on other machines (--hosts), instead of ssh"},
+    {"LOCKSTEP_WORKER", "the program that is started for ranks above 0"},
+    {"LOCKSTEP_IBVERBS", "the library of --link verbs, instead of the system's libibverbs"},
+    {"LOCKSTEP_UCP", "the library of --link ucx, instead of the system's libucp"},
+};
+
+static void list_environment(void) {
+    for (size_t i = 0; i < ARRAY_LEN(environment); i++) {
+        const char *line = environment[i].what, *rest = strchr(line, '\n');
+        printf("  %-21s%.*s\n", environment[i].name,
+               (int)(rest != NULL ? rest - line : (ptrdiff_t)strlen(line)), line);
+        if (rest != NULL)
+            printf("  %-21s%s\n", "", rest + 1);
+    }
+}
+
+static void help(void) {
+    printf("lockstep " LOCKSTEP_VERSION
+           ": one language model on several ranks, the same bits on any number\n\n"
+           "usage: lockstep COMMAND [arguments] [options]\n\n");
+    list_commands("  %-10s %s\n");
+    printf("\nlockstep COMMAND --help says more. For example:\n\n"
+           "  lockstep run model.gguf -p \"What is a bit bucket?\" --ranks 3 --split 3,2,1\n\n"
+           "exit status: " CLI_EXIT_STATUSES "\n\n"
+           "environment:\n\n");
+    list_environment();
+}
+
+static void man_page(void) {
+    printf(".TH LOCKSTEP 1 \"\" \"lockstep " LOCKSTEP_VERSION "\" \"lockstep manual\"\n"
+           ".SH NAME\nlockstep \\- one language model on several ranks\n"
+           ".SH SYNOPSIS\n.B lockstep\nCOMMAND [arguments] [options]\n"
+           ".SH DESCRIPTION\n"
+           "Runs one large language model split over several ranks, and gives the same bits on "
+           "any number of them, however the work is split.\n.SH COMMANDS\n");
+    list_commands(".TP\n.BR lockstep\\-%s (1)\n%s\n");
+    printf(".SH ENVIRONMENT\n");
+    for (size_t i = 0; i < ARRAY_LEN(environment); i++)
+        printf(".TP\n.B %s\n%s\n", environment[i].name, environment[i].what);
+}
+
+static int unknown_command(const char *name) {
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
+        if (subcommands[i].summary != NULL && str_starts(subcommands[i].name, name))
+            return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
+                            subcommands[i].name);
+    for (size_t i = 0; i < ARRAY_LEN(subcommands) && strlen(name) >= 3; i++)
+        if (subcommands[i].summary != NULL &&
+            cli_edit_distance(name, strlen(name), subcommands[i].name) <= 2)
+            return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
+                            subcommands[i].name);
+    return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);
+}
+
+/* After something was printed: the exit status. */
+static int printed(void) {
+    int status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+/* part: of a command that has some (fabric bench); or NULL. */
+static int help_on(char *name, char *part) {
+    const struct subcommand *sub = find(name);
+    char *argv[] = {name, part != NULL ? part : "--help", part != NULL ? "--help" : NULL, NULL};
+    return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
+}
+
+/* Whoever started the command may have closed 0, 1 or 2: then the first file or socket would be
+ * that one, and what is printed would go to another rank. They are taken, the wrong way round:
+ * who reads or writes still fails. */
+static void take_standard_descriptors(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+/* What a command has of stack at least, whatever ulimit -s says: templates and grammars nest. Less
+ * than the usual 8 MiB, of which a little is used already. */
+#define STACK_BYTES ((size_t)4 << 20)
+
+struct command_line {
+    int argc;
+    char **argv;
+    int exit_status;
+};
+
+static int run_command(int argc, char **argv) {
+    /* Not what a library has set that was loaded, or a packager's -ffast-math: gcc's flushes
+     * subnormals from the start. */
+    struct float_env loaders;
+    float_env_begin(&loaders);
+    launch_from_lockstep();
+    if (argc < 2) {
+        help();
+        return 2;
+    }
+    const char *name = argv[1];
+    if (str_eq(name, "--version") || str_eq(name, "version")) {
+        printf("lockstep " LOCKSTEP_VERSION "\n");
+        return printed();
+    }
+    if (str_eq(name, "--help-man")) {
+        man_page();
+        return printed();
+    }
+    if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
+        if (argc > 2)
+            return help_on(argv[2], argv[3]);
+        help();
+        return printed();
+    }
+    const char *level = env_get("LOCKSTEP_LOG");
+    if (level != NULL && !log_knows(level))
+        return cli_fail(ST_BAD_INPUT,
+                        "LOCKSTEP_LOG=%.40s is no level: expected error, warn, info or debug",
+                        level);
+    const struct subcommand *sub = find(name);
+    return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);
+}
+
+static void run_line(void *line_) {
+    struct command_line *line = line_;
+    line->exit_status = run_command(line->argc, line->argv);
+}
+
+int main(int argc, char **argv) {
+    struct command_line line = {.argc = argc, .argv = argv};
+    take_standard_descriptors();
+    /* A reader that went away is a write error, which ends the command in an orderly way; and
+     * so is a file that has become as large as ulimit -f lets it. */
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+    /* Who started the command may ignore it, and what is ignored stays so: then no end of a
+     * child could be heard of. */
+    signal(SIGCHLD, SIG_DFL);
+    file_map_catch();
+    first_step_aside();
+    thread_call(STACK_BYTES, run_line, &line);
+    return line.exit_status;
+}

@@ -1,0 +1,38 @@
+/* serve.h: what `lockstep serve` and `lockstep up` share: the options that say how a model is
+ * served. */
+#ifndef LOCKSTEP_COMMANDS_SERVE_H
+#define LOCKSTEP_COMMANDS_SERVE_H
+
+#include "cli/cli.h"
+
+#include <jansson.h>
+
+#define SERVE_KEYS_MAX 1024
+
+/* What serve_options wrote, as far as both look at it. */
+struct serve_args {
+    const char *alias, *api_key, *api_key_file, *tls_cert, *tls_key, *cors;
+    int port;
+    bool insecure;
+};
+extern struct serve_args serve_args;
+/* With session_options. */
+extern const struct cli_option serve_options[];
+
+/* Whether a deployment's words (a JSON list of strings, cluster/deployments.h) are options by
+ * which a node may be told how to serve: none names a file, a program or another machine.
+ * ST_BAD_INPUT. */
+enum status serve_check_words(const json_t *words, struct err *err);
+
+struct serve_keys {
+    const char *list[SERVE_KEYS_MAX]; /* point into text, and argv */
+    size_t n;
+    char *text; /* the file's; owned */
+};
+
+/* Checks what the options say, for a server at `host`, and reads its keys. ST_BAD_INPUT,
+ * ST_NOT_FOUND, ST_IO. */
+enum status serve_check(struct serve_keys *keys, const char *host, struct err *err);
+void serve_keys_deinit(struct serve_keys *keys);
+
+#endif

@@ -1,6 +1,0 @@
-#include "fabric/verbs_system.h"
-
-enum status verbs_system_check(struct err *err) {
-    (void)err;
-    return ST_OK;
-}

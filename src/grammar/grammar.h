@@ -1,0 +1,87 @@
+/* grammar.h: which tokens may come next, if the text must be of a given form.
+ *
+ * A grammar is written in GBNF, the notation of llama.cpp's grammars:
+ *
+ *     root  ::= "yes" | "no" | list          # the text as a whole is a root
+ *     list  ::= "[" item ("," item){0,9} "]"
+ *     item  ::= [a-z]+ | "\"" [^"\\]* "\""
+ *
+ * literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges and ^,
+ * "." for any character, ( ) | * + ? {m} {m,} {m,n} {,n}, # comments. A rule ends at the end of
+ * its line, except inside ( ) and after | and ::=; in literals and classes the end of a line
+ * stands for itself.
+ *
+ * How it is quick: the grammar becomes an automaton over bytes with a stack of rule returns.
+ * What the automaton may be in after some text (a set of positions, each with its stack) is a
+ * *state*, found once and numbered; from then on a byte is a table look-up. The tokens allowed
+ * in a state are found by walking the trie of all tokens through that table, and kept.
+ *
+ * Hostile grammars: the size of text, rules and automaton is bounded, rules that call
+ * themselves before reading anything and roots that can never end are refused, nesting
+ * deeper than GRAMMAR_MAX_DEPTH is not allowed to begin, and a grammar with too many readings
+ * of one text ends with an error. So does one that takes too much work: a unit is a node of the
+ * trie that is looked at, or an eighth of a configuration of a new step of the automaton (both
+ * about 2 ns). It is counted, not timed, so that the same text ends in the same way everywhere.
+ *
+ * Everything here that belongs to one grammar is used by one thread at a time. */
+#ifndef LOCKSTEP_GRAMMAR_GRAMMAR_H
+#define LOCKSTEP_GRAMMAR_GRAMMAR_H
+
+#include "base/status.h"
+#include "grammar/token_trie.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GRAMMAR_MAX_BYTES (1 << 20) /* of GBNF */
+#define GRAMMAR_MAX_DEPTH 512       /* rules that wait for an inner rule to end */
+
+#define GRAMMAR_MASK_WORK (INT64_C(1) << 25) /* of one mask, in units */
+/* Of all masks of one grammar: so much at first, and more with each token that is accepted. */
+#define GRAMMAR_FIRST_WORK (INT64_C(1) << 30)
+#define GRAMMAR_TOKEN_WORK (INT64_C(1) << 21)
+
+struct grammar;
+
+/* What is wrong with a grammar that no text can be of. */
+#define GRAMMAR_ENDLESS "the grammar is endless: no text is a whole root"
+
+/* trie must live as long as the grammar. ST_BAD_INPUT names the line and the defect. */
+enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
+                         const struct token_trie *trie, struct err *err);
+/* Leaves so much work for its masks instead of GRAMMAR_FIRST_WORK. */
+void grammar_limit_work(struct grammar *g, int64_t units);
+/* After its matchers. NULL is fine. */
+void grammar_close(struct grammar *g);
+
+/* One text that is being written. Any number per grammar, each at its own place. */
+struct grammar_matcher;
+
+enum status grammar_matcher_open(struct grammar_matcher **out, struct grammar *g,
+                                 struct err *err);
+void grammar_matcher_close(struct grammar_matcher *m); /* NULL is fine */
+/* to stands where from stands; both of the same grammar. */
+void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_matcher *from);
+
+/* The tokens that may come next: bit id%64 of (*mask)[id/64], for all ids of the vocabulary.
+ * End tokens are among them where the text may end. Borrowed until the next call on any
+ * matcher of this grammar. Never empty: ST_UNSUPPORTED says why nothing can follow, or what is
+ * not known (too ambiguous, too much work, or no token has the bytes that must come). */
+enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
+                                 struct err *err);
+/* Finds the mask already if that takes at most so much work. */
+void grammar_matcher_prepare(struct grammar_matcher *m, int64_t units);
+/* Goes on by the token id (TOKEN_NONE: stays) and gives the mask, if all that is known already:
+ * a few microseconds, nothing is allocated. False: nothing has changed. */
+bool grammar_matcher_known(struct grammar_matcher *m, int32_t id, const uint64_t **mask);
+
+/* Goes on by a token; false, and nothing changes, if it is not allowed here. After an end
+ * token nothing is. */
+bool grammar_matcher_accept(struct grammar_matcher *m, int32_t id);
+/* The same for plain bytes. */
+bool grammar_matcher_accept_bytes(struct grammar_matcher *m, const char *bytes, size_t len);
+/* The text may end here. */
+bool grammar_matcher_may_end(const struct grammar_matcher *m);
+
+#endif

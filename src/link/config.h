@@ -1,0 +1,67 @@
+/* config.h: what a group of ranks is opened with: who they are, where they meet, and which links
+ * they may use. */
+#ifndef LOCKSTEP_LINK_CONFIG_H
+#define LOCKSTEP_LINK_CONFIG_H
+
+#include "base/status.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define FABRIC_MAX_RANKS 64
+#define FABRIC_TOKEN_BYTES 32
+
+enum fabric_link {
+    FABRIC_LINK_AUTO,
+    FABRIC_LINK_SHM,
+    FABRIC_LINK_TCP,
+    FABRIC_LINK_VERBS,
+    FABRIC_LINK_UCX
+};
+
+struct fabric_config {
+    int rank, n_ranks;
+    /* Where rank 0 listens and the others connect: "host:port". Rank 0 may instead bring a
+     * listening socket that already exists (listen_fd >= 0, taken over), so that port 0 works. */
+    const char *rendezvous;
+    int listen_fd;                     /* -1: none */
+    uint8_t token[FABRIC_TOKEN_BYTES]; /* shared secret of this group */
+    enum fabric_link link;             /* auto: shm on the same host, else verbs, else tcp */
+    /* longest that fabric_open waits for a rank that has not come, default 30000 */
+    int bootstrap_ms;
+    /* no heartbeat, or a message missing, for so long: lost; default 3000 */
+    int silence_ms;
+    /* longest that a living rank may keep the others waiting in a call; default 600000 */
+    int compute_ms;
+    int spin_us; /* a wait spins for so long, default 50 */
+    /* inside a call it then polls for so long and offers its core to others, before it sleeps;
+     * default 2000 */
+    int yield_us;
+    /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a
+     * cable); the same on all ranks, symmetric. Collectives only use wires, neighbours forward;
+     * send and recv between ranks without one go over the bootstrap's network. NULL: what is
+     * found where RDMA devices are looked through and connect everybody; else all pairs. */
+    const uint64_t *wires;
+    /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
+     * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages),
+     * lose=N and flip=N (the Nth message). */
+    const char *emulate;
+    /* [n_ranks] or NULL: the RDMA device towards each rank ("rdma_en5"); NULL: the first that is
+     * found to reach it, which takes about a sixth of silence_ms for a rank that none reaches. */
+    const char *const *rdma_devices;
+    bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
+    /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
+     * ST_PEER_LOST (a rank that was started has ended already). */
+    bool (*hopeless)(void *user);
+    void *hopeless_user;
+    /* NULL, or gets bit r for each rank above this one that had not come when bootstrap_ms were
+     * over; untouched otherwise */
+    uint64_t *missing;
+    /* largest sum/broadcast/gather part/send that is expected, in bytes as given by the caller:
+     * a hint for what is measured and sized when the group opens. Larger ones work; nothing
+     * below allocates */
+    size_t max_message_bytes;
+};
+
+#endif

@@ -1,0 +1,22 @@
+/* verbs_cables.h: which RDMA device of this machine reaches another rank, found out by trying.
+ *
+ * Over Thunderbolt each cable is a device of its own and nothing routes; a server may have
+ * several cards on networks that are not connected; and queue pairs of kind UC never say that
+ * nobody hears them. So both sides connect queue pairs between their devices, as many at once
+ * as the hardware allows, send a message over each, and agree on the first pair of devices over
+ * which both were heard. */
+#ifndef LOCKSTEP_LINK_VERBS_CABLES_H
+#define LOCKSTEP_LINK_VERBS_CABLES_H
+
+#include "link/links.h"
+#include "link/verbs_pair.h"
+
+/* Fills env->device. Both sides call it at the same time. Where each side has one device only,
+ * and the configuration names it or wants RDMA alone, there is nothing to try. Gives up after
+ * link_search_ns().
+ *
+ * ST_UNSUPPORTED: a side has no device, or env->no_cable: no device reaches one of the other's. */
+enum status verbs_cable_find(struct link_env *env, const struct verbs_peer_id *who,
+                             struct err *err);
+
+#endif

@@ -1,0 +1,133 @@
+/* Whom a request may ask: by its key, and of a server for this machine alone by what its Host and
+ * Origin say. */
+#include "base/util.h"
+#include "net/http_internal.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <sodium.h>
+#include <strings.h>
+#include <unistd.h>
+
+/* ---- keys -------------------------------------------------------------------------------- */
+
+/* The key that the client shows, NULL if none. */
+static const char *shown_key(const struct http_request *r) {
+    const char *bearer = http_header(r, "Authorization");
+    if (bearer != NULL && strncasecmp(bearer, "Bearer ", 7) == 0)
+        return bearer + 7 + strspn(bearer + 7, " ");
+    return http_header(r, "x-api-key");
+}
+
+bool http_access_has_key(const struct http_request *r) {
+    const struct http_server *s = r->server;
+    const char *key = shown_key(r);
+    unsigned char hash[HTTP_KEY_BYTES];
+    bool good = false;
+    if (key == NULL)
+        return false;
+    crypto_generichash(hash, sizeof hash, (const unsigned char *)key, strlen(key), NULL, 0);
+    for (size_t i = 0; i < s->n_keys; i++) /* all of them: the time tells nothing */
+        good |= sodium_memcmp(hash, s->keys[i], sizeof hash) == 0;
+    return good;
+}
+
+unsigned long long http_client(const struct http_request *r) {
+    unsigned char hash[16];
+    unsigned long long id;
+    const char *key = shown_key(r);
+    const void *text = key != NULL ? (const void *)key : r->address;
+    size_t len = key != NULL ? strlen(key) : r->n_address;
+    crypto_generichash(hash, sizeof hash, text, len, NULL, 0);
+    memcpy(&id, hash, sizeof id);
+    return id;
+}
+
+void http_client_host(const struct http_request *r, char *out, size_t size) {
+    int family = r->n_address == sizeof(struct in_addr) ? AF_INET : AF_INET6;
+    if (inet_ntop(family, r->address, out, (socklen_t)size) == NULL)
+        *out = '\0';
+}
+
+/* ---- this machine alone ------------------------------------------------------------------ */
+
+#define HOST_BYTES 256
+
+static bool is_port(const char *s) {
+    return *s == '\0' || (*s == ':' && strspn(s + 1, "0123456789") == strlen(s + 1));
+}
+
+/* The name or address of NAME, NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in small letters; "" if
+ * it is none of them, or too long. */
+static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
+    struct in6_addr address;
+    bool bracket = *host_and_port == '[';
+    size_t n = bracket ? strcspn(host_and_port, "]") : strcspn(host_and_port, ":");
+    out[0] = '\0';
+    if (n + 1 >= HOST_BYTES)
+        return;
+    if (bracket) { /* a zone (fe80::1%25eth0) says nothing of whose it is */
+        char inner[HOST_BYTES] = "";
+        memcpy(inner, host_and_port + 1, n - 1);
+        inner[strcspn(inner, "%")] = '\0';
+        if (host_and_port[n] != ']' || inet_pton(AF_INET6, inner, &address) != 1)
+            return;
+        n++;
+    }
+    if (!is_port(host_and_port + n))
+        return;
+    for (size_t i = 0; i < n; i++)
+        out[i] = (char)tolower((unsigned char)host_and_port[i]);
+    out[n] = '\0';
+}
+
+/* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and
+ * then it reads what a server for this machine alone says. Its name is in the Host header; a
+ * name that others cannot own, or an address, is not. */
+static bool names_this_machine(const char *host) {
+    static const char *const tails[] = {".localhost", ".local", ".internal"};
+    char own[HOST_BYTES] = "";
+    struct in_addr address;
+    for (size_t i = 0; i < ARRAY_LEN(tails); i++)
+        if (str_ends(host, tails[i]))
+            return true;
+    (void)gethostname(own, sizeof own - 1);
+    return *host == '[' || str_eq(host, "localhost") ||
+           (*host != '\0' && strcasecmp(host, own) == 0) ||
+           inet_pton(AF_INET, host, &address) == 1;
+}
+
+static bool is_loopback(const char *host) {
+    struct in_addr address;
+    return str_eq(host, "localhost") || str_ends(host, ".localhost") || str_eq(host, "[::1]") ||
+           (inet_pton(AF_INET, host, &address) == 1 && str_starts(host, "127."));
+}
+
+/* A page in a browser may send requests anywhere, though it cannot read the answers: what it
+ * asks of the model would be computed. Its address is in the Origin header, "null" if it has
+ * none; programs and extensions of browsers say none, or have schemes of their own. host: of
+ * the request. */
+static bool is_of_own_page(const struct http_request *r, const char *host) {
+    const char *origin = http_header(r, "Origin"), *allowed = r->server->cors_origin;
+    char from[HOST_BYTES];
+    if (origin == NULL ||
+        (allowed != NULL && (str_eq(allowed, "*") || str_eq(allowed, origin))))
+        return true;
+    if (!str_starts(origin, "http://") && !str_starts(origin, "https://"))
+        return !str_eq(origin, "null");
+    host_of(strstr(origin, "://") + strlen("://"), from);
+    return is_loopback(from) || (*from != '\0' && str_eq(from, host));
+}
+
+const char *http_access_why_not_local(const struct http_request *r) {
+    const char *header = http_header(r, "Host");
+    char host[HOST_BYTES] = "localhost"; /* HTTP/1.0 has none */
+    if (header != NULL)
+        host_of(header, host);
+    if (!names_this_machine(host))
+        return "the Host header names another machine: with an API key, or --insecure, every "
+               "name may be used";
+    if (!is_of_own_page(r, host))
+        return "the Origin header names a page of another machine: --cors ORIGIN lets it in";
+    return NULL;
+}

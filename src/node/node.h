@@ -1,0 +1,56 @@
+/* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for
+ * whoever has the cluster's key. Small; it never touches weights. What it does for deployments
+ * is keeper.h's.
+ *
+ *     GET  /v1/node           what this machine is, and which workers run here
+ *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address", "interface"}], "age_s"}]: all others
+ *                             that it knows of, "self": this one, "strangers": addresses of nodes with another key}
+ *     GET  /v1/models         {"models": what lies in its folder of models (cluster/catalog.h)}
+ *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (share.h)}; the share is there until
+ *                             who asked hangs up; 404
+ *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
+ *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or
+ *                             {"error": .., "status": as HTTP has it}; 507: the disk has no room
+ *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the heads are copied (store_link())
+ *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each thing that the worker says
+ *                             (ranks/launch.h), at last "exit N" or "signal N"; who hangs up ends the worker
+ *
+ * Errors are {"error": sentence}. Every request needs the token of cluster/identity.h. */
+#ifndef LOCKSTEP_NODE_NODE_H
+#define LOCKSTEP_NODE_NODE_H
+
+#include "cluster/discovery.h"
+#include "cluster/identity.h"
+
+#include <jansson.h>
+
+struct keeper;
+struct node;
+
+struct node_config {
+    const struct identity *id;
+    const char *host;        /* NULL: all addresses */
+    int port;                /* 0: any free one */
+    const char *name;        /* of this machine */
+    const char *store;       /* cluster/store.h */
+    const char *worker_path; /* as launch_open's */
+};
+
+/* Everything is copied but id, which stays the caller's until node_close(). ST_IO: the port is
+ * taken... */
+enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
+int node_port(const struct node *n);
+/* Whose strangers to name in /v1/nodes; NULL: nobody. Stays the caller's, who sets NULL before
+ * closing it. */
+void node_set_discovery(struct node *n, struct discovery *d);
+/* Whose paths it answers, too; NULL: nobody's. The same. */
+void node_set_keeper(struct node *n, struct keeper *k);
+/* How many workers run here. */
+int node_n_workers(struct node *n);
+/* Ends the workers. NULL is fine. */
+void node_close(struct node *n);
+
+/* What discovery tells of one node, its addresses best first, as /v1/nodes lists it. */
+json_t *node_seen_json(const struct discovered *seen);
+
+#endif

@@ -1,0 +1,19 @@
+#include "node/peers.h"
+
+#include "server/reply.h"
+
+enum status peers_open(struct http_server **out, const struct http_config *given,
+                       const struct identity *id, struct err *err) {
+    struct http_config cfg = *given;
+    const char *const keys[] = {id->token};
+    cfg.tls_cert_pem = id->cert_pem;
+    cfg.tls_key_pem = id->key_pem;
+    cfg.api_keys = keys;
+    cfg.n_api_keys = 1;
+    cfg.host = given->host != NULL ? given->host : "*";
+    return http_open(out, &cfg, err);
+}
+
+void peers_refuse(struct http_request *r, int status, const char *sentence) {
+    reply_json(r, status, json_pack("{s:s}", "error", sentence));
+}

@@ -1,0 +1,67 @@
+/* instance.h: a model open on all its ranks: this process is rank 0, the others are workers
+ * that it starts. What lockstep.h's struct lockstep and the engine have in common. */
+#ifndef LOCKSTEP_RANKS_INSTANCE_H
+#define LOCKSTEP_RANKS_INSTANCE_H
+
+#include "lockstep/lockstep.h"
+#include "ranks/launch.h"
+#include "ranks/rank.h"
+#include "ranks/survivors.h"
+#include "tokenizer/tokenizer.h"
+
+/* Where the options leave them open. */
+#define INSTANCE_DEFAULT_CTX 4096
+#define INSTANCE_DEFAULT_CHUNK 512
+
+struct instance {
+    struct rank rank;
+    struct launch *launch; /* NULL: alone */
+    struct tokenizer *tokenizer;
+    struct lockstep_model_info info;
+    char arch[64], name[256], parallel[64];
+    struct rank_report reports[PLAN_MAX_RANKS]; /* as of the (last) opening */
+    double began_s;
+};
+
+/* Reads the header, plans, opens the tokenizer. Afterwards rank.job holds final numbers, of which
+ * the caller may still change n_chunk, n_runs and n_pages. instance_close() is due in any case. */
+enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
+                          struct err *err);
+/* Starts the workers, loads, fills info. ST_AGAIN: opt->placed wants other machines. */
+enum status instance_start(struct instance *in, const struct lockstep_options *opt,
+                           struct err *err);
+
+/* ---- after a loss, and when who was lost is back ----------------------------------------- */
+
+struct recovery {
+    /* Between planning and starting: may change what it may after instance_plan(). NULL:
+     * nothing is changed. */
+    enum status (*size)(void *user, struct err *err);
+    /* Before another try: waits for `ms`. why: what the last one failed at. False: no more
+     * tries. */
+    bool (*wait)(void *user, int ms, const char *why);
+    void *user;
+};
+/* How often what ranks do not survive is tried again. */
+#define RECOVERY_TRIES 5
+/* Says on stderr what err->text says of the loss and what is done about it, ends what is left
+ * of the ranks, and plans and starts again with the survivors, of whom there may be fewer than
+ * before. File, tokenizer and info stay as they were; reports are the new ranks'. */
+enum status instance_recover(struct instance *in, struct survivors *left,
+                             const struct recovery *how, struct err *err);
+/* Opens the model again on the ranks of left->opt, of whom there are more than before, since
+ * machines are on trial. Where that fails it goes on without these, as instance_recover() does. */
+enum status instance_reopen(struct instance *in, struct survivors *left,
+                            const struct recovery *how, struct err *err);
+/* Fills info from the plan and the reports that there are now. */
+void instance_describe(struct instance *in);
+
+/* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
+enum status instance_follow(const struct lockstep_options *opt, struct err *err);
+/* Ends the workers. An instance of zeros is fine. */
+void instance_close(struct instance *in);
+
+/* Passes st on; where the group was lost, err gets the cause if a worker's end tells it. */
+enum status instance_explain(struct instance *in, enum status st, struct err *err);
+
+#endif

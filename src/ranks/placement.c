@@ -1,0 +1,384 @@
+#include "ranks/placement.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* How often shares are moved from those who have too little memory. */
+#define FIT_TRIES 16
+/* A share that does not fit is cut to what would, and this much more, for layers and heads are
+ * not cut. */
+#define FIT_MARGIN 0.99
+#define SHARE_PARTS 16   /* largest whole number of the smallest share */
+#define SHARE_MOST 999   /* and of any */
+#define SHARE_ERROR 0.05 /* by which a whole number may miss a share */
+#define SHARE_LEAST 1e-6 /* of all: practically nothing */
+
+void placement_wires_set(struct placement_wires *w, double exchange_s) {
+    for (int i = 0; i <= PLAN_MAX_RANKS; i++) {
+        w->sum_s[i] = w->hand_s[i] = exchange_s;
+        w->answer_s[i] = 2 * exchange_s;
+    }
+}
+
+/* ---- one plan ---------------------------------------------------------------------------- */
+
+/* A candidate with what is needed to find its shares. */
+struct weighed {
+    struct placement_candidate *c;
+    struct model_bytes sizes[PLAN_MAX_RANKS];
+};
+
+/* Shares of the same shape take the same memory, give or take where a superblock is cut. */
+static bool alike(const struct share *a, const struct share *b) {
+    return a->layer_begin == b->layer_begin && a->layer_end == b->layer_end &&
+           a->head_end - a->head_begin == b->head_end - b->head_begin &&
+           a->kv_end - a->kv_begin == b->kv_end - b->kv_begin &&
+           a->ff_end - a->ff_begin == b->ff_end - b->ff_begin &&
+           a->shared_end - a->shared_begin == b->shared_end - b->shared_begin &&
+           a->expert_end - a->expert_begin == b->expert_end - b->expert_begin &&
+           a->expert_ff_end - a->expert_ff_begin == b->expert_ff_end - b->expert_ff_begin &&
+           a->vocab_end - a->vocab_begin == b->vocab_end - b->vocab_begin;
+}
+
+static enum status weigh(struct weighed *w, const struct placement_wish *q,
+                         const double *shares, int n_shares, struct err *err) {
+    struct placement_candidate *c = w->c;
+    TRY(plan_make(&c->plan, q->hp, q->g, c->tp, c->pp, shares, n_shares, q->experts, err));
+    for (int r = 0; r < q->n_ranks; r++) {
+        const struct share *sh = &c->plan.shares[r];
+        /* Rank 0 has buffers that no other has. */
+        if (r > 1 && alike(sh, sh - 1) &&
+            q->machines[r].n_threads == q->machines[r - 1].n_threads)
+            w->sizes[r] = w->sizes[r - 1];
+        else
+            TRY(model_measure(&w->sizes[r], q->g, q->hp, &c->plan, r, q->cfg,
+                              MAX(q->machines[r].n_threads, 1), err));
+        c->bytes[r] = w->sizes[r].weights + w->sizes[r].kv + w->sizes[r].buffers;
+    }
+    return ST_OK;
+}
+
+/* Does rank r have too little memory? */
+static bool is_short(const struct weighed *w, const struct placement_wish *q, int r) {
+    return q->machines[r].memory_bytes != 0 && w->c->bytes[r] > q->machines[r].memory_bytes;
+}
+
+static bool fits(const struct weighed *w, const struct placement_wish *q) {
+    for (int r = 0; r < q->n_ranks; r++)
+        if (is_short(w, q, r))
+            return false;
+    return true;
+}
+
+/* ---- shares ------------------------------------------------------------------------------ */
+
+/* Rates, those alike replaced by their mean. */
+static void level(double *rates, const struct placement_machine *machines, int n) {
+    bool done[PLAN_MAX_RANKS] = {false};
+    for (int left = n; left > 0;) {
+        double fastest = 0, sum = 0;
+        int members = 0;
+        for (int r = 0; r < n; r++)
+            if (!done[r])
+                fastest = MAX(fastest, machines[r].rate);
+        for (int r = 0; r < n; r++)
+            if (!done[r] && machines[r].rate >= (1 - PLACEMENT_ALIKE) * fastest) {
+                sum += machines[r].rate;
+                members++;
+            }
+        for (int r = 0; r < n; r++)
+            if (!done[r] && machines[r].rate >= (1 - PLACEMENT_ALIKE) * fastest) {
+                rates[r] = sum / members;
+                done[r] = true;
+            }
+        left -= members;
+    }
+}
+
+static void scale_to_one(double *x, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += x[i];
+    for (int i = 0; i < n; i++)
+        x[i] = MAX(x[i] / sum, SHARE_LEAST);
+}
+
+/* Shares in whole numbers, the least of them `parts`; false: none are near. */
+static bool whole(double *out, const double *shares, int n, int parts) {
+    double least = shares[0];
+    for (int i = 1; i < n; i++)
+        least = MIN(least, shares[i]);
+    for (int i = 0; i < n; i++) {
+        double want = shares[i] / least * parts;
+        out[i] = floor(want + 0.5);
+        if (out[i] > SHARE_MOST || fabs(out[i] - want) > SHARE_ERROR * want)
+            return false;
+    }
+    return true;
+}
+
+/* The simplest numbers near these shares with which everything fits; else the shares as they
+ * are. */
+static enum status simplify(struct weighed *w, const struct placement_wish *q,
+                            const double *shares, struct err *err) {
+    for (int parts = 1; parts <= SHARE_PARTS; parts++) {
+        if (!whole(w->c->shares, shares, q->n_ranks, parts))
+            continue;
+        TRY(weigh(w, q, w->c->shares, q->n_ranks, err));
+        if (fits(w, q))
+            return ST_OK;
+    }
+    memcpy(w->c->shares, shares, (size_t)q->n_ranks * sizeof *shares);
+    return weigh(w, q, w->c->shares, q->n_ranks, err);
+}
+
+/* What a rank that is short may have of the model, if the rest of what it needs stays. */
+static double cut_down(const struct weighed *w, const struct placement_wish *q, int r,
+                       double share) {
+    double held = (double)(w->sizes[r].weights + w->sizes[r].kv);
+    double room = (double)q->machines[r].memory_bytes - (double)w->sizes[r].buffers;
+    return MAX(share * FIT_MARGIN * MAX(room, 0.0) / held, SHARE_LEAST);
+}
+
+/* Fills the ranks like vessels: who is short keeps what he has room for, the others take the
+ * rest in proportion of `rates`. False: nobody is left to take it. */
+static bool pour(double *shares, bool *full, const struct weighed *w,
+                 const struct placement_wish *q, const double *rates) {
+    double rest = 1, of_rates = 0;
+    for (int r = 0; r < q->n_ranks; r++) {
+        if (is_short(w, q, r)) {
+            shares[r] = cut_down(w, q, r, shares[r]);
+            full[r] = true;
+        }
+        rest -= full[r] ? shares[r] : 0;
+        of_rates += full[r] ? 0 : rates[r];
+    }
+    for (int r = 0; r < q->n_ranks && of_rates > 0; r++)
+        if (!full[r])
+            shares[r] = MAX(rest * rates[r] / of_rates, SHARE_LEAST);
+    return of_rates > 0;
+}
+
+static enum status find_shares(struct weighed *w, const struct placement_wish *q,
+                               struct err *err) {
+    int n = q->n_ranks;
+    double rates[PLAN_MAX_RANKS] = {0}, shares[PLAN_MAX_RANKS];
+    bool full[PLAN_MAX_RANKS] = {false};
+    level(rates, q->machines, n);
+    memcpy(shares, rates, sizeof shares);
+    scale_to_one(shares, n);
+    w->c->n_shares = n;
+    TRY(simplify(w, q, shares, err));
+    if (fits(w, q))
+        return ST_OK;
+    w->c->by_memory = true;
+    for (int i = 0; i < FIT_TRIES && !fits(w, q) && pour(shares, full, w, q, rates); i++)
+        TRY(weigh(w, q, shares, n, err));
+    if (!fits(w, q)) { /* the last try: as much as each has */
+        for (int r = 0; r < n; r++)
+            shares[r] = (double)q->machines[r].memory_bytes;
+        scale_to_one(shares, n);
+    }
+    return simplify(w, q, shares, err);
+}
+
+/* ---- the prediction ---------------------------------------------------------------------- */
+
+static void predict(struct weighed *w, const struct placement_wish *q) {
+    struct placement_candidate *c = w->c;
+    const struct placement_wires *wires = q->wires;
+    double n_sums = (q->hp->qk_norm == QK_NORM_ROW ? 3.0 : 2.0) * q->hp->n_layers;
+    c->read_s = c->between_s = 0;
+    for (int s = 0; s < c->pp; s++) {
+        double slowest = 0;
+        for (int r = s * c->tp; r < (s + 1) * c->tp; r++)
+            slowest = MAX(slowest, w->sizes[r].token / q->machines[r].rate);
+        c->read_s += slowest;
+    }
+    if (q->n_ranks == 1)
+        return;
+    if (c->tp > 1)
+        c->between_s += n_sums * wires->sum_s[c->tp];
+    if (c->pp > 1)
+        c->between_s += (c->pp - 1) * wires->hand_s[c->tp];
+    double answer = wires->answer_s[c->tp];
+    c->between_s += c->tp > 1 ? answer : MAX(answer - wires->hand_s[c->tp], 0.0);
+}
+
+static const char *bytes_text(uint64_t bytes, char buf[32]) {
+    bool large = bytes >= 1000000000u;
+    snprintf(buf, 32, "%.1f %s", (double)bytes * (large ? 1e-9 : 1e-6), large ? "GB" : "MB");
+    return buf;
+}
+
+/* Why it cannot be: the rank that misses most, or a wire that is not there. */
+static void judge(struct weighed *w, const struct placement_wish *q) {
+    struct placement_candidate *c = w->c;
+    double most = 1;
+    char need[32], have[32];
+    c->fits = isfinite(c->between_s);
+    if (!c->fits)
+        snprintf(c->why_not, sizeof c->why_not,
+                 "there are no wires between ranks that it needs");
+    for (int r = 0; r < q->n_ranks; r++)
+        if (is_short(w, q, r)) {
+            double times = (double)c->bytes[r] / (double)q->machines[r].memory_bytes;
+            c->fits = false;
+            if (times <= most)
+                continue;
+            most = times;
+            snprintf(c->why_not, sizeof c->why_not, "rank %d would need %s, has %s", r,
+                     bytes_text(c->bytes[r], need),
+                     bytes_text(q->machines[r].memory_bytes, have));
+        }
+}
+
+static enum status consider(struct placement_candidate *c, const struct placement_wish *q,
+                            struct err *err) {
+    struct weighed w = {.c = c};
+    if (q->n_shares != 0) {
+        c->n_shares = q->n_shares;
+        memcpy(c->shares, q->shares, (size_t)q->n_shares * sizeof *q->shares);
+        TRY(weigh(&w, q, q->shares, q->n_shares, err));
+    } else {
+        TRY(find_shares(&w, q, err));
+    }
+    predict(&w, q);
+    judge(&w, q);
+    return ST_OK;
+}
+
+/* What fits before what does not, then by time; the order of what is alike stays (more tensor
+ * ranks first). */
+static bool is_better(const struct placement_candidate *a,
+                      const struct placement_candidate *b) {
+    if (a->fits != b->fits)
+        return a->fits;
+    return a->read_s + a->between_s < b->read_s + b->between_s;
+}
+
+enum status placement_rank(struct placement *out, const struct placement_wish *q,
+                           struct err *err) {
+    BUG_ON(q->n_ranks < 1 || q->n_ranks > PLAN_MAX_RANKS);
+    enum status refused = ST_OK;
+    out->n = 0;
+    for (int tp = q->n_ranks; tp >= 1; tp--) {
+        if (q->n_ranks % tp != 0 || (q->tp != 0 && q->tp != tp))
+            continue;
+        BUG_ON(out->n == PLACEMENT_MAX);
+        struct placement_candidate *c = &out->list[out->n];
+        *c = (struct placement_candidate){.tp = tp, .pp = q->n_ranks / tp};
+        enum status st = consider(c, q, err);
+        if (st == ST_BAD_INPUT) { /* the given shares are for another layout */
+            refused = st;
+            continue;
+        }
+        TRY(st);
+        out->n++;
+        for (int i = out->n - 1; i > 0 && is_better(&out->list[i], &out->list[i - 1]); i--) {
+            struct placement_candidate other = out->list[i];
+            out->list[i] = out->list[i - 1];
+            out->list[i - 1] = other;
+        }
+    }
+    return out->n > 0 ? ST_OK : refused;
+}
+
+/* ---- fewer machines ---------------------------------------------------------------------- */
+
+/* For teams of any size, from those that divide n: a team between two of them is like the
+ * larger one, and to hand on takes what it takes from rank to rank. */
+static void fill_wires(struct placement_wires *out, const struct placement_wires *w, int n) {
+    *out = *w;
+    for (int tp = n; tp > 1; tp--) {
+        if (tp == n || n % tp != 0)
+            out->hand_s[tp] = w->hand_s[1];
+        if (n % tp == 0)
+            continue;
+        out->sum_s[tp] = out->sum_s[tp + 1];
+        out->answer_s[tp] = out->answer_s[tp + 1];
+    }
+}
+
+/* Ranks 1 to n - 1, the fastest first; where all of them together cannot take the model, who
+ * has most memory. */
+static bool goes_before(const struct placement_machine *a, const struct placement_machine *b,
+                        bool all_fit) {
+    if (all_fit)
+        return a->rate > b->rate;
+    return b->memory_bytes != 0 &&
+           (a->memory_bytes == 0 || a->memory_bytes > b->memory_bytes); /* 0: enough */
+}
+
+static void sort_others(int *order, const struct placement_wish *q, bool all_fit) {
+    for (int i = 1; i < q->n_ranks; i++) {
+        int at = i - 1;
+        for (; at > 0 && goes_before(&q->machines[i], &q->machines[order[at - 1]], all_fit);
+             at--)
+            order[at] = order[at - 1];
+        order[at] = i;
+    }
+}
+
+enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *q,
+                            const struct placement *all, struct err *err) {
+    struct placement_machine machines[PLAN_MAX_RANKS];
+    struct placement_wires wires;
+    struct placement_wish some = *q;
+    struct placement *p = mem_alloc(sizeof *p);
+    const struct placement_candidate *best = &all->list[0];
+    int order[PLAN_MAX_RANKS];
+    enum status st =
+        p != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a placement");
+    *out = (struct placement_fewer){.tokens_per_s = 0};
+    if (best->fits)
+        out->tokens_per_s = PLACEMENT_FEWER_GAIN * placement_tokens_per_s(best);
+    fill_wires(&wires, q->wires, q->n_ranks);
+    sort_others(order, q, best->fits);
+    some.machines = machines;
+    some.wires = &wires;
+    uint64_t keep = 1;
+    for (int n = 1; st == ST_OK && n < q->n_ranks; n++) {
+        if (n > 1)
+            keep |= (uint64_t)1 << order[n - 2];
+        int k = 0;
+        for (int r = 0; r < q->n_ranks; r++)
+            if (keep >> r & 1)
+                machines[k++] = q->machines[r];
+        some.n_ranks = n;
+        st = placement_rank(p, &some, err);
+        if (st == ST_OK && p->list[0].fits &&
+            placement_tokens_per_s(&p->list[0]) > out->tokens_per_s)
+            *out = (struct placement_fewer){keep, n, placement_tokens_per_s(&p->list[0])};
+    }
+    mem_free(p);
+    return st;
+}
+
+/* ---- for people -------------------------------------------------------------------------- */
+
+void placement_refusal(const struct placement *p, char *buf, size_t size) {
+    size_t at = 0;
+    buf[0] = '\0';
+    for (int i = 0; i < p->n && at < size; i++) {
+        char how[64];
+        plan_text(&p->list[i].plan, how, sizeof how);
+        at += (size_t)snprintf(buf + at, size - at, "%s%s: %s", i > 0 ? "; " : "", how,
+                               p->list[i].why_not);
+    }
+}
+
+void placement_shares_text(const double *shares, int n, char *buf, size_t size) {
+    size_t at = (size_t)snprintf(buf, size, "shares ");
+    bool equal = true;
+    for (int i = 0; i < n && at < size; i++) {
+        at += (size_t)snprintf(buf + at, size - at, "%s%.3g", i > 0 ? "," : "", shares[i]);
+        equal &= shares[i] == shares[0];
+    }
+    if (equal)
+        snprintf(buf, size, "equal shares");
+}

@@ -1,0 +1,113 @@
+/* placement.h: how many tensor ranks times how many pipeline stages, and who gets how much: a
+ * prediction of every way there is, from what the machines and wires can do. Pure functions:
+ * what is measured comes from survey.h, or from somebody who thinks about machines that he does
+ * not have (lockstep plan --bandwidth).
+ *
+ * One stream's token, from an empty context, for pp stages of tp ranks (docs/links.md):
+ *
+ *   reading    sum over stages of max over its members of (its bytes of a token's weights / its
+ *              rate)
+ *   between    layers * sums a layer * sum_s
+ *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
+ *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
+ *
+ * A layer has two sums, three with a norm over the heads of all ranks (QK_NORM_ROW); stages
+ * wait for each other, so only tp divides the reading. The step's words reach the last stage of
+ * a pipeline long before the hidden state does, so only tensor ranks wait for them. Bytes are
+ * those of the very plan (model_measure): slices as packed, of experts the expected part of
+ * those used, what several ranks keep twice. Attention over a long context, and what a step
+ * computes beside its products, count for nothing: they are the same everywhere or small.
+ *
+ * Shares follow the rates, as in a prompt and for many requests at once all ranks work at the
+ * same time, within the ranks' memory: what does not fit one goes to the others in proportion.
+ * Rates within PLACEMENT_ALIKE of the fastest of their kind count as equal, and shares become
+ * small whole numbers if any are near: a measurement's noise gives no lopsided split. */
+#ifndef LOCKSTEP_RANKS_PLACEMENT_H
+#define LOCKSTEP_RANKS_PLACEMENT_H
+
+#include "model/model.h"
+
+#define PLACEMENT_ALIKE 0.15
+#define PLACEMENT_MAX 12 /* divisors of a number up to PLAN_MAX_RANKS */
+
+/* What one rank has. */
+struct placement_machine {
+    uint64_t memory_bytes; /* that it may take; 0: unknown, everything fits */
+    double rate; /* bytes/s at which it reads weights for a token, with all its threads; > 0 */
+    int n_threads;
+};
+
+/* Seconds that exchanges keep a token waiting, by the tp of a layout; INFINITY: it cannot have
+ * them. */
+struct placement_wires {
+    /* an exact sum of n_embd numbers over tp ranks: [tp] > 1 */
+    double sum_s[PLAN_MAX_RANKS + 1];
+    double hand_s[PLAN_MAX_RANKS +
+                  1]; /* n_embd floats from one stage to the next: [tp] < n_ranks */
+    /* a word from rank 0 to all, and the logits back to it */
+    double answer_s[PLAN_MAX_RANKS + 1];
+};
+/* Where every exchange takes the same time. */
+void placement_wires_set(struct placement_wires *w, double exchange_s);
+
+struct placement_wish {
+    const struct gguf *g;
+    const struct hparams *hp;
+    const struct model_config *cfg;
+    enum experts_mode experts;
+    int n_ranks;
+    const struct placement_machine *machines; /* [n_ranks] */
+    const struct placement_wires *wires;
+    int tp, pp;           /* the only layout to look at; 0: all with tp * pp = n_ranks */
+    const double *shares; /* as plan_make's weights; n_shares = 0: they are to be found */
+    int n_shares;
+};
+
+struct placement_candidate {
+    int tp, pp;
+    int n_shares;
+    double shares[PLAN_MAX_RANKS];  /* [n_shares], for plan_make(); those found are [n_ranks] */
+    bool by_memory;                 /* not by rates alone: these shares would not fit */
+    struct plan plan;               /* made with them */
+    uint64_t bytes[PLAN_MAX_RANKS]; /* [n_ranks] of memory: weights, KV cache, buffers */
+    double read_s, between_s;       /* of a token */
+    bool fits;
+    char why_not[160]; /* "rank 2 would need 40.1 GB, has 32.0 GB" */
+};
+
+static inline double placement_tokens_per_s(const struct placement_candidate *c) {
+    return 1 / (c->read_s + c->between_s);
+}
+
+struct placement {
+    int n;
+    /* the fastest first, what does not fit last */
+    struct placement_candidate list[PLACEMENT_MAX];
+};
+
+/* Fills out (large: not for a stack) with the layouts of which plan_make() makes a plan;
+ * ST_BAD_INPUT if there is none. That nothing fits is no error: list[0].fits is false then. */
+enum status placement_rank(struct placement *out, const struct placement_wish *wish,
+                           struct err *err);
+
+/* Worth the others' absence: a prediction is not exact. */
+#define PLACEMENT_FEWER_GAIN 1.1
+struct placement_fewer {
+    uint64_t keep; /* bits of the ranks; 0: all of them are the fastest */
+    int n;
+    double tokens_per_s;
+};
+/* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster
+ * there, by PLACEMENT_FEWER_GAIN, than `all` says of the best layout of all? Where all cannot
+ * take the model, since one has no room for its part of what every rank has (a layer, buffers):
+ * can those with the most memory, and how many of them are the fastest? Wires that were not
+ * measured count as those of the next larger team. */
+enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
+                            const struct placement *all, struct err *err);
+
+/* "tensor2: rank 1 would need 40.1 GB, has 32.0 GB; pipeline2: ...", for when nothing fits. */
+void placement_refusal(const struct placement *p, char *buf, size_t size);
+/* "equal shares", "shares 2,1": of n numbers; buf gets what has room. */
+void placement_shares_text(const double *shares, int n, char *buf, size_t size);
+
+#endif
