@@ -4,7 +4,7 @@
  * with a brace), tokenizer_config.json, the header of model.safetensors (whose data are a hole
  * of DATA_BYTES). Seeds: corpus/config. */
 #include "base/status.h"
-#include "format/folder.h"
+#include "format/hf_folder.h"
 #include "format/rows.h"
 #include "model/hparams.h"
 #include "model/weights.h"

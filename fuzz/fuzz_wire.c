@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "base/util.h"
 #include "fabric/handshake.h"
-#include "fabric/launch.h"
-#include "fabric/pack.h"
+#include "fabric/launch_env.h"
+#include "fabric/sum_codec.h"
 #include "link/links.h"
 
 #include <sodium.h>

@@ -9,7 +9,7 @@ static enum status check_sum_of(struct fabric *f, struct team *t, size_t n, int 
     static int64_t x[50000];
     for (size_t i = 0; i < n; i++)
         x[i] = term(2, fabric_rank(f), i + (size_t)round);
-    TRY(fabric_sum(t, x, n, err));
+    TRY(fabric_allreduce(t, x, n, err));
     for (size_t i = 0; i < n; i++) {
         int64_t sum = 0;
         for (int r = 0; r < fabric_n_ranks(f); r++)

@@ -54,7 +54,7 @@ static inline void sum_once(struct fabric *f, struct team *t, const int *ranks, 
     x[n] = 0x1234567;
     for (size_t i = 0; i < n; i++)
         x[i] = term(seed, fabric_rank(f), i);
-    TRY_CALL(fabric_sum(t, x, n, e));
+    TRY_CALL(fabric_allreduce(t, x, n, e));
     for (size_t i = 0; i < n; i++) {
         uint64_t sum = 0;
         for (int k = 0; k < n_ranks; k++)
@@ -73,7 +73,7 @@ static inline void run_sums(struct ranks *r, struct fabric *f) {
     for (size_t k = 0; k < ARRAY_LEN(sizes); k++)
         for (uint64_t seed = 0; seed < 4; seed++)
             sum_once(f, t, all, r->n, seed, sizes[k]);
-    TRY_CALL(fabric_sum(t, NULL, 0, e));
+    TRY_CALL(fabric_allreduce(t, NULL, 0, e));
 }
 
 static inline uint8_t byte_of(int rank, size_t i) {
@@ -204,7 +204,7 @@ static inline void halves_by_all(struct fabric *f, struct team *t, uint64_t seed
             continue;
         for (size_t i = 0; i < begin[n]; i++)
             x[i] = term(seed, me, i);
-        TRY_CALL(a->sum_shares(t, x, begin, e));
+        TRY_CALL(a->reduce_scatter(t, x, begin, e));
         for (size_t i = begin[me]; i < begin[me + 1]; i++) {
             uint64_t sum = 0;
             for (int k = 0; k < n; k++)

@@ -426,7 +426,8 @@ static int storm(int pid, double seconds) {
 
 #define N_STREAMS 4
 #define SLOW 3.0 /* times the usual gap */
-/* Pieces are as long as the streams can bear (pace.h): a prompt of 1,000 takes more than these. */
+/* Pieces are as long as the streams can bear (step_cost.h): a prompt of 1,000 takes more than
+ * these. */
 #define PIECES_MIN 8
 #define EVENT_BYTES 150 /* of one token in a stream, less than it takes */
 

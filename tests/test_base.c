@@ -1,8 +1,8 @@
-/* base: the pool's claims and barriers, cores, errands, new files, growing arrays and texts,
- * the counter-based random numbers, medians. */
+/* base: the pool's claims and barriers, cores, jobs of the async worker, new files, growing
+ * arrays and texts, the counter-based random numbers, medians. */
+#include "base/async_worker.h"
 #include "base/buf.h"
 #include "base/core.h"
-#include "base/errand.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
@@ -168,22 +168,22 @@ static void a_thread_has_room(void **state) {
 #endif
 
 /* Not atomic: what either thread wrote must be visible to the other (ThreadSanitizer looks on). */
-static void errands_are_run_one_after_the_other(void **state) {
+static void jobs_are_run_one_after_the_other(void **state) {
     (void)state;
-    struct errand *e;
+    struct async_worker *e;
     struct err err;
     int n = 0;
-    assert_int_equal(errand_open(&e, &err), ST_OK);
+    assert_int_equal(async_worker_open(&e, &err), ST_OK);
     for (int i = 0; i < 1000; i++) {
         n++;
-        errand_start(e, add_one, &n);
-        errand_wait(e);
+        async_worker_start(e, add_one, &n);
+        async_worker_wait(e);
         assert_int_equal(n, 2 * i + 2);
     }
-    errand_close(e);
-    assert_int_equal(errand_open(&e, &err), ST_OK);
-    errand_close(e);
-    errand_close(NULL);
+    async_worker_close(e);
+    assert_int_equal(async_worker_open(&e, &err), ST_OK);
+    async_worker_close(e);
+    async_worker_close(NULL);
 }
 
 /* Known answer of Philox4x32-10 for zero counter and key: 6627e8d5 e169c58d bc57ac4c 9b00dbd8
@@ -530,7 +530,7 @@ int main(void) {
 #ifdef __linux__
         cmocka_unit_test(a_thread_has_room),
 #endif
-        cmocka_unit_test(errands_are_run_one_after_the_other),
+        cmocka_unit_test(jobs_are_run_one_after_the_other),
         cmocka_unit_test(philox_known_answer),
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),

@@ -131,7 +131,7 @@ __attribute__((constructor)) static void upwards(void) { fesetround(FE_UPWARD); 
 fi
 
 n=0
-dealt() { # name model-file layout...: steps long enough to be dealt out to a team (model/deal.h), and too short for two waves
+sharded() { # name model-file layout...: steps long enough to be sharded to a team (model/sequence_shard.h), and too short for two microbatches
     local name=$1-middle file=$2 layout
     shift 2
     refer "$name" "$file" --ids @middle.ids
@@ -194,12 +194,12 @@ for file in "${others[@]}"; do
     done
     [ -z "$qemu" ] || job "$name" "$file" "$qemu" "${arms[n % 2]}" "${feed[@]}" --ranks 1 --threads 1 --chunk 7
     n=$((n + 1))
-    dealt "$name" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" "--ranks 3 --chunk 90 --experts whole"
+    sharded "$name" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" "--ranks 3 --chunk 90 --experts whole"
 done
 for file in "$golden"/logits/{llama,qwen3,llama-tied}.gguf "$golden"/quant-models/q-llama-{f16,q8_0,q4_K}.gguf \
     jargon-q4_k.gguf "$SOURCE_DIR/models/jargon-3m-f16.gguf"; do
     [ -e "$file" ] || continue
-    dealt "dealt-$(basename "$file" .gguf)" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" \
+    sharded "sharded-$(basename "$file" .gguf)" "$file" "--split 2,1 --chunk 100" "--ranks 4 --chunk 119" \
         "--parallel tensor2xpipeline2 --chunk 64"
 done
 # The weight types that only folders have.
@@ -224,7 +224,7 @@ for weights in "fp8" "mlx4 --group 64" "mlx8 --group 32" "mlx8 --group 64 --scal
     done
 done
 # Over more than a step: windows whose pages are given back between steps, a latent cache; and steps whose sums are
-# under way while the other half of their tokens is computed (model/wave.h), which a slow wire makes sure of.
+# under way while the other half of their tokens is computed (model/microbatch.h), which a slow wire makes sure of.
 for name in llama qwen3 q-q8_0 q-q4_K gpt-oss-f32 gemma3 deepseek2-lite qwen3moe minimax-m2; do
     file=$golden/logits/$name.gguf
     [ -e "$file" ] || file=$golden/quant-models/q-llama-${name#q-}.gguf

@@ -9,7 +9,7 @@
 #include "cluster/store.h"
 #include "format/content.h"
 #include "net/http.h"
-#include "node/share.h"
+#include "node/model_share.h"
 
 #include <fcntl.h>
 #include <setjmp.h>
@@ -374,7 +374,7 @@ static void test_copy(void **state) {
     struct identity id, stranger;
     struct cluster_key other = some_key;
     struct model_files m;
-    struct share *share;
+    struct model_share *share;
     struct err err;
     char path[128], store[128], out[256], address[64];
     const size_t n = 20u << 20;
@@ -385,8 +385,8 @@ static void test_copy(void **state) {
     path_in(store, sizeof store, "deep/store");
     write_file(path, n, 9);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
 
     assert_int_equal(store_fetch(store, &stranger, address, &m, NULL, out, sizeof out, &err),
                      ST_REFUSED);
@@ -409,12 +409,12 @@ static void test_copy(void **state) {
     /* The same name with other content goes beside it; a damaged source gives nothing. */
     char first[256];
     assert_true(store_find(store, &m, NULL, first, sizeof first));
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     write_file(path, n, 10);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     m.list[0].digest[0] ^= 1;
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_IO);
     assert_non_null(strstr(err.text, "damaged"));
@@ -430,7 +430,7 @@ static void test_copy(void **state) {
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_IO);
     assert_non_null(strstr(err.text, "has changed"));
     assert_false(any_part_in(store));
-    share_close(share);
+    model_share_close(share);
     assert_int_equal(store_fetch("/proc", &id, address, &m, NULL, out, sizeof out, &err),
                      ST_NO_MEMORY);
     model_files_deinit(&m);
@@ -455,7 +455,7 @@ static void test_power_cut(void **state) {
     (void)state;
     struct identity id;
     struct model_files m;
-    struct share *share;
+    struct model_share *share;
     struct err err;
     struct file_id at;
     char path[128], store[128], part[256], blocks[300], out[256], address[64], hex[17];
@@ -466,8 +466,8 @@ static void test_power_cut(void **state) {
     path_in(store, sizeof store, "cut");
     write_file(path, n, 13);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     sodium_bin2hex(hex, sizeof hex, m.list[0].digest, 8);
     snprintf(part, sizeof part, "%s/cut.gguf.%s.part", store, hex);
     snprintf(blocks, sizeof blocks, "%s/cut.gguf.%s.blocks", store, hex);
@@ -493,7 +493,7 @@ static void test_power_cut(void **state) {
         assert_memory_equal(kept, read, sizeof kept);
         assert_int_equal(unlink(out), 0);
     }
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     identity_deinit(&id);
 }
@@ -526,7 +526,7 @@ static void test_two_copies_at_once(void **state) {
     (void)state;
     struct identity id;
     struct model_files m;
-    struct share *share;
+    struct model_share *share;
     struct err err;
     char path[128], store[128], out[256], address[64], hex[17];
     const size_t n = 3u << 20;
@@ -536,8 +536,8 @@ static void test_two_copies_at_once(void **state) {
     assert_int_equal(mkdir(store, 0755), 0);
     write_file(path, n, 11);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     sodium_bin2hex(hex, sizeof hex, m.list[0].digest, 8);
     for (int with_file = 0; with_file < 2; with_file++) {
         struct waiting w = {.asked = 0};
@@ -566,7 +566,7 @@ static void test_two_copies_at_once(void **state) {
     assert_int_equal(mkdir(inside, 0755), 0);
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_true(store_find(store, &m, NULL, inside, sizeof inside));
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     path_in(path, sizeof path, "pair");
     path_in(inside, sizeof inside, "pair/config.json");
@@ -575,11 +575,11 @@ static void test_two_copies_at_once(void **state) {
     path_in(inside, sizeof inside, "twice/pair");
     write_file(inside, 10, 2);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_true(model_files_are_at(&m, out));
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     identity_deinit(&id);
 }
@@ -590,7 +590,7 @@ static void test_two_links_at_once(void **state) {
     (void)state;
     struct identity id;
     struct model_files m;
-    struct share *share;
+    struct model_share *share;
     struct err err;
     char path[128], store[128], out[256], address[64], found[64], part[300], command[600];
     static const char *const names[] = {"linked.gguf", ".address"};
@@ -599,8 +599,8 @@ static void test_two_links_at_once(void **state) {
     path_in(store, sizeof store, "links");
     write_file(path, 3u << 20, 21);
     assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     assert_int_equal(store_link(store, &id, address, &m, NULL, out, sizeof out, &err),
                      ST_UNSUPPORTED);
     m.list[0].head = (2u << 20) + 5;
@@ -629,7 +629,7 @@ static void test_two_links_at_once(void **state) {
     assert_int_equal(system(command), 0);
     assert_true(store_find_link(store, &m, out, sizeof out, found, sizeof found));
     assert_string_equal(found, address);
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     identity_deinit(&id);
 }
@@ -658,7 +658,7 @@ static void test_place_taken_meanwhile(void **state) {
     (void)state;
     struct identity id;
     struct model_files m;
-    struct share *share;
+    struct model_share *share;
     struct err err;
     char path[128], inside[256], store[128], out[256], plain[256], address[64], own[128];
     assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
@@ -678,8 +678,8 @@ static void test_place_taken_meanwhile(void **state) {
         path_in(store, sizeof store, as_folder ? "late-folders" : "late-files");
         assert_int_equal(mkdir(store, 0755), 0);
         assert_int_equal(model_files_read(&m, path, &err), ST_OK);
-        assert_int_equal(share_open(&share, &id, &m, path, &err), ST_OK);
-        snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+        assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+        snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
         snprintf(plain, sizeof plain, "%s/%s", store, m.name);
         struct intruder in = {.at = 2u << 20};
         snprintf(in.path, sizeof in.path, "%s%s", plain, as_folder ? "/b.safetensors" : "");
@@ -693,20 +693,20 @@ static void test_place_taken_meanwhile(void **state) {
         assert_true(model_files_are_at(&m, out));
         assert_true(store_find(store, &m, NULL, out, sizeof out));
         assert_false(any_part_in(store));
-        share_close(share);
+        model_share_close(share);
         model_files_deinit(&m);
     }
     /* Such is a link to a disk that is not mounted. */
     assert_int_equal(model_files_read(&m, own, &err), ST_OK);
-    assert_int_equal(share_open(&share, &id, &m, own, &err), ST_OK);
-    snprintf(address, sizeof address, "127.0.0.1:%d", share_port(share));
+    assert_int_equal(model_share_open(&share, &id, &m, own, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
     path_in(plain, sizeof plain, "late-files/own");
     assert_int_equal(symlink("/nowhere/own", plain), 0);
     path_in(store, sizeof store, "late-files");
     assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
     assert_string_not_equal(out, plain);
     assert_int_equal(readlink(plain, out, sizeof out), strlen("/nowhere/own"));
-    share_close(share);
+    model_share_close(share);
     model_files_deinit(&m);
     model_files_deinit(&theirs);
     identity_deinit(&id);

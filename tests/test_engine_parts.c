@@ -4,13 +4,13 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/util.h"
-#include "engine/lookout.h"
-#include "engine/lookup.h"
-#include "engine/pace.h"
+#include "engine/ngram_draft.h"
+#include "engine/rejoin.h"
+#include "engine/step_cost.h"
 #include "engine/stops.h"
 #include "ranks/job.h"
 #include "ranks/launch.h"
-#include "ranks/survivors.h"
+#include "ranks/membership.h"
 
 #include <jansson.h>
 #include <setjmp.h>
@@ -87,55 +87,55 @@ static void what_followed_the_longest_match_is_guessed(void **state) {
     (void)state;
     /* 1 2 3 occurs with 7 after it; 2 3 alone, later, with 8. */
     int32_t ids[32] = {1, 2, 3, 7, 5, 9, 2, 3, 8, 4, 1, 2, 3};
-    assert_int_equal(lookup_guess(ids, 13, 3), 3);
+    assert_int_equal(ngram_draft(ids, 13, 3), 3);
     assert_int_equal(ids[13], 7);
     assert_int_equal(ids[14], 5);
     assert_int_equal(ids[15], 9);
     /* Of equal matches the latest. */
     int32_t two[32] = {1, 2, 7, 6, 1, 2, 8, 6, 5, 1, 2};
-    assert_int_equal(lookup_guess(two, 11, 1), 1);
+    assert_int_equal(ngram_draft(two, 11, 1), 1);
     assert_int_equal(two[11], 8);
 }
 
 static void a_period_goes_on(void **state) {
     (void)state;
     int32_t ids[64] = {9, 1, 2, 3, 1, 2, 3, 1, 2, 3};
-    assert_int_equal(lookup_guess(ids, 10, 8), 8);
+    assert_int_equal(ngram_draft(ids, 10, 8), 8);
     for (int i = 0; i < 8; i++)
         assert_int_equal(ids[10 + i], i % 3 + 1);
     int32_t same[64] = {4, 4, 4};
-    assert_int_equal(lookup_guess(same, 3, 5), 5);
+    assert_int_equal(ngram_draft(same, 3, 5), 5);
     assert_int_equal(same[7], 4);
 }
 
 static void nothing_is_guessed_without_a_match(void **state) {
     (void)state;
     int32_t ids[32] = {1, 2, 3, 4, 5, 6, 3};
-    assert_int_equal(lookup_guess(ids, 7, 3), 0);
+    assert_int_equal(ngram_draft(ids, 7, 3), 0);
     for (size_t n = 0; n < 3; n++)
-        assert_int_equal(lookup_guess(ids, n, 3), 0);
+        assert_int_equal(ngram_draft(ids, n, 3), 0);
 }
 
-/* Guesses that fail cost little: at most one in LOOKUP_PROBE tokens in the end. */
+/* Guesses that fail cost little: at most one in NGRAM_PROBE tokens in the end. */
 static void trust_follows_what_came_true(void **state) {
     (void)state;
-    struct lookup_trust t;
-    lookup_trust_init(&t);
+    struct ngram_trust t;
+    ngram_trust_init(&t);
     size_t n = 0;
     for (int i = 0; i < 1000; i++) {
-        size_t k = lookup_trust_k(&t, 0.15, 11);
-        lookup_trust_learn(&t, k, 0);
+        size_t k = ngram_trust_k(&t, 0.15, 11);
+        ngram_trust_learn(&t, k, 0);
         n += k;
     }
-    assert_true(n >= 20 && n < 1000 / LOOKUP_PROBE + 30);
+    assert_true(n >= 20 && n < 1000 / NGRAM_PROBE + 30);
     for (int i = 0; i < 100; i++) {
-        size_t k = lookup_trust_k(&t, 0.15, 11);
-        lookup_trust_learn(&t, k, k);
+        size_t k = ngram_trust_k(&t, 0.15, 11);
+        ngram_trust_learn(&t, k, k);
     }
-    assert_int_equal(lookup_trust_k(&t, 0.15, 11), 11);
-    assert_int_equal(lookup_trust_k(&t, 0.15, 3), 3);
+    assert_int_equal(ngram_trust_k(&t, 0.15, 11), 11);
+    assert_int_equal(ngram_trust_k(&t, 0.15, 3), 3);
     /* In a full batch a token costs more than it can bring. */
-    assert_int_equal(lookup_trust_k(&t, 1.2, 11), 0);
+    assert_int_equal(ngram_trust_k(&t, 1.2, 11), 0);
 }
 
 /* ---- pieces of prompts ------------------------------------------------------------------- */
@@ -153,30 +153,31 @@ static double step_takes(const struct machine *m, size_t n_streams, double work)
 
 /* One step of n streams beside a prompt at pos, on a machine that just now takes `slower` times
  * as long. Returns the step's time, in those of a step without the prompt. */
-static double piece_step(struct pace *p, const struct machine *m, size_t n_streams, size_t *pos,
-                         double slower) {
-    size_t n = pace_fit(p, *pos, pace_room(p, n_streams, 0), 256);
-    double work = pace_work(p, *pos, n), s = step_takes(m, n_streams, work);
-    pace_add(p, &(struct pace_step){.n_tokens = n_streams + n,
-                                    .n_streams = n_streams,
-                                    .work = work,
-                                    .seconds = s * slower});
+static double piece_step(struct step_cost *p, const struct machine *m, size_t n_streams,
+                         size_t *pos, double slower) {
+    size_t n = step_cost_fit(p, *pos, step_cost_room(p, n_streams, 0), 256);
+    double work = step_cost_work(p, *pos, n), s = step_takes(m, n_streams, work);
+    step_cost_add(p, &(struct step_sample){.n_tokens = n_streams + n,
+                                           .n_streams = n_streams,
+                                           .work = work,
+                                           .seconds = s * slower});
     *pos += n;
     return s / step_takes(m, n_streams, 0);
 }
 
-static void stream_steps(struct pace *p, const struct machine *m, size_t n_streams, int n) {
+static void stream_steps(struct step_cost *p, const struct machine *m, size_t n_streams,
+                         int n) {
     for (int i = 0; i < n; i++)
-        pace_add(p, &(struct pace_step){.n_tokens = n_streams,
-                                        .n_streams = n_streams,
-                                        .seconds = step_takes(m, n_streams, 0)});
+        step_cost_add(p, &(struct step_sample){.n_tokens = n_streams,
+                                               .n_streams = n_streams,
+                                               .seconds = step_takes(m, n_streams, 0)});
 }
 
 /* 64 tokens, nobody waits. */
-static void prompt_alone(struct pace *p, const struct machine *m) {
-    double work = pace_work(p, 0, 64);
-    pace_add(p, &(struct pace_step){
-                    .n_tokens = 64, .work = work, .seconds = step_takes(m, 0, work)});
+static void prompt_alone(struct step_cost *p, const struct machine *m) {
+    double work = step_cost_work(p, 0, 64);
+    step_cost_add(p, &(struct step_sample){
+                         .n_tokens = 64, .work = work, .seconds = step_takes(m, 0, work)});
 }
 
 static const struct machine machines[] = {
@@ -196,8 +197,8 @@ static void pieces_fit_what_streams_can_bear(void **state) {
     for (size_t i = 0; i < ARRAY_LEN(machines); i++)
         for (size_t n_streams = 1; n_streams <= 16; n_streams *= 2) {
             const struct machine *m = &machines[i];
-            struct pace p;
-            pace_init(&p, 0, 0, 0);
+            struct step_cost p;
+            step_cost_init(&p, 0, 0, 0);
             prompt_alone(&p, m);
             stream_steps(&p, m, n_streams, 20);
             double sum = 0, one = step_takes(m, n_streams, 1) / step_takes(m, n_streams, 0);
@@ -217,10 +218,10 @@ static void pieces_fit_what_streams_can_bear(void **state) {
 static void the_first_pieces_are_small(void **state) {
     (void)state;
     for (size_t i = 0; i < ARRAY_LEN(machines); i++) {
-        struct pace p;
+        struct step_cost p;
         size_t pos = 0;
-        pace_init(&p, 0, 0, 0);
-        assert_true(pace_room(&p, 3, 0) == 0); /* what is usual comes first */
+        step_cost_init(&p, 0, 0, 0);
+        assert_true(step_cost_room(&p, 3, 0) == 0); /* what is usual comes first */
         for (int step = 0; step < 100; step++)
             assert_true(piece_step(&p, &machines[i], 3, &pos, 1) < REGULAR + 0.01);
         assert_true(pos >= 70);
@@ -235,8 +236,8 @@ static void hidden_pieces_do_not_leap(void **state) {
     for (size_t i = 0; i < 2 * ARRAY_LEN(token_s); i++)
         for (size_t n_streams = 1; n_streams <= 16; n_streams *= 2) {
             const struct machine m = {0.0002, token_s[i / 2], 0.010};
-            struct pace p;
-            pace_init(&p, 0, 0, 0);
+            struct step_cost p;
+            step_cost_init(&p, 0, 0, 0);
             if (i % 2 == 0)
                 prompt_alone(&p, &m);
             stream_steps(&p, &m, n_streams, 20);
@@ -261,8 +262,8 @@ static void hiccups_make_pieces_smaller(void **state) {
     static const double most[] = {REGULAR, REGULAR, BUSY + 0.2};
     size_t got[] = {0, 0, 0};
     for (size_t i = 0; i < ARRAY_LEN(every); i++) {
-        struct pace p;
-        pace_init(&p, 0, 0, 0);
+        struct step_cost p;
+        step_cost_init(&p, 0, 0, 0);
         prompt_alone(&p, &m);
         stream_steps(&p, &m, 4, 20);
         for (int step = 0; step < 300; step++) {
@@ -280,9 +281,9 @@ static void hiccups_make_pieces_smaller(void **state) {
 static void rare_late_steps_are_borne(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.005, 0};
-    struct pace p;
+    struct step_cost p;
     size_t pos = 0;
-    pace_init(&p, 0, 0, 0);
+    step_cost_init(&p, 0, 0, 0);
     prompt_alone(&p, &m);
     stream_steps(&p, &m, 4, 20);
     for (int step = 0; step < 1000; step++) {
@@ -298,9 +299,9 @@ static void rare_late_steps_are_borne(void **state) {
 static void a_slower_machine_cancels_out(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.014, 0};
-    struct pace p;
+    struct step_cost p;
     size_t pos = 0;
-    pace_init(&p, 0, 0, 0);
+    step_cost_init(&p, 0, 0, 0);
     prompt_alone(&p, &m);
     stream_steps(&p, &m, 4, 20);
     for (int step = 0; step < 300; step++) {
@@ -316,16 +317,16 @@ static void a_slower_machine_cancels_out(void **state) {
 static void work_grows_with_the_context(void **state) {
     (void)state;
     const struct machine m = {0.050, 0.005, 0};
-    struct pace p;
+    struct step_cost p;
     size_t pos = 0, late = 30000;
-    pace_init(&p, 0.0003, 0.001, 100);
-    assert_float_equal((float)pace_work(&p, 0, 2), 2.0013f, 1e-6);
-    assert_float_equal((float)pace_work(&p, 30000, 1), 10.1f, 1e-4);
-    assert_int_equal(pace_fit(&p, 0, 2.0014, 10), 2);
-    assert_int_equal(pace_fit(&p, 0, 2.0012, 10), 1);
-    assert_int_equal(pace_fit(&p, 30000, 10.0, 10), 1); /* never none */
-    assert_int_equal(pace_fit(&p, 30000, 0, 10), 0);
-    assert_int_equal(pace_fit(&p, 0, 1000, 10), 10);
+    step_cost_init(&p, 0.0003, 0.001, 100);
+    assert_float_equal((float)step_cost_work(&p, 0, 2), 2.0013f, 1e-6);
+    assert_float_equal((float)step_cost_work(&p, 30000, 1), 10.1f, 1e-4);
+    assert_int_equal(step_cost_fit(&p, 0, 2.0014, 10), 2);
+    assert_int_equal(step_cost_fit(&p, 0, 2.0012, 10), 1);
+    assert_int_equal(step_cost_fit(&p, 30000, 10.0, 10), 1); /* never none */
+    assert_int_equal(step_cost_fit(&p, 30000, 0, 10), 0);
+    assert_int_equal(step_cost_fit(&p, 0, 1000, 10), 10);
     stream_steps(&p, &m, 4, 20);
     for (int step = 0; step < 100; step++)
         piece_step(&p, &m, 4, &pos, 1);
@@ -338,51 +339,51 @@ static void work_grows_with_the_context(void **state) {
 static void usual_follows_the_streams(void **state) {
     (void)state;
     const struct machine m = {0.010, 0.010, 0};
-    struct pace p;
+    struct step_cost p;
     size_t pos = 0;
-    pace_init(&p, 0, 0, 0);
+    step_cost_init(&p, 0, 0, 0);
     prompt_alone(&p, &m);
     stream_steps(&p, &m, 1, 20);
     for (int step = 0; step < 100; step++)
         assert_true(piece_step(&p, &m, 1, &pos, 1) < REGULAR + 0.01);
     for (int step = 0; step < 100; step++)
         assert_true(piece_step(&p, &m, 16, &pos, 1) < REGULAR + 0.01);
-    assert_true(pace_room(&p, 16, 0) == 0 || pace_room(&p, 16, 0) > 10);
+    assert_true(step_cost_room(&p, 16, 0) == 0 || step_cost_room(&p, 16, 0) > 10);
     for (int step = 0; step < 100; step++)
         assert_true(piece_step(&p, &m, 1, &pos, 1) < REGULAR + 0.01);
     /* Streams that an embedding keeps waiting wait for a step of it and for their own. */
-    assert_true(pace_room(&p, 0, 1) <= 0.8 * 2);
+    assert_true(step_cost_room(&p, 0, 1) <= 0.8 * 2);
 }
 
 /* About a second at a time, so that others get a turn. */
 static void prompts_alone_come_in_large_steps(void **state) {
     (void)state;
-    struct pace p;
-    pace_init(&p, 0, 0, 0);
-    assert_true(pace_room(&p, 0, 0) >= 64);
+    struct step_cost p;
+    step_cost_init(&p, 0, 0, 0);
+    assert_true(step_cost_room(&p, 0, 0) >= 64);
     prompt_alone(&p, &(struct machine){0, 0.001, 0});
-    assert_float_equal((float)pace_room(&p, 0, 0), 1000, 1);
+    assert_float_equal((float)step_cost_room(&p, 0, 0), 1000, 1);
     prompt_alone(&p, &(struct machine){0, 0.2, 0});
-    assert_float_equal((float)pace_room(&p, 0, 0), 64, 1e-3);
+    assert_float_equal((float)step_cost_room(&p, 0, 0), 64, 1e-3);
 }
 
 static void the_price_of_a_token_is_learnt(void **state) {
     (void)state;
-    struct pace p;
-    pace_init(&p, 0, 0, 0);
+    struct step_cost p;
+    step_cost_init(&p, 0, 0, 0);
     for (size_t i = 0; i < 200; i++)
         stream_steps(&p, &(struct machine){0.020, 0.002, 0}, 1 + i % 5, 1);
-    assert_float_equal((float)pace_token_s(&p), 0.002f, 1e-6);
-    assert_float_equal((float)pace_step_s(&p, 1), 0.022f, 1e-6);
-    assert_float_equal((float)pace_step_s(&p, 9), 0.038f, 1e-6);
+    assert_float_equal((float)step_cost_token_s(&p), 0.002f, 1e-6);
+    assert_float_equal((float)step_cost_of(&p, 1), 0.022f, 1e-6);
+    assert_float_equal((float)step_cost_of(&p, 9), 0.038f, 1e-6);
 }
 
 /* ---- survivors --------------------------------------------------------------------------- */
 
-static const char *leave_out(struct survivors *s, uint64_t lost) {
+static const char *leave_out(struct membership *s, uint64_t lost) {
     const char *left_out;
     struct err err = {""};
-    if (survivors_leave_out(s, lost, &left_out, &err) != ST_OK)
+    if (membership_leave_out(s, lost, &left_out, &err) != ST_OK)
         fail_msg("%s", err.text);
     return left_out;
 }
@@ -398,8 +399,8 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
     opt.parallel = "tensor2xpipeline2";
     opt.rdma_matrix = "[[null,\"a1\",\"a2\",\"a3\"],[\"b0\",null,\"b2\",\"b3\"],"
                       "[\"c0\",\"c1\",null,\"c3\"],[\"d0\",\"d1\",\"d2\",null]]";
-    struct survivors s;
-    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    struct membership s;
+    assert_int_equal(membership_init(&s, &opt, NULL), ST_OK);
     assert_string_equal(leave_out(&s, 1 << 3), "b");
     assert_string_equal(s.opt.hosts, "[::1]:7000,c");
     assert_int_equal(s.opt.n_ranks, 2);
@@ -412,13 +413,13 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
     assert_null(s.opt.rdma_matrix);
     assert_int_equal(s.opt.n_ranks, 1);
     assert_null(leave_out(&s, 1));
-    survivors_deinit(&s);
+    membership_deinit(&s);
 }
 
-static const char *take_back(struct survivors *s, uint64_t which) {
+static const char *take_back(struct membership *s, uint64_t which) {
     const char *back;
     struct err err = {""};
-    if (survivors_take_back(s, which, &back, &err) != ST_OK)
+    if (membership_take_back(s, which, &back, &err) != ST_OK)
         fail_msg("%s", err.text);
     return back;
 }
@@ -436,8 +437,8 @@ static void a_machine_that_is_back_has_what_it_had(void **state) {
     opt.rdma_matrix = "[[null,\"1\",null,null,null],[\"2\",null,null,null,null],"
                       "[null,null,null,\"3\",null],[null,null,\"4\",null,null],"
                       "[null,null,null,null,null]]";
-    struct survivors s;
-    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    struct membership s;
+    assert_int_equal(membership_init(&s, &opt, NULL), ST_OK);
     assert_null(take_back(&s, UINT64_MAX));
     assert_string_equal(leave_out(&s, 1 << 1), "b");
     assert_int_equal(s.machines_out, 1 << 1);
@@ -455,7 +456,7 @@ static void a_machine_that_is_back_has_what_it_had(void **state) {
     assert_null(s.opt.parallel);
     assert_string_equal(s.opt.rdma_matrix, "[[null,\"1\",null,null],[\"2\",null,null,null],"
                                            "[null,null,null,\"3\"],[null,null,\"4\",null]]");
-    survivors_keep(&s);
+    membership_keep(&s);
 
     /* It fails while d is tried, nobody knows why: d is out, b stays. */
     assert_string_equal(take_back(&s, 1 << 4), "d");
@@ -479,9 +480,9 @@ static void a_machine_that_is_back_has_what_it_had(void **state) {
     assert_string_equal(leave_out(&s, 0), "c");
     assert_string_equal(take_back(&s, 1 << 2 | 1 << 4), "c, d");
     assert_string_equal(leave_out(&s, 1 << 4), "d");
-    survivors_keep(&s);
+    membership_keep(&s);
     assert_null(leave_out(&s, 0));
-    survivors_deinit(&s);
+    membership_deinit(&s);
 }
 
 static void what_can_come_back_stays(void **state) {
@@ -489,15 +490,15 @@ static void what_can_come_back_stays(void **state) {
     struct lockstep_options opt;
     lockstep_options_init(&opt);
     opt.n_ranks = 3;
-    struct survivors s;
-    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK); /* all of this machine */
+    struct membership s;
+    assert_int_equal(membership_init(&s, &opt, NULL), ST_OK); /* all of this machine */
     assert_null(leave_out(&s, 1 << 2));
     assert_int_equal(s.opt.n_ranks, 3);
-    survivors_deinit(&s);
+    membership_deinit(&s);
     opt.hosts = "a,a,b";
     opt.parallel = "pipeline";
     opt.n_split = 2;
-    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    assert_int_equal(membership_init(&s, &opt, NULL), ST_OK);
     assert_null(leave_out(&s, 1 << 1)); /* of this machine too */
     assert_null(leave_out(&s, 0));
     assert_string_equal(s.opt.hosts, "a,a,b");
@@ -505,36 +506,36 @@ static void what_can_come_back_stays(void **state) {
     assert_string_equal(s.opt.hosts, "a,a");
     assert_string_equal(s.opt.parallel, "pipeline");
     assert_int_equal(s.opt.n_split, 0); /* not one share a rank: equal ones now */
-    survivors_deinit(&s);
+    membership_deinit(&s);
     opt.hosts = "a,b,c,b,d"; /* two machines at once */
     opt.n_split = 0;
-    assert_int_equal(survivors_init(&s, &opt, NULL), ST_OK);
+    assert_int_equal(membership_init(&s, &opt, NULL), ST_OK);
     assert_string_equal(leave_out(&s, 1 << 3 | 1 << 4 | 1 << 0), "b, d");
     assert_string_equal(s.opt.hosts, "a,c");
-    survivors_deinit(&s);
+    membership_deinit(&s);
 }
 
-/* ---- the lookout ------------------------------------------------------------------------- */
+/* ---- the rejoin ------------------------------------------------------------------------- */
 
 /* Seconds from one question to the next, while nobody answers. */
-static double next_question(struct lookout *l, int machine, double now) {
+static double next_question(struct rejoin *l, int machine, double now) {
     double begin = now;
-    while (lookout_ask(l, now) == 0)
+    while (rejoin_ask(l, now) == 0)
         now += 0.25;
-    lookout_hear(l, machine, false, now);
+    rejoin_hear(l, machine, false, now);
     return now - begin;
 }
 
 static void who_is_away_is_asked_ever_less_often(void **state) {
     (void)state;
-    struct lookout l;
-    lookout_init(&l, 2, 600);
-    assert_int_equal(lookout_ask(&l, 1e9), 0);
-    lookout_update(&l, 1 << 3, 100);
-    assert_int_equal(lookout_ask(&l, 101.9), 0);
-    assert_int_equal(lookout_ask(&l, 102), 1 << 3);
-    assert_int_equal(lookout_ask(&l, 1000), 0); /* its answer is due */
-    lookout_hear(&l, 3, false, 103);
+    struct rejoin l;
+    rejoin_init(&l, 2, 600);
+    assert_int_equal(rejoin_ask(&l, 1e9), 0);
+    rejoin_update(&l, 1 << 3, 100);
+    assert_int_equal(rejoin_ask(&l, 101.9), 0);
+    assert_int_equal(rejoin_ask(&l, 102), 1 << 3);
+    assert_int_equal(rejoin_ask(&l, 1000), 0); /* its answer is due */
+    rejoin_hear(&l, 3, false, 103);
     double now = 103, last = 2;
     for (int i = 0; i < 20; i++) {
         double wait = next_question(&l, 3, now);
@@ -543,77 +544,77 @@ static void who_is_away_is_asked_ever_less_often(void **state) {
         now += wait;
     }
     assert_float_equal(last, 60, 0);
-    assert_int_equal(lookout_take_in(&l, 0, now), 0);
+    assert_int_equal(rejoin_take_in(&l, 0, now), 0);
 }
 
 /* Asked once more and then taken in, which fails: no answer is due any more, and it is asked
  * again. */
 static void who_is_not_asked_any_more_owes_no_answer(void **state) {
     (void)state;
-    struct lookout l;
-    lookout_init(&l, 2, 600);
-    lookout_update(&l, 1 << 1 | 1 << 2, 100);
-    assert_int_equal(lookout_ask(&l, 102), 1 << 1 | 1 << 2);
-    lookout_drop(&l, 1 << 1);
+    struct rejoin l;
+    rejoin_init(&l, 2, 600);
+    rejoin_update(&l, 1 << 1 | 1 << 2, 100);
+    assert_int_equal(rejoin_ask(&l, 102), 1 << 1 | 1 << 2);
+    rejoin_drop(&l, 1 << 1);
     assert_int_equal(l.asked, 1 << 2);
-    assert_int_equal(lookout_ask(&l, 102), 1 << 1);
+    assert_int_equal(rejoin_ask(&l, 102), 1 << 1);
 }
 
 static void who_is_back_waits_for_a_quiet_moment_but_not_for_ever(void **state) {
     (void)state;
-    struct lookout l;
-    lookout_init(&l, 2, 600);
+    struct rejoin l;
+    rejoin_init(&l, 2, 600);
     l.pause_s = 200; /* five of them are more than 600 s */
-    lookout_update(&l, 1 << 1 | 1 << 2, 100);
-    assert_int_equal(lookout_ask(&l, 102), 1 << 1 | 1 << 2);
-    assert_int_equal(lookout_take_in(&l, 0, 102), 0);
-    lookout_hear(&l, 2, true, 102);
-    assert_int_equal(lookout_take_in(&l, 101, 102), 0);
-    assert_int_equal(lookout_take_in(&l, 100, 102), 1 << 2);
-    assert_int_equal(lookout_ask(&l, 103.5), 0);
-    assert_int_equal(lookout_ask(&l, 104), 1 << 2); /* still? */
-    lookout_hear(&l, 2, true, 112);
-    lookout_hear(&l, 1, true, 113);
-    assert_int_equal(lookout_take_in(&l, 701, 701), 0);
-    assert_int_equal(lookout_take_in(&l, 702, 702), 1 << 1 | 1 << 2);
-    (void)lookout_ask(&l, 703);
-    lookout_hear(&l, 2, false, 704); /* gone again */
-    assert_int_equal(lookout_take_in(&l, 0, 704), 1 << 1);
-    lookout_hear(&l, 1, false, 704);
-    assert_int_equal(lookout_take_in(&l, 0, 1e9), 0);
+    rejoin_update(&l, 1 << 1 | 1 << 2, 100);
+    assert_int_equal(rejoin_ask(&l, 102), 1 << 1 | 1 << 2);
+    assert_int_equal(rejoin_take_in(&l, 0, 102), 0);
+    rejoin_hear(&l, 2, true, 102);
+    assert_int_equal(rejoin_take_in(&l, 101, 102), 0);
+    assert_int_equal(rejoin_take_in(&l, 100, 102), 1 << 2);
+    assert_int_equal(rejoin_ask(&l, 103.5), 0);
+    assert_int_equal(rejoin_ask(&l, 104), 1 << 2); /* still? */
+    rejoin_hear(&l, 2, true, 112);
+    rejoin_hear(&l, 1, true, 113);
+    assert_int_equal(rejoin_take_in(&l, 701, 701), 0);
+    assert_int_equal(rejoin_take_in(&l, 702, 702), 1 << 1 | 1 << 2);
+    (void)rejoin_ask(&l, 703);
+    rejoin_hear(&l, 2, false, 704); /* gone again */
+    assert_int_equal(rejoin_take_in(&l, 0, 704), 1 << 1);
+    rejoin_hear(&l, 1, false, 704);
+    assert_int_equal(rejoin_take_in(&l, 0, 1e9), 0);
 }
 
 /* A model that opens in a second has its machines back within seconds, though something always
  * runs. */
 static void who_is_back_waits_for_five_pauses(void **state) {
     (void)state;
-    struct lookout l;
-    lookout_init(&l, 2, 600);
+    struct rejoin l;
+    rejoin_init(&l, 2, 600);
     l.pause_s = 1;
-    lookout_update(&l, 1, 100);
-    assert_int_equal(lookout_ask(&l, 102), 1);
-    lookout_hear(&l, 0, true, 102);
-    assert_int_equal(lookout_take_in(&l, 106.5, 106.5), 0);
-    assert_int_equal(lookout_take_in(&l, 107, 107), 1);
+    rejoin_update(&l, 1, 100);
+    assert_int_equal(rejoin_ask(&l, 102), 1);
+    rejoin_hear(&l, 0, true, 102);
+    assert_int_equal(rejoin_take_in(&l, 106.5, 106.5), 0);
+    assert_int_equal(rejoin_take_in(&l, 107, 107), 1);
 }
 
 /* Loses machine 0 and takes it in again `n` times, which stays for stays_s each time: how long
  * after each loss it is asked. */
 static void come_and_go(double pause_s, double stays_s, const double *waits, size_t n) {
-    struct lookout l;
-    lookout_init(&l, 2, 600);
+    struct rejoin l;
+    rejoin_init(&l, 2, 600);
     l.pause_s = pause_s;
     double now = 100;
     for (size_t i = 0; i < n; i++) {
-        lookout_update(&l, 1, now);
-        assert_int_equal(lookout_ask(&l, now + waits[i] - 0.5), 0);
+        rejoin_update(&l, 1, now);
+        assert_int_equal(rejoin_ask(&l, now + waits[i] - 0.5), 0);
         now += waits[i];
-        assert_int_equal(lookout_ask(&l, now), 1);
-        lookout_hear(&l, 0, true, now);
-        lookout_update(&l, 0, now); /* is taken in, which may take hours */
+        assert_int_equal(rejoin_ask(&l, now), 1);
+        rejoin_hear(&l, 0, true, now);
+        rejoin_update(&l, 0, now); /* is taken in, which may take hours */
         now += 10000;
         if (i % 2 == 1) { /* else lost before it takes part */
-            lookout_joined(&l, now);
+            rejoin_joined(&l, now);
             now += stays_s;
         }
     }

@@ -306,12 +306,12 @@ static void two_hosts_of_two_ranks(void **state) {
 static enum status op_sum(struct fabric *f, struct team *t, struct err *err) {
     (void)f;
     static int64_t x[50000];
-    return fabric_sum(t, x, ARRAY_LEN(x), err);
+    return fabric_allreduce(t, x, ARRAY_LEN(x), err);
 }
 static enum status op_small_sum(struct fabric *f, struct team *t, struct err *err) {
     (void)f;
     int64_t x[10] = {0};
-    return fabric_sum(t, x, ARRAY_LEN(x), err);
+    return fabric_allreduce(t, x, ARRAY_LEN(x), err);
 }
 static enum status op_broadcast(struct fabric *f, struct team *t, struct err *err) {
     (void)f;
@@ -526,7 +526,7 @@ static void run_bad_wire(struct ranks *r, struct fabric *f) {
         begin = clock_ns();
         for (size_t i = 0; i < ARRAY_LEN(x); i++)
             x[i] = term(0, fabric_rank(f), i);
-        st = fabric_sum(t, x, ARRAY_LEN(x), &err);
+        st = fabric_allreduce(t, x, ARRAY_LEN(x), &err);
         for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(x); i++)
             EXPECT(x[i] == term(0, 0, i) + term(0, 1, i), "%s: a wrong sum", bad->emulate);
     }
@@ -667,7 +667,7 @@ static void run_mismatch(struct ranks *r, struct fabric *f) {
     struct team *t = team_of_all(f);
     struct err err;
     int64_t x[4] = {0};
-    enum status st = fabric_rank(f) == 0 ? fabric_sum(t, x, 4, &err)
+    enum status st = fabric_rank(f) == 0 ? fabric_allreduce(t, x, 4, &err)
                                          : fabric_broadcast(t, 0, x, sizeof x, &err);
     if (st == ST_OK) /* what the others see may come one call later */
         st = fabric_barrier(t, &err);

@@ -1,7 +1,7 @@
 /* Rank and rendezvous from what launchers leave in the environment (variables as their manuals
  * name them), host files, and MLX's matrix of RDMA devices. */
 #include "base/util.h"
-#include "fabric/launch.h"
+#include "fabric/launch_env.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -37,7 +37,7 @@ static void *use_group(void *group_) {
         size_t n = (size_t)(k * 97 + g->index * 411) % ARRAY_LEN(x) + 1;
         for (size_t i = 0; i < n; i++)
             x[i] = (int64_t)i * (g->index + 1) + k;
-        EXPECT(fabric_sum(t, x, n, &err) == ST_OK, "group %d: %s", g->index, err.text);
+        EXPECT(fabric_allreduce(t, x, n, &err) == ST_OK, "group %d: %s", g->index, err.text);
         for (size_t i = 0; i < n; i++)
             EXPECT(x[i] == 2 * ((int64_t)i * (g->index + 1) + k), "group %d", g->index);
     }
@@ -215,7 +215,7 @@ static void run_fault(struct ranks *r, struct fabric *f) {
         begin = clock_ns();
         for (size_t i = 0; i < ARRAY_LEN(x); i++)
             x[i] = (int64_t)i - k;
-        st = fabric_sum(t, x, ARRAY_LEN(x), &err);
+        st = fabric_allreduce(t, x, ARRAY_LEN(x), &err);
         for (size_t i = 0; st == ST_OK && i < ARRAY_LEN(x); i++)
             EXPECT(x[i] == 2 * ((int64_t)i - k), "%s: x[%zu] of sum %d is %lld",
                    fault->variable, i, k, (long long)x[i]);

@@ -7,8 +7,8 @@
 #include "cluster/client.h"
 #include "cluster/store.h"
 #include "net/http.h"
+#include "node/model_share.h"
 #include "node/node.h"
-#include "node/share.h"
 
 #include <poll.h>
 #include <pthread.h>

@@ -15,7 +15,7 @@ refuse 2 "there is no cluster key yet" "$LOCKSTEP" nodes
 key=$("$LOCKSTEP" key 2>/dev/null)
 [[ $key =~ ^([0-9A-Z]{4}-){6}[0-9A-Z]{4}$ ]] || fail "a key is '$key'"
 [ "$("$LOCKSTEP" key)" = "$key" ] || fail "another key the second time"
-[ "$(stat -c %a front/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
+[ "$(stat -c %a gateway/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
 typed=$(tr 'A-Z0' 'a-zo' <<<"${key//-/ }") # as one reads it aloud
 LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key --set <<<"$typed" 2>/dev/null || fail "key --set"
 LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key 2>&1 >/dev/null | grep -q 'other users' && fail "a warning of the key's own file"

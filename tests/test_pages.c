@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "base/util.h"
 #include "engine/pages.h"
-#include "model/kv_ahead.h"
+#include "model/kv_prefault.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -436,17 +436,17 @@ static void making_pages_ready_changes_nothing(void **state) {
     (void)state;
     struct kv_cache kv;
     open_cache(&kv);
-    struct kv_ahead *a = kv_ahead_open(&kv);
+    struct kv_prefault *a = kv_prefault_open(&kv);
     each_part(&kv, false);
     for (uint32_t page = 0; page < n_pages_of[KV_WHOLE]; page++) {
-        kv_ahead_note(a, KV_WHOLE, page);
-        kv_ahead_note(a, KV_WINDOW, page % n_pages_of[KV_WINDOW]);
+        kv_prefault_note(a, KV_WHOLE, page);
+        kv_prefault_note(a, KV_WINDOW, page % n_pages_of[KV_WINDOW]);
     }
     each_part(&kv, true);
-    kv_ahead_close(a);
+    kv_prefault_close(a);
     each_part(&kv, true);
-    kv_ahead_note(NULL, KV_WHOLE, 3);
-    kv_ahead_close(NULL);
+    kv_prefault_note(NULL, KV_WHOLE, 3);
+    kv_prefault_close(NULL);
     kv_close(&kv);
 }
 
@@ -479,18 +479,18 @@ static void without_steps_the_whole_cache_is_made_ready(void **state) {
     if (!system_can_populate())
         skip();
     open_cache_of(&kv, (const uint32_t[KV_KINDS]){[KV_WHOLE] = 400, [KV_WINDOW] = 7});
-    struct kv_ahead *a = kv_ahead_open(&kv);
+    struct kv_prefault *a = kv_prefault_open(&kv);
     assert_non_null(a);
-    kv_ahead_step_begin(a);
-    kv_ahead_note(a, KV_WHOLE, 0);
+    kv_prefault_step_begin(a);
+    kv_prefault_note(a, KV_WHOLE, 0);
     poll(NULL, 0, 400);
     /* 17 of 400 pages of one kind, all of the other, and what lies beside them in huge ones. */
     assert_true(resident(kv.data, kv.data_bytes) < kv.data_bytes / 2);
-    kv_ahead_step_end(a);
+    kv_prefault_step_end(a);
     for (int ms = 0; ms < WAIT_MS && resident(kv.data, kv.data_bytes) < kv.data_bytes; ms += 10)
         poll(NULL, 0, 10);
     assert_true(resident(kv.data, kv.data_bytes) >= kv.data_bytes);
-    kv_ahead_close(a);
+    kv_prefault_close(a);
     kv_close(&kv);
 }
 

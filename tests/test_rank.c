@@ -4,7 +4,7 @@
 #include "fabric_ranks.h"
 
 #include "base/mem.h"
-#include "model/deal.h"
+#include "model/sequence_shard.h"
 #include "ranks/rank.h"
 
 #include <pthread.h>
@@ -121,13 +121,13 @@ enum status __wrap_fabric_recv(struct fabric *f, int from, void *buf, size_t n_b
                : __real_fabric_recv(f, from, buf, n_bytes, err);
 }
 
-#define N_DEALT DEAL_LEAST
+#define N_SHARDED SHARD_LEAST
 
 static enum status step_of_many(struct rank *r, struct err *err) {
-    int32_t tokens[N_DEALT];
-    const uint32_t pages[] = {0}, outputs[] = {N_DEALT - 1};
-    const struct step_run run = {.n_tokens = N_DEALT};
-    const struct step step = {.n_tokens = N_DEALT,
+    int32_t tokens[N_SHARDED];
+    const uint32_t pages[] = {0}, outputs[] = {N_SHARDED - 1};
+    const struct step_run run = {.n_tokens = N_SHARDED};
+    const struct step step = {.n_tokens = N_SHARDED,
                               .n_runs = 1,
                               .n_pages = 1,
                               .n_outputs = 1,
@@ -135,7 +135,7 @@ static enum status step_of_many(struct rank *r, struct err *err) {
                               .runs = &run,
                               .pages = pages,
                               .outputs = outputs};
-    for (int i = 0; i < N_DEALT; i++)
+    for (int i = 0; i < N_SHARDED; i++)
         tokens[i] = 5 + i;
     return rank_lead_step(r, &step, NULL, err);
 }

@@ -322,7 +322,7 @@ ask 400 /api/embed -d "@$work/long" && says 'too long'
 ask 400 /api/embed -d '{"input":"a","dimensions":8}' && says 'dimensions'
 
 # ---- a named request, answered twice --------------------------------------------------------------
-# The second time its prompt is in the cache, as it may be at one machine and not at the one that stands in. A front compares
+# The second time its prompt is in the cache, as it may be at one machine and not at the one that stands in. A gateway compares
 # their streams event by event (test_up.sh): only what stands at the end may differ.
 known=$(printf 'a bit bucket %.0s' $(seq 40))
 twice() { # PATH PROMPT'S-FIELD PATTERN-OF-THE-FIGURES [more fields]

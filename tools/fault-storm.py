@@ -42,7 +42,7 @@ MODEL = "m.gguf"
 DISK_BYTES = 64 << 20
 N_TOKENS = 40
 FINISH_S = 9           # a node that is told to end gives what runs a second more
-REQUEST_LIMIT_S = 150  # longer than a front waits for a server, and loading on a busy machine
+REQUEST_LIMIT_S = 150  # longer than a gateway waits for a server, and loading on a busy machine
 BACK_LIMIT_S = 180     # for the ranks at the end: what is beyond --within is a failure, but worth to know
 STAYS_S = 6            # longer than --silence, after which a rank counts as lost
 RESTART_LIMIT_S = 60   # for a node to take connections again after its start
@@ -112,7 +112,7 @@ class Machine:
 
     def __init__(self, number, storm):
         self.number, self.name, self.storm = number, NAMES[number - 1], storm
-        self.address, self.front_address = f"10.9.0.{number}", f"10.8.{number}.1"
+        self.address, self.gateway_address = f"10.9.0.{number}", f"10.8.{number}.1"
         self.disk = f"{storm.work}/{self.name}"
         self.model = f"{self.disk}/models/{MODEL}"
         self.log = f"{storm.work}/logs/{self.name}.log"
@@ -129,7 +129,7 @@ class Machine:
             time.sleep(0.01)
         self.namespace = namespace_of(self.sleeper.pid)
         self.cable("wire", f"p{number}", f"{self.address}/24")
-        self.cable("front", f"f{number}", f"{self.front_address}/30")
+        self.cable("front", f"f{number}", f"{self.gateway_address}/30")
         run("ip", "link", "set", f"p{number}", "master", "switch")
         run("ip", "addr", "add", f"10.8.{number}.2/30", "dev", f"f{number}")
         self.on("ip", "link", "set", "lo", "up")
@@ -225,7 +225,7 @@ class Machine:
             f.write(struct.pack("q", int(ahead_s * 1e9)))
 
     def get(self, path, timeout=5):
-        c = http.client.HTTPConnection(self.front_address, PORT, timeout=timeout)
+        c = http.client.HTTPConnection(self.gateway_address, PORT, timeout=timeout)
         try:
             c.request("GET", path)
             r = c.getresponse()
@@ -500,7 +500,7 @@ class Client(threading.Thread):
     def ask(self, machine, case, stream):
         begin = self.last = time.monotonic()
         self.busy_since, self.where = begin, machine.name
-        c = http.client.HTTPConnection(machine.front_address, PORT, timeout=REQUEST_LIMIT_S)
+        c = http.client.HTTPConnection(machine.gateway_address, PORT, timeout=REQUEST_LIMIT_S)
         try:
             try:
                 c.connect()

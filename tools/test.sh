@@ -54,7 +54,7 @@ run_ctest() { # part folder [ctest options]
 
 # These look at the tree, build it anew, boot virtual machines, or wait for five machines to find each other: once is enough.
 once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm|numa_vm|faults|seeds)$'
-threaded='^test_(base|fabric|link|verdict|engine|rank|api|model|discovery|cluster|weights_source|node$|http|front)'
+threaded='^test_(base|fabric|link|group_failure|engine|rank|api|model|discovery|cluster|weights_source|node$|http|gateway)'
 
 can_arm64() {
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null

@@ -39,7 +39,7 @@ json_t *anthropic_error(int http_status, const char *sentence, const char *field
 
 /* Tokens found in the cache are not among input_tokens. What was found is the machine's affair:
  * before the end a stream says nothing of it, since another machine may have to begin it with
- * the same bytes (node/front.h). */
+ * the same bytes (node/gateway.h). */
 static json_t *usage_json(const struct reply *r, bool at_end) {
     struct reply_usage u = reply_usage(r);
     size_t n_cached = at_end ? u.n_cached : 0;

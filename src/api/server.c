@@ -43,7 +43,7 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, dialect_error(http_path(r), status, sentence, ""));
 }
 
-/* Browsers say that they want HTML; who asks with curl gets text (misc.c). */
+/* Browsers say that they want HTML; who asks with curl gets text (health_metrics.c). */
 static bool wants_page(const struct http_request *r) {
     const char *accept = http_header(r, "Accept");
     return str_eq(http_path(r), "/") && accept != NULL && strstr(accept, "text/html") != NULL &&

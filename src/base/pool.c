@@ -26,7 +26,7 @@
  * half), from its back by others (the high half). One for the running loop and one for the
  * next, by the generation's lowest bit: the next one's is made ready by its owner. Relaxed:
  * barriers order the data. */
-struct share {
+struct pool_share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
     _Atomic uint32_t at;     /* the generation in whose barrier it was last */
     _Atomic int core_thread; /* its number (base/core.h) */
@@ -47,9 +47,9 @@ struct pool {
     _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
     /* Bumped (release) by the last arrival; the others wait for it (acquire). */
     _Alignas(CACHE_LINE) _Atomic uint32_t generation;
-    _Atomic uint32_t sleepers; /* threads that may be in futex_wait on generation */
-    _Atomic bool moving;       /* one thread at a time moves itself or another */
-    struct share shares[];     /* [n_threads] */
+    _Atomic uint32_t sleepers;  /* threads that may be in futex_wait on generation */
+    _Atomic bool moving;        /* one thread at a time moves itself or another */
+    struct pool_share shares[]; /* [n_threads] */
 };
 
 /* Which of the pool's threads this is, inside pool_run(). */
@@ -282,7 +282,7 @@ enum status pool_open(struct pool **out, int n_threads, struct err *err) {
     if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
         return err_set(err, ST_BAD_INPUT, "%d threads: expected 1 to %d", n_threads,
                        POOL_MAX_THREADS);
-    size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct share);
+    size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct pool_share);
     struct pool *pool = aligned_alloc(CACHE_LINE, n_bytes); /* a multiple: so are its parts */
     if (pool == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a thread pool");

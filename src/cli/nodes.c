@@ -11,8 +11,8 @@
 #include "cluster/client.h"
 #include "cluster/store.h"
 #include "net/host_id.h"
+#include "node/model_share.h"
 #include "node/node.h"
-#include "node/share.h"
 #include "ranks/launch.h"
 
 #include <limits.h>
@@ -207,7 +207,7 @@ struct placing {
     enum weights_way way;
     char model_path[PATH_MAX]; /* absolute */
     struct model_files files;
-    struct share *share;
+    struct model_share *share;
     struct member *list;
     size_t n;
     int n_own_ranks;  /* of this machine */
@@ -462,7 +462,7 @@ static enum status link_weights(struct member *m, struct client *c, const json_t
 static json_t *ask_about_model(const struct member *m) {
     const struct placing *p = m->placing;
     char from[NET_TEXT_BYTES + 16];
-    net_join(from, sizeof from, m->own, share_port(p->share));
+    net_join(from, sizeof from, m->own, model_share_port(p->share));
     return json_pack("{s:o, s:s, s:s}", "model", model_files_json(&p->files), "hint",
                      p->model_path, "from", from);
 }
@@ -679,7 +679,7 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
         return ST_OK;
     TRY(model_files_read(&p->files, p->model_path, err));
     TRY(model_files_find_heads(&p->files, p->model_path, err));
-    TRY(share_open(&p->share, &p->id, &p->files, p->model_path, err));
+    TRY(model_share_open(&p->share, &p->id, &p->files, p->model_path, err));
     if (is_measured(opt, which)) {
         opt->placed = hear_placed;
         opt->placed_user = p;
@@ -696,7 +696,7 @@ static enum status place(struct placing *p, struct lockstep_options *opt, const 
     return name_hosts(p, opt, err);
 }
 void nodes_end(void) {
-    share_close(placing.share);
+    model_share_close(placing.share);
     for (size_t i = 0; placing.list != NULL && i < placing.n; i++)
         drop_member(&placing.list[i]);
     mem_free(placing.list);
@@ -719,7 +719,7 @@ enum status nodes_place(struct lockstep_options *opt, const char *which, const c
     enum status st = p->list != NULL ? place(p, opt, which, err)
                                      : err_set(err, ST_NO_MEMORY, "no memory for nodes");
     if (st != ST_OK || !any_is_linked(p)) {
-        share_close(p->share);
+        model_share_close(p->share);
         p->share = NULL;
     }
     if (st != ST_OK)

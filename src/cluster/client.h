@@ -66,7 +66,7 @@ struct client_pieces {
     uint64_t stride;
     size_t count;
 };
-/* These bytes one piece after the other, exactly, from a share (node/share.h). */
+/* These bytes one piece after the other, exactly, from a share (node/model_share.h). */
 enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
                           void *buf, struct err *err);
 

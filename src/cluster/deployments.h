@@ -2,7 +2,7 @@
  * `lockstep down` ask for.
  *
  * Every node keeps the whole list, on its disk too, and tells it to every other one
- * (node/keeper.h). There is no master: a deployment has a version, the time of the wish
+ * (node/controller.h). There is no master: a deployment has a version, the time of the wish
  * (Unix, in seconds) or one more than what is known of the name; the greater one wins; and one
  * that was taken down stays in the list as a name and a version, so that a machine which was
  * off at the time learns of it. Merging lists is commutative, associative and idempotent:

@@ -37,7 +37,7 @@ struct path {
     uint64_t heard_ns;
 };
 
-struct node {
+struct heard_node {
     struct beacon beacon;
     bool left; /* kept for its silence: a beacon from before may still wait at another port */
     uint64_t heard_ns, counted_ns; /* counted: when the beacon came first */
@@ -75,7 +75,7 @@ struct discovery {
     bool asked, closing;
     uint64_t unseen_ns; /* when one was last heard for which there is no place; 0: never */
     int n_nodes, n_strangers;
-    struct node nodes[DISCOVERY_NODES_MAX];
+    struct heard_node nodes[DISCOVERY_NODES_MAX];
     struct stranger strangers[DISCOVERY_STRANGERS_MAX];
     struct gone gone[GONE_MAX]; /* a ring */
     size_t n_gone;              /* that ever were */
@@ -119,8 +119,8 @@ static bool is_of_gone(const struct discovery *d, const struct beacon *b) {
 }
 
 /* The node's place, or a free one, or NULL. */
-static struct node *node_place(struct discovery *d, const uint8_t id[BEACON_ID_BYTES]) {
-    struct node *free = NULL;
+static struct heard_node *node_place(struct discovery *d, const uint8_t id[BEACON_ID_BYTES]) {
+    struct heard_node *free = NULL;
     for (int i = 0; i < d->n_nodes; i++) {
         if (memcmp(d->nodes[i].beacon.node, id, BEACON_ID_BYTES) == 0)
             return &d->nodes[i];
@@ -132,12 +132,12 @@ static struct node *node_place(struct discovery *d, const uint8_t id[BEACON_ID_B
     if (free != NULL && free->left)
         remember_gone(d, &free->beacon);
     if (free != NULL)
-        *free = (struct node){0};
+        *free = (struct heard_node){0};
     return free;
 }
 
-static void path_heard(struct node *n, const struct net_address *from, const char *interface,
-                       uint64_t now) {
+static void path_heard(struct heard_node *n, const struct net_address *from,
+                       const char *interface, uint64_t now) {
     struct path *p = n->paths, *end = p + n->n_paths;
     while (p < end && !(same_host(&p->from, from) && str_eq(p->interface, interface)))
         p++;
@@ -153,7 +153,7 @@ static void path_heard(struct node *n, const struct net_address *from, const cha
 
 /* Said before the node's last one; or the last one itself, too late to have come over another
  * network. heard_ns is 0 for a node that is new. */
-static bool is_old(const struct node *n, const struct beacon *b, uint64_t now) {
+static bool is_old(const struct heard_node *n, const struct beacon *b, uint64_t now) {
     return n->heard_ns != 0 &&
            (b->count < n->beacon.count ||
             (b->count == n->beacon.count && now - n->counted_ns > SAME_BEACON_NS));
@@ -163,7 +163,7 @@ static void node_heard(struct discovery *d, const struct beacon *b,
                        const struct net_address *from, const char *interface, uint64_t now) {
     if (is_of_gone(d, b))
         return;
-    struct node *n = node_place(d, b->node);
+    struct heard_node *n = node_place(d, b->node);
     if (n == NULL)
         d->unseen_ns = now;
     if (n == NULL || n->left || is_old(n, b, now))
@@ -193,7 +193,7 @@ static void expire(struct discovery *d, uint64_t now, uint64_t lag_ns) {
     uint64_t limit = SILENT_INTERVALS * d->interval_ns;
     int n_nodes = 0;
     for (int i = 0; i < d->n_nodes; i++) {
-        struct node *n = &d->nodes[i];
+        struct heard_node *n = &d->nodes[i];
         int n_paths = 0;
         n->heard_ns = MIN(n->heard_ns + lag_ns, now);
         for (int k = 0; k < n->n_paths; k++) {
@@ -412,13 +412,13 @@ void discovery_ask(struct discovery *d) {
 }
 
 static int by_name(const void *a_, const void *b_) {
-    const struct beacon *a = &(*(const struct node *const *)a_)->beacon;
-    const struct beacon *b = &(*(const struct node *const *)b_)->beacon;
+    const struct beacon *a = &(*(const struct heard_node *const *)a_)->beacon;
+    const struct beacon *b = &(*(const struct heard_node *const *)b_)->beacon;
     int c = strcmp(a->name, b->name);
     return c != 0 ? c : memcmp(a->node, b->node, BEACON_ID_BYTES);
 }
 
-static void describe(struct discovered *out, const struct node *n, uint64_t now) {
+static void describe(struct discovered *out, const struct heard_node *n, uint64_t now) {
     memset(out, 0, sizeof *out);
     out->beacon = n->beacon;
     out->age_s = (double)(now - MIN(now, n->heard_ns)) * 1e-9;
@@ -430,7 +430,7 @@ static void describe(struct discovered *out, const struct node *n, uint64_t now)
 }
 
 size_t discovery_nodes(struct discovery *d, struct discovered *out, size_t max) {
-    const struct node *living[DISCOVERY_NODES_MAX];
+    const struct heard_node *living[DISCOVERY_NODES_MAX];
     size_t n = 0;
     pthread_mutex_lock(&d->lock);
     for (int i = 0; i < d->n_nodes; i++)

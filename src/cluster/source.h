@@ -1,4 +1,4 @@
-/* source.h: a model's data from the machine that shares it (node/share.h), slice by slice. */
+/* source.h: a model's data from the machine that shares it (node/model_share.h), slice by slice. */
 #ifndef LOCKSTEP_CLUSTER_SOURCE_H
 #define LOCKSTEP_CLUSTER_SOURCE_H
 

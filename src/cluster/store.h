@@ -36,7 +36,7 @@ struct store_progress {
     bool (*fn)(void *user, uint64_t bytes);
     void *user;
 };
-/* Copies the model from the share (node/share.h) at `address` into the store. What an earlier
+/* Copies the model from the share (node/model_share.h) at `address` into the store. What an earlier
  * try has left is gone on with, as far as it is on the disk as it came (a power cut leaves zeros,
  * and files of digests beside the parts tell); of two at once the second waits for the first.
  * Each file is on the disk, and checked by its digest, before it gets its name; the digest of its

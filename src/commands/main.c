@@ -3,8 +3,8 @@
 #include "cli/cli.h"
 
 #include "base/file.h"
-#include "base/first.h"
 #include "base/float_env.h"
+#include "base/init_pid1.h"
 #include "base/log.h"
 #include "base/program.h"
 #include "base/thread.h"
@@ -352,7 +352,7 @@ int main(int argc, char **argv) {
      * child could be heard of. */
     signal(SIGCHLD, SIG_DFL);
     file_map_catch();
-    first_step_aside();
+    init_pid1();
     thread_call(STACK_BYTES, run_line, &line);
     return line.exit_status;
 }

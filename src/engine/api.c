@@ -26,7 +26,7 @@ _Static_assert((int)LOCKSTEP_AGAIN == ST_AGAIN && (int)LOCKSTEP_IO == ST_IO &&
 
 struct lockstep {
     struct instance in;
-    struct survivors left;
+    struct membership left;
 
     /* The sequence: what the cache holds. */
     int32_t *ids; /* [n_ctx] */
@@ -133,7 +133,7 @@ static enum status alloc_sequence(struct lockstep *ls, struct err *err) {
 
 static enum status open_model(struct lockstep *ls, const struct lockstep_options *opt,
                               struct err *err) {
-    TRY(survivors_init(&ls->left, opt, err));
+    TRY(membership_init(&ls->left, opt, err));
     TRY(instance_plan(&ls->in, opt, err));
     TRY(instance_start(&ls->in, opt, err));
     return alloc_sequence(ls, err);
@@ -172,7 +172,7 @@ void lockstep_close(struct lockstep *ls) {
     if (ls == NULL || ls->owner != getpid())
         return;
     instance_close(&ls->in);
-    survivors_deinit(&ls->left);
+    membership_deinit(&ls->left);
     mem_free(ls->ids);
     mem_free(ls->pages);
     mem_free(ls->window_pages);

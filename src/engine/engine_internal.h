@@ -2,7 +2,7 @@
  *
  *   engine.c          the thread, what other threads call
  *   engine_open.c     opening, and opening again when a rank was lost or is back
- *   engine_lookout.c  asking who was lost whether it is back
+ *   engine_rejoin.c  asking who was lost whether it is back
  *   engine_queue.c    who waits, who is next, who has to go back
  *   engine_step.c     a step: which tokens of whom, and what comes of it
  *   engine_seq.c      a sequence's life: tokens, text, stops, its end
@@ -19,15 +19,15 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
-#include "engine/lookout.h"
-#include "engine/lookup.h"
 #include "engine/masks.h"
-#include "engine/pace.h"
+#include "engine/ngram_draft.h"
 #include "engine/pages.h"
+#include "engine/rejoin.h"
 #include "engine/sampler.h"
+#include "engine/step_cost.h"
 #include "engine/stops.h"
 #include "ranks/instance.h"
-#include "ranks/survivors.h"
+#include "ranks/membership.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -80,7 +80,7 @@ struct seq {
     size_t window_first;           /* window pages before this one are given back */
     size_t n_held;                 /* bytes */
     struct token_stream stream;
-    struct lookup_trust trust;
+    struct ngram_trust trust;
     size_t n_cached;
     double admitted_s, first_s, last_s; /* clock times; 0: not yet */
 
@@ -111,17 +111,17 @@ struct turn {
 struct engine {
     struct engine_config cfg;
     struct instance in; /* info and tokenizer never change; all else is the engine's thread's */
-    struct survivors left;
+    struct membership left;
     uint64_t n_given;         /* tokens and embeddings that requests have got */
     uint64_t n_given_at_loss; /* when a rank was lost last */
     double formed_s;          /* clock: when the model was opened again last, */
     double forming_s;         /* and how long that took */
     int n_fruitless;          /* losses in a row with nothing to show in between */
-    struct lookout lookout;
+    struct rejoin rejoin;
     struct engine_ask {
         pid_t pid; /* 0: none */
         double began_s;
-    } asks[FABRIC_MAX_RANKS]; /* by machine, as lookout's bits */
+    } asks[FABRIC_MAX_RANKS]; /* by machine, as rejoin's bits */
     double busy_s; /* clock: when there was a request last, while machines are left out */
     pthread_t thread;
     bool has_thread;
@@ -147,7 +147,7 @@ struct engine {
     bool rests;            /* the last round had nothing to compute */
     struct pages *pages;
     uint32_t n_window_most; /* window pages that a sequence holds at once */
-    struct pace pace;
+    struct step_cost step_cost;
     double asked_s; /* when the ranks were asked last how they are */
     uint64_t next_age, next_turn;
     struct turn turns[TURNS_MAX];
@@ -156,8 +156,8 @@ struct engine {
     size_t n_slots, held_cap;
     struct seq **running; /* [n_slots] by age, the oldest first */
     size_t n_running;
-    bool hidden_last;           /* the last step made hidden states */
-    struct pace_step pace_step; /* what the step being made holds */
+    bool hidden_last;               /* the last step made hidden states */
+    struct step_sample step_sample; /* what the step being made holds */
 
     /* The step; see struct step. */
     struct step step;
@@ -203,11 +203,11 @@ void engine_close_parts(struct engine *e);
 /* The group was lost: everybody goes back into the queue, and the model is opened again with
  * those that are left. Where that cannot be done `lost` stays, and it is not tried again. */
 void engine_recover(struct engine *e);
-/* Likewise, where nobody was lost: survivors_take_back() has been called. why: for those who
+/* Likewise, where nobody was lost: membership_take_back() has been called. why: for those who
  * ask meanwhile. */
 void engine_reopen(struct engine *e, const char *why);
 
-/* engine_lookout.c: once a round. Takes machines in that are back. */
+/* engine_rejoin.c: once a round. Takes machines in that are back. */
 void engine_look_out(struct engine *e);
 void engine_stop_asking(struct engine *e);
 

@@ -80,14 +80,14 @@ static double layer_products(const struct instance *in) {
 }
 
 /* What a position that a token sees adds to its work. */
-static void open_pace(struct engine *e) {
+static void open_step_cost(struct engine *e) {
     const struct hparams *hp = &e->in.rank.hp;
     double one = hp->n_heads * ((double)hp->head_dim + hp->v_dim) / layer_products(&e->in);
     uint32_t n_window = 0;
     for (uint32_t i = 0; i < hp->n_layers; i++)
         n_window += hparams_layer_window(hp, i) != 0;
-    pace_init(&e->pace, ATTN_PRICE * one * (hp->n_layers - n_window),
-              ATTN_PRICE * one * n_window, hp->window);
+    step_cost_init(&e->step_cost, ATTN_PRICE * one * (hp->n_layers - n_window),
+                   ATTN_PRICE * one * n_window, hp->window);
 }
 
 static bool alloc_slot(const struct engine *e, struct slot *slot) {
@@ -201,8 +201,8 @@ static void show_ranks(struct engine *e) {
 
 enum status engine_open_parts(struct engine *e, struct err *err) {
     TRY(check_config(&e->cfg, err));
-    TRY(survivors_init(&e->left, &e->cfg.model, err));
-    lookout_init(&e->lookout, e->cfg.rejoin_idle_s, e->cfg.rejoin_latest_s);
+    TRY(membership_init(&e->left, &e->cfg.model, err));
+    rejoin_init(&e->rejoin, e->cfg.rejoin_idle_s, e->cfg.rejoin_latest_s);
     TRY(instance_plan(&e->in, &e->cfg.model, err));
     TRY(size_cache(e, err));
     TRY(instance_start(&e->in, &e->cfg.model, err));
@@ -211,7 +211,7 @@ enum status engine_open_parts(struct engine *e, struct err *err) {
         return err_set(err, ST_NO_MEMORY, "no memory for %d running requests",
                        e->cfg.n_running_max);
     TRY(open_samplers(e, err));
-    open_pace(e);
+    open_step_cost(e);
     show_ranks(e);
     return ST_OK;
 }
@@ -243,7 +243,7 @@ void engine_close_parts(struct engine *e) {
     mem_free(e->embedding);
     pages_close(e->pages);
     instance_close(&e->in);
-    survivors_deinit(&e->left);
+    membership_deinit(&e->left);
 }
 
 /* ---- opening again ----------------------------------------------------------------------- */
@@ -279,12 +279,12 @@ static enum status renew_rest(struct engine *e, struct err *err) {
     TRY(open_pages(e, err));
     close_samplers(e);
     TRY(open_samplers(e, err));
-    open_pace(e);
+    open_step_cost(e);
     show_ranks(e);
     return ST_OK;
 }
 
-typedef enum status open_again_fn(struct instance *in, struct survivors *left,
+typedef enum status open_again_fn(struct instance *in, struct membership *left,
                                   const struct recovery *how, struct err *err);
 
 static enum status open_again(struct engine *e, open_again_fn *open, struct err *err) {

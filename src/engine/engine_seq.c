@@ -14,7 +14,7 @@ void seq_begin(struct engine *e, struct seq *s) {
     token_stream_init(&s->stream, e->in.tokenizer, r->special);
     /* What an answer begins with follows other text. */
     s->stream.started = true;
-    lookup_trust_init(&s->trust);
+    ngram_trust_init(&s->trust);
     if (s->constraint != NULL)
         s->job = (struct mask_job){.constraint = &r->constraint,
                                    .state = s->constraint,

@@ -1,7 +1,7 @@
 /* engine_step.c: a step: which tokens of whom, and what comes of it.
  *
  * Every running stream gets its next token, and guesses behind it where they pay; prompts share
- * a piece that the streams can bear (pace.h), or the whole step if there are none. Planning
+ * a piece that the streams can bear (step_cost.h), or the whole step if there are none. Planning
  * goes from the oldest to the youngest, so that who has to go back for want of a page is not
  * planned yet. Hidden states (embeddings) and logits take turns, a step makes one kind.
  *
@@ -20,7 +20,7 @@ struct budget {
     size_t n_decode;  /* streams in the step */
     size_t n_prompts; /* that have not had their share yet */
     size_t piece;     /* tokens left for prompts */
-    double work;      /* likewise, as pace.h counts it */
+    double work;      /* likewise, as step_cost.h counts it */
     size_t guesses;   /* tokens left for guesses */
     double guess_price;
 };
@@ -59,13 +59,13 @@ static struct budget make_budget(struct engine *e, bool hidden) {
                       : 1;
     b.piece = n_streams > 0 ? MIN(most, room) : room;
     if (b.n_prompts > 0)
-        b.work = pace_room(&e->pace, b.n_decode, n_streams - b.n_decode);
-    e->pace_step =
-        (struct pace_step){.n_streams = b.n_decode, .n_waiting = n_streams - b.n_decode};
+        b.work = step_cost_room(&e->step_cost, b.n_decode, n_streams - b.n_decode);
+    e->step_sample =
+        (struct step_sample){.n_streams = b.n_decode, .n_waiting = n_streams - b.n_decode};
     b.guesses = b.n_prompts > 0 ? 0 : room;
-    double step_s = pace_step_s(&e->pace, b.n_decode);
+    double step_s = step_cost_of(&e->step_cost, b.n_decode);
     if (step_s > 0)
-        b.guess_price = pace_token_s(&e->pace) / step_s * (double)b.n_decode;
+        b.guess_price = step_cost_token_s(&e->step_cost) / step_s * (double)b.n_decode;
     return b;
 }
 
@@ -88,8 +88,8 @@ static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
         size_t left = (size_t)r->n_predict - (s->n_ids - s->n_prompt);
         most = MIN(most, left - 1);
     }
-    size_t k = lookup_trust_k(&s->trust, b->guess_price, most);
-    k = lookup_guess(s->slot->ids, s->n_ids, k);
+    size_t k = ngram_trust_k(&s->trust, b->guess_price, most);
+    k = ngram_draft(s->slot->ids, s->n_ids, k);
     while (s->n_pages * KV_PAGE < s->n_ids + k && queue_add_free_page(e, s))
         ;
     k = MIN(k, s->n_pages * KV_PAGE - s->n_ids);
@@ -119,21 +119,21 @@ static void plan_stream(struct engine *e, struct seq *s, struct budget *b) {
     if (!ensure_pages(e, s, s->n_ids))
         return;
     s->n_guesses = guess(e, s, b);
-    e->pace_step.n_guesses += s->n_guesses;
+    e->step_sample.n_guesses += s->n_guesses;
     s->n_feed = s->n_rows = 1 + s->n_guesses;
 }
 
 static void plan_prompt(struct engine *e, struct seq *s, struct budget *b) {
     const struct engine_request *r = &s->req->r;
     size_t n = MIN(prompt_left(s), div_up(b->piece, b->n_prompts));
-    n = pace_fit(&e->pace, s->n_fed, b->work / (double)b->n_prompts, n);
+    n = step_cost_fit(&e->step_cost, s->n_fed, b->work / (double)b->n_prompts, n);
     b->n_prompts--;
     if (n == 0 || !ensure_pages(e, s, s->n_fed + n))
         return;
-    double work = pace_work(&e->pace, s->n_fed, n);
+    double work = step_cost_work(&e->step_cost, s->n_fed, n);
     b->piece -= n;
     b->work -= work;
-    e->pace_step.work += work;
+    e->step_sample.work += work;
     s->n_feed = n;
     s->n_rows = s->n_fed + n == s->n_ids ? 1 : 0;
     if (r->embed && !r->embed_last)
@@ -249,7 +249,7 @@ static void take_tokens(struct engine *e, struct seq *s, double now) {
     const struct out_row *rows = e->rows + s->first_row;
     while (n_right < s->n_guesses && guesses[n_right] == rows[n_right].id)
         n_right++;
-    lookup_trust_learn(&s->trust, s->n_guesses, n_right);
+    ngram_trust_learn(&s->trust, s->n_guesses, n_right);
     e->stats.speculated += s->n_guesses;
     e->stats.accepted += n_right;
     /* What is fed after the last right guess is garbage, and overwritten by what comes next. */
@@ -289,9 +289,9 @@ static void take_all(struct engine *e) {
 
 static void count_step(struct engine *e, double seconds) {
     struct model_times times = model_times(e->in.rank.model, false);
-    e->pace_step.n_tokens = e->step.n_tokens;
-    e->pace_step.seconds = seconds;
-    pace_add(&e->pace, &e->pace_step);
+    e->step_sample.n_tokens = e->step.n_tokens;
+    e->step_sample.seconds = seconds;
+    step_cost_add(&e->step_cost, &e->step_sample);
     e->stats.steps++;
     e->stats.batch = (int)e->step.n_tokens;
     e->stats.compute_s = (double)(times.step_ns - times.fabric_ns) * 1e-9;

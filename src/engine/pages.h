@@ -9,10 +9,11 @@
  * Cached pages are taken again least recently used first. A sequence releases its pages
  * from the last to the first, so a page always goes before the page before it.
  *
- * Layers with a window have pages of their own (model/kv.h), for the same positions. A sequence
- * holds one beside each of its pages while its tokens still see it, and gives it back, before that
- * page, when they do not. Beside a known page it stays cached as long as nobody needs the room; so
- * a beginning is worth going on from as far as the last of its window's pages are there too.
+ * Layers with a window have pages of their own (model/kv_cache.h), for the same positions. A
+ * sequence holds one beside each of its pages while its tokens still see it, and gives it back,
+ * before that page, when they do not. Beside a known page it stays cached as long as nobody
+ * needs the room; so a beginning is worth going on from as far as the last of its window's pages
+ * are there too.
  *
  * One thread. Nothing is allocated after pages_open(). */
 #ifndef LOCKSTEP_ENGINE_PAGES_H

@@ -337,10 +337,10 @@ static void send_table(struct building *b, enum status st, const struct err *why
     }
 }
 
-/* Rank 0 had begun to wait for the others when it answered this rank. So its verdict on who is
+/* Rank 0 had begun to wait for the others when it answered this rank. So its failure on who is
  * missing comes by then, also where this rank was here first; one that gave up before would be
  * taken for the missing one. */
-static uint64_t verdict_until(const struct building *b) {
+static uint64_t group_failure_until(const struct building *b) {
     return clock_ns() + (uint64_t)b->cfg->bootstrap_ms * 1000000u + forming_limit_ns(b->cfg);
 }
 
@@ -348,7 +348,7 @@ static enum status receive_table(struct building *b, struct err *err) {
     struct wire_answer answer;
     struct wire_rank who[FABRIC_MAX_RANKS];
     size_t n_bytes = (size_t)b->cfg->n_ranks * sizeof who[0];
-    uint64_t until = verdict_until(b);
+    uint64_t until = group_failure_until(b);
     enum status st = net_read(b->mesh->side[0], &answer, sizeof answer, until, err);
     if (st == ST_OK && answer.status != ST_OK) {
         answer.text[sizeof answer.text - 1] = '\0';

@@ -1,6 +1,6 @@
 #include "fabric/check.h"
 
-#include "fabric/pack.h"
+#include "fabric/sum_codec.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
  *
  * Sixteen interleaved Fletcher sums over the 32-bit words of the payload, row by row of 64 bytes
  * (the last row filled up with zeros): any one flipped bit and any swap of rows changes it, and
- * it costs two additions per row, which pack.h's loops do in passing. */
+ * it costs two additions per row, which sum_codec.h's loops do in passing. */
 #ifndef LOCKSTEP_FABRIC_CHECK_H
 #define LOCKSTEP_FABRIC_CHECK_H
 

@@ -1,10 +1,10 @@
-/* Broadcast, gather, barrier, send and receive (the sum is in sum.c), as sequences of messages
- * between pairs. All members run the same sequence, so a message's place in it says what it is;
- * the header repeats it, and message.c compares. */
+/* Broadcast, gather, barrier, send and receive (the sum is in allreduce.c), as sequences of
+ * messages between pairs. All members run the same sequence, so a message's place in it says
+ * what it is; the header repeats it, and message.c compares. */
 #include "fabric/group.h"
 #include "fabric/team.h"
 
-#include "base/near.h"
+#include "base/prefetch.h"
 #include "base/util.h"
 #include "fabric/check.h"
 
@@ -24,7 +24,7 @@ enum status team_send(struct team *t, int to, enum wire_kind kind, uint64_t offs
     void *payload;
     TRY(message_begin(t->f, t->ranks[to], &payload, err));
     if (t->past_caches)
-        near_pass(payload, from, n_bytes);
+        prefetch_demote(payload, from, n_bytes);
     else
         memcpy(payload, from, n_bytes);
     return message_end_checked(t->f, t->ranks[to], kind, t->id, offset, n_bytes, check, err);
@@ -62,7 +62,7 @@ enum status fabric_broadcast(struct team *t, int root, void *buf, size_t n_bytes
         return err_set(err, ST_BAD_INPUT, "broadcast from member %d of %d", root, t->size);
     if (t->size == 1)
         return ST_OK;
-    TRY(verdict_check(t->f, err));
+    TRY(group_failure_check(t->f, err));
     const struct team_tree *tree = &t->trees[root];
     size_t at = 0;
     do {
@@ -117,7 +117,7 @@ enum status fabric_gather(struct team *t, int root, const void *part, void *all,
                           const size_t *part_bytes, struct err *err) {
     if (root < 0 || root >= t->size)
         return err_set(err, ST_BAD_INPUT, "gather at member %d of %d", root, t->size);
-    TRY(verdict_check(t->f, err));
+    TRY(group_failure_check(t->f, err));
     size_t at = 0;
     for (int i = 0; i < t->size; i++) {
         uint8_t *to = t->index == root && part_bytes[i] != 0 ? (uint8_t *)all + at : NULL;
@@ -209,7 +209,7 @@ enum status ring_share(struct team *t, const struct fabric_rows *list, size_t n,
  * first member's tree. */
 enum status fabric_barrier(struct team *t, struct err *err) {
     const struct team_tree *tree = &t->trees[0];
-    TRY(verdict_check(t->f, err));
+    TRY(group_failure_check(t->f, err));
     for (int i = 1; t->mesh && i < t->size; i++)
         TRY(send_piece(t->f, t->ranks[(t->index + i) % t->size], WIRE_BARRIER, t->id, 0, NULL,
                        0, err));
@@ -248,7 +248,7 @@ static enum status check_peer(const struct fabric *f, int rank, struct err *err)
 enum status fabric_send(struct fabric *f, int to, const void *buf, size_t n_bytes,
                         struct err *err) {
     TRY(check_peer(f, to, err));
-    TRY(verdict_check(f, err));
+    TRY(group_failure_check(f, err));
     TRY(send_bytes(f, to, WIRE_DATA_P2P, 0, buf, n_bytes, err));
     return message_flush(f, err);
 }
@@ -256,7 +256,7 @@ enum status fabric_send(struct fabric *f, int to, const void *buf, size_t n_byte
 enum status fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes,
                         struct err *err) {
     TRY(check_peer(f, from, err));
-    TRY(verdict_check(f, err));
+    TRY(group_failure_check(f, err));
     return recv_bytes(f, from, WIRE_DATA_P2P, 0, buf, n_bytes, err);
 }
 

@@ -71,30 +71,31 @@ const char *team_algorithm(const struct team *t, size_t n);
  * x   [n] fixed point, multiples of 2^-24 (docs/numerics.md); wraps like int64 addition
  * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire
  * an element is an int32 where its block of 64 fits, else an int64. */
-enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err);
+enum status fabric_allreduce(struct team *t, int64_t *x, size_t n, struct err *err);
 /* The same for a thread beside those that compute: its waits sleep at once, so that they have
  * the cores. Slower for itself where they do not want them. */
-enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *err);
+enum status fabric_allreduce_beside(struct team *t, int64_t *x, size_t n, struct err *err);
 
-/* The sum in two halves, between which each member works on its own share of the result and
- * then tells it in whatever form is shortest: fabric_sum_shares(), fabric_share(). Only where
- * team_has_halves(), the same on all members: the largest sums of this team go by shares
- * anyway, or could. */
+/* The sum in two halves, between which each member works on its own share of the result and then
+ * tells it in whatever form is shortest: fabric_reduce_scatter(), fabric_allgather(). Only where
+ * team_has_halves(), the same on all members: the largest sums of this team go by shares anyway,
+ * or could. */
 bool team_has_halves(const struct team *t);
 /* x[i] = sum of x[i] over the team for begin[index] <= i < begin[index + 1]; the rest of x is
  * garbage then.
  *
- * x      [begin[size]] as fabric_sum's
+ * x      [begin[size]] as fabric_allreduce's
  * begin  [size + 1] ascending from 0; shares may be empty */
-enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin, struct err *err);
+enum status fabric_reduce_scatter(struct team *t, int64_t *x, const size_t *begin,
+                                  struct err *err);
 struct fabric_rows {
     void *at; /* [first[size]] rows of so many bytes, one after the other */
     size_t row_bytes;
 };
 /* Member i's rows first[i]..first[i + 1] of each buffer of the list [n] to all. first [size +
  * 1] ascending from 0 */
-enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
-                         const uint32_t *first, struct err *err);
+enum status fabric_allgather(struct team *t, const struct fabric_rows *list, size_t n,
+                             const uint32_t *first, struct err *err);
 
 /* Copies root's buf to all. `root` is a member's index in the team, here and below. */
 enum status fabric_broadcast(struct team *t, int root, void *buf, size_t n_bytes,

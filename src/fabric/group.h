@@ -52,7 +52,7 @@ struct fabric {
     bool emulated;                    /* cfg.emulate was given */
 
     /* The end of the group, written once. 0 whole, 1 being written, 2 readable (release). */
-    _Atomic int verdict;
+    _Atomic int failure;
     int lost_rank;
     char lost_text[400];
     _Atomic bool aborted;
@@ -81,14 +81,14 @@ void side_stop(struct fabric *f);
 
 void team_free(struct team *t);
 
-/* ---- verdict: message.c ------------------------------------------------------------------ */
+/* ---- failure: message.c ------------------------------------------------------------------ */
 
-/* The first caller's words become the end of the group. Any thread. After it verdict_check()
+/* The first caller's words become the end of the group. Any thread. After it group_failure_check()
  * fails. */
-__attribute__((format(printf, 3, 4))) void verdict_set(struct fabric *f, int lost_rank,
-                                                       const char *fmt, ...);
+__attribute__((format(printf, 3, 4))) void group_failure_set(struct fabric *f, int lost_rank,
+                                                             const char *fmt, ...);
 /* ST_OK while the group is whole and nobody called fabric_abort(). */
-enum status verdict_check(struct fabric *f, struct err *err);
+enum status group_failure_check(struct fabric *f, struct err *err);
 /* Wakes the group's thread out of any sleep. Signal-safe. */
 void group_kick(struct fabric *f);
 

@@ -25,13 +25,13 @@ void group_kick(struct fabric *f) {
     }
 }
 
-void verdict_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
+void group_failure_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     int whole = 0;
-    if (!atomic_compare_exchange_strong(&f->verdict, &whole, 1)) {
+    if (!atomic_compare_exchange_strong(&f->failure, &whole, 1)) {
         /* Another thread was first, and may still be writing. Whoever has found a reason of its
          * own must not find the group whole after it: it would go on with what it has just
          * called damaged. */
-        while (atomic_load_explicit(&f->verdict, memory_order_acquire) != 2)
+        while (atomic_load_explicit(&f->failure, memory_order_acquire) != 2)
             sched_yield();
         return;
     }
@@ -40,13 +40,13 @@ void verdict_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(f->lost_text, sizeof f->lost_text, fmt, ap);
     va_end(ap);
-    atomic_store_explicit(&f->verdict, 2, memory_order_release);
+    atomic_store_explicit(&f->failure, 2, memory_order_release);
     wake_ring(&f->side_wake);
     group_kick(f);
 }
 
-enum status verdict_check(struct fabric *f, struct err *err) {
-    if (atomic_load_explicit(&f->verdict, memory_order_acquire) == 2)
+enum status group_failure_check(struct fabric *f, struct err *err) {
+    if (atomic_load_explicit(&f->failure, memory_order_acquire) == 2)
         return err_set(err, ST_PEER_LOST, "%s", f->lost_text);
     if (atomic_load_explicit(&f->aborted, memory_order_relaxed))
         return err_set(err, ST_CANCELLED, "the group was aborted");
@@ -60,22 +60,22 @@ enum status verdict_check(struct fabric *f, struct err *err) {
 /* Of a peer whose link has failed. */
 static bool has_left(struct fabric *f, struct peer *p) {
     for (int ms = 0;
-         ms < FIRST_WORD_MS && atomic_load(&f->verdict) != 2 && !atomic_load(&p->left); ms++)
+         ms < FIRST_WORD_MS && atomic_load(&f->failure) != 2 && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
     return atomic_load(&p->left);
 }
 
 static enum status blame_link(struct fabric *f, struct peer *p, const struct err *why,
                               struct err *err) {
-    verdict_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
-    return verdict_check(f, err);
+    group_failure_set(f, p->rank, "rank %d (pid %d): %s", p->rank, p->pid, why->text);
+    return group_failure_check(f, err);
 }
 
 /* A link's error is the end of the group; the side thread may know a better reason. */
 static enum status link_failed(struct fabric *f, struct peer *p, const struct err *why,
                                struct err *err) {
     if (has_left(f, p))
-        verdict_set(f, p->rank, "rank %d has left", p->rank);
+        group_failure_set(f, p->rank, "rank %d has left", p->rank);
     return blame_link(f, p, why, err);
 }
 
@@ -154,16 +154,17 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
         p->link->ops->consumed(p->link,
                                atomic_load_explicit(&p->told_received, memory_order_relaxed));
     if (left && (w->for_slot || told <= received))
-        verdict_set(f, p->rank, "rank %d has left", p->rank);
+        group_failure_set(f, p->rank, "rank %d has left", p->rank);
     else if (told > received && now > told_at && now - told_at > silence &&
              now - w->begin_ns > silence && !(w->for_slot && is_there(p)))
-        verdict_set(f, p->rank,
-                    "rank %d (pid %d) sent message %llu, and it did not arrive within %d ms",
-                    p->rank, p->pid, (unsigned long long)received, f->cfg.silence_ms);
+        group_failure_set(
+            f, p->rank,
+            "rank %d (pid %d) sent message %llu, and it did not arrive within %d ms", p->rank,
+            p->pid, (unsigned long long)received, f->cfg.silence_ms);
     else if (!w->idle && now - w->begin_ns > (uint64_t)f->cfg.compute_ms * 1000000u)
-        verdict_set(f, p->rank, "rank %d (pid %d) lives but has sent nothing for %d ms",
-                    p->rank, p->pid, f->cfg.compute_ms);
-    return verdict_check(f, err);
+        group_failure_set(f, p->rank, "rank %d (pid %d) lives but has sent nothing for %d ms",
+                          p->rank, p->pid, f->cfg.compute_ms);
+    return group_failure_check(f, err);
 }
 
 /* Far longer than a wait sleeps: the process stood still, and a peer cannot be blamed for that
@@ -196,7 +197,7 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
             core_offer_at_times(&f->core, now);
     }
     w->seen_ns = now;
-    TRY(verdict_check(f, err));
+    TRY(group_failure_check(f, err));
     if (now < w->spin_end_ns)
         return ST_OK;
     if (!w->idle && !f->patient && !core_is_shared(&f->core, now) &&
@@ -215,7 +216,7 @@ static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
 enum status message_begin(struct fabric *f, int to, void **payload, struct err *err) {
     struct peer *p = &f->peers[to];
     struct waiter w = {.peer = p, .for_slot = true, .idle = f->meeting};
-    TRY(verdict_check(f, err));
+    TRY(group_failure_check(f, err));
     struct wire_msg *m;
     while ((m = p->link->ops->slot(p->link)) == NULL) {
         TRY(wait_turn(f, &w, NAP_US, err));
@@ -285,10 +286,11 @@ static bool same_kind(unsigned got, enum wire_kind expected) {
 }
 
 static enum status damaged(struct fabric *f, struct peer *p, struct err *err) {
-    verdict_set(f, p->rank, "message %llu from rank %d (pid %d) arrived corrupted over %s",
-                (unsigned long long)atomic_load_explicit(&p->received, memory_order_relaxed),
-                p->rank, p->pid, p->link->name);
-    return verdict_check(f, err);
+    group_failure_set(
+        f, p->rank, "message %llu from rank %d (pid %d) arrived corrupted over %s",
+        (unsigned long long)atomic_load_explicit(&p->received, memory_order_relaxed), p->rank,
+        p->pid, p->link->name);
+    return group_failure_check(f, err);
 }
 
 /* `h` is a copy of the header: the original may lie in memory that the peer writes. Runs after
@@ -298,12 +300,12 @@ static enum status message_expect(struct fabric *f, struct peer *p, const struct
                                   struct err *err) {
     uint32_t seq = (uint32_t)atomic_load_explicit(&p->received, memory_order_relaxed);
     if (h->seq != seq)
-        verdict_set(
+        group_failure_set(
             f, p->rank,
             "message %u from rank %d (pid %d) arrived in the place of message %u over %s",
             h->seq, p->rank, p->pid, seq, p->link->name);
     else if (!same_kind(h->kind, kind) || h->team != team || h->offset != offset)
-        verdict_set(
+        group_failure_set(
             f, p->rank,
             "rank %d is at byte %llu of %s in team %04x, this rank at byte %llu of %s in "
             "team %04x: the ranks do not make the same calls",
@@ -311,7 +313,7 @@ static enum status message_expect(struct fabric *f, struct peer *p, const struct
             (unsigned long long)offset, kind_name(kind), team);
     else
         return ST_OK;
-    return verdict_check(f, err);
+    return group_failure_check(f, err);
 }
 
 enum status message_next(struct fabric *f, int from, struct message *out, struct err *err) {
@@ -352,8 +354,9 @@ enum status message_recv(struct fabric *f, int from, enum wire_kind kind, uint16
     TRY(message_accept(f, from, &m, check, kind, team, offset, err));
     if (sent == n_bytes)
         return ST_OK;
-    verdict_set(f, from, "rank %d sent %zu bytes where %zu were expected", from, sent, n_bytes);
-    return verdict_check(f, err);
+    group_failure_set(f, from, "rank %d sent %zu bytes where %zu were expected", from, sent,
+                      n_bytes);
+    return group_failure_check(f, err);
 }
 
 enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms,
@@ -367,7 +370,7 @@ enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms
     const struct wire_msg *m;
     struct err why;
     enum status st;
-    TRY(verdict_check(f, err));
+    TRY(group_failure_check(f, err));
     while ((st = message_poll(f, q, &m, err)) == ST_AGAIN) {
         if (direct && (st = p->link->ops->recv(p->link, &m, &why)) == ST_OK)
             break;

@@ -96,7 +96,7 @@ static enum status fabric_round_trip(struct meter *m, size_t bytes, struct err *
 }
 
 static enum status sum_once(struct meter *m, size_t bytes, struct err *err) {
-    return fabric_sum(m->all, (int64_t *)m->buf, bytes / 4, err);
+    return fabric_allreduce(m->all, (int64_t *)m->buf, bytes / 4, err);
 }
 
 typedef enum status timed_fn(struct meter *m, size_t bytes, struct err *err);

@@ -39,11 +39,12 @@ static bool was_away(const struct fabric *f, uint64_t ns) {
 /* What `p` did, for the reason that it gives, is this rank's own fault. */
 static void stood_still(struct fabric *f, const struct peer *p, const char *did,
                         const char *why) {
-    verdict_set(f, f->cfg.rank,
-                "rank %d (pid %d) stood still for %llu ms (stopped, suspended or starved), and "
-                "rank %d (pid %d) %s%s",
-                f->cfg.rank, (int)getpid(), (unsigned long long)(f->away_ns / 1000000u),
-                p->rank, p->pid, did, why);
+    group_failure_set(
+        f, f->cfg.rank,
+        "rank %d (pid %d) stood still for %llu ms (stopped, suspended or starved), and "
+        "rank %d (pid %d) %s%s",
+        f->cfg.rank, (int)getpid(), (unsigned long long)(f->away_ns / 1000000u), p->rank,
+        p->pid, did, why);
 }
 
 static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
@@ -56,7 +57,7 @@ static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
     if (was_away(f, silence_ns(f)))
         stood_still(f, p, "closed its connection", "");
     else
-        verdict_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
+        group_failure_set(f, p->rank, "rank %d (pid %d) is gone: %s", p->rank, p->pid, how);
 }
 
 /* ---- sending ----------------------------------------------------------------------------- */
@@ -107,8 +108,8 @@ static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
     heard_count(p, in->sent, now);
     atomic_store_explicit(&p->told_received, in->received, memory_order_relaxed);
     if (in->magic != WIRE_MAGIC) {
-        verdict_set(f, p->rank, "rank %d (pid %d) sent garbage on its side channel", p->rank,
-                    p->pid);
+        group_failure_set(f, p->rank, "rank %d (pid %d) sent garbage on its side channel",
+                          p->rank, p->pid);
     } else if (in->kind == WIRE_BYE) {
         atomic_store_explicit(&p->left, true, memory_order_release);
         group_kick(f);
@@ -117,9 +118,9 @@ static void heard_frame(struct fabric *f, struct peer *p, uint64_t now) {
         if (me && was_away(f, silence_ns(f) / 2))
             stood_still(f, p, "gave it up: ", in->text);
         else
-            verdict_set(f, me ? p->rank : (int)in->rank,
-                        me ? "rank %d gave this rank up: %s" : "rank %d reports: %s", p->rank,
-                        in->text);
+            group_failure_set(f, me ? p->rank : (int)in->rank,
+                              me ? "rank %d gave this rank up: %s" : "rank %d reports: %s",
+                              p->rank, in->text);
     }
 }
 
@@ -172,7 +173,7 @@ static void side_time(struct fabric *f, struct peer *p, uint64_t now) {
     }
     if (now > p->heard_ns && now - p->heard_ns > limit &&
         !atomic_load_explicit(&p->left, memory_order_relaxed))
-        verdict_set(
+        group_failure_set(
             f, p->rank,
             "rank %d (pid %d) has been silent for %d ms (stopped, or the network is down)",
             p->rank, p->pid, f->cfg.silence_ms);
@@ -202,13 +203,13 @@ static void *side_main(void *f_) {
             side_read(f, p, now);
             side_time(f, p, now);
         }
-        if (!told && atomic_load_explicit(&f->verdict, memory_order_acquire) == 2) {
+        if (!told && atomic_load_explicit(&f->failure, memory_order_acquire) == 2) {
             tell_all(f, WIRE_LOST);
             told = true;
         }
     }
     if (!told) /* otherwise they know better than "has left" */
-        tell_all(f, atomic_load_explicit(&f->verdict, memory_order_acquire) == 2 ? WIRE_LOST
+        tell_all(f, atomic_load_explicit(&f->failure, memory_order_acquire) == 2 ? WIRE_LOST
                                                                                  : WIRE_BYE);
     return NULL;
 }

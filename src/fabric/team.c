@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "fabric/pack.h"
+#include "fabric/sum_codec.h"
 
 #include <sodium.h>
 
@@ -218,10 +218,10 @@ const char *team_algorithm(const struct team *t, size_t n) {
     return t->size == 1 ? "none" : choice(t, n).algorithm->name;
 }
 
-enum status fabric_sum(struct team *t, int64_t *x, size_t n, struct err *err) {
+enum status fabric_allreduce(struct team *t, int64_t *x, size_t n, struct err *err) {
     if (t->size == 1 || n == 0)
         return ST_OK;
-    TRY(verdict_check(t->f, err));
+    TRY(group_failure_check(t->f, err));
     TRY(take_way(t, choice(t, n))->sum(t, x, n, err));
     return message_flush(t->f, err);
 }
@@ -236,23 +236,23 @@ bool team_has_halves(const struct team *t) {
     return t->size > 1 && of_halves(t).algorithm->share != NULL;
 }
 
-enum status fabric_sum_shares(struct team *t, int64_t *x, const size_t *begin,
-                              struct err *err) {
-    TRY(verdict_check(t->f, err));
-    TRY(take_way(t, of_halves(t))->sum_shares(t, x, begin, err));
+enum status fabric_reduce_scatter(struct team *t, int64_t *x, const size_t *begin,
+                                  struct err *err) {
+    TRY(group_failure_check(t->f, err));
+    TRY(take_way(t, of_halves(t))->reduce_scatter(t, x, begin, err));
     return message_flush(t->f, err);
 }
 
-enum status fabric_share(struct team *t, const struct fabric_rows *list, size_t n,
-                         const uint32_t *first, struct err *err) {
-    TRY(verdict_check(t->f, err));
+enum status fabric_allgather(struct team *t, const struct fabric_rows *list, size_t n,
+                             const uint32_t *first, struct err *err) {
+    TRY(group_failure_check(t->f, err));
     TRY(take_way(t, of_halves(t))->share(t, list, n, first, err));
     return message_flush(t->f, err);
 }
 
-enum status fabric_sum_beside(struct team *t, int64_t *x, size_t n, struct err *err) {
+enum status fabric_allreduce_beside(struct team *t, int64_t *x, size_t n, struct err *err) {
     t->f->patient = true;
-    enum status st = fabric_sum(t, x, n, err);
+    enum status st = fabric_allreduce(t, x, n, err);
     t->f->patient = false;
     return st;
 }

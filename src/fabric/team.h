@@ -46,15 +46,17 @@ struct team {
  * round). */
 int team_after(const struct team *t, int steps);
 
-/* ---- sum.c ------------------------------------------------------------------------------- */
+/* ---- allreduce.c
+ * ------------------------------------------------------------------------------- */
 
-/* The last two are the halves (fabric_sum_shares, fabric_share); NULL: there are none, since
- * these wires would carry more that way. */
+/* The last two are the halves (fabric_reduce_scatter, fabric_allgather); NULL: there are none,
+ * since these wires would carry more that way. */
 struct sum_algorithm {
     const char *name;
     bool (*fits)(const struct team *t);
     enum status (*sum)(struct team *t, int64_t *x, size_t n, struct err *err);
-    enum status (*sum_shares)(struct team *t, int64_t *x, const size_t *begin, struct err *err);
+    enum status (*reduce_scatter)(struct team *t, int64_t *x, const size_t *begin,
+                                  struct err *err);
     enum status (*share)(struct team *t, const struct fabric_rows *list, size_t n,
                          const uint32_t *first, struct err *err);
 };

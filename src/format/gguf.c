@@ -1,13 +1,13 @@
 /* gguf.c: one model from its files: maps each part, has gguf_parse.c check it, joins the
  * tensors of a split model, and answers questions about keys and tensors. Folders come from
- * folder.c. Immutable once opened. */
+ * hf_folder.c. Immutable once opened. */
 #include "format/gguf.h"
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "format/folder.h"
 #include "format/gguf_parse.h"
+#include "format/hf_folder.h"
 
 #include <limits.h>
 #include <math.h>

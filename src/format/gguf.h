@@ -1,7 +1,7 @@
 /* gguf.h: a model's metadata and tensors, read from memory maps, checked once, then trusted.
  *
  * gguf_open() reads the header of one GGUF v2 or v3 file, or of all parts of a split model
- * (NAME-00001-of-0000N.gguf: open any part's first), or a Hugging Face folder (folder.h), which
+ * (NAME-00001-of-0000N.gguf: open any part's first), or a Hugging Face folder (hf_folder.h), which
  * then looks like a GGUF whose tensors have their rows made on demand (rows.h). It refuses
  * anything hostile with one sentence: after it has returned ST_OK, every string is in bounds,
  * every array has the length that it claims, every tensor's data lies inside its part and nothing
@@ -72,7 +72,7 @@ struct gguf_options {
     /* accept a file that ends after the header (`synth --header-only`, a vocabulary-only file
      * needs no flag) */
     bool header_only;
-    bool folder; /* the header that folder.c makes: types of its own */
+    bool folder; /* the header that hf_folder.c makes: types of its own */
 };
 
 /* path: a file, the first part of a split model, or a folder. opts may be NULL. */

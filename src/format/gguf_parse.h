@@ -49,7 +49,7 @@ const char *gguf_value_type_name(enum gguf_value_type type);
 /* The key-value pair behind gguf_key_at(). */
 const struct gguf_kv *gguf_kv_at(const struct gguf *g, size_t i);
 
-/* What folder.c makes of a folder. All of it is owned. */
+/* What hf_folder.c makes of a folder. All of it is owned. */
 struct gguf_made {
     char *folder;           /* its path */
     struct file_map *parts; /* [n_parts] */

@@ -27,7 +27,7 @@ struct tensor {
     uint64_t dims[GGUF_MAX_DIMS];
 };
 
-struct plan {
+struct synth_plan {
     const struct synth_shape *shape;
     enum qtype type; /* of the matrices */
     uint32_t n_layers;
@@ -38,7 +38,7 @@ struct plan {
 
 /* ---- the list of tensors ----------------------------------------------------------- */
 
-static struct tensor *add(struct plan *p) {
+static struct tensor *add(struct synth_plan *p) {
     if (!mem_reserve(&p->tensors, &p->capacity, p->n + 1, sizeof *p->tensors)) {
         p->failed = true;
         return NULL;
@@ -48,7 +48,7 @@ static struct tensor *add(struct plan *p) {
 }
 
 /* layer < 0: a tensor of the whole model. dims: innermost first, 0 beyond the last. */
-static void add_tensor(struct plan *p, int layer, const char *name, enum role role,
+static void add_tensor(struct synth_plan *p, int layer, const char *name, enum role role,
                        enum qtype type, uint64_t d0, uint64_t d1, uint64_t d2) {
     struct tensor *t = add(p);
     if (!t)
@@ -65,25 +65,25 @@ static void add_tensor(struct plan *p, int layer, const char *name, enum role ro
     t->type = type;
 }
 
-static void add_matrix(struct plan *p, int layer, const char *name, uint64_t n_in,
+static void add_matrix(struct synth_plan *p, int layer, const char *name, uint64_t n_in,
                        uint64_t n_out) {
     add_tensor(p, layer, name, ROLE_WEIGHT, qtype_for_row(p->type, n_in), n_in, n_out, 0);
 }
 
-static void add_experts(struct plan *p, int layer, const char *name, uint64_t n_in,
+static void add_experts(struct synth_plan *p, int layer, const char *name, uint64_t n_in,
                         uint64_t n_out, uint64_t n) {
     add_tensor(p, layer, name, ROLE_WEIGHT, qtype_for_row(p->type, n_in), n_in, n_out, n);
 }
 
-static void add_norm(struct plan *p, int layer, const char *name, uint64_t n) {
+static void add_norm(struct synth_plan *p, int layer, const char *name, uint64_t n) {
     add_tensor(p, layer, name, ROLE_NORM, QT_F32, n, 0, 0);
 }
 
-static void add_bias(struct plan *p, int layer, const char *name, uint64_t n) {
+static void add_bias(struct synth_plan *p, int layer, const char *name, uint64_t n) {
     add_tensor(p, layer, name, ROLE_BIAS, QT_F32, n, 0, 0);
 }
 
-static void add_attention(struct plan *p, int layer) {
+static void add_attention(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     uint64_t n_q = (uint64_t)s->n_heads * s->head_dim,
              n_kv = (uint64_t)s->n_kv_heads * s->head_dim;
@@ -108,7 +108,7 @@ static void add_attention(struct plan *p, int layer) {
 
 /* Latent attention, with the up-projection of the latent split into K and V as today's
  * converters write it. */
-static void add_latent_attention(struct plan *p, int layer) {
+static void add_latent_attention(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     const struct synth_mla *m = &s->mla;
     uint64_t n_q = (uint64_t)s->n_heads * s->head_dim;
@@ -126,7 +126,7 @@ static void add_latent_attention(struct plan *p, int layer) {
     add_matrix(p, layer, "attn_output.weight", (uint64_t)s->n_heads * m->v_dim, s->n_embd);
 }
 
-static void add_dense_ffn(struct plan *p, int layer) {
+static void add_dense_ffn(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     add_matrix(p, layer, "ffn_gate.weight", s->n_embd, s->n_ff);
     add_matrix(p, layer, "ffn_up.weight", s->n_embd, s->n_ff);
@@ -134,11 +134,11 @@ static void add_dense_ffn(struct plan *p, int layer) {
 }
 
 /* A bias of every expert: [n_experts][n]. */
-static void add_expert_bias(struct plan *p, int layer, const char *name, uint64_t n) {
+static void add_expert_bias(struct synth_plan *p, int layer, const char *name, uint64_t n) {
     add_tensor(p, layer, name, ROLE_BIAS, QT_F32, n, p->shape->experts.n, 0);
 }
 
-static void add_expert_ffn(struct plan *p, int layer) {
+static void add_expert_ffn(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     const struct synth_experts *e = &s->experts;
     add_tensor(p, layer, "ffn_gate_inp.weight", ROLE_WEIGHT, QT_F32, s->n_embd, e->n, 0);
@@ -163,7 +163,7 @@ static void add_expert_ffn(struct plan *p, int layer) {
     }
 }
 
-static void add_layer(struct plan *p, int layer) {
+static void add_layer(struct synth_plan *p, int layer) {
     const struct synth_shape *s = p->shape;
     add_norm(p, layer, "attn_norm.weight", s->n_embd);
     if (s->mla.kv_rank)
@@ -178,7 +178,7 @@ static void add_layer(struct plan *p, int layer) {
         add_dense_ffn(p, layer);
 }
 
-static void add_all(struct plan *p) {
+static void add_all(struct synth_plan *p) {
     const struct synth_shape *s = p->shape;
     uint64_t n_vocab = synth_vocab_size(s->vocab);
     add_matrix(p, -1, "token_embd.weight", s->n_embd, n_vocab);
@@ -205,7 +205,7 @@ static uint64_t n_blocks(const struct tensor *t) {
 
 uint64_t synth_shape_params(size_t i) {
     const struct synth_shape *shape = synth_shape_find(synth_shape_name(i));
-    struct plan p = {.shape = shape, .type = QT_F32, .n_layers = shape->n_layers};
+    struct synth_plan p = {.shape = shape, .type = QT_F32, .n_layers = shape->n_layers};
     add_all(&p);
     uint64_t n = 0;
     for (size_t k = 0; k < p.n; k++)
@@ -288,7 +288,7 @@ static void put_yarn_keys(const struct keys *k, const struct synth_yarn *y) {
         put_f32(k, "rope.scaling.yarn_log_multiplier", y->log_multiplier);
 }
 
-static void put_keys(const struct plan *p, struct gguf_writer *w) {
+static void put_keys(const struct synth_plan *p, struct gguf_writer *w) {
     const struct synth_shape *s = p->shape;
     const struct keys k = {w, s->arch};
     char title[128];
@@ -376,7 +376,7 @@ static uint64_t name_seed(uint64_t seed, const char *name) {
 #define CHUNK_BYTES ((size_t)16 << 20)
 
 struct writing {
-    const struct plan *plan;
+    const struct synth_plan *plan;
     const struct synth_options *opts;
     struct gguf_writer *w;
     struct pool *pool;
@@ -415,7 +415,7 @@ static enum status write_tensors(struct writing *job, struct err *err) {
     return ST_OK;
 }
 
-static enum status write_file(const struct plan *p, const struct synth_options *opts,
+static enum status write_file(const struct synth_plan *p, const struct synth_options *opts,
                               struct gguf_writer *w, struct err *err) {
     put_keys(p, w);
     TRY(synth_vocab_write(p->shape->vocab, w, err));
@@ -441,9 +441,9 @@ enum status synth_write(const char *path, const struct synth_options *opts, stru
     if (!synth_can_fill(opts->type))
         return err_set(err, ST_UNSUPPORTED, "type %s cannot be written",
                        qtype_info(opts->type)->name);
-    struct plan p = {.shape = shape,
-                     .type = opts->type,
-                     .n_layers = opts->n_layers ? opts->n_layers : shape->n_layers};
+    struct synth_plan p = {.shape = shape,
+                           .type = opts->type,
+                           .n_layers = opts->n_layers ? opts->n_layers : shape->n_layers};
     add_all(&p);
     struct gguf_writer *w = NULL;
     enum status st =

@@ -77,14 +77,14 @@ enum node_op {
 enum { ARG_POSITIONAL, ARG_KEYWORD, ARG_STAR, ARG_STAR_STAR };
 enum { MACRO_VARARGS = 1, MACRO_KWARGS = 2, MACRO_CALLER = 4 };
 
-struct node {
+struct ast_node {
     uint8_t kind, op;
     uint32_t line;
-    struct node *next; /* in a list */
+    struct ast_node *next; /* in a list */
     const struct symbol *name;
-    struct node *a, *b, *c;
-    struct node *first;        /* a list */
-    struct node *body, *other; /* lists of statements */
+    struct ast_node *a, *b, *c;
+    struct ast_node *first;        /* a list */
+    struct ast_node *body, *other; /* lists of statements */
     struct value constant;
 };
 
@@ -112,7 +112,7 @@ struct token {
 
 struct template {
     struct arena arena;
-    struct node *body;
+    struct ast_node *body;
     const struct symbol *sym_loop, *sym_caller, *sym_varargs, *sym_kwargs;
 };
 
@@ -145,7 +145,7 @@ void template_lex(struct compiler *c);
 
 /* Expressions (template_parse_expr.c) and what both use. */
 enum { PARSE_DEPTH_MAX = 120 };
-struct node *node_new(struct compiler *c, enum node_kind kind);
+struct ast_node *node_new(struct compiler *c, enum node_kind kind);
 const struct token *token_peek(const struct compiler *c);
 bool accept_operator(struct compiler *c, const char *op);
 void expect_operator(struct compiler *c, const char *op);
@@ -156,12 +156,12 @@ const struct symbol *expect_name(struct compiler *c);
 _Noreturn void fail_unexpected(struct compiler *c, const char *expected);
 void parse_enter(struct compiler *c);
 void parse_leave(struct compiler *c);
-struct node *parse_expression(struct compiler *c);
+struct ast_node *parse_expression(struct compiler *c);
 /* One or more separated by commas: a tuple, or the expression itself if there is one. */
-struct node *parse_tuple(struct compiler *c, bool with_condition);
-struct node *parse_target(struct compiler *c, bool with_namespace);
+struct ast_node *parse_tuple(struct compiler *c, bool with_condition);
+struct ast_node *parse_target(struct compiler *c, bool with_namespace);
 /* name(args)|name... behind an optional object. */
-struct node *parse_filters(struct compiler *c, struct node *object);
-struct node *parse_unary(struct compiler *c, bool with_filters);
+struct ast_node *parse_filters(struct compiler *c, struct ast_node *object);
+struct ast_node *parse_unary(struct compiler *c, bool with_filters);
 
 #endif

@@ -163,7 +163,7 @@ static struct value arithmetic(struct render *r, enum node_op op, struct value a
     fail_operands(r, names[op], a, b);
 }
 
-static struct value eval_binary(struct render *r, const struct node *n) {
+static struct value eval_binary(struct render *r, const struct ast_node *n) {
     struct value a = eval(r, n->a);
     if (n->op == OP_AND)
         return value_truth(a) ? eval(r, n->b) : a;
@@ -197,9 +197,9 @@ static bool compare(struct render *r, enum node_op op, struct value a, struct va
 }
 
 /* a < b < c is a < b and b < c, with b evaluated once. */
-static struct value eval_compare(struct render *r, const struct node *n) {
+static struct value eval_compare(struct render *r, const struct ast_node *n) {
     struct value left = eval(r, n->a);
-    for (const struct node *operand = n->first; operand != NULL; operand = operand->next) {
+    for (const struct ast_node *operand = n->first; operand != NULL; operand = operand->next) {
         struct value right = eval(r, operand->a);
         if (!compare(r, operand->op, left, right))
             return value_bool(false);
@@ -208,7 +208,7 @@ static struct value eval_compare(struct render *r, const struct node *n) {
     return value_bool(true);
 }
 
-static struct value eval_unary(struct render *r, const struct node *n) {
+static struct value eval_unary(struct render *r, const struct ast_node *n) {
     struct value a = eval(r, n->a);
     if (n->op == OP_NOT)
         return value_bool(!value_truth(a));
@@ -224,9 +224,9 @@ static struct value eval_unary(struct render *r, const struct node *n) {
     return int_arithmetic(r, OP_SUB, 0, as_int(a));
 }
 
-static struct value eval_concat(struct render *r, const struct node *n) {
+static struct value eval_concat(struct render *r, const struct ast_node *n) {
     struct value all = value_text("", 0);
-    for (const struct node *part = n->first; part != NULL; part = part->next) {
+    for (const struct ast_node *part = n->first; part != NULL; part = part->next) {
         struct value s = value_str(r, eval(r, part));
         s.safe = false;
         all = text_concat(r, all, s);
@@ -237,8 +237,8 @@ static struct value eval_concat(struct render *r, const struct node *n) {
 /* ---- members ----------------------------------------------------------------------------- */
 
 /* A bound of a slice: none is `missing`, negative counts from the end, then clamped. */
-static int64_t slice_bound(struct render *r, const struct node *n, int64_t missing, int64_t low,
-                           int64_t high, int64_t length) {
+static int64_t slice_bound(struct render *r, const struct ast_node *n, int64_t missing,
+                           int64_t low, int64_t high, int64_t length) {
     struct value v = n == NULL ? value_none() : eval(r, n);
     if (v.kind == V_NONE)
         return missing;
@@ -264,7 +264,7 @@ static struct value slice_text(struct render *r, struct value v, int64_t begin, 
     return out_take(r, mark);
 }
 
-static struct value eval_slice(struct render *r, struct value v, const struct node *n) {
+static struct value eval_slice(struct render *r, struct value v, const struct ast_node *n) {
     if (v.kind == V_UNDEFINED)
         undefined_fail(r, v);
     if (!is_sequence(v) && v.kind != V_STRING)
@@ -288,7 +288,7 @@ static struct value eval_slice(struct render *r, struct value v, const struct no
     return list;
 }
 
-static struct value eval_index(struct render *r, const struct node *n) {
+static struct value eval_index(struct render *r, const struct ast_node *n) {
     struct value object = eval(r, n->a);
     if (n->b->kind == N_SLICE)
         return eval_slice(r, object, n->b);
@@ -316,7 +316,8 @@ static void add_keyword(struct render *r, struct argument_list *list, const char
     list->kw[list->n_kw++] = (struct keyword){name, len, v};
 }
 
-static void add_argument(struct render *r, struct argument_list *list, const struct node *arg) {
+static void add_argument(struct render *r, struct argument_list *list,
+                         const struct ast_node *arg) {
     struct value v = eval(r, arg->a);
     if (arg->op == ARG_POSITIONAL) {
         seq_push(r, list->pos, v);
@@ -337,7 +338,7 @@ static void add_argument(struct render *r, struct argument_list *list, const str
     }
 }
 
-struct call eval_arguments(struct render *r, const struct node *args) {
+struct call eval_arguments(struct render *r, const struct ast_node *args) {
     if (args == NULL)
         return (struct call){0};
     struct argument_list list = {.pos = seq_new(r, V_LIST, 4)};
@@ -428,14 +429,14 @@ struct value value_call(struct render *r, struct value callee, struct call *call
     }
 }
 
-static struct value eval_call(struct render *r, const struct node *n) {
+static struct value eval_call(struct render *r, const struct ast_node *n) {
     struct value callee = eval(r, n->a);
     struct call call = eval_arguments(r, n->first);
     r->line = n->line;
     return value_call(r, callee, &call);
 }
 
-static struct value eval_filter(struct render *r, const struct node *n) {
+static struct value eval_filter(struct render *r, const struct ast_node *n) {
     struct value v = n->a != NULL ? eval(r, n->a) : r->captured;
     const struct builtin *filter = filter_find(n->name->text, n->name->len);
     if (filter == NULL)
@@ -445,7 +446,7 @@ static struct value eval_filter(struct render *r, const struct node *n) {
     return builtin_call(r, filter, v, &call);
 }
 
-struct value eval_filters(struct render *r, const struct node *n, struct value captured) {
+struct value eval_filters(struct render *r, const struct ast_node *n, struct value captured) {
     struct value outer = r->captured;
     r->captured = captured;
     struct value v = eval(r, n);
@@ -453,7 +454,7 @@ struct value eval_filters(struct render *r, const struct node *n, struct value c
     return v;
 }
 
-static struct value eval_test(struct render *r, const struct node *n) {
+static struct value eval_test(struct render *r, const struct ast_node *n) {
     struct value v = eval(r, n->a);
     const struct builtin *test = test_find(n->name->text, n->name->len);
     if (test == NULL)
@@ -464,7 +465,7 @@ static struct value eval_test(struct render *r, const struct node *n) {
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
-static struct value eval_name(struct render *r, const struct node *n) {
+static struct value eval_name(struct render *r, const struct ast_node *n) {
     const struct value *v = scope_find(r->scope, n->name);
     if (v == NULL)
         v = dict_get_text(r, r->context.dict, n->name->text, n->name->len);
@@ -476,23 +477,24 @@ static struct value eval_name(struct render *r, const struct node *n) {
     return value_missing_name(r, n->name->text, n->name->len);
 }
 
-static struct value eval_items(struct render *r, const struct node *n, enum value_kind kind) {
+static struct value eval_items(struct render *r, const struct ast_node *n,
+                               enum value_kind kind) {
     struct value list = seq_new(r, kind, 4);
-    for (const struct node *item = n->first; item != NULL; item = item->next)
+    for (const struct ast_node *item = n->first; item != NULL; item = item->next)
         seq_push(r, list, eval(r, item));
     return list;
 }
 
-static struct value eval_dict(struct render *r, const struct node *n) {
+static struct value eval_dict(struct render *r, const struct ast_node *n) {
     struct value d = dict_new(r);
-    for (const struct node *key = n->first; key != NULL; key = key->next->next) {
+    for (const struct ast_node *key = n->first; key != NULL; key = key->next->next) {
         struct value k = eval(r, key);
         dict_set(r, d.dict, k, eval(r, key->next));
     }
     return d;
 }
 
-static struct value eval_condition(struct render *r, const struct node *n) {
+static struct value eval_condition(struct render *r, const struct ast_node *n) {
     if (value_truth(eval(r, n->b)))
         return eval(r, n->a);
     if (n->c != NULL)
@@ -501,7 +503,7 @@ static struct value eval_condition(struct render *r, const struct node *n) {
                                          "else section was defined."));
 }
 
-static struct value eval_node(struct render *r, const struct node *n) {
+static struct value eval_node(struct render *r, const struct ast_node *n) {
     switch (n->kind) {
     case N_CONST:
         return n->constant;
@@ -538,7 +540,7 @@ static struct value eval_node(struct render *r, const struct node *n) {
     }
 }
 
-struct value eval(struct render *r, const struct node *n) {
+struct value eval(struct render *r, const struct ast_node *n) {
     render_enter(r);
     render_spend(r, 1);
     r->line = n->line;

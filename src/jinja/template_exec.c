@@ -8,7 +8,7 @@
 /* What a body ended with. */
 enum flow { FLOW_ON, FLOW_BREAK, FLOW_CONTINUE };
 
-static enum flow exec_list(struct render *r, const struct node *n);
+static enum flow exec_list(struct render *r, const struct ast_node *n);
 
 /* ---- scopes --------------------------------------------------------------------------------- */
 
@@ -52,7 +52,7 @@ static void scope_clear(struct render *r, struct scope *s) {
 }
 
 /* The text that body makes in a scope of its own. */
-static struct value exec_captured(struct render *r, const struct node *body) {
+static struct value exec_captured(struct render *r, const struct ast_node *body) {
     size_t mark = r->n_out;
     struct scope *outer = r->scope;
     scope_push(r, RENDER_NEW(r, struct scope), outer);
@@ -63,22 +63,22 @@ static struct value exec_captured(struct render *r, const struct node *body) {
 
 /* ---- assignment -------------------------------------------------------------------------- */
 
-static void assign(struct render *r, const struct node *target, struct value v);
+static void assign(struct render *r, const struct ast_node *target, struct value v);
 
-static void assign_tuple(struct render *r, const struct node *target, struct value v) {
+static void assign_tuple(struct render *r, const struct ast_node *target, struct value v) {
     const struct seq *items = value_iterate(r, v);
     size_t n = 0;
-    for (const struct node *t = target->first; t != NULL; t = t->next)
+    for (const struct ast_node *t = target->first; t != NULL; t = t->next)
         n++;
     if (items->n != n)
         render_fail(r, ST_BAD_INPUT, "%s values to unpack (expected %zu, got %zu)",
                     items->n < n ? "not enough" : "too many", n, items->n);
     size_t i = 0;
-    for (const struct node *t = target->first; t != NULL; t = t->next)
+    for (const struct ast_node *t = target->first; t != NULL; t = t->next)
         assign(r, t, items->items[i++]);
 }
 
-static void assign(struct render *r, const struct node *target, struct value v) {
+static void assign(struct render *r, const struct ast_node *target, struct value v) {
     if (target->kind == N_NAME) {
         scope_set(r, target->name, v);
     } else if (target->kind == N_TUPLE) {
@@ -121,7 +121,7 @@ bool loop_has(struct render *r, struct loop *loop, size_t i) {
     return i < loop->items->n;
 }
 
-static struct loop *loop_new(struct render *r, const struct node *n, struct value iterable,
+static struct loop *loop_new(struct render *r, const struct ast_node *n, struct value iterable,
                              int64_t depth0) {
     struct loop *loop = RENDER_NEW(r, struct loop);
     *loop = (struct loop){
@@ -134,7 +134,7 @@ static struct loop *loop_new(struct render *r, const struct node *n, struct valu
 }
 
 /* What comes back is what the `else` ended with: that may break the loop around this one. */
-static enum flow run_loop(struct render *r, const struct node *n, struct value iterable,
+static enum flow run_loop(struct render *r, const struct ast_node *n, struct value iterable,
                           int64_t depth0) {
     struct scope *outer = r->scope;
     struct loop *loop = loop_new(r, n, iterable, depth0);
@@ -180,7 +180,7 @@ static const struct keyword *find_keyword(const struct call *call, const struct 
 }
 
 static bool is_parameter(const struct macro *m, const struct keyword *kw) {
-    for (const struct node *p = m->def->first; p != NULL; p = p->next)
+    for (const struct ast_node *p = m->def->first; p != NULL; p = p->next)
         if (p->name->len == kw->len && memcmp(p->name->text, kw->name, kw->len) == 0)
             return true;
     return false;
@@ -190,7 +190,7 @@ static bool is_parameter(const struct macro *m, const struct keyword *kw) {
 static size_t bind_parameters(struct render *r, const struct macro *m,
                               const struct call *call) {
     size_t i = 0;
-    for (const struct node *p = m->def->first; p != NULL; p = p->next, i++) {
+    for (const struct ast_node *p = m->def->first; p != NULL; p = p->next, i++) {
         const struct keyword *kw = find_keyword(call, p->name);
         if (i < call->n_pos && kw != NULL)
             render_fail(r, ST_BAD_INPUT, "macro got multiple values for argument '%.100s'",
@@ -247,14 +247,14 @@ struct value macro_call(struct render *r, const struct macro *m, const struct ca
     return out_take(r, mark);
 }
 
-static struct value macro_new(struct render *r, const struct node *def) {
+static struct value macro_new(struct render *r, const struct ast_node *def) {
     struct macro *m = RENDER_NEW(r, struct macro);
     *m = (struct macro){def, r->scope};
     return (struct value){.kind = V_MACRO, .macro = m};
 }
 
 /* {% call f(x) %} body {% endcall %}: f(x, caller = the body as a macro). */
-static void exec_calling(struct render *r, const struct node *n) {
+static void exec_calling(struct render *r, const struct ast_node *n) {
     struct value callee = eval(r, n->a->a);
     struct call call = eval_arguments(r, n->a->first);
     struct keyword *kw = RENDER_ARRAY(r, struct keyword, call.n_kw + 1);
@@ -267,22 +267,22 @@ static void exec_calling(struct render *r, const struct node *n) {
 
 /* ---- statements --------------------------------------------------------------------------- */
 
-static enum flow exec_if(struct render *r, const struct node *n) {
-    for (const struct node *branch = n->first; branch != NULL; branch = branch->next)
+static enum flow exec_if(struct render *r, const struct ast_node *n) {
+    for (const struct ast_node *branch = n->first; branch != NULL; branch = branch->next)
         if (branch->a == NULL || value_truth(eval(r, branch->a)))
             return exec_list(r, branch->body);
     return FLOW_ON;
 }
 
-static void exec_capture(struct render *r, const struct node *n) {
+static void exec_capture(struct render *r, const struct ast_node *n) {
     struct value text = exec_captured(r, n->body);
     assign(r, n->a, n->b != NULL ? eval_filters(r, n->b, text) : text);
 }
 
-static enum flow exec_scope(struct render *r, const struct node *n) {
+static enum flow exec_scope(struct render *r, const struct ast_node *n) {
     struct scope *outer = r->scope, *inner = RENDER_NEW(r, struct scope);
     *inner = (struct scope){.parent = outer};
-    for (const struct node *set = n->first; set != NULL; set = set->next) {
+    for (const struct ast_node *set = n->first; set != NULL; set = set->next) {
         struct value v = eval(r, set->b); /* of {% with %}: seen from outside */
         r->scope = inner;
         assign(r, set->a, v);
@@ -294,7 +294,7 @@ static enum flow exec_scope(struct render *r, const struct node *n) {
     return flow;
 }
 
-static enum flow exec_statement(struct render *r, const struct node *n) {
+static enum flow exec_statement(struct render *r, const struct ast_node *n) {
     switch (n->kind) {
     case N_TEXT:
         out_put(r, n->constant.text, n->constant.len);
@@ -333,7 +333,7 @@ static enum flow exec_statement(struct render *r, const struct node *n) {
     }
 }
 
-static enum flow exec_list(struct render *r, const struct node *n) {
+static enum flow exec_list(struct render *r, const struct ast_node *n) {
     enum flow flow = FLOW_ON;
     render_enter(r);
     for (; n != NULL && flow == FLOW_ON; n = n->next) {

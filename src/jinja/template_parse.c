@@ -58,7 +58,7 @@ const struct symbol *symbol_intern(struct compiler *c, const char *text, size_t 
 
 /* Statements up to {% word %} for one of the words (NULL: to the end of the template), whose
  * "{%" is consumed and whose word is the next token. */
-static struct node *parse_body(struct compiler *c, const char *const *ends);
+static struct ast_node *parse_body(struct compiler *c, const char *const *ends);
 
 static void expect_block_end(struct compiler *c) {
     if (token_peek(c)->kind != T_BLOCK_END)
@@ -67,19 +67,19 @@ static void expect_block_end(struct compiler *c) {
 }
 
 /* Body and {% end %} of a block whose head has been read up to its "%}". */
-static struct node *parse_block_body(struct compiler *c, const char *end) {
+static struct ast_node *parse_block_body(struct compiler *c, const char *end) {
     const char *const ends[] = {end, NULL};
     expect_block_end(c);
-    struct node *body = parse_body(c, ends);
+    struct ast_node *body = parse_body(c, ends);
     accept_word(c, end);
     return body;
 }
 
-static struct node *parse_if(struct compiler *c) {
+static struct ast_node *parse_if(struct compiler *c) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
-    struct node *n = node_new(c, N_IF), **tail = &n->first;
+    struct ast_node *n = node_new(c, N_IF), **tail = &n->first;
     for (bool more = true, is_else = false; more;) {
-        struct node *branch = node_new(c, N_BRANCH);
+        struct ast_node *branch = node_new(c, N_BRANCH);
         if (!is_else)
             branch->a = parse_tuple(c, false);
         expect_block_end(c);
@@ -95,9 +95,9 @@ static struct node *parse_if(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_for(struct compiler *c) {
+static struct ast_node *parse_for(struct compiler *c) {
     static const char *const ends[] = {"else", "endfor", NULL};
-    struct node *n = node_new(c, N_FOR);
+    struct ast_node *n = node_new(c, N_FOR);
     n->a = parse_target(c, false);
     if (!accept_word(c, "in"))
         fail_unexpected(c, "'in'");
@@ -116,8 +116,8 @@ static struct node *parse_for(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_set(struct compiler *c) {
-    struct node *n = node_new(c, N_SET);
+static struct ast_node *parse_set(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_SET);
     n->a = parse_target(c, true);
     if (accept_operator(c, "=")) {
         n->b = parse_tuple(c, true);
@@ -130,8 +130,8 @@ static struct node *parse_set(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_parameters(struct compiler *c) {
-    struct node *first = NULL, **tail = &first;
+static struct ast_node *parse_parameters(struct compiler *c) {
+    struct ast_node *first = NULL, **tail = &first;
     expect_operator(c, "(");
     while (!accept_operator(c, ")")) {
         if (first != NULL) {
@@ -139,7 +139,7 @@ static struct node *parse_parameters(struct compiler *c) {
             if (accept_operator(c, ")"))
                 break;
         }
-        struct node *param = node_new(c, N_PARAM);
+        struct ast_node *param = node_new(c, N_PARAM);
         param->name = expect_name(c);
         if (accept_operator(c, "="))
             param->a = parse_expression(c);
@@ -150,7 +150,7 @@ static struct node *parse_parameters(struct compiler *c) {
 }
 
 /* The parameters (at "(") and body of a macro or call block. Loops outside are not its own. */
-static void parse_macro_body(struct compiler *c, struct node *n, const char *end) {
+static void parse_macro_body(struct compiler *c, struct ast_node *n, const char *end) {
     uint8_t uses = c->macro_uses;
     unsigned n_loops = c->n_loops;
     c->macro_uses = 0;
@@ -161,16 +161,16 @@ static void parse_macro_body(struct compiler *c, struct node *n, const char *end
     c->n_loops = n_loops;
 }
 
-static struct node *parse_macro(struct compiler *c) {
-    struct node *n = node_new(c, N_MACRO);
+static struct ast_node *parse_macro(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_MACRO);
     n->name = expect_name(c);
     n->first = parse_parameters(c);
     parse_macro_body(c, n, "endmacro");
     return n;
 }
 
-static struct node *parse_call_block(struct compiler *c) {
-    struct node *n = node_new(c, N_CALLING);
+static struct ast_node *parse_call_block(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_CALLING);
     n->name = c->template->sym_caller;
     if (at_operator(c, "("))
         n->first = parse_parameters(c);
@@ -181,19 +181,19 @@ static struct node *parse_call_block(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_filter_block(struct compiler *c) {
-    struct node *n = node_new(c, N_FILTERED);
+static struct ast_node *parse_filter_block(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_FILTERED);
     n->b = parse_filters(c, NULL);
     n->body = parse_block_body(c, "endfilter");
     return n;
 }
 
-static struct node *parse_with(struct compiler *c) {
-    struct node *n = node_new(c, N_WITH), **tail = &n->first;
+static struct ast_node *parse_with(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_WITH), **tail = &n->first;
     while (token_peek(c)->kind != T_BLOCK_END) {
         if (n->first != NULL)
             expect_operator(c, ",");
-        struct node *set = node_new(c, N_SET);
+        struct ast_node *set = node_new(c, N_SET);
         set->a = parse_target(c, false);
         expect_operator(c, "=");
         set->b = parse_expression(c);
@@ -204,14 +204,14 @@ static struct node *parse_with(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_generation(struct compiler *c) {
-    struct node *n = node_new(c, N_SCOPE);
+static struct ast_node *parse_generation(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_SCOPE);
     n->body = parse_block_body(c, "endgeneration");
     return n;
 }
 
-static struct node *parse_named_block(struct compiler *c) {
-    struct node *n = node_new(c, N_SCOPE);
+static struct ast_node *parse_named_block(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_SCOPE);
     n->name = expect_name(c);
     const char *const ends[] = {"endblock", NULL};
     expect_block_end(c);
@@ -221,25 +221,25 @@ static struct node *parse_named_block(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_jump(struct compiler *c, enum node_kind kind) {
+static struct ast_node *parse_jump(struct compiler *c, enum node_kind kind) {
     if (c->n_loops == 0)
         template_fail(c, ST_BAD_INPUT, token_peek(c)->line, "'%s' outside of a loop",
                       kind == N_BREAK ? "break" : "continue");
     return node_new(c, kind);
 }
 
-static struct node *parse_break(struct compiler *c) {
+static struct ast_node *parse_break(struct compiler *c) {
     return parse_jump(c, N_BREAK);
 }
 
-static struct node *parse_continue(struct compiler *c) {
+static struct ast_node *parse_continue(struct compiler *c) {
     return parse_jump(c, N_CONTINUE);
 }
 
-static struct node *parse_statement(struct compiler *c) {
+static struct ast_node *parse_statement(struct compiler *c) {
     static const struct {
         const char *word;
-        struct node *(*parse)(struct compiler *c);
+        struct ast_node *(*parse)(struct compiler *c);
     } statements[] = {
         {"if", parse_if},
         {"for", parse_for},
@@ -255,7 +255,7 @@ static struct node *parse_statement(struct compiler *c) {
     };
     for (size_t i = 0; i < ARRAY_LEN(statements); i++) {
         if (accept_word(c, statements[i].word)) {
-            struct node *n = statements[i].parse(c);
+            struct ast_node *n = statements[i].parse(c);
             expect_block_end(c);
             return n;
         }
@@ -267,8 +267,8 @@ static struct node *parse_statement(struct compiler *c) {
     fail_unexpected(c, "a statement");
 }
 
-static struct node *parse_print(struct compiler *c) {
-    struct node *n = node_new(c, N_PRINT);
+static struct ast_node *parse_print(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_PRINT);
     n->a = parse_tuple(c, true);
     if (token_peek(c)->kind != T_PRINT_END)
         fail_unexpected(c, "'}}'");
@@ -283,8 +283,8 @@ static bool at_one_of(const struct compiler *c, const char *const *words) {
     return false;
 }
 
-static struct node *parse_body(struct compiler *c, const char *const *ends) {
-    struct node *first = NULL, **tail = &first;
+static struct ast_node *parse_body(struct compiler *c, const char *const *ends) {
+    struct ast_node *first = NULL, **tail = &first;
     parse_enter(c);
     for (;;) {
         const struct token *t = token_peek(c);

@@ -71,21 +71,21 @@ const struct symbol *expect_name(struct compiler *c) {
 
 /* ---- nodes --------------------------------------------------------------------------------- */
 
-struct node *node_new(struct compiler *c, enum node_kind kind) {
-    struct node *n = compiler_alloc(c, sizeof *n, _Alignof(struct node));
-    *n = (struct node){.kind = (uint8_t)kind, .line = token_peek(c)->line};
+struct ast_node *node_new(struct compiler *c, enum node_kind kind) {
+    struct ast_node *n = compiler_alloc(c, sizeof *n, _Alignof(struct ast_node));
+    *n = (struct ast_node){.kind = (uint8_t)kind, .line = token_peek(c)->line};
     return n;
 }
 
-static struct node *constant_new(struct compiler *c, struct value v) {
-    struct node *n = node_new(c, N_CONST);
+static struct ast_node *constant_new(struct compiler *c, struct value v) {
+    struct ast_node *n = node_new(c, N_CONST);
     n->constant = v;
     return n;
 }
 
-static struct node *binary_new(struct compiler *c, enum node_op op, struct node *a,
-                               struct node *b) {
-    struct node *n = node_new(c, N_BINARY);
+static struct ast_node *binary_new(struct compiler *c, enum node_op op, struct ast_node *a,
+                                   struct ast_node *b) {
+    struct ast_node *n = node_new(c, N_BINARY);
     n->op = (uint8_t)op;
     n->a = a;
     n->b = b;
@@ -105,8 +105,8 @@ void parse_leave(struct compiler *c) {
 
 /* ---- primaries ------------------------------------------------------------------------------ */
 
-static struct node *parse_list(struct compiler *c, enum node_kind kind, const char *close) {
-    struct node *n = node_new(c, kind), **tail = &n->first;
+static struct ast_node *parse_list(struct compiler *c, enum node_kind kind, const char *close) {
+    struct ast_node *n = node_new(c, kind), **tail = &n->first;
     while (!accept_operator(c, close)) {
         if (n->first != NULL) {
             expect_operator(c, ",");
@@ -124,16 +124,16 @@ static struct node *parse_list(struct compiler *c, enum node_kind kind, const ch
     return n;
 }
 
-static struct node *parse_parentheses(struct compiler *c) {
+static struct ast_node *parse_parentheses(struct compiler *c) {
     if (accept_operator(c, ")"))
         return node_new(c, N_TUPLE);
-    struct node *n = parse_tuple(c, true);
+    struct ast_node *n = parse_tuple(c, true);
     expect_operator(c, ")");
     return n;
 }
 
 /* "a" "b" is "ab". */
-static struct node *parse_string(struct compiler *c) {
+static struct ast_node *parse_string(struct compiler *c) {
     struct value s = token_peek(c)->value;
     token_skip(c);
     while (token_peek(c)->kind == T_STRING) {
@@ -147,7 +147,7 @@ static struct node *parse_string(struct compiler *c) {
     return constant_new(c, s);
 }
 
-static struct node *parse_name(struct compiler *c) {
+static struct ast_node *parse_name(struct compiler *c) {
     static const struct {
         const char *word;
         struct value value;
@@ -162,7 +162,7 @@ static struct node *parse_name(struct compiler *c) {
     for (size_t i = 0; i < ARRAY_LEN(constants); i++)
         if (accept_word(c, constants[i].word))
             return constant_new(c, constants[i].value);
-    struct node *n = node_new(c, N_NAME);
+    struct ast_node *n = node_new(c, N_NAME);
     n->name = expect_name(c);
     const struct template *t = c->template;
     c->macro_uses |= n->name == t->sym_varargs  ? MACRO_VARARGS
@@ -172,7 +172,7 @@ static struct node *parse_name(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_primary(struct compiler *c) {
+static struct ast_node *parse_primary(struct compiler *c) {
     const struct token *t = token_peek(c);
     switch (t->kind) {
     case T_NAME:
@@ -198,15 +198,15 @@ static struct node *parse_primary(struct compiler *c) {
 /* ---- what follows a primary ------------------------------------------------------------- */
 
 /* Behind "(". */
-static struct node *parse_call_arguments(struct compiler *c) {
-    struct node *first = NULL, **tail = &first;
+static struct ast_node *parse_call_arguments(struct compiler *c) {
+    struct ast_node *first = NULL, **tail = &first;
     while (!accept_operator(c, ")")) {
         if (first != NULL) {
             expect_operator(c, ",");
             if (accept_operator(c, ")"))
                 break;
         }
-        struct node *arg = node_new(c, N_ARG);
+        struct ast_node *arg = node_new(c, N_ARG);
         if (accept_operator(c, "**")) {
             arg->op = ARG_STAR_STAR;
         } else if (accept_operator(c, "*")) {
@@ -224,8 +224,8 @@ static struct node *parse_call_arguments(struct compiler *c) {
 }
 
 /* One part of a[...]: an expression or a slice. */
-static struct node *parse_subscript(struct compiler *c) {
-    struct node *n = node_new(c, N_SLICE), *part = NULL;
+static struct ast_node *parse_subscript(struct compiler *c) {
+    struct ast_node *n = node_new(c, N_SLICE), *part = NULL;
     if (!at_operator(c, ":")) {
         part = parse_expression(c);
         if (!at_operator(c, ":"))
@@ -240,8 +240,8 @@ static struct node *parse_subscript(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_member(struct compiler *c, struct node *object) {
-    struct node *n = node_new(c, N_ATTR);
+static struct ast_node *parse_member(struct compiler *c, struct ast_node *object) {
+    struct ast_node *n = node_new(c, N_ATTR);
     n->a = object;
     const struct token *t = token_peek(c);
     if (t->kind == T_INT) { /* a.0 */
@@ -254,19 +254,19 @@ static struct node *parse_member(struct compiler *c, struct node *object) {
     return n;
 }
 
-static struct node *parse_call(struct compiler *c, struct node *callee) {
-    struct node *n = node_new(c, N_CALL);
+static struct ast_node *parse_call(struct compiler *c, struct ast_node *callee) {
+    struct ast_node *n = node_new(c, N_CALL);
     n->a = callee;
     n->first = parse_call_arguments(c);
     return n;
 }
 
-static struct node *parse_postfix(struct compiler *c, struct node *object) {
+static struct ast_node *parse_postfix(struct compiler *c, struct ast_node *object) {
     for (;;) {
         if (accept_operator(c, ".")) {
             object = parse_member(c, object);
         } else if (accept_operator(c, "[")) {
-            struct node *n = node_new(c, N_INDEX);
+            struct ast_node *n = node_new(c, N_INDEX);
             n->a = object;
             n->b = parse_subscript(c);
             expect_operator(c, "]");
@@ -293,8 +293,8 @@ static const struct symbol *parse_dotted_name(struct compiler *c) {
     return name;
 }
 
-static struct node *parse_filter(struct compiler *c, struct node *object) {
-    struct node *n = node_new(c, N_FILTER);
+static struct ast_node *parse_filter(struct compiler *c, struct ast_node *object) {
+    struct ast_node *n = node_new(c, N_FILTER);
     n->a = object;
     n->name = parse_dotted_name(c);
     if (accept_operator(c, "("))
@@ -302,7 +302,7 @@ static struct node *parse_filter(struct compiler *c, struct node *object) {
     return n;
 }
 
-struct node *parse_filters(struct compiler *c, struct node *object) {
+struct ast_node *parse_filters(struct compiler *c, struct ast_node *object) {
     do
         object = parse_filter(c, object);
     while (accept_operator(c, "|"));
@@ -320,9 +320,9 @@ static bool at_bare_test_argument(const struct compiler *c) {
            at_operator(c, "[") || at_operator(c, "{");
 }
 
-static struct node *parse_test(struct compiler *c, struct node *object) {
+static struct ast_node *parse_test(struct compiler *c, struct ast_node *object) {
     bool negated = accept_word(c, "not");
-    struct node *n = node_new(c, N_TEST);
+    struct ast_node *n = node_new(c, N_TEST);
     n->a = object;
     n->name = parse_dotted_name(c);
     if (accept_operator(c, "(")) {
@@ -333,13 +333,13 @@ static struct node *parse_test(struct compiler *c, struct node *object) {
     }
     if (!negated)
         return n;
-    struct node *not = node_new(c, N_UNARY);
+    struct ast_node *not = node_new(c, N_UNARY);
     not ->op = OP_NOT;
     not ->a = n;
     return not ;
 }
 
-static struct node *parse_filters_and_tests(struct compiler *c, struct node *object) {
+static struct ast_node *parse_filters_and_tests(struct compiler *c, struct ast_node *object) {
     for (;;) {
         if (accept_operator(c, "|"))
             object = parse_filter(c, object);
@@ -354,8 +354,8 @@ static struct node *parse_filters_and_tests(struct compiler *c, struct node *obj
 
 /* ---- operators, the tightest first --------------------------------------------------------- */
 
-struct node *parse_unary(struct compiler *c, bool with_filters) {
-    struct node *n;
+struct ast_node *parse_unary(struct compiler *c, bool with_filters) {
+    struct ast_node *n;
     parse_enter(c);
     bool minus = at_operator(c, "-");
     if (minus || at_operator(c, "+")) {
@@ -373,15 +373,15 @@ struct node *parse_unary(struct compiler *c, bool with_filters) {
     return n;
 }
 
-static struct node *parse_power(struct compiler *c) {
-    struct node *n = parse_unary(c, true);
+static struct ast_node *parse_power(struct compiler *c) {
+    struct ast_node *n = parse_unary(c, true);
     while (accept_operator(c, "**"))
         n = binary_new(c, OP_POW, n, parse_unary(c, true));
     return n;
 }
 
-static struct node *parse_product(struct compiler *c) {
-    struct node *n = parse_power(c);
+static struct ast_node *parse_product(struct compiler *c) {
+    struct ast_node *n = parse_power(c);
     for (;;) {
         enum node_op op = accept_operator(c, "*")    ? OP_MUL
                           : accept_operator(c, "/")  ? OP_DIV
@@ -394,11 +394,11 @@ static struct node *parse_product(struct compiler *c) {
     }
 }
 
-static struct node *parse_concat(struct compiler *c) {
-    struct node *part = parse_product(c);
+static struct ast_node *parse_concat(struct compiler *c) {
+    struct ast_node *part = parse_product(c);
     if (!at_operator(c, "~"))
         return part;
-    struct node *n = node_new(c, N_CONCAT);
+    struct ast_node *n = node_new(c, N_CONCAT);
     n->first = part;
     while (accept_operator(c, "~")) {
         part->next = parse_product(c);
@@ -407,8 +407,8 @@ static struct node *parse_concat(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_sum(struct compiler *c) {
-    struct node *n = parse_concat(c);
+static struct ast_node *parse_sum(struct compiler *c) {
+    struct ast_node *n = parse_concat(c);
     for (;;) {
         enum node_op op = accept_operator(c, "+")   ? OP_ADD
                           : accept_operator(c, "-") ? OP_SUB
@@ -438,15 +438,15 @@ static enum node_op accept_comparison(struct compiler *c) {
     return OP_NONE;
 }
 
-static struct node *parse_comparison(struct compiler *c) {
-    struct node *left = parse_sum(c), *n = NULL, **tail = NULL;
+static struct ast_node *parse_comparison(struct compiler *c) {
+    struct ast_node *left = parse_sum(c), *n = NULL, **tail = NULL;
     for (enum node_op op; (op = accept_comparison(c)) != OP_NONE;) {
         if (n == NULL) {
             n = node_new(c, N_COMPARE);
             n->a = left;
             tail = &n->first;
         }
-        struct node *operand = node_new(c, N_OPERAND);
+        struct ast_node *operand = node_new(c, N_OPERAND);
         operand->op = (uint8_t)op;
         operand->a = parse_sum(c);
         *tail = operand;
@@ -455,11 +455,11 @@ static struct node *parse_comparison(struct compiler *c) {
     return n == NULL ? left : n;
 }
 
-static struct node *parse_not(struct compiler *c) {
+static struct ast_node *parse_not(struct compiler *c) {
     if (!at_word(c, "not"))
         return parse_comparison(c);
     parse_enter(c);
-    struct node *n = node_new(c, N_UNARY);
+    struct ast_node *n = node_new(c, N_UNARY);
     token_skip(c);
     n->op = OP_NOT;
     n->a = parse_not(c);
@@ -467,25 +467,25 @@ static struct node *parse_not(struct compiler *c) {
     return n;
 }
 
-static struct node *parse_and(struct compiler *c) {
-    struct node *n = parse_not(c);
+static struct ast_node *parse_and(struct compiler *c) {
+    struct ast_node *n = parse_not(c);
     while (accept_word(c, "and"))
         n = binary_new(c, OP_AND, n, parse_not(c));
     return n;
 }
 
-static struct node *parse_or(struct compiler *c) {
-    struct node *n = parse_and(c);
+static struct ast_node *parse_or(struct compiler *c) {
+    struct ast_node *n = parse_and(c);
     while (accept_word(c, "or"))
         n = binary_new(c, OP_OR, n, parse_and(c));
     return n;
 }
 
-struct node *parse_expression(struct compiler *c) {
+struct ast_node *parse_expression(struct compiler *c) {
     parse_enter(c);
-    struct node *n = parse_or(c);
+    struct ast_node *n = parse_or(c);
     while (at_word(c, "if")) {
-        struct node *cond = node_new(c, N_COND);
+        struct ast_node *cond = node_new(c, N_COND);
         token_skip(c);
         cond->a = n;
         cond->b = parse_or(c);
@@ -503,11 +503,11 @@ static bool at_tuple_end(const struct compiler *c) {
            at_operator(c, "=");
 }
 
-struct node *parse_tuple(struct compiler *c, bool with_condition) {
-    struct node *first = with_condition ? parse_expression(c) : parse_or(c);
+struct ast_node *parse_tuple(struct compiler *c, bool with_condition) {
+    struct ast_node *first = with_condition ? parse_expression(c) : parse_or(c);
     if (!at_operator(c, ","))
         return first;
-    struct node *n = node_new(c, N_TUPLE), *last = first;
+    struct ast_node *n = node_new(c, N_TUPLE), *last = first;
     n->first = first;
     while (accept_operator(c, ",") && !at_tuple_end(c)) {
         last->next = with_condition ? parse_expression(c) : parse_or(c);
@@ -518,29 +518,29 @@ struct node *parse_tuple(struct compiler *c, bool with_condition) {
 
 /* ---- what is assigned to ------------------------------------------------------------------- */
 
-static struct node *parse_one_target(struct compiler *c, bool with_namespace) {
+static struct ast_node *parse_one_target(struct compiler *c, bool with_namespace) {
     if (accept_operator(c, "(")) {
         parse_enter(c);
-        struct node *inner = parse_target(c, false);
+        struct ast_node *inner = parse_target(c, false);
         parse_leave(c);
         expect_operator(c, ")");
         return inner;
     }
-    struct node *n = node_new(c, N_NAME);
+    struct ast_node *n = node_new(c, N_NAME);
     n->name = expect_name(c);
     if (!with_namespace || !accept_operator(c, "."))
         return n;
-    struct node *member = node_new(c, N_ATTR);
+    struct ast_node *member = node_new(c, N_ATTR);
     member->a = n;
     member->name = expect_name(c);
     return member;
 }
 
-struct node *parse_target(struct compiler *c, bool with_namespace) {
-    struct node *first = parse_one_target(c, with_namespace);
+struct ast_node *parse_target(struct compiler *c, bool with_namespace) {
+    struct ast_node *first = parse_one_target(c, with_namespace);
     if (!at_operator(c, ","))
         return first;
-    struct node *n = node_new(c, N_TUPLE), *last = first;
+    struct ast_node *n = node_new(c, N_TUPLE), *last = first;
     n->first = first;
     while (accept_operator(c, ",") && !at_tuple_end(c) && !at_word(c, "in")) {
         last->next = parse_one_target(c, with_namespace);

@@ -27,20 +27,20 @@ struct loop {
     size_t n_asked;
     bool asking; /* the `if` is being evaluated */
     int64_t depth0;
-    const struct node *node;
+    const struct ast_node *node;
     struct scope *scope;  /* around it */
     struct value changed; /* what loop.changed() saw last, V_MISSING at first */
 };
 
 struct macro {
-    const struct node *def;
+    const struct ast_node *def;
     struct scope *scope;
 };
 
-struct value eval(struct render *r, const struct node *n);
-struct value eval_filters(struct render *r, const struct node *n, struct value captured);
+struct value eval(struct render *r, const struct ast_node *n);
+struct value eval_filters(struct render *r, const struct ast_node *n, struct value captured);
 /* Evaluates a list of N_ARG. */
-struct call eval_arguments(struct render *r, const struct node *args);
+struct call eval_arguments(struct render *r, const struct ast_node *args);
 
 struct value loop_recurse(struct render *r, const struct loop *loop, struct value items);
 /* Whether there is an item i; asks the loop's `if` for items up to it. */

@@ -323,14 +323,14 @@ INLINE const uint8_t *row_scales(const struct attn_block *b, uint32_t pos) {
 
 /* Sixteen rows of a latent cache as a tile, [dim][16]: a lane is a position. f16 stays what it is,
  * the others become f32. */
-static const uint8_t *turn_rows(const struct attn_block *b, const uint8_t *rows, uint32_t pos,
-                                uint32_t slot) {
+static const uint8_t *transpose_rows(const struct attn_block *b, const uint8_t *rows,
+                                     uint32_t pos, uint32_t slot) {
     enum kv_type type = b->a->shape->type;
     size_t pad = v_stride(b->a->shape);
     uint8_t *tile = b->turned + slot * pad * 16 * (type == KV_F16 ? 2 : 4);
     for (size_t d = 0; type != KV_Q8_0 && d < pad; d += 16) {
         if (type == KV_F16) {
-            v16_turn_16((uint16_t *)tile + d * 16, (const uint16_t *)rows + d, pad);
+            v16_transpose_16((uint16_t *)tile + d * 16, (const uint16_t *)rows + d, pad);
             continue;
         }
         for (size_t i = 0; i < 256; i++)
@@ -355,7 +355,7 @@ static const uint8_t *k_tile(const struct attn_block *b, uint32_t pos, uint32_t 
     size_t row = s->latent ? v_stride(s) : s->k_dim, value = pos % KV_PAGE / 16 * row * 16;
     const uint8_t *k =
         b->a->pages[pos / KV_PAGE] + b->head_at + value * kv_value_bytes(s->type);
-    return s->latent ? turn_rows(b, k, pos, slot) : k;
+    return s->latent ? transpose_rows(b, k, pos, slot) : k;
 }
 
 /* The scales of a tile of K: [k blocks][16] f16. */
@@ -626,7 +626,7 @@ static void span_values(struct attn_block *b, uint32_t span_begin) {
 static void attend_span(struct attn_block *b, uint32_t span_begin, struct range all) {
     float m[ATTN_BLOCK], l[ATTN_BLOCK];
     const struct kv_shape *s = b->a->shape;
-    enum kv_type turned = s->type == KV_F16 ? KV_F16 : KV_F32; /* what turn_rows() makes */
+    enum kv_type turned = s->type == KV_F16 ? KV_F16 : KV_F32; /* what transpose_rows() makes */
     qk_by_queries[s->latent ? turned : s->type][b->n](b, all);
     for (uint32_t i = 0; i < b->n; i++) {
         struct range r = query_in_span(&b->queries[i], span_begin);

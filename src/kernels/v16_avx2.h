@@ -4,7 +4,7 @@
 #define LOCKSTEP_KERNELS_V16_AVX2_H
 
 #include "kernels/simd.h"
-#include "kernels/turn_x86.h"
+#include "kernels/transpose_x86.h"
 
 #include <immintrin.h>
 #include <stddef.h>

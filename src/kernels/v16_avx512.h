@@ -3,7 +3,7 @@
 #define LOCKSTEP_KERNELS_V16_AVX512_H
 
 #include "kernels/simd.h"
-#include "kernels/turn_x86.h"
+#include "kernels/transpose_x86.h"
 
 #include <immintrin.h>
 #include <stddef.h>

@@ -154,7 +154,7 @@ INLINE void v16_store_f16(uint16_t *p, v16 v) {
 }
 
 /* dst[16 d + i] = src[i * stride + d] for 16 rows i and 16 columns d. */
-INLINE void v16_turn_16(uint16_t *dst, const uint16_t *src, size_t stride) {
+INLINE void v16_transpose_16(uint16_t *dst, const uint16_t *src, size_t stride) {
     for (size_t part = 0; part < 4; part++) { /* 8 rows and 8 columns at a time */
         const uint16_t *from = src + part / 2 * 8 * stride + part % 2 * 8;
         uint16_t *to = dst + part % 2 * 8 * 16 + part / 2 * 8;

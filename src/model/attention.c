@@ -5,7 +5,7 @@
  * query into the latent space, v_b each result out of it. Then both attend in the same way. */
 #include "model/forward.h"
 
-#include "base/near.h"
+#include "base/prefetch.h"
 
 #include <math.h>
 
@@ -39,7 +39,7 @@ static float head_squares(const float *x, uint32_t hd) {
 /* Norms over the rows of all heads (QK_NORM_ROW): the heads lie on several ranks, so their sums of
  * squares are added exactly: acc [n_tokens, 2] for queries and keys. A kv head that two ranks
  * hold is counted by the one that has its first query head. */
-static bool row_norms(struct run *r, struct pool *pool, int thread,
+static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
                       const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct hparams *hp = m->hp;
@@ -75,8 +75,8 @@ static bool row_norms(struct run *r, struct pool *pool, int thread,
     return true;
 }
 
-static uint8_t *cache_page(const struct run *r, uint32_t layer, const struct step_run *seq,
-                           uint32_t pos) {
+static uint8_t *cache_page(const struct forward_pass *r, uint32_t layer,
+                           const struct step_run *seq, uint32_t pos) {
     const struct step *step = r->step;
     uint32_t window = r->m->w.layers[layer].window, page = pos / KV_PAGE, id;
     if (window == 0)
@@ -92,7 +92,7 @@ static const struct rope_angles *angles_of(const struct model *m,
 }
 
 /* Head norms and RoPE of one token's queries and keys; keys and values into the cache. */
-static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t layer,
+static void finish_token(struct forward_pass *r, const struct layer_weights *lw, uint32_t layer,
                          uint32_t t) {
     struct model *m = r->m;
     const struct rope_params *rope = &m->hp->rope;
@@ -102,9 +102,9 @@ static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
     if (r->step->n_tokens == 1) {
-        near_own(q, (size_t)n_heads_of(m) * hd * sizeof *q);
-        near_own(k, (size_t)n_kv_of(m) * hd * sizeof *k);
-        near_ask(v, (size_t)n_kv_of(m) * m->hp->v_dim * sizeof *v);
+        prefetch_write(q, (size_t)n_heads_of(m) * hd * sizeof *q);
+        prefetch_write(k, (size_t)n_kv_of(m) * hd * sizeof *k);
+        prefetch_read(v, (size_t)n_kv_of(m) * m->hp->v_dim * sizeof *v);
     }
     const struct rope_angles *angles = angles_of(m, lw);
     size_t at = (size_t)(r->first + t) * n_pairs;
@@ -118,7 +118,8 @@ static void finish_token(struct run *r, const struct layer_weights *lw, uint32_t
     m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
 }
 
-static void add_biases(struct run *r, struct pool *pool, const struct layer_weights *lw) {
+static void add_biases(struct forward_pass *r, struct pool *pool,
+                       const struct layer_weights *lw) {
     struct model *m = r->m;
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
@@ -130,7 +131,7 @@ static void add_biases(struct run *r, struct pool *pool, const struct layer_weig
     pool_barrier(pool);
 }
 
-static bool qkv_forward(struct run *r, struct pool *pool, int thread,
+static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
                         const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
     const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
@@ -156,7 +157,7 @@ static bool qkv_forward(struct run *r, struct pool *pool, int thread,
 /* This rank's tokens through the matrices that every rank has whole: the latents, into k_new,
  * and the low-rank queries (if there are such), normed and packed for attn_q_b. Then all know
  * these of all tokens, or what else they read. */
-static bool mla_latents(struct run *r, struct pool *pool, int thread,
+static bool mla_latents(struct forward_pass *r, struct pool *pool, int thread,
                         const struct layer_weights *lw) {
     struct model *m = r->m;
     struct mla_buffers *b = &m->mla;
@@ -187,7 +188,7 @@ static bool mla_latents(struct run *r, struct pool *pool, int thread,
 }
 
 /* The queries of this rank's heads, and latents, of all tokens. */
-static bool mla_products(struct run *r, struct pool *pool, int thread,
+static bool mla_products(struct forward_pass *r, struct pool *pool, int thread,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
     const bool low = m->hp->mla.q_rank != 0;
@@ -195,7 +196,7 @@ static bool mla_products(struct run *r, struct pool *pool, int thread,
         {&lw->q, low ? &m->mla.q_low_act : &m->x_act, m->q, m->ldq},
         {&lw->mla.kv_a, &m->x_act, m->k_new, m->ldk},
     };
-    const bool together = !low && !r->dealt; /* with one barrier less */
+    const bool together = !low && !r->sharded; /* with one barrier less */
     if (!together && !mla_latents(r, pool, thread, lw))
         return false;
     forward_products(r, pool, list, together ? 2 : 1);
@@ -204,8 +205,8 @@ static bool mla_products(struct run *r, struct pool *pool, int thread,
 
 /* The latent and the key's turning part of one token into the cache; the queries' turning
  * parts. */
-static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint32_t layer,
-                             uint32_t t) {
+static void mla_finish_token(struct forward_pass *r, const struct layer_weights *lw,
+                             uint32_t layer, uint32_t t) {
     struct model *m = r->m;
     const struct hparams *hp = m->hp;
     const struct rope_params *rope = &hp->rope;
@@ -225,7 +226,7 @@ static void mla_finish_token(struct run *r, const struct layer_weights *lw, uint
 }
 
 /* Every (head, group) as one list of claims: packs columns [0, width) of each head. */
-static void pack_heads(struct run *r, struct pool *pool, const struct acts *acts,
+static void pack_heads(struct forward_pass *r, struct pool *pool, const struct acts *acts,
                        const float *x, size_t ldx, size_t head_stride) {
     struct model *m = r->m;
     size_t groups = act_n_groups(r->step->n_tokens), begin, end;
@@ -237,8 +238,9 @@ static void pack_heads(struct run *r, struct pool *pool, const struct acts *acts
 }
 
 /* Products of each head with its own matrix. */
-static void head_products(struct run *r, struct pool *pool, int thread, const struct wmat *w,
-                          const struct acts *x, float *y, size_t ldy, size_t head_stride) {
+static void head_products(struct forward_pass *r, struct pool *pool, int thread,
+                          const struct wmat *w, const struct acts *x, float *y, size_t ldy,
+                          size_t head_stride) {
     struct model *m = r->m;
     struct product *list = m->mla.products;
     if (n_heads_of(m) == 0)
@@ -249,7 +251,7 @@ static void head_products(struct run *r, struct pool *pool, int thread, const st
     forward_products(r, pool, list, n_heads_of(m));
 }
 
-static bool mla_forward(struct run *r, struct pool *pool, int thread,
+static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
                         const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
     const struct hparams *hp = m->hp;
@@ -278,7 +280,7 @@ static bool mla_forward(struct run *r, struct pool *pool, int thread,
 }
 
 /* Results out of the latent space, close together for the output product. */
-static void mla_results(struct run *r, struct pool *pool, int thread,
+static void mla_results(struct forward_pass *r, struct pool *pool, int thread,
                         const struct mla_weights *mla) {
     struct model *m = r->m;
     struct mla_buffers *b = &m->mla;
@@ -327,7 +329,7 @@ static struct attn_io attn_io_of(const struct model *m) {
         m->q, m->ldq, hp->head_dim, m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
 }
 
-static void attn_task_run(struct run *r, int thread, const struct layer_weights *lw,
+static void attn_task_run(struct forward_pass *r, int thread, const struct layer_weights *lw,
                           const struct attn_task *task) {
     struct model *m = r->m;
     const struct attn_io io = attn_io_of(m);
@@ -362,7 +364,7 @@ struct attn_cut {
     uint32_t group, head_block, head_blocks, token_block;
 };
 
-static size_t attn_n_tasks(const struct run *r, const struct attn_cut *c);
+static size_t attn_n_tasks(const struct forward_pass *r, const struct attn_cut *c);
 
 static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
     return (struct attn_cut){.group = group,
@@ -372,7 +374,7 @@ static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
 }
 
 /* Some threads have nothing to do. */
-static bool attn_cut_is_coarse(const struct run *r, const struct attn_cut *c) {
+static bool attn_cut_is_coarse(const struct forward_pass *r, const struct attn_cut *c) {
     size_t heads = MIN(n_heads_of(r->m), c->group); /* of a kv head, on this rank */
     return attn_n_tasks(r, c) * heads < c->group * (size_t)pool_n_threads(r->m->pool);
 }
@@ -380,7 +382,7 @@ static bool attn_cut_is_coarse(const struct run *r, const struct attn_cut *c) {
 /* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all
  * queries, a token or two): then the tokens and after them the heads are cut finer, as long as
  * a few share each key and value that is loaded. */
-static struct attn_cut attn_cut_of(const struct run *r) {
+static struct attn_cut attn_cut_of(const struct forward_pass *r) {
     const struct model *m = r->m;
     uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;
     struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_TOGETHER));
@@ -397,7 +399,7 @@ static struct attn_cut attn_cut_of(const struct run *r) {
 
 /* Numbers the tasks of a step: run by run, token block by token block, kv head by kv head, head
  * block by head block. Finds task i by counting, which is cheap beside the task. */
-static bool attn_task_at(const struct run *r, const struct attn_cut *cut, size_t i,
+static bool attn_task_at(const struct forward_pass *r, const struct attn_cut *cut, size_t i,
                          struct attn_task *out) {
     const struct share *sh = r->m->share;
     const struct attn_cut c = *cut;
@@ -432,7 +434,7 @@ static bool attn_task_at(const struct run *r, const struct attn_cut *cut, size_t
     return false;
 }
 
-static size_t attn_n_tasks(const struct run *r, const struct attn_cut *c) {
+static size_t attn_n_tasks(const struct forward_pass *r, const struct attn_cut *c) {
     size_t n = 0;
     for (uint32_t s = 0; s < r->step->n_runs; s++)
         n += div_up(r->step->runs[s].n_tokens, c->token_block);
@@ -440,7 +442,7 @@ static size_t attn_n_tasks(const struct run *r, const struct attn_cut *c) {
 }
 
 /* What every run sees in this layer. */
-static void point_at_pages(struct run *r, uint32_t layer) {
+static void point_at_pages(struct forward_pass *r, uint32_t layer) {
     struct model *m = r->m;
     uint32_t window = m->w.layers[layer].window;
     for (uint32_t s = 0; s < r->step->n_runs; s++) {
@@ -451,7 +453,7 @@ static void point_at_pages(struct run *r, uint32_t layer) {
     }
 }
 
-static void attend(struct run *r, struct pool *pool, int thread,
+static void attend(struct forward_pass *r, struct pool *pool, int thread,
                    const struct layer_weights *lw) {
     struct model *m = r->m;
     struct attn_task task;
@@ -464,7 +466,7 @@ static void attend(struct run *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-bool attention_forward(struct run *r, struct pool *pool, int thread,
+bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     bool latent = r->m->hp->mla.kv_rank != 0;
     if (thread == 0) /* while the others begin: barriers follow before anybody looks */

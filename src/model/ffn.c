@@ -71,8 +71,8 @@ static size_t n_tiles_of(const struct ffn_up *u) {
     return round_up(wmat_n_tiles(u->gate), 2);
 }
 
-void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
-                    size_t n) {
+void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
+                    const struct ffn_up *list, size_t n) {
     const struct model *m = r->m;
     float *scratch = m->ffn_scratch + (size_t)thread * 2 * FFN_FLOATS;
     size_t total = 0, begin, end;
@@ -93,7 +93,8 @@ void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct f
     pool_barrier(pool);
 }
 
-void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
+void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
+                 const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct ffn_up up = {.gate = &lw->ffn.gate,
                               .up = &lw->ffn.up,

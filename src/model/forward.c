@@ -12,23 +12,24 @@
  *   pack -> output product -> sum;
  *   residual, norm + pack -> gate, up, SwiGLU + pack (ffn.c) -> down product -> sum.
  *
- * The tokens of a long step on a team are dealt out (deal.h): what is the same on all members,
- * from the sum to the packed inputs of the next products, each does for its own tokens, and
- * then tells the others these inputs. So the sum goes by shares, the residual stream of a token
- * is up to date on one member only, until the last layer has ended, and half of what goes over
- * the wire is packed activations instead of sums.
+ * The tokens of a long step on a team are sharded (sequence_shard.h): what is the same on all
+ * members, from the sum to the packed inputs of the next products, each does for its own tokens,
+ * and then tells the others these inputs. So the sum goes by shares, the residual stream of a
+ * token is up to date on one member only, until the last layer has ended, and half of what goes
+ * over the wire is packed activations instead of sums.
  *
- * Where wires are slow, such a step goes through each half in two waves instead (wave.h), one
- * after the other: while one wave's sum is under way (m->errand does it, for thread 0), the
- * threads compute the other's half. Thread 0 waits for it before it asks the network for anything
- * else, so calls never overlap, and their order, like the waves, follows from what all ranks know
- * alike. The second wave finds the first one's keys in the cache as if it were a later step. */
+ * Where wires are slow, such a step goes through each half in two microbatches instead
+ * (microbatch.h), one after the other: while one microbatch's sum is under way (m->async_worker
+ * does it, for thread 0), the threads compute the other's half. Thread 0 waits for it before it
+ * asks the network for anything else, so calls never overlap, and their order, like the
+ * microbatches, follows from what all ranks know alike. The second microbatch finds the first
+ * one's keys in the cache as if it were a later step. */
 #include "model/forward.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/near.h"
-#include "model/kv_ahead.h"
+#include "base/prefetch.h"
+#include "model/kv_prefault.h"
 #include "model/rope_table.h"
 
 #include <math.h>
@@ -36,7 +37,7 @@
 /* ---- the network, on thread 0 ------------------------------------------------------------- */
 
 /* Notes how long the network took, and its error. Always followed by forward_whole(). */
-static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t began,
+static void net_done(struct forward_pass *r, enum trace_kind kind, size_t size, uint64_t began,
                      enum status st) {
     struct model *m = r->m;
     uint64_t ended = clock_ns();
@@ -50,7 +51,7 @@ static void net_done(struct run *r, enum trace_kind kind, size_t size, uint64_t 
 /* A late thread may still read what it was told at one barrier when thread 0 is in the next phase
  * and has met an error: so each phase has a place of its own, and the same place comes again only
  * after a barrier more, to which that thread has come as well. */
-bool forward_whole(struct run *r, struct pool *pool, int thread) {
+bool forward_whole(struct forward_pass *r, struct pool *pool, int thread) {
     bool *told = &r->told[pool_phase(pool) % 2];
     if (thread == 0)
         *told = r->st == ST_OK;
@@ -59,30 +60,30 @@ bool forward_whole(struct run *r, struct pool *pool, int thread) {
 }
 
 static void sum_beside(void *r_) {
-    struct run *r = r_;
+    struct forward_pass *r = r_;
     struct sum *sum = &r->sum;
     mem_forbid_begin();
     sum->began_ns = clock_ns();
-    sum->st = fabric_sum_beside(r->m->team, sum->acc, sum->n_values, &sum->err);
+    sum->st = fabric_allreduce_beside(r->m->team, sum->acc, sum->n_values, &sum->err);
     sum->ended_ns = clock_ns();
     mem_forbid_end();
 }
 
-/* Thread 0: begins the sum of the wave's acc beside the step. */
-static void sum_start(struct run *r) {
+/* Thread 0: begins the sum of the microbatch's acc beside the step. */
+static void sum_start(struct forward_pass *r) {
     r->sum = (struct sum){
         .under_way = true, .acc = r->acc, .n_values = r->step->n_tokens * r->m->ld_acc};
-    errand_start(r->m->errand, sum_beside, r);
+    async_worker_start(r->m->async_worker, sum_beside, r);
 }
 
 /* Thread 0: the end of the sum that is under way beside the step, if one is. */
-static void sum_wait(struct run *r) {
+static void sum_wait(struct forward_pass *r) {
     struct model *m = r->m;
     struct sum *sum = &r->sum;
     if (!sum->under_way)
         return;
     uint64_t began = clock_ns();
-    errand_wait(m->errand);
+    async_worker_wait(m->async_worker);
     sum->under_way = false;
     if (sum->st != ST_OK)
         r->err = sum->err;
@@ -90,7 +91,7 @@ static void sum_wait(struct run *r) {
     net_done(r, TRACE_WAIT, sum->n_values, began, sum->st);
 }
 
-bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values) {
+bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, size_t n_values) {
     struct model *m = r->m;
     if (m->team == NULL)
         return true;
@@ -98,27 +99,28 @@ bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_val
         sum_wait(r);
     if (thread == 0 && r->st == ST_OK) {
         uint64_t began = clock_ns();
-        net_done(r, TRACE_SUM, n_values, began, fabric_sum(m->team, r->acc, n_values, &r->err));
+        net_done(r, TRACE_SUM, n_values, began,
+                 fabric_allreduce(m->team, r->acc, n_values, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
 
-/* Each member's own tokens' part of the sum, of a step in one wave. */
-static bool sum_own(struct run *r, struct pool *pool, int thread) {
+/* Each member's own tokens' part of the sum, of a step in one microbatch. */
+static bool sum_own(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         size_t begin[PLAN_MAX_RANKS + 1];
         for (int i = 0; i <= m->plan.tp; i++)
-            begin[i] = r->dealt_first[i] * m->ld_acc;
+            begin[i] = r->shard_first[i] * m->ld_acc;
         uint64_t began = clock_ns();
         net_done(r, TRACE_SUM, begin[m->plan.tp], began,
-                 fabric_sum_shares(m->team, r->acc, begin, &r->err));
+                 fabric_reduce_scatter(m->team, r->acc, begin, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
 
 /* All members learn each other's rows of a list of buffers. */
-static bool tell_rows(struct run *r, struct pool *pool, int thread,
+static bool tell_rows(struct forward_pass *r, struct pool *pool, int thread,
                       const struct fabric_rows *list, size_t n) {
     struct model *m = r->m;
     if (thread == 0) {
@@ -127,7 +129,7 @@ static bool tell_rows(struct run *r, struct pool *pool, int thread,
             size += list[i].row_bytes * r->step->n_tokens;
         uint64_t began = clock_ns();
         net_done(r, TRACE_TELL, size, began,
-                 fabric_share(m->team, list, n, r->dealt_first, &r->err));
+                 fabric_allgather(m->team, list, n, r->shard_first, &r->err));
     }
     return forward_whole(r, pool, thread);
 }
@@ -148,10 +150,10 @@ size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_r
     return n;
 }
 
-bool forward_tell(struct run *r, struct pool *pool, int thread, const struct acts *a,
+bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const struct acts *a,
                   struct forms told, const struct fabric_rows *more, size_t n) {
     struct fabric_rows list[FORWARD_ACT_ROWS + FORWARD_MORE];
-    if (!r->dealt)
+    if (!r->sharded)
         return true;
     size_t n_act = forward_act_rows(a, told, list);
     for (size_t i = 0; i < n; i++)
@@ -159,7 +161,7 @@ bool forward_tell(struct run *r, struct pool *pool, int thread, const struct act
     return tell_rows(r, pool, thread, list, n_act + n);
 }
 
-static bool stage_receive(struct run *r, struct pool *pool, int thread) {
+static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
@@ -170,7 +172,7 @@ static bool stage_receive(struct run *r, struct pool *pool, int thread) {
     return forward_whole(r, pool, thread);
 }
 
-static bool stage_send(struct run *r, struct pool *pool, int thread) {
+static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     if (thread == 0) {
         uint64_t began = clock_ns();
@@ -203,14 +205,14 @@ void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t blo
     const struct act *f32 = &a->f32, *q8 = &a->q8;
     const size_t n = block_end - block_begin, first = block_begin;
     if (f32->f != NULL)
-        near_own(f32->f + first * ACT_BLOCK, n * ACT_BLOCK * sizeof *f32->f);
+        prefetch_write(f32->f + first * ACT_BLOCK, n * ACT_BLOCK * sizeof *f32->f);
     if (q8->q == NULL)
         return;
-    near_own(q8->q + first * ACT_BLOCK, n * ACT_BLOCK);
-    near_own(q8->d + first, n * sizeof *q8->d);
-    near_own(q8->sums + first, n * sizeof *q8->sums);
-    near_own(q8->start + first, n * sizeof *q8->start);
-    near_own(q8->s + first, n * sizeof *q8->s);
+    prefetch_write(q8->q + first * ACT_BLOCK, n * ACT_BLOCK);
+    prefetch_write(q8->d + first, n * sizeof *q8->d);
+    prefetch_write(q8->sums + first, n * sizeof *q8->sums);
+    prefetch_write(q8->start + first, n * sizeof *q8->start);
+    prefetch_write(q8->s + first, n * sizeof *q8->s);
 }
 
 static uint32_t n_blocks_of(const struct acts *a) {
@@ -245,8 +247,8 @@ void forward_pack_group(const struct model *m, const struct acts *a, const float
     forward_pack_blocks(m, &part, x + (size_t)group * ACT_GROUP * ldx, ldx, 0, n_blocks_of(a));
 }
 
-void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
-                  size_t ldx) {
+void forward_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
+                  const float *x, size_t ldx) {
     const uint32_t n_blocks = n_blocks_of(a);
     const size_t per_group = div_up(n_blocks, PACK_BLOCKS);
     size_t begin, end;
@@ -266,7 +268,7 @@ static void scale(float *x, uint32_t n, float by) {
 }
 
 /* What the summed acc does to the residual stream of token t. */
-static void add_result(const struct run *r, uint32_t t, const float *post_norm) {
+static void add_result(const struct forward_pass *r, uint32_t t, const float *post_norm) {
     const struct model *m = r->m;
     uint32_t e = m->hp->n_embd;
     float *x = r->x + (size_t)t * e, *y = m->normed + (size_t)t * e;
@@ -284,7 +286,7 @@ static void add_result(const struct run *r, uint32_t t, const float *post_norm) 
 
 /* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one),
  * then normed = rmsnorm(x) * w, packed for the next products (if w). */
-static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
+static void residual_norm_pack(struct forward_pass *r, struct pool *pool, bool add,
                                const float *post_norm, const float *w) {
     struct model *m = r->m;
     const struct tokens mine = r->mine;
@@ -294,7 +296,7 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             if (add && alone)
-                near_ask(r->acc + t * m->ld_acc, e * sizeof *r->acc);
+                prefetch_read(r->acc + t * m->ld_acc, e * sizeof *r->acc);
             if (w != NULL && alone)
                 forward_own_blocks(&m->x_act, 0, n_blocks_of(&m->x_act));
             if (add)
@@ -315,7 +317,7 @@ static void residual_norm_pack(struct run *r, struct pool *pool, bool add,
 
 #define CLAIM_BYTES 65536
 
-bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
+bool forward_claim_tiles(const struct forward_pass *r, struct pool *pool, size_t n_tiles,
                          size_t tile_bytes, size_t *begin, size_t *end) {
     size_t unit = r->step->n_tokens == 1 ? 4 : 2;
     size_t least = MAX((size_t)1, CLAIM_BYTES / MAX(unit * tile_bytes, (size_t)1));
@@ -326,7 +328,8 @@ bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
     return true;
 }
 
-void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n) {
+void forward_products(struct forward_pass *r, struct pool *pool, const struct product *list,
+                      size_t n) {
     size_t total = 0, begin, end;
     for (size_t i = 0; i < n; i++)
         total += wmat_n_tiles(list[i].w);
@@ -350,7 +353,7 @@ int64_t forward_fixed(float x) {
     return llrintf(x * (float)(1 << FIXED_BITS));
 }
 
-static void add_bias(struct run *r, struct pool *pool, const float *bias) {
+static void add_bias(struct forward_pass *r, struct pool *pool, const float *bias) {
     struct model *m = r->m;
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
@@ -360,8 +363,9 @@ static void add_bias(struct run *r, struct pool *pool, const float *bias) {
     pool_barrier(pool);
 }
 
-void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
-                           uint32_t segment, const struct acts *x, const float *bias) {
+void forward_fixed_product(struct forward_pass *r, struct pool *pool, int thread,
+                           const struct wmat *w, uint32_t segment, const struct acts *x,
+                           const float *bias) {
     struct model *m = r->m;
     size_t begin, end;
     if (w->n_cols == 0) {
@@ -380,16 +384,16 @@ void forward_fixed_product(struct run *r, struct pool *pool, int thread, const s
 /* ---- the step ---------------------------------------------------------------------------- */
 
 /* Thread 0, before a barrier. */
-static void turn_to(struct run *r, uint32_t i) {
+static void turn_to(struct forward_pass *r, uint32_t i) {
     struct model *m = r->m;
-    const struct wave *w = &r->waves[i];
+    const struct microbatch *w = &r->microbatches[i];
     r->step = &w->step;
     r->first = w->first;
     r->x = m->x + (size_t)w->first * m->hp->n_embd;
     r->acc = m->acc + (size_t)w->first * m->ld_acc;
     r->mine = (struct tokens){0, w->step.n_tokens};
-    if (r->dealt) {
-        const uint32_t *first = &r->dealt_first[m->share->member];
+    if (r->sharded) {
+        const uint32_t *first = &r->shard_first[m->share->member];
         r->mine = (struct tokens){first[0], first[1] - first[0]};
     }
     struct acts *all[] = {&m->x_act, &m->att_act, &m->ff_act, &m->shared_act,
@@ -403,23 +407,25 @@ static void turn_to(struct run *r, uint32_t i) {
     }
 }
 
-/* The end of wave i's half of a layer, whose products lie in acc: they are summed over the team,
- * beside the next wave's half if there are several, and that wave's own last sum is there. */
-static bool sum_and_turn(struct run *r, struct pool *pool, int thread, uint32_t i) {
-    if (r->dealt)
+/* The end of microbatch i's half of a layer, whose products lie in acc: they are summed over the
+ * team, beside the next microbatch's half if there are several, and that microbatch's own last
+ * sum is there. */
+static bool sum_and_turn(struct forward_pass *r, struct pool *pool, int thread, uint32_t i) {
+    if (r->sharded)
         return sum_own(r, pool, thread);
-    if (r->n_waves == 1)
+    if (r->n_microbatches == 1)
         return forward_team_sum(r, pool, thread, r->step->n_tokens * r->m->ld_acc);
     if (thread == 0) {
         sum_wait(r);
         if (r->st == ST_OK)
             sum_start(r);
-        turn_to(r, (i + 1) % r->n_waves);
+        turn_to(r, (i + 1) % r->n_microbatches);
     }
     return forward_whole(r, pool, thread);
 }
 
-static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+static bool attention_half(struct forward_pass *r, struct pool *pool, int thread,
+                           uint32_t layer) {
     struct model *m = r->m;
     const struct layer_weights *lw = &m->w.layers[layer];
     /* What the layer before left in acc is added when this one begins. */
@@ -431,7 +437,7 @@ static bool attention_half(struct run *r, struct pool *pool, int thread, uint32_
     return true;
 }
 
-static bool ffn_half(struct run *r, struct pool *pool, int thread, uint32_t layer) {
+static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint32_t layer) {
     const struct layer_weights *lw = &r->m->w.layers[layer];
     residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
     if (lw->moe != NULL)
@@ -442,20 +448,22 @@ static bool ffn_half(struct run *r, struct pool *pool, int thread, uint32_t laye
     return true;
 }
 
-static bool layer_forward(struct run *r, struct pool *pool, int thread, uint32_t layer) {
-    for (uint32_t i = 0; i < r->n_waves; i++)
+static bool layer_forward(struct forward_pass *r, struct pool *pool, int thread,
+                          uint32_t layer) {
+    for (uint32_t i = 0; i < r->n_microbatches; i++)
         if (!attention_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
-    for (uint32_t i = 0; i < r->n_waves; i++)
+    for (uint32_t i = 0; i < r->n_microbatches; i++)
         if (!ffn_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
     return true;
 }
 
-/* What the last layer left in acc, wave by wave; then x is up to date on all members. */
-static bool last_residual(struct run *r, struct pool *pool, int thread) {
+/* What the last layer left in acc, microbatch by microbatch; then x is up to date on all
+ * members. */
+static bool last_residual(struct forward_pass *r, struct pool *pool, int thread) {
     const struct layer_weights *last = &r->m->w.layers[r->m->w.n_layers - 1];
-    for (uint32_t i = 0; i < r->n_waves; i++) {
+    for (uint32_t i = 0; i < r->n_microbatches; i++) {
         if (i > 0 && thread == 0) {
             sum_wait(r);
             turn_to(r, i);
@@ -465,12 +473,12 @@ static bool last_residual(struct run *r, struct pool *pool, int thread) {
         residual_norm_pack(r, pool, true, last->ffn_post_norm, NULL);
     }
     const struct fabric_rows x = {r->x, r->m->hp->n_embd * sizeof *r->x};
-    return !r->dealt || tell_rows(r, pool, thread, &x, 1);
+    return !r->sharded || tell_rows(r, pool, thread, &x, 1);
 }
 
 /* Embeddings (first stage) and the angles of every token. False: what was read is not the model
  * that was opened. */
-static bool begin_tokens(struct run *r, struct pool *pool, int thread) {
+static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct step *step = r->whole;
     uint32_t n_pairs = m->hp->rope.n_rot / 2, e = m->hp->n_embd, first;
@@ -516,7 +524,7 @@ static void unify_nans(float *x, size_t n) {
 }
 
 /* Thread 0: this share's logits of n rows to rank 0. */
-static enum status give_logits(struct run *r, uint32_t n) {
+static enum status give_logits(struct forward_pass *r, uint32_t n) {
     struct model *m = r->m;
     size_t width = m->share->vocab_end - m->share->vocab_begin;
     /* Rows lie ld_vocab apart: close the gaps. */
@@ -542,7 +550,7 @@ static enum status give_logits(struct run *r, uint32_t n) {
 
 /* Thread 0: the hidden states of n outputs from the last stage, whose members all have them, to
  * rank 0. */
-static enum status give_hidden(struct run *r, uint32_t n) {
+static enum status give_hidden(struct forward_pass *r, uint32_t n) {
     struct model *m = r->m;
     r->rows = m->out_rows;
     if (m->plan.pp == 1)
@@ -555,7 +563,8 @@ static enum status give_hidden(struct run *r, uint32_t n) {
 }
 
 /* Hands the rows of n outputs to who wants them, on rank 0. */
-static void hand_on(struct run *r, struct pool *pool, int thread, uint32_t first, uint32_t n) {
+static void hand_on(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
+                    uint32_t n) {
     const struct step_sink *sink = r->sink;
     if (sink == NULL)
         return;
@@ -569,7 +578,7 @@ static void hand_on(struct run *r, struct pool *pool, int thread, uint32_t first
 }
 
 /* Threads take pieces of all rows, of which a step often has one only. */
-static void cap_logits(struct run *r, struct pool *pool, uint32_t n) {
+static void cap_logits(struct forward_pass *r, struct pool *pool, uint32_t n) {
     enum { PIECE = 4096 };
     struct model *m = r->m;
     size_t begin, end, n_values = n * m->ld_vocab;
@@ -582,7 +591,7 @@ static void cap_logits(struct run *r, struct pool *pool, uint32_t n) {
     pool_barrier(pool);
 }
 
-static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t first,
+static bool output_rows(struct forward_pass *r, struct pool *pool, int thread, uint32_t first,
                         uint32_t n) {
     struct model *m = r->m;
     uint32_t e = m->hp->n_embd;
@@ -620,7 +629,7 @@ static bool output_rows(struct run *r, struct pool *pool, int thread, uint32_t f
     return true;
 }
 
-static void step_forward(struct run *r, struct pool *pool, int thread) {
+static void step_forward(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct plan *plan = &m->plan;
     if (!begin_tokens(r, pool, thread))
@@ -701,10 +710,10 @@ static void note_pages(struct model *m, const struct step *step) {
         uint32_t first = kv_window_first(m->hp->window, seq->pos),
                  end = seq->pos + seq->n_tokens;
         for (uint32_t page = seq->pos / KV_PAGE; page * KV_PAGE < end; page++) {
-            kv_ahead_note(m->kv_ahead, KV_WHOLE, step->pages[seq->page_begin + page]);
+            kv_prefault_note(m->kv_prefault, KV_WHOLE, step->pages[seq->page_begin + page]);
             if (m->hp->window != 0)
-                kv_ahead_note(m->kv_ahead, KV_WINDOW,
-                              step->window_pages[seq->window_begin + page - first]);
+                kv_prefault_note(m->kv_prefault, KV_WINDOW,
+                                 step->window_pages[seq->window_begin + page - first]);
         }
     }
 }
@@ -712,21 +721,22 @@ static void note_pages(struct model *m, const struct step *step) {
 enum status model_step(struct model *m, const struct step *step, const struct step_sink *sink,
                        struct err *err) {
     TRY(model_check_step(m, step, err));
-    struct run r = {.m = m,
-                    .whole = step,
-                    .n_waves = step->n_tokens >= m->waves_from ? WAVES_MAX : 1,
-                    .sink = sink,
-                    .rows_wanted = sink != NULL && sink->rows != NULL};
+    struct forward_pass r = {.m = m,
+                             .whole = step,
+                             .n_microbatches =
+                                 step->n_tokens >= m->microbatches_from ? MICROBATCHES_MAX : 1,
+                             .sink = sink,
+                             .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
-    kv_ahead_step_begin(m->kv_ahead);
+    kv_prefault_step_begin(m->kv_prefault);
     note_pages(m, step);
-    r.dealt = m->deals && r.n_waves == 1 && step->n_tokens >= DEAL_LEAST;
-    if (r.dealt)
-        deal_tokens(&m->plan, m->share->stage, step->n_tokens, r.dealt_first);
-    wave_cut(r.waves, r.n_waves, step, m->hp->window, m->wave_runs);
+    r.sharded = m->shards && r.n_microbatches == 1 && step->n_tokens >= SHARD_LEAST;
+    if (r.sharded)
+        shard_tokens(&m->plan, m->share->stage, step->n_tokens, r.shard_first);
+    microbatch_cut(r.microbatches, r.n_microbatches, step, m->hp->window, m->microbatch_runs);
     turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);
-    kv_ahead_step_end(m->kv_ahead);
+    kv_prefault_step_end(m->kv_prefault);
     uint64_t ended = clock_ns();
     m->times.step_ns += ended - began;
     trace_note(&m->trace, TRACE_STEP, began, ended, step->n_tokens);

@@ -5,17 +5,17 @@
 #define LOCKSTEP_MODEL_FORWARD_H
 
 #include "base/util.h"
-#include "model/deal.h"
+#include "model/microbatch.h"
 #include "model/model_internal.h"
-#include "model/wave.h"
+#include "model/sequence_shard.h"
 
-/* A sum that m->errand does while the threads compute. Thread 0's but for what the errand
- * writes. */
+/* A sum that m->async_worker does while the threads compute. Thread 0's but for what the
+ * async_worker writes. */
 struct sum {
     bool under_way;
     int64_t *acc;
     size_t n_values;
-    uint64_t began_ns, ended_ns; /* from here on the errand's until errand_wait() */
+    uint64_t began_ns, ended_ns; /* from here on the async worker's until async_worker_wait() */
     enum status st;
     struct err err;
 };
@@ -25,22 +25,22 @@ struct tokens {
     uint32_t begin, n;
 };
 
-struct run {
+struct forward_pass {
     struct model *m;
     const struct step *whole;
-    struct wave waves[WAVES_MAX];
-    uint32_t n_waves;
-    /* The step's tokens are dealt out to the team; first [tp + 1] says how (deal.h). */
-    bool dealt;
-    uint32_t dealt_first[PLAN_MAX_RANKS + 1];
-    /* The wave that the phases work on: its tokens and its part of m->x, m->acc and the angles.
-     * Thread 0 writes before a barrier. */
+    struct microbatch microbatches[MICROBATCHES_MAX];
+    uint32_t n_microbatches;
+    /* The step's tokens are sharded to the team; first [tp + 1] says how (sequence_shard.h). */
+    bool sharded;
+    uint32_t shard_first[PLAN_MAX_RANKS + 1];
+    /* The microbatch that the phases work on: its tokens and its part of m->x, m->acc and the
+     * angles. Thread 0 writes before a barrier. */
     const struct step *step;
     float *x;
     int64_t *acc;
     uint32_t first;
     /* of its tokens those whose residual stream, norms and routing are this rank's: all, unless
-     * dealt */
+     * sharded */
     struct tokens mine;
     struct sum sum;
     const struct step_sink *sink; /* NULL but on rank 0 */
@@ -63,41 +63,43 @@ struct product {
 /* This thread's next tiles of a loop over n_tiles, of tile_bytes each (pool_claim). The kernels
  * multiply one token with up to four tiles side by side, several with two, and fewer cost them
  * nearly as much: so whole fours or pairs. */
-bool forward_claim_tiles(const struct run *r, struct pool *pool, size_t n_tiles,
+bool forward_claim_tiles(const struct forward_pass *r, struct pool *pool, size_t n_tiles,
                          size_t tile_bytes, size_t *begin, size_t *end);
 
 /* All products of the list, claimed as one row of tiles. */
-void forward_products(struct run *r, struct pool *pool, const struct product *list, size_t n);
+void forward_products(struct forward_pass *r, struct pool *pool, const struct product *list,
+                      size_t n);
 
 /* acc = w x in fixed point over this rank's columns (none: zero), plus the bias (NULL: none) on
  * the rank that holds it. */
-void forward_fixed_product(struct run *r, struct pool *pool, int thread, const struct wmat *w,
-                           uint32_t segment, const struct acts *x, const float *bias);
+void forward_fixed_product(struct forward_pass *r, struct pool *pool, int thread,
+                           const struct wmat *w, uint32_t segment, const struct acts *x,
+                           const float *bias);
 /* A barrier, after thread 0 has done what can fail: are the group and the model's files whole? All
  * threads get the same answer, so that they leave a step together. */
-bool forward_whole(struct run *r, struct pool *pool, int thread);
+bool forward_whole(struct forward_pass *r, struct pool *pool, int thread);
 /* The exact sum over the team of the first n_values of acc. False if the group was lost. */
-bool forward_team_sum(struct run *r, struct pool *pool, int thread, size_t n_values);
+bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, size_t n_values);
 
-/* Where the step is dealt out: all members learn the activations a of all tokens, in the forms
+/* Where the step is sharded: all members learn the activations a of all tokens, in the forms
  * told, and of n more buffers (at most FORWARD_MORE) a row a token. False if the group was
  * lost. */
 #define FORWARD_MORE 2
-bool forward_tell(struct run *r, struct pool *pool, int thread, const struct acts *a,
+bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const struct acts *a,
                   struct forms told, const struct fabric_rows *more, size_t n);
 /* These activations as rows; list [FORWARD_ACT_ROWS]. Returns how many. */
 #define FORWARD_ACT_ROWS 6
 size_t forward_act_rows(const struct acts *a, struct forms told, struct fabric_rows *list);
 
 /* Packs a from x [n_tokens, ldx], in each form that somebody reads. */
-void forward_pack(struct run *r, struct pool *pool, const struct acts *a, const float *x,
-                  size_t ldx);
+void forward_pack(struct forward_pass *r, struct pool *pool, const struct acts *a,
+                  const float *x, size_t ldx);
 /* One thread: packs blocks [block_begin, block_end) of columns of all tokens of a; x [n_tokens,
  * ldx] begins with these. */
 void forward_pack_blocks(const struct model *m, const struct acts *a, const float *x,
                          size_t ldx, uint32_t block_begin, uint32_t block_end);
 /* Blocks [block_begin, block_end) of a single token, which this thread will pack soon, leave
- * the caches of those that read the last one's there (base/near.h). */
+ * the caches of those that read the last one's there (base/prefetch.h). */
 void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t block_end);
 /* One thread: packs group `group` of a alone; x [n_tokens, ldx] is of all of them. */
 void forward_pack_group(const struct model *m, const struct acts *a, const float *x, size_t ldx,
@@ -114,17 +116,19 @@ int64_t forward_fixed(float x);
 
 /* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's
  * output product. */
-bool attention_forward(struct run *r, struct pool *pool, int thread,
+bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
 /* ffn.c: from x_act to acc. */
-void ffn_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
+void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
+                 const struct layer_weights *lw);
 /* out [n_tokens, gate's rows] = act(gate x) * (up x) of every entry, packed for what comes
  * next. */
-void ffn_up_forward(struct run *r, struct pool *pool, int thread, const struct ffn_up *list,
-                    size_t n);
+void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
+                    const struct ffn_up *list, size_t n);
 /* moe.c: from x_act, not yet told, to acc. False if the group was lost, or one of it chose an
  * expert that is not there: r->st. */
-bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw);
+bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
+                 const struct layer_weights *lw);
 
 /* The position of token t of the step. */
 static inline const struct step_run *forward_run_of(const struct step *step, uint32_t t,

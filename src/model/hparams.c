@@ -163,7 +163,7 @@ static enum status read_n_vocab(struct hparams *hp, const struct gguf *g, struct
     return ST_OK;
 }
 
-/* GGUF has no key for config.json's truncate; this is folder_config.c's. */
+/* GGUF has no key for config.json's truncate; this is hf_config.c's. */
 static enum status read_truncate(struct hparams *hp, const struct gguf *g, struct err *err) {
     char key[128];
     bool truncate = true;

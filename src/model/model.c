@@ -6,7 +6,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
-#include "model/kv_ahead.h"
+#include "model/kv_prefault.h"
 #include "model/rope_table.h"
 
 #include <stdio.h>
@@ -65,7 +65,7 @@ static void need(struct forms *n, const struct wmat *w) {
 }
 
 /* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
- * tokens dealt to this rank. */
+ * tokens sharded to this rank. */
 struct all_needs {
     struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result;
 };
@@ -182,7 +182,8 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
     want(lay, &m->att, n * heads * hparams_out_dim(hp), sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
-    want(lay, &m->wave_runs, m->cfg.n_runs_max + WAVES_MAX - 1, sizeof *m->wave_runs);
+    want(lay, &m->microbatch_runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1,
+         sizeof *m->microbatch_runs);
     want(lay, &m->attn_scratch, m->scratch_floats * threads, sizeof(float));
 }
 
@@ -272,7 +273,7 @@ static enum status open_cache(struct model *m, struct err *err) {
     enum status st = kv_open(&m->kv, &shape, kinds, m->w.n_layers, m->cfg.n_pages, err);
     mem_free(kinds);
     if (st == ST_OK)
-        m->kv_ahead = kv_ahead_open(&m->kv);
+        m->kv_prefault = kv_prefault_open(&m->kv);
     return st;
 }
 
@@ -293,45 +294,47 @@ static bool lacks(const struct acts *a, struct forms told) {
     return (told.f32 && a->f32.f == NULL) || (told.q8 && a->q8.q == NULL);
 }
 
-/* Whether long steps are dealt out. A member that holds nothing of some matrix may lack the
+/* Whether long steps are sharded. A member that holds nothing of some matrix may lack the
  * buffer of a form that others want: then none are. */
-static enum status agree_on_dealing(struct model *m, struct err *err) {
+static enum status agree_on_sharding(struct model *m, struct err *err) {
     if (m->team == NULL || !team_has_halves(m->team))
         return ST_OK;
     struct forms *x = &m->x_told, *low = &m->q_low_told;
     int64_t wanted[] = {x->f32, x->q8, low->f32, low->q8};
-    TRY(fabric_sum(m->team, wanted, ARRAY_LEN(wanted), err));
+    TRY(fabric_allreduce(m->team, wanted, ARRAY_LEN(wanted), err));
     *x = (struct forms){wanted[0] != 0, wanted[1] != 0};
     *low = (struct forms){wanted[2] != 0, wanted[3] != 0};
     int64_t n_lacking = lacks(&m->x_act, *x) || lacks(&m->mla.q_low_act, *low);
-    TRY(fabric_sum(m->team, &n_lacking, 1, err));
-    m->deals = n_lacking == 0;
+    TRY(fabric_allreduce(m->team, &n_lacking, 1, err));
+    m->shards = n_lacking == 0;
     return ST_OK;
 }
 
-/* What a step of WAVE_LEAST tokens in one wave waits for between two halves of a layer. */
+/* What a step of MICROBATCH_LEAST tokens in one microbatch waits for between two halves of a
+ * layer. */
 static enum status exchange(struct model *m, struct err *err) {
-    if (!m->deals)
-        return fabric_sum(m->team, m->acc, WAVE_LEAST * m->ld_acc, err);
+    if (!m->shards)
+        return fabric_allreduce(m->team, m->acc, MICROBATCH_LEAST * m->ld_acc, err);
     uint32_t first[PLAN_MAX_RANKS + 1];
     size_t begin[PLAN_MAX_RANKS + 1];
-    deal_tokens(&m->plan, m->share->stage, WAVE_LEAST, first);
+    shard_tokens(&m->plan, m->share->stage, MICROBATCH_LEAST, first);
     for (int i = 0; i <= m->plan.tp; i++)
         begin[i] = first[i] * m->ld_acc;
     struct fabric_rows list[FORWARD_ACT_ROWS];
-    TRY(fabric_sum_shares(m->team, m->acc, begin, err));
-    return fabric_share(m->team, list, forward_act_rows(&m->x_act, m->x_told, list), first,
-                        err);
+    TRY(fabric_reduce_scatter(m->team, m->acc, begin, err));
+    return fabric_allgather(m->team, list, forward_act_rows(&m->x_act, m->x_told, list), first,
+                            err);
 }
 
-/* Which steps take two waves (wave.h). The members of a team must agree: they go by the means
- * of what each has to read and of how long an exchange takes each, the best of some. None where
- * steps are dealt out on one machine, whose cores do all of an exchange: there is no waiting to
- * hide (docs/fabric.md). */
-static enum status measure_waves(struct model *m, struct err *err) {
-    m->waves_from = UINT32_MAX;
-    if (m->team == NULL || m->w.n_layers == 0 || m->cfg.n_tokens_max < WAVES_MAX * WAVE_LEAST ||
-        (m->deals && team_in_one_host(m->team)))
+/* Which steps take two microbatches (microbatch.h). The members of a team must agree: they go by
+ * the means of what each has to read and of how long an exchange takes each, the best of some.
+ * None where steps are sharded on one machine, whose cores do all of an exchange: there is no
+ * waiting to hide (docs/fabric.md). */
+static enum status measure_microbatches(struct model *m, struct err *err) {
+    m->microbatches_from = UINT32_MAX;
+    if (m->team == NULL || m->w.n_layers == 0 ||
+        m->cfg.n_tokens_max < MICROBATCHES_MAX * MICROBATCH_LEAST ||
+        (m->shards && team_in_one_host(m->team)))
         return ST_OK;
     uint64_t sum_ns = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
@@ -340,11 +343,13 @@ static enum status measure_waves(struct model *m, struct err *err) {
         sum_ns = MIN(sum_ns, clock_ns() - began);
     }
     int64_t both[] = {(int64_t)(m->w.packed_bytes - wmat_bytes(&m->w.output)), (int64_t)sum_ns};
-    TRY(fabric_sum(m->team, both, ARRAY_LEN(both), err));
+    TRY(fabric_allreduce(m->team, both, ARRAY_LEN(both), err));
     uint64_t size = (uint64_t)m->plan.tp;
-    m->waves_from =
-        wave_worth((uint64_t)both[0] / size, m->w.n_layers, (uint64_t)both[1] / size);
-    return m->waves_from <= m->cfg.n_tokens_max ? errand_open(&m->errand, err) : ST_OK;
+    m->microbatches_from =
+        microbatch_worth((uint64_t)both[0] / size, m->w.n_layers, (uint64_t)both[1] / size);
+    return m->microbatches_from <= m->cfg.n_tokens_max
+               ? async_worker_open(&m->async_worker, err)
+               : ST_OK;
 }
 
 static enum status make_rope_tables(struct model *m, const struct gguf *g, struct err *err) {
@@ -392,9 +397,9 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = open_teams(m, err);
     if (st == ST_OK)
-        st = agree_on_dealing(m, err);
+        st = agree_on_sharding(m, err);
     if (st == ST_OK)
-        st = measure_waves(m, err);
+        st = measure_microbatches(m, err);
     if (st != ST_OK) {
         model_close(m);
         return st;
@@ -406,12 +411,12 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
 void model_close(struct model *m) {
     if (m == NULL)
         return;
-    errand_close(m->errand);
+    async_worker_close(m->async_worker);
     if (m->block != NULL)
         mem_huge_free(m->block, m->block_bytes);
     mem_free(m->mla.nope_act);
     mem_free(m->mla.result_act);
-    kv_ahead_close(m->kv_ahead);
+    kv_prefault_close(m->kv_prefault);
     kv_close(&m->kv);
     weights_free(&m->w);
     mem_free(m);

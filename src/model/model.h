@@ -14,7 +14,7 @@
 #include "fabric/fabric.h"
 #include "kernels/kernels.h"
 #include "model/hparams.h"
-#include "model/kv.h"
+#include "model/kv_cache.h"
 #include "model/plan.h"
 #include "model/trace.h"
 #include "model/weights.h"

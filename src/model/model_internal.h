@@ -2,7 +2,7 @@
 #ifndef LOCKSTEP_MODEL_MODEL_INTERNAL_H
 #define LOCKSTEP_MODEL_MODEL_INTERNAL_H
 
-#include "base/errand.h"
+#include "base/async_worker.h"
 #include "model/model.h"
 #include "model/router.h"
 
@@ -90,20 +90,21 @@ struct model {
     int rank;
     struct weights w;
     struct kv_cache kv;
-    struct kv_ahead *kv_ahead; /* NULL: none */
+    struct kv_prefault *kv_prefault; /* NULL: none */
     struct model_config cfg;
     struct pool *pool;
     const struct kernels *k;
     struct fabric *f;  /* NULL: alone */
     struct team *team; /* of the stage; NULL if tp == 1 */
     struct team *all;  /* NULL if alone */
-    /* tokens from which on a step takes WAVES_MAX waves; the same in a team */
-    uint32_t waves_from;
-    struct errand *errand; /* for sums beside compute; NULL: no step has several waves */
-    /* Long steps are dealt out (forward.c); the same in a team, like the forms in which the
+    /* tokens from which on a step takes MICROBATCHES_MAX microbatches; the same in a team */
+    uint32_t microbatches_from;
+    struct async_worker
+        *async_worker; /* for sums beside compute; NULL: no step has several microbatches */
+    /* Long steps are sharded (forward.c); the same in a team, like the forms in which the
      * members' products read the inputs of a layer's halves (but for routers), and those of
      * latent queries. */
-    bool deals;
+    bool shards;
     struct forms x_told, q_low_told;
 
     struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
@@ -132,8 +133,8 @@ struct model {
     float *logits_all;         /* rank 0: [LOGIT_ROWS, n_vocab] */
     const uint8_t **page_ptrs; /* [n_pages_max] of the running layer */
     size_t n_pages_max;
-    struct step_run *wave_runs; /* [n_runs_max + WAVES_MAX - 1] */
-    float *attn_scratch;        /* [n_threads, scratch_floats] */
+    struct step_run *microbatch_runs; /* [n_runs_max + MICROBATCHES_MAX - 1] */
+    float *attn_scratch;              /* [n_threads, scratch_floats] */
     size_t scratch_floats;
     size_t *part_bytes; /* [n_ranks] for the gather */
 

@@ -1,7 +1,7 @@
 /* moe.c: the FFN of a layer with experts.
  *
  * Each token's router picks its experts: on every rank, since router and inputs are whole
- * there, or, where the step is dealt out, on one, which tells its team; the tokens are then
+ * there, or, where the step is sharded, on one, which tells its team; the tokens are then
  * grouped by expert, so that an expert's tiles are read once for all its tokens. gate and up
  * run over the list of active experts as one row of tiles; the routing weight is multiplied in
  * before the down product, whose segments are fixed point: so the sum over experts, like the
@@ -11,7 +11,8 @@
 
 /* ---- routing ----------------------------------------------------------------------------- */
 
-static void route_token(struct run *r, int thread, const struct moe_weights *w, size_t t) {
+static void route_token(struct forward_pass *r, int thread, const struct moe_weights *w,
+                        size_t t) {
     struct model *m = r->m;
     const struct moe_params *p = &m->hp->moe;
     struct moe_buffers *b = &m->moe;
@@ -28,7 +29,7 @@ static void route_token(struct run *r, int thread, const struct moe_weights *w, 
     }
 }
 
-static void route_tokens(struct run *r, struct pool *pool, int thread,
+static void route_tokens(struct forward_pass *r, struct pool *pool, int thread,
                          const struct moe_weights *w) {
     size_t begin, end;
     while (pool_claim(pool, r->mine.n, 1, &begin, &end))
@@ -40,7 +41,8 @@ static void route_tokens(struct run *r, struct pool *pool, int thread,
 /* The choices of this rank's tokens. A router is of floats and whole on every rank: a prompt of
  * Kimi K2 on eight ranks would, by the operations, have each spend a seventh of its time on it
  * if all routed all. */
-static void route(struct run *r, struct pool *pool, int thread, const struct moe_weights *w) {
+static void route(struct forward_pass *r, struct pool *pool, int thread,
+                  const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
     const struct tokens mine = r->mine;
@@ -60,7 +62,7 @@ static void route(struct run *r, struct pool *pool, int thread, const struct moe
 }
 
 /* The first choice of an expert that is not there; NULL: none is. */
-static const struct choice *wrong_choice(const struct run *r) {
+static const struct choice *wrong_choice(const struct forward_pass *r) {
     const struct moe_params *p = &r->m->hp->moe;
     const struct choice *c = r->m->moe.choices;
     for (size_t i = 0; i < (size_t)r->step->n_tokens * p->n_used; i++)
@@ -69,15 +71,15 @@ static const struct choice *wrong_choice(const struct run *r) {
     return NULL;
 }
 
-/* Where the step is dealt out, all learn what each has packed and routed, and do not believe
+/* Where the step is sharded, all learn what each has packed and routed, and do not believe
  * it. */
-static bool tell_routes(struct run *r, struct pool *pool, int thread) {
+static bool tell_routes(struct forward_pass *r, struct pool *pool, int thread) {
     const struct model *m = r->m;
     const struct fabric_rows more[FORWARD_MORE] = {
         {m->moe.choices, m->hp->moe.n_used * sizeof *m->moe.choices},
         {m->shared_weights, sizeof *m->shared_weights},
     };
-    if (!r->dealt)
+    if (!r->sharded)
         return true;
     if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, more,
                       m->shared_weights != NULL ? 2 : 1))
@@ -97,7 +99,7 @@ static bool is_held(const struct model *m, uint32_t expert) {
 }
 
 /* Thread 0: sorts the (token, expert) pairs by expert, tokens ascending. */
-static void group_by_expert(struct run *r) {
+static void group_by_expert(struct forward_pass *r) {
     struct model *m = r->m;
     const struct moe_params *p = &m->hp->moe;
     struct moe_buffers *b = &m->moe;
@@ -128,7 +130,7 @@ static void group_by_expert(struct run *r) {
 }
 
 /* Thread 0: the inputs and middles of the active experts, and of the shared ones. */
-static void plan_experts(struct run *r, const struct moe_weights *w) {
+static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
     b->n_ups = 0;
@@ -195,7 +197,7 @@ static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
 }
 
 /* The inputs of each expert, group by group. */
-static void gather_inputs(struct run *r, struct pool *pool) {
+static void gather_inputs(struct forward_pass *r, struct pool *pool) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
     size_t begin, end;
@@ -214,7 +216,7 @@ static void gather_inputs(struct run *r, struct pool *pool) {
 }
 
 /* To acc the biases of expert e's rows, each with its token's routing weight. */
-static void add_down_bias(struct run *r, int64_t *acc, const float *bias, uint32_t e,
+static void add_down_bias(struct forward_pass *r, int64_t *acc, const float *bias, uint32_t e,
                           uint32_t tile_begin, uint32_t tile_end) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
@@ -225,8 +227,8 @@ static void add_down_bias(struct run *r, int64_t *acc, const float *bias, uint32
 }
 
 /* Adds to acc[.., tiles] of its tokens what the i-th active expert makes of them. */
-static void add_expert(struct run *r, int64_t *acc, const struct moe_weights *w, uint32_t i,
-                       uint32_t tile_begin, uint32_t tile_end) {
+static void add_expert(struct forward_pass *r, int64_t *acc, const struct moe_weights *w,
+                       uint32_t i, uint32_t tile_begin, uint32_t tile_end) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
     uint32_t e = b->active[i];
@@ -240,7 +242,7 @@ static void add_expert(struct run *r, int64_t *acc, const struct moe_weights *w,
 }
 
 /* The shared experts' to acc, as matmul_fixed does with such rows. */
-static void shared_down(struct run *r, int64_t *acc, const uint32_t *rows,
+static void shared_down(struct forward_pass *r, int64_t *acc, const uint32_t *rows,
                         const struct wmat *down, uint32_t tile_begin, uint32_t tile_end) {
     struct model *m = r->m;
     m->k->matmul_fixed(down, forward_act_for(&m->shared_act, down), acc, m->ld_acc, rows,
@@ -249,7 +251,7 @@ static void shared_down(struct run *r, int64_t *acc, const uint32_t *rows,
 
 /* acc[.., tiles] of all tokens from the shared experts (or zero), then of each active expert in
  * turn. Threads take disjoint tiles of rows, so nobody else adds to these. */
-static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile_begin,
+static void down_tiles(struct forward_pass *r, const struct moe_weights *w, uint32_t tile_begin,
                        uint32_t tile_end) {
     struct model *m = r->m;
     if (w->shared.down.n_cols != 0)
@@ -268,12 +270,12 @@ static void down_tiles(struct run *r, const struct moe_weights *w, uint32_t tile
  * 1.09 times as fast, DeepSeek-V2-Lite 1.02 to 1.04. */
 #define NEAR_ACC_BYTES 524288
 
-static uint32_t tiles_near(const struct run *r) {
+static uint32_t tiles_near(const struct forward_pass *r) {
     const size_t pair_bytes = r->step->n_tokens * 2 * TILE_ROWS * sizeof *r->acc;
     return 2 * (uint32_t)MAX(NEAR_ACC_BYTES / pair_bytes, (size_t)1); /* kernels take pairs */
 }
 
-static void down(struct run *r, struct pool *pool, const struct moe_weights *w) {
+static void down(struct forward_pass *r, struct pool *pool, const struct moe_weights *w) {
     struct model *m = r->m;
     const uint32_t near = tiles_near(r);
     uint32_t n_tiles = (uint32_t)div_up(m->hp->n_embd, TILE_ROWS);
@@ -291,7 +293,7 @@ static void down(struct run *r, struct pool *pool, const struct moe_weights *w) 
  * long run in memory, and each adds up in sums of its own (the first one's are acc). By tiles
  * of acc, as above, a thread would go elsewhere every 28 KB (Qwen3-30B-A3B in Q4_K, two
  * threads), which costs it 1.4 us each time on Zen 4: a token took 1.03 to 1.05 times as long. */
-static void down_few(struct run *r, struct pool *pool, int thread,
+static void down_few(struct forward_pass *r, struct pool *pool, int thread,
                      const struct moe_weights *w) {
     struct model *m = r->m;
     struct moe_buffers *b = &m->moe;
@@ -324,7 +326,8 @@ static void down_few(struct run *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
-bool moe_forward(struct run *r, struct pool *pool, int thread, const struct layer_weights *lw) {
+bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
+                 const struct layer_weights *lw) {
     struct model *m = r->m;
     route(r, pool, thread, lw->moe);
     if (!tell_routes(r, pool, thread))

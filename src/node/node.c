@@ -13,9 +13,9 @@
 #include "kernels/kernels.h"
 #include "net/host_id.h"
 #include "net/http.h"
-#include "node/keeper.h"
+#include "node/controller.h"
+#include "node/model_share.h"
 #include "node/peers.h"
-#include "node/share.h"
 #include "ranks/launch.h"
 #include "server/reply.h"
 
@@ -65,7 +65,7 @@ struct node {
     char *name, *store, *worker_path;
     pthread_mutex_t borrowed; /* held while one of the two is used */
     struct discovery *seen;
-    struct keeper *keeper;
+    struct controller *controller;
     pthread_mutex_t lock;
     pthread_cond_t idle; /* no task is left */
     struct task *tasks;
@@ -131,8 +131,8 @@ static void handle_node(struct node *n, struct http_request *r) {
     json_object_set_new(o, "models", json_string(n->store));
     json_object_set_new(o, "workers", workers);
     pthread_mutex_lock(&n->borrowed);
-    if (n->keeper != NULL)
-        json_object_set_new(o, "deployments", keeper_deployments(n->keeper));
+    if (n->controller != NULL)
+        json_object_set_new(o, "deployments", controller_deployments(n->controller));
     pthread_mutex_unlock(&n->borrowed);
     reply_json(r, 200, o);
 }
@@ -149,8 +149,8 @@ static json_t *strangers(struct discovery *d) {
 static void handle_nodes(struct node *n, struct http_request *r) {
     json_t *o = NULL, *self;
     pthread_mutex_lock(&n->borrowed);
-    if (n->keeper != NULL) {
-        json_t *nodes = keeper_nodes(n->keeper, &self);
+    if (n->controller != NULL) {
+        json_t *nodes = controller_nodes(n->controller, &self);
         o = json_pack("{s:o, s:o, s:o}", "nodes", nodes, "self", self, "strangers",
                       strangers(n->seen));
     }
@@ -419,13 +419,13 @@ static enum status find_offer(struct task *t, char path[PATH_MAX], struct err *e
 
 static void run_offer(struct task *t) {
     char path[PATH_MAX];
-    struct share *share;
+    struct model_share *share;
     struct err err;
     enum status st = find_offer(t, path, &err);
     if (st == ST_OK)
         st = model_files_read(&t->files, path, &err);
     if (st == ST_OK)
-        st = share_open(&share, t->node->id, &t->files, path, &err);
+        st = model_share_open(&share, t->node->id, &t->files, path, &err);
     if (st != ST_OK) {
         end_with_error(t, st, err.text);
         return;
@@ -433,10 +433,10 @@ static void run_offer(struct task *t) {
     http_stream_begin(t->request, 200, "application/x-ndjson");
     http_fill_quiet(t->request, "application/x-ndjson", QUIET_FILLER);
     say_line(t, json_pack("{s:o, s:s, s:i}", "model", model_files_json(&t->files), "path", path,
-                          "port", share_port(share)));
+                          "port", model_share_port(share)));
     while (!task_is_gone(t))
         poll(NULL, 0, OFFER_LOOK_MS);
-    share_close(share);
+    model_share_close(share);
     end_stream(t);
 }
 
@@ -538,7 +538,7 @@ static const struct {
     void (*handle)(struct node *n, struct http_request *r); /* one of the three */
     void (*run)(struct task *t);
     bool by_name; /* of run: as in struct task */
-    void (*keep)(struct keeper *k, struct http_request *r);
+    void (*keep)(struct controller *k, struct http_request *r);
 } routes[] = {
     {"GET", "/v1/node", .handle = handle_node},
     {"GET", "/v1/nodes", .handle = handle_nodes},
@@ -548,19 +548,19 @@ static const struct {
     {"POST", "/v1/models/fetch", .run = run_fetch},
     {"POST", "/v1/models/link", .run = run_link},
     {"POST", "/v1/workers", .run = run_worker},
-    {"GET", "/v1/deployments", .keep = keeper_handle_list},
-    {"POST", "/v1/deployments", .keep = keeper_handle_put},
-    {"POST", "/v1/deployments/remove", .keep = keeper_handle_remove},
-    {"POST", "/v1/deployments/sync", .keep = keeper_handle_sync},
+    {"GET", "/v1/deployments", .keep = controller_handle_list},
+    {"POST", "/v1/deployments", .keep = controller_handle_put},
+    {"POST", "/v1/deployments/remove", .keep = controller_handle_remove},
+    {"POST", "/v1/deployments/sync", .keep = controller_handle_sync},
 };
 
 static const char nothing_there[] = "there is nothing at this path";
 
-static void hand_to_keeper(struct node *n, struct http_request *r,
-                           void (*keep)(struct keeper *k, struct http_request *r)) {
+static void hand_to_controller(struct node *n, struct http_request *r,
+                               void (*keep)(struct controller *k, struct http_request *r)) {
     pthread_mutex_lock(&n->borrowed);
-    if (n->keeper != NULL)
-        keep(n->keeper, r);
+    if (n->controller != NULL)
+        keep(n->controller, r);
     else
         peers_refuse(r, 404, nothing_there);
     pthread_mutex_unlock(&n->borrowed);
@@ -580,7 +580,7 @@ static void handle(void *user, struct http_request *r) {
         else if (routes[i].run != NULL)
             begin_task(n, r, routes[i].run, routes[i].by_name);
         else
-            hand_to_keeper(n, r, routes[i].keep);
+            hand_to_controller(n, r, routes[i].keep);
         return;
     }
     if (known)
@@ -648,9 +648,9 @@ void node_set_discovery(struct node *n, struct discovery *d) {
     pthread_mutex_unlock(&n->borrowed);
 }
 
-void node_set_keeper(struct node *n, struct keeper *k) {
+void node_set_controller(struct node *n, struct controller *k) {
     pthread_mutex_lock(&n->borrowed);
-    n->keeper = k;
+    n->controller = k;
     pthread_mutex_unlock(&n->borrowed);
 }
 

@@ -1,12 +1,12 @@
 /* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for
  * whoever has the cluster's key. Small; it never touches weights. What it does for deployments
- * is keeper.h's.
+ * is controller.h's.
  *
  *     GET  /v1/node           what this machine is, and which workers run here
  *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address", "interface"}], "age_s"}]: all others
  *                             that it knows of, "self": this one, "strangers": addresses of nodes with another key}
  *     GET  /v1/models         {"models": what lies in its folder of models (cluster/catalog.h)}
- *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (share.h)}; the share is there until
+ *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (model_share.h)}; the share is there until
  *                             who asked hangs up; 404
  *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
  *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or
@@ -24,7 +24,7 @@
 
 #include <jansson.h>
 
-struct keeper;
+struct controller;
 struct node;
 
 struct node_config {
@@ -44,7 +44,7 @@ int node_port(const struct node *n);
  * closing it. */
 void node_set_discovery(struct node *n, struct discovery *d);
 /* Whose paths it answers, too; NULL: nobody's. The same. */
-void node_set_keeper(struct node *n, struct keeper *k);
+void node_set_controller(struct node *n, struct controller *k);
 /* How many workers run here. */
 int node_n_workers(struct node *n);
 /* Ends the workers. NULL is fine. */

@@ -370,13 +370,13 @@ static uint64_t lost_ranks(struct instance *in) {
     return lost >= 0 ? (uint64_t)1 << lost : 0;
 }
 
-static enum status leave_out_lost(struct instance *in, struct survivors *left, const char *why,
+static enum status leave_out_lost(struct instance *in, struct membership *left, const char *why,
                                   struct err *err) {
     const char *left_out;
     uint64_t lost = lost_ranks(in);
     if (in->launch != NULL)
         launch_kill(in->launch, lost);
-    TRY(survivors_leave_out(left, lost, &left_out, err));
+    TRY(membership_leave_out(left, lost, &left_out, err));
     if (left_out != NULL)
         log_error("%s; going on without %s", why, left_out);
     else
@@ -392,7 +392,7 @@ static void close_ranks(struct instance *in) {
     in->launch = NULL;
 }
 
-static enum status open_on(struct instance *in, struct survivors *left,
+static enum status open_on(struct instance *in, struct membership *left,
                            const struct recovery *how, struct err *err) {
     TRY(plan(in, &left->opt, err));
     if (how->size != NULL)
@@ -400,7 +400,7 @@ static enum status open_on(struct instance *in, struct survivors *left,
     return start(in, &left->opt, err);
 }
 
-static enum status start_again(struct instance *in, struct survivors *left,
+static enum status start_again(struct instance *in, struct membership *left,
                                const struct recovery *how, struct err *err) {
     char why[sizeof err->text];
     snprintf(why, sizeof why, "%s", err->text);
@@ -419,7 +419,7 @@ static void say_who_goes_on(const struct instance *in, double began_s) {
              in->rank.placement[0] != '\0' ? ": " : "", in->rank.placement);
 }
 
-enum status instance_recover(struct instance *in, struct survivors *left,
+enum status instance_recover(struct instance *in, struct membership *left,
                              const struct recovery *how, struct err *err) {
     double began = clock_s();
     enum status st = start_again(in, left, how, err);
@@ -430,12 +430,12 @@ enum status instance_recover(struct instance *in, struct survivors *left,
     }
     if (st != ST_OK)
         return st;
-    survivors_keep(left);
+    membership_keep(left);
     say_who_goes_on(in, began);
     return ST_OK;
 }
 
-enum status instance_reopen(struct instance *in, struct survivors *left,
+enum status instance_reopen(struct instance *in, struct membership *left,
                             const struct recovery *how, struct err *err) {
     double began = clock_s();
     if (in->rank.model != NULL)
@@ -443,7 +443,7 @@ enum status instance_reopen(struct instance *in, struct survivors *left,
     close_ranks(in);
     if (open_on(in, left, how, err) != ST_OK)
         return instance_recover(in, left, how, err);
-    survivors_keep(left);
+    membership_keep(left);
     say_who_goes_on(in, began);
     return ST_OK;
 }

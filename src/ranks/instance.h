@@ -5,8 +5,8 @@
 
 #include "lockstep/lockstep.h"
 #include "ranks/launch.h"
+#include "ranks/membership.h"
 #include "ranks/rank.h"
-#include "ranks/survivors.h"
 #include "tokenizer/tokenizer.h"
 
 /* Where the options leave them open. */
@@ -47,11 +47,11 @@ struct recovery {
 /* Says on stderr what err->text says of the loss and what is done about it, ends what is left
  * of the ranks, and plans and starts again with the survivors, of whom there may be fewer than
  * before. File, tokenizer and info stay as they were; reports are the new ranks'. */
-enum status instance_recover(struct instance *in, struct survivors *left,
+enum status instance_recover(struct instance *in, struct membership *left,
                              const struct recovery *how, struct err *err);
 /* Opens the model again on the ranks of left->opt, of whom there are more than before, since
  * machines are on trial. Where that fails it goes on without these, as instance_recover() does. */
-enum status instance_reopen(struct instance *in, struct survivors *left,
+enum status instance_reopen(struct instance *in, struct membership *left,
                             const struct recovery *how, struct err *err);
 /* Fills info from the plan and the reports that there are now. */
 void instance_describe(struct instance *in);

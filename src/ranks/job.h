@@ -4,13 +4,13 @@
 
 #include "base/status.h"
 #include "fabric/fabric.h"
-#include "model/kv.h"
+#include "model/kv_cache.h"
 #include "model/plan.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What the ranks measure and decide when they have met (survey.h), rather than being told. */
+/* What the ranks measure and decide when they have met (calibration.h), rather than being told. */
 enum job_placement {
     JOB_PLACE_TOLD,   /* nothing: tp, pp and weights hold */
     JOB_PLACE_SHARES, /* weights, for this tp and pp */
@@ -22,7 +22,7 @@ struct job {
     char *model_path; /* owned */
     char *rendezvous; /* owned; "host:port", NULL for one rank */
     char *emulate;    /* owned; as fabric_config's, NULL: none */
-    char *rdma;       /* owned; MLX's matrix (fabric/launch.h), NULL: none */
+    char *rdma;       /* owned; MLX's matrix (fabric/launch_env.h), NULL: none */
     /* owned; where the data of the model are that has only its header here ("host:port",
      * cluster/source.h); NULL: they are in the file */
     char *source;

@@ -209,7 +209,7 @@ static enum status spawn_over_ssh(struct child *c, const char *program, struct e
 
 #define ADDRESS_BYTES (LAUNCH_NAME_BYTES + 16)
 
-/* The stand-in of a worker that the node there has started (commands/cmd_remote.c). */
+/* The stand-in of a worker that the node there has started (commands/remote.c). */
 static enum status spawn_by_node(struct child *c, const char *program, struct err *err) {
     char address[ADDRESS_BYTES], name[] = "lockstep", verb[] = "remote";
     char *argv[] = {name, verb, address, NULL};

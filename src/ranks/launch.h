@@ -11,7 +11,7 @@
 
 #include "base/status.h"
 #include "fabric/fabric.h"
-#include "fabric/launch.h"
+#include "fabric/launch_env.h"
 #include "ranks/job.h"
 
 #include <sys/types.h>

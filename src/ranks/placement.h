@@ -1,7 +1,7 @@
 /* placement.h: how many tensor ranks times how many pipeline stages, and who gets how much: a
  * prediction of every way there is, from what the machines and wires can do. Pure functions:
- * what is measured comes from survey.h, or from somebody who thinks about machines that he does
- * not have (lockstep plan --bandwidth).
+ * what is measured comes from calibration.h, or from somebody who thinks about machines that he
+ * does not have (lockstep plan --bandwidth).
  *
  * One stream's token, from an empty context, for pp stages of tp ranks (docs/links.md):
  *
@@ -9,7 +9,8 @@
  *              rate)
  *   between    layers * sums a layer * sum_s
  *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
- *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
+ *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits
+ *              back
  *
  * A layer has two sums, three with a norm over the heads of all ranks (QK_NORM_ROW); stages
  * wait for each other, so only tp divides the reading. The step's words reach the last stage of

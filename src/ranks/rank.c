@@ -6,7 +6,7 @@
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
-#include "fabric/launch.h"
+#include "fabric/launch_env.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -175,18 +175,18 @@ static enum status check_model(struct rank *r, struct err *err) {
 /* Together with all ranks: what the job leaves open, and the plan that follows. */
 static enum status choose_placement(struct rank *r, const struct model_config *cfg,
                                     const struct rank_hooks *hooks, struct err *err) {
-    const struct survey survey = {.job = &r->job,
-                                  .g = r->g,
-                                  .hp = &r->hp,
-                                  .cfg = cfg,
-                                  .kernels = r->kernels,
-                                  .pool = r->pool,
-                                  .f = r->f,
-                                  .all = r->all,
-                                  .placed = hooks->placed,
-                                  .placed_user = hooks->placed_user};
-    struct survey_choice choice;
-    TRY(survey_place(&choice, &survey, err));
+    const struct calibration calibration = {.job = &r->job,
+                                            .g = r->g,
+                                            .hp = &r->hp,
+                                            .cfg = cfg,
+                                            .kernels = r->kernels,
+                                            .pool = r->pool,
+                                            .f = r->f,
+                                            .all = r->all,
+                                            .placed = hooks->placed,
+                                            .placed_user = hooks->placed_user};
+    struct calibration_choice choice;
+    TRY(calibration_place(&choice, &calibration, err));
     if (choice.again)
         return ST_AGAIN;
     r->job.tp = choice.tp;

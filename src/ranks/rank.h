@@ -9,9 +9,9 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 #include "model/trace.h"
+#include "ranks/calibration.h"
 #include "ranks/job.h"
 #include "ranks/same_model.h"
-#include "ranks/survey.h"
 
 /* What a rank says of itself; goes over the wire between ranks of the same build. */
 struct rank_report {
@@ -26,7 +26,7 @@ struct rank {
     struct gguf *g;
     struct hparams hp;
     struct plan plan; /* final when the ranks have met, if the job leaves a placement open */
-    char placement[SURVEY_TEXT]; /* what was measured and chosen; "": nothing */
+    char placement[CALIBRATION_TEXT]; /* what was measured and chosen; "": nothing */
     struct pool *pool;
     const struct kernels *kernels;
     struct fabric *f;        /* NULL: alone */
@@ -45,7 +45,8 @@ struct rank_hooks {
     const struct file_source *source; /* where the job's source leads; NULL: it has none */
     void (*progress)(void *user, double fraction);
     void *user;
-    bool (*placed)(void *user, uint64_t fastest, const char *why); /* survey.h; may be NULL */
+    bool (*placed)(void *user, uint64_t fastest,
+                   const char *why); /* calibration.h; may be NULL */
     void *placed_user;
     bool (*hopeless)(void *user); /* as fabric_config's; may be NULL */
     void *hopeless_user;

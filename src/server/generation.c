@@ -273,11 +273,12 @@ static enum status copy_ids(const struct service_request *r, struct prompt *p,
 }
 
 /* The template knows no tools, but the request has some. */
-static bool tools_are_plain(const struct model *m, const struct service_request *r) {
+static bool tools_are_plain(const struct served_model *m, const struct service_request *r) {
     return m->style.format == CHAT_PLAIN && r->messages != NULL && tools_of(r) != NULL;
 }
 
-static struct chat_style style_of(const struct model *m, const struct service_request *r) {
+static struct chat_style style_of(const struct served_model *m,
+                                  const struct service_request *r) {
     struct chat_style style = m->style;
     if (tools_are_plain(m, r))
         style.format = CHAT_HERMES;
@@ -296,7 +297,7 @@ static json_t *messages_with_order(const struct service_request *r) {
 
 /* The messages as they are to be changed for the template; NULL: they stay. One that knows no
  * tools reads past calls and results as text, whether or not tools are offered still. */
-static json_t *changed_messages(const struct model *m, const struct service_request *r,
+static json_t *changed_messages(const struct served_model *m, const struct service_request *r,
                                 bool order) {
     if (order)
         return messages_with_order(r);
@@ -305,8 +306,8 @@ static json_t *changed_messages(const struct model *m, const struct service_requ
     return m->style.format == CHAT_PLAIN ? messages_as_text(r->messages) : NULL;
 }
 
-static enum status render(const struct model *m, const struct service_request *r, bool order,
-                          struct prompt *p, struct err *err) {
+static enum status render(const struct served_model *m, const struct service_request *r,
+                          bool order, struct prompt *p, struct err *err) {
     json_t *changed = changed_messages(m, r, order);
     const struct chat_request request = {.messages = changed != NULL ? changed : r->messages,
                                          .tools = tools_are_plain(m, r) ? NULL : tools_of(r),
@@ -320,7 +321,7 @@ static enum status render(const struct model *m, const struct service_request *r
 }
 
 /* to_fit: a text that the context cannot hold is refused before it is tokenized. */
-static enum status prompt_tokenize(const struct model *m, const char *text, size_t len,
+static enum status prompt_tokenize(const struct served_model *m, const char *text, size_t len,
                                    unsigned flags, bool to_fit, bool embed, struct prompt *p,
                                    struct err *err) {
     if (to_fit)
@@ -329,7 +330,7 @@ static enum status prompt_tokenize(const struct model *m, const char *text, size
 }
 
 /* order: a call of a function is to be asked for in words. */
-static enum status prompt_make(const struct model *m, const struct service_request *r,
+static enum status prompt_make(const struct served_model *m, const struct service_request *r,
                                bool order, bool to_fit, struct prompt *p, struct err *err) {
     if (r->ids != NULL)
         return copy_ids(r, p, err);
@@ -344,7 +345,7 @@ static enum status prompt_make(const struct model *m, const struct service_reque
 
 enum status service_prompt(struct service *s, const struct service_request *r, int32_t **ids,
                            size_t *n_ids, struct err *err) {
-    struct model *m;
+    struct served_model *m;
     struct prompt p = {0};
     TRY(service_borrow(s, &m, err));
     enum status st = prompt_make(m, r, false, false, &p, err);
@@ -370,7 +371,7 @@ static size_t last_of(const struct prompt *p, const char *tag) {
 }
 
 /* What the model writes before its answer proper; "" if it answers at once. */
-static const char *trigger_of(const struct model *m, const struct prompt *p) {
+static const char *trigger_of(const struct served_model *m, const struct prompt *p) {
     if (p->text == NULL)
         return "";
     if (m->style.format == CHAT_HARMONY)
@@ -381,7 +382,7 @@ static const char *trigger_of(const struct model *m, const struct prompt *p) {
 
 /* The model must call, or may: what is asked of the form is asked of its answer then, not of
  * calls. */
-static enum status calls_gbnf(const struct model *m, const struct service_request *r,
+static enum status calls_gbnf(const struct served_model *m, const struct service_request *r,
                               char **gbnf, struct err *err) {
     json_t *object = json_pack("{s:s}", "type", "object");
     const json_t *answer = r->tool_choice == TOOLS_REQUIRED ? NULL
@@ -395,8 +396,8 @@ static enum status calls_gbnf(const struct model *m, const struct service_reques
 
 /* *gbnf is NULL for no constraint. *order: calls are wanted, and those of this format cannot be
  * enforced. */
-static enum status gbnf_of(const struct model *m, const struct service_request *r, char **gbnf,
-                           bool *order, struct err *err) {
+static enum status gbnf_of(const struct served_model *m, const struct service_request *r,
+                           char **gbnf, bool *order, struct err *err) {
     bool must_call = r->tool_choice == TOOLS_REQUIRED && tools_of(r) != NULL;
     bool knows_calls = constraint_knows_calls(style_of(m, r).format);
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
@@ -416,7 +417,7 @@ static enum status gbnf_of(const struct model *m, const struct service_request *
 
 /* The token by which the model may call instead of answering in the form that is asked for;
  * NULL: it must not, or the grammar has room for calls. */
-static const char *call_of(const struct model *m, const struct service_request *r) {
+static const char *call_of(const struct served_model *m, const struct service_request *r) {
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     enum chat_format format = style_of(m, r).format;
     return has_form && tools_of(r) != NULL && !constraint_knows_calls(format)
@@ -427,12 +428,12 @@ static const char *call_of(const struct model *m, const struct service_request *
 /* ---- submission -------------------------------------------------------------------------- */
 
 /* Whether the model's text has to be read, rather than passed on. */
-static bool needs_parser(const struct model *m, const struct service_request *r) {
+static bool needs_parser(const struct served_model *m, const struct service_request *r) {
     return r->messages != NULL && !r->embed &&
            (style_of(m, r).format != CHAT_PLAIN || m->style.think_end[0] != '\0');
 }
 
-static enum status open_parsers(struct generation *g, const struct model *m,
+static enum status open_parsers(struct generation *g, const struct served_model *m,
                                 const struct service_request *r, const struct prompt *p,
                                 struct err *err) {
     for (int i = 0; i < g->n_choices; i++) {
@@ -462,7 +463,7 @@ static void name_origin(struct generation *g, const struct service_request *r,
     crypto_generichash_final(&h, g->origin, sizeof g->origin);
 }
 
-static enum status generation_new(struct generation **out, const struct model *m,
+static enum status generation_new(struct generation **out, const struct served_model *m,
                                   const struct service_request *r, const struct prompt *p,
                                   struct err *err) {
     size_t n = (size_t)MAX(r->n_choices, 1);
@@ -490,7 +491,7 @@ static enum status generation_new(struct generation **out, const struct model *m
     return ST_OK;
 }
 
-static enum status submit(const struct model *m, const struct service_request *r,
+static enum status submit(const struct served_model *m, const struct service_request *r,
                           const struct prompt *p, const struct engine_constraint *constraint,
                           struct generation *g, struct err *err) {
     struct engine_request er;
@@ -521,7 +522,7 @@ static enum status submit(const struct model *m, const struct service_request *r
     return st;
 }
 
-static enum status generate_with(const struct model *m, const struct service_request *r,
+static enum status generate_with(const struct served_model *m, const struct service_request *r,
                                  const struct prompt *p, const char *gbnf,
                                  struct generation **out, struct err *err) {
     struct engine_constraint constraint = {0};
@@ -550,7 +551,7 @@ static enum status generate_with(const struct model *m, const struct service_req
 
 enum status service_generate(struct service *s, const struct service_request *r,
                              struct generation **out, struct err *err) {
-    struct model *m;
+    struct served_model *m;
     struct prompt p = {0};
     struct generation *g = NULL;
     char *gbnf = NULL;

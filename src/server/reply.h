@@ -17,9 +17,9 @@
 
 /* A request that says so is called as it says, "HEX-UNIXTIME-CLIENT": its ids, its time and, if
  * it has none, its seed follow from that, so that the same request gives the same bytes of an
- * answer (node/front.h). Figures of the machine (what was in its cache, how long it took) are
+ * answer (node/gateway.h). Figures of the machine (what was in its cache, how long it took) are
  * in no event of a stream but the last, or the last before the end mark. CLIENT, in hex: whose
- * turn it is, since all that comes from a front comes from one address. */
+ * turn it is, since all that comes from a gateway comes from one address. */
 #define REPLY_NAME_HEADER "Lockstep-Request"
 #define REPLY_NAME_BYTES 12
 

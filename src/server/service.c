@@ -32,9 +32,9 @@ struct service {
     char *name, *path, *template_source, *architecture, *type, *placement;
     struct memo *memo;
     pthread_rwlock_t lock;
-    struct model *open;       /* NULL: being opened again, or stopped */
-    char why[512];            /* while it is NULL */
-    struct engine_stats last; /* of the engine that was lost */
+    struct served_model *open; /* NULL: being opened again, or stopped */
+    char why[512];             /* while it is NULL */
+    struct engine_stats last;  /* of the engine that was lost */
     pthread_t watcher;
     bool has_watcher;
     atomic_bool stop; /* relaxed: looked at again soon */
@@ -42,7 +42,7 @@ struct service {
 
 /* ---- a model ----------------------------------------------------------------------------- */
 
-static void model_close(struct model *m) {
+static void model_close(struct served_model *m) {
     if (m == NULL)
         return;
     engine_close(m->engine);
@@ -51,7 +51,7 @@ static void model_close(struct model *m) {
     mem_free(m);
 }
 
-static enum status model_open_parts(struct model *m, const struct engine_config *cfg,
+static enum status model_open_parts(struct served_model *m, const struct engine_config *cfg,
                                     struct err *err) {
     TRY(engine_open(&m->engine, cfg, err));
     TRY(chat_open(&m->chat, engine_tokenizer(m->engine), NULL, 0, err));
@@ -59,9 +59,9 @@ static enum status model_open_parts(struct model *m, const struct engine_config 
     return token_trie_open(&m->trie, engine_tokenizer(m->engine), err);
 }
 
-static enum status model_open(struct model **out, const struct engine_config *cfg,
+static enum status model_open(struct served_model **out, const struct engine_config *cfg,
                               struct err *err) {
-    struct model *m = mem_calloc(1, sizeof *m);
+    struct served_model *m = mem_calloc(1, sizeof *m);
     if (m == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a service");
     enum status st = model_open_parts(m, cfg, err);
@@ -73,7 +73,7 @@ static enum status model_open(struct model **out, const struct engine_config *cf
     return ST_OK;
 }
 
-enum status service_borrow(struct service *s, struct model **out, struct err *err) {
+enum status service_borrow(struct service *s, struct served_model **out, struct err *err) {
     pthread_rwlock_rdlock(&s->lock);
     if (s->open != NULL) {
         *out = s->open;
@@ -91,11 +91,11 @@ void service_give_back(struct service *s) {
 /* ---- the watcher ------------------------------------------------------------------------- */
 
 /* Takes the model away; requests are refused with `why` from here on. */
-static struct model *take_model(struct service *s, const char *why) {
+static struct served_model *take_model(struct service *s, const char *why) {
     struct engine_stats last;
     service_stats(s, &last);
     pthread_rwlock_wrlock(&s->lock);
-    struct model *m = s->open;
+    struct served_model *m = s->open;
     s->open = NULL;
     s->last = last;
     snprintf(s->why, sizeof s->why, "%s", why);
@@ -113,7 +113,7 @@ static void wait_ms(struct service *s, int ms) {
 }
 
 static void reopen(struct service *s, const char *why) {
-    struct model *fresh = NULL;
+    struct served_model *fresh = NULL;
     struct err err;
     log_error("%s; opening the model again", why);
     model_close(take_model(s, why));
@@ -157,7 +157,7 @@ static void make_fingerprint(struct service *s, const struct lockstep_model_info
 }
 
 static enum status describe(struct service *s, struct err *err) {
-    const struct model *m = s->open;
+    const struct served_model *m = s->open;
     const struct lockstep_model_info *info = engine_model_info(m->engine);
     struct stat file = {0};
     const char *path = s->cfg.engine.model.model_path;
@@ -271,7 +271,7 @@ bool service_is_model(const struct service *s, const char *name) {
 }
 
 void service_stats(struct service *s, struct engine_stats *out) {
-    struct model *m;
+    struct served_model *m;
     struct err err;
     if (service_borrow(s, &m, &err) == ST_OK) {
         engine_stats(m->engine, out);
@@ -286,7 +286,7 @@ void service_stats(struct service *s, struct engine_stats *out) {
 
 enum status service_rank_stats(struct service *s, struct engine_rank_stats *out,
                                struct err *err) {
-    struct model *m;
+    struct served_model *m;
     TRY(service_borrow(s, &m, err));
     engine_rank_stats(m->engine, out);
     service_give_back(s);
@@ -302,7 +302,7 @@ struct memo *service_memo(struct service *s) {
 enum status service_tokenize(struct service *s, const char *text, size_t len, bool add_special,
                              bool parse_special, int32_t **ids, size_t *n_ids,
                              struct err *err) {
-    struct model *m;
+    struct served_model *m;
     unsigned flags =
         (add_special ? TOKENIZE_BOS : 0u) | (parse_special ? TOKENIZE_SPECIAL : 0u);
     TRY(service_borrow(s, &m, err));
@@ -313,7 +313,7 @@ enum status service_tokenize(struct service *s, const char *text, size_t len, bo
 
 enum status service_detokenize(struct service *s, const int32_t *ids, size_t n, char **text,
                                size_t *len, struct err *err) {
-    struct model *m;
+    struct served_model *m;
     TRY(service_borrow(s, &m, err));
     enum status st = detokenize(engine_tokenizer(m->engine), ids, n, true, text, len, err);
     service_give_back(s);

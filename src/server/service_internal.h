@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 /* An engine and what belongs to its model. */
-struct model {
+struct served_model {
     struct engine *engine;
     struct chat *chat;
     struct chat_style style;
@@ -18,7 +18,7 @@ struct model {
 };
 
 /* The model, which stays until service_give_back(); or ST_PEER_LOST and why there is none. */
-enum status service_borrow(struct service *s, struct model **out, struct err *err);
+enum status service_borrow(struct service *s, struct served_model **out, struct err *err);
 void service_give_back(struct service *s);
 
 #endif

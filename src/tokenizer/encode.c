@@ -24,7 +24,7 @@ struct cached_word {
 };
 
 /* One call of tokenize(). */
-struct run {
+struct token_run {
     const struct tokenizer *t;
     const char *text; /* the caller's, as a whole */
     struct merger merger;
@@ -36,7 +36,7 @@ struct run {
     size_t n_ids, cap;
 };
 
-static enum status put_id(struct run *r, int32_t id) {
+static enum status put_id(struct token_run *r, int32_t id) {
     if (!mem_reserve(&r->ids, &r->cap, r->n_ids + 1, sizeof *r->ids))
         return ST_NO_MEMORY;
     r->ids[r->n_ids++] = id;
@@ -44,7 +44,7 @@ static enum status put_id(struct run *r, int32_t id) {
 }
 
 /* A symbol that no token stands for: its bytes, or the unknown token, or nothing. */
-static enum status put_unknown(struct run *r, const char *text, size_t len) {
+static enum status put_unknown(struct token_run *r, const char *text, size_t len) {
     for (size_t i = 0; i < len; i++) {
         int32_t id = r->t->v.byte_id[(uint8_t)text[i]];
         if (id >= 0)
@@ -55,7 +55,7 @@ static enum status put_unknown(struct run *r, const char *text, size_t len) {
     return ST_OK;
 }
 
-static enum status put_merged(struct run *r, const char *text, size_t len) {
+static enum status put_merged(struct token_run *r, const char *text, size_t len) {
     TRY(merge_word(&r->merger, text, len));
     for (int32_t i = 0; i >= 0; i = r->merger.symbols[i].next) {
         const struct merge_symbol *s = &r->merger.symbols[i];
@@ -64,14 +64,14 @@ static enum status put_merged(struct run *r, const char *text, size_t len) {
     return ST_OK;
 }
 
-static struct cached_word *cache_slot(struct run *r, const char *text, size_t len) {
+static struct cached_word *cache_slot(struct token_run *r, const char *text, size_t len) {
     uint64_t h = len;
     for (size_t i = 0; i < len; i++)
         h = (h ^ (uint8_t)text[i]) * 0x100000001b3u;
     return &r->cache[(h ^ h >> 29) % CACHE_SIZE];
 }
 
-static enum status put_cached(struct run *r, const char *text, size_t len) {
+static enum status put_cached(struct token_run *r, const char *text, size_t len) {
     struct cached_word *slot = cache_slot(r, text, len);
     if (slot->text != NULL && slot->len == len && memcmp(slot->text, text, len) == 0) {
         for (uint32_t i = 0; i < slot->n_ids; i++)
@@ -85,7 +85,7 @@ static enum status put_cached(struct run *r, const char *text, size_t len) {
 }
 
 static enum status put_word(void *arg, const char *text, size_t len) {
-    struct run *r = arg;
+    struct token_run *r = arg;
     if (r->t->ignore_merges) {
         int32_t id = vocab_find(&r->t->v, &r->t->v.text_ids, text, len);
         if (id >= 0)
@@ -96,7 +96,7 @@ static enum status put_word(void *arg, const char *text, size_t len) {
     return put_merged(r, text, len);
 }
 
-static enum status put_text_bpe(struct run *r, const char *text, size_t len) {
+static enum status put_text_bpe(struct token_run *r, const char *text, size_t len) {
     const uint8_t *s = (const uint8_t *)text;
     for (size_t i = 0; i < len;) {
         size_t n = utf8_valid_prefix(s + i, len - i);
@@ -114,7 +114,7 @@ static enum status put_text_bpe(struct run *r, const char *text, size_t len) {
 
 /* Merges never join a space to what is before it (if the vocabulary has no such token), so
  * the words can be merged one by one, and found in the cache. */
-static enum status put_words_spm(struct run *r, const char *text, size_t len) {
+static enum status put_words_spm(struct token_run *r, const char *text, size_t len) {
     size_t begin = 0;
     for (size_t i = 1; i < len; i++)
         if (r->t->v.words_are_apart && text[i] == ' ' && text[i - 1] != ' ') {
@@ -129,7 +129,7 @@ static bool begins_with_space(const char *text, size_t len) {
     return vocab_spm_bytes(text, MIN(len, sizeof first), first) > 0 && first[0] == ' ';
 }
 
-static bool wants_prefix(const struct run *r, const char *text, size_t len) {
+static bool wants_prefix(const struct token_run *r, const char *text, size_t len) {
     const struct tokenizer *t = r->t;
     return t->add_space_prefix && !(t->prefix_unless_space && begins_with_space(text, len)) &&
            !(t->prefix_first && text != r->text);
@@ -137,7 +137,7 @@ static bool wants_prefix(const struct run *r, const char *text, size_t len) {
 
 /* A piece begins the text or follows a special token, so each gets the space in front that
  * the vocabulary may ask for. */
-static enum status put_text_spm(struct run *r, const char *text, size_t len) {
+static enum status put_text_spm(struct token_run *r, const char *text, size_t len) {
     char *out = r->spaced + r->n_spaced;
     size_t n = 0;
     if (wants_prefix(r, text, len))
@@ -147,7 +147,7 @@ static enum status put_text_spm(struct run *r, const char *text, size_t len) {
     return put_words_spm(r, out, n);
 }
 
-static enum status put_text(struct run *r, const char *text, size_t len) {
+static enum status put_text(struct token_run *r, const char *text, size_t len) {
     if (len == 0)
         return ST_OK;
     return r->t->v.kind == VOCAB_BPE ? put_text_bpe(r, text, len) : put_text_spm(r, text, len);
@@ -208,7 +208,7 @@ size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t l
     return div_up(len, most);
 }
 
-static enum status put_all(struct run *r, const char *text, size_t len, unsigned flags) {
+static enum status put_all(struct token_run *r, const char *text, size_t len, unsigned flags) {
     const struct tokenizer *t = r->t;
     bool bos = (flags & TOKENIZE_BOS) != 0 && t->facts.add_bos;
     if (bos)
@@ -232,7 +232,7 @@ static enum status put_all(struct run *r, const char *text, size_t len, unsigned
     return ST_OK;
 }
 
-static enum status run_init(struct run *r, size_t len) {
+static enum status run_init(struct token_run *r, size_t len) {
     if (len >= CACHE_FROM_BYTES) /* without memory for it: without it */
         r->cache = mem_calloc(CACHE_SIZE, sizeof *r->cache);
     if (r->t->v.kind == VOCAB_BPE)
@@ -243,7 +243,7 @@ static enum status run_init(struct run *r, size_t len) {
 }
 
 /* All but the ids. */
-static void run_deinit(struct run *r) {
+static void run_deinit(struct token_run *r) {
     splitter_close(r->splitter);
     merger_deinit(&r->merger);
     mem_free(r->cache);
@@ -254,7 +254,7 @@ enum status tokenize(const struct tokenizer *t, const char *text, size_t len, un
                      int32_t **ids, size_t *n_ids, struct err *err) {
     if (len > INT32_MAX)
         return err_set(err, ST_BAD_INPUT, "a text of %zu bytes is too long to tokenize", len);
-    struct run r = {.t = t, .text = text, .merger = {.v = &t->v}};
+    struct token_run r = {.t = t, .text = text, .merger = {.v = &t->v}};
     enum status st = run_init(&r, len);
     if (st == ST_OK)
         st = put_all(&r, text, len, flags);

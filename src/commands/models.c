@@ -1,0 +1,158 @@
+/* models.c: lockstep models: which models the cluster's machines have; lockstep fetch: a
+ * copy of one for this machine. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "cli/model_names.h"
+#include "cli/nodes.h"
+#include "cli/progress.h"
+#include "cluster/client.h"
+#include "cluster/model_files.h"
+#include "cluster/store.h"
+
+#include <limits.h>
+#include <stdio.h>
+
+static bool json;
+static const char *name, *from, *store;
+
+/* ---- lockstep models --------------------------------------------------------------------- */
+
+static const struct cli_option models_options[] = {
+    CLI_TEXT(0, "node", "ADDRESS", &from,
+             "asks this node, too (where multicast does not pass)"),
+    CLI_FLAG(0, "json", &json, "a JSON array: of each model its size, and where it lies"),
+    CLI_END};
+
+static const struct cli_command models_command = {
+    "models", "lists the models of the cluster",
+    "Every node tells what lies in its folder of models (lockstep node --models, default\n"
+    "~/.local/share/lockstep/models): GGUF files and Hugging Face folders, put there by you or "
+    "copied by\nlockstep. Where a command takes a MODEL, a name of this machine's will do; "
+    "lockstep up takes one of any\nmachine's.\n\n"
+    "  lockstep models\n"
+    "  lockstep up qwen3-30b-a3b --api-key-file keys\n"
+    "  lockstep fetch qwen3-30b-a3b               copies it here",
+    models_options};
+
+static void print_model(const json_t *one) {
+    const char *its = "?", *node;
+    json_int_t bytes = 0;
+    size_t i;
+    json_t *place;
+    char size[32];
+    json_unpack((json_t *)(uintptr_t)one, "{s:s, s:I}", "name", &its, "bytes", &bytes);
+    printf("%-40s %9s  ", its, cli_bytes((uint64_t)bytes, size));
+    json_array_foreach(json_object_get(one, "nodes"), i, place) {
+        node = json_string_value(json_object_get(place, "node"));
+        printf("%s%s", i > 0 ? ", " : "", node != NULL ? node : "this machine");
+    }
+    printf("\n");
+}
+
+int cmd_models(int argc, char **argv) {
+    struct err err;
+    json_t *all, *one;
+    size_t i;
+    int status = cli_parse(&models_command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    enum status st = models_everywhere(&all, from, &err);
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    if (json)
+        return cli_print_json(all);
+    json_array_foreach(all, i, one) {
+        print_model(one);
+    }
+    if (json_array_size(all) == 0)
+        fprintf(stderr, "no models: put GGUF files or Hugging Face folders into "
+                        "~/.local/share/lockstep/models (or lockstep node's --models)\n");
+    json_decref(all);
+    status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+/* ---- lockstep fetch ---------------------------------------------------------------------- */
+
+static const struct cli_option fetch_options[] = {
+    CLI_ARG("NAME", &name, "as lockstep models lists it"),
+    CLI_TEXT(0, "from", "NODE", &from,
+             "the node to copy from, by name or address (default: any)"),
+    CLI_TEXT(0, "models", "DIR", &store,
+             "where to put it (default ~/.local/share/lockstep/models)"),
+    CLI_END};
+
+static const struct cli_command fetch_command = {
+    "fetch", "copies a model from another machine of the cluster to this one",
+    "Checks every file by its digest; what an interrupted copy has left is gone on with. The path "
+    "of the\ncopy goes to stdout.\n\n"
+    "  lockstep fetch qwen3-0.6b && lockstep chat qwen3-0.6b",
+    fetch_options};
+
+struct fetching {
+    const struct identity *id;
+    const struct models_holder *holder;
+    struct cli_progress progress;
+    char path[PATH_MAX];
+    uint64_t total;
+};
+
+static bool show(void *user, uint64_t bytes) {
+    struct fetching *f = user;
+    return f->progress.progress.report(f->progress.progress.arg, bytes, f->total);
+}
+
+static enum status fetch_offered(void *user, const json_t *offer, struct err *err) {
+    struct fetching *f = user;
+    const struct store_progress progress = {show, f};
+    char host[NET_TEXT_BYTES], at[NET_TEXT_BYTES + 16];
+    struct model_files files;
+    int port = (int)json_integer_value(json_object_get(offer, "port"));
+    if (!nodes_host_of(f->holder->address, host, sizeof host))
+        return err_set(err, ST_IO, "%s: too long an address", f->holder->address);
+    net_join(at, sizeof at, host, port);
+    TRY(model_files_from_json(&files, json_object_get(offer, "model"), err));
+    f->total = files.bytes;
+    enum status st = ST_OK;
+    if (!store_find(store, &files, NULL, f->path, sizeof f->path)) {
+        cli_progress_begin(&f->progress, f->holder->node);
+        st = store_fetch(store, f->id, at, &files, &progress, f->path, sizeof f->path, err);
+        cli_progress_end(&f->progress);
+    }
+    model_files_deinit(&files);
+    return st;
+}
+
+static enum status fetch(char path[PATH_MAX], struct err *err) {
+    static char own[PATH_MAX];
+    struct identity id;
+    struct models_holder holder;
+    if (store == NULL) {
+        TRY(store_path(own, sizeof own, err));
+        store = own;
+    }
+    TRY(nodes_identity(&id, err));
+    enum status st = models_holder(&holder, name, from, from, err);
+    struct fetching f = {.id = &id, .holder = &holder};
+    if (st == ST_OK)
+        st = models_offer(&id, &holder, name, fetch_offered, &f, err);
+    identity_deinit(&id);
+    snprintf(path, PATH_MAX, "%s", f.path);
+    return st;
+}
+
+int cmd_fetch(int argc, char **argv) {
+    struct err err;
+    char path[PATH_MAX];
+    int status = cli_parse(&fetch_command, argc, argv);
+    if (status != CLI_GO_ON)
+        return status;
+    enum status st = fetch(path, &err);
+    if (st == ST_CANCELLED)
+        return 130;
+    if (st != ST_OK)
+        return cli_fail(st, "%s", err.text);
+    printf("%s\n", path);
+    status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}

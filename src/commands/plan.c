@@ -1,0 +1,384 @@
+/* plan.c: lockstep plan: who would hold what, from the header of a model alone: nothing is
+ * loaded and no rank is started, so models of any size and clusters that do not exist can be
+ * looked at. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "cli/session.h"
+#include "model/model.h"
+#include "ranks/instance.h"
+#include "ranks/placement.h"
+
+#include <stdio.h>
+
+/* Each needs some buffers of its own; who plans for machines that are not there may say
+ * --threads. */
+#define DEFAULT_THREADS 16
+
+static const char *memory_text, *bandwidth_text, *latency_text;
+
+static const struct cli_option options[] = {
+    CLI_TEXT(
+        0, "memory", "A,B,..", &memory_text,
+        "memory of each rank's machine, as 512G,512G,256G: shares\nfollow it unless --split "
+        "says otherwise, and what does not\nfit is refused"),
+    CLI_TEXT(
+        0, "bandwidth", "A,B,..", &bandwidth_text,
+        "bytes/s at which each rank reads weights, as 819G,273G (one\nnumber: all alike): also ranks "
+        "every layout by the speed that\nit would have (docs/links.md), with shares by "
+        "bandwidth and\nmemory; the plan shown is then the fastest, or that of --parallel"),
+    CLI_TEXT(0, "latency", "TIME", &latency_text,
+             "of one exchange between ranks, as 5us or 0.3ms; goes with\n--bandwidth"),
+    CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
+    CLI_INCLUDE(session_model_options),
+    CLI_INCLUDE(session_split_options),
+    CLI_INCLUDE(session_context_options),
+    CLI_END};
+
+static const struct cli_command command = {
+    "plan", "who would hold what",
+    "Reads the header only (lockstep synth --header-only makes one of a true shape) and prints "
+    "for "
+    "each\nrank its layers, heads, experts and bytes: weights as packed in memory, the KV "
+    "cache of "
+    "the whole\ncontext, and buffers for a step of --chunk tokens. The token embedding is read "
+    "from "
+    "the file as\ntokens come and counts for nobody; links and the system need some memory "
+    "besides.",
+    options};
+
+struct planned {
+    struct gguf *g;
+    struct hparams hp;
+    struct plan plan;
+    struct model_config cfg; /* of one sequence; n_pages[KV_WINDOW]: that it holds at once */
+    uint64_t memory[PLAN_MAX_RANKS]; /* 0: not said */
+    int n_memory, n_rates;
+    double rates[PLAN_MAX_RANKS], latency_s;
+    struct placement *placement; /* owned; NULL: no bandwidths were given */
+    struct {
+        uint64_t weights, kv, windows, buffers, sum; /* windows: of kv, for layers with one */
+    } bytes[PLAN_MAX_RANKS];
+};
+
+static bool take_memory(struct planned *p, const char *text) {
+    return p->n_memory < PLAN_MAX_RANKS && cli_parse_size(text, &p->memory[p->n_memory]) &&
+           p->memory[p->n_memory++] != 0;
+}
+
+static bool take_rate(struct planned *p, const char *text) {
+    return p->n_rates < PLAN_MAX_RANKS && cli_parse_rate(text, &p->rates[p->n_rates++]);
+}
+
+/* An option's words between commas. */
+static int parse_each(struct planned *p, const char *list,
+                      bool (*take)(struct planned *, const char *), const char *option,
+                      const char *expected) {
+    char text[1024], *at = text;
+    if (list == NULL)
+        return CLI_GO_ON;
+    if (snprintf(text, sizeof text, "%s", list) >= (int)sizeof text)
+        return cli_fail(ST_BAD_INPUT, "%s is too long", option);
+    for (char *next; at != NULL; at = next) {
+        next = strchr(at, ',');
+        if (next != NULL)
+            *next++ = '\0';
+        if (!take(p, at))
+            return cli_fail(ST_BAD_INPUT, "%s %s: expected %s", option, list, expected);
+    }
+    return CLI_GO_ON;
+}
+
+static int parse_machines(struct planned *p) {
+    int status = parse_each(p, memory_text, take_memory, "--memory", "sizes as 512G,256G");
+    if (status == CLI_GO_ON)
+        status = parse_each(p, bandwidth_text, take_rate, "--bandwidth",
+                            "bytes a second as 819G,273G");
+    if (status == CLI_GO_ON && (bandwidth_text == NULL) != (latency_text == NULL))
+        return cli_fail(ST_BAD_INPUT, "--bandwidth and --latency go together");
+    if (status == CLI_GO_ON && latency_text != NULL &&
+        !cli_parse_time(latency_text, &p->latency_s))
+        return cli_fail(ST_BAD_INPUT, "--latency %s: expected a time above 0, as 5us or 0.3ms",
+                        latency_text);
+    return status;
+}
+
+static int threads(void) {
+    return session_args.n_threads != 0 ? session_args.n_threads : DEFAULT_THREADS;
+}
+
+/* All layouts by their speed. The one that is shown: that of --parallel, or the fastest. */
+static enum status rank_layouts(struct planned *p, const struct lockstep_options *opt,
+                                enum experts_mode experts, int n_ranks, struct err *err) {
+    struct placement_machine machines[PLAN_MAX_RANKS];
+    struct placement_wires wires;
+    int tp, pp;
+    TRY(plan_parse_parallel(opt->parallel, n_ranks, &tp, &pp, err));
+    for (int r = 0; r < n_ranks; r++)
+        machines[r] = (struct placement_machine){p->memory[r],
+                                                 p->rates[p->n_rates == 1 ? 0 : r], threads()};
+    placement_wires_set(&wires, p->latency_s);
+    p->placement = mem_alloc(sizeof *p->placement);
+    if (p->placement == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a placement");
+    p->placement->n = 0;
+    const struct placement_wish wish = {.g = p->g,
+                                        .hp = &p->hp,
+                                        .cfg = &p->cfg,
+                                        .experts = experts,
+                                        .n_ranks = n_ranks,
+                                        .machines = machines,
+                                        .wires = &wires,
+                                        .shares = opt->split,
+                                        .n_shares = opt->n_split};
+    TRY(placement_rank(p->placement, &wish, err));
+    bool any = opt->parallel == NULL || str_eq(opt->parallel, "auto");
+    const struct placement_candidate *c = p->placement->list, *end = c + p->placement->n;
+    while (!any && c < end && c->tp != tp)
+        c++;
+    if (c == end) /* it suits other layouts: says what is wrong with the split */
+        return plan_make(&p->plan, &p->hp, p->g, tp, pp, opt->split, opt->n_split, experts,
+                         err);
+    p->plan = c->plan;
+    if (c->fits)
+        return ST_OK;
+    char why[400];
+    placement_refusal(p->placement, why, sizeof why);
+    return err_set(err, ST_BAD_INPUT, "the model does not fit these machines: %s",
+                   any ? why : c->why_not);
+}
+
+/* Weights of the ranks: --split, or else what --bandwidth and the machines' memory make of it,
+ * or else equal. */
+static enum status make_plan(struct planned *p, struct err *err) {
+    const struct lockstep_options opt = session_lockstep_options(0);
+    double weights[PLAN_MAX_RANKS];
+    enum experts_mode experts;
+    int tp, pp, n_weights = opt.n_split, n_ranks = opt.n_ranks, n = p->n_memory;
+    if (session_args.n_ranks == 0 && n_weights == 0)
+        n_ranks = MAX(1, MAX(n, p->n_rates));
+    TRY(plan_parse_parallel(opt.parallel, n_ranks, &tp, &pp, err));
+    TRY(plan_parse_experts(opt.experts, &experts, err));
+    if (n != 0 && n != n_ranks)
+        return err_set(err, ST_BAD_INPUT, "--memory names %d machines for %d ranks", n,
+                       n_ranks);
+    if (p->n_rates > 1 && p->n_rates != n_ranks)
+        return err_set(err, ST_BAD_INPUT, "--bandwidth names %d machines for %d ranks",
+                       p->n_rates, n_ranks);
+    if (p->n_rates != 0)
+        return rank_layouts(p, &opt, experts, n_ranks, err);
+    for (int i = 0; i < n_weights; i++)
+        weights[i] = opt.split[i];
+    for (int i = 0; i < n && opt.n_split == 0; i++, n_weights = n)
+        weights[i] = (double)p->memory[i];
+    return plan_make(&p->plan, &p->hp, p->g, tp, pp, weights, n_weights, experts, err);
+}
+
+static enum status measure(struct planned *p, struct err *err) {
+    for (int r = 0; r < p->plan.n_ranks; r++) {
+        struct model_bytes sizes;
+        TRY(model_measure(&sizes, p->g, &p->hp, &p->plan, r, &p->cfg, threads(), err));
+        p->bytes[r].weights = sizes.weights;
+        p->bytes[r].buffers = sizes.buffers;
+        p->bytes[r].windows = sizes.kv_windows;
+        p->bytes[r].kv = sizes.kv;
+        p->bytes[r].sum = p->bytes[r].weights + p->bytes[r].kv + p->bytes[r].buffers;
+        char need[32], have[32];
+        if (p->memory[r] != 0 && p->bytes[r].sum > p->memory[r])
+            return err_set(
+                err, ST_BAD_INPUT,
+                "rank %d would need %s (weights, the KV cache of %u tokens, buffers), "
+                "its machine has %s",
+                r, cli_bytes(p->bytes[r].sum, need), p->cfg.n_ctx,
+                cli_bytes(p->memory[r], have));
+    }
+    return ST_OK;
+}
+
+/* As a session would have it (ranks/instance.c). */
+static enum status configure(struct planned *p, struct err *err) {
+    struct model_config *c = &p->cfg;
+    uint32_t n_chunk =
+        session_args.n_chunk != 0 ? (uint32_t)session_args.n_chunk : INSTANCE_DEFAULT_CHUNK;
+    TRY(kv_parse_type(session_args.kv, &c->kv_type, err));
+    c->n_ctx = session_args.n_ctx != 0 ? (uint32_t)session_args.n_ctx
+                                       : MIN(p->hp.n_ctx_train, (uint32_t)INSTANCE_DEFAULT_CTX);
+    if (c->n_ctx > p->hp.n_ctx_train)
+        return err_set(err, ST_BAD_INPUT, "a context of %u is more than the model's %u",
+                       c->n_ctx, p->hp.n_ctx_train);
+    c->n_tokens_max = MIN(n_chunk, c->n_ctx);
+    c->n_runs_max = 1;
+    c->n_pages[KV_WHOLE] = (uint32_t)div_up(c->n_ctx, KV_PAGE);
+    if (p->hp.window != 0)
+        c->n_pages[KV_WINDOW] = kv_window_pages(p->hp.window, c->n_ctx, c->n_tokens_max);
+    return ST_OK;
+}
+
+static enum status plan_all(struct planned *p, struct err *err) {
+    const struct gguf_options header = {.header_only = true};
+    TRY(gguf_open(&p->g, session_args.model, &header, err));
+    TRY(hparams_read(&p->hp, p->g, err));
+    TRY(configure(p, err));
+    TRY(make_plan(p, err));
+    return measure(p, err);
+}
+
+static void put_range(json_t *o, const char *name, bool exists, uint32_t begin, uint32_t end) {
+    if (exists)
+        json_object_set_new(o, name, json_pack("[ii]", (int)begin, (int)end));
+}
+
+static void put_bytes(json_t *o, const char *name, uint64_t bytes) {
+    json_object_set_new(o, name, json_integer((json_int_t)bytes));
+}
+
+/* Parts that the model does not have are left out. */
+static json_t *rank_json(const struct planned *p, int r) {
+    const struct share *sh = &p->plan.shares[r];
+    bool moe = p->hp.moe.n_experts != 0;
+    json_t *o =
+        json_pack("{s:i, s:i, s:i}", "rank", r, "stage", sh->stage, "member", sh->member);
+    put_range(o, "layers", true, sh->layer_begin, sh->layer_end);
+    put_range(o, "heads", true, sh->head_begin, sh->head_end);
+    put_range(o, "kv_heads", true, sh->kv_begin, sh->kv_end);
+    put_range(o, "ffn", hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end);
+    put_range(o, "experts", moe, sh->expert_begin, sh->expert_end);
+    put_range(o, "expert_ffn", moe, sh->expert_ff_begin, sh->expert_ff_end);
+    put_range(o, "shared_ffn", p->hp.moe.n_ff_shared != 0, sh->shared_begin, sh->shared_end);
+    put_range(o, "vocabulary", true, sh->vocab_begin, sh->vocab_end);
+    put_bytes(o, "weight_bytes", p->bytes[r].weights);
+    put_bytes(o, "kv_bytes", p->bytes[r].kv);
+    put_bytes(o, "kv_window_bytes", p->bytes[r].windows);
+    put_bytes(o, "buffer_bytes", p->bytes[r].buffers);
+    put_bytes(o, "sum_bytes", p->bytes[r].sum);
+    if (p->memory[r] != 0)
+        put_bytes(o, "memory_bytes", p->memory[r]);
+    return o;
+}
+
+/* The fastest first. */
+static json_t *candidates_json(const struct placement *p) {
+    json_t *all = json_array();
+    for (int i = 0; i < p->n; i++) {
+        const struct placement_candidate *c = &p->list[i];
+        char how[64];
+        plan_text(&c->plan, how, sizeof how);
+        json_t *shares = json_array(), *bytes = json_array();
+        for (int r = 0; r < c->n_shares; r++)
+            json_array_append_new(shares, json_real(c->shares[r]));
+        for (int r = 0; r < c->plan.n_ranks; r++)
+            json_array_append_new(bytes, json_integer((json_int_t)c->bytes[r]));
+        json_t *o = json_pack("{s:s, s:i, s:i, s:b, s:f, s:f, s:f, s:o, s:o}", "parallel", how,
+                              "tensor", c->tp, "pipeline", c->pp, "fits", c->fits,
+                              "tokens_per_s", placement_tokens_per_s(c), "reading_s", c->read_s,
+                              "between_s", c->between_s, "shares", shares, "sum_bytes", bytes);
+        if (!c->fits)
+            json_object_set_new(o, "why_not", json_string(c->why_not));
+        json_array_append_new(all, o);
+    }
+    return all;
+}
+
+static int print_json(const struct planned *p) {
+    char how[64];
+    plan_text(&p->plan, how, sizeof how);
+    json_t *ranks = json_array();
+    for (int r = 0; r < p->plan.n_ranks; r++)
+        json_array_append_new(ranks, rank_json(p, r));
+    json_t *o =
+        json_pack("{s:s, s:s, s:i, s:i, s:i, s:i, s:o}", "architecture", p->hp.arch->name,
+                  "parallel", how, "tensor", p->plan.tp, "pipeline", p->plan.pp, "n_ctx",
+                  (int)p->cfg.n_ctx, "n_chunk", (int)p->cfg.n_tokens_max, "ranks", ranks);
+    if (p->placement != NULL)
+        json_object_set_new(o, "candidates", candidates_json(p->placement));
+    return cli_print_json(o);
+}
+
+/* "3-7", or "-" for a part that the model does not have. Returns buf. */
+static const char *range(bool exists, uint32_t begin, uint32_t end, char buf[24]) {
+    if (exists)
+        snprintf(buf, 24, "%u-%u", begin, end);
+    else
+        snprintf(buf, 24, "-");
+    return buf;
+}
+
+static void print_rank(const struct planned *p, int r) {
+    const struct share *sh = &p->plan.shares[r];
+    char text[7][24], a[32], b[32], c[32], d[32];
+    bool moe = p->hp.moe.n_experts != 0;
+    printf("%4d %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", r,
+           range(true, sh->layer_begin, sh->layer_end, text[0]),
+           range(true, sh->head_begin, sh->head_end, text[1]),
+           range(true, sh->kv_begin, sh->kv_end, text[2]),
+           range(hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end, text[3]),
+           range(moe, sh->expert_begin, sh->expert_end, text[4]),
+           range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
+           range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),
+           cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv, b),
+           cli_bytes(p->bytes[r].buffers, c), cli_bytes(p->bytes[r].sum, d));
+}
+
+static void print_candidates(const struct placement *p) {
+    printf("predicted for one stream, from an empty context:\n%9s %11s %11s\n", "tokens/s",
+           "reading", "between");
+    for (int i = 0; i < p->n; i++) {
+        const struct placement_candidate *c = &p->list[i];
+        char how[64], shares[400];
+        plan_text(&c->plan, how, sizeof how);
+        placement_shares_text(c->shares, c->n_shares, shares, sizeof shares);
+        printf("%9.1f %8.2f ms %8.2f ms  %s", placement_tokens_per_s(c), c->read_s * 1e3,
+               c->between_s * 1e3, how);
+        if (c->fits)
+            printf("%s%s\n", c->plan.n_ranks > 1 ? ", " : "",
+                   c->plan.n_ranks > 1 ? shares : "");
+        else
+            printf(": %s\n", c->why_not);
+    }
+}
+
+static int print_table(const struct planned *p) {
+    char how[64], a[32], b[32], c[32], d[32];
+    uint64_t weights = 0, kv = 0, windows = 0, sum = 0;
+    plan_text(&p->plan, how, sizeof how);
+    printf("%s, %s, a context of %u\n", p->hp.arch->name, how, p->cfg.n_ctx);
+    printf("%4s %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", "rank", "layers", "heads",
+           "kv heads", "FFN", "experts", "expert FFN", "vocabulary", "weights", "KV cache",
+           "buffers", "sum");
+    for (int r = 0; r < p->plan.n_ranks; r++) {
+        print_rank(p, r);
+        weights += p->bytes[r].weights;
+        kv += p->bytes[r].kv;
+        windows += p->bytes[r].windows;
+        sum += p->bytes[r].sum;
+    }
+    printf("all ranks: %s of weights, %s of KV cache, %s of buffers: %s\n",
+           cli_bytes(weights, a), cli_bytes(kv, b), cli_bytes(sum - weights - kv, c),
+           cli_bytes(sum, d));
+    if (p->hp.window != 0)
+        printf(
+            "of the KV cache: %s for layers that see everything, %s for those with a window of "
+            "%u, which keep %u positions at most\n",
+            cli_bytes(kv - windows, a), cli_bytes(windows, b), p->hp.window,
+            p->cfg.n_pages[KV_WINDOW] * KV_PAGE);
+    if (p->placement != NULL)
+        print_candidates(p->placement);
+    int status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+int cmd_plan(int argc, char **argv) {
+    static struct planned p;
+    struct err err;
+    int status = cli_parse(&command, argc, argv);
+    if (status == CLI_GO_ON)
+        status = parse_machines(&p);
+    if (status == CLI_GO_ON) {
+        enum status st = plan_all(&p, &err);
+        status = st != ST_OK         ? cli_fail(st, "%s", err.text)
+                 : session_args.json ? print_json(&p)
+                                     : print_table(&p);
+    }
+    mem_free(p.placement);
+    gguf_close(p.g);
+    return status;
+}

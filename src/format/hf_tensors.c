@@ -1,0 +1,641 @@
+/* hf_tensors.c: which tensor of the folder is which of GGUF's, and how its rows are found.
+ *
+ * A tensor of a layer that no table names is refused: leaving out a bias gives wrong answers
+ * quietly. What lies outside the layers (other towers, layers that predict further tokens)
+ * is left out. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "format/hf_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+/* Matrices of one kind: [n] of [rows, cols], rows as stored. */
+struct source {
+    struct tensor_rows rows; /* parts: of the first matrix */
+    struct rows_part first;
+    enum qtype type;
+    uint64_t n, n_rows, n_cols;
+    uint64_t values_bytes, scales_bytes; /* from one matrix of a stack to the next */
+    uint32_t elem_bytes;
+    bool vector;
+    bool refused_form; /* codes: values of a row cannot be picked */
+};
+
+/* NAME.weight, or what compressed-tensors keeps in its place. */
+static struct folder_tensor *find_weight(const struct folder *f, const char *name) {
+    char packed[SAFE_NAME_MAX + 16];
+    struct folder_tensor *t = folder_find(f, name);
+    if (t || !str_ends(name, ".weight"))
+        return t;
+    snprintf(packed, sizeof packed, "%s_packed", name);
+    return folder_find(f, packed);
+}
+
+static struct folder_tensor *take(const struct folder *f, const char *name) {
+    struct folder_tensor *t = folder_find(f, name);
+    if (t)
+        t->used = true;
+    return t;
+}
+
+static struct folder_tensor *take_weight(const struct folder *f, const char *name) {
+    struct folder_tensor *t = find_weight(f, name);
+    if (t)
+        t->used = true;
+    return t;
+}
+
+static enum status bad_shape(const struct folder *f, const char *name, const char *what,
+                             struct err *err) {
+    return err_set(err, ST_BAD_INPUT, "%s: %.200s: %s", f->path, name, what);
+}
+
+/* ---- the forms of a matrix ----------------------------------------------------------- */
+
+static bool plain_type(enum safe_dtype t, enum qtype *out) {
+    switch (t) {
+    case SAFE_F32:
+        *out = QT_F32;
+        return true;
+    case SAFE_F16:
+        *out = QT_F16;
+        return true;
+    case SAFE_BF16:
+        *out = QT_BF16;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* [rows, cols], [n, rows, cols] or [n]; none is 0. */
+static enum status set_shape(const struct folder *f, const struct safe_tensor *t,
+                             uint32_t n_dims, struct source *s, struct err *err) {
+    if (n_dims == 0 || n_dims > 3 || t->size_bytes == 0)
+        return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
+    const uint64_t *d = t->dims + (n_dims == 3);
+    s->vector = n_dims == 1;
+    s->n = n_dims == 3 ? t->dims[0] : 1;
+    s->n_rows = s->vector ? 1 : d[0];
+    s->n_cols = s->vector ? d[0] : d[1];
+    return ST_OK;
+}
+
+static enum status plain_source(const struct folder *f, const struct safe_tensor *t,
+                                struct source *s, struct err *err) {
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    s->elem_bytes = safe_dtype_bytes(t->dtype);
+    s->type = s->rows.from;
+    s->rows.form = ROWS_PLAIN;
+    s->rows.col_bytes = s->elem_bytes;
+    s->rows.row_bytes = s->n_cols * s->elem_bytes;
+    s->values_bytes = s->n_rows * s->rows.row_bytes;
+    s->first.values = t->data;
+    return ST_OK;
+}
+
+/* Which rows and columns share a scale: blocks of 128 x 128 (or what config.json says), a row,
+ * or all. */
+static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, uint64_t rows,
+                     uint64_t cols, struct tensor_rows *out) {
+    bool one = scales->size_bytes == safe_dtype_bytes(scales->dtype) && scales->n_dims < 2;
+    if (one) {
+        rows = s->n_rows;
+        cols = s->n_cols;
+    } else if (scales->n_dims == 2 && scales->dims[0] == s->n_rows && scales->dims[1] == 1) {
+        rows = 1;
+        cols = s->n_cols;
+    } else if (scales->n_dims != 2 || scales->dims[0] != div_up(s->n_rows, rows) ||
+               scales->dims[1] != div_up(s->n_cols, cols)) {
+        return false;
+    }
+    out->scale_rows = (uint32_t)rows;
+    out->scale_cols = (uint32_t)cols;
+    out->scale_row_bytes = div_up(s->n_cols, cols) * safe_dtype_bytes(scales->dtype);
+    return rows <= UINT32_MAX && cols <= UINT32_MAX;
+}
+
+/* NAME's scales are NAME_scale_inv (DeepSeek) or NAME_scale (compressed-tensors). */
+static enum status fp8_source(const struct folder *f, const struct safe_tensor *t,
+                              struct source *s, struct err *err) {
+    char name[SAFE_NAME_MAX + 16];
+    const json_t *block = folder_value(f->config, "quantization_config.weight_block_size");
+    json_int_t rows = json_integer_value(json_array_get(block, 0)),
+               cols = json_integer_value(json_array_get(block, 1));
+    snprintf(name, sizeof name, "%s_scale_inv", t->name);
+    const struct folder_tensor *scales = take(f, name);
+    if (!scales) {
+        snprintf(name, sizeof name, "%s_scale", t->name);
+        scales = take(f, name);
+    }
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    if (!block)
+        rows = cols = 128;
+    if (rows < 1 || rows > 65536 || cols < QK || cols > 65536 || cols % QK != 0)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s/config.json: weight_block_size must be whole blocks of %d columns",
+                       f->path, QK);
+    if (!scales || t->n_dims != 2 || !plain_type(scales->t->dtype, &s->rows.scale_type) ||
+        !fp8_grid(s, scales->t, (uint64_t)rows, (uint64_t)cols, &s->rows))
+        return bad_shape(
+            f, t->name,
+            "FP8 weights need their NAME_scale_inv or NAME_scale: a number for each "
+            "block, for each row or for all",
+            err);
+    if (s->n_cols % QK != 0)
+        return bad_shape(f, t->name, "FP8 rows must be whole blocks of 32", err);
+    s->type = QT_F8_E4M3;
+    s->refused_form = true;
+    s->rows.form = ROWS_FP8;
+    s->rows.row_bytes = s->n_cols;
+    s->first = (struct rows_part){t->data, scales->t->data, NULL};
+    return ST_OK;
+}
+
+/* gpt-oss: NAME_blocks [n, rows, cols/32, 16] and NAME_scales [n, rows, cols/32]. */
+static enum status mxfp4_source(const struct folder *f, const struct safe_tensor *t,
+                                struct source *s, struct err *err) {
+    char name[SAFE_NAME_MAX + 16];
+    snprintf(name, sizeof name, "%.*s_scales", (int)(strlen(t->name) - strlen("_blocks")),
+             t->name);
+    const struct folder_tensor *scales = take(f, name);
+    if (!scales || t->n_dims != 4 || t->dims[3] != 16 || scales->t->n_dims != 3 ||
+        scales->t->dtype != SAFE_U8 || scales->t->dims[0] != t->dims[0] ||
+        scales->t->dims[1] != t->dims[1] || scales->t->dims[2] != t->dims[2])
+        return bad_shape(
+            f, t->name,
+            "MXFP4 blocks must be [n, rows, blocks, 16] with NAME_scales beside them", err);
+    TRY(set_shape(f, t, 3, s, err));
+    s->n_cols = t->dims[2] * QK;
+    s->type = QT_MXFP4;
+    s->refused_form = true;
+    s->rows.form = ROWS_MXFP4;
+    s->rows.row_bytes = t->dims[2] * 16;
+    s->rows.scale_rows = 1;
+    s->rows.scale_cols = QK;
+    s->rows.scale_row_bytes = t->dims[2];
+    s->values_bytes = s->n_rows * s->rows.row_bytes;
+    s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
+    s->first = (struct rows_part){t->data, scales->t->data, NULL};
+    return ST_OK;
+}
+
+/* What config.json says of a module's weights: its own entry, or that of all. */
+struct mlx_quantization {
+    uint32_t group; /* 0: none that is known */
+    bool mxfp4;     /* or else affine, which a module's own entry may leave out */
+};
+
+static enum status mlx_quantization(const struct folder *f, const char *module,
+                                    struct mlx_quantization *out, struct err *err) {
+    const json_t *all = json_object_get(f->config, "quantization");
+    const json_t *own = json_object_get(all, module), *q = json_is_object(own) ? own : all;
+    const json_t *mode = json_object_get(q, "mode");
+    const char *text = json_is_string(mode) ? json_string_value(mode) : "affine";
+    json_int_t group = json_integer_value(json_object_get(q, "group_size"));
+    char shown[64];
+    if (!str_eq(text, "affine") && !str_eq(text, "mxfp4"))
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s/config.json: MLX's mode %s is not supported, only affine and mxfp4",
+                       f->path,
+                       gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown));
+    out->mxfp4 = str_eq(text, "mxfp4");
+    out->group = group == 32 || group == 64 || group == 128 ? (uint32_t)group : 0;
+    return ST_OK;
+}
+
+/* Type and form of packed rows by their words and scales; false: no such form. */
+static bool mlx_form(const struct mlx_quantization *q, enum safe_dtype scales, uint64_t n_words,
+                     struct source *s) {
+    bool four = n_words * 8 == s->n_cols, f16 = scales == SAFE_F16;
+    if (q->mxfp4) {
+        s->type = QT_MXFP4;
+        s->rows.form = ROWS_MXFP4;
+        return four && scales == SAFE_U8 && q->group == QK;
+    }
+    s->type = four ? (f16 ? QT_Q4_1 : QT_MLX4) : f16 ? QT_MLX8_F16 : QT_MLX8;
+    s->rows.form = four ? ROWS_MLX4 : ROWS_MLX8;
+    return (four || n_words * 4 == s->n_cols) && (f16 || scales == SAFE_BF16);
+}
+
+/* Scales (and biases) have the shape of the words, but for the groups of a row. */
+static bool same_rows(const struct safe_tensor *t, const struct safe_tensor *scales) {
+    return scales->n_dims == t->n_dims &&
+           memcmp(scales->dims, t->dims, (t->n_dims - 1) * sizeof *t->dims) == 0;
+}
+
+static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) {
+    return a->dtype == b->dtype && a->n_dims == b->n_dims &&
+           memcmp(a->dims, b->dims, sizeof a->dims) == 0;
+}
+
+/* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups];
+ * perhaps of n matrices. */
+static enum status mlx_source(const struct folder *f, const struct safe_tensor *t,
+                              struct source *s, struct err *err) {
+    char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
+    struct mlx_quantization q = {0};
+    snprintf(module, sizeof module, "%.*s", (int)(strlen(t->name) - strlen(".weight")),
+             t->name);
+    TRY(mlx_quantization(f, module, &q, err));
+    snprintf(name, sizeof name, "%s.scales", module);
+    const struct folder_tensor *scales = take(f, name);
+    snprintf(name, sizeof name, "%s.biases", module);
+    const struct folder_tensor *biases = q.mxfp4 ? NULL : take(f, name);
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    if (!scales || q.group == 0 || s->vector || !same_rows(t, scales->t) ||
+        (!q.mxfp4 && (!biases || !same_kind(scales->t, biases->t))))
+        return bad_shape(
+            f, t->name,
+            "packed weights need scales and biases of their groups of 32, 64 or 128, or of mode mxfp4 "
+            "scales alone (config.json: quantization)",
+            err);
+    uint64_t n_groups = scales->t->dims[t->n_dims - 1], n_words = s->n_cols;
+    if (n_groups > UINT32_MAX || n_words > UINT32_MAX)
+        return bad_shape(f, t->name, "its rows are too long", err);
+    s->n_cols = n_groups * q.group;
+    if (!mlx_form(&q, scales->t->dtype, n_words, s))
+        return bad_shape(
+            f, t->name,
+            q.mxfp4 ? "only codes of 4 bits in groups of 32 with scales of U8 are mxfp4"
+                    : "only codes of 4 or 8 bits with scales of F16 or BF16 are "
+                      "supported",
+            err);
+    s->refused_form = true;
+    s->rows.row_bytes = n_words * 4;
+    s->rows.scale_rows = 1;
+    s->rows.scale_cols = q.group;
+    s->rows.scale_row_bytes = n_groups * safe_dtype_bytes(scales->t->dtype);
+    s->values_bytes = s->n_rows * s->rows.row_bytes;
+    s->scales_bytes = s->n_rows * s->rows.scale_row_bytes;
+    s->first = (struct rows_part){t->data, scales->t->data, biases ? biases->t->data : NULL};
+    return ST_OK;
+}
+
+/* Rows and columns as numbers of 64 bits (llm-compressor) or of 32 (Kimi K2 Thinking). */
+static bool is_shape(const struct safe_tensor *t, uint64_t rows, uint64_t cols) {
+    int32_t small[2];
+    int64_t dims[2];
+    if (t->dtype == SAFE_I32 && t->size_bytes == sizeof small) {
+        memcpy(small, t->data, sizeof small);
+        dims[0] = small[0];
+        dims[1] = small[1];
+    } else if (t->dtype == SAFE_I64 && t->size_bytes == sizeof dims) {
+        memcpy(dims, t->data, sizeof dims);
+    } else {
+        return false;
+    }
+    return dims[0] >= 0 && (uint64_t)dims[0] == rows && dims[1] >= 0 &&
+           (uint64_t)dims[1] == cols;
+}
+
+/* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale
+ * [rows, groups], NAME.weight_shape: rows and cols. */
+static enum status int4_source(const struct folder *f, const struct safe_tensor *t,
+                               struct source *s, struct err *err) {
+    char name[SAFE_NAME_MAX + 16];
+    int stem = (int)(strlen(t->name) - strlen("_packed"));
+    snprintf(name, sizeof name, "%.*s_scale", stem, t->name);
+    const struct folder_tensor *scales = take(f, name);
+    snprintf(name, sizeof name, "%.*s_shape", stem, t->name);
+    const struct folder_tensor *shape = take(f, name);
+    TRY(set_shape(f, t, t->n_dims, s, err));
+    if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
+        scales->t->dims[0] != s->n_rows || scales->t->dims[1] == 0 || s->n_cols > UINT32_MAX ||
+        !shape || !is_shape(shape->t, s->n_rows, s->n_cols * 8))
+        return bad_shape(
+            f, t->name,
+            "packed weights need their NAME.weight_scale and a NAME.weight_shape that "
+            "agrees",
+            err);
+    s->n_cols *= 8;
+    uint64_t group = s->n_cols / scales->t->dims[1];
+    if (group * scales->t->dims[1] != s->n_cols ||
+        (group != 32 && group != 64 && group != 128) ||
+        !plain_type(scales->t->dtype, &s->rows.scale_type) || s->rows.scale_type == QT_F32)
+        return bad_shape(
+            f, t->name, "only groups of 32, 64 or 128 with scales of F16 or BF16 are supported",
+            err);
+    s->type = s->rows.scale_type == QT_F16 ? QT_Q4_0 : QT_MLX4;
+    s->refused_form = true;
+    s->rows.form = ROWS_INT4;
+    s->rows.row_bytes = t->dims[1] * 4;
+    s->rows.scale_rows = 1;
+    s->rows.scale_cols = (uint32_t)group;
+    s->rows.scale_row_bytes = scales->t->dims[1] * 2;
+    s->first = (struct rows_part){t->data, scales->t->data, NULL};
+    return ST_OK;
+}
+
+static enum status find_source(const struct folder *f, const struct safe_tensor *t,
+                               struct source *s, struct err *err) {
+    *s = (struct source){0};
+    if (plain_type(t->dtype, &s->rows.from))
+        return plain_source(f, t, s, err);
+    if (t->dtype == SAFE_F8_E4M3)
+        return fp8_source(f, t, s, err);
+    if (t->dtype == SAFE_U8 && str_ends(t->name, "_blocks"))
+        return mxfp4_source(f, t, s, err);
+    if (t->dtype == SAFE_U32 && str_ends(t->name, ".weight"))
+        return mlx_source(f, t, s, err);
+    if (t->dtype == SAFE_I32 && str_ends(t->name, ".weight_packed"))
+        return int4_source(f, t, s, err);
+    return err_set(err, ST_UNSUPPORTED, "%s: %.200s: weights of type %s are not supported",
+                   f->path, t->name, safe_dtype_name(t->dtype));
+}
+
+/* ---- what becomes of it -------------------------------------------------------------- */
+
+static void every_second_row(struct source *s, uint64_t first) {
+    s->first.values += first * s->rows.row_bytes;
+    if (s->first.scales)
+        s->first.scales += first * s->rows.scale_row_bytes;
+    s->rows.row_bytes *= 2;
+    s->rows.scale_row_bytes *= 2;
+    s->n_rows /= 2;
+}
+
+/* Half of the rows of each matrix; a row of scales must not belong to both. */
+static bool half_of_rows(struct source *s, bool second) {
+    uint64_t rows = s->n_rows / 2, scale_rows = MAX(s->rows.scale_rows, 1u);
+    if (s->vector || s->n_rows % 2 != 0 || rows % scale_rows != 0)
+        return false;
+    s->n_rows = rows;
+    if (!second)
+        return true;
+    s->first.values += rows * s->rows.row_bytes;
+    if (s->first.scales)
+        s->first.scales += rows / scale_rows * s->rows.scale_row_bytes;
+    if (s->first.biases)
+        s->first.biases += rows / scale_rows * s->rows.scale_row_bytes;
+    return true;
+}
+
+static void turn(struct source *s) {
+    uint64_t rows = s->n_rows;
+    s->rows.col_bytes = s->n_cols * s->elem_bytes;
+    s->rows.row_bytes = s->elem_bytes;
+    s->n_rows = s->n_cols;
+    s->n_cols = rows;
+}
+
+static enum status apply(const struct folder *f, const struct folder_name *name,
+                         const struct safe_tensor *t, struct source *s, struct err *err) {
+    enum folder_how how = name->how;
+    bool turns = how == TURN || how == TRANSPOSE_EVEN || how == TRANSPOSE_ODD;
+    bool picks = how == VALUES_EVEN || how == VALUES_ODD;
+    if ((turns || picks) && s->refused_form)
+        return bad_shape(f, t->name, "expected plain numbers", err);
+    if (turns)
+        turn(s);
+    if ((how == TAKE_EVEN || how == TAKE_ODD || how == TRANSPOSE_EVEN ||
+         how == TRANSPOSE_ODD) &&
+        (s->vector || s->n_rows % 2 != 0 || s->rows.scale_rows > 1))
+        return bad_shape(f, t->name, "expected pairs of rows", err);
+    if (how == TAKE_EVEN || how == TRANSPOSE_EVEN)
+        every_second_row(s, 0);
+    if (how == TAKE_ODD || how == TRANSPOSE_ODD)
+        every_second_row(s, 1);
+    if ((how == TAKE_FIRST || how == TAKE_SECOND) && !half_of_rows(s, how == TAKE_SECOND))
+        return bad_shape(f, t->name, "its rows cannot be halved", err);
+    if (picks) {
+        if (s->n_cols % 2 != 0)
+            return bad_shape(f, t->name, "expected pairs of values", err);
+        s->first.values += how == VALUES_ODD ? s->elem_bytes : 0;
+        s->rows.col_bytes *= 2;
+        s->n_cols /= 2;
+    }
+    if (how == TAKE_NORM && f->arch->norms_plus_one) {
+        if (s->refused_form || !s->vector)
+            return bad_shape(f, t->name, "expected a vector", err);
+        s->rows.form = ROWS_PLUS_ONE;
+        s->type = QT_F32;
+    }
+    if (how == TAKE_HEADS && f->arch->interleave_heads) {
+        uint64_t n_heads = strncmp(name->to, "attn_q", 6) == 0 ? f->n_heads : f->n_kv_heads;
+        uint64_t n = s->vector ? s->n_cols : s->n_rows;
+        if (n % (2 * n_heads) != 0 || n / n_heads > 65536 || s->n != 1)
+            return bad_shape(f, t->name, "its rows are not whole heads", err);
+        s->rows.halves = (uint32_t)(n / n_heads);
+    }
+    return ST_OK;
+}
+
+/* ---- adding -------------------------------------------------------------------------- */
+
+static enum status add_rows(struct folder *f, const struct tensor_rows *rows, struct err *err) {
+    if (!mem_reserve(&f->rows, &f->cap_rows, f->n_rows + 1, sizeof *f->rows))
+        return folder_no_memory(f, err);
+    f->rows[f->n_rows++] = *rows;
+    return ST_OK;
+}
+
+static enum status add(struct folder *f, const char *to, struct source *s,
+                       struct rows_part *parts, bool stack, struct err *err) {
+    const uint64_t dims[3] = {s->n_cols, s->n_rows, s->n};
+    if (!folder_own(f, parts))
+        return folder_no_memory(f, err);
+    s->rows.parts = parts;
+    s->rows.rows_per_part = s->n_rows;
+    gguf_write_tensor_info(f->w, to, s->type, s->vector ? 1 : stack ? 3 : 2, dims);
+    return add_rows(f, &s->rows, err);
+}
+
+static enum status add_one(struct folder *f, const char *to, const struct folder_name *name,
+                           const struct safe_tensor *t, struct err *err) {
+    struct source s;
+    TRY(find_source(f, t, &s, err));
+    TRY(apply(f, name, t, &s, err));
+    if (s.n > 65536)
+        return bad_shape(f, t->name, "too many matrices", err);
+    struct rows_part *parts = mem_calloc(s.n, sizeof *parts);
+    for (uint64_t i = 0; parts && i < s.n; i++) {
+        parts[i] = s.first;
+        parts[i].values += i * s.values_bytes;
+        if (parts[i].scales)
+            parts[i].scales += i * s.scales_bytes;
+        if (parts[i].biases)
+            parts[i].biases += i * s.scales_bytes;
+    }
+    return add(f, to, &s, parts, t->n_dims >= 3, err);
+}
+
+static bool same_form(const struct source *a, const struct source *b) {
+    return a->type == b->type && a->n == b->n && a->n_rows == b->n_rows &&
+           a->n_cols == b->n_cols && a->vector == b->vector && a->rows.form == b->rows.form &&
+           a->rows.scale_type == b->rows.scale_type &&
+           a->rows.scale_cols == b->rows.scale_cols && a->rows.scale_rows == b->rows.scale_rows;
+}
+
+/* from holds %u: a matrix for each expert. */
+static enum status add_experts(struct folder *f, const char *to, const struct folder_name *name,
+                               const char *prefix, struct err *err) {
+    const char *gap = strstr(name->from, "%u");
+    struct rows_part *parts = mem_calloc(f->n_experts, sizeof *parts);
+    struct source first, s;
+    enum status st = parts ? ST_OK : folder_no_memory(f, err);
+    for (uint32_t i = 0; i < f->n_experts && st == ST_OK; i++) {
+        char full[SAFE_NAME_MAX + 1];
+        snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
+                 i, gap + 2);
+        const struct folder_tensor *t = take_weight(f, full);
+        if (!t) {
+            st = err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, full);
+            break;
+        }
+        st = find_source(f, t->t, &s, err);
+        if (st == ST_OK)
+            st = apply(f, name, t->t, &s, err);
+        if (st == ST_OK && (s.n != 1 || s.vector || (i > 0 && !same_form(&s, &first))))
+            st = bad_shape(f, full, "its shape or type is not that of the other experts", err);
+        if (i == 0)
+            first = s;
+        parts[i] = s.first;
+    }
+    if (st != ST_OK) {
+        mem_free(parts);
+        return st;
+    }
+    first.n = f->n_experts;
+    return add(f, to, &first, parts, true, err);
+}
+
+static enum status add_named(struct folder *f, const char *to, const struct folder_name *name,
+                             const char *prefix, struct err *err) {
+    char full[SAFE_NAME_MAX + 1];
+    const char *gap = strstr(name->from, "%u");
+    if (gap) {
+        if (f->n_experts == 0)
+            return ST_OK;
+        snprintf(full, sizeof full, "%s%.*s0%s", prefix, (int)(gap - name->from), name->from,
+                 gap + 2);
+        return find_weight(f, full) ? add_experts(f, to, name, prefix, err) : ST_OK;
+    }
+    snprintf(full, sizeof full, "%s%s", prefix, name->from);
+    const struct folder_tensor *t = take_weight(f, full);
+    return t ? add_one(f, to, name, t->t, err) : ST_OK;
+}
+
+enum status folder_add_vector(struct folder *f, const char *to, const float *values, size_t n,
+                              struct err *err) {
+    float *copy = mem_alloc(n * sizeof *copy);
+    struct rows_part *part = mem_calloc(1, sizeof *part);
+    if (copy)
+        memcpy(copy, values, n * sizeof *copy);
+    if (!folder_own(f, copy)) {
+        mem_free(part);
+        return folder_no_memory(f, err);
+    }
+    struct source s = {.type = QT_F32, .n = 1, .n_rows = 1, .n_cols = n, .vector = true};
+    s.rows = (struct tensor_rows){.form = ROWS_PLAIN,
+                                  .from = QT_F32,
+                                  .col_bytes = sizeof *copy,
+                                  .row_bytes = n * sizeof *copy};
+    if (part)
+        part->values = (const uint8_t *)copy;
+    return add(f, to, &s, part, false, err);
+}
+
+/* ---- the whole model ----------------------------------------------------------------- */
+
+/* What the names of the language model begin with. */
+static const char *const prefixes[] = {"model.", "language_model.model.",
+                                       "model.language_model."};
+
+static const char *find_prefix(const struct folder *f) {
+    char name[64];
+    for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
+        snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
+        if (folder_find(f, name))
+            return prefixes[i];
+    }
+    return NULL;
+}
+
+enum status folder_n_vocab(const struct folder *f, uint32_t *out, struct err *err) {
+    char name[64];
+    const char *prefix = find_prefix(f);
+    if (!prefix)
+        return err_set(err, ST_BAD_INPUT, "%s: the tensor model.embed_tokens.weight is missing",
+                       f->path);
+    snprintf(name, sizeof name, "%sembed_tokens.weight", prefix);
+    const struct safe_tensor *t = folder_find(f, name)->t;
+    if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > (1u << 24))
+        return bad_shape(f, name, "expected [tokens, values]", err);
+    *out = (uint32_t)t->dims[0];
+    return ST_OK;
+}
+
+static enum status add_ends(struct folder *f, const char *prefix, struct err *err) {
+    static const struct folder_name embd = {"token_embd.weight", "embed_tokens.weight", TAKE},
+                                    norm = {"output_norm.weight", "norm.weight", TAKE_NORM};
+    static const struct folder_name heads[] = {
+        {"output.weight", "lm_head.weight", TAKE},
+        {"output.weight", "language_model.lm_head.weight", TAKE}};
+    TRY(add_named(f, embd.to, &embd, prefix, err));
+    TRY(add_named(f, norm.to, &norm, prefix, err));
+    if (json_is_true(folder_value(f->config, "tie_word_embeddings")))
+        return ST_OK; /* some files hold the matrix twice */
+    for (size_t i = 0; i < ARRAY_LEN(heads); i++)
+        TRY(add_named(f, heads[i].to, &heads[i], "", err));
+    return ST_OK;
+}
+
+static enum status add_layer(struct folder *f, const char *prefix, uint32_t layer,
+                             struct err *err) {
+    char from[64], to[GGUF_NAME_MAX + 1];
+    snprintf(from, sizeof from, "%slayers.%u.", prefix, layer);
+    for (size_t i = 0; i < FOLDER_MAX_LISTS; i++) {
+        for (const struct folder_name *n = f->arch->names[i]; n && n->to; n++) {
+            snprintf(to, sizeof to, "blk.%u.%s", layer, n->to);
+            TRY(add_named(f, to, n, from, err));
+        }
+    }
+    return ST_OK;
+}
+
+/* The layer of a name; false: it is of none that the model has. */
+static bool layer_of(const struct folder *f, const char *prefix, const char *name) {
+    char layers[64];
+    snprintf(layers, sizeof layers, "%slayers.", prefix);
+    if (!str_starts(name, layers))
+        return false;
+    return strtoul(name + strlen(layers), NULL, 10) < f->n_layers;
+}
+
+/* GPTQ and AWQ: NAME.qweight with NAME.qzeros and NAME.scales, in older folders without a word
+ * of it in config.json. */
+static enum status refuse(const struct folder *f, const char *name, struct err *err) {
+    char shown[200];
+    gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);
+    if (str_ends(name, ".qweight") || str_ends(name, ".qzeros") || str_ends(name, ".g_idx"))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "%s: has the tensor %s: weights quantized by GPTQ or AWQ are not supported; take "
+            "the original folder, or one in fp8, mxfp4 or MLX's groups",
+            f->path, shown);
+    return err_set(err, ST_UNSUPPORTED,
+                   "%s: has the tensor %s, which lockstep does not know for model_type %s",
+                   f->path, shown, f->arch->model_type);
+}
+
+static enum status check_unused(const struct folder *f, const char *prefix, struct err *err) {
+    for (size_t i = 0; i < f->n_tensors; i++) {
+        const char *name = f->tensors[i].t->name;
+        if (f->tensors[i].used || !layer_of(f, prefix, name) ||
+            str_ends(name, "rotary_emb.inv_freq"))
+            continue;
+        return refuse(f, name, err);
+    }
+    return ST_OK;
+}
+
+enum status folder_read_tensors(struct folder *f, struct err *err) {
+    const char *prefix = find_prefix(f);
+    TRY(add_ends(f, prefix, err));
+    TRY(folder_add_rope_factors(f, err));
+    for (uint32_t l = 0; l < f->n_layers; l++)
+        TRY(add_layer(f, prefix, l, err));
+    return check_unused(f, prefix, err);
+}

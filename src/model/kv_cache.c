@@ -1,0 +1,74 @@
+#include "model/kv_cache.h"
+
+#include "base/mem.h"
+
+static enum status too_large(struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "such a KV cache does not fit the address space");
+}
+
+static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
+                               struct err *err) {
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        size_t bytes;
+        if (!mul_size(kv->n_pages[kinds[i]], kv_page_bytes(&kv->shape), &bytes) ||
+            kv->data_bytes + bytes < bytes)
+            return too_large(err);
+        kv->kind_bytes[kinds[i]] += bytes;
+        kv->data_bytes += bytes;
+    }
+    return ST_OK;
+}
+
+static void lay_out(struct kv_cache *kv, const enum kv_kind *kinds) {
+    size_t bytes = kv_page_bytes(&kv->shape);
+    for (uint32_t i = 0; i < kv->n_layers; i++)
+        kv->strides[kinds[i]] += bytes;
+    uint8_t *at[KV_KINDS];
+    for (int k = 0; k < KV_KINDS; k++)
+        at[k] = kv->kinds[k] = k == 0 ? kv->data : kv->kinds[k - 1] + kv->kind_bytes[k - 1];
+    for (uint32_t i = 0; i < kv->n_layers; i++) {
+        kv->layers[i] =
+            (struct kv_layer){.first = at[kinds[i]], .stride = kv->strides[kinds[i]]};
+        at[kinds[i]] += bytes;
+    }
+}
+
+enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
+                    const enum kv_kind *kinds, uint32_t n_layers,
+                    const uint32_t n_pages[KV_KINDS], struct err *err) {
+    struct kv_cache out = {.shape = *shape, .n_layers = n_layers};
+    memcpy(out.n_pages, n_pages, sizeof out.n_pages);
+    TRY(count_bytes(&out, kinds, err));
+    out.layers = mem_calloc(n_layers, sizeof *out.layers);
+    out.data = mem_huge_alloc(out.data_bytes);
+    if (out.data == NULL || out.layers == NULL) {
+        size_t bytes = out.data_bytes;
+        kv_close(&out);
+        return err_set(
+            err, ST_NO_MEMORY,
+            "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
+            (double)bytes * 1e-9);
+    }
+    lay_out(&out, kinds);
+    *kv = out;
+    return ST_OK;
+}
+
+void kv_close(struct kv_cache *kv) {
+    if (kv->data != NULL)
+        mem_huge_free(kv->data, kv->data_bytes);
+    mem_free(kv->layers);
+    *kv = (struct kv_cache){0};
+}
+
+enum status kv_parse_type(const char *text, enum kv_type *out, struct err *err) {
+    static const char *const names[KV_N_TYPES] = {
+        [KV_F16] = "f16", [KV_F32] = "f32", [KV_Q8_0] = "q8_0"};
+    for (int i = 0; i < KV_N_TYPES; i++)
+        if (str_eq(text != NULL ? text : "f16", names[i])) {
+            *out = (enum kv_type)i;
+            return ST_OK;
+        }
+    return err_set(err, ST_BAD_INPUT,
+                   "keys and values cannot be kept as %s: expected f16, f32 or q8_0", text);
+}

@@ -1,0 +1,73 @@
+/* controller.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells
+ * the other nodes of them and hears of theirs, serves those that are its own (replica.h), and
+ * answers at the port of each (gateway.h).
+ *
+ *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
+ *                                  "silent", "standby", "absent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
+ *                                  "failed", "waiting"; id: of what was asked for; silent: the nodes that do not answer at
+ *                                  the port, and why ("": not yet); standby: by node,
+ *                                  {"reason", "sentence"}: "": it could serve it; else "missing", "copying", "damaged", "different",
+ *                                  "disk", "memory", "failed"; absent: the words of
+ *                                  "nodes" that mean no node which is there
+ *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
+ *     POST /v1/deployments/remove  {"name"}
+ *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
+ *
+ * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on
+ * a port of its own. If the node that has it is not heard of for ten seconds, the next one that
+ * has the model begins; one that comes back finds that and does not. A node that comes later
+ * has its part when the server starts again, which it does for that when nothing is asked of
+ * it. Two parts of a cluster that cannot see each other both serve, until they can.
+ *
+ * A thread of its own does all that; controller_handle_*() are the HTTP server's and never wait for
+ * it. */
+#ifndef LOCKSTEP_NODE_CONTROLLER_H
+#define LOCKSTEP_NODE_CONTROLLER_H
+
+#include "cluster/discovery.h"
+#include "cluster/identity.h"
+#include "net/http.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+
+struct controller;
+
+struct controller_config {
+    const struct identity *id;   /* borrowed until controller_close() */
+    struct discovery *discovery; /* until controller_leave(); NULL: only seeds */
+    const char *seeds;           /* addresses of other nodes, "a,b:7400"; NULL: none */
+    const uint8_t *node;         /* [BEACON_ID_BYTES], as in its beacons; NULL: a random one */
+    const char *name;            /* of this node */
+    const char *host;            /* where it answers; NULL: at all addresses */
+    int port;
+    const char *models;  /* cluster/store.h */
+    const char *state;   /* folder for what is kept across starts */
+    const char *program; /* as launch_open's worker_path */
+    /* Whether a deployment's "args" are words that lockstep serve may get from somebody else.
+     * ST_BAD_INPUT. */
+    enum status (*check_words)(const json_t *args, struct err *err);
+};
+
+/* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
+enum status controller_open(struct controller **out, const struct controller_config *cfg,
+                            struct err *err);
+/* Does no more for the cluster, and tells the others, who need not wait until it is missed. What
+ * it serves, and what was asked at its ports, has ten seconds from now on to finish; new requests
+ * are refused. Its discovery may be closed then. */
+void controller_leave(struct controller *k);
+/* The same, unless it has been done, and waits for that. NULL is fine. */
+void controller_close(struct controller *k);
+
+/* Its paths, in the order above. */
+void controller_handle_list(struct controller *k, struct http_request *r);
+void controller_handle_put(struct controller *k, struct http_request *r);
+void controller_handle_remove(struct controller *k, struct http_request *r);
+void controller_handle_sync(struct controller *k, struct http_request *r);
+/* The deployments as GET gives them; a new reference. */
+json_t *controller_deployments(struct controller *k);
+/* All other nodes that it knows of, however it has heard of them, as GET /v1/nodes gives them
+ * (node.h), and this one; new references. */
+json_t *controller_nodes(struct controller *k, json_t **self);
+
+#endif

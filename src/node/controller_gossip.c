@@ -1,0 +1,612 @@
+/* What nodes tell each other: who they are, which other nodes and which deployments they know,
+ * and what they do for these. A node asks all others at once, each second; who is asked hears,
+ * too. A list of deployments, or of nodes, is only told to one that has another.
+ *
+ * There is one list of nodes (k->others: those that were heard within DEAD_S), however a node
+ * was first heard of: by its beacon, as a seed, by its own question, from another node, or
+ * since it was there when this node last ran. */
+#include "node/controller_internal.h"
+
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sentence.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "node/node.h"
+
+#include <sodium.h>
+#include <stdio.h>
+
+/* A node that has not been heard of for so long does nothing any more, as far as the others can
+ * know. */
+#define DEAD_S 10.0
+/* One that hangs holds up the round no longer than that. */
+#define EXCHANGE_S 2.0
+#define ADDRESSES_MAX 64
+/* One that asks and is not reached for so long is told of. */
+#define UNREACHED_S 10.0
+#define SEED_KEY "seed "
+/* At an address that was good, before another one's turn. */
+#define ADDRESS_TRIES 3
+
+/* ---- what others say --------------------------------------------------------------------- */
+
+static void other_clear(struct other *o) {
+    json_decref(o->addresses);
+    json_decref(o->runs);
+    json_decref(o->able);
+    memset(o, 0, sizeof *o);
+}
+
+void controller_drop(struct controller *k, size_t i) {
+    other_clear(&k->others[i]);
+    k->others[i] = k->others[--k->n_others];
+    memset(&k->others[k->n_others], 0, sizeof k->others[0]);
+}
+
+static struct other *other_place(struct controller *k, const char *id) {
+    for (size_t i = 0; i < k->n_others; i++)
+        if (str_eq(k->others[i].id, id))
+            return &k->others[i];
+    return k->n_others < OTHERS_MAX ? &k->others[k->n_others++] : NULL;
+}
+
+static void told_drop(struct controller *k, size_t i) {
+    json_decref(k->told[i].addresses);
+    k->told[i] = k->told[--k->n_told];
+    memset(&k->told[k->n_told], 0, sizeof k->told[0]);
+}
+
+/* It cannot be given a rank, and what it serves cannot be asked for here. */
+static void warn_of_unreached(struct other *o, double now) {
+    if (o->warned || o->host[0] != '\0' || now - o->since_s < UNREACHED_S)
+        return;
+    o->warned = true;
+    log_warn("%s asks this node, and does not answer at %s: it takes no part here", o->name,
+             o->asked_from[0] != '\0' ? o->asked_from : "any address");
+}
+
+void controller_expire(struct controller *k, double now) {
+    for (size_t i = k->n_told; i-- > 0;)
+        if (now - k->told[i].told_s > DEAD_S)
+            told_drop(k, i);
+    for (size_t i = 0; i < k->n_others; i++)
+        warn_of_unreached(&k->others[i], now);
+    for (size_t i = k->n_others; i-- > 0;)
+        if (now - k->others[i].heard_s > DEAD_S) {
+            if (k->discovery == NULL) /* else that has said so */
+                log_warn("%s is not heard of any more", k->others[i].name);
+            controller_drop(k, i);
+        }
+}
+
+/* "host:port" or "[v6]:port" without its port. */
+static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
+    const char *colon = strrchr(address, ':');
+    snprintf(out, NET_TEXT_BYTES, "%.*s",
+             (int)(colon != NULL ? (size_t)(colon - address) : strlen(address)), address);
+}
+
+static json_t *new_addresses(const json_t *list) {
+    json_t *copy = json_array(), *one;
+    size_t i;
+    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
+        if (json_is_string(one) && json_string_length(one) < NET_TEXT_BYTES &&
+            json_array_size(copy) < PEER_ADDRESSES_MAX)
+            json_array_append(copy, one);
+    }
+    return copy;
+}
+
+/* {id: [addresses]} */
+static void hear_of_others(struct controller *k, const json_t *knows, double now) {
+    const char *id;
+    json_t *addresses;
+    json_object_foreach((json_t *)(uintptr_t)knows, id, addresses) {
+        struct told *t = k->told, *end = t + k->n_told;
+        if (strlen(id) != ID_BYTES - 1 || str_eq(id, k->self))
+            continue;
+        while (t < end && !str_eq(t->id, id))
+            t++;
+        if (t == k->told + OTHERS_MAX)
+            return;
+        k->n_told += t == end;
+        snprintf(t->id, sizeof t->id, "%s", id);
+        json_decref(t->addresses);
+        t->addresses = new_addresses(addresses);
+        t->told_s = now;
+    }
+}
+
+/* Where it was seen to ask from, which its machine itself need not know. */
+static void note_host(struct other *o, const char *from, int port) {
+    static const char mapped[] = "::ffff:";
+    if (from == NULL || *from == '\0' || port <= 0)
+        return;
+    if (str_starts(from, mapped) && strchr(from, '.') != NULL)
+        from += strlen(mapped);
+    net_join(o->asked_from, sizeof o->asked_from, from, port);
+}
+
+static enum status no_place(struct controller *k, const char *name, struct err *err) {
+    if (!k->said_full)
+        log_warn("there are more than %d other nodes: %s takes no part here", OTHERS_MAX, name);
+    k->said_full = true;
+    return err_set(err, ST_NO_MEMORY, "more than %d nodes", OTHERS_MAX);
+}
+
+/* A node that was started again has another id, and answers where the earlier one did. */
+static void forget_earlier(struct controller *k, const char *id, const char *name,
+                           const char *address) {
+    for (size_t i = k->n_others; i-- > 0;) {
+        const struct other *o = &k->others[i];
+        if (!str_eq(o->id, id) && str_eq(o->name, name) && str_eq(o->address, address))
+            controller_drop(k, i);
+    }
+}
+
+enum status controller_hear(struct controller *k, const json_t *said, const char *address,
+                            const char *from, struct err *err) {
+    const char *id, *name, *reaches_at = "", *machine = "", *version = "";
+    json_t *runs, *able, *addresses = NULL, *knows = NULL, *list = NULL;
+    bool changed;
+    int leaving = 0, port = 0;
+    if (json_unpack((json_t *)(uintptr_t)said,
+                    "{s:s, s:s, s:o, s:o, s?o, s?o, s?b, s?s, s?o, s?s, s?s, s?i}", "node", &id,
+                    "name", &name, "runs", &runs, "able", &able, "addresses", &addresses,
+                    "deployments", &list, "leaving", &leaving, "asks", &reaches_at, "knows",
+                    &knows, "machine", &machine, "version", &version, "port", &port) != 0 ||
+        strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
+        !json_is_object(able))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "a node says {\"node\": id, \"name\": .., \"runs\": {..}, \"able\": {..}}");
+    if (str_eq(id, k->self))
+        return ST_OK;
+    struct other *o = other_place(k, id);
+    if (o == NULL)
+        return no_place(k, name, err);
+    if (leaving) {
+        controller_drop(k, (size_t)(o - k->others));
+        return ST_OK;
+    }
+    if (o->id[0] == '\0')
+        o->since_s = clock_s();
+    snprintf(o->id, sizeof o->id, "%s", id);
+    snprintf(o->name, sizeof o->name, "%s", name);
+    snprintf(o->machine, sizeof o->machine, "%s", machine);
+    sentence_print(o->version, sizeof o->version, "%s", version);
+    o->heard_s = clock_s();
+    json_decref(o->runs);
+    json_decref(o->able);
+    o->runs = json_deep_copy(runs);
+    o->able = json_deep_copy(able);
+    json_decref(o->addresses);
+    o->addresses = new_addresses(addresses);
+    note_host(o, from, port);
+    if (address != NULL) {
+        snprintf(o->address, sizeof o->address, "%s", address);
+        host_part(address, o->host);
+    }
+    if (*reaches_at != '\0')
+        snprintf(o->reaches_at, sizeof o->reaches_at, "%s", reaches_at);
+    hear_of_others(k, knows, o->heard_s);
+    if (address != NULL)
+        forget_earlier(k, id, name, address);
+    return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
+}
+
+/* Of the set of nodes that are there, this one among them. */
+static void members_digest(const struct controller *k, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+    json_t *ids = json_pack("{s:b}", k->self, 1);
+    for (size_t i = 0; i < k->n_others; i++)
+        json_object_set_new(ids, k->others[i].id, json_true());
+    deployment_digest(ids, out);
+    json_decref(ids);
+}
+
+json_t *controller_addresses(const struct other *o) {
+    json_t *list = json_array();
+    if (o->address[0] != '\0')
+        json_array_append_new(list, json_string(o->address));
+    else if (o->asked_from[0] != '\0')
+        json_array_append_new(list, json_string(o->asked_from));
+    json_array_extend(list, o->addresses);
+    return list;
+}
+
+static json_t *say_others(const struct controller *k) {
+    json_t *knows = json_object();
+    for (size_t i = 0; i < k->n_others; i++)
+        json_object_set_new(knows, k->others[i].id, controller_addresses(&k->others[i]));
+    return knows;
+}
+
+json_t *controller_say(struct controller *k, const char *its_digest, const char *its_members,
+                       const char *address) {
+    char digest[DEPLOYMENTS_DIGEST_BYTES], members[DEPLOYMENTS_DIGEST_BYTES];
+    deployments_digest(&k->list, digest);
+    members_digest(k, members);
+    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o}", "node", k->self,
+                          "name", k->name, "machine", k->machine, "version", LOCKSTEP_VERSION,
+                          "digest", digest, "members", members, "port", k->api_port, "runs",
+                          json_deep_copy(k->self_runs), "able", json_deep_copy(k->self_able),
+                          "addresses", json_deep_copy(k->self_addresses));
+    if (o != NULL && !str_eq(digest, its_digest))
+        json_object_set_new(o, "deployments", deployments_list(&k->list));
+    if (o != NULL && !str_eq(members, its_members))
+        json_object_set_new(o, "knows", say_others(k));
+    if (o != NULL && address != NULL)
+        json_object_set_new(o, "asks", json_string(address));
+    if (o != NULL && k->leaving)
+        json_object_set_new(o, "leaving", json_true());
+    return o;
+}
+
+/* ---- the list ---------------------------------------------------------------------------- */
+
+/* Adds to {"addresses": [{"address", "interface"}]} what is not there yet. */
+static void add_address(json_t *node, const char *address) {
+    size_t i;
+    json_t *one, *list = json_object_get(node, "addresses");
+    json_array_foreach(list, i, one) {
+        if (str_eq(json_text(one, "address"), address))
+            return;
+    }
+    json_array_append_new(list, json_pack("{s:s, s:s}", "address", address, "interface", ""));
+}
+
+static void add_addresses(json_t *node, const json_t *addresses) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
+        add_address(node, json_string_value(one));
+    }
+}
+
+static json_t *describe_other(const struct other *o, double now) {
+    json_t *node =
+        json_pack("{s:s, s:s, s:s, s:[], s:f}", "name", o->name, "version", o->version,
+                  "machine", o->machine, "addresses", "age_s", now - o->heard_s);
+    json_t *addresses = controller_addresses(o);
+    add_addresses(node, addresses);
+    json_decref(addresses);
+    return node;
+}
+
+static bool is_one_of(const char *address, char list[][NET_TEXT_BYTES], size_t n) {
+    while (n > 0)
+        if (str_eq(list[--n], address))
+            return true;
+    return false;
+}
+
+/* Does it stand for itself in the list, or one that was started again in its place? */
+static bool is_other(const struct controller *k, const struct discovered *d) {
+    char id[ID_BYTES], addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n = discovered_addresses(d, addresses);
+    sodium_bin2hex(id, sizeof id, d->beacon.node, BEACON_ID_BYTES);
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        if (str_eq(o->id, id) ||
+            (str_eq(o->name, d->beacon.name) && is_one_of(o->address, addresses, n)))
+            return true;
+    }
+    return false;
+}
+
+json_t *controller_nodes(struct controller *k, json_t **self) {
+    struct discovered *found = mem_calloc(DISCOVERY_NODES_MAX, sizeof *found);
+    json_t *list = json_array();
+    double now = clock_s();
+    size_t n = found != NULL && k->discovery != NULL
+                   ? discovery_nodes(k->discovery, found, DISCOVERY_NODES_MAX)
+                   : 0;
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        json_array_append_new(list, describe_other(&k->others[i], now));
+    for (size_t i = 0; i < n; i++)
+        if (!is_other(k, &found[i]))
+            json_array_append_new(list, node_seen_json(&found[i]));
+    *self = json_pack("{s:s, s:s, s:s, s:[], s:f}", "name", k->name, "version",
+                      LOCKSTEP_VERSION, "machine", k->machine, "addresses", "age_s", 0.0);
+    add_addresses(*self, k->self_addresses);
+    pthread_mutex_unlock(&k->lock);
+    mem_free(found);
+    return list;
+}
+
+/* ---- whom the user means ------------------------------------------------------------------- */
+
+/* The next of the words; false: there is none. */
+static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
+    if (*words == NULL)
+        return false;
+    size_t n = strcspn(*words, ",");
+    snprintf(out, NET_TEXT_BYTES, "%.*s", n < NET_TEXT_BYTES ? (int)n : 0, *words);
+    *words = (*words)[n] == ',' ? *words + n + 1 : NULL;
+    return true;
+}
+
+static bool is_among(const char *word, const json_t *addresses) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
+        if (json_is_string(one) && client_is_address(word, json_string_value(one)))
+            return true;
+    }
+    return false;
+}
+
+bool controller_means(const char *words, const struct other *o) {
+    char word[NET_TEXT_BYTES];
+    while (next_word(&words, word))
+        if (*word != '\0' && (str_eq(word, o->name) || client_is_address(word, o->address) ||
+                              is_among(word, o->addresses)))
+            return true;
+    return false;
+}
+
+/* Others may reach it at an address that its machine does not have. */
+bool controller_means_self(const struct controller *k, const char *words) {
+    char word[NET_TEXT_BYTES];
+    while (next_word(&words, word)) {
+        if (*word == '\0')
+            continue;
+        if (str_eq(word, k->name) || is_among(word, k->self_addresses))
+            return true;
+        for (size_t i = 0; i < k->n_others; i++)
+            if (client_is_address(word, k->others[i].reaches_at))
+                return true;
+    }
+    return false;
+}
+
+static void find_own_addresses(struct controller *k) {
+    char list[ADDRESSES_MAX][NET_TEXT_BYTES];
+    json_t *found = json_array();
+    size_t n = net_own_addresses(k->api_port, list, ADDRESSES_MAX);
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(found, json_string(list[i]));
+    pthread_mutex_lock(&k->lock);
+    json_decref(k->self_addresses);
+    k->self_addresses = found;
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- asking them ------------------------------------------------------------------------- */
+
+static bool in_time(void *user) {
+    const struct node_peer *p = user;
+    return clock_s() < p->until_s &&
+           (p->controller->leaving || !controller_is_closing(p->controller));
+}
+
+/* A node that is known by its id is no other one that answers at an address of its. */
+static bool is_meant(const struct node_peer *p, const char *id) {
+    return *id != '\0' && (str_starts(p->key, SEED_KEY) || str_eq(p->key, id));
+}
+
+/* One that has answered at that address may only be slow: another one has its turn after some
+ * tries. */
+static void note_failure(struct node_peer *p) {
+    client_close(p->client);
+    p->client = NULL;
+    p->digest[0] = p->members[0] = p->id[0] = '\0';
+    if (!p->good || ++p->n_failed >= ADDRESS_TRIES) {
+        p->n_tries++;
+        p->good = false;
+        p->n_failed = 0;
+    }
+}
+
+static void exchange(struct node_peer *p) {
+    struct controller *k = p->controller;
+    struct err err = {"it does not say who it is"};
+    json_t *question, *answer = NULL;
+    pthread_mutex_lock(&k->lock);
+    question = controller_say(k, p->digest, p->members, p->address);
+    pthread_mutex_unlock(&k->lock);
+    if (question == NULL)
+        return;
+    enum status st = ST_OK;
+    if (p->client == NULL)
+        st = client_open(&p->client, k->id, p->address, &err);
+    if (st == ST_OK) {
+        p->until_s = clock_s() + EXCHANGE_S;
+        client_ask_whether(p->client, in_time, p);
+        st = client_json(p->client, "/v1/deployments/sync", question, &answer, &err);
+    }
+    json_decref(question);
+    if (st == ST_OK) {
+        pthread_mutex_lock(&k->lock);
+        st = controller_hear(k, answer, p->address, NULL, &err);
+        pthread_mutex_unlock(&k->lock);
+    }
+    if (st == ST_OK && is_meant(p, json_text(answer, "node"))) {
+        snprintf(p->digest, sizeof p->digest, "%s", json_text(answer, "digest"));
+        snprintf(p->members, sizeof p->members, "%s", json_text(answer, "members"));
+        snprintf(p->id, sizeof p->id, "%s", json_text(answer, "node"));
+        p->n_failed = 0;
+        p->good = true;
+    } else {
+        log_debug("%s: %s", p->address, err.text);
+        note_failure(p);
+    }
+    json_decref(answer);
+}
+
+/* Somebody to ask, known as `key`, and one address more to ask at. */
+static void peer_seen(struct controller *k, const char *key, const char *address) {
+    struct node_peer *p = k->peers, *end = p + k->n_peers;
+    size_t i = 0;
+    while (p < end && !str_eq(p->key, key))
+        p++;
+    if (p == k->peers + PEERS_MAX)
+        return;
+    if (p == end) {
+        *p = (struct node_peer){.controller = k};
+        snprintf(p->key, sizeof p->key, "%s", key);
+        k->n_peers++;
+    }
+    while (i < p->n_addresses && !str_eq(p->addresses[i], address))
+        i++;
+    if (i < p->n_addresses || i == PEER_ADDRESSES_MAX)
+        return;
+    snprintf(p->addresses[i], sizeof p->addresses[i], "%s", address);
+    p->n_addresses++;
+}
+
+static void peer_seen_at(struct controller *k, const char *key, const json_t *addresses) {
+    size_t i;
+    json_t *one;
+    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
+        peer_seen(k, key, json_string_value(one));
+    }
+}
+
+static void find_discovered(struct controller *k) {
+    char key[ID_BYTES], addresses[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n =
+        k->discovery != NULL ? discovery_nodes(k->discovery, k->found, DISCOVERY_NODES_MAX) : 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t n_addresses = discovered_addresses(&k->found[i], addresses);
+        sodium_bin2hex(key, sizeof key, k->found[i].beacon.node, BEACON_ID_BYTES);
+        for (size_t j = 0; j < n_addresses; j++)
+            peer_seen(k, key, addresses[j]);
+    }
+}
+
+static void find_at(struct controller *k, const char *seed) {
+    char address[NET_TEXT_BYTES], key[sizeof k->peers[0].key];
+    if (!client_full_address(seed, address, sizeof address))
+        return; /* check_seeds() has refused it */
+    snprintf(key, sizeof key, SEED_KEY "%s", address);
+    peer_seen(k, key, address);
+}
+
+static void find_seeds(struct controller *k) {
+    char list[SEEDS_BYTES], *rest = list, *seed;
+    snprintf(list, sizeof list, "%s", k->seeds != NULL ? k->seeds : "");
+    while ((seed = strsep(&rest, ",")) != NULL)
+        find_at(k, seed);
+}
+
+static bool is_heard(const struct controller *k, const char *name) {
+    for (size_t i = 0; i < k->n_others; i++)
+        if (str_eq(k->others[i].name, name))
+            return true;
+    return false;
+}
+
+/* Who was heard; of whom others have told; and who was there before and is not heard yet. */
+static void find_by_hearsay(struct controller *k) {
+    size_t i, j;
+    json_t *one, *address;
+    pthread_mutex_lock(&k->lock);
+    for (i = 0; i < k->n_others; i++) {
+        json_t *addresses = controller_addresses(&k->others[i]);
+        peer_seen_at(k, k->others[i].id, addresses);
+        json_decref(addresses);
+    }
+    for (i = 0; i < k->n_told; i++)
+        peer_seen_at(k, k->told[i].id, k->told[i].addresses);
+    json_array_foreach(k->known, i, one) {
+        if (is_heard(k, json_text(one, "name")))
+            continue;
+        json_array_foreach(json_object_get(one, "addresses"), j, address) {
+            if (json_is_string(address))
+                find_at(k, json_string_value(address));
+        }
+    }
+    pthread_mutex_unlock(&k->lock);
+}
+
+/* A seed may be this node, or one that was heard, too. */
+static bool is_asked_already(const struct controller *k, size_t i) {
+    const struct node_peer *p = &k->peers[i];
+    if (*p->id == '\0')
+        return false;
+    for (size_t j = 0; j < i; j++)
+        if (str_eq(k->peers[j].id, p->id))
+            return true;
+    return str_eq(p->id, k->self);
+}
+
+static void *exchange_main(void *p) {
+    exchange(p);
+    return NULL;
+}
+
+/* All at once, or those that are off would add up. known: only who has answered before. */
+static void exchange_with_all(struct controller *k, bool known) {
+    for (size_t i = 0; i < k->n_peers; i++)
+        k->peers[i].asked = !is_asked_already(k, i) && (!known || k->peers[i].client != NULL);
+    for (size_t i = 0; i < k->n_peers; i++) {
+        struct node_peer *p = &k->peers[i];
+        if (!p->asked || thread_start(&p->thread, exchange_main, p) == 0)
+            continue;
+        p->asked = false;
+        exchange(p);
+    }
+    for (size_t i = 0; i < k->n_peers; i++)
+        if (k->peers[i].asked)
+            pthread_join(k->peers[i].thread, NULL);
+}
+
+/* Whom to ask in this round, and where. */
+static void find_peers(struct controller *k) {
+    for (size_t i = 0; i < k->n_peers; i++)
+        k->peers[i].n_addresses = 0;
+    find_discovered(k);
+    find_seeds(k);
+    find_by_hearsay(k);
+    for (size_t i = k->n_peers; i-- > 0;) {
+        struct node_peer *p = &k->peers[i];
+        if (p->n_addresses == 0) {
+            client_close(p->client);
+            memmove(p, p + 1, (--k->n_peers - i) * sizeof *p);
+        } else if (p->client == NULL) {
+            memcpy(p->address, p->addresses[(size_t)p->n_tries % p->n_addresses],
+                   sizeof p->address);
+        }
+    }
+}
+
+static void *count_ranks(void *user) {
+    struct replica_run *r = user;
+    int n = replica_ranks(&r->replica);
+    if (n > 0)
+        r->n_ranks = n;
+    return NULL;
+}
+
+/* Each server here, at once: on how many ranks it is. */
+static void ask_servers(struct controller *k) {
+    for (struct replica_run *r = k->runs; r != NULL; r = r->next)
+        r->asked = r->replica.state == REPLICA_LISTENING &&
+                   thread_start(&r->asking, count_ranks, r) == 0;
+}
+
+static void hear_servers(struct controller *k) {
+    for (struct replica_run *r = k->runs; r != NULL; r = r->next)
+        if (r->asked)
+            pthread_join(r->asking, NULL);
+}
+
+void controller_gossip(struct controller *k) {
+    find_own_addresses(k);
+    find_peers(k);
+    if (controller_is_closing(k))
+        return;
+    ask_servers(k);
+    exchange_with_all(k, false);
+    hear_servers(k);
+}
+
+void controller_say_goodbye(struct controller *k) {
+    k->leaving = true;
+    exchange_with_all(k, true);
+}

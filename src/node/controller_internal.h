@@ -1,0 +1,245 @@
+/* controller_internal.h: a controller, for its files: controller.c decides and acts,
+ * controller_ports.c has the ports, controller_gossip.c talks with other nodes,
+ * controller_standby.c knows whether this node could stand in, controller_requests.c answers. */
+#ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
+#define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
+
+#include "cluster/client.h"
+#include "cluster/deployments.h"
+#include "cluster/model_files.h"
+#include "format/content.h"
+#include "net/wake.h"
+#include "node/controller.h"
+#include "node/gateway.h"
+#include "node/model_share.h"
+#include "node/replica.h"
+
+#include <limits.h>
+#include <pthread.h>
+
+#define PEERS_MAX 512
+#define OTHERS_MAX 256
+#define PEER_ADDRESSES_MAX 16
+#define ID_BYTES 33
+#define SEEDS_BYTES 4096
+#define SERVER_BYTES (ID_BYTES + 24)
+
+/* Another node, from what it said last. */
+struct other {
+    char id[ID_BYTES], name[64];
+    char host[NET_TEXT_BYTES]; /* where this node reaches it; "": it reached this one */
+    char address[NET_TEXT_BYTES];
+    char reaches_at[NET_TEXT_BYTES]; /* where it reaches this node; "": it has not yet */
+    char asked_from[NET_TEXT_BYTES]; /* its address as this node saw it; "": likewise */
+    char machine[2 * BEACON_ID_BYTES + 1], version[16];
+    bool warned;             /* that it cannot be reached */
+    double since_s, heard_s; /* first and last heard of */
+    json_t *addresses;       /* that its machine has, "host:port" each; owned */
+    json_t *runs, *able;     /* owned */
+};
+
+/* A node of which another one has told: its id, and where it may be asked. */
+struct told {
+    char id[ID_BYTES];
+    json_t *addresses; /* owned */
+    double told_s;
+};
+
+/* Somebody to ask. The thread's. */
+struct node_peer {
+    char key[NET_TEXT_BYTES + 8]; /* what it is known by: its id, or "seed " and an address */
+    char addresses[PEER_ADDRESSES_MAX][NET_TEXT_BYTES];
+    size_t n_addresses;
+    char address[NET_TEXT_BYTES];           /* the one that is asked */
+    char digest[DEPLOYMENTS_DIGEST_BYTES];  /* of the deployments that it knows */
+    char members[DEPLOYMENTS_DIGEST_BYTES]; /* and of the nodes */
+    char id[ID_BYTES];                      /* who answers; "": nobody, the last time */
+    struct client *client;
+    int n_tries;  /* which of its addresses comes next */
+    int n_failed; /* exchanges in a row, at an address that was good before */
+    bool good;    /* that address has answered */
+
+    struct controller *controller;
+    pthread_t thread; /* of the exchange under way */
+    bool asked;       /* it has that thread */
+    double until_s;   /* then the exchange is given up */
+};
+
+struct reading;
+
+/* Why a model is not here; in the order of the table in controller_standby.c. */
+enum controller_lack { LACK_MISSING, LACK_DAMAGED, LACK_DISK };
+
+#define CONTROLLER_READ_S 15.0
+
+/* A deployment as this node sees it. The thread's, but for the list itself and what it
+ * publishes. */
+struct replica_run {
+    struct replica_run *next;
+    char name[64];
+    json_t *wanted;     /* owned copy; NULL: it is down */
+    json_int_t version; /* of `wanted` */
+    bool changed;       /* the list says something else, and its model is forgotten */
+    char id[DEPLOYMENTS_DIGEST_BYTES];
+    bool named;                  /* this node may take part */
+    bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
+    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
+    char server[SERVER_BYTES];   /* and which server that is, whatever its address */
+    double learned_s;            /* when this version came */
+    uint64_t seen_term;
+    struct replica replica;
+    json_t *party;   /* owned; "name address" of each node that it began with, if that would */
+    char joiner[64]; /* one that is ready and was not; "": none, or more are to come soon */
+    double joiner_s; /* since when there is one; 0: there is none */
+    double busy_s;   /* when a request was under way last, at any node */
+    bool joining;    /* its server ends, to begin again with who has come */
+    json_t *joiners; /* owned; they, as in `party`, from that beginning until it listens */
+    json_t *
+        refused; /* owned; likewise those with which it did not begin: {"for": seconds, "until"} */
+    json_int_t running_version;
+    uint64_t term;    /* 0: not running */
+    int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
+    pthread_t asking; /* the thread that asks its server for that */
+    bool asked;
+    int failures;
+    double retry_s;
+    struct model_files files;
+    char path[PATH_MAX];       /* of the model; "": not here */
+    double find_s;             /* when to look for it again */
+    unsigned failed_copies;    /* of it, to here */
+    enum controller_lack lack; /* where path is "" */
+    char lack_why[400];
+    struct reading *reading;                    /* of its digest; NULL: none is under way */
+    double read_s;                              /* when to try again */
+    char content[2 * CONTENT_BYTES + 1];        /* its digest; "": not known */
+    char served_content[2 * CONTENT_BYTES + 1]; /* of the copy that is served, or was last */
+    char served_by[64];
+    uint64_t memory_left;        /* of all machines that take part but the one that serves */
+    struct model_share *share;   /* of it, for nodes that lack it */
+    struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
+    double fetch_s;              /* when to try again */
+    char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
+    struct port *port;           /* NULL: none yet */
+    json_int_t port_version;
+    struct gateway_route *route; /* there; NULL: it is not open */
+    struct err port_err;         /* why the port is not to be had; "": it is */
+};
+
+/* What all deployments with that port share. The thread's. */
+struct port {
+    struct port *next;
+    int number;
+    size_t n_runs;
+    json_t *deployment;      /* one of them: its certificate is theirs; owned */
+    struct gateway *gateway; /* NULL: the port is not to be had */
+    double retry_s;
+    struct err err;
+};
+
+struct fetch;
+
+struct controller {
+    const struct identity *id;
+    struct discovery *discovery;
+    char *seeds, *models, *state, *program, *list_path, *known_path;
+    enum status (*check_words)(const json_t *args, struct err *err);
+    char self[ID_BYTES], name[64], machine[2 * BEACON_ID_BYTES + 1];
+    char own_address[NET_TEXT_BYTES]; /* where this machine reaches the node */
+    int api_port;
+    double save_known_s;
+    double awake_s; /* since when it has gone on without a pause */
+    double round_s; /* when it last was at its rest */
+    pthread_t thread;
+    struct wake wake;
+
+    /* The thread's. */
+    struct node_peer peers[PEERS_MAX];
+    size_t n_peers;
+    struct discovered found[DISCOVERY_NODES_MAX];
+    struct replica_run *runs;
+    struct port *ports;
+    /* {"name", "addresses"} of the nodes that were there when this one last ran, or are now */
+    json_t *known;
+    double gossip_s;
+    bool leaving;  /* says goodbye */
+    double left_s; /* when its thread ended; 0: it runs */
+
+    pthread_mutex_t save_lock; /* taken before the other; guards what is on the disk, and: */
+    char saved[DEPLOYMENTS_DIGEST_BYTES];
+    bool said_save;
+
+    pthread_mutex_t lock; /* guards what follows */
+    bool closing;
+    struct deployments list;
+    json_t *hasty; /* names that this node was asked for */
+    struct other others[OTHERS_MAX];
+    size_t n_others;
+    struct told told[OTHERS_MAX];
+    size_t n_told;
+    bool said_full;
+    json_t *self_runs, *self_able, *self_addresses; /* what this node says of itself */
+};
+
+bool controller_is_closing(struct controller *k);
+/* The list to the disk, if it has changed. Not under the lock. */
+void controller_save_list(struct controller *k);
+/* Changes the list as a user wishes, once the disk has it: what is said to be done survives a
+ * power cut, and what cannot be kept is not done. hasty: a name that is to be served at once, or
+ * NULL. Not under the lock. Errors of change(); ST_IO: it cannot be kept. */
+enum status controller_change_list(struct controller *k,
+                                   enum status (*change)(struct deployments *d,
+                                                         const json_t *wish, struct err *err),
+                                   const json_t *wish, const char *hasty, struct err *err);
+
+/* ---- controller_ports.c ---------------------------------------------------------------------- */
+
+/* Has the deployment answered at its port, or, where it is down, no longer. */
+void controller_keep_port(struct controller *k, struct replica_run *r, double now);
+/* At all ports new requests are refused, and those under way have wait_s, all together. */
+void controller_drain_ports(struct controller *k, double wait_s);
+/* Ends what is under way there. */
+void controller_leave_port(struct controller *k, struct replica_run *r);
+
+/* ---- controller_standby.c -------------------------------------------------------------------- */
+
+/* Reads the digest of the copy that is here, if it is not known: begins it, or takes it. */
+void controller_read_content(struct replica_run *r, double now);
+/* Before path or files change. */
+void controller_stop_reading(struct replica_run *r);
+/* That digest of the copy that a node serves; NULL: it is not known. */
+void controller_compare_content(struct replica_run *r, const char *node, const char *content);
+/* Is the copy here another one than that? */
+bool controller_differs(const struct replica_run *r);
+/* No copy was found; one could not be had. */
+void controller_note_missing(const struct controller *k, struct replica_run *r);
+void controller_note_no_copy(struct replica_run *r, enum status st, const char *sentence);
+/* {"reason", "sentence"}: why this node could not serve it if the one that does were lost; reason
+ * "": it could; null: it does, or is not to. */
+json_t *controller_standby(const struct replica_run *r, double now);
+
+/* ---- controller_gossip.c --------------------------------------------------------------------- */
+
+/* Asks every other node that is known of, and hears. The thread's. */
+void controller_gossip(struct controller *k);
+/* That this node does nothing any more. When the thread has ended. */
+void controller_say_goodbye(struct controller *k);
+
+/* Under the lock: what a node says of itself and knows (address: where this node reached it, or
+ * NULL; from: the host where it asks from, or NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
+enum status controller_hear(struct controller *k, const json_t *said, const char *address,
+                            const char *from, struct err *err);
+/* Under the lock: what this node says to one whose deployments and nodes have these digests
+ * (address: where it asks that one, or NULL); NULL: no memory. */
+json_t *controller_say(struct controller *k, const char *its_digest, const char *its_members,
+                       const char *address);
+/* Under the lock: does one of the words of --nodes, with commas between them, mean that node, or
+ * this one: its name, or an address of it? */
+bool controller_means(const char *words, const struct other *o);
+bool controller_means_self(const struct controller *k, const char *words);
+/* Under the lock: its addresses, the one that is good first; a new reference. */
+json_t *controller_addresses(const struct other *o);
+/* Under the lock: forgets those who have been silent for too long; number i. */
+void controller_expire(struct controller *k, double now);
+void controller_drop(struct controller *k, size_t i);
+
+#endif

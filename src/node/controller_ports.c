@@ -1,0 +1,103 @@
+/* The ports of the deployments, on this node: one gateway for all that have the same. */
+#include "node/controller_internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/util.h"
+
+#define PORT_S 10.0 /* between looks for a port that was taken */
+
+static const char *pem(const json_t *deployment, const char *which) {
+    return json_string_value(json_object_get(json_object_get(deployment, "files"), which));
+}
+
+static const char *file_of(const json_t *deployment) {
+    return json_string_value(json_object_get(json_object_get(deployment, "model"), "name"));
+}
+
+static struct port *port_place(struct controller *k, int number) {
+    struct port **at = &k->ports;
+    while (*at != NULL && (*at)->number != number)
+        at = &(*at)->next;
+    if (*at == NULL && (*at = mem_calloc(1, sizeof **at)) != NULL)
+        (*at)->number = number;
+    return *at;
+}
+
+static void port_close(struct controller *k, struct port *p) {
+    struct port **at = &k->ports;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    gateway_close(p->gateway);
+    json_decref(p->deployment);
+    mem_free(p);
+}
+
+static void port_open(struct port *p, const char *name, double now) {
+    struct err err;
+    const struct gateway_config cfg = {.port = p->number,
+                                       .tls_cert_pem = pem(p->deployment, "tls-cert"),
+                                       .tls_key_pem = pem(p->deployment, "tls-key")};
+    if (p->gateway != NULL || now < p->retry_s)
+        return;
+    p->retry_s = now + PORT_S;
+    bool good = gateway_open(&p->gateway, &cfg, &err) == ST_OK;
+    if (!good && p->err.text[0] == '\0')
+        log_warn("%s: its port is not to be had on this machine: %s", name, err.text);
+    p->err = good ? (struct err){""} : err;
+}
+
+static void join_port(struct controller *k, struct replica_run *r) {
+    struct port *p = port_place(k, (int)json_integer_value(json_object_get(r->wanted, "port")));
+    if (p == NULL)
+        return;
+    if (p->n_runs > 0 && !deployments_may_share_port(p->deployment, r->wanted)) {
+        bool said = r->port_err.text[0] != '\0';
+        err_set(&r->port_err, ST_IO, "its port %d shows another certificate, for %s", p->number,
+                json_string_value(json_object_get(p->deployment, "name")));
+        if (!said)
+            log_warn("%s: %s", r->name, r->port_err.text);
+        return;
+    }
+    if (p->n_runs++ == 0)
+        p->deployment = json_incref(r->wanted);
+    r->port = p;
+    r->port_version = r->version;
+}
+
+void controller_drain_ports(struct controller *k, double wait_s) {
+    double until_s = clock_s() + wait_s;
+    for (struct port *p = k->ports; p != NULL; p = p->next)
+        if (p->gateway != NULL)
+            gateway_drain(p->gateway, (int)(1e3 * MAX(until_s - clock_s(), 0)));
+}
+
+void controller_leave_port(struct controller *k, struct replica_run *r) {
+    gateway_remove(r->route);
+    r->route = NULL;
+    if (r->port != NULL && --r->port->n_runs == 0)
+        port_close(k, r->port);
+    r->port = NULL;
+}
+
+void controller_keep_port(struct controller *k, struct replica_run *r, double now) {
+    if (r->wanted == NULL || r->port_version != r->version)
+        controller_leave_port(k, r);
+    if (r->wanted == NULL) {
+        r->port_err.text[0] = '\0';
+        return;
+    }
+    if (r->port == NULL)
+        join_port(k, r);
+    if (r->port == NULL)
+        return;
+    port_open(r->port, r->name, now);
+    r->port_err = r->port->err;
+    if (r->route == NULL && r->port->gateway != NULL)
+        r->route = gateway_add(r->port->gateway, r->name, file_of(r->wanted),
+                               json_integer_value(json_object_get(r->wanted, "since")));
+    if (r->route != NULL)
+        gateway_to(r->route, *r->target != '\0' ? r->target : NULL, r->server);
+}

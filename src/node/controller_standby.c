@@ -1,0 +1,165 @@
+/* Could this node stand in for the one that serves a model, and if not, why not: what users hear
+ * of it before they need it. That its copy has the very bytes of the model that is served is
+ * known from the digest of all of it (format/content.h), read on a thread of its own. The
+ * controller's thread calls. */
+#include "node/controller_internal.h"
+
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "cluster/store.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+/* ---- the digest of its copy -------------------------------------------------------------- */
+
+struct reading {
+    pthread_t thread;
+    const struct replica_run *run; /* whose files and path do not change meanwhile */
+    atomic_bool unwanted, done;    /* release by who sets it, acquire by who looks */
+    uint8_t content[CONTENT_BYTES];
+    enum status st;
+};
+
+static bool is_reading_wanted(void *user, uint64_t bytes) {
+    struct reading *d = user;
+    (void)bytes;
+    return !atomic_load_explicit(&d->unwanted, memory_order_acquire);
+}
+
+static enum status read_files(struct reading *d) {
+    const struct content_progress progress = {is_reading_wanted, d, .gently = true};
+    const struct model_files *files = &d->run->files;
+    struct content all;
+    uint8_t file[CONTENT_BYTES];
+    char path[PATH_MAX];
+    struct err ignored;
+    content_begin(&all);
+    for (size_t i = 0; i < files->n; i++) {
+        if (!model_files_place(files, i, d->run->path, path, sizeof path))
+            return ST_BAD_INPUT;
+        TRY(content_read(file, path, &progress, &ignored));
+        content_add(&all, file);
+    }
+    content_end(&all, d->content);
+    return ST_OK;
+}
+
+static void *reading_main(void *user) {
+    struct reading *d = user;
+    d->st = read_files(d);
+    atomic_store_explicit(&d->done, true, memory_order_release);
+    return NULL;
+}
+
+static void end_reading(struct replica_run *r) {
+    struct reading *d = r->reading;
+    pthread_join(d->thread, NULL);
+    if (d->st == ST_OK)
+        sodium_bin2hex(r->content, sizeof r->content, d->content, CONTENT_BYTES);
+    mem_free(d);
+    r->reading = NULL;
+}
+
+void controller_stop_reading(struct replica_run *r) {
+    if (r->reading != NULL) {
+        atomic_store_explicit(&r->reading->unwanted, true, memory_order_release);
+        end_reading(r);
+    }
+    r->content[0] = '\0';
+}
+
+void controller_read_content(struct replica_run *r, double now) {
+    if (r->reading != NULL) {
+        if (atomic_load_explicit(&r->reading->done, memory_order_acquire))
+            end_reading(r);
+        return;
+    }
+    /* Not while the model is being loaded somewhere; nor at once after another process was
+     * found to read the same file, or it could not be read. */
+    if (r->content[0] != '\0' || r->path[0] == '\0' || *r->target == '\0' || now < r->read_s)
+        return;
+    r->read_s = now + CONTROLLER_READ_S;
+    struct reading *d = mem_calloc(1, sizeof *d);
+    if (d == NULL)
+        return;
+    d->run = r;
+    if (thread_start(&d->thread, reading_main, d) == 0)
+        r->reading = d;
+    else
+        mem_free(d);
+}
+
+void controller_compare_content(struct replica_run *r, const char *node, const char *content) {
+    if (content == NULL || strlen(content) != sizeof r->served_content - 1)
+        return;
+    snprintf(r->served_content, sizeof r->served_content, "%s", content);
+    snprintf(r->served_by, sizeof r->served_by, "%s", node);
+}
+
+bool controller_differs(const struct replica_run *r) {
+    return r->content[0] != '\0' && r->served_content[0] != '\0' &&
+           !str_eq(r->content, r->served_content);
+}
+
+/* ---- why not ----------------------------------------------------------------------------- */
+
+static void set_lack(struct replica_run *r, enum controller_lack lack, const char *sentence) {
+    r->lack = lack;
+    snprintf(r->lack_why, sizeof r->lack_why, "%s", sentence);
+}
+
+void controller_note_missing(const struct controller *k, struct replica_run *r) {
+    char path[PATH_MAX], text[sizeof r->lack_why];
+    const char *hint = json_string_value(json_object_get(r->wanted, "hint"));
+    if (store_find_other(k->models, &r->files, hint, path, sizeof path)) {
+        snprintf(text, sizeof text, "%.300s is damaged, or another model", path);
+        set_lack(r, LACK_DAMAGED, text);
+    } else if (r->lack != LACK_DISK) { /* which a try to copy it has found */
+        set_lack(r, LACK_MISSING, "it has no copy of the model");
+    }
+}
+
+void controller_note_no_copy(struct replica_run *r, enum status st, const char *sentence) {
+    char text[sizeof r->lack_why];
+    if (st == ST_NO_MEMORY)
+        snprintf(text, sizeof text, "there is no room on its disk: %.300s", sentence);
+    else
+        snprintf(text, sizeof text, "its copy does not come: %.300s", sentence);
+    set_lack(r, st == ST_NO_MEMORY ? LACK_DISK : LACK_MISSING, text);
+}
+
+static json_t *standby(const char *reason, const char *sentence) {
+    return json_pack("{s:s, s:s}", "reason", reason, "sentence", sentence);
+}
+
+json_t *controller_standby(const struct replica_run *r, double now) {
+    static const char *const lacks[] = {"missing", "damaged", "disk"};
+    char text[600];
+    if (r->wanted == NULL || !r->named || r->replica.state != REPLICA_IDLE)
+        return json_null(); /* it serves, or never would */
+    if (r->fetch != NULL)
+        return standby("copying", "its copy of the model is under way");
+    if (r->path[0] == '\0')
+        return standby(lacks[r->lack], r->lack_why);
+    if (controller_differs(r)) {
+        snprintf(text, sizeof text,
+                 "%.300s has other bytes than the model that %s serves: deleted, it is copied "
+                 "once more",
+                 r->path, r->served_by);
+        return standby("different", text);
+    }
+    if (now < r->retry_s) {
+        snprintf(text, sizeof text, "it failed there: %s", r->replica.last);
+        return standby("failed", text);
+    }
+    if (r->memory_left < r->files.bytes) {
+        snprintf(text, sizeof text,
+                 "there is no room in memory: the machines that are left have %.1f GB, the "
+                 "model needs %.1f GB",
+                 (double)r->memory_left * 1e-9, (double)r->files.bytes * 1e-9);
+        return standby("memory", text);
+    }
+    return standby("", "");
+}

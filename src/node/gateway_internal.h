@@ -1,0 +1,97 @@
+/* gateway_internal.h: a gateway, for its files: gateway.c is the port and finds whom a request is
+ * for, gateway_pass.c asks one server, and the next one when it is lost. */
+#ifndef LOCKSTEP_NODE_GATEWAY_INTERNAL_H
+#define LOCKSTEP_NODE_GATEWAY_INTERNAL_H
+
+#include "cluster/identity.h"
+#include "net/http.h"
+#include "net/net.h"
+#include "node/gateway.h"
+#include "server/reply.h"
+
+#include <curl/curl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* Choices of a stream that may take turns, and all that is of none. */
+#define GATEWAY_LANES 129
+
+struct gateway_route {
+    struct gateway *gateway;
+    struct gateway_route *next;
+    char *name, *file; /* owned */
+    int64_t since;
+
+    /* The gateway's lock guards: */
+    bool removed;
+    char target[NET_TEXT_BYTES]; /* "": nobody */
+    char server[64];             /* who that is */
+    uint64_t n_targets;          /* how many servers there have been */
+    int n_passing;
+};
+
+struct gateway {
+    struct http_server *http;
+    const char *scheme;
+    char pin[IDENTITY_PIN_BYTES]; /* pin "": plain HTTP */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    bool closing;
+    struct gateway_route *routes; /* the first one first */
+    int n_threads;
+};
+
+/* What a stream consists of. */
+enum gateway_units { GATEWAY_WHOLE, GATEWAY_EVENTS, GATEWAY_LINES };
+
+struct lane;
+
+/* A request on its way. Its thread's, but for what is atomic. */
+struct passing {
+    struct gateway *f;
+    struct http_request *r;
+    const char *method;
+    char *path;        /* with the query, escaped; owned */
+    char *asked_model; /* the argument ?model=; owned; NULL: there is none */
+    struct curl_slist *headers;
+    atomic_bool gone; /* relaxed: the client */
+
+    struct gateway_route *route; /* held: who is asked */
+    double limit_s;              /* for each of them; 0: none */
+
+    /* Of this try: */
+    uint64_t target; /* its number */
+    int status;
+    bool has_status, broken; /* broken: what comes is not what came, or does not fit */
+    enum gateway_units units;
+    struct buf text; /* whole: the body; else the unit that is not complete yet */
+    struct curl_slist *reply_headers; /* "name: value" */
+
+    /* Of all tries: */
+    bool begun; /* the client has the status */
+    struct lane *lanes[GATEWAY_LANES];
+};
+
+/* ---- gateway_pass.c ------------------------------------------------------------------------ */
+
+/* NULL: no memory. */
+struct passing *passing_open(struct gateway *f, struct http_request *r);
+void passing_free(void *p);
+/* The client has gone; from any thread. */
+void passing_gone(void *p);
+/* Asks p->route, and whoever stands in. True: the answer is complete (p->status, p->text), or,
+ * of a stream, that part of it that the client has not. False: nobody serves (a patient one
+ * waits for somebody), or it does not matter any more. */
+bool passing_ask(struct passing *p, bool patient);
+/* To the client, one of these. What has come, or that nobody serves: */
+void passing_end(struct passing *p, bool complete);
+/* and other words, with the headers of what came last. */
+void passing_give(struct passing *p, int status, const char *type, const struct buf *text);
+/* Of what came last; NULL: there is none of that name. */
+const char *passing_reply_header(const struct passing *p, const char *name);
+/* GET, which HEAD is here, too. */
+bool passing_only_asks(const struct passing *p);
+
+#endif

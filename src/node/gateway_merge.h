@@ -1,0 +1,28 @@
+/* gateway_merge.h: one answer from those of several servers, to what is asked of all of them.
+ * Texts in, text out. */
+#ifndef LOCKSTEP_NODE_GATEWAY_MERGE_H
+#define LOCKSTEP_NODE_GATEWAY_MERGE_H
+
+#include "server/reply.h"
+
+enum gateway_merge {
+    MERGE_NONE,
+    MERGE_LISTS, /* "data" or "models" of all, in the first one's object */
+    /* {"status", "why", "models": {NAME: its answer}}; 200 as long as one of them can be asked */
+    MERGE_HEALTH,
+    MERGE_METRICS, /* of all, with a label model="NAME" */
+};
+/* How the answers to GET `path` become one. */
+enum gateway_merge gateway_merge_of(const char *path);
+
+struct gateway_part {
+    char name[64];   /* of the deployment */
+    int status;      /* 0: nobody serves it */
+    struct buf text; /* owned by who calls */
+};
+/* n >= 1. Appends the body to *out and returns the status: where none of the parts is good,
+ * that and the words of the first one that was answered; 503 if none was. */
+int gateway_merge(enum gateway_merge how, const struct gateway_part *parts, size_t n,
+                  struct buf *out);
+
+#endif

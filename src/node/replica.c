@@ -1,0 +1,246 @@
+#include "node/replica.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/sentence.h"
+#include "base/util.h"
+#include "cluster/client.h"
+#include "ranks/launch.h"
+
+#include <curl/curl.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define LISTENS "lockstep listens on "
+#define OWN_NAME "lockstep serve: "
+#define ASK_MS 2000L
+
+/* ---- its words --------------------------------------------------------------------------- */
+
+/* A list of words that ends in NULL, all of them its own. */
+struct words {
+    char **list;
+    size_t n;
+    bool failed;
+};
+
+static void add(struct words *w, const char *word) {
+    char **list = mem_realloc(w->list, (w->n + 2) * sizeof *list);
+    if (list != NULL) {
+        w->list = list;
+        list[w->n] = mem_strdup(word);
+        list[w->n + 1] = NULL;
+    }
+    if (list == NULL || list[w->n] == NULL)
+        w->failed = true;
+    else
+        w->n++;
+}
+
+static void words_deinit(struct words *w) {
+    for (size_t i = 0; i < w->n; i++)
+        mem_free(w->list[i]);
+    mem_free(w->list);
+}
+
+static enum status write_private(const char *path, const char *text, struct err *err) {
+    struct file_new file;
+    TRY(file_make_folders(path, 0700, err));
+    TRY(file_new_open(&file, path, err));
+    enum status st = ST_OK;
+    if (fchmod(fileno(file.f), 0600) != 0 || fputs(text, file.f) < 0)
+        st = err_set(err, ST_IO, "cannot write %s: %s", path, strerror(errno));
+    if (st == ST_OK)
+        st = file_new_finish(&file, false, err);
+    file_new_drop(&file);
+    return st;
+}
+
+/* Keys and certificates: files of this node, while it serves. */
+static enum status add_files(struct words *w, const char *folder, const json_t *files,
+                             struct err *err) {
+    const char *option;
+    json_t *text;
+    char path[PATH_MAX], word[32];
+    json_object_foreach((json_t *)(uintptr_t)files, option, text) {
+        if (snprintf(path, sizeof path, "%s/%s", folder, option) >= (int)sizeof path)
+            return err_set(err, ST_BAD_INPUT, "%s: too long a path", folder);
+        TRY(write_private(path, json_string_value(text), err));
+        snprintf(word, sizeof word, "--%s", option);
+        add(w, word);
+        add(w, path);
+    }
+    return ST_OK;
+}
+
+static void remove_files(const char *folder, const json_t *deployment) {
+    const char *option;
+    json_t *text;
+    char path[PATH_MAX];
+    json_object_foreach(json_object_get(deployment, "files"), option, text) {
+        snprintf(path, sizeof path, "%s/%s", folder, option);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
+static enum status gather(struct words *w, const char *folder, const json_t *deployment,
+                          const struct replica_place *place, struct err *err) {
+    size_t i;
+    json_t *word;
+    add(w, "serve");
+    add(w, place->path);
+    json_array_foreach(json_object_get(deployment, "args"), i, word) {
+        add(w, json_string_value(word));
+    }
+    TRY(add_files(w, folder, json_object_get(deployment, "files"), err));
+    if (place->nodes != NULL) {
+        add(w, "--nodes");
+        add(w, place->nodes);
+    }
+    static const char *const ours[] = {
+        "--failover", "--until-eof", "--until-lost", "--host", "*", "--port", "0"};
+    for (i = 0; i < ARRAY_LEN(ours); i++)
+        add(w, ours[i]);
+    return w->failed ? err_set(err, ST_NO_MEMORY, "no memory to serve a model") : ST_OK;
+}
+
+/* ---- its life ---------------------------------------------------------------------------- */
+
+enum status replica_start(struct replica *t, const json_t *deployment,
+                          const struct replica_place *place, struct err *err) {
+    struct words w = {.list = NULL};
+    char folder[PATH_MAX];
+    const char *name = json_string_value(json_object_get(deployment, "name"));
+    if (snprintf(folder, sizeof folder, "%s/files/%s", place->state, name) >=
+        (int)sizeof folder)
+        return err_set(err, ST_BAD_INPUT, "%s: too long a path", place->state);
+    char *own = mem_strdup(folder);
+    json_t *copy = json_deep_copy(deployment);
+    enum status st = own != NULL && copy != NULL
+                         ? gather(&w, folder, deployment, place, err)
+                         : err_set(err, ST_NO_MEMORY, "no memory to serve a model");
+    if (st == ST_OK)
+        st = launch_command(&t->pid, &t->fd, place->program, w.list, err);
+    words_deinit(&w);
+    if (st != ST_OK) {
+        remove_files(folder, deployment);
+        mem_free(own);
+        json_decref(copy);
+        return st;
+    }
+    t->folder = own;
+    t->deployment = copy;
+    t->state = REPLICA_STARTING;
+    t->begin_s = clock_s();
+    t->port = 0;
+    t->n_line = 0;
+    t->last[0] = '\0';
+    return ST_OK;
+}
+
+static void hear_line(struct replica *t, const char *name) {
+    t->line[t->n_line] = '\0';
+    t->n_line = 0;
+    if (t->line[0] == '\0')
+        return;
+    log_info("%s: %s", name, t->line);
+    if (t->state == REPLICA_STARTING && str_starts(t->line, LISTENS)) {
+        t->state = REPLICA_LISTENING;
+        t->load_s = clock_s() - t->begin_s;
+        t->port = atoi(strrchr(t->line, ':') + 1);
+    }
+    const char *sentence = str_starts(t->line, OWN_NAME) ? t->line + strlen(OWN_NAME) : t->line;
+    sentence_print(t->last, sizeof t->last, "%s", sentence);
+}
+
+static void hear(struct replica *t, const char *name) {
+    char bytes[1024];
+    ssize_t n;
+    while ((n = recv(t->fd, bytes, sizeof bytes, MSG_DONTWAIT)) > 0)
+        for (ssize_t i = 0; i < n; i++) {
+            if (bytes[i] == '\n')
+                hear_line(t, name);
+            else if (t->n_line < sizeof t->line - 1) /* else the rest is left out */
+                t->line[t->n_line++] = bytes[i];
+        }
+}
+
+bool replica_look(struct replica *t, const char *name) {
+    int status;
+    if (t->state == REPLICA_IDLE)
+        return false;
+    hear(t, name);
+    if (t->state == REPLICA_STOPPING && clock_s() - t->stop_s >= REPLICA_FINISH_S)
+        kill(t->pid, SIGKILL);
+    if (waitpid(t->pid, &status, WNOHANG) != t->pid)
+        return false;
+    hear(t, name);
+    if (t->n_line > 0)
+        hear_line(t, name);
+    if (WIFSIGNALED(status) && t->state != REPLICA_STOPPING)
+        sentence_print(t->last, sizeof t->last, "lockstep serve was killed by signal %d (%s)",
+                       WTERMSIG(status), strsignal(WTERMSIG(status)));
+    close(t->fd);
+    t->state = REPLICA_IDLE;
+    t->pid = 0;
+    t->port = 0;
+    remove_files(t->folder, t->deployment);
+    mem_free(t->folder);
+    json_decref(t->deployment);
+    t->folder = NULL;
+    t->deployment = NULL;
+    return true;
+}
+
+static size_t take(char *bytes, size_t size, size_t n, void *user) {
+    return buf_add(user, bytes, size * n) ? n : 0;
+}
+
+int replica_ranks(const struct replica *t) {
+    char url[64];
+    struct buf text = {0};
+    bool tls = json_is_true(json_object_get(t->deployment, "tls"));
+    CURL *h = client_curl();
+    if (h == NULL)
+        return 0;
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/health", tls ? "s" : "", t->port);
+    bool good = curl_easy_setopt(h, CURLOPT_URL, url) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, ASK_MS) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_SSL_VERIFYHOST, 0L) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_WRITEFUNCTION, take) == CURLE_OK &&
+                curl_easy_setopt(h, CURLOPT_WRITEDATA, &text) == CURLE_OK &&
+                curl_easy_perform(h) == CURLE_OK;
+    curl_easy_cleanup(h);
+    json_t *said = good ? json_loads(buf_cstr(&text), 0, NULL) : NULL;
+    int n = (int)json_integer_value(json_object_get(said, "ranks"));
+    json_decref(said);
+    buf_free(&text);
+    return n;
+}
+
+void replica_stop(struct replica *t) {
+    if (t->state == REPLICA_IDLE || t->state == REPLICA_STOPPING)
+        return;
+    t->state = REPLICA_STOPPING;
+    t->stop_s = clock_s();
+    shutdown(t->fd, SHUT_WR);
+}
+
+void replica_kill(struct replica *t) {
+    if (t->state == REPLICA_IDLE)
+        return;
+    replica_stop(t);
+    kill(t->pid, SIGKILL);
+}

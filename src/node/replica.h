@@ -1,0 +1,55 @@
+/* replica.h: a deployment that this node serves: the child that does it, `lockstep serve`, and
+ * what it says.
+ *
+ * The child's standard input, output and error are one socket: what it says goes to the node's
+ * log, and when the node dies, by whatever death, it ends (--until-eof). It ends by itself when
+ * its ranks are lost and nothing goes on (--until-lost): another one begins, and is asked what was
+ * under way. One thread at a time. */
+#ifndef LOCKSTEP_NODE_REPLICA_H
+#define LOCKSTEP_NODE_REPLICA_H
+
+#include "base/status.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define REPLICA_FINISH_S 10.0 /* what runs has so long when the child is to end */
+
+enum replica_state { REPLICA_IDLE, REPLICA_STARTING, REPLICA_LISTENING, REPLICA_STOPPING };
+
+struct replica {
+    enum replica_state state;
+    pid_t pid;
+    int fd, port;           /* port: where it listens, on all addresses; 0: it does not yet */
+    double begin_s, stop_s; /* when it began, and was told to end */
+    double load_s;          /* what it took until it listened */
+    char *folder;           /* of the deployment's files; owned */
+    json_t *deployment;     /* what it serves; owned */
+    char last[400];         /* the last thing that it said, in UTF-8 */
+    char line[2048];
+    size_t n_line;
+};
+
+struct replica_place {
+    const char *program; /* as launch_open's worker_path */
+    const char *state;   /* folder for the deployment's files */
+    const char *path;    /* of the model */
+    const char *nodes;   /* --nodes; NULL: none */
+};
+/* t is REPLICA_IDLE. ST_IO, ST_NOT_FOUND, ST_NO_MEMORY: as launch_command(), or its files cannot
+ * be written. */
+enum status replica_start(struct replica *t, const json_t *deployment,
+                          const struct replica_place *place, struct err *err);
+/* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself
+ * or as it was told. */
+bool replica_look(struct replica *t, const char *name);
+/* On how many ranks it is, as its /health says; 0: it has not said it within two seconds. Only
+ * reads t. */
+int replica_ranks(const struct replica *t);
+/* It is to end. Nothing to do for one that is idle or stops already. */
+void replica_stop(struct replica *t);
+/* It ends at once, and counts as one that was told to. Likewise. */
+void replica_kill(struct replica *t);
+
+#endif

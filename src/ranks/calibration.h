@@ -1,0 +1,54 @@
+/* calibration.h: what the ranks of a group find out about their machines and wires before they
+ * load a model, and the placement that follows from it (placement.h).
+ *
+ * Collective: every rank calls at the same place. It takes some tenths of a second:
+ *
+ *   rate     each rank multiplies with zeros in the file's main type, with all its threads, by
+ *   the
+ *            product that decode uses; all ranks at once, so those that share a machine share
+ *            its
+ *            memory bus. As many bytes as a rank's share, CALIBRATION_BYTES at most: a model
+ *            that the
+ *            caches hold is measured in the caches
+ *   memory   what the machine has available (mem_available) less a sixteenth, shared out among
+ *            its ranks
+ *   sums, hand-overs, the way to rank 0 and back: the fabric's own calls with the sizes of a
+ *            token, medians, for every layout that is possible
+ *
+ * Rank 0 decides and tells the others, so that the ranks cannot disagree. */
+#ifndef LOCKSTEP_RANKS_CALIBRATION_H
+#define LOCKSTEP_RANKS_CALIBRATION_H
+
+#include "model/model.h"
+#include "ranks/job.h"
+
+#define CALIBRATION_BYTES ((size_t)128 << 20)
+#define CALIBRATION_TEXT 480
+
+struct calibration {
+    const struct job *job; /* placement says what is open */
+    const struct gguf *g;
+    const struct hparams *hp;
+    const struct model_config *cfg;
+    const struct kernels *kernels;
+    struct pool *pool;
+    struct fabric *f;
+    struct team *all; /* of all ranks, more than one */
+    /* lockstep.h's, of rank 0; NULL: all ranks compute. */
+    bool (*placed)(void *user, uint64_t fastest, const char *why);
+    void *placed_user;
+};
+
+struct calibration_choice {
+    bool again; /* placed() said so, and nothing is chosen */
+    int tp, pp, n_weights;
+    double weights[PLAN_MAX_RANKS];
+    char text[CALIBRATION_TEXT]; /* for people; of rank 0 */
+};
+
+/* ST_BAD_INPUT: no layout that is open fits: the same sentence on every rank. ST_PEER_LOST,
+ * ST_NO_MEMORY. */
+enum status calibration_place(struct calibration_choice *out, const struct calibration *s,
+                              struct err *err);
+
+#endif

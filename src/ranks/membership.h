@@ -1,0 +1,44 @@
+/* membership.h: with what a model is opened again when a rank was lost, or is back.
+ *
+ * A process of this machine that died can be started again; so can all ranks that somebody else
+ * starts (a rendezvous), who has to do it. Another machine is left out, with all its ranks,
+ * until somebody knows that it is back (rejoin.h): it may be off, and asking it costs minutes.
+ * Which ranks compute never changes a bit. */
+#ifndef LOCKSTEP_RANKS_MEMBERSHIP_H
+#define LOCKSTEP_RANKS_MEMBERSHIP_H
+
+#include "base/status.h"
+#include "lockstep/lockstep.h"
+
+#include <stdint.h>
+
+/* Machines are bits: that of the first rank of each in the options that were given. */
+struct membership {
+    struct lockstep_options opt; /* of the machines that take part; its strings are owned */
+    struct lockstep_options all; /* as given; likewise */
+    uint64_t out;                /* ranks of `all` on machines that are left out */
+    uint64_t machines_out;
+    uint64_t on_trial;   /* ranks of `all` that were taken back and have not been kept yet */
+    char left_out[512];  /* names of the machines that are left out; "": none is */
+    char last_call[512]; /* of those that the last call was about */
+};
+
+/* Nobody is lost yet. membership_deinit() is due in any case. */
+enum status membership_init(struct membership *s, const struct lockstep_options *opt,
+                            struct err *err);
+void membership_deinit(struct membership *s);
+
+/* The ranks of which `lost` has a bit are gone (0: nobody knows which; rank 0: nobody else),
+ * and so is whoever is on trial: opt becomes that of the machines left, with their shares of
+ * the split and their cables, if there were any on other machines; a division into stages that
+ * was asked for holds only for all. *names: those machines', borrowed until the next call, or
+ * NULL. On errors nothing has changed. */
+enum status membership_leave_out(struct membership *s, uint64_t lost, const char **names,
+                                 struct err *err);
+/* These machines that were left out take part again, on trial until membership_keep(). Otherwise
+ * as above. */
+enum status membership_take_back(struct membership *s, uint64_t machines, const char **names,
+                                 struct err *err);
+void membership_keep(struct membership *s);
+
+#endif
