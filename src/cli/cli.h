@@ -1,6 +1,6 @@
 /* cli.h: what every subcommand uses: the option tables, errors, numbers, JSON, Ctrl-C.
  *
- * One file per subcommand, cmd_NAME.c, with one entry point, cmd_NAME(argc, argv), where argv[0]
+ * One file per subcommand, src/commands/NAME.c, with one entry point, cmd_NAME(argc, argv), where argv[0]
  * is the subcommand's name; it returns the process's exit status:
  *
  *     0    done
