@@ -498,6 +498,44 @@ static void test_power_cut(void **state) {
     identity_deinit(&id);
 }
 
+/* Somebody else planted links where the copy's own files will be: it is refused, and what they lead
+ * to stays as it is. */
+static void test_planted_links(void **state) {
+    (void)state;
+    struct identity id;
+    struct model_files m;
+    struct model_share *share;
+    struct err err;
+    char path[128], store[128], victim[128], planted[256], out[256], address[64], hex[17];
+    static const char *const ends[] = {"part", "blocks"};
+    assert_int_equal(identity_make(&id, &some_key, &err), ST_OK);
+    path_in(path, sizeof path, "planted.gguf");
+    path_in(store, sizeof store, "planted");
+    path_in(victim, sizeof victim, "victim");
+    write_file(path, 100000, 14);
+    assert_int_equal(model_files_read(&m, path, &err), ST_OK);
+    assert_int_equal(model_share_open(&share, &id, &m, path, &err), ST_OK);
+    snprintf(address, sizeof address, "127.0.0.1:%d", model_share_port(share));
+    sodium_bin2hex(hex, sizeof hex, m.list[0].digest, 8);
+    assert_int_equal(mkdir(store, 0700), 0);
+    for (size_t i = 0; i < 2; i++) {
+        struct stat st;
+        write_file(victim, 1234, 15);
+        snprintf(planted, sizeof planted, "%s/planted.gguf.%s.%s", store, hex, ends[i]);
+        assert_int_equal(symlink(victim, planted), 0);
+        assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err),
+                         ST_IO);
+        assert_non_null(strstr(err.text, planted));
+        assert_int_equal(stat(victim, &st), 0);
+        assert_int_equal(st.st_size, 1234);
+        unlink(planted); /* where the failed copy has not done so */
+    }
+    assert_int_equal(store_fetch(store, &id, address, &m, NULL, out, sizeof out, &err), ST_OK);
+    model_share_close(share);
+    model_files_deinit(&m);
+    identity_deinit(&id);
+}
+
 struct waiting {
     int fd; /* of the part, locked */
     char part[300], end[300];
@@ -811,6 +849,7 @@ int main(void) {
         cmocka_unit_test(test_hostile_lists),
         cmocka_unit_test(test_copy),
         cmocka_unit_test(test_power_cut),
+        cmocka_unit_test(test_planted_links),
         cmocka_unit_test(test_two_copies_at_once),
         cmocka_unit_test(test_two_links_at_once),
         cmocka_unit_test(test_place_taken_meanwhile),

@@ -278,6 +278,10 @@ holds "json.loads(v['choices'][0]['message']['content']).startswith('19')"
 # A form of the answer leaves room for calls.
 ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":100}}"
 holds "v['choices'][0]['finish_reason'] == 'tool_calls' and v['choices'][0]['message']['tool_calls'][0]['function']['name'] == 'look'"
+# The id of a call follows from the request, so whoever answers it again gives the same.
+id_of() { ask 200 /v1/chat/completions -d "{$question,$both_forms,\"logit_bias\":{\"60\":100},\"seed\":$1}" && python3 -c 'import json,sys; print(json.load(open(sys.argv[1]))["choices"][0]["message"]["tool_calls"][0]["id"])' "$work/body"; }
+[ "$(id_of 5)" = "$(id_of 5)" ] || fail "the same request has calls with other ids"
+[ "$(id_of 5)" != "$(id_of 6)" ] || fail "another request has a call with the same id: $(id_of 5)"
 # Ollama's arguments are an object, which half of one is not: a call that num_predict or a stop string cuts off is none.
 cut='{"messages":[{"role":"user","content":"hi"}],"format":{"enum":["x"]},"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"a":%s},"required":["a"]}}}],"stream":%s,"options":{"temperature":0,"logit_bias":{"60":100},"num_predict":100%s}}'
 for stream in true false; do

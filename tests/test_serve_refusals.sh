@@ -86,6 +86,7 @@ full() { # PATH BODY PATTERN
     grep -q "$3" "$work/body" || fail "a full queue: $1: $(head -c 300 "$work/body")"
 }
 messages='"messages":[{"role":"user","content":"hi"}]'
+full /v1/chat/completions "{$messages}" '1 request waits already'
 for stream in true false; do
     full /v1/chat/completions "{$messages,\"stream\":$stream}" '"error":{"message":"'
     full /v1/responses "{\"input\":\"hi\",\"stream\":$stream}" '"error":{"message":"'
