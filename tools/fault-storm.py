@@ -61,7 +61,7 @@ def arguments():
     p.add_argument("--logs", help="keeps what the nodes say in this folder, whatever comes of it")
     p.add_argument("--program", default=os.environ.get("LOCKSTEP", SOURCE + "/build/lockstep"), help="default build/lockstep")
     p.add_argument("--model", default=SOURCE + "/models/jargon-3m-f16.gguf", help="default the one in models/")
-    p.add_argument("--clock", help="the library made from tests/wrong_clock.c (default beside the program)")
+    p.add_argument("--clock", help="the library made from tests/support/wrong_clock.c (default beside the program)")
     a = p.parse_args()
     unknown = [k for k in a.kinds.split(",") if k and k not in KINDS]
     if unknown:

@@ -38,7 +38,7 @@ command:aarch64-linux-gnu-gcc  gcc-aarch64-linux-gnu  -
 command:qemu-aarch64           qemu-user              -
 '
 
-# The virtual machines of tests/test_verbs_vm.sh; only for Debian on x86-64.
+# The virtual machines of tests/vm/test_verbs_vm.sh; only for Debian on x86-64.
 machine_needs='
 command:qemu-system-x86_64  qemu-system-x86    -
 command:busybox             busybox-static     -
@@ -48,7 +48,7 @@ command:tc                  iproute2           -
 library:rxe                 ibverbs-providers  -
 '
 
-# The browser of tests/test_page.sh, which is skipped without it; only for Debian (elsewhere the package is another thing).
+# The browser of tests/e2e/test_page.sh, which is skipped without it; only for Debian (elsewhere the package is another thing).
 browser_needs='
 command:chromium  chromium  -
 '

@@ -1,7 +1,7 @@
 /* cli.h: what every subcommand uses: the option tables, errors, numbers, JSON, Ctrl-C.
  *
- * One file per subcommand, src/commands/NAME.c, with one entry point, cmd_NAME(argc, argv), where argv[0]
- * is the subcommand's name; it returns the process's exit status:
+ * One file per subcommand, src/commands/NAME.c, with one entry point, cmd_NAME(argc, argv), where
+ * argv[0] is the subcommand's name; it returns the process's exit status:
  *
  *     0    done
  *     1    the system said no (memory, disk, a closed pipe), or a bug

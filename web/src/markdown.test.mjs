@@ -1,4 +1,4 @@
-// How answers are taken apart. What becomes of the parts in a browser: tests/page/page.mjs. node --test src/
+// How answers are taken apart. What becomes of the parts in a browser: tests/support/page/page.mjs. node --test src/
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { blocksOf } from "./markdown.js";

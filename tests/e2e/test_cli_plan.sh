@@ -1,0 +1,139 @@
+#!/bin/bash
+# lockstep plan on header-only files of the true shapes of large models: the bytes of the ranks add up, shares
+# follow the memory, and what does not fit is refused with a sentence.
+set -uo pipefail
+. "$SOURCE_DIR/tests/support/scratch.sh"
+
+sum() { # the ranks' weights together: sum FILE OPTIONS
+    "$LOCKSTEP" plan "$@" --json | python3 -c '
+import json, sys
+print(sum(r["weight_bytes"] for r in json.load(sys.stdin)["ranks"]))'
+}
+
+for shape in qwen2-57b-a14b qwen3-235b-a22b qwen3-coder-480b deepseek-v2 deepseek-v3 kimi-k2 gpt-oss-120b; do
+    file=$work/$shape.gguf
+    "$LOCKSTEP" synth --shape $shape --type q4_K --header-only "$file" >/dev/null 2>&1 ||
+        fail "synth --header-only $shape"
+    one=$(sum "$file" --ranks 1)
+    # A pipeline holds every tensor once.
+    for n in 2 3 8; do
+        [ "$(sum "$file" --ranks $n --parallel pipeline)" = "$one" ] ||
+            fail "$shape: the bytes of a pipeline of $n do not add up to $one"
+    done
+    # Tensor ranks share kv heads and keep norms, routers and latent projections whole: at most 4 % more.
+    for split in 1,1 3,1 512,512,256,256; do
+        many=$(sum "$file" --split $split)
+        [ "$many" -ge "$one" ] && [ $((many - one)) -le $((one / 25)) ] ||
+            fail "$shape: split $split holds $many bytes, one rank $one"
+    done
+    # With the sizes of machines, nobody gets more than he has.
+    "$LOCKSTEP" plan "$file" --memory 512G,512G,256G,256G --json | python3 -c '
+import json, sys
+memory = [512 << 30, 512 << 30, 256 << 30, 256 << 30]
+for r, m in zip(json.load(sys.stdin)["ranks"], memory):
+    assert r["weight_bytes"] + r["kv_bytes"] + r["buffer_bytes"] == r["sum_bytes"] <= m == r["memory_bytes"], r' || fail "$shape: a share larger than its machine"
+    out=$("$LOCKSTEP" plan "$file" --memory 15G,15G 2>&1)
+    [ $? = 2 ] && [[ $out == *"would need"*"has 16.1 GB"* ]] || fail "$shape on two small machines: $out"
+done
+
+# KV bytes of a whole context by kind of layer, from the models' cards: f16, pages of 64 positions.
+kv() { # kv SHAPE CTX: all bytes, and those of windows
+    "$LOCKSTEP" plan "$work/$1.gguf" --ctx "$2" --json | python3 -c '
+import json, sys
+r = json.load(sys.stdin)["ranks"][0]
+print(r["kv_bytes"], r["kv_window_bytes"])'
+}
+page=$((64 * 8 * 64 * 2 * 2)) # 8 kv heads, keys and values of 64
+# 18 layers see all of it; 18 see 128 positions, and in a step of 512 tokens those of 11 pages.
+for ctx in 4096 131072; do
+    want="$((18 * ctx / 64 * page + 18 * 11 * page)) $((18 * 11 * page))"
+    got=$(kv gpt-oss-120b $ctx)
+    [ "$got" = "$want" ] || fail "gpt-oss-120b with $ctx positions: $got, not $want"
+done
+# A latent of 512 and a key part of 64, once, in 61 layers.
+[ "$(kv deepseek-v3 163840)" = "$((61 * 163840 * 576 * 2)) 0" ] || fail "deepseek-v3: $(kv deepseek-v3 163840)"
+# A plan is what a session then takes: weights, cache and buffers of each rank.
+for file in "$SOURCE_DIR/models/jargon-3m-f16.gguf" "$SHARED_DIR"/golden/logits/{deepseek2-v3,gpt-oss-mxfp4,qwen3moe}.gguf; do
+    [ -e "$file" ] || { echo "note: $file is not there"; continue; }
+    for layout in "--ranks 1" "--split 2,1 --chunk 33" "--ranks 3 --parallel pipeline --kv q8_0" \
+        "--ranks 2 --experts whole --ctx 200"; do
+        # shellcheck disable=SC2086
+        "$LOCKSTEP" plan "$file" $layout -t 2 --json >"$work/plan" || fail "plan $file $layout"
+        # shellcheck disable=SC2086
+        timeout 60 "$LOCKSTEP" eval "$file" --ids 1,2,3 $layout -t 2 --json >"$work/run" 2>"$work/err" ||
+            fail "eval $file $layout: $(cat "$work/err")"
+        python3 -c '
+import json, sys
+plan, run = (json.load(open(p)) for p in sys.argv[1:])
+held = run["held"]
+assert len(held) == len(plan["ranks"])
+for a, b in zip(plan["ranks"], held):
+    for key in ("weight_bytes", "kv_bytes", "buffer_bytes", "layers", "heads", "vocabulary"):
+        assert a[key] == b[key], (key, a, b)
+    for key in ("ffn", "experts", "expert_ffn"):  # a plan leaves out what there is not
+        assert a.get(key, [0, 0]) == b.get(key, [0, 0]), (key, a, b)' "$work/plan" "$work/run" || fail "$file $layout: not as planned"
+    done
+done
+
+# ---- clusters that do not exist: --bandwidth, --latency ---------------------------------------------
+"$LOCKSTEP" synth --shape llama-3.3-70b --type f16 --header-only 70b.gguf >/dev/null 2>&1 || fail "synth 70b"
+at=(plan 70b.gguf --latency 5us --bandwidth)
+[ "$("$LOCKSTEP" plan 70b.gguf --ranks 4)" = "$("$LOCKSTEP" "${at[@]}" 819G --ranks 4 | sed '/^predicted/,$d')" ] ||
+    fail "four equal machines on a fast wire: the table is not that of tensor4"
+"$LOCKSTEP" "${at[@]}" 819G,819G,819G,819G --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert p["parallel"] == "tensor4", p["parallel"]
+c = p["candidates"]
+assert [x["parallel"] for x in c] == ["tensor4", "tensor2xpipeline2", "pipeline4"], c
+for x in c:
+    assert x["fits"] and x["shares"] == [1] * 4, x
+    assert abs(x["tokens_per_s"] * (x["reading_s"] + x["between_s"]) - 1) < 1e-6, x
+# 139 GB a token (70.55e9 parameters less the embedding, in f16); 162 exchanges.
+assert abs(c[0]["reading_s"] / (139.0e9 / 4 / 819e9) - 1) < 0.01, c[0]
+assert abs(c[0]["between_s"] - 162 * 5e-6) < 1e-9, c[0]
+assert sum(c[0]["sum_bytes"]) == sum(r["sum_bytes"] for r in p["ranks"]), c[0]' || fail "--bandwidth --json"
+# Shares follow the bandwidth, and memory where that is short; --parallel is still obeyed.
+"$LOCKSTEP" "${at[@]}" 819G,273G --memory 256G,256G --parallel pipeline --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert p["parallel"] == "pipeline2" and p["candidates"][0]["parallel"] == "tensor2", p
+assert all(c["shares"] == [3, 1] for c in p["candidates"]), p["candidates"]' || fail "--bandwidth 819G,273G"
+"$LOCKSTEP" "${at[@]}" 819G,273G --memory 96G,96G --json | python3 -c '
+import json, sys
+p = json.load(sys.stdin)
+assert all(r["sum_bytes"] <= r["memory_bytes"] for r in p["ranks"]), p["ranks"]
+a, b = p["candidates"][0]["shares"]
+assert 1 < a / b < 3, (a, b)' || fail "--bandwidth with little memory"
+# A split that suits some layouts leaves those: two shares for four ranks are of stages or of members.
+for layout in auto tensor2xpipeline2; do
+    [ "$("$LOCKSTEP" "${at[@]}" 819G --ranks 4 --split 3,1 --parallel $layout | sed '/^predicted/,$d')" = \
+        "$("$LOCKSTEP" plan 70b.gguf --ranks 4 --split 3,1 --parallel tensor2xpipeline2)" ] || fail "--split 3,1 of $layout"
+done
+refuse() { # PATTERN words...
+    local pattern=$1 status
+    shift
+    "$LOCKSTEP" "$@" >out 2>err
+    status=$?
+    [ $status = 2 ] && grep -Eq -e "$pattern" err || fail "$*: status $status, said '$(cat err)', expected /$pattern/"
+}
+refuse "tensor2: rank 1 would need [0-9.]+ GB, has 17.2 GB; pipeline2: rank" "${at[@]}" 819G --memory 96G,16G
+refuse "the split has 2 weights, but there are 4 ranks" "${at[@]}" 819G --ranks 4 --split 3,1 --parallel pipeline
+refuse "the split has 3 weights, but there are 4 ranks" "${at[@]}" 819G --ranks 4 --split 3,1,1
+refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --bandwidth 819G
+refuse "bandwidth and --latency go together" plan 70b.gguf --ranks 2 --latency 5us
+refuse "--bandwidth names 3 machines for 2" "${at[@]}" 819G,1G,2G --ranks 2
+for bad in 0 -5G 5X "" 819G,; do refuse "expected bytes a second" plan 70b.gguf --latency 5us --bandwidth "$bad"; done
+for bad in 0us 5 us -3us 5usx; do refuse "expected a time" plan 70b.gguf --bandwidth 1G --latency "$bad"; done
+# Of memory, GB are powers of 1000, as everywhere else that says GB; G and GiB are what machines have.
+for same in "24GB 24.0" "24G 25.8" "24GiB 25.8" "24000MB 24.0"; do
+    "$LOCKSTEP" plan 70b.gguf --ranks 2 --memory "${same% *},${same% *}" >out 2>err
+    grep -q "its machine has ${same#* } GB" err || fail "--memory ${same% *}: $(cat err)"
+done
+# Powers of 1000, and units of time.
+for same in "819G 5us" "819GB 0.005ms" "0.819T 5000ns" "819000M 0.000005s"; do
+    read -r bandwidth latency <<<"$same"
+    "$LOCKSTEP" plan 70b.gguf --ranks 2 --bandwidth "$bandwidth" --latency "$latency" >"same-$bandwidth"
+    cmp -s same-819G "same-$bandwidth" || fail "$same is not 819G 5us"
+done
+[ $failures = 0 ]

@@ -1,0 +1,238 @@
+#!/bin/bash
+# A Hugging Face folder and a GGUF with the same numbers: `lockstep eval` writes the same bytes, whatever the
+# number of shards and ranks, for every architecture; FP8, MXFP4 and MLX's groups against GGUFs that
+# hold what they are worth; tokenizer.json and tokenizer.model against the GGUF's vocabulary. hf_folder.py makes the folders.
+set -u
+golden=$SHARED_DIR/golden
+[ -e "$golden/logits/llama.gguf" ] || { echo "skip: $golden is not there"; exit 77; }
+command -v python3 >/dev/null || { echo "skip: python3, which makes the folders, is not here"; exit 77; }
+. "$SOURCE_DIR/tests/support/scratch.sh"
+make_folder() { # source folder [options of hf_folder.py]
+    python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$@" || fail "hf_folder.py $*"
+}
+ids=280,104,250,60,279,67,48,188,170,12,270,50,272,105,81,81,131,201,171,29,189,19,33,7
+run_eval() { # model logits arguments...
+    local model=$1 out=$2
+    shift 2
+    rm -f "$out" # an old file must not stand in for this run's
+    timeout 60 "$LOCKSTEP" eval "$model" --ids $ids --greedy 4 --logits "$out" -t 1 -q "$@" >"$out.ids" ||
+        fail "lockstep eval $model $*"
+}
+same_bits() { # model gguf arguments...: the folder of this name against the GGUF
+    local model=$1 gguf=$2
+    shift 2
+    run_eval "$gguf" a.f32 "$@"
+    for ranks in 1 2 3; do
+        run_eval "$model" b.f32 "$@" --ranks $ranks
+        cmp a.f32 b.f32 || fail "$model: not the bits of $gguf ($ranks ranks $*)"
+    done
+}
+
+n=0
+for file in "$golden"/logits/*.gguf; do
+    name=$(basename "$file" .gguf)
+    python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$file" "$name"
+    [ $? != 77 ] || continue # an architecture of which no folder can be made
+    n=$((n + 1))
+    make_folder "$file" "$name" --gguf "$name.gguf" --shards $((n % 3 + 1))
+    # The golden file itself, where the folder can hold its numbers.
+    case $name in
+    gemma3) gguf=$name.gguf ;;      # norms are stored less one
+    llama-rope3) gguf=$name.gguf ;; # factors are computed
+    *) gguf=$file ;;
+    esac
+    same_bits "$name" "$gguf" --kv f32
+    rm -rf "$name" "$name.gguf"
+done
+[ $n -ge 17 ] || fail "only $n models in golden/logits"
+
+# config.json as transformers 5 writes it, and a language model beside a picture tower.
+for name in llama-rope3 qwen3 deepseek2-v3 gpt-oss-f32 glm4moe gemma3 phi3; do
+    make_folder "$golden/logits/$name.gguf" v5 --gguf v5.gguf --v5
+    same_bits v5 v5.gguf --kv f32
+    rm -rf v5
+done
+make_folder "$golden/logits/gemma3.gguf" nested --gguf nested.gguf --nested
+same_bits nested nested.gguf
+
+# What multiplies cos and sin: transformers' attention_factor is all of it; attn_factor, which vLLM reads and
+# DeepSeek-R1-0528-Qwen3-8B is published with, multiplies what the factor gives, here 1 + 0.1 ln 4.
+make_folder "$golden/logits/qwen3.gguf" yarn
+yarn() { # entries of rope_scaling, logits
+    python3 - "$1" <<'EOF'
+import json, sys
+c = json.load(open("yarn/config.json"))
+c["rope_scaling"] = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32, **json.loads(sys.argv[1])}
+json.dump(c, open("yarn/config.json", "w"))
+EOF
+    run_eval yarn "$2"
+}
+yarn '{"attention_factor": 1.0}' a.f32
+yarn '{"attn_factor": 0.8782488562869419}' b.f32
+cmp a.f32 b.f32 || fail "YaRN's attn_factor of 1 / (1 + 0.1 ln 4) is not an attention_factor of 1"
+yarn '{}' b.f32
+cmp -s a.f32 b.f32 && fail "YaRN's attention_factor of 1 is that of a file which names none"
+
+make_folder "$golden/logits/llama.gguf" granite --gguf granite.gguf --granite
+same_bits granite granite.gguf --kv f32
+
+for type in f16 bf16; do
+    make_folder "$golden/quant-models/q-llama-$type.gguf" $type
+    same_bits $type "$golden/quant-models/q-llama-$type.gguf"
+done
+
+# Quantized folders, and what their numbers are worth: F32; Q4_1; Q8_0.
+quantized() { # name source options...
+    local name=$1 source=$2
+    shift 2
+    make_folder "$source" "$name" --gguf "$name.gguf" "$@"
+    same_bits "$name" "$name.gguf"
+}
+quantized fp8 "$golden/logits/llama-tied.gguf" --weights fp8 --shards 2
+quantized fp8-bf16 "$golden/logits/llama-tied.gguf" --weights fp8 --scales bf16
+quantized fp8-row "$golden/logits/llama-tied.gguf" --weights fp8-row --shards 2
+quantized fp8-row-bf16 "$golden/logits/qwen3.gguf" --weights fp8-row --scales bf16
+quantized fp8-all "$golden/logits/llama-tied.gguf" --weights fp8-all
+quantized fp8-row-moe "$golden/logits/minimax-m2.gguf" --weights fp8-row --scales bf16
+quantized fp8-moe "$golden/logits/minimax-m2.gguf" --weights fp8
+# All experts of a layer are read by one description: scales of another type than the first one's are refused.
+make_folder "$golden/logits/llama-moe.gguf" fp8-mixed --weights fp8-row --scales f32
+python3 - fp8-mixed/model.safetensors <<'EOF'
+import json, struct, sys
+raw = open(sys.argv[1], "rb").read()
+n = 8 + struct.unpack("<Q", raw[:8])[0]
+header, data = json.loads(raw[8:n]), raw[n:]
+scale = header["model.layers.0.block_sparse_moe.experts.1.w2.weight_scale"]
+begin, end = scale["data_offsets"]
+half = b"".join(data[i + 2:i + 4] for i in range(begin, end, 4))
+scale.update(dtype="BF16", data_offsets=[len(data), len(data) + len(half)])
+text = json.dumps(header).encode()
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data + half)
+EOF
+refuse 2 'experts.1.w2.weight: its shape or type is not that of the other experts' "$LOCKSTEP" run fp8-mixed -p a -n 1 -t 1
+q=$golden/quant-models
+quantized mlx4 "$q/q-llama-f16.gguf" --weights mlx4 --group 64
+quantized mlx4-f16 "$q/q-llama-f16.gguf" --weights mlx4 --group 32 --scales f16
+quantized mlx8 "$q/q-llama-f16.gguf" --weights mlx8 --group 128
+quantized mlx8-f16 "$q/q-llama-f16.gguf" --weights mlx8 --group 64 --scales f16
+quantized int4 "$q/q-llama-f16.gguf" --weights int4 --group 32 --scales bf16
+quantized int4-f16 "$q/q-llama-f16.gguf" --weights int4 --group 128 --scales f16 --shards 2
+quantized mlx4-moe "$golden/logits/gpt-oss-f32.gguf" --weights mlx4 --group 32
+quantized mxfp4 "$q/q-llama-f16.gguf" --weights mlx-mxfp4 --shards 2
+quantized mxfp4-moe "$golden/logits/qwen3moe.gguf" --weights mlx-mxfp4
+quantized mxfp4-q8 "$golden/logits/gpt-oss-mxfp4.gguf" --weights mlx-mxfp4 --group 64 # all but the experts affine
+
+# The other commands take a folder where they take a file.
+make_folder "$golden/logits/qwen3moe.gguf" folder
+"$LOCKSTEP" inspect folder >out 2>&1 || fail "inspect: $(cat out)"
+grep -q 'a folder of safetensors' out || fail "inspect says: $(head -3 out)"
+"$LOCKSTEP" plan folder --ranks 2 >out 2>&1 || fail "plan: $(cat out)"
+"$LOCKSTEP" run folder/ -p "the" -n 3 -t 1 >out 2>&1 || fail "run: $(cat out)"
+"$LOCKSTEP" quantize folder folder.gguf q8_0 >out 2>&1 || fail "quantize: $(cat out)"
+"$LOCKSTEP" quantize "$golden/logits/qwen3moe.gguf" file.gguf q8_0 >out 2>&1 || fail "quantize: $(cat out)"
+run_eval folder.gguf a.f32
+run_eval file.gguf b.f32
+cmp a.f32 b.f32 || fail "a quantized folder is not a quantized file"
+"$LOCKSTEP" quantize mlx8 mlx.gguf f32 >out 2>&1 || fail "quantize mlx8: $(cat out)"
+"$LOCKSTEP" quantize mlx8.gguf worth.gguf f32 >out 2>&1 || fail "quantize mlx8.gguf: $(cat out)"
+run_eval mlx.gguf a.f32
+run_eval worth.gguf b.f32
+cmp a.f32 b.f32 || fail "MLX codes dequantized are not Q8_0's"
+
+# Vocabularies: the ids of the texts in golden/tokenizers.
+for file in "$golden"/tokenizers/*.gguf.gz; do
+    name=$(basename "$file" .gguf.gz)
+    gzip -dc "$file" >vocab.gguf
+    rm -rf vocab
+    make_folder vocab.gguf vocab
+    python3 - "$golden/tokenizers/$name.json" >texts <<'EOF'
+import json, sys
+for c in json.load(open(sys.argv[1]))["cases"]:
+    text = bytes.fromhex(c["hex"])
+    if b"\0" not in text:
+        print(json.dumps(text.decode()))
+EOF
+    [ "$(wc -l <texts)" -gt 200 ] || fail "$name: only $(wc -l <texts) texts"
+    for model in vocab.gguf vocab; do
+        "$LOCKSTEP" tokenize $model --jsonl <texts >"ids.$model" 2>err || fail "tokenize $name: $(cat err)"
+    done
+    cmp ids.vocab.gguf ids.vocab || fail "$name: tokenizer.json gives other ids than the GGUF"
+    # What quantize makes of it, as programs read it that know GGUF's keys alone.
+    "$LOCKSTEP" quantize vocab made.gguf f32 >out 2>&1 || fail "quantize $name: $(cat out)"
+    PYTHONPATH=$SOURCE_DIR/tests/support python3 - vocab.gguf made.gguf <<'EOF' || fail "$name: tokenizer.ggml.pre"
+import sys
+from hf_folder import Gguf
+file, made = (Gguf(p) for p in sys.argv[1:])
+for key in [k for k in made.raw if k.startswith("tokenizer.lockstep.")]:
+    del made.raw[key]
+made.write(sys.argv[2])
+key = "tokenizer.ggml.pre"
+sys.exit(file.keys["tokenizer.ggml.model"] == "gpt2" and made.keys.get(key) != file.keys[key])
+EOF
+    "$LOCKSTEP" tokenize made.gguf --jsonl <texts >ids.made 2>err || fail "tokenize made of $name: $(cat err)"
+    cmp ids.vocab.gguf ids.made || fail "$name: the quantized folder gives other ids than the GGUF"
+    [ $name = llama-spm ] || continue
+    # Its pieces alone, and a token that was added to them, as newer folders and as older ones name it.
+    make_folder vocab.gguf pieces --pieces
+    "$LOCKSTEP" tokenize pieces --jsonl <texts >ids.pieces 2>err || fail "tokenize pieces: $(cat err)"
+    cmp ids.vocab.gguf ids.pieces || fail "$name: tokenizer.model gives other ids than the GGUF"
+    echo '"a<|added|>b"' >texts
+    want=$("$LOCKSTEP" tokenize pieces --jsonl <texts)
+    [[ $want = "[1,263,32000,"*"]" ]] || fail "a token that was added: $want"
+    mv pieces/tokenizer_config.json . && echo '{"<|added|>": 32000}' >pieces/added_tokens.json
+    got=$("$LOCKSTEP" tokenize pieces --jsonl <texts)
+    [ "$got" = "$want" ] || fail "a token of added_tokens.json: $got"
+done
+# Every end that a folder names ends an answer, also in what quantize makes of it.
+make_folder "$golden/logits/qwen3.gguf" ends
+answer() { "$LOCKSTEP" run "$1" --raw -p abc --temp 0 -n 6 --json -q -t 1 | python3 -c 'import json, sys; o = json.load(sys.stdin); print(o["stop"], o["generated_tokens"])'; }
+[ "$(answer ends)" = "length 6" ] || fail "an answer of six tokens: $(answer ends)"
+ends() { # JSON of generation_config.json, "" for none; then that of config.json's eos_token_id
+    rm -f ends/generation_config.json
+    [ -z "$1" ] || echo "{\"eos_token_id\": $1}" >ends/generation_config.json
+    python3 - "$2" <<'EOF'
+import json, sys
+c = json.load(open("ends/config.json"))
+c["eos_token_id"] = json.loads(sys.argv[1])
+json.dump(c, open("ends/config.json", "w"))
+EOF
+    [ "$(answer ends)" = "end 2" ] || fail "ends $1, $2: $(answer ends)"
+}
+ends 229 283
+ends "[283, 281, 284, 287, 229]" 283
+ends "" "[283, 229]"
+ends '[283, 229], "max_length": 1000000000000000019884624838656' 283 # int(1e30), which no 64 bits hold
+"$LOCKSTEP" quantize ends ends.gguf f32 >/dev/null || fail "quantize ends"
+[ "$(answer ends.gguf)" = "end 2" ] || fail "ends of a quantized folder: $(answer ends.gguf)"
+# Spaces beside a token that swallows them.
+strip() { # lstrip rstrip
+    python3 - "$@" <<'EOF'
+import json, sys
+t = json.load(open("ends/tokenizer.json"))
+for a in t["added_tokens"]:
+    if a["content"] == "<|im_start|>":
+        a["lstrip"], a["rstrip"] = sys.argv[1] == "1", sys.argv[2] == "1"
+json.dump(t, open("ends/tokenizer.json", "w"))
+EOF
+}
+tokens() { printf '%s' "$1" | "$LOCKSTEP" tokenize ends; }
+spaced="a <|im_start|>"$' \n'" b"
+[ "$(tokens "$spaced")" != "$(tokens "a<|im_start|>b")" ] || fail "spaces are swallowed that nobody asked for"
+strip 0 1
+[ "$(tokens "$spaced")" = "$(tokens "a <|im_start|>b")" ] || fail "rstrip: $(tokens "$spaced")"
+strip 1 0
+[ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>"$' \n'" b")" ] || fail "lstrip: $(tokens "$spaced")"
+strip 1 1
+[ "$(tokens "$spaced")" = "$(tokens "a<|im_start|>b")" ] || fail "lstrip and rstrip: $(tokens "$spaced")"
+# All that Unicode calls white space (\s of Rust's regex, in Hugging Face's added_vocabulary.rs): no-break, full-width, em.
+wide=$'a \xc2\xa0<|im_start|>\xe3\x80\x80\n\xe2\x80\x83b'
+[ "$(tokens "$wide")" = "$(tokens "a<|im_start|>b")" ] || fail "wide spaces: $(tokens "$wide")"
+wide=$'\xe3\x80\x81<|im_start|>\xe2\x80\x8b' # a comma and a space of no width are none
+[ "$(tokens "$wide" | wc -w)" -gt 2 ] || fail "what is no space is swallowed: $(tokens "$wide")"
+# A tokenizer that is not known is no secret when the folder becomes a file.
+sed -i 's/"Regex": "[^"]*"/"Regex": "\\\\w+"/' ends/tokenizer.json
+"$LOCKSTEP" quantize ends ends.gguf f32 >out 2>err || fail "quantize with an unknown tokenizer: $(cat err)"
+grep -q "warning: the new file holds a tokenizer that lockstep cannot use" err || fail "an unknown tokenizer: $(cat err)"
+
+[ $failures = 0 ] && echo "$n architectures, 4 quantizations, 6 vocabularies: the same"
+[ $failures = 0 ]

@@ -1,0 +1,21 @@
+#!/bin/bash
+# The chat page: its parts, whether src/api/page.html is what they give, and how it behaves in a browser
+# (Debian's chromium) before a running server.
+set -u
+. "$SOURCE_DIR/tests/support/clients/lib.sh"
+for tool in node npm chromium; do
+    command -v $tool >/dev/null || { echo "skip: $tool is not there"; exit 77; }
+done
+# A copy, so that npm's packages lie in the build folder.
+copy=$BUILD_DIR/page
+mkdir -p "$copy/web" "$copy/page" "$copy/src/api"
+cp -r "$SOURCE_DIR"/web/{src,*.mjs,*.json,.npmrc} "$copy/web"
+cp "$SOURCE_DIR"/tests/support/page/{*.mjs,*.json,.npmrc} "$copy/page"
+cp "$SOURCE_DIR/src/api/page.html" "$copy/src/api"
+npm_install "$copy/web"
+npm_install "$copy/page"
+cd "$copy/web" || exit 1
+timeout 100 node --test src/ || exit 1
+timeout 100 node build.mjs --check || exit 1
+serve_start "$SOURCE_DIR/models/jargon-3m-f16.gguf" --ranks 2 --threads 1
+cd "$copy/page" && timeout 250 node page.mjs "$url"
