@@ -173,7 +173,10 @@ const char *cli_bytes(uint64_t size_bytes, char buf[32]);
 
 /* ---- what is said ------------------------------------------------------------------------- */
 
-/* "lockstep NAME: " + the sentence on stderr; NAME is the running subcommand. Returns
+/* Which subcommand runs; name is borrowed for good. */
+void cli_set_command(const char *name);
+
+/* "lockstep NAME: " + the sentence on stderr; NAME is that subcommand. Returns
  * status_exit_code(st). */
 __attribute__((format(printf, 2, 3))) int cli_fail(enum status st, const char *fmt, ...);
 

@@ -316,7 +316,7 @@ struct waiting {
 };
 
 /* What its state says: ST_OK, it listens; ST_AGAIN, it may yet. one: NULL if there is none. */
-static enum status verdict(struct waiting *w, const json_t *one, struct err *err) {
+static enum status state_of(struct waiting *w, const json_t *one, struct err *err) {
     const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
     bool listens = str_eq(state, "listening");
     if (one == NULL)
@@ -348,7 +348,7 @@ static enum status wait_for(struct asking *a, const char *as, const char *id, js
     for (;; poll(NULL, 0, ASK_MS)) {
         json_t *one;
         TRY(look(a, as, &one, err));
-        enum status st = verdict(&w, one, err);
+        enum status st = state_of(&w, one, err);
         if (st == ST_OK) {
             *out = one;
             return st;

@@ -51,16 +51,16 @@ static void tell(struct seq *s, const struct engine_token *t) {
 }
 
 /* What a token means for its sequence. */
-struct verdict {
+struct token_effect {
     bool over;
     enum engine_stop stop;
     const char *stop_string;
     size_t n_out; /* bytes of held text that go out with it */
 };
 
-static struct verdict judge(struct engine *e, struct seq *s, int32_t id) {
+static struct token_effect judge(struct engine *e, struct seq *s, int32_t id) {
     const struct engine_request *r = &s->req->r;
-    struct verdict v = {.stop = ENGINE_STOP_LENGTH};
+    struct token_effect v = {.stop = ENGINE_STOP_LENGTH};
     size_t n_generated = s->n_ids - s->n_prompt;
     char *held = s->slot->held;
     bool end = tokenizer_is_end(e->in.tokenizer, id);
@@ -73,7 +73,8 @@ static struct verdict judge(struct engine *e, struct seq *s, int32_t id) {
         v.over = true;
         v.stop = ENGINE_STOP_END;
     } else if (which >= 0) {
-        return (struct verdict){true, ENGINE_STOP_STRING, s->req->stops[which].text, v.n_out};
+        return (struct token_effect){true, ENGINE_STOP_STRING, s->req->stops[which].text,
+                                     v.n_out};
     } else {
         v.over = (r->n_predict >= 0 && n_generated >= (size_t)r->n_predict) ||
                  s->n_ids > engine_n_ctx(e);
@@ -91,7 +92,7 @@ bool seq_take(struct engine *e, struct seq *s, const struct out_row *row) {
     slot->ids[s->n_ids++] = row->id;
     e->stats.tokens_generated++;
     e->n_given++;
-    struct verdict v = judge(e, s, row->id);
+    struct token_effect v = judge(e, s, row->id);
     if (!v.over && s->constraint != NULL)
         masks_begin(e->masks, &s->job, row->id);
     const struct engine_token t = {

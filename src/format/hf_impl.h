@@ -1,4 +1,4 @@
-/* hf_impl.h: what the files of folder_*.c share while a folder is opened. */
+/* hf_impl.h: what the files of hf_*.c share while a folder is opened. */
 #ifndef LOCKSTEP_FORMAT_HF_IMPL_H
 #define LOCKSTEP_FORMAT_HF_IMPL_H
 

@@ -33,7 +33,7 @@ struct opened {
 };
 
 /* What rank 0 finds. */
-struct verdict {
+struct comparison {
     uint64_t others;             /* a bit for each rank with another model */
     bool is_sure;                /* all is known */
     bool read_now;               /* what is not known is to be read, and compared again */
@@ -171,8 +171,8 @@ static bool are_surely_same(const struct opened *a, const struct opened *b) {
     return are_same_files(a, b) || have_content(a, b) || !b->quick.has_data;
 }
 
-static struct verdict judge(const struct opened *all, int n_ranks, uint64_t n_at_once) {
-    struct verdict v = {.is_sure = true};
+static struct comparison judge(const struct opened *all, int n_ranks, uint64_t n_at_once) {
+    struct comparison v = {.is_sure = true};
     for (int i = n_ranks - 1; i > 0; i--) {
         v.is_sure &= are_surely_same(&all[0], &all[i]);
         if (!are_different(&all[0], &all[i]))
@@ -187,7 +187,7 @@ static struct verdict judge(const struct opened *all, int n_ranks, uint64_t n_at
 static enum status compare_known(struct same_model *m, struct team *all, int rank, int n_ranks,
                                  uint64_t n_at_once, struct err *err) {
     struct opened list[PLAN_MAX_RANKS];
-    struct verdict v = {.others = 0};
+    struct comparison v = {.others = 0};
     size_t parts[PLAN_MAX_RANKS];
     for (int i = 0; i < n_ranks; i++)
         parts[i] = sizeof list[i];

@@ -1,17 +1,18 @@
 #!/bin/bash
-# Includes point up the list of rooms (or stay in their room), never down; the public header knows
-# nothing of src; headers have guards named after their path.
+# A file includes headers of its own room and of those above it in the list (support/rooms.sh), whose order is that of the
+# table in ARCHITECTURE.md. The public header includes nothing of src. Headers have guards named after their path.
 set -u
 cd "${SOURCE_DIR:-$(dirname "$0")/../..}" || exit 1
-rooms=(base net quant format tokenizer jinja grammar schema chat kernels link fabric model ranks engine cluster server api node cli commands)
-declare -A depth
-for i in "${!rooms[@]}"; do depth[${rooms[i]}]=$i; done
+. tests/support/rooms.sh
 failures=0
 fail() {
     echo "$*"
     failures=$((failures + 1))
 }
 
+documented=$(sed -n 's,^| \[\([a-z]*\)\](src/\1) .*,\1,p' ARCHITECTURE.md)
+[ "$documented" = "$(printf '%s\n' "${rooms[@]}")" ] ||
+    fail "the table in ARCHITECTURE.md has another order of modules than tests/support/rooms.sh"
 for room in src/*/; do
     room=$(basename "$room")
     [ -n "${depth[$room]:-}" ] || fail "src/$room is no room of this house: see ARCHITECTURE.md"
