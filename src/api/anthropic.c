@@ -1,4 +1,4 @@
-/* anthropic.c: /v1/messages and /v1/messages/count_tokens. */
+/* anthropic.c: the Messages API of Anthropic: /v1/messages and /v1/messages/count_tokens. */
 #include "api/anthropic.h"
 
 #include "base/mem.h"

@@ -1,3 +1,5 @@
+/* openai_items.c: Checks the items of a request to the Responses API, and turns them into
+ * messages. */
 #include "api/openai_items.h"
 
 #include "base/json.h"

@@ -1,3 +1,5 @@
+/* async_worker.c: The thread behind async_worker.h: it sleeps until its owner gives it one
+ * thing to do. */
 #include "base/async_worker.h"
 
 #include "base/futex.h"

@@ -1,3 +1,5 @@
+/* buf.c: A byte buffer that grows. An allocation that fails is remembered, so callers check
+ * once at the end. */
 #include "base/buf.h"
 
 #include "base/mem.h"

@@ -1,3 +1,5 @@
+/* c_locale.c: Switches the calling thread to the C locale and back, so that numbers have a
+ * point. */
 #include "base/c_locale.h"
 
 #include <errno.h>

@@ -1,3 +1,5 @@
+/* core.c: Offers a thread's core to other threads, notices when one takes it, and binds
+ * threads to cores. */
 #include "base/core.h"
 
 #include "base/clock.h"

@@ -1,3 +1,5 @@
+/* file.c: Reads and writes small files whole, and puts new files in place only when they are
+ * complete. */
 #include "base/file.h"
 
 #include "base/mem.h"

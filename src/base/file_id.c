@@ -1,3 +1,4 @@
+/* file_id.c: The identity of a file and its state: device, inode, size and times. */
 #include "base/file_id.h"
 
 #include <sys/stat.h>

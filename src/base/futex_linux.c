@@ -1,3 +1,4 @@
+/* futex_linux.c: Sleeps until a 32-bit word changes, with Linux's futex. */
 #include "base/futex.h"
 
 #include <linux/futex.h>

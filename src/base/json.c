@@ -1,3 +1,4 @@
+/* json.c: Reads JSON with integers of any size, counts its values, and follows JSON pointers. */
 #include "base/json.h"
 
 #include "base/hex.h"

@@ -1,4 +1,4 @@
-/* json.h: what jansson lacks. */
+/* json.h: what lockstep needs of JSON and the library jansson lacks. */
 #ifndef LOCKSTEP_BASE_JSON_H
 #define LOCKSTEP_BASE_JSON_H
 

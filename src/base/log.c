@@ -1,3 +1,4 @@
+/* log.c: Prints the messages of the command line and the daemons on stderr, by level. */
 #include "base/log.h"
 
 #include "base/util.h"

@@ -1,3 +1,5 @@
+/* machine.c: This machine's cores and NUMA domains, found with hwloc, and the part of them
+ * that a rank keeps to. */
 #include "base/machine.h"
 
 #include "base/quota.h"

@@ -1,3 +1,4 @@
+/* median.c: The median of measured values. */
 #include "base/median.h"
 
 #include <stdlib.h>

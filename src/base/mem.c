@@ -1,3 +1,5 @@
+/* mem.c: Aligned and huge allocations, and the debug check that a decode step allocates
+ * nothing. */
 #include "base/mem.h"
 
 #include "base/status.h"

@@ -1,3 +1,5 @@
+/* pool.c: The threads of one rank: starting a function on all of them, barriers, and sharing
+ * out rows. */
 #include "base/pool.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* quota.c: The CPU time that a cgroup allows this process. */
 #include "base/quota.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* rng.c: Counter-based random numbers: a hash of seed and counter. */
 #include "base/rng.h"
 
 uint64_t rng_u64(uint64_t seed, uint64_t counter) {

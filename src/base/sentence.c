@@ -1,3 +1,5 @@
+/* sentence.c: Puts sentences for people into fixed buffers, as valid UTF-8, and quotes names
+ * from outside. */
 #include "base/sentence.h"
 
 #include "base/utf8.h"

@@ -1,3 +1,4 @@
+/* status.c: Fills a struct err; names and exit codes of each status. */
 #include "base/status.h"
 
 #include "base/sentence.h"

@@ -1,3 +1,5 @@
+/* thread.c: Starts the library's own threads: signals blocked, 1 MiB of stack or more, default
+ * floats. */
 #include "base/thread.h"
 
 #include "base/float_env.h"

@@ -1,3 +1,5 @@
+/* thread_linux.c: What threads need of Linux: priority, size of the stack, and waits by the
+ * monotonic clock. */
 #include "base/thread.h"
 
 #include <errno.h>

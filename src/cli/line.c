@@ -1,3 +1,5 @@
+/* line.c: Reads lines that a person types: libedit on a terminal, plain reading from a pipe or
+ * a file. */
 #include "cli/line.h"
 
 #include "base/buf.h"

@@ -1,3 +1,5 @@
+/* model_names.c: Turns a model's name into a path on this machine, or into a node that offers
+ * the model. */
 #include "cli/model_names.h"
 
 #include "base/json.h"

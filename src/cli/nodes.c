@@ -1,3 +1,5 @@
+/* nodes.c: Turns --nodes into hosts: finds the nodes, and makes sure that each one has the
+ * model. */
 #include "cli/nodes.h"
 
 #include "base/clock.h"

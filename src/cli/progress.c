@@ -1,4 +1,4 @@
-/* progress.c: see progress.h. */
+/* progress.c: prints the progress line of commands that write a large file. */
 #include "cli/progress.h"
 
 #include "base/clock.h"

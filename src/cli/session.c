@@ -1,3 +1,4 @@
+/* session.c: The options that run, chat, eval and bench share, and opening a model with them. */
 #include "cli/session.h"
 
 #include "base/file.h"

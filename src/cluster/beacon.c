@@ -1,3 +1,4 @@
+/* beacon.c: Writes, signs, reads and checks beacons. It sends nothing. */
 #include "cluster/beacon.h"
 
 #include "base/printable.h"

@@ -1,3 +1,4 @@
+/* catalog.c: Lists the models in a folder, by name. */
 #include "cluster/catalog.h"
 
 #include "base/json.h"

@@ -1,3 +1,4 @@
+/* client.c: Asks a node over HTTPS, with libcurl and the cluster's certificate. */
 #include "cluster/client.h"
 
 #include "base/buf.h"

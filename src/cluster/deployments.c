@@ -1,3 +1,5 @@
+/* deployments.c: The list of deployments: merging, storing, and the choice of the node that
+ * serves each. */
 #include "cluster/deployments.h"
 
 #include "base/file.h"

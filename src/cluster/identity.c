@@ -1,3 +1,5 @@
+/* identity.c: Makes the certificate that all nodes share, its pin and the token from the
+ * cluster's key. */
 #include "cluster/identity.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* key.c: Makes, reads, writes and checks the cluster's key. */
 #include "cluster/key.h"
 
 #include "base/file.h"

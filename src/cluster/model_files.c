@@ -1,3 +1,5 @@
+/* model_files.c: Says which files a model is, with digests of samples, and compares such
+ * lists. */
 #include "cluster/model_files.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* multicast.c: Sends and receives datagrams by multicast on every interface of this machine. */
 #include "cluster/multicast.h"
 
 #include "base/util.h"

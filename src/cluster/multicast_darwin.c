@@ -1,3 +1,4 @@
+/* multicast_darwin.c: How sockets of several programs share the multicast port on macOS. */
 #include "cluster/multicast.h"
 
 bool multicast_share(int fd, int family) {

@@ -1,3 +1,4 @@
+/* multicast_linux.c: How sockets of several programs share the multicast port on Linux. */
 #include "cluster/multicast.h"
 
 bool multicast_share(int fd, int family) {

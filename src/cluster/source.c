@@ -1,3 +1,4 @@
+/* source.c: Reads slices of a model's files from the machine that shares them. */
 #include "cluster/source.h"
 
 #include "base/mem.h"

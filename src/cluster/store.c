@@ -1,3 +1,5 @@
+/* store.c: Finds a model on this machine, or copies it from another one, and continues
+ * interrupted copies. */
 #include "cluster/store.h"
 
 #include "base/file.h"

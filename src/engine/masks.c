@@ -1,3 +1,5 @@
+/* masks.c: The threads that compute which tokens a constraint allows next, beside the engine's
+ * steps. */
 #include "engine/masks.h"
 
 #include "base/mem.h"

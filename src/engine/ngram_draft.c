@@ -1,3 +1,5 @@
+/* ngram_draft.c: Drafts tokens from the text so far: what followed the last tokens when they
+ * occurred before. */
 #include "engine/ngram_draft.h"
 
 #include "base/util.h"

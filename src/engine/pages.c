@@ -1,3 +1,5 @@
+/* pages.c: Which sequence owns which page of the KV cache, and which full pages are found by
+ * their prefix. */
 #include "engine/pages.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* rejoin.c: When a machine that was left out is asked again, and when it is taken in. */
 #include "engine/rejoin.h"
 
 #include "base/util.h"

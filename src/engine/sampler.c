@@ -1,3 +1,4 @@
+/* sampler.c: Penalties, filters, softmax and the draw: from logits to the next token. */
 #include "engine/sampler.h"
 
 #include "base/exact.h"

@@ -1,3 +1,5 @@
+/* step_cost.c: Learns from measured steps how long the next one takes, and how large it may
+ * be. */
 #include "engine/step_cost.h"
 
 #include "base/median.h"

@@ -1,3 +1,4 @@
+/* trace.c: Writes what all ranks did in Chrome's trace format. */
 #include "engine/trace.h"
 
 #include "base/c_locale.h"

@@ -1,3 +1,4 @@
+/* check.c: The check of a message, in portable code. */
 #include "fabric/check.h"
 
 #include "fabric/sum_codec.h"

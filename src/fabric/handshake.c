@@ -1,3 +1,4 @@
+/* handshake.c: The keyed handshake of one connection, from both sides. */
 #include "fabric/handshake.h"
 
 #include "base/clock.h"

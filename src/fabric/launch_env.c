@@ -1,3 +1,5 @@
+/* launch_env.c: Reads rank, number of ranks and rank 0's address from the environment of
+ * launchers. */
 #include "fabric/launch_env.h"
 
 #include "base/util.h"

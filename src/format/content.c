@@ -1,3 +1,5 @@
+/* content.c: Computes the digest of a model's files in the background, and keeps known digests
+ * on the disk. */
 #include "format/content.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* digest.c: Digests of a model's keys, shapes and samples, to compare it with another rank's. */
 #include "format/digest.h"
 
 #include "base/util.h"

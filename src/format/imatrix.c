@@ -1,3 +1,4 @@
+/* imatrix.c: Reads importance matrices that llama.cpp made. */
 #include "format/imatrix.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* map.c: Maps a model's files, and notices when one changes or is cut short. */
 #include "format/map.h"
 
 #include "base/mem.h"

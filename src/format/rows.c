@@ -1,3 +1,5 @@
+/* rows.c: Reads rows of a tensor, and makes those that the file stores in another order or
+ * code. */
 #include "format/rows.h"
 
 #include "base/util.h"

@@ -1,3 +1,4 @@
+/* token_shapes.c: Groups the tokens of a vocabulary that a grammar cannot distinguish. */
 #include "grammar/token_shapes.h"
 
 #include "base/mem.h"

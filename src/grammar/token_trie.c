@@ -1,3 +1,4 @@
+/* token_trie.c: Builds the trie over the bytes of a vocabulary's tokens. */
 #include "grammar/token_trie.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* template_arena.c: Memory of a template or a render, freed all at once. */
 #include "jinja/template_arena.h"
 
 #include "base/mem.h"

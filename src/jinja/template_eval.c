@@ -1,4 +1,4 @@
-/* Expressions. */
+/* template_eval.c: evaluates the expressions of a template. */
 #include "jinja/template_run.h"
 
 #include "base/exact.h"

@@ -1,4 +1,4 @@
-/* Global functions. */
+/* template_functions.c: the global functions that a template may call. */
 #include "jinja/template_filters.h"
 
 #include <stdio.h>

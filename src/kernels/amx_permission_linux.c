@@ -1,3 +1,4 @@
+/* amx_permission_linux.c: Asks Linux for permission to use AMX's tile registers. */
 #include "kernels/amx_permission.h"
 
 #if defined(__x86_64__)

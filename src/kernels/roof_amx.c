@@ -1,3 +1,4 @@
+/* roof_amx.c: The roof's loops for AMX: whole int8 tiles. */
 #define VECTOR_BYTES 64
 #define TILE_CHAINS 6
 #define INT8_MACS (16 * 16 * 64 * TILE_CHAINS)

@@ -1,3 +1,4 @@
+/* roof_avx2.c: Peak and read loops of AVX2. */
 #define VECTOR_BYTES 32
 #include "kernels/roof_x86.inc.h"
 

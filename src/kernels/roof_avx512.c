@@ -1,3 +1,4 @@
+/* roof_avx512.c: Peak and read loops of AVX-512. */
 #define VECTOR_BYTES 64
 #include "kernels/roof_x86.inc.h"
 

@@ -1,3 +1,4 @@
+/* roof_avxvnni.c: Peak and read loops of AVX-VNNI. */
 #define VECTOR_BYTES 32
 #include "kernels/roof_x86.inc.h"
 

@@ -1,3 +1,5 @@
+/* tile_driver.c: The loops over tiles and tokens around the micro-kernels of an instruction
+ * set. */
 #include "kernels/tile_driver.h"
 
 #include "base/prefetch.h"

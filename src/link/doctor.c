@@ -1,3 +1,4 @@
+/* doctor.c: Checks what the links of this host need, and says how to fix what is missing. */
 #include "link/doctor.h"
 
 #include "base/util.h"

@@ -1,3 +1,4 @@
+/* raw.c: The bare loops over shared memory and TCP that fabric bench compares links with. */
 #include "link/raw.h"
 
 #include "base/clock.h"

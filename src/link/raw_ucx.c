@@ -1,3 +1,4 @@
+/* raw_ucx.c: The bare loop over UCX that fabric bench compares the ucx link with. */
 #include "link/raw_ucx.h"
 
 #include "base/util.h"

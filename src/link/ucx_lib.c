@@ -1,3 +1,4 @@
+/* ucx_lib.c: Loads OpenUCX at run time. */
 #include "base/util.h" /* a file without UCX headers is not empty either */
 
 #if defined(LOCKSTEP_HAS_UCX)

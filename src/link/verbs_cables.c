@@ -1,3 +1,4 @@
+/* verbs_cables.c: Finds out by trying which RDMA device reaches which rank. */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)

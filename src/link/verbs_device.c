@@ -1,3 +1,4 @@
+/* verbs_device.c: Opens the RDMA devices of this machine, once per process. */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)

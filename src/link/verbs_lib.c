@@ -1,3 +1,4 @@
+/* verbs_lib.c: Loads libibverbs at run time. */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)

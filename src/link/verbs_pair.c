@@ -1,3 +1,5 @@
+/* verbs_pair.c: The queue pairs between two processes: connecting, sending, receiving,
+ * credits. */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)

@@ -1,3 +1,5 @@
+/* hparams.c: Reads a model's sizes and options from its keys, through the table of
+ * architectures, and checks them. */
 #include "model/hparams.h"
 
 #include "base/util.h"

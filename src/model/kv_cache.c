@@ -1,3 +1,4 @@
+/* kv_cache.c: The layout and the memory of one rank's KV cache. */
 #include "model/kv_cache.h"
 
 #include "base/mem.h"

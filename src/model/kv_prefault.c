@@ -1,3 +1,5 @@
+/* kv_prefault.c: The thread that makes pages of the KV cache resident before a step needs
+ * them. */
 #include "model/kv_prefault.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* plan.c: The plan: which rank holds which layers, heads, columns, experts and rows. */
 #include "model/plan.h"
 
 #include "base/mem.h"

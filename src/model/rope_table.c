@@ -1,3 +1,4 @@
+/* rope_table.c: The angles of RoPE, with each way of scaling. */
 #include "model/rope_table.h"
 
 #include "base/exact.h"

@@ -1,3 +1,4 @@
+/* router.c: Chooses the experts of a token, and their weights. */
 #include "model/router.h"
 
 #include "base/util.h"

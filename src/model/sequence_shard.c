@@ -1,3 +1,4 @@
+/* sequence_shard.c: Divides the tokens of a long step among the members of a team. */
 #include "model/sequence_shard.h"
 
 #include "base/util.h"

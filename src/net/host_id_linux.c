@@ -1,3 +1,5 @@
+/* host_id_linux.c: The identity of this host on Linux, which processes compare to learn
+ * whether they share it. */
 #include "net/host_id.h"
 
 #include <fcntl.h>

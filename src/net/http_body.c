@@ -1,3 +1,4 @@
+/* http_body.c: Finds the end of a request's body: by its length, or chunk by chunk. */
 #include "net/http_body.h"
 
 #include "base/hex.h"

@@ -1,3 +1,4 @@
+/* http_poll_linux.c: Waits for many sockets with epoll. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "net/http_poll.h"

@@ -1,3 +1,4 @@
+/* http_tls.c: TLS of the HTTP server, on GnuTLS. */
 #include "net/http_tls.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* json_peek.c: Finds one string of a JSON object without parsing all of it. */
 #include "net/json_peek.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* net.c: TCP sockets: addresses, connecting, and reads and writes with a deadline. */
 #include "net/net.h"
 
 #include "base/clock.h"

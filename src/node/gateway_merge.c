@@ -1,3 +1,5 @@
+/* gateway_merge.c: Merges answers of several servers into one: lists of models, health,
+ * metrics. */
 #include "node/gateway_merge.h"
 
 #include "base/json.h"

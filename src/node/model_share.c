@@ -1,3 +1,4 @@
+/* model_share.c: Serves the files of one model to the nodes of the cluster. */
 #include "node/model_share.h"
 
 #include "base/file.h"

@@ -1,3 +1,4 @@
+/* node.c: The endpoints of a node, and the workers that it starts. */
 #include "node/node.h"
 
 #include "base/clock.h"

@@ -1,3 +1,5 @@
+/* peers.c: Opens an HTTPS server for holders of the cluster's key, and refuses with a
+ * sentence. */
 #include "node/peers.h"
 
 #include "server/reply.h"

@@ -1,3 +1,4 @@
+/* replica.c: Starts, watches and ends the child process that serves a deployment. */
 #include "node/replica.h"
 
 #include "base/buf.h"

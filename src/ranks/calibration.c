@@ -1,3 +1,5 @@
+/* calibration.c: Measures ranks and wires before a model loads, and shares the results with
+ * rank 0. */
 #include "ranks/calibration.h"
 
 #include "base/clock.h"

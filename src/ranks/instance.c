@@ -1,3 +1,4 @@
+/* instance.c: Opens a model on all its ranks, and again on the remaining ones after a loss. */
 #include "ranks/instance.h"
 
 #include "base/clock.h"

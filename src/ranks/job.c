@@ -1,3 +1,4 @@
+/* job.c: Writes and reads a rank's job as JSON. */
 #include "ranks/job.h"
 
 #include "base/machine.h"

@@ -1,3 +1,4 @@
+/* launch.c: Starts worker processes, sends them their jobs, and explains why one ended. */
 #include "ranks/launch.h"
 
 #include "base/clock.h"

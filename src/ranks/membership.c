@@ -1,3 +1,4 @@
+/* membership.c: The ranks of an instance after a loss, or with a machine that is back. */
 #include "ranks/membership.h"
 
 #include "base/mem.h"

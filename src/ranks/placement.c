@@ -1,3 +1,5 @@
+/* placement.c: Predicts the time of a token for every layout, and chooses the fastest that
+ * fits. */
 #include "ranks/placement.h"
 
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* same_model.c: Compares the models that the ranks of a group have opened. */
 #include "ranks/same_model.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* params.c: Reads fields of a request's JSON, with type and range. */
 #include "server/params.h"
 
 #include "base/hex.h"

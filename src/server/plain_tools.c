@@ -1,3 +1,4 @@
+/* plain_tools.c: Describes tools in the system message, and calls and results as text. */
 #include "server/plain_tools.h"
 
 #include "base/util.h"

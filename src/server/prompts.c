@@ -1,3 +1,4 @@
+/* prompts.c: Reads prompts as OpenAI's older endpoints take them. */
 #include "server/prompts.h"
 
 #include "base/mem.h"

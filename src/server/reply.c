@@ -1,3 +1,4 @@
+/* reply.c: Turns the events of a request's generations into one HTTP reply, whole or streamed. */
 #include "server/reply.h"
 
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* request_params.c: Reads the fields that several APIs share. */
 #include "server/request_params.h"
 
 #include "base/mem.h"

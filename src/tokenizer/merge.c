@@ -1,3 +1,4 @@
+/* merge.c: Joins the symbols of a word, best pair first. */
 #include "tokenizer/merge.h"
 
 #include "base/mem.h"

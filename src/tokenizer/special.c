@@ -1,3 +1,4 @@
+/* special.c: Finds special tokens in text, with a trie. */
 #include "tokenizer/special.h"
 
 #include "base/mem.h"
