@@ -373,6 +373,8 @@ static void rewind_to(struct lockstep *ls, size_t n) {
     uint32_t window = ls->in.rank.hp.window;
     if (window != 0 && kv_window_first(window, (uint32_t)n) < ls->window_low)
         n = 0;
+    if (ls->in.rank.hp.recurrent.kind != RECURRENT_NONE && n < ls->n_ids)
+        n = 0;
     if (n == 0)
         ls->window_low = 0;
     ls->n_ids = n;

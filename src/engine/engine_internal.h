@@ -24,6 +24,7 @@
 #include "engine/pages.h"
 #include "engine/rejoin.h"
 #include "engine/sampler.h"
+#include "engine/states.h"
 #include "engine/step_cost.h"
 #include "engine/stops.h"
 #include "ranks/instance.h"
@@ -78,7 +79,11 @@ struct seq {
     size_t n_ids, n_prompt, n_fed; /* n_fed: in the cache */
     size_t n_pages, n_known_pages; /* held; of these, findable */
     size_t window_first;           /* window pages before this one are given back */
-    size_t n_held;                 /* bytes */
+    /* Where layers are recurrent, while it runs: the slot with the state of n_fed tokens, held; its
+     * own slot, held, which is mostly the same; and the page of its last snapshot while it
+     * generates. */
+    uint32_t from_state, own_state, snapshot_page;
+    size_t n_held; /* bytes */
     struct token_stream stream;
     struct ngram_trust trust;
     size_t n_cached;
@@ -86,8 +91,10 @@ struct seq {
 
     /* In the step being made. */
     size_t n_feed, n_guesses, n_rows, first_row;
-    bool no_mask; /* the next token's mask is still being made */
-    bool masked;  /* the next token, by slot->mask; never without a constraint */
+    size_t snapshot_at;     /* n_fed of a snapshot; 0: none */
+    uint32_t snapshot_slot; /* held */
+    bool no_mask;           /* the next token's mask is still being made */
+    bool masked;            /* the next token, by slot->mask; never without a constraint */
 };
 
 struct engine_request_handle {
@@ -146,6 +153,7 @@ struct engine {
     struct seq *lingering; /* keep slot and request until their mask is made */
     bool rests;            /* the last round had nothing to compute */
     struct pages *pages;
+    struct states *states;  /* NULL: no layer is recurrent */
     uint32_t n_window_most; /* window pages that a sequence holds at once */
     struct step_cost step_cost;
     double asked_s; /* when the ranks were asked last how they are */
@@ -162,7 +170,7 @@ struct engine {
     /* The step; see struct step. */
     struct step step;
     int32_t *tokens;          /* [n_chunk] */
-    struct step_run *runs;    /* [n_slots] */
+    struct step_run *runs;    /* [ENGINE_RUNS * n_slots] */
     uint32_t *page_table;     /* [n_slots * div_up(n_ctx, KV_PAGE)] */
     uint32_t *window_table;   /* likewise */
     uint32_t *outputs;        /* [n_chunk] */
@@ -183,6 +191,8 @@ static inline uint32_t engine_n_chunk(const struct engine *e) {
 static inline uint32_t engine_window(const struct engine *e) {
     return e->in.rank.hp.window;
 }
+/* Runs of a sequence in a step: its tokens up to a snapshot, and after it. */
+#define ENGINE_RUNS 2
 static inline uint32_t engine_n_vocab(const struct engine *e) {
     return (uint32_t)e->in.info.n_vocab;
 }
@@ -235,6 +245,21 @@ void seq_begin(struct engine *e, struct seq *s);
 /* Makes pages findable that are full by now, and gives those of windows back that the next
  * token does not see any more. */
 void seq_publish(struct engine *e, struct seq *s);
+/* engine_states.c: of models with recurrent layers, else nothing happens.
+ *
+ * Of the found pages, keeps those up to the last snapshot. */
+void states_find(struct engine *e, struct seq *s);
+/* Before a sequence runs; false: there is no slot for it. */
+bool states_begin(struct engine *e, struct seq *s);
+void states_end(struct engine *e, struct seq *s);
+/* Whether and where s, whose n_feed is planned, leaves a snapshot in this step. */
+void states_plan(struct engine *e, struct seq *s);
+/* The runs of s; returns how many. */
+uint32_t states_runs(struct engine *e, const struct seq *s, struct step_run run,
+                     struct step_run out[ENGINE_RUNS]);
+/* After the step, when n_fed and the known pages are up to date. */
+void states_step_done(struct engine *e, struct seq *s);
+
 /* One more token; false if the sequence ended with it. */
 bool seq_take(struct engine *e, struct seq *s, const struct out_row *row);
 void seq_take_hidden(struct engine *e, struct seq *s, const float *row);

@@ -34,6 +34,29 @@ static size_t memory_left(const struct instance *in) {
     return (size_t)MAX(0.8 * all - (double)weights.n_bytes, 0.0);
 }
 
+/* Bytes of one state, over all ranks. */
+static size_t state_bytes(const struct instance *in) {
+    size_t n = 0;
+    for (int i = 0; i < in->rank.plan.n_ranks; i++)
+        n += recurrent_state_bytes(&in->rank.hp, &in->rank.plan.shares[i]);
+    return n;
+}
+
+/* Of a context: its own, and the snapshots that a request leaves (engine_states.c). */
+#define STATES_PER_CONTEXT 3
+/* Small states: as many as fit this part of the memory. */
+#define STATES_PART 8
+
+/* Slots for states, which cost `one` each, for so many contexts in so much memory. */
+static uint32_t count_states(const struct engine *e, size_t one, size_t n_contexts,
+                             size_t memory) {
+    size_t most = (size_t)STATES_PER_CONTEXT * (size_t)e->cfg.n_running_max;
+    if (one == 0)
+        return 0;
+    return (uint32_t)MIN(MAX(STATES_PER_CONTEXT * n_contexts, memory / STATES_PART / one),
+                         most);
+}
+
 /* As many contexts as there is memory for, the last in part: pages of each kind in the
  * proportion in which a long sequence holds them. */
 static enum status size_cache(struct engine *e, struct err *err) {
@@ -46,6 +69,8 @@ static enum status size_cache(struct engine *e, struct err *err) {
     e->n_window_most = (uint32_t)one[KV_WINDOW];
     page_bytes(&e->in, bytes);
     size_t least = one[KV_WHOLE] * bytes[KV_WHOLE] + one[KV_WINDOW] * bytes[KV_WINDOW];
+    const size_t state = state_bytes(&e->in);
+    least += STATES_PER_CONTEXT * state;
     size_t memory = e->cfg.kv_memory_bytes;
     if (memory == 0)
         memory = MAX(least, MIN(DEFAULT_CONTEXTS * least, memory_left(&e->in)));
@@ -58,7 +83,8 @@ static enum status size_cache(struct engine *e, struct err *err) {
         size_t n = memory / least * one[k] + memory % least * one[k] / least;
         job->n_pages[k] = (uint32_t)MIN(n, (size_t)INT32_MAX);
     }
-    job->n_runs = (uint32_t)e->cfg.n_running_max;
+    job->n_states = count_states(e, state, MAX(memory / least, (size_t)1), memory);
+    job->n_runs = (uint32_t)e->cfg.n_running_max * (state != 0 ? ENGINE_RUNS : 1);
     return ST_OK;
 }
 
@@ -83,11 +109,14 @@ static double layer_products(const struct instance *in) {
 static void open_step_cost(struct engine *e) {
     const struct hparams *hp = &e->in.rank.hp;
     double one = hp->n_heads * ((double)hp->head_dim + hp->v_dim) / layer_products(&e->in);
-    uint32_t n_window = 0;
-    for (uint32_t i = 0; i < hp->n_layers; i++)
-        n_window += hparams_layer_window(hp, i) != 0;
-    step_cost_init(&e->step_cost, ATTN_PRICE * one * (hp->n_layers - n_window),
-                   ATTN_PRICE * one * n_window, hp->window);
+    uint32_t n_window = 0, n_whole = 0;
+    for (uint32_t i = 0; i < hp->n_layers; i++) {
+        bool windowed = hparams_layer_window(hp, i) != 0;
+        n_window += windowed;
+        n_whole += !windowed && hparams_layer_has_attention(hp, i);
+    }
+    step_cost_init(&e->step_cost, ATTN_PRICE * one * n_whole, ATTN_PRICE * one * n_window,
+                   hp->window);
 }
 
 static bool alloc_slot(const struct engine *e, struct slot *slot) {
@@ -124,7 +153,7 @@ static bool alloc_slots(struct engine *e) {
 static bool alloc_step(struct engine *e) {
     size_t n = engine_n_chunk(e);
     e->tokens = mem_calloc(n, sizeof *e->tokens);
-    e->runs = mem_calloc(e->n_slots, sizeof *e->runs);
+    e->runs = mem_calloc(ENGINE_RUNS * e->n_slots, sizeof *e->runs);
     size_t n_pages = e->n_slots * div_up(engine_n_ctx(e), KV_PAGE);
     e->page_table = mem_calloc(n_pages, sizeof *e->page_table);
     e->window_table = mem_calloc(n_pages, sizeof *e->window_table);
@@ -182,9 +211,13 @@ static enum status open_pages(struct engine *e, struct err *err) {
     struct pages *fresh;
     TRY(pages_open(&fresh, n_pages[KV_WHOLE], n_pages[KV_WINDOW], !e->cfg.no_prefix_cache,
                    err));
+    states_close(e->states);
     pages_close(e->pages);
+    e->states = NULL;
     e->pages = fresh;
-    return ST_OK;
+    if (e->in.rank.job.n_states == 0)
+        return ST_OK;
+    return states_open(&e->states, e->in.rank.job.n_states, fresh, n_pages[KV_WHOLE], err);
 }
 
 /* What others see of the ranks. */
@@ -241,6 +274,7 @@ void engine_close_parts(struct engine *e) {
     mem_free(e->outputs);
     mem_free(e->rows);
     mem_free(e->embedding);
+    states_close(e->states);
     pages_close(e->pages);
     instance_close(&e->in);
     membership_deinit(&e->left);

@@ -123,6 +123,7 @@ static void find_pages(struct engine *e, struct seq *s) {
     }
     if (engine_window(e) != 0)
         find_window(e, s);
+    states_find(e, s);
     s->n_known_pages = s->n_pages;
     s->n_fed = s->n_pages * KV_PAGE;
 }
@@ -131,6 +132,7 @@ static void drop_pages(struct engine *e, struct seq *s) {
     for (size_t i = s->window_first; engine_window(e) != 0 && i < s->n_pages; i++)
         pages_window_release(e->pages, s->slot->window_pages[i]);
     pages_release(e->pages, s->slot->pages, s->n_pages);
+    states_end(e, s);
     s->n_pages = s->n_known_pages = s->window_first = s->n_fed = 0;
 }
 
@@ -184,7 +186,7 @@ static bool admit(struct engine *e, struct seq *s) {
     if (!back)
         seq_begin(e, s);
     find_pages(e, s);
-    if (!has_room(e, s)) {
+    if (!has_room(e, s) || !states_begin(e, s)) {
         drop_pages(e, s);
         if (!back) {
             s->slot->next_free = e->free_slot;

@@ -80,8 +80,8 @@ static bool ensure_pages(struct engine *e, struct seq *s, size_t n) {
 /* Guesses never put anybody back. */
 static size_t guess(struct engine *e, struct seq *s, struct budget *b) {
     const struct engine_request *r = &s->req->r;
-    if (e->cfg.no_speculation || s->constraint != NULL)
-        return 0;
+    if (e->cfg.no_speculation || s->constraint != NULL || e->states != NULL)
+        return 0; /* a state cannot be rolled back */
     size_t most = MIN((size_t)GUESSES_MAX, b->guesses);
     most = MIN(most, engine_n_ctx(e) - s->n_ids);
     if (r->n_predict >= 0) {
@@ -153,6 +153,8 @@ static void plan(struct engine *e) {
             else
                 plan_prompt(e, s, &b);
         }
+        if (i < e->n_running && e->running[i] == s)
+            states_plan(e, s);
         if (i < e->n_running && e->running[i] == s) /* it may have gone back */
             i++;
     }
@@ -177,10 +179,11 @@ static void lay_out(struct engine *e) {
         struct seq *s = e->running[i];
         if (s->n_feed == 0)
             continue;
-        e->runs[step->n_runs++] = (struct step_run){.pos = (uint32_t)s->n_fed,
-                                                    .n_tokens = (uint32_t)s->n_feed,
-                                                    .page_begin = step->n_pages,
-                                                    .window_begin = step->n_window_pages};
+        const struct step_run run = {.pos = (uint32_t)s->n_fed,
+                                     .n_tokens = (uint32_t)s->n_feed,
+                                     .page_begin = step->n_pages,
+                                     .window_begin = step->n_window_pages};
+        step->n_runs += states_runs(e, s, run, e->runs + step->n_runs);
         memcpy(e->tokens + step->n_tokens, s->slot->ids + s->n_fed,
                s->n_feed * sizeof *e->tokens);
         size_t n_pages = div_up(s->n_fed + s->n_feed, KV_PAGE);
@@ -257,6 +260,7 @@ static void take_tokens(struct engine *e, struct seq *s, double now) {
     s->state = SEQ_DECODE;
     note_tokens(e, s, now, n_right + 1);
     seq_publish(e, s); /* the right guesses stand behind the tokens already */
+    states_step_done(e, s);
     for (size_t i = 0, n = n_right + 1; i < n; i++)
         if (!seq_take(e, s, &rows[i]))
             return;
@@ -271,6 +275,7 @@ static void take(struct engine *e, struct seq *s, double now) {
     }
     s->n_fed += s->n_feed;
     seq_publish(e, s);
+    states_step_done(e, s);
     if (s->req->r.embed && s->n_fed == s->n_ids)
         seq_end_embedding(e, s);
 }

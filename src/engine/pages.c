@@ -28,6 +28,8 @@ struct pages {
     int32_t *ids;       /* [whole.n, KV_PAGE] of known pages */
     uint32_t n_buckets; /* a power of two */
     uint32_t *buckets;  /* [n_buckets] */
+    void (*on_forget)(void *user, uint32_t page);
+    void *on_forget_user;
 };
 
 static bool stock_init(struct stock *o, uint32_t n) {
@@ -69,6 +71,11 @@ void pages_close(struct pages *p) {
     mem_free(p->ids);
     mem_free(p->buckets);
     mem_free(p);
+}
+
+void pages_on_forget(struct pages *p, void (*call)(void *user, uint32_t page), void *user) {
+    p->on_forget = call;
+    p->on_forget_user = user;
 }
 
 /* ---- lists ------------------------------------------------------------------------------- */
@@ -167,6 +174,8 @@ static uint32_t lookup(const struct pages *p, uint32_t before, uint64_t hash,
 static void forget(struct pages *p, uint32_t id) {
     struct page *pg = &p->whole.list[id];
     BUG_ON(pg->n_after != 0);
+    if (p->on_forget != NULL)
+        p->on_forget(p->on_forget_user, id);
     uint32_t *at = &p->buckets[pg->hash & (p->n_buckets - 1)];
     while (*at != id)
         at = &p->whole.list[*at].chain;

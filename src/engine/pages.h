@@ -50,6 +50,9 @@ uint32_t pages_publish(struct pages *p, uint32_t page, uint32_t before, const in
 /* Gives a sequence's pages back, the last first. */
 void pages_release(struct pages *p, const uint32_t *list, size_t n);
 
+/* Called with every known page that is to be one no more. */
+void pages_on_forget(struct pages *p, void (*call)(void *user, uint32_t page), void *user);
+
 /* The same for the pages of layers with a window. */
 uint32_t pages_window_take(struct pages *p);
 /* Is there one beside this known page, which the caller holds? */

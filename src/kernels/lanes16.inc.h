@@ -5,24 +5,7 @@
 #include "base/exact.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
-
-/* exact_exp (base/exact.h), lane by lane. */
-INLINE v16 v16_exp(v16 x) {
-    v16i n = v16_round(v16_mul(x, v16_set(EXACT_LOG2E)));
-    v16 nf = v16_from_int(n);
-    v16 r = v16_fma(nf, v16_set(-EXACT_LN2_HI), x);
-    r = v16_fma(nf, v16_set(-EXACT_LN2_LO), r);
-    v16 p = v16_set(EXACT_EXP_C4);
-    p = v16_fma(p, r, v16_set(EXACT_EXP_C3));
-    p = v16_fma(p, r, v16_set(EXACT_EXP_C2));
-    p = v16_fma(p, r, v16_set(EXACT_EXP_C1));
-    p = v16_fma(p, r, v16_set(EXACT_EXP_C0));
-    v16 y = v16_add(v16_fma(p, v16_mul(r, r), r), v16_set(1.0f));
-    y = v16_from_bits(v16i_add(v16i_from_bits(y), v16i_shift_left(n, 23)));
-    y = v16_if_less(x, v16_set(EXACT_EXP_MIN), v16_zero(), y);
-    y = v16_if_less(v16_set(EXACT_EXP_MAX), x, v16_set(INFINITY), y);
-    return v16_if_nan(x, x, y);
-}
+#include "kernels/v16_exp.inc.h"
 
 /* exact_tanh */
 INLINE v16 v16_tanh(v16 x) {

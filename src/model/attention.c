@@ -19,10 +19,11 @@ static uint32_t n_kv_of(const struct model *m) {
 
 /* ---- grouped queries --------------------------------------------------------------------- */
 
-static void head_norms(const struct model *m, float *x, uint32_t n_heads, const float *w) {
-    uint32_t hd = m->hp->head_dim;
+/* stride: floats from head to head */
+static void head_norms(const struct model *m, float *x, uint32_t n_heads, size_t stride,
+                       const float *w) {
     for (uint32_t h = 0; h < n_heads; h++)
-        m->k->rmsnorm(x + (size_t)h * hd, x + (size_t)h * hd, w, hd, m->hp->rms_eps);
+        m->k->rmsnorm(x + h * stride, x + h * stride, w, m->hp->head_dim, m->hp->rms_eps);
 }
 
 /* Sum of squares of a head, over 16 lanes and the fixed tree. */
@@ -102,7 +103,7 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
     if (r->step->n_tokens == 1) {
-        prefetch_write(q, (size_t)n_heads_of(m) * hd * sizeof *q);
+        prefetch_write(q, (size_t)n_heads_of(m) * hparams_q_rows(m->hp) * sizeof *q);
         prefetch_write(k, (size_t)n_kv_of(m) * hd * sizeof *k);
         prefetch_read(v, (size_t)n_kv_of(m) * m->hp->v_dim * sizeof *v);
     }
@@ -110,10 +111,10 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
     size_t at = (size_t)(r->first + t) * n_pairs;
     const float *cos = angles->cos + at, *sin = angles->sin + at;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
-        head_norms(m, q, n_heads_of(m), lw->q_norm);
-        head_norms(m, k, n_kv_of(m), lw->k_norm);
+        head_norms(m, q, n_heads_of(m), hparams_q_rows(m->hp), lw->q_norm);
+        head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
     }
-    m->k->rope(q, n_heads_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    m->k->rope(q, n_heads_of(m), hparams_q_rows(m->hp), rope->n_rot, cos, sin, rope->mode);
     m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
     m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
 }
@@ -326,7 +327,7 @@ static struct attn_io attn_io_of(const struct model *m) {
                                 (size_t)n_heads_of(m) * hp->v_dim,
                                 hp->v_dim};
     return (struct attn_io){
-        m->q, m->ldq, hp->head_dim, m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
+        m->q, m->ldq, hparams_q_rows(hp), m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
 }
 
 static void attn_task_run(struct forward_pass *r, int thread, const struct layer_weights *lw,
@@ -466,6 +467,24 @@ static void attend(struct forward_pass *r, struct pool *pool, int thread,
     pool_barrier(pool);
 }
 
+/* Each head's results times the sigmoids of its gate, which stands behind its query. */
+static void gate_results(struct forward_pass *r, struct pool *pool) {
+    struct model *m = r->m;
+    uint32_t nh = n_heads_of(m), hd = m->hp->head_dim, vd = m->hp->v_dim;
+    size_t begin, end;
+    while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            float *gate = m->q + i / nh * m->ldq + (i % nh) * 2 * hd + hd;
+            float *out = m->att + i * vd;
+            for (uint32_t d = 0; d < vd; d++)
+                gate[d] = -gate[d];
+            m->k->exp(gate, gate, vd);
+            for (uint32_t d = 0; d < vd; d++)
+                out[d] *= 1.0f / (1.0f + gate[d]);
+        }
+    pool_barrier(pool);
+}
+
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     bool latent = r->m->hp->mla.kv_rank != 0;
@@ -477,6 +496,8 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
     attend(r, pool, thread, lw);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
+    if (r->m->hp->attn_gate)
+        gate_results(r, pool);
     size_t ld = (size_t)n_heads_of(r->m) * hparams_out_dim(r->m->hp);
     if (ld != 0)
         forward_pack(r, pool, &r->m->att_act, r->m->att, ld);

@@ -400,6 +400,8 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
                           &m->mla.q_low_act};
     for (size_t k = 0; k < ARRAY_LEN(all); k++)
         acts_set_tokens(all[k], w->step.n_tokens);
+    for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
+        acts_set_tokens(&m->recurrent.out_act[j], w->step.n_tokens);
     for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank;
          h++) {
         acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
@@ -431,6 +433,8 @@ static bool attention_half(struct forward_pass *r, struct pool *pool, int thread
     /* What the layer before left in acc is added when this one begins. */
     residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
                        lw->attn_norm);
+    if (lw->recurrent != NULL)
+        return recurrent_forward(r, pool, thread, lw->recurrent);
     if (!attention_forward(r, pool, thread, lw, layer))
         return false;
     forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias);
@@ -664,6 +668,16 @@ static enum status check_pages(const uint32_t *pages, uint32_t n, uint32_t n_cac
     return ST_OK;
 }
 
+static enum status check_states(const struct model *m, const struct step_run *run,
+                                struct err *err) {
+    uint32_t n = m->cfg.n_states;
+    if (m->hp->recurrent.kind == RECURRENT_NONE ||
+        (run->state < n && (run->pos == 0 || run->state_from < n)))
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "states %u and %u are not among %u", run->state_from,
+                   run->state, n);
+}
+
 enum status model_check_step(const struct model *m, const struct step *step, struct err *err) {
     if (step->n_tokens == 0 || step->n_tokens > m->cfg.n_tokens_max ||
         step->n_pages > m->n_pages_max || step->n_window_pages > m->n_pages_max ||
@@ -696,6 +710,7 @@ enum status model_check_step(const struct model *m, const struct step *step, str
                            "positions up to %llu do not fit a context of %u or their pages",
                            (unsigned long long)end, m->cfg.n_ctx);
         n += seq->n_tokens;
+        TRY(check_states(m, seq, err));
     }
     if (n != step->n_tokens)
         return err_set(err, ST_BAD_INPUT, "the runs of a step hold %llu tokens of %u",

@@ -118,6 +118,11 @@ int64_t forward_fixed(float x);
  * output product. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
+/* recurrent.c: from x_act, not yet told, to acc. False if the group was lost. */
+bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
+                       const struct recurrent_weights *w);
+/* What does not change from step to step. */
+void recurrent_prepare(struct model *m);
 /* ffn.c: from x_act to acc. */
 void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw);

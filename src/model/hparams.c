@@ -9,14 +9,15 @@
 #include <stdio.h>
 
 static const struct arch *const archs[] = {
-    &arch_llama,      &arch_qwen2,   &arch_qwen2moe,   &arch_qwen3,  &arch_qwen3moe,
-    &arch_deepseek2,  &arch_gpt_oss, &arch_glm4moe,    &arch_gemma3, &arch_phi3,
-    &arch_minimax_m2, &arch_granite, &arch_granitemoe,
+    &arch_llama,      &arch_qwen2,     &arch_qwen2moe,   &arch_qwen3,
+    &arch_qwen3moe,   &arch_deepseek2, &arch_gpt_oss,    &arch_glm4moe,
+    &arch_gemma3,     &arch_phi3,      &arch_minimax_m2, &arch_granite,
+    &arch_granitemoe, &arch_qwen3next, &arch_qwen35,     &arch_qwen35moe,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
  * of them with a type size overflows 64 bits. */
-#define MAX_LAYERS 4096
+#define MAX_LAYERS HPARAMS_LAYERS_MAX
 #define MAX_EMBD (1u << 20)
 #define MAX_HEADS 65536
 #define MAX_HEAD_DIM 8192
@@ -236,9 +237,39 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
     return ST_OK;
 }
 
+/* head_count_kv of an architecture whose layers may be recurrent: those have none. */
+static enum status read_hybrid_kv_heads(struct hparams *hp, const struct gguf *g,
+                                        struct err *err) {
+    struct gguf_array a;
+    char key[128];
+    key_name(hp, "attention.head_count_kv", key, sizeof key);
+    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32) ||
+        a.n < hp->n_layers)
+        return hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err);
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        int64_t n = gguf_array_int(&a, l);
+        if (n < 0 || n > MAX_HEADS || (n != 0 && hp->n_kv_heads != 0 && n != hp->n_kv_heads))
+            return err_set(
+                err, ST_UNSUPPORTED,
+                "%s: %s is %lld for layer %u: expected 0, or the same for all layers",
+                gguf_path(g), key, (long long)n, l);
+        if (n == 0)
+            hp->layer_flags[l] = LAYER_RECURRENT;
+        else
+            hp->n_kv_heads = (uint32_t)n;
+    }
+    if (hp->n_kv_heads == 0)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s: no layer has attention", gguf_path(g),
+                       key);
+    return ST_OK;
+}
+
 static enum status read_attention(struct hparams *hp, const struct gguf *g, struct err *err) {
     TRY(hparam_need_u32(hp, g, "attention.head_count", 1, MAX_HEADS, &hp->n_heads, err));
-    TRY(hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err));
+    if (hp->arch->hybrid)
+        TRY(read_hybrid_kv_heads(hp, g, err));
+    else
+        TRY(hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err));
     if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads != 0)
         return err_set(err, ST_BAD_INPUT,
                        "%s: %u query heads cannot share %u key-value heads equally",
@@ -320,12 +351,53 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     return read_gating(hp, g, err);
 }
 
+#define MAX_STATE 4096
+#define MAX_TILES 64 /* RECURRENT_PIECES_MAX */
+
+enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recurrent_kind kind,
+                             struct err *err) {
+    struct recurrent_params *r = &hp->recurrent;
+    uint32_t inner;
+    r->kind = kind;
+    TRY(hparam_need_u32(hp, g, "ssm.conv_kernel", 2, CONV_TAPS_MAX, &r->n_taps, err));
+    TRY(hparam_need_u32(hp, g, "ssm.state_size", 1, MAX_STATE, &r->k_dim, err));
+    TRY(hparam_need_u32(hp, g, "ssm.group_count", 1, MAX_HEADS, &r->n_groups, err));
+    TRY(hparam_need_u32(hp, g, "ssm.time_step_rank", 1, MAX_HEADS, &r->n_heads, err));
+    TRY(hparam_need_u32(hp, g, "ssm.inner_size", 1, MAX_FF, &inner, err));
+    r->v_dim = inner / r->n_heads;
+    if (inner % r->n_heads != 0 || r->n_heads % r->n_groups != 0 || r->v_dim > MAX_STATE ||
+        (uint64_t)r->n_groups * r->k_dim > MAX_FF)
+        return err_set(
+            err, ST_BAD_INPUT,
+            "%s: a recurrent layer of %u dimensions, %u heads and %u groups makes no "
+            "sense",
+            gguf_path(g), inner, r->n_heads, r->n_groups);
+    if (r->tiled && r->n_groups > 1 && r->n_heads / r->n_groups > MAX_TILES)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: %u value heads for each of %u key heads: expected at most %d",
+                       gguf_path(g), r->n_heads / r->n_groups, r->n_groups, MAX_TILES);
+    return ST_OK;
+}
+
+/* Where all layers have experts there may be no feed_forward_length. */
+static enum status read_n_ff(struct hparams *hp, const struct gguf *g, struct err *err) {
+    uint32_t of_experts;
+    char key[128];
+    key_name(hp, "feed_forward_length", key, sizeof key);
+    TRY(hparam_u32(hp, g, "expert_feed_forward_length", 0, &of_experts, err));
+    if (!gguf_has(g, key) && of_experts != 0 && of_experts <= MAX_FF) {
+        hp->n_ff = of_experts;
+        return ST_OK;
+    }
+    return hparam_need_u32(hp, g, "feed_forward_length", 1, MAX_FF, &hp->n_ff, err);
+}
+
 enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *err) {
     struct hparams hp = {0};
     TRY(read_arch(&hp, g, err));
     TRY(hparam_need_u32(&hp, g, "block_count", 1, MAX_LAYERS, &hp.n_layers, err));
     TRY(hparam_need_u32(&hp, g, "embedding_length", 1, MAX_EMBD, &hp.n_embd, err));
-    TRY(hparam_need_u32(&hp, g, "feed_forward_length", 1, MAX_FF, &hp.n_ff, err));
+    TRY(read_n_ff(&hp, g, err));
     TRY(hparam_need_u32(&hp, g, "context_length", 1, MAX_CTX, &hp.n_ctx_train, err));
     TRY(hparam_f32(&hp, g, "attention.layer_norm_rms_epsilon", NAN, &hp.rms_eps, err));
     if (!(hp.rms_eps >= 0.0f) || hp.rms_eps > 1.0f)

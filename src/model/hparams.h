@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "format/gguf.h"
 #include "kernels/kernels.h"
+#include "kernels/recurrent.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -74,6 +75,33 @@ struct mla_params {
     uint32_t v_dim;   /* of a head's value, before the output product */
 };
 
+/* Layers that keep a state of a fixed size in place of keys and values. */
+enum recurrent_kind {
+    RECURRENT_NONE,
+    RECURRENT_DELTA,      /* gated delta net (arXiv 2412.06464) */
+    RECURRENT_MAMBA2,     /* arXiv 2405.21060 */
+    RECURRENT_SHORT_CONV, /* LFM2's gated convolution, whose history is all that it keeps */
+};
+
+struct recurrent_params {
+    enum recurrent_kind kind; /* of all layers that are LAYER_RECURRENT */
+    uint32_t n_taps;          /* of the convolution, the token's own included */
+    uint32_t n_groups;        /* key heads, or groups of B and C; divides n_heads */
+    uint32_t n_heads;         /* value heads */
+    uint32_t k_dim, v_dim;    /* of a head's state */
+    bool tiled; /* value head h reads key head h % n_groups, not h / (n_heads / n_groups) */
+    bool joint_gates; /* ssm_ba: of each key head its betas, then its alphas */
+    bool joint_in;    /* ssm_in: of each key head q, k, its v heads and its z heads */
+};
+
+/* What a layer differs in from attention followed by an FFN. */
+enum layer_flags {
+    LAYER_RECURRENT = 1, /* in place of attention */
+    LAYER_NO_MIXER = 2,  /* the FFN alone */
+    LAYER_NO_FFN = 4,
+};
+#define HPARAMS_LAYERS_MAX 4096
+
 struct hparams {
     const struct arch *arch;
     uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
@@ -104,6 +132,10 @@ struct hparams {
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period;   /* layer l has a window unless l % period == period - 1 */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
+    bool
+        attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
+    struct recurrent_params recurrent;
+    uint8_t layer_flags[HPARAMS_LAYERS_MAX]; /* enum layer_flags */
 };
 
 /* An architecture: one file, one entry in hparams.c's table. */
@@ -111,10 +143,14 @@ struct arch {
     const char *name; /* general.architecture */
     /* Sets what differs from the common keys, which have been read already. */
     enum status (*read)(struct hparams *hp, const struct gguf *g, struct err *err);
+    /* head_count_kv may be an array, whose zeros are layers without attention: they are
+     * LAYER_RECURRENT when read() is called. */
+    bool hybrid;
 };
 extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
     arch_granite, arch_granitemoe;
+extern const struct arch arch_qwen3next, arch_qwen35, arch_qwen35moe;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;
@@ -123,6 +159,20 @@ static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer
 /* Whether any layer has an FFN that is not of experts. */
 static inline bool hparams_has_dense(const struct hparams *hp) {
     return hp->moe.n_experts == 0 || hp->moe.n_dense != 0;
+}
+
+static inline bool hparams_layer_is(const struct hparams *hp, uint32_t layer,
+                                    enum layer_flags flag) {
+    return (hp->layer_flags[layer] & (unsigned)flag) != 0;
+}
+
+static inline bool hparams_layer_has_attention(const struct hparams *hp, uint32_t layer) {
+    return (hp->layer_flags[layer] & (LAYER_RECURRENT | LAYER_NO_MIXER)) == 0;
+}
+
+/* Dimensions of a query head's rows in attn_q. */
+static inline uint32_t hparams_q_rows(const struct hparams *hp) {
+    return hp->attn_gate ? 2 * hp->head_dim : hp->head_dim;
 }
 
 /* Dimensions of a head's result as the output product reads it. */
@@ -156,6 +206,11 @@ void hparams_find_biases(struct hparams *hp, const struct gguf *g);
 /* The keys that architectures with experts share: expert_count, expert_used_count,
  * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* The keys of the recurrent layers, as n_* above: <arch>.ssm.conv_kernel, state_size, group_count,
+ * time_step_rank, inner_size. */
+enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recurrent_kind kind,
+                             struct err *err);
 
 /* The tensor `blk.<layer>.<name>` (layer < 0: just name) with exactly these dimensions
  * (columns first; rows = 1: a vector; n > 1: that many matrices). ST_BAD_INPUT with the expected

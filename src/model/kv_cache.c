@@ -11,6 +11,8 @@ static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
                                struct err *err) {
     for (uint32_t i = 0; i < kv->n_layers; i++) {
         size_t bytes;
+        if (kinds[i] == KV_NONE)
+            continue;
         if (!mul_size(kv->n_pages[kinds[i]], kv_page_bytes(&kv->shape), &bytes) ||
             kv->data_bytes + bytes < bytes)
             return too_large(err);
@@ -23,11 +25,14 @@ static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
 static void lay_out(struct kv_cache *kv, const enum kv_kind *kinds) {
     size_t bytes = kv_page_bytes(&kv->shape);
     for (uint32_t i = 0; i < kv->n_layers; i++)
-        kv->strides[kinds[i]] += bytes;
+        if (kinds[i] != KV_NONE)
+            kv->strides[kinds[i]] += bytes;
     uint8_t *at[KV_KINDS];
     for (int k = 0; k < KV_KINDS; k++)
         at[k] = kv->kinds[k] = k == 0 ? kv->data : kv->kinds[k - 1] + kv->kind_bytes[k - 1];
     for (uint32_t i = 0; i < kv->n_layers; i++) {
+        if (kinds[i] == KV_NONE)
+            continue;
         kv->layers[i] =
             (struct kv_layer){.first = at[kinds[i]], .stride = kv->strides[kinds[i]]};
         at[kinds[i]] += bytes;

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS };
+enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS, KV_NONE = KV_KINDS /* has no keys and values */ };
 
 struct kv_layer {
     uint8_t *first; /* its part of page 0 */

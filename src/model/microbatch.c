@@ -20,6 +20,8 @@ static struct step_run part_of(const struct step_run *run, uint32_t begin, uint3
     struct step_run part = *run;
     part.pos += begin;
     part.n_tokens = end - begin;
+    if (begin > 0) /* the part before has left it there */
+        part.state_from = run->state;
     if (window != 0) /* its first token may see fewer pages */
         part.window_begin +=
             kv_window_first(window, part.pos) - kv_window_first(window, run->pos);

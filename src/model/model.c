@@ -67,8 +67,15 @@ static void need(struct forms *n, const struct wmat *w) {
 /* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
  * tokens sharded to this rank. */
 struct all_needs {
-    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result;
+    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result, recurrent;
 };
+
+static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
+    for (uint32_t i = 0; i < w->n_in; i++)
+        need(&n->x, &w->in[i]);
+    for (uint32_t i = 0; i < w->n_out; i++)
+        need(&n->recurrent, &w->out[i]);
+}
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
                        uint32_t n_experts) {
@@ -80,6 +87,8 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
     need(&n->att, &lw->o);
     need(&n->ffn, &lw->ffn.down);
+    if (lw->recurrent != NULL)
+        need_recurrent(n, lw->recurrent);
     for (uint32_t h = 0; h < n_heads && lw->mla.k_b != NULL; h++) {
         need(&n->nope, &lw->mla.k_b[h]);
         need(&n->result, &lw->mla.v_b[h]);
@@ -160,13 +169,37 @@ static void alloc_moe(struct model *m, struct layout *lay, const struct all_need
     want_acts(lay, &b->mid_act, rows, ff, needs->expert_mid);
 }
 
+static enum status alloc_recurrent(struct model *m, struct layout *lay,
+                                   const struct all_needs *needs, struct err *err) {
+    struct recurrent_buffers *b = &m->recurrent;
+    size_t n = m->cfg.n_tokens_max, k_dim = m->hp->recurrent.k_dim;
+    if (m->hp->recurrent.kind == RECURRENT_NONE)
+        return ST_OK;
+    recurrent_lay_out(&b->lay, m->hp, m->share);
+    for (uint32_t i = 0; i < m->w.n_layers; i++)
+        if (m->w.layers[i].recurrent != NULL)
+            b->n_in_max = MAX(b->n_in_max, m->w.layers[i].recurrent->n_in);
+    b->out_act = mem_calloc(b->lay.n_pieces, sizeof *b->out_act);
+    if (b->out_act == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for step buffers");
+    want(lay, &b->rows, n * b->lay.ld, sizeof(float));
+    want(lay, &b->out, n * b->lay.out_ld, sizeof(float));
+    want(lay, &b->q_scale, k_dim, sizeof(float));
+    want(lay, &b->k_scale, k_dim, sizeof(float));
+    want(lay, &b->products, b->n_in_max, sizeof *b->products);
+    want(lay, &b->in_order, n, sizeof *b->in_order);
+    for (uint32_t j = 0; j < b->lay.n_pieces; j++)
+        want_acts(lay, &b->out_act[j], n, b->lay.piece_cols, needs->recurrent);
+    return ST_OK;
+}
+
 static void alloc_attention(struct model *m, struct layout *lay, size_t threads) {
     const struct hparams *hp = m->hp;
     size_t n = m->cfg.n_tokens_max, n_pairs = hp->rope.n_rot / 2;
     size_t heads = m->share->head_end - m->share->head_begin;
     size_t kv_heads = m->share->kv_end - m->share->kv_begin;
     bool latent = hp->mla.kv_rank != 0;
-    size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hp->head_dim;
+    size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hparams_q_rows(hp);
     m->ldq = round_up(heads * key, TILE_ROWS);
     m->ldk = round_up(latent ? hp->head_dim : kv_heads * hp->head_dim, TILE_ROWS);
     m->ldv = latent ? 0 : round_up(kv_heads * hp->v_dim, TILE_ROWS);
@@ -245,6 +278,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     want_acts(lay, &m->ff_act, n, ff, needs.ffn);
     alloc_attention(m, lay, (size_t)n_threads);
     TRY(alloc_mla(m, lay, &needs, err));
+    TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
     alloc_outputs(m, lay);
     return lay->failed ? err_set(err, ST_NO_MEMORY, "no memory for step buffers") : ST_OK;
@@ -260,6 +294,8 @@ static enum status alloc_buffers(struct model *m, struct err *err) {
 }
 
 static enum kv_kind kind_of(const struct hparams *hp, uint32_t layer) {
+    if (!hparams_layer_has_attention(hp, layer))
+        return KV_NONE;
     return hparams_layer_window(hp, layer) != 0 ? KV_WINDOW : KV_WHOLE;
 }
 
@@ -391,7 +427,12 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = open_cache(m, err);
     if (st == ST_OK)
+        st = recurrent_states_open(&m->states, recurrent_state_bytes(hp, m->share),
+                                   m->cfg.n_states, err);
+    if (st == ST_OK)
         st = alloc_buffers(m, err);
+    if (st == ST_OK)
+        recurrent_prepare(m);
     if (st == ST_OK)
         st = make_rope_tables(m, g, err);
     if (st == ST_OK)
@@ -416,6 +457,8 @@ void model_close(struct model *m) {
         mem_huge_free(m->block, m->block_bytes);
     mem_free(m->mla.nope_act);
     mem_free(m->mla.result_act);
+    mem_free(m->recurrent.out_act);
+    recurrent_states_close(&m->states);
     kv_prefault_close(m->kv_prefault);
     kv_close(&m->kv);
     weights_free(&m->w);
@@ -436,7 +479,8 @@ void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum 
     const struct kv_shape shape = model_kv_shape(hp, sh, type);
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
-        bytes[kind_of(hp, i)] += kv_page_bytes(&shape);
+        if (kind_of(hp, i) != KV_NONE)
+            bytes[kind_of(hp, i)] += kv_page_bytes(&shape);
 }
 
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
@@ -457,12 +501,14 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
             .buffers = lay.total,
             .kv = (uint64_t)cfg->n_pages[KV_WHOLE] * page[KV_WHOLE] + windows,
             .kv_windows = windows,
+            .states = (uint64_t)cfg->n_states * recurrent_state_bytes(hp, m.share),
             .token = m.w.token_bytes,
         };
     }
     mem_free(lay.list);
     mem_free(m.mla.nope_act);
     mem_free(m.mla.result_act);
+    mem_free(m.recurrent.out_act);
     weights_free(&m.w);
     return st;
 }
@@ -479,6 +525,10 @@ const struct weights *model_weights(const struct model *m) {
 
 const struct kv_cache *model_kv(const struct model *m) {
     return &m->kv;
+}
+
+size_t model_state_bytes(const struct model *m) {
+    return m->states.data_bytes;
 }
 
 size_t model_buffer_bytes(const struct model *m) {

@@ -33,6 +33,10 @@ struct step_run {
     /* likewise step.window_pages, for the layers with a window: from kv_window_first() of its
      * first token on */
     uint32_t window_begin;
+    /* Slots of states (recurrent.h): the one to go on from, of the tokens before pos; and the one
+     * that holds the new state after the step. Both may be the same. Unused at pos = 0, or where
+     * no layer is recurrent. */
+    uint32_t state_from, state;
 };
 
 struct step {
@@ -62,6 +66,7 @@ struct model_config {
     uint32_t n_runs_max;   /* sequences in a step */
     /* Of the cache, by kind: at least div_up(n_ctx, KV_PAGE), and kv_window_pages(). */
     uint32_t n_pages[KV_KINDS];
+    uint32_t n_states; /* slots for states; 0 if no layer is recurrent */
     enum kv_type kv_type;
     const struct file_source *source; /* as weights_load's from; NULL: the file is here */
     void (*progress)(void *user, double fraction);
@@ -90,10 +95,14 @@ struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
 void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]);
 
+/* Bytes of all states. */
+size_t model_state_bytes(const struct model *m);
+
 /* What model_open() would take for a rank, from the header alone, with so many threads. */
 struct model_bytes {
     uint64_t weights, buffers;
     uint64_t kv, kv_windows; /* cfg's pages; of these, those of layers with a window */
+    uint64_t states;         /* cfg's */
     double token;            /* of the weights, read for one token (struct weights) */
 };
 enum status model_measure(struct model_bytes *out, const struct gguf *g,

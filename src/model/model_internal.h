@@ -4,6 +4,7 @@
 
 #include "base/async_worker.h"
 #include "model/model.h"
+#include "model/recurrent.h"
 #include "model/router.h"
 
 /* Rows of logits computed and gathered at once. */
@@ -41,6 +42,19 @@ struct mla_buffers {
     float *result;            /* [n, heads * kv_rank] */
     float *heads_out;         /* [n, heads, v_dim rounded up to tiles] */
     struct product *products; /* [heads] */
+};
+
+/* Recurrent layers; heads and units are this share's. */
+struct recurrent_buffers {
+    const struct recurrent_kernels *k;
+    struct recurrent_layout lay;
+    float *rows;              /* [n, lay.ld]: products of x, changed in place */
+    float *out;               /* [n, lay.out_ld] */
+    float *q_scale, *k_scale; /* [k_dim]: what a delta net's normed queries, keys are times */
+    struct acts *out_act;     /* [lay.n_pieces] of out */
+    struct product *products; /* [n_in_max] */
+    uint32_t n_in_max;
+    uint32_t *in_order; /* [n] 0, 1, 2... */
 };
 
 /* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most
@@ -91,6 +105,7 @@ struct model {
     struct weights w;
     struct kv_cache kv;
     struct kv_prefault *kv_prefault; /* NULL: none */
+    struct recurrent_states states;
     struct model_config cfg;
     struct pool *pool;
     const struct kernels *k;
@@ -126,6 +141,7 @@ struct model {
     struct acts shared_act;
     struct mla_buffers mla;
     struct moe_buffers moe;
+    struct recurrent_buffers recurrent;
     float *out_rows; /* [LOGIT_ROWS, n_embd] */
     float *logits;   /* [LOGIT_ROWS, ld_vocab] of this share */
     size_t ld_vocab;

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "kernels/kernels.h"
+#include "model/recurrent.h"
 
 #include <limits.h>
 #include <math.h>
@@ -56,13 +57,17 @@ enum status plan_parse_experts(const char *text, enum experts_mode *out, struct 
     return ST_OK;
 }
 
-/* The fewest heads whose columns are whole blocks of the type (superblocks may be cut). */
-static uint32_t heads_in_blocks(const struct hparams *hp, enum qtype type) {
+/* The fewest parts of so many columns each that are whole blocks of the type (superblocks may be
+ * cut). */
+static uint32_t parts_in_blocks(uint32_t n_cols, enum qtype type) {
     uint32_t n = 1;
-    while (qtype_info(type)->block_values > 1 &&
-           (uint64_t)n * hparams_out_dim(hp) % ACT_BLOCK != 0)
+    while (qtype_info(type)->block_values > 1 && (uint64_t)n * n_cols % ACT_BLOCK != 0)
         n++;
     return n;
+}
+
+static uint32_t heads_in_blocks(const struct hparams *hp, enum qtype type) {
+    return parts_in_blocks(hparams_out_dim(hp), type);
 }
 
 uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type) {
@@ -81,18 +86,26 @@ uint32_t plan_expert_segment(uint32_t n_ff) {
                64u); /* experts are narrow: finer, so that many ranks share */
 }
 
-/* Heads that must stay together: the most that any layer's blocks join, since one plan
- * serves all layers and their types may differ. */
-static uint32_t head_unit(const struct hparams *hp, const struct gguf *g) {
-    uint32_t unit = 1;
+uint32_t plan_recurrent_segment(const struct hparams *hp, enum qtype type) {
+    uint32_t own = recurrent_head_cols(hp), unit = recurrent_unit_cols(hp);
+    if (act_kind_for(type) == ACT_F32 || own % ACT_BLOCK == 0)
+        return own;
+    return parts_in_blocks(unit, type) * unit;
+}
+
+/* Parts of so many columns that must stay together: the most that any layer's blocks join, since
+ * one plan serves all layers and their types may differ. */
+static uint32_t joined_parts(const struct hparams *hp, const struct gguf *g, const char *matrix,
+                             uint32_t n_cols) {
+    uint32_t n = 1;
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         char name[64];
-        snprintf(name, sizeof name, "blk.%u.attn_output.weight", l);
+        snprintf(name, sizeof name, "blk.%u.%s.weight", l, matrix);
         const struct gguf_tensor *t = gguf_tensor(g, name);
         if (t != NULL)
-            unit = MAX(unit, heads_in_blocks(hp, t->type));
+            n = MAX(n, parts_in_blocks(n_cols, t->type));
     }
-    return unit;
+    return n;
 }
 
 /* Cuts n units into n_parts by weights: bounds[i] = round(n * (w0 + ... + w(i-1)) / sum w). */
@@ -194,7 +207,8 @@ static void spread_weights(double *of_ranks, double *of_stages, const double *gi
 struct members_cut {
     uint32_t heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1], tiles[PLAN_MAX_RANKS + 1];
     struct experts_cut experts;
-    uint32_t head_unit, ffn_segment; /* in heads, columns */
+    uint32_t head_unit, ffn_segment;              /* in heads, columns */
+    uint32_t units[PLAN_MAX_RANKS + 1], n_joined; /* of recurrent layers, n_joined together */
 };
 
 static void share_layers(struct share *sh, const struct members_cut *c,
@@ -212,6 +226,8 @@ static void share_layers(struct share *sh, const struct members_cut *c,
     sh->kv_begin = sh->head_begin / group;
     sh->kv_end =
         sh->head_begin == sh->head_end ? sh->kv_begin : (uint32_t)div_up(sh->head_end, group);
+    sh->unit_begin = MIN(c->units[m] * c->n_joined, recurrent_n_units(hp));
+    sh->unit_end = MIN(c->units[m + 1] * c->n_joined, recurrent_n_units(hp));
     sh->ff_begin = c->ffs[m] * c->ffn_segment;
     sh->ff_end = c->ffs[m + 1] * c->ffn_segment;
     if (sh->last_stage) {
@@ -232,6 +248,8 @@ static enum status check_terms(const struct hparams *hp, const struct gguf *g,
             moe->n_ff_shared != 0 ? moe->n_ff_shared / plan_ffn_segment(moe->n_ff_shared) : 0;
         most = MAX(most, moe->n_used * each + shared);
     }
+    if (hp->recurrent.kind != RECURRENT_NONE)
+        most = MAX(most, (uint64_t)recurrent_out_cols(hp) / recurrent_head_cols(hp));
     if (most <= FIXED_TERMS_MAX)
         return ST_OK;
     return err_set(err, ST_BAD_INPUT,
@@ -252,13 +270,19 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
     TRY(cut_stages(layers, hp, g, w_stage, pp, err));
 
     struct plan p = {.n_ranks = tp * pp, .tp = tp, .pp = pp};
-    struct members_cut c = {.head_unit = head_unit(hp, g),
-                            .ffn_segment = plan_ffn_segment(hp->n_ff)};
+    struct members_cut c = {
+        .head_unit = joined_parts(hp, g, "attn_output", hparams_out_dim(hp)),
+        .ffn_segment = plan_ffn_segment(hp->n_ff),
+        .n_joined = hp->recurrent.kind == RECURRENT_NONE
+                        ? 1
+                        : joined_parts(hp, g, recurrent_out_name(hp), recurrent_unit_cols(hp)),
+    };
     for (int s = 0; s < pp; s++) {
         const double *ws = w + s * tp;
         cut((uint32_t)div_up(hp->n_heads, c.head_unit), ws, tp, c.heads);
         cut(hp->n_ff / c.ffn_segment, ws, tp, c.ffs);
         cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, c.tiles);
+        cut((uint32_t)div_up(recurrent_n_units(hp), c.n_joined), ws, tp, c.units);
         cut_experts(&c.experts, &hp->moe, ws, tp, experts);
         for (int m = 0; m < tp; m++) {
             struct share *sh = &p.shares[s * tp + m];

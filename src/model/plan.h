@@ -27,7 +27,8 @@ struct share {
     uint32_t layer_begin, layer_end;
     uint32_t head_begin, head_end; /* query heads */
     uint32_t kv_begin, kv_end; /* the kv heads that these need; may overlap the neighbours' */
-    uint32_t ff_begin, ff_end; /* FFN columns of dense layers */
+    uint32_t unit_begin, unit_end;           /* of recurrent layers (recurrent.h) */
+    uint32_t ff_begin, ff_end;               /* FFN columns of dense layers */
     uint32_t shared_begin, shared_end;       /* columns of the shared experts */
     uint32_t expert_begin, expert_end;       /* experts held */
     uint32_t expert_ff_begin, expert_ff_end; /* and the columns held of each */
@@ -80,5 +81,7 @@ void plan_text(const struct plan *plan, char *buf, size_t size);
 uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type);
 uint32_t plan_ffn_segment(uint32_t n_ff);
 uint32_t plan_expert_segment(uint32_t n_ff);
+/* Of a recurrent layer's output product. */
+uint32_t plan_recurrent_segment(const struct hparams *hp, enum qtype type);
 
 #endif

@@ -199,7 +199,8 @@ static enum status collect_qkv(struct loader *ld, struct layer_weights *lw, int 
     const struct hparams *hp = ld->hp;
     const struct share *sh = ld->share;
     uint32_t e = hp->n_embd, hd = hp->head_dim, vd = hp->v_dim;
-    uint32_t nq = hp->n_heads * hd, nk = hp->n_kv_heads * hd, nv = hp->n_kv_heads * vd;
+    uint32_t qd = hparams_q_rows(hp);
+    uint32_t nq = hp->n_heads * qd, nk = hp->n_kv_heads * hd, nv = hp->n_kv_heads * vd;
     struct part q = {.layer = l, .name = "attn_q.weight", .cols = e, .rows = nq, .col_end = e};
     struct part k = {.layer = l, .name = "attn_k.weight", .cols = e, .rows = nk, .col_end = e};
     struct part v = {.layer = l, .name = "attn_v.weight", .cols = e, .rows = nv, .col_end = e};
@@ -210,7 +211,7 @@ static enum status collect_qkv(struct loader *ld, struct layer_weights *lw, int 
         k_first = nq;
         v_first = nq + nk;
     }
-    uint32_t q0 = sh->head_begin * hd, q1 = sh->head_end * hd;
+    uint32_t q0 = sh->head_begin * qd, q1 = sh->head_end * qd;
     uint32_t k0 = sh->kv_begin * hd, k1 = sh->kv_end * hd;
     uint32_t v0 = sh->kv_begin * vd, v1 = sh->kv_end * vd;
     q.row_begin = q0, q.row_end = q1;
@@ -328,6 +329,8 @@ static enum status collect_mla(struct loader *ld, struct layer_weights *lw, int 
     return collect_mla_heads(ld, mla, l, err);
 }
 
+#include "model/weights_recurrent.inc.h"
+
 static enum status collect_attention(struct loader *ld, struct layer_weights *lw, int l,
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -335,6 +338,8 @@ static enum status collect_attention(struct loader *ld, struct layer_weights *lw
     uint32_t e = hp->n_embd, od = hparams_out_dim(hp);
     lw->window = hparams_layer_window(hp, (uint32_t)l);
     TRY(want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
+    if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
+        return collect_recurrent(ld, lw, l, err);
     TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
     if (hp->sinks)
         TRY(want_vector(ld, &lw->sinks, l, "attn_sinks.weight", hp->n_heads, sh->head_begin,

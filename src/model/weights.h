@@ -45,6 +45,19 @@ struct mla_weights {
     struct wmat *v_b;       /* [heads] of [v_dim, kv_rank] */
 };
 
+struct recurrent_weights {
+    uint32_t n_in, *in_at; /* [n_in] where in a row (recurrent_layout) the products begin */
+    struct wmat *in;       /* [n_in] of x */
+    uint32_t n_out;
+    struct wmat *out; /* [n_out] pieces of [n_embd, columns held]: row-parallel */
+    uint32_t out_segment;
+    uint32_t index;               /* among the stage's recurrent layers */
+    const float *conv;            /* [channels, n_taps]: whole on every rank, like these: */
+    const float *conv_bias;       /* [channels]; NULL: none */
+    const float *a, *dt_bias, *d; /* [heads]; NULL: none */
+    const float *norm;            /* [v_dim], of Mamba-2 of all columns; NULL: none */
+};
+
 struct layer_weights {
     const float *attn_norm;                /* [n_embd] */
     struct wmat q, k, v;                   /* [heads * head_dim, n_embd], [kv_heads * ...] */
@@ -55,6 +68,7 @@ struct layer_weights {
     const float *o_bias;          /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
     struct mla_weights mla;
+    struct recurrent_weights *recurrent;         /* NULL: attention */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
     const float *ffn_norm;                       /* [n_embd] */
     struct ffn_weights ffn;                      /* dense layers */

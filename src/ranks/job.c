@@ -71,6 +71,7 @@ static const struct number numbers[] = {
     NUMBER("n_runs", n_runs, 1, INT_MAX),
     NUMBER("n_pages", n_pages[KV_WHOLE], 1, INT_MAX),
     NUMBER("n_window_pages", n_pages[KV_WINDOW], 0, INT_MAX),
+    NUMBER("n_states", n_states, 0, INT_MAX),
     NUMBER("kv_type", kv_type, 0, KV_N_TYPES - 1),
     NUMBER("experts", experts, EXPERTS_SLICE, EXPERTS_WHOLE),
     NUMBER("silence_ms", silence_ms, 1, INT_MAX),

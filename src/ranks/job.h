@@ -36,6 +36,7 @@ struct job {
     uint32_t n_ctx, n_chunk;    /* final numbers */
     uint32_t n_runs;            /* sequences in a step */
     uint32_t n_pages[KV_KINDS]; /* of the KV cache; windows: 0 if no layer has one */
+    uint32_t n_states;          /* of recurrent layers; 0 if no layer is one */
     enum kv_type kv_type;
     enum experts_mode experts;
     int silence_ms;

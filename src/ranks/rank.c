@@ -20,7 +20,7 @@ enum { OP_STEP = 1, OP_HIDDEN, OP_REPORT, OP_TRACE_BEGIN, OP_TRACE_END, OP_COMPA
 #define HEADER_WORDS 64
 #define HEADER_FIELDS 7
 
-#define RUN_WORDS 4
+#define RUN_WORDS 6
 _Static_assert(sizeof(struct step_run) == RUN_WORDS * sizeof(uint32_t), "runs travel as words");
 
 static enum status make_plan(struct rank *r, struct err *err) {
@@ -217,6 +217,7 @@ enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *ho
         .n_ctx = r->job.n_ctx,
         .n_runs_max = r->job.n_runs,
         .n_pages = {r->job.n_pages[KV_WHOLE], r->job.n_pages[KV_WINDOW]},
+        .n_states = r->job.n_states,
         .kv_type = r->job.kv_type,
         .source = hooks->source,
         .progress = hooks->progress,

@@ -114,6 +114,9 @@ static const struct {
     {"gemma3", 1e-3},
     {"phi3", 1e-3},
     {"minimax-m2", 1e-3},
+    {"qwen3next", 1e-3},
+    {"qwen35", 1e-3},
+    {"qwen35moe", 1e-3},
 };
 
 static void compare_rows(const char *name, const float *got, const float *expected, size_t n,

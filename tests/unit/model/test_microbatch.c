@@ -16,6 +16,7 @@
 struct place {
     int32_t token;
     uint32_t pos, page, window_page;
+    uint32_t state; /* that it goes on from */
 };
 
 static uint32_t places_of(const struct step *s, struct place *out) {
@@ -27,7 +28,8 @@ static uint32_t places_of(const struct step *s, struct place *out) {
             out[n] =
                 (struct place){s->tokens[n], pos, s->pages[run->page_begin + pos / KV_PAGE],
                                s->window_pages[run->window_begin + pos / KV_PAGE -
-                                               kv_window_first(WINDOW, run->pos)]};
+                                               kv_window_first(WINDOW, run->pos)],
+                               k == 0 ? run->state_from : run->state};
         }
     }
     return n;
@@ -43,7 +45,12 @@ static struct step make_step(const uint32_t (*runs)[2], uint32_t n_runs, struct 
                      .window_pages = window_pages};
     for (uint32_t i = 0; i < n_runs; i++) {
         uint32_t pos = runs[i][0], end = pos + runs[i][1];
-        list[i] = (struct step_run){pos, runs[i][1], s.n_pages, s.n_window_pages};
+        list[i] = (struct step_run){pos,
+                                    runs[i][1],
+                                    s.n_pages,
+                                    s.n_window_pages,
+                                    .state_from = 2 * i,
+                                    .state = 2 * i + 1};
         for (uint32_t p = 0; p < div_up(end, KV_PAGE); p++)
             pages[s.n_pages++] = 100 * i + p;
         for (uint32_t p = kv_window_first(WINDOW, pos); p < div_up(end, KV_PAGE); p++)

@@ -1,0 +1,327 @@
+/* recurrent.c: a recurrent layer's step, from the packed, normed x_act to acc.
+ *
+ * Phases, each handed out in pieces: products of x for the share's units; the convolution, by runs
+ * and blocks of channels; what stands before the recurrence, by tokens and heads; the recurrence,
+ * by runs, heads and blocks of columns; what stands after it; packing; the output product. */
+#include "model/forward.h"
+
+#include "base/exact.h"
+
+#include <math.h>
+
+/* Of the convolution, and of a head's columns, that a thread takes at a time. */
+#define BLOCK_COLS 64
+
+/* Queries and keys are divided by their length, queries by sqrt(k_dim) too: with an RMSNorm, whose
+ * mean is a k_dim-th of the sum. */
+#define LENGTH_EPS 1e-6f
+
+void recurrent_prepare(struct model *m) {
+    struct recurrent_buffers *b = &m->recurrent;
+    uint32_t k_dim = m->hp->recurrent.k_dim;
+    b->k = recurrent_kernels_of(m->k);
+    for (uint32_t i = 0; i < k_dim && b->q_scale != NULL; i++) {
+        b->q_scale[i] = 1.0f / (float)k_dim;
+        b->k_scale[i] = 1.0f / sqrtf((float)k_dim);
+    }
+    for (uint32_t i = 0; i < m->cfg.n_tokens_max && b->in_order != NULL; i++)
+        b->in_order[i] = i;
+}
+
+/* ---- states ------------------------------------------------------------------------------ */
+
+/* Where a run's state of the layer is, and where it comes from: NULL at its first token. */
+struct state_of_run {
+    float *to;
+    const float *from;
+};
+
+static struct state_of_run state_of(const struct model *m, const struct recurrent_weights *w,
+                                    const struct step_run *run) {
+    const struct recurrent_states *s = &m->states;
+    size_t at = w->index * m->recurrent.lay.layer_floats;
+    return (struct state_of_run){
+        .to = s->data + run->state * s->slot_floats + at,
+        .from = run->pos != 0 ? s->data + run->state_from * s->slot_floats + at : NULL,
+    };
+}
+
+/* n floats from `at` on are now those to go on from. */
+static void begin_state(const struct state_of_run *s, size_t at, size_t n) {
+    if (s->from == NULL)
+        memset(s->to + at, 0, n * sizeof *s->to);
+    else if (s->from != s->to)
+        memcpy(s->to + at, s->from + at, n * sizeof *s->to);
+}
+
+/* ---- products ---------------------------------------------------------------------------- */
+
+static void in_products(struct forward_pass *r, struct pool *pool, int thread,
+                        const struct recurrent_weights *w) {
+    struct model *m = r->m;
+    struct recurrent_buffers *b = &m->recurrent;
+    for (uint32_t i = 0; thread == 0 && i < w->n_in; i++)
+        b->products[i] =
+            (struct product){&w->in[i], &m->x_act, b->rows + w->in_at[i], b->lay.ld};
+    pool_barrier(pool);
+    forward_products(r, pool, b->products, w->n_in);
+}
+
+/* acc = the sum of all pieces' products in fixed point: zero if this rank holds nothing. */
+static void out_product(struct forward_pass *r, struct pool *pool, int thread,
+                        const struct recurrent_weights *w) {
+    struct model *m = r->m;
+    size_t begin, end, n_tiles = wmat_n_tiles(&w->out[0]);
+    if (m->recurrent.lay.out_ld == 0) {
+        if (thread == 0)
+            memset(r->acc, 0, r->step->n_tokens * m->ld_acc * sizeof *r->acc);
+        pool_barrier(pool);
+        return;
+    }
+    while (forward_claim_tiles(r, pool, n_tiles, w->out[0].tile_bytes * w->n_out, &begin, &end))
+        for (uint32_t j = 0; j < w->n_out; j++)
+            m->k->matmul_fixed(&w->out[j],
+                               forward_act_for(&m->recurrent.out_act[j], &w->out[j]), r->acc,
+                               m->ld_acc, j == 0 ? NULL : m->recurrent.in_order, w->out_segment,
+                               (uint32_t)begin, (uint32_t)end);
+    pool_barrier(pool);
+}
+
+/* ---- the convolution --------------------------------------------------------------------- */
+
+/* A run of the step, and the index of its first token. */
+static const struct step_run *run_at(const struct step *step, size_t i, uint32_t *first) {
+    *first = 0;
+    for (size_t k = 0; k < i; k++)
+        *first += step->runs[k].n_tokens;
+    return &step->runs[i];
+}
+
+/* A run that goes on from where the run before it in the step ends is done after it, by the same
+ * thread: it does not begin a chain. */
+static bool begins_chain(const struct step *step, size_t i) {
+    const struct step_run *run = &step->runs[i];
+    return i == 0 || run->pos == 0 || run->state_from != run[-1].state;
+}
+
+static bool ends_chain(const struct step *step, size_t i) {
+    return i + 1 == step->n_runs || begins_chain(step, i + 1);
+}
+
+static size_t n_conv_blocks(const struct recurrent_layout *lay) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < lay->n_parts; i++)
+        n += div_up(lay->parts[i].n, BLOCK_COLS);
+    return n;
+}
+
+/* The block's columns as a part of their own. */
+static struct conv_part conv_block(const struct recurrent_layout *lay, size_t block) {
+    const struct conv_part *p = lay->parts;
+    for (; block >= div_up(p->n, BLOCK_COLS); p++)
+        block -= div_up(p->n, BLOCK_COLS);
+    uint32_t begin = (uint32_t)block * BLOCK_COLS;
+    return (struct conv_part){.at = p->at + begin,
+                              .channel = p->channel + begin,
+                              .n = MIN(p->n - begin, (uint32_t)BLOCK_COLS)};
+}
+
+static void convolve_block(struct forward_pass *r, const struct recurrent_weights *w,
+                           size_t run_index, size_t block) {
+    struct model *m = r->m;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    const uint32_t n_taps = m->hp->recurrent.n_taps;
+    const struct conv_part part = conv_block(lay, block);
+    uint32_t first;
+    const struct step_run *run = run_at(r->step, run_index, &first);
+    const struct state_of_run state = state_of(m, w, run);
+    for (uint32_t j = 0; j + 1 < n_taps; j++)
+        begin_state(&state, (size_t)j * lay->ld_history + part.at, round_up(part.n, 16));
+    const struct conv_args args = {
+        .x = m->recurrent.rows + (size_t)first * lay->ld + part.at,
+        .ldx = lay->ld,
+        .n_tokens = run->n_tokens,
+        .n_channels = part.n,
+        .n_taps = n_taps,
+        .w = w->conv + (size_t)part.channel * n_taps,
+        .bias = w->conv_bias != NULL ? w->conv_bias + part.channel : NULL,
+        .history = state.to + part.at,
+        .ld_history = lay->ld_history,
+        .silu = m->hp->recurrent.kind != RECURRENT_SHORT_CONV,
+    };
+    m->recurrent.k->conv(&args);
+}
+
+static void convolve(struct forward_pass *r, struct pool *pool,
+                     const struct recurrent_weights *w) {
+    size_t n = n_conv_blocks(&r->m->recurrent.lay), begin, end;
+    while (pool_claim(pool, n * r->step->n_runs, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            size_t run = i / n;
+            if (!begins_chain(r->step, run))
+                continue;
+            convolve_block(r, w, run, i % n);
+            while (!ends_chain(r->step, run))
+                convolve_block(r, w, ++run, i % n);
+        }
+    pool_barrier(pool);
+}
+
+/* ---- the delta net ------------------------------------------------------------------------- */
+
+static float sigmoid(float x) {
+    return 1.0f / (1.0f + exact_exp(-x));
+}
+
+/* ln(1 + e^x), in double; where e^x is small by its series. */
+static float softplus(float x) {
+    if (!(x <= 20.0f))
+        return x; /* NaN too */
+    if (x < -80.0f)
+        return 0.0f;
+    double e = exact_exp64((double)x);
+    return (float)(x < -12.0f ? e * (1.0 - 0.5 * e) : exact_log64(1.0 + e));
+}
+
+/* Where head h's beta and alpha are in the row; they become beta and decay. */
+static void gates_of(const struct model *m, float *row, uint32_t h, float **beta,
+                     float **alpha) {
+    const struct recurrent_params *p = &m->hp->recurrent;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    uint32_t per = p->n_heads / p->n_groups;
+    if (p->joint_gates) {
+        *beta = row + lay->gates_at + h / per * 2 * per + h % per;
+        *alpha = *beta + per;
+    } else {
+        *beta = row + lay->gates_at + h;
+        *alpha = row + lay->gates_2_at + h;
+    }
+}
+
+static void delta_gates(const struct model *m, const struct recurrent_weights *w, float *row,
+                        uint32_t h) {
+    float *beta, *alpha;
+    gates_of(m, row, h, &beta, &alpha);
+    *beta = sigmoid(*beta);
+    *alpha = exact_exp(w->a[h] * softplus(*alpha + w->dt_bias[h]));
+}
+
+/* Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */
+static void delta_begin(const struct model *m, const struct recurrent_weights *w, float *row,
+                        uint32_t local) {
+    const struct recurrent_buffers *b = &m->recurrent;
+    const uint32_t k_dim = m->hp->recurrent.k_dim;
+    const float eps = LENGTH_EPS / (float)k_dim;
+    if (local < b->lay.n_groups) {
+        float *q = row + b->lay.q_at + (size_t)local * k_dim,
+              *k = row + b->lay.k_at + (size_t)local * k_dim;
+        m->k->rmsnorm(q, q, b->q_scale, k_dim, eps);
+        m->k->rmsnorm(k, k, b->k_scale, k_dim, eps);
+    }
+    delta_gates(m, w, row, recurrent_head_of(m->hp, &b->lay, local).head);
+}
+
+/* The results of a head: normed, times silu(z). */
+static void delta_finish(const struct model *m, const struct recurrent_weights *w,
+                         const float *row, float *out, uint32_t local) {
+    const struct recurrent_head head = recurrent_head_of(m->hp, &m->recurrent.lay, local);
+    const uint32_t v_dim = m->hp->recurrent.v_dim;
+    float *o = out + (size_t)local * v_dim;
+    m->k->rmsnorm(o, o, w->norm, v_dim, m->hp->rms_eps);
+    m->k->swiglu(o, row + m->recurrent.lay.z_at + head.at, o, v_dim);
+}
+
+/* ---- the recurrence ------------------------------------------------------------------------ */
+
+static void recur_block(struct forward_pass *r, const struct recurrent_weights *w,
+                        size_t run_index, uint32_t local, uint32_t col) {
+    struct model *m = r->m;
+    const struct recurrent_params *p = &m->hp->recurrent;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    const struct recurrent_head head = recurrent_head_of(m->hp, lay, local);
+    uint32_t first, n_cols = MIN(p->v_dim - col, (uint32_t)BLOCK_COLS);
+    const struct step_run *run = run_at(r->step, run_index, &first);
+    const struct state_of_run state = state_of(m, w, run);
+    size_t at = lay->history_floats + local * lay->head_floats + (size_t)col * p->k_dim;
+    begin_state(&state, at, p->k_dim * round_up(n_cols, 16));
+    float *row = m->recurrent.rows + (size_t)first * lay->ld, *beta, *decay;
+    gates_of(m, row, head.head, &beta, &decay);
+    const struct recurrence_args args = {
+        .n_tokens = run->n_tokens,
+        .k_dim = p->k_dim,
+        .n_cols = n_cols,
+        .delta = p->kind == RECURRENT_DELTA,
+        .q = row + lay->q_at + (size_t)head.group * p->k_dim,
+        .k = row + lay->k_at + (size_t)head.group * p->k_dim,
+        .v = row + lay->v_at + head.at + col,
+        .ldq = lay->ld,
+        .ldk = lay->ld,
+        .ldv = lay->ld,
+        .decay = decay,
+        .ld_decay = lay->ld,
+        .beta = beta,
+        .ld_beta = lay->ld,
+        .state = state.to + at,
+        .o = m->recurrent.out + (size_t)first * lay->out_ld + (size_t)local * p->v_dim + col,
+        .ldo = lay->out_ld,
+    };
+    m->recurrent.k->recurrence(&args);
+}
+
+static void recur(struct forward_pass *r, struct pool *pool,
+                  const struct recurrent_weights *w) {
+    const struct recurrent_layout *lay = &r->m->recurrent.lay;
+    size_t blocks = div_up(r->m->hp->recurrent.v_dim, BLOCK_COLS), begin, end;
+    size_t per_run = blocks * lay->n_heads;
+    while (pool_claim(pool, per_run * r->step->n_runs, 1, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            size_t run = i / per_run;
+            uint32_t head = (uint32_t)(i % per_run / blocks),
+                     col = (uint32_t)(i % blocks) * BLOCK_COLS;
+            if (!begins_chain(r->step, run))
+                continue;
+            recur_block(r, w, run, head, col);
+            while (!ends_chain(r->step, run))
+                recur_block(r, w, ++run, head, col);
+        }
+    pool_barrier(pool);
+}
+
+/* ---- the layer ------------------------------------------------------------------------------- */
+
+static void delta_forward(struct forward_pass *r, struct pool *pool,
+                          const struct recurrent_weights *w) {
+    struct model *m = r->m;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    size_t n = (size_t)r->step->n_tokens * lay->n_heads, begin, end;
+    convolve(r, pool, w);
+    while (pool_claim(pool, n, 4, &begin, &end))
+        for (size_t i = begin; i < end; i++)
+            delta_begin(m, w, m->recurrent.rows + i / lay->n_heads * lay->ld,
+                        (uint32_t)(i % lay->n_heads));
+    pool_barrier(pool);
+    recur(r, pool, w);
+    while (pool_claim(pool, n, 4, &begin, &end))
+        for (size_t i = begin; i < end; i++) {
+            size_t t = i / lay->n_heads;
+            delta_finish(m, w, m->recurrent.rows + t * lay->ld,
+                         m->recurrent.out + t * lay->out_ld, (uint32_t)(i % lay->n_heads));
+        }
+    pool_barrier(pool);
+}
+
+bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
+                       const struct recurrent_weights *w) {
+    struct model *m = r->m;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
+        return false;
+    in_products(r, pool, thread, w);
+    if (lay->n_units != 0)
+        delta_forward(r, pool, w);
+    for (uint32_t j = 0; j < lay->n_pieces && lay->out_ld != 0; j++)
+        forward_pack(r, pool, &m->recurrent.out_act[j],
+                     m->recurrent.out + (size_t)j * lay->piece_cols, lay->out_ld);
+    out_product(r, pool, thread, w);
+    return true;
+}

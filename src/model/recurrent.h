@@ -1,0 +1,95 @@
+/* recurrent.h: layers that keep a state of a fixed size for each sequence, in place of keys and
+ * values that grow with it.
+ *
+ * A layer is: products of x, side by side in a row per token; a short convolution over some of
+ * their columns; a recurrence of each head over the tokens; what is made of its results; an output
+ * product. The state is the convolution's last inputs and the heads' matrices. It is brought up to
+ * date token after token, in one order whatever the chunks or the batch (kernels/recurrent.h), so
+ * the bits do not depend on these.
+ *
+ * Ranks divide *units*: of a delta net a key head with its value heads, of Mamba-2 a head, of a
+ * short convolution a segment of channels. The columns of the output product (row-parallel, exact)
+ * that belong to a rank's units may lie in several *pieces*: where value heads are tiled, as many
+ * as a key head has value heads.
+ *
+ * States lie in slots. A run of a step (struct step_run) says in which slot the state is that it
+ * goes on from, and which slot gets the new one; rank 0 gives them out, and they mean the same on
+ * every rank. At position 0 a state is zero. */
+#ifndef LOCKSTEP_MODEL_RECURRENT_H
+#define LOCKSTEP_MODEL_RECURRENT_H
+
+#include "base/util.h"
+#include "kernels/recurrent.h"
+#include "model/hparams.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct share;
+
+/* ---- sizes of the whole layer; 0 if there are no recurrent layers ------------------------ */
+
+uint32_t recurrent_n_units(const struct hparams *hp);
+/* Columns of the output product: all, of a unit in each piece, of a head. */
+uint32_t recurrent_out_cols(const struct hparams *hp);
+uint32_t recurrent_unit_cols(const struct hparams *hp);
+uint32_t recurrent_head_cols(const struct hparams *hp);
+uint32_t recurrent_n_pieces(const struct hparams *hp);
+/* The output product's matrix: "ssm_out" */
+const char *recurrent_out_name(const struct hparams *hp);
+
+/* ---- a share of it ------------------------------------------------------------------------ */
+
+/* Channels of the convolution that lie side by side in the row and in the file. */
+struct conv_part {
+    uint32_t at;      /* in the row, and in the history */
+    uint32_t channel; /* in the file */
+    uint32_t n;
+};
+#define RECURRENT_PIECES_MAX 64
+#define CONV_PARTS_MAX (RECURRENT_PIECES_MAX + 2)
+
+/* Where in a token's row of products everything lies, in floats. A product writes whole tiles, so
+ * each begins at a multiple of 16. The convolution's columns come first. */
+struct recurrent_layout {
+    uint32_t first_unit, n_units;                /* held */
+    uint32_t n_heads;                            /* value heads held */
+    uint32_t first_group, n_groups;              /* that they read */
+    uint32_t n_pieces, piece_cols, piece_stride; /* of v and z in the row */
+    uint32_t q_at, k_at, v_at, z_at;
+    uint32_t gates_at, gates_2_at; /* of all heads: betas, alphas, or both in one; time steps */
+    uint32_t ld;
+    struct conv_part parts[CONV_PARTS_MAX];
+    uint32_t n_parts;
+    uint32_t ld_history;                              /* columns of the convolution */
+    uint32_t out_ld;                                  /* columns held of the output product */
+    size_t history_floats, head_floats, layer_floats; /* of a state; multiples of 16 */
+};
+void recurrent_lay_out(struct recurrent_layout *out, const struct hparams *hp,
+                       const struct share *sh);
+
+/* A value head of the share: which it is in the model, which key head or group it reads, counted
+ * from the first that is held, and where it lies in v and z. */
+struct recurrent_head {
+    uint32_t head, group, at;
+};
+struct recurrent_head recurrent_head_of(const struct hparams *hp,
+                                        const struct recurrent_layout *lay, uint32_t local);
+
+/* Bytes of a state, over the recurrent layers of the share. */
+size_t recurrent_state_bytes(const struct hparams *hp, const struct share *sh);
+
+/* ---- the states of one rank ---------------------------------------------------------------- */
+
+#define STATE_NONE UINT32_MAX
+
+struct recurrent_states {
+    float *data; /* owned: [n_slots][recurrent layers of the stage][layer_floats] */
+    uint32_t n_slots;
+    size_t slot_floats, data_bytes;
+};
+enum status recurrent_states_open(struct recurrent_states *s, size_t slot_bytes,
+                                  uint32_t n_slots, struct err *err);
+void recurrent_states_close(struct recurrent_states *s);
+
+#endif

@@ -1,0 +1,138 @@
+/* weights_recurrent.inc.h: what recurrent layers consist of, for the file that collects the slices
+ * of a share. */
+#include "model/recurrent.h"
+
+struct recurrent_collector {
+    struct loader *ld;
+    struct recurrent_weights *w;
+    struct recurrent_layout lay;
+    int layer;
+    uint32_t cap_in;
+};
+
+/* Rows [begin, end) of a matrix of x, whose results lie at `at` in the row. */
+static enum status want_in(struct recurrent_collector *c, const char *name, uint32_t rows,
+                           uint32_t begin, uint32_t end, uint32_t at, struct err *err) {
+    uint32_t e = c->ld->hp->n_embd, i = c->w->n_in++;
+    BUG_ON(i >= c->cap_in);
+    c->w->in_at[i] = at;
+    return want_matrix(c->ld, &c->w->in[i],
+                       (struct part){.layer = c->layer,
+                                     .name = name,
+                                     .cols = e,
+                                     .rows = rows,
+                                     .row_begin = begin,
+                                     .row_end = end,
+                                     .col_end = e},
+                       err);
+}
+
+static enum status want_out(struct recurrent_collector *c, struct err *err) {
+    const struct hparams *hp = c->ld->hp;
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t cols = recurrent_out_cols(hp), e = hp->n_embd, unit = recurrent_unit_cols(hp);
+    char name[64];
+    snprintf(name, sizeof name, "%s.weight", recurrent_out_name(hp));
+    c->w->n_out = lay->n_pieces;
+    for (uint32_t j = 0; j < lay->n_pieces; j++) {
+        uint32_t begin = j * (cols / lay->n_pieces) + lay->first_unit * unit;
+        TRY(want_matrix(c->ld, &c->w->out[j],
+                        (struct part){.layer = c->layer,
+                                      .name = name,
+                                      .cols = cols,
+                                      .rows = e,
+                                      .row_end = e,
+                                      .col_begin = begin,
+                                      .col_end = begin + lay->piece_cols},
+                        err));
+    }
+    enum qtype type = c->w->out[0].type;
+    if (act_kind_for(type) == ACT_Q8 && cols / lay->n_pieces % ACT_BLOCK != 0)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: blk.%d.%s: the columns of a key head's value heads are not whole "
+                       "blocks of %s",
+                       gguf_path(c->ld->g), c->layer, name, qtype_info(type)->name);
+    c->w->out_segment = plan_recurrent_segment(hp, type);
+    return ST_OK;
+}
+
+/* The first files of Qwen3-Next: of each key head q, k, its value heads, its z heads. */
+static enum status want_joint_in(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_params *r = &c->ld->hp->recurrent;
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t k = r->k_dim, v = recurrent_unit_cols(c->ld->hp), unit = 2 * k + 2 * v;
+    uint32_t rows = r->n_groups * unit;
+    if (k % TILE_ROWS != 0 || v % TILE_ROWS != 0)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: ssm_in with heads of %u and %u: expected multiples of %d",
+                       gguf_path(c->ld->g), k, v, TILE_ROWS);
+    if (lay->n_units == 0) /* names it all the same */
+        return want_in(c, "ssm_in.weight", rows, 0, 0, 0, err);
+    for (uint32_t i = 0; i < lay->n_units; i++) {
+        uint32_t row = (lay->first_unit + i) * unit;
+        TRY(want_in(c, "ssm_in.weight", rows, row, row + k, lay->q_at + i * k, err));
+        TRY(want_in(c, "ssm_in.weight", rows, row + k, row + 2 * k, lay->k_at + i * k, err));
+        row += 2 * k;
+        TRY(want_in(c, "ssm_in.weight", rows, row, row + v, lay->v_at + i * v, err));
+        TRY(want_in(c, "ssm_in.weight", rows, row + v, row + 2 * v, lay->z_at + i * v, err));
+    }
+    return ST_OK;
+}
+
+static enum status want_split_in(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_params *r = &c->ld->hp->recurrent;
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t inner = r->n_heads * r->v_dim, rows = 2 * r->n_groups * r->k_dim + inner;
+    for (uint32_t i = 0; i < lay->n_parts; i++) {
+        const struct conv_part *p = &lay->parts[i];
+        TRY(want_in(c, "attn_qkv.weight", rows, p->channel, p->channel + p->n, p->at, err));
+    }
+    if (lay->n_parts == 0)
+        TRY(want_in(c, "attn_qkv.weight", rows, 0, 0, 0, err));
+    for (uint32_t j = 0; j < lay->n_pieces; j++) {
+        uint32_t row =
+            j * r->n_groups * r->v_dim + lay->first_unit * recurrent_unit_cols(c->ld->hp);
+        TRY(want_in(c, "attn_gate.weight", inner, row, row + lay->piece_cols,
+                    lay->z_at + j * lay->piece_stride, err));
+    }
+    return ST_OK;
+}
+
+static enum status collect_delta(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_params *r = &c->ld->hp->recurrent;
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t n = r->n_heads, channels = 2 * r->n_groups * r->k_dim + n * r->v_dim;
+    TRY(r->joint_in ? want_joint_in(c, err) : want_split_in(c, err));
+    if (r->joint_gates) {
+        TRY(want_in(c, "ssm_ba.weight", 2 * n, 0, 2 * n, lay->gates_at, err));
+    } else {
+        TRY(want_in(c, "ssm_beta.weight", n, 0, n, lay->gates_at, err));
+        TRY(want_in(c, "ssm_alpha.weight", n, 0, n, lay->gates_2_at, err));
+    }
+    TRY(want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d.weight", r->n_taps, channels, 0,
+                  r->n_taps, r->n_taps, err));
+    TRY(want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", n, 0, n, err));
+    TRY(want_vector(c->ld, &c->w->a, c->layer, "ssm_a", n, 0, n, err));
+    return want_vector(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", r->v_dim, 0, r->v_dim,
+                       err);
+}
+
+static enum status collect_recurrent(struct loader *ld, struct layer_weights *lw, int l,
+                                     struct err *err) {
+    const struct hparams *hp = ld->hp;
+    struct recurrent_collector c = {.ld = ld, .layer = l};
+    recurrent_lay_out(&c.lay, hp, ld->share);
+    c.cap_in = MAX(4 * c.lay.n_units, 2 * c.lay.n_pieces + 2) + 4;
+    struct recurrent_weights *w = c.w = lw->recurrent = own(ld->w, 1, sizeof *w);
+    if (w == NULL)
+        return no_memory(ld, err);
+    w->in = own(ld->w, c.cap_in, sizeof *w->in);
+    w->in_at = own(ld->w, c.cap_in, sizeof *w->in_at);
+    w->out = own(ld->w, c.lay.n_pieces, sizeof *w->out);
+    if (w->in == NULL || w->in_at == NULL || w->out == NULL)
+        return no_memory(ld, err);
+    for (uint32_t i = ld->share->layer_begin; i < (uint32_t)l; i++)
+        w->index += hparams_layer_is(hp, i, LAYER_RECURRENT);
+    TRY(collect_delta(&c, err));
+    return want_out(&c, err);
+}
