@@ -80,8 +80,9 @@ static size_t tcp_wire_bytes(const struct wire_msg *m) {
 }
 
 /* All that waits, for one system call. */
-static size_t tcp_pieces(const struct tcp_link *t, struct iovec *pieces) {
-    size_t n = 0, skip = t->written;
+static int tcp_pieces(const struct tcp_link *t, struct iovec *pieces) {
+    int n = 0;
+    size_t skip = t->written;
     for (uint32_t k = t->flushed; k != t->queued; k++, skip = 0) {
         uint8_t *at = tcp_tx(t, k);
         pieces[n++] = (struct iovec){at + skip, tcp_wire_bytes((struct wire_msg *)at) - skip};

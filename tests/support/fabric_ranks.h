@@ -93,13 +93,26 @@ static inline bool threads_become(int n) {
     return count_entries("/proc/self/task") <= n;
 }
 
+/* Memory as a file, which children inherit. */
+static inline int memory_file(void) {
+#ifdef __linux__
+    return memfd_create("standin", 0);
+#else
+    char path[] = "/tmp/lockstep-standin.XXXXXX";
+    int fd = mkstemp(path);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+#endif
+}
+
 /* Fresh wires for the stand-in libibverbs (standin_verbs.c), inherited by the ranks. */
 static inline void standin_wires(void) {
     static int fd = -1;
     char text[16];
     if (fd >= 0)
         close(fd);
-    fd = memfd_create("standin", 0);
+    fd = memory_file();
     if (fd < 0 || ftruncate(fd, (off_t)4 << 30) != 0)
         abort();
     snprintf(text, sizeof text, "%d", fd);

@@ -29,6 +29,7 @@
 #include <infiniband/verbs.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <fenv.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -189,6 +190,12 @@ static int leads_to(const struct sdevice *from, int machine_there, int device_th
 
 /* ---- events ------------------------------------------------------------------------------- */
 
+#ifdef __linux__
+#define HAS_ABSTRACT_SOCKETS 1
+#else
+#define HAS_ABSTRACT_SOCKETS 0 /* so a device without events */
+#endif
+
 static socklen_t at_door(struct sockaddr_un *a, const char *door) {
     memset(a, 0, sizeof *a);
     a->sun_family = AF_UNIX;
@@ -207,7 +214,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
     struct sockaddr_un a;
     struct stat wires;
     struct events *e = calloc(1, sizeof *e);
-    if (getenv("STANDIN_NO_EVENTS") != NULL || fstat(number("STANDIN_FD"), &wires) != 0) {
+    if (!HAS_ABSTRACT_SOCKETS || getenv("STANDIN_NO_EVENTS") != NULL ||
+        fstat(number("STANDIN_FD"), &wires) != 0) {
         free(e);
         errno = ENOSYS;
         return NULL;
@@ -215,8 +223,8 @@ EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *c) {
     snprintf(e->door, sizeof e->door, "standin-%lu-%d-%d", (unsigned long)wires.st_ino,
              (int)getpid(), n++);
     e->channel.context = c;
-    e->channel.fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (e->channel.fd < 0 ||
+    e->channel.fd = socket(AF_UNIX, SOCK_DGRAM, 0);
+    if (e->channel.fd < 0 || fcntl(e->channel.fd, F_SETFD, FD_CLOEXEC) != 0 ||
         bind(e->channel.fd, (struct sockaddr *)&a, at_door(&a, e->door)) != 0)
         abort();
     return &e->channel;

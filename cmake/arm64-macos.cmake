@@ -1,0 +1,16 @@
+# Cross build for macOS on arm64, compiled and linked alone (tools/macos-sysroot.sh makes the sysroot).
+set(CMAKE_SYSTEM_NAME Darwin)
+set(CMAKE_SYSTEM_VERSION 22) # macOS 13
+set(CMAKE_SYSTEM_PROCESSOR arm64)
+get_filename_component(LOCKSTEP_SYSROOT "${CMAKE_CURRENT_LIST_DIR}/../build-macos-sysroot" ABSOLUTE)
+set(CMAKE_C_COMPILER "${LOCKSTEP_SYSROOT}/bin/clang")
+set(CMAKE_AR "${LOCKSTEP_SYSROOT}/bin/ar" CACHE FILEPATH "")
+set(CMAKE_RANLIB "${LOCKSTEP_SYSROOT}/bin/ranlib" CACHE FILEPATH "")
+set(CMAKE_INSTALL_NAME_TOOL "/bin/false" CACHE FILEPATH "") # nothing is installed
+set(CMAKE_FIND_ROOT_PATH "${LOCKSTEP_SYSROOT}")
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(ENV{PKG_CONFIG_DIR} "")
+set(ENV{PKG_CONFIG_LIBDIR} "${LOCKSTEP_SYSROOT}/pkgconfig")
+set(ENV{PKG_CONFIG_PATH} "")
