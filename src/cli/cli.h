@@ -60,7 +60,8 @@ int cmd_remote(int argc, char **argv);
  *     if (status != CLI_GO_ON)
  *         return status;
  *
- * The table is the help text too (--help; --help-man writes a man page). Values may be written
+ * The table is the help text too (--help; --help-man writes a man page, --help-completion=SHELL what a
+ * shell completes by). Values may be written
  * --ctx 512, --ctx=512, -n 5 and -n5; "--" ends the options. Each `out` keeps its value (the
  * default) unless the option is given; a later one wins. Text stays argv's own memory, but what
  * a find() gives. */
@@ -96,7 +97,7 @@ struct cli_option {
     const char *value; /* what the help calls the value: "N" */
     void *out;
     double min, max;     /* of INT, REAL, FLOAT */
-    const char *choices; /* of CHOICE */
+    const char *choices; /* of CHOICE; of ARG: words for completion, or NULL */
     /* Of ARG: what the word means may be another (*word is argv's, and replaced); NULL: itself. */
     enum status (*find)(const char **word, struct err *err);
     const char *help; /* one sentence; '\n' begins a new line */
@@ -142,6 +143,22 @@ struct cli_command {
     const char *details;              /* paragraphs below the options, or NULL */
     const struct cli_option *options; /* to CLI_END */
 };
+
+/* Calls fn for each option that the help of a command with this table shows. */
+void cli_each_option(const struct cli_option *table,
+                     void (*fn)(const struct cli_option *o, void *arg), void *arg);
+
+/* ---- shell completion ---------------------------------------------------------------------
+ * A script for shell (bash, zsh or fish) on stdout: its beginning, a part for each command, its
+ * end. --help-completion=SHELL writes it, or behind a command that command's part. false: no such
+ * shell, and nothing was written. */
+struct cli_summary {
+    const char *name, *summary;
+};
+bool cli_completion_begin(const char *shell);
+void cli_completion_command(const char *shell, const struct cli_command *cmd);
+void cli_completion_end(const char *shell, const struct cli_summary *commands, size_t n);
+#define CLI_COMPLETION "--help-completion="
 
 #define CLI_GO_ON (-1)
 

@@ -361,6 +361,22 @@ static void help_options(const struct cli_option *table, const char *refused) {
     }
 }
 
+static void each_option(const struct cli_option *table, const char *refused,
+                        void (*fn)(const struct cli_option *o, void *arg), void *arg) {
+    for (const struct cli_option *o = table; o->kind != CLI_KIND_END; o++)
+        if (o->kind == CLI_KIND_WITHOUT)
+            refused = o->name;
+        else if (o->kind == CLI_KIND_INCLUDE)
+            each_option(o->out, refused, fn, arg);
+        else if (is_shown(o, refused))
+            fn(o, arg);
+}
+
+void cli_each_option(const struct cli_option *table,
+                     void (*fn)(const struct cli_option *o, void *arg), void *arg) {
+    each_option(table, NULL, fn, arg);
+}
+
 static void usage_line(const struct cli_command *cmd) {
     printf("lockstep %s", cmd->name);
     const struct cli_option *o;
@@ -567,6 +583,10 @@ int cli_parse(const struct cli_command *cmd, int argc, char **argv) {
         }
         if (!options_end && str_eq(arg, "--help-man")) {
             man_page(cmd);
+            return 0;
+        }
+        if (!options_end && str_starts(arg, CLI_COMPLETION)) {
+            cli_completion_command(arg + strlen(CLI_COMPLETION), cmd);
             return 0;
         }
         if (!options_end && arg[0] == '-' && arg[1] != '\0')

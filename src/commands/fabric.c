@@ -233,9 +233,12 @@ static int fabric_doctor(int argc, char **argv) {
 int cmd_fabric(int argc, char **argv) {
     const char *what = NULL;
     const struct cli_option table[] = {
-        CLI_ARG("WHAT", &what,
-                "bench: measures the links; doctor: looks at what they stand on\n"
-                "(fabric bench --help, fabric doctor --help)"),
+        {.kind = CLI_KIND_ARG,
+         .name = "WHAT",
+         .out = &what,
+         .choices = "bench|doctor",
+         .help = "bench: measures the links; doctor: looks at what they stand on\n"
+                 "(fabric bench --help, fabric doctor --help)"},
         CLI_END};
     const struct cli_command cmd = {"fabric", "measures the links between ranks", NULL, table};
     if (argc >= 2 && str_eq(argv[1], "bench"))

@@ -121,6 +121,32 @@ static void man_page(void) {
         printf(".TP\n.B %s\n%s\n", environment[i].name, environment[i].what);
 }
 
+/* After something was printed: the exit status. */
+static int printed(void) {
+    int status = cli_flush();
+    return status == CLI_GO_ON ? 0 : status;
+}
+
+/* Each command's own part, and those of fabric's two; then what calls them. */
+static int completion(char *option) {
+    const char *shell = option + strlen(CLI_COMPLETION);
+    struct cli_summary commands[ARRAY_LEN(subcommands)];
+    size_t n = 0;
+    if (!cli_completion_begin(shell))
+        return cli_fail(ST_BAD_INPUT, "%s: expected bash, zsh or fish", option);
+    for (size_t i = 0; i < ARRAY_LEN(subcommands); i++) {
+        const struct subcommand *sub = &subcommands[i];
+        if (sub->summary == NULL)
+            continue;
+        sub->run(2, (char *[]){(char *)(uintptr_t)sub->name, option, NULL});
+        commands[n++] = (struct cli_summary){sub->name, sub->summary};
+    }
+    cmd_fabric(3, (char *[]){"fabric", "bench", option, NULL});
+    cmd_fabric(3, (char *[]){"fabric", "doctor", option, NULL});
+    cli_completion_end(shell, commands, n);
+    return printed();
+}
+
 static int unknown_command(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(subcommands); i++)
         if (subcommands[i].summary != NULL && str_starts(subcommands[i].name, name))
@@ -132,12 +158,6 @@ static int unknown_command(const char *name) {
             return cli_fail(ST_BAD_INPUT, "unknown command '%s' (did you mean %s?)", name,
                             subcommands[i].name);
     return cli_fail(ST_BAD_INPUT, "unknown command '%s'; see lockstep help", name);
-}
-
-/* After something was printed: the exit status. */
-static int printed(void) {
-    int status = cli_flush();
-    return status == CLI_GO_ON ? 0 : status;
 }
 
 /* part: of a command that has some (fabric bench); or NULL. */
@@ -185,6 +205,8 @@ static int run_command(int argc, char **argv) {
         man_page();
         return printed();
     }
+    if (str_starts(name, CLI_COMPLETION))
+        return completion(argv[1]);
     if (str_eq(name, "help") || str_eq(name, "--help") || str_eq(name, "-h")) {
         if (argc > 2)
             return help_on(argv[2], argv[3]);
