@@ -53,7 +53,7 @@ run_ctest() { # part folder [ctest options]
 }
 
 # These look at the tree, build it anew, boot virtual machines, or wait for five machines to find each other: once is enough.
-once='^test_(format|style|includes|portable|install|bits|opencode|page|verbs_vm|numa_vm|faults|seeds)$'
+once='^test_(format|style|includes|portable|install|library|bits|opencode|page|verbs_vm|numa_vm|faults|seeds)$'
 threaded='^test_(base|fabric|link|group_failure|engine|rank|api|model|discovery|cluster|weights_source|node$|http|gateway)'
 
 can_arm64() {

@@ -45,6 +45,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* What the libraries show; every other name of theirs is local. */
+#if defined __GNUC__
+#define LOCKSTEP_API __attribute__((visibility("default")))
+#else
+#define LOCKSTEP_API
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -67,7 +74,7 @@ struct lockstep_error {
     char text[512];
 };
 
-const char *lockstep_version(void);
+LOCKSTEP_API const char *lockstep_version(void);
 
 struct lockstep; /* an open model */
 
@@ -146,23 +153,24 @@ struct lockstep_options {
     void (*progress)(void *user, double fraction);
     void *progress_user;
 };
-void lockstep_options_init(struct lockstep_options *opt);
+LOCKSTEP_API void lockstep_options_init(struct lockstep_options *opt);
 
 /* Starts the other ranks and loads the model on all; *out is yours until lockstep_close(). It may
  * fail with any status, and leaves no rank behind then. What opt points to, callbacks included, is
  * not used after the call. */
-enum lockstep_status lockstep_open(struct lockstep **out, const struct lockstep_options *opt,
-                                   struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_open(struct lockstep **out,
+                                                const struct lockstep_options *opt,
+                                                struct lockstep_error *err);
 /* Ends the other ranks. NULL is fine. */
-void lockstep_close(struct lockstep *ls);
+LOCKSTEP_API void lockstep_close(struct lockstep *ls);
 
 /* What a rank other than 0 does when somebody else starts the ranks: joins the group, computes,
  * and returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). Of opt
  * these count: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix,
  * n_local, local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's
  * path). The rest is as rank 0 says. */
-enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
-                                     struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
+                                                  struct lockstep_error *err);
 
 struct lockstep_model_info {
     const char *architecture; /* "llama" */
@@ -185,7 +193,7 @@ struct lockstep_model_info {
     double load_s;               /* from lockstep_open() on, until all ranks were ready */
 };
 /* Borrowed until lockstep_close(); after a failover it says what runs then. */
-const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls);
+LOCKSTEP_API const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls);
 
 /* What a rank has and holds: begin and end are half open, bytes are those of this rank alone. */
 struct lockstep_rank_info {
@@ -208,9 +216,9 @@ struct lockstep_rank_info {
     char text[400];       /* the above for people */
 };
 /* Asks all ranks. LOCKSTEP_BAD_INPUT: there is no such rank; LOCKSTEP_PEER_LOST. */
-enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
-                                        struct lockstep_rank_info *out,
-                                        struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
+                                                     struct lockstep_rank_info *out,
+                                                     struct lockstep_error *err);
 
 /* ---- text ------------------------------------------------------------------------------ */
 
@@ -221,17 +229,18 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
  * special  lockstep_tokenize: special tokens in the text are meant as such, not as their letters;
  *          lockstep_detokenize: control tokens have their names in the text, not nothing
  * ids      LOCKSTEP_BAD_INPUT for one that is not in the vocabulary */
-enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
-                                       bool add_bos, bool special, int32_t **ids, size_t *n_ids,
-                                       struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text,
+                                                    size_t len, bool add_bos, bool special,
+                                                    int32_t **ids, size_t *n_ids,
+                                                    struct lockstep_error *err);
 /* LOCKSTEP_BAD_INPUT for a text of so many bytes that the context cannot hold its tokens, found
  * without tokenizing it: lockstep_generate() would refuse them. LOCKSTEP_OK says nothing. */
-enum lockstep_status lockstep_check_text(struct lockstep *ls, const char *text, size_t len,
-                                         struct lockstep_error *err);
-enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids, size_t n,
-                                         bool special, char **text, size_t *len,
-                                         struct lockstep_error *err);
-void lockstep_free(void *p);
+LOCKSTEP_API enum lockstep_status lockstep_check_text(struct lockstep *ls, const char *text,
+                                                      size_t len, struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_detokenize(struct lockstep *ls, const int32_t *ids,
+                                                      size_t n, bool special, char **text,
+                                                      size_t *len, struct lockstep_error *err);
+LOCKSTEP_API void lockstep_free(void *p);
 
 struct lockstep_message {
     const char *role; /* "system", "user", "assistant" */
@@ -242,9 +251,10 @@ struct lockstep_message {
  * NUL-terminated: lockstep_free() it. Tokenize it with special and without add_bos: the template
  * writes that token itself. LOCKSTEP_BAD_INPUT: a message without role or content, one that is not
  * UTF-8, or a conversation that the template refuses. */
-enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
-                                          const struct lockstep_message *messages, size_t n,
-                                          char **text, size_t *len, struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_chat_prompt(struct lockstep *ls,
+                                                       const struct lockstep_message *messages,
+                                                       size_t n, char **text, size_t *len,
+                                                       struct lockstep_error *err);
 
 /* ---- generation ------------------------------------------------------------------------ */
 
@@ -256,7 +266,7 @@ struct lockstep_sampling {
     int repeat_last_n;    /* tokens looked back on, default 64 */
     uint64_t seed;        /* the same seed gives the same text, on any number of ranks */
 };
-void lockstep_sampling_init(struct lockstep_sampling *s);
+LOCKSTEP_API void lockstep_sampling_init(struct lockstep_sampling *s);
 
 struct lockstep_request {
     const int32_t *ids; /* [n_ids] the prompt */
@@ -271,7 +281,7 @@ struct lockstep_request {
     bool (*on_token)(void *user, int32_t id, const char *text, size_t len);
     void *user;
 };
-void lockstep_request_init(struct lockstep_request *req);
+LOCKSTEP_API void lockstep_request_init(struct lockstep_request *req);
 
 struct lockstep_result {
     size_t n_prompt;    /* tokens of the prompt */
@@ -288,26 +298,27 @@ struct lockstep_result {
  * call, then token by token. result may be NULL. A call that is cancelled ends with LOCKSTEP_OK
  * and what it has. LOCKSTEP_BAD_INPUT: an empty or too long prompt, an id that is not in the
  * vocabulary, a setting out of range; LOCKSTEP_NO_MEMORY; LOCKSTEP_PEER_LOST. */
-enum lockstep_status lockstep_generate(struct lockstep *ls, const struct lockstep_request *req,
-                                       struct lockstep_result *result,
-                                       struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_generate(struct lockstep *ls,
+                                                    const struct lockstep_request *req,
+                                                    struct lockstep_result *result,
+                                                    struct lockstep_error *err);
 
 /* Feeds ids after what has been fed since the last reset; rows(user, first_pos, n, logits) gets
  * the logits of every position, [n, n_vocab] f32, in order, chunk by chunk; it returns false to
  * stop (LOCKSTEP_CANCELLED): then what follows the rows that it got counts as not fed. rows may be
  * NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the vocabulary, or more of
  * them than fit the context. What was fed before a call was cancelled stays fed. */
-enum lockstep_status lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
-                                   bool (*rows)(void *user, size_t first_pos, size_t n,
-                                                const float *logits),
-                                   void *user, struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status
+lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
+              bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits),
+              void *user, struct lockstep_error *err);
 /* Forgets the sequence (not the model). */
-void lockstep_reset(struct lockstep *ls);
+LOCKSTEP_API void lockstep_reset(struct lockstep *ls);
 
 /* From any thread or a signal handler: the running call ends within one step, lockstep_eval()
  * with LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". Where
  * none runs it does nothing: the next call begins without it. */
-void lockstep_cancel(struct lockstep *ls);
+LOCKSTEP_API void lockstep_cancel(struct lockstep *ls);
 
 /* Where rank 0's time went since these counters were last reset, or the model was opened. */
 struct lockstep_times {
@@ -316,7 +327,7 @@ struct lockstep_times {
     uint64_t steps;
     uint64_t exchanges; /* collectives done */
 };
-void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
+LOCKSTEP_API void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset);
 
 /* Every rank notes from here on what it does when (2^18 events at most), until
  * lockstep_trace_end() writes it to a file in Chrome's trace format, which chrome://tracing and
@@ -324,9 +335,10 @@ void lockstep_times(struct lockstep *ls, struct lockstep_times *out, bool reset)
  * Both ask all ranks: LOCKSTEP_NO_MEMORY, LOCKSTEP_PEER_LOST. lockstep_trace_end() also:
  * LOCKSTEP_BAD_INPUT without a path or a trace that was begun, LOCKSTEP_IO if the file cannot
  * be written. */
-enum lockstep_status lockstep_trace_begin(struct lockstep *ls, struct lockstep_error *err);
-enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
-                                        struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_trace_begin(struct lockstep *ls,
+                                                       struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
+                                                     struct lockstep_error *err);
 
 /* The roofs of this machine for the open model's ranks: n_ranks * n_threads threads of this
  * process read memory, and multiply, as fast as the best loop can; of ranks in several NUMA
@@ -339,11 +351,11 @@ struct lockstep_roofs {
     double peak_gops;
     const char *peak_kind; /* "int8", "f32" */
 };
-enum lockstep_status lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out,
-                                    struct lockstep_error *err);
+LOCKSTEP_API enum lockstep_status
+lockstep_roofs(struct lockstep *ls, struct lockstep_roofs *out, struct lockstep_error *err);
 
 /* The entry point of a worker process: `lockstep worker` calls it; returns the exit status. */
-int lockstep_worker_main(int argc, char **argv);
+LOCKSTEP_API int lockstep_worker_main(int argc, char **argv);
 
 #ifdef __cplusplus
 }

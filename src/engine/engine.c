@@ -26,11 +26,6 @@ void engine_config_init(struct engine_config *cfg) {
     lockstep_options_init(&cfg->model);
 }
 
-void engine_sampling_init(struct engine_sampling *s) {
-    *s = (struct engine_sampling){.typical_p = 1};
-    lockstep_sampling_init(&s->base);
-}
-
 void engine_request_init(struct engine_request *r) {
     *r = (struct engine_request){.n_choices = 1, .n_predict = -1};
     engine_sampling_init(&r->sampling);

@@ -14,6 +14,11 @@
 
 /* ---- settings ---------------------------------------------------------------------------- */
 
+void engine_sampling_init(struct engine_sampling *s) {
+    *s = (struct engine_sampling){.typical_p = 1};
+    lockstep_sampling_init(&s->base);
+}
+
 static enum status check_base(const struct lockstep_sampling *s, struct err *err) {
     if (!(s->temperature >= 0 && s->temperature <= 100))
         return err_set(err, ST_BAD_INPUT, "temperature %g: expected 0 to 100",

@@ -61,7 +61,7 @@ grep -q '^build generate:' "$work/host/build/build.ninja" || fail "as a part it 
 if grep -q 'test_base\|bench_http' "$work/host/build/build.ninja"; then fail "as a part it builds its tests"; fi
 # shellcheck disable=SC2046
 ${CC:-cc} -std=c17 -Wall -Wextra -Wpedantic -Werror "$SOURCE_DIR/examples/generate.c" \
-    $(pkg-config --cflags --libs lockstep) ${LINK_FLAGS:-} -o "$work/generate"
+    $(pkg-config --cflags --libs lockstep) ${LINK_FLAGS:-} "-Wl,-rpath,$(pkg-config --variable=libdir lockstep)" -o "$work/generate"
 PATH="$work/tree/bin:$PATH" "$work/generate" "$SOURCE_DIR/models/jargon-3m-f16.gguf" 2 \
     "What is a bit bucket?" >"$work/answer" || fail "the example says: $(cat "$work/answer")"
 "$work/tree/bin/lockstep" run "$SOURCE_DIR/models/jargon-3m-f16.gguf" -q -n 100 --temp 0 \

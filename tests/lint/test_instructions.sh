@@ -4,7 +4,7 @@
 # seen that it does use it.
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
-objects=$BUILD_DIR/CMakeFiles/lockstep_objects.dir/src
+objects=$BUILD_DIR/CMakeFiles/lockstep_core.dir/src
 if ! command -v objdump >/dev/null; then
     echo "skip: no objdump"
     exit 77
