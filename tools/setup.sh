@@ -29,6 +29,7 @@ command:clang-format  clang-format       clang-format
 command:python3       python3            python3
 command:curl          curl               -
 command:openssl       openssl            openssl
+command:ccache        ccache             ccache
 pc:cmocka             libcmocka-dev      cmocka
 pc:ucx                libucx-dev         -
 '

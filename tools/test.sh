@@ -7,6 +7,8 @@
 #   tsan   what has threads (pool, fabric, engine, discovery, nodes) under ThreadSanitizer
 #   arm64  cross build for Linux arm64, the kernels' tests under qemu-user
 #   fuzz   each fuzz target for a moment, from its corpus (FUZZ_SECONDS, default 20)
+#
+# After each part: its time, and its ten slowest tests. Compilers run through ccache where it is installed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 JOBS=${JOBS:-$(nproc)}
@@ -14,19 +16,26 @@ passed=0 failed=0 skipped=0
 options=(-DLOCKSTEP_WERROR="${LOCKSTEP_WERROR:-OFF}" -DLOCKSTEP_TESTS=ON)
 if [ -n "${LOCKSTEP_SHARED_DIR:-}" ]; then options+=(-DLOCKSTEP_SHARED_DIR="$LOCKSTEP_SHARED_DIR"); fi
 
+if command -v ccache >/dev/null; then
+    # The same file with the same options is compiled once, also by the tests that build lockstep as a part of a project.
+    export CMAKE_C_COMPILER_LAUNCHER=${CMAKE_C_COMPILER_LAUNCHER:-ccache} CCACHE_NOHASHDIR=1
+fi
+
 say() { printf '%s\n' "$*"; }
 
 count() { # passed failed skipped
     passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
-build() { # preset [cmake options]: false if it failed, which counts as a failed test
-    local preset=$1 log=build-$1.log
-    shift
+build() { # preset targets [cmake options]: false if it failed, which counts as a failed test
+    local preset=$1 targets=$2 log=build-$1.log begin=$SECONDS
+    shift 2
     say "== $preset: building"
+    # shellcheck disable=SC2086
     if cmake --preset "$preset" "${options[@]}" "$@" >"$log" 2>&1 &&
-        cmake --build --preset "$preset" -j "$JOBS" >>"$log" 2>&1; then
+        cmake --build --preset "$preset" -j "$JOBS" --target $targets >>"$log" 2>&1; then
         rm -f "$log"
+        say "== $preset: built in $((SECONDS - begin)) s"
         return 0
     fi
     grep -v '^\[[0-9]*/' "$log" | tail -60
@@ -35,12 +44,18 @@ build() { # preset [cmake options]: false if it failed, which counts as a failed
     return 1
 }
 
+slowest() { # file: what ctest printed
+    sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*/\2 \1/p' "$1" | sort -rn | head -10 |
+        awk '{printf "   %8.1f s  %s\n", $1, $2}'
+}
+
 run_ctest() { # part folder [ctest options]
-    local part=$1 dir=$2 out
+    local part=$1 dir=$2 out begin=$SECONDS
     shift 2
     out=$dir/ctest.out
     say "== $part: testing"
-    ctest --test-dir "$dir" -j "$JOBS" --output-on-failure "$@" 2>&1 | tee "$out" |
+    # Twice the cores: a test that computes takes two places, one that mostly waits takes one (tests/CMakeLists.txt).
+    ctest --test-dir "$dir" -j $((2 * JOBS)) --output-on-failure "$@" 2>&1 | tee "$out" |
         grep -Ev '^ +Start|^Internal ctest|^Test project|^$'
     local p f s
     p=$(grep -cE '^ *[0-9]+/[0-9]+ Test +#.* Passed ' "$out")
@@ -48,27 +63,29 @@ run_ctest() { # part folder [ctest options]
     f=$(($(grep -cE '^ *[0-9]+/[0-9]+ Test +#' "$out") - p - s))
     grep -hE '^skip: ' "$dir"/Testing/Temporary/LastTest.log 2>/dev/null | sort -u
     if [ $((p + f + s)) = 0 ]; then f=1; fi
+    say "== $part: the slowest of its tests, all of them in $((SECONDS - begin)) s:"
+    slowest "$out"
     say "== $part: $p passed, $f failed, $s skipped"
     count "$p" "$f" "$s"
 }
 
-# These look at the tree, build it anew, boot virtual machines, or wait for five machines to find each other: once is enough.
-once='^test_(format|style|includes|portable|install|library|bits|opencode|page|verbs_vm|numa_vm|faults|seeds)$'
 threaded='^test_(base|fabric|link|group_failure|engine|rank|api|model|discovery|cluster|weights_source|node$|http|gateway)'
 
 can_arm64() {
     [ "$(uname -sm)" = "Linux x86_64" ] && command -v apt-get aarch64-linux-gnu-gcc qemu-aarch64 >/dev/null
 }
 
+arm64_tests='test_base test_exact test_kernels test_kernels_vector test_quantize test_quantize_file test_quants'
+
 # The tests find build-arm64 and compare its bits with the others'.
 build_arm64() {
     if [ "${arm64_built:-}" = yes ]; then return 0; fi
-    tools/arm64-sysroot.sh && build arm64 && arm64_built=yes
+    tools/arm64-sysroot.sh && build arm64 "lockstep $arm64_tests" && arm64_built=yes
 }
 
 part_check() {
     if can_arm64; then build_arm64; else say "== arm64: skipped: no cross compiler or qemu-user for it here"; fi
-    build release && run_ctest release build
+    build release all && run_ctest release build
 }
 
 part_arm64() {
@@ -78,16 +95,19 @@ part_arm64() {
         return
     fi
     if build_arm64; then
-        run_ctest arm64 build-arm64 -R '^test_(base|kernels|quant|exact)'
+        run_ctest arm64 build-arm64 -R "^(${arm64_tests// /|}|test_kernels_odd)\$"
     fi
 }
 
 part_asan() {
-    build asan && run_ctest asan build-asan -E "$once"
+    build asan tested && run_ctest asan build-asan -LE '^(lint|vm|once)$'
 }
 
 part_tsan() {
-    build tsan && run_ctest tsan build-tsan -R "$threaded"
+    local names
+    cmake --preset tsan "${options[@]}" >build-tsan.log 2>&1 && rm -f build-tsan.log
+    names=$(ctest --test-dir build-tsan -N -L unit -R "$threaded" | sed -n 's/^ *Test *#[0-9]*: //p')
+    build tsan "lockstep test_support ${names//$'\n'/ }" && run_ctest tsan build-tsan -LE '^(lint|vm|once)$' -R "$threaded"
 }
 
 fuzz_one() { # NAME SECONDS: leaves NAME.log, and NAME.passed beside it
@@ -100,7 +120,7 @@ fuzz_one() { # NAME SECONDS: leaves NAME.log, and NAME.passed beside it
 part_fuzz() {
     local name names seconds=${FUZZ_SECONDS:-20}
     options[1]=-DLOCKSTEP_TESTS=OFF
-    build fuzz || return
+    build fuzz fuzz_targets || return
     names=$(cd build-fuzz/fuzz && find . -maxdepth 1 -type f -executable -name 'fuzz_*' -printf '%f\n' | sort)
     rm -f build-fuzz/fuzz/*.passed
     for name in $names; do
@@ -121,7 +141,11 @@ part_fuzz() {
 }
 
 if [ $# = 0 ]; then set -- check arm64 asan tsan fuzz; fi
-for part; do "part_$part"; done
+for part; do
+    begin=$SECONDS
+    "part_$part"
+    say "== $part: $((SECONDS - begin)) s"
+done
 mkdir -p build
 say "$passed passed, $failed failed, $skipped skipped" | tee build/test-summary
 [ "$failed" = 0 ]

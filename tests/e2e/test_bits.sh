@@ -4,6 +4,7 @@
 # against every layout of ranks x every instruction set of this machine; threads, chunks and links
 # go round so that every value of each meets every layout. NEON and I8MM run under qemu-user where
 # build-arm64 is there. LOCKSTEP_BITS=all runs the full product (half an hour).
+# labels: once
 set -u
 golden=$SHARED_DIR/golden
 . "$SOURCE_DIR/tests/support/scratch.sh"

@@ -1,6 +1,7 @@
 #!/bin/bash
 # What `make install` leaves is enough: a program elsewhere builds with pkg-config against the installed
 # tree and runs the bundled model on two ranks, whose workers are the installed `lockstep`.
+# labels: once
 set -eu
 if ! command -v pkg-config >/dev/null || ! command -v cmake >/dev/null; then
     echo "skip: needs pkg-config and cmake"

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The library as other programs see it: both of its files show lockstep_* alone and need little, a program may use any name
 # of ours for itself, and another project gets it with find_package, add_subdirectory or pkg-config.
-# labels: slow
+# labels: once slow
 set -u
 . "$SOURCE_DIR/tests/support/scratch.sh"
 finish() {

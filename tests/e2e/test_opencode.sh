@@ -1,6 +1,7 @@
 #!/bin/bash
 # OpenCode, configured as docs/clients.md says, completes a turn. It installs its provider itself, from
 # npm, at its first start.
+# labels: once
 set -u
 . "$SOURCE_DIR/tests/support/clients/lib.sh"
 [ "$(uname -sm)" = "Linux x86_64" ] || { echo "skip: the lock file has OpenCode for Linux on x86-64"; exit 77; }

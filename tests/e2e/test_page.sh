@@ -1,6 +1,7 @@
 #!/bin/bash
 # The chat page: its parts, whether src/api/page.html is what they give, and how it behaves in a browser
 # (Debian's chromium) before a running server.
+# labels: once
 set -u
 . "$SOURCE_DIR/tests/support/clients/lib.sh"
 for tool in node npm chromium; do

@@ -1,6 +1,7 @@
 #!/bin/bash
 # A machine of two NUMA domains, which QEMU emulates: without being told, a model is two ranks there, one in each domain, with
 # threads and memory in it, and the answer is that of one rank.
+# labels: slow
 set -uo pipefail
 . "$SOURCE_DIR/tests/support/vm.sh"
 

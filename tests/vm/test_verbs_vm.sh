@@ -5,6 +5,7 @@
 # whose wire loses 5 % of the packets, where UC must end in a clean error. Behaviour only: emulated time says nothing
 # about speed, and an emulated machine on a busy host may be a hundred times slower than a real one. So what must
 # succeed has a silence limit that no load reaches; only the run that must fail has a short one.
+# labels: slow
 set -uo pipefail
 . "$SOURCE_DIR/tests/support/vm.sh"
 
