@@ -298,5 +298,5 @@ const char *fabric_link_device(const struct fabric *f, int rank) {
 }
 
 int fabric_lost_rank(const struct fabric *f) {
-    return atomic_load_explicit(&f->failure, memory_order_acquire) == 2 ? f->lost_rank : -1;
+    return group_has_failed(f) ? f->lost_rank : -1;
 }

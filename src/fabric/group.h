@@ -43,6 +43,13 @@ struct peer {
     size_t in_got, out_left;
 };
 
+/* Whether the group has ended. It only goes forward. */
+enum group_failure {
+    GROUP_WHOLE = 0, /* of a zeroed struct fabric */
+    GROUP_FAILING,   /* one thread writes lost_rank and lost_text; nobody may read them yet */
+    GROUP_FAILED     /* they are final (stored with release, loaded with acquire) */
+};
+
 struct fabric {
     struct fabric_config cfg;
     struct peer *peers;               /* [n_ranks] */
@@ -51,8 +58,8 @@ struct fabric {
     int next_hop[FABRIC_MAX_RANKS];   /* the neighbour over whom that rank's words come */
     bool emulated;                    /* cfg.emulate was given */
 
-    /* The end of the group, written once. 0 whole, 1 being written, 2 readable (release). */
-    _Atomic int failure;
+    /* The end of the group, written once, by the thread that moves `failure` on. */
+    _Atomic enum group_failure failure;
     int lost_rank;
     char lost_text[400];
     _Atomic bool aborted;
@@ -87,6 +94,10 @@ void team_free(struct team *t);
  * fails. */
 __attribute__((format(printf, 3, 4))) void group_failure_set(struct fabric *f, int lost_rank,
                                                              const char *fmt, ...);
+/* Whether lost_rank and lost_text may be read. Any thread. */
+static inline bool group_has_failed(const struct fabric *f) {
+    return atomic_load_explicit(&f->failure, memory_order_acquire) == GROUP_FAILED;
+}
 /* ST_OK while the group is whole and nobody called fabric_abort(). */
 enum status group_failure_check(struct fabric *f, struct err *err);
 /* Wakes the group's thread out of any sleep. Signal-safe. */

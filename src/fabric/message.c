@@ -26,12 +26,12 @@ void group_kick(struct fabric *f) {
 }
 
 void group_failure_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
-    int whole = 0;
-    if (!atomic_compare_exchange_strong(&f->failure, &whole, 1)) {
+    enum group_failure whole = GROUP_WHOLE;
+    if (!atomic_compare_exchange_strong(&f->failure, &whole, GROUP_FAILING)) {
         /* Another thread was first, and may still be writing. Whoever has found a reason of its
          * own must not find the group whole after it: it would go on with what it has just
          * called damaged. */
-        while (atomic_load_explicit(&f->failure, memory_order_acquire) != 2)
+        while (!group_has_failed(f))
             sched_yield();
         return;
     }
@@ -40,13 +40,13 @@ void group_failure_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(f->lost_text, sizeof f->lost_text, fmt, ap);
     va_end(ap);
-    atomic_store_explicit(&f->failure, 2, memory_order_release);
+    atomic_store_explicit(&f->failure, GROUP_FAILED, memory_order_release);
     wake_ring(&f->side_wake);
     group_kick(f);
 }
 
 enum status group_failure_check(struct fabric *f, struct err *err) {
-    if (atomic_load_explicit(&f->failure, memory_order_acquire) == 2)
+    if (group_has_failed(f))
         return err_set(err, ST_PEER_LOST, "%s", f->lost_text);
     if (atomic_load_explicit(&f->aborted, memory_order_relaxed))
         return err_set(err, ST_CANCELLED, "the group was aborted");
@@ -59,8 +59,7 @@ enum status group_failure_check(struct fabric *f, struct err *err) {
 
 /* Of a peer whose link has failed. */
 static bool has_left(struct fabric *f, struct peer *p) {
-    for (int ms = 0;
-         ms < FIRST_WORD_MS && atomic_load(&f->failure) != 2 && !atomic_load(&p->left); ms++)
+    for (int ms = 0; ms < FIRST_WORD_MS && !group_has_failed(f) && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
     return atomic_load(&p->left);
 }

@@ -203,14 +203,13 @@ static void *side_main(void *f_) {
             side_read(f, p, now);
             side_time(f, p, now);
         }
-        if (!told && atomic_load_explicit(&f->failure, memory_order_acquire) == 2) {
+        if (!told && group_has_failed(f)) {
             tell_all(f, WIRE_LOST);
             told = true;
         }
     }
     if (!told) /* otherwise they know better than "has left" */
-        tell_all(f, atomic_load_explicit(&f->failure, memory_order_acquire) == 2 ? WIRE_LOST
-                                                                                 : WIRE_BYE);
+        tell_all(f, group_has_failed(f) ? WIRE_LOST : WIRE_BYE);
     return NULL;
 }
 

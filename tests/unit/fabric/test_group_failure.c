@@ -15,7 +15,7 @@ static void *finish(void *f_) {
     struct fabric *f = f_;
     usleep(20000);
     strcpy(f->lost_text, "the first reason");
-    atomic_store_explicit(&f->failure, 2, memory_order_release);
+    atomic_store_explicit(&f->failure, GROUP_FAILED, memory_order_release);
     return NULL;
 }
 
@@ -26,7 +26,7 @@ static void the_second_reason_waits_for_the_first(void **state) {
     static struct fabric f;
     struct err err = {0};
     pthread_t first;
-    atomic_store(&f.failure, 1); /* it has begun to write */
+    atomic_store(&f.failure, GROUP_FAILING); /* it has begun to write */
     assert_int_equal(pthread_create(&first, NULL, finish, &f), 0);
     group_failure_set(&f, 1, "the second reason");
     assert_int_equal(group_failure_check(&f, &err), ST_PEER_LOST);
