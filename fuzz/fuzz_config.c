@@ -73,7 +73,7 @@ static void read_rows(const struct gguf_tensor *t) {
 }
 
 static void use(const struct gguf *g) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct hparams hp;
     struct tokenizer *t;
     for (size_t i = 0; i < gguf_n_tensors(g); i++)
@@ -103,7 +103,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         size -= n + (end != NULL);
     }
     struct gguf *g;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (folder_open(&g, dir, &err) != ST_OK) {
         if (strlen(err.text) < 10)
             abort();

@@ -63,7 +63,7 @@ static void read_tensor(const struct gguf *g, const struct gguf_tensor *t) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct gguf *g;
-    struct err err = {""};
+    struct err err = {.text = ""};
     const struct gguf_options opts = {.header_only = size % 2 == 1};
     if (gguf_open_bytes(&g, "fuzz", data, size, &opts, &err) != ST_OK) {
         if (strlen(err.text) < 10)

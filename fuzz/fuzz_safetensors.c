@@ -10,7 +10,7 @@ static volatile uint64_t sink;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct safe_file f;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (safetensors_parse(&f, data, size, &err) != ST_OK) {
         if (strlen(err.text) < 10)
             abort();

@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct sp_model m;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (sp_parse(&m, data, size, &err) != ST_OK) {
         if (strlen(err.text) < 10)
             abort();

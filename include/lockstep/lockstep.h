@@ -70,8 +70,17 @@ enum lockstep_status {
     LOCKSTEP_CANCELLED  /* by lockstep_cancel(), or by a callback that returned false */
 };
 
+/* Which error it is, where a program may have to tell it from others of the same status. */
+enum lockstep_error_code {
+    LOCKSTEP_ERROR_NONE = 0,        /* the status says enough */
+    LOCKSTEP_ERROR_PROMPT_TOO_LONG, /* the context does not hold the prompt */
+    LOCKSTEP_ERROR_GRAMMAR_ENDLESS  /* no text of finite length matches the grammar */
+};
+
+/* Written only by a call that fails. */
 struct lockstep_error {
-    char text[512];
+    char text[512]; /* a sentence for people, in UTF-8 */
+    int code;       /* enum lockstep_error_code; programs ignore the ones they do not know */
 };
 
 LOCKSTEP_API const char *lockstep_version(void);

@@ -25,16 +25,18 @@ static const char *error_type(int http_status) {
 
 /* What a program may go by in place of the sentence, an object. A tool runner of Anthropic's
  * library that hears this of its thread asks again with the whole conversation. */
-static json_t *error_details(const char *field) {
-    if (!str_eq(field, "thread"))
+static json_t *error_details(enum err_code code) {
+    if (code != ERR_THREADS_UNSUPPORTED)
         return NULL;
     return json_pack("{s:s}", "error_code", "thread_unsupported_request");
 }
 
-json_t *anthropic_error(int http_status, const char *sentence, const char *field) {
+json_t *anthropic_error(int http_status, enum err_code code, const char *sentence,
+                        const char *field) {
+    (void)field;
     return json_pack("{s:s, s:{s:s, s:o, s:o*}}", "type", "error", "error", "type",
                      error_type(http_status), "message", bytes_json(sentence, strlen(sentence)),
-                     "details", error_details(field));
+                     "details", error_details(code));
 }
 
 /* Tokens found in the cache are not among input_tokens. What was found is the machine's affair:
@@ -167,8 +169,8 @@ static void message_end(struct reply *r) {
     reply_sse(r, "message_stop", json_pack("{s:s}", "type", "message_stop"));
 }
 
-static void message_error(struct reply *r, enum status st, const char *sentence) {
-    reply_sse(r, "error", anthropic_error(http_status_of(st), sentence, ""));
+static void message_error(struct reply *r, enum status st, const struct err *why) {
+    reply_sse(r, "error", anthropic_error(http_status_of(st), why->code, why->text, ""));
 }
 
 /* ---- whole ------------------------------------------------------------------------------- */
@@ -287,8 +289,8 @@ static void refuse_thread(struct params *p) {
     const json_t *thread = NULL;
     param_object(p, "thread", &thread);
     if (thread != NULL)
-        params_fail(p, "thread",
-                    "thread is not supported; send the whole conversation without it");
+        params_fail_code(p, ST_BAD_INPUT, ERR_THREADS_UNSUPPORTED, "thread",
+                         "thread is not supported; send the whole conversation without it");
 }
 
 static void read_conversation(struct params *p, const struct service *s,
@@ -304,7 +306,7 @@ static void read_conversation(struct params *p, const struct service *s,
 }
 
 static void refuse(struct http_request *http, const struct params *p) {
-    reply_error(http, &anthropic_dialect, p->st, p->err.text, p->field);
+    reply_error(http, &anthropic_dialect, p->st, &p->err, p->field);
 }
 
 static void messages(struct service *s, struct http_request *http) {

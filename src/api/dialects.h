@@ -16,11 +16,14 @@ struct route {
 extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], misc_routes[];
 
 /* A sentence may quote what is no UTF-8, or end in half a character. */
-json_t *openai_error(int http_status, const char *sentence, const char *field);
-json_t *ollama_error(int http_status, const char *sentence, const char *field);
-json_t *anthropic_error(int http_status, const char *sentence, const char *field);
+json_t *openai_error(int http_status, enum err_code code, const char *sentence,
+                     const char *field);
+json_t *ollama_error(int http_status, enum err_code code, const char *sentence,
+                     const char *field);
+json_t *anthropic_error(int http_status, enum err_code code, const char *sentence,
+                        const char *field);
 /* As that dialect does which has the path. */
-json_t *dialect_error(const char *path, int http_status, const char *sentence,
-                      const char *field);
+json_t *dialect_error(const char *path, int http_status, enum err_code code,
+                      const char *sentence, const char *field);
 
 #endif

@@ -16,8 +16,10 @@ struct ollama_state {
     bool generate; /* /api/generate: "response" instead of "message" */
 };
 
-json_t *ollama_error(int http_status, const char *sentence, const char *field) {
+json_t *ollama_error(int http_status, enum err_code code, const char *sentence,
+                     const char *field) {
     (void)http_status;
+    (void)code;
     (void)field;
     return json_pack("{s:o}", "error", bytes_json(sentence, strlen(sentence)));
 }
@@ -102,8 +104,8 @@ static void line_end(struct reply *r) {
     reply_ndjson(r, line);
 }
 
-static void line_error(struct reply *r, enum status st, const char *sentence) {
-    reply_ndjson(r, ollama_error(http_status_of(st), sentence, ""));
+static void line_error(struct reply *r, enum status st, const struct err *why) {
+    reply_ndjson(r, ollama_error(http_status_of(st), why->code, why->text, ""));
 }
 
 static json_t *whole(struct reply *r) {
@@ -147,7 +149,7 @@ static const struct dialect embeddings_dialect = {.whole = embeddings_whole,
 /* ---- the request ------------------------------------------------------------------------- */
 
 static void refuse(struct http_request *http, const struct params *p) {
-    reply_error(http, &ollama_dialect, p->st, p->err.text, p->field);
+    reply_error(http, &ollama_dialect, p->st, &p->err, p->field);
 }
 
 void ollama_param_model(struct params *p, struct service *s) {

@@ -98,7 +98,7 @@ static void show(struct service *s, struct http_request *http) {
     if (p.st == ST_OK)
         reply_json(http, 200, show_json(service_facts(s)));
     else
-        reply_error(http, &ollama_dialect, p.st, p.err.text, p.field);
+        reply_error(http, &ollama_dialect, p.st, &p.err, p.field);
     params_deinit(&p);
 }
 

@@ -2,7 +2,6 @@
 #include "api/openai.h"
 
 #include "api/anthropic.h"
-#include "base/sentence.h"
 #include "base/util.h"
 
 #include <stdio.h>
@@ -22,15 +21,22 @@ static const char *error_type(int http_status) {
     }
 }
 
-json_t *openai_error(int http_status, const char *sentence, const char *field) {
-    const char *code = http_status == 401                      ? "invalid_api_key"
-                       : str_starts(sentence, ENGINE_TOO_LONG) ? "context_length_exceeded"
-                       : http_status == 404 && str_eq(field, "model") ? "model_not_found"
-                       : str_eq(field, "previous_response_id") ? "previous_response_not_found"
-                                                               : NULL;
+/* OpenAI's own; NULL: it has none. */
+static const char *error_code(int http_status, enum err_code code) {
+    static const char *const codes[ERR_N] = {
+        [ERR_PROMPT_TOO_LONG] = "context_length_exceeded",
+        [ERR_MODEL_UNKNOWN] = "model_not_found",
+        [ERR_RESPONSE_UNKNOWN] = "previous_response_not_found",
+    };
+    return http_status == 401 ? "invalid_api_key" : codes[code];
+}
+
+json_t *openai_error(int http_status, enum err_code code, const char *sentence,
+                     const char *field) {
     return json_pack("{s:{s:o, s:s, s:s?, s:s?}}", "error", "message",
                      bytes_json(sentence, strlen(sentence)), "type", error_type(http_status),
-                     "param", field[0] != '\0' ? field : NULL, "code", code);
+                     "param", field[0] != '\0' ? field : NULL, "code",
+                     error_code(http_status, code));
 }
 
 const char *openai_finish(enum service_finish f) {
@@ -44,8 +50,8 @@ const char *openai_finish(enum service_finish f) {
     }
 }
 
-void openai_stream_error(struct reply *r, enum status st, const char *sentence) {
-    reply_sse(r, NULL, openai_error(http_status_of(st), sentence, ""));
+void openai_stream_error(struct reply *r, enum status st, const struct err *why) {
+    reply_sse(r, NULL, openai_error(http_status_of(st), why->code, why->text, ""));
 }
 
 /* ---- requests ---------------------------------------------------------------------------- */
@@ -56,7 +62,7 @@ void openai_handle(struct service *s, struct http_request *http,
     if (params_init(&p, http))
         go(s, http, &p);
     if (p.st != ST_OK)
-        reply_error(http, &openai_chat_dialect, p.st, p.err.text, p.field);
+        reply_error(http, &openai_chat_dialect, p.st, &p.err, p.field);
     params_deinit(&p);
 }
 
@@ -171,16 +177,16 @@ static void list_models(struct service *s, struct http_request *r) {
 static void show_model(struct service *s, struct http_request *r) {
     const char *name = http_path(r) + strlen("/v1/models/");
     bool anthropic = asks_as_anthropic(r);
-    char sentence[400];
+    struct err why;
     if (service_is_model(s, name)) {
         reply_json(r, 200, anthropic ? anthropic_model(s) : model_json(s));
         return;
     }
-    sentence_print(sentence, sizeof sentence,
-                   "the model \"%.100s\" does not exist here; this server has \"%.200s\"", name,
-                   service_facts(s)->name);
-    reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, ST_NOT_FOUND,
-                sentence, "model");
+    enum status st =
+        err_set_code(&why, ST_NOT_FOUND, ERR_MODEL_UNKNOWN,
+                     "the model \"%.100s\" does not exist here; this server has \"%.200s\"",
+                     name, service_facts(s)->name);
+    reply_error(r, anthropic ? &anthropic_dialect : &openai_chat_dialect, st, &why, "model");
 }
 
 const struct route openai_routes[] = {{"POST", "/v1/chat/completions", openai_chat},

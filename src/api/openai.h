@@ -9,7 +9,7 @@ extern const struct dialect openai_chat_dialect, openai_completion_dialect,
     openai_embedding_dialect, openai_response_dialect;
 
 const char *openai_finish(enum service_finish f);
-void openai_stream_error(struct reply *r, enum status st, const char *sentence);
+void openai_stream_error(struct reply *r, enum status st, const struct err *why);
 
 void openai_chat(struct service *s, struct http_request *r);
 void openai_completions(struct service *s, struct http_request *r);

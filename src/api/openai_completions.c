@@ -147,7 +147,9 @@ static void answer(struct service *s, struct http_request *http,
                    struct openai_stream stream) {
     struct service_request *each = prompts_requests(prompts, r);
     if (each == NULL) {
-        reply_error(http, &openai_chat_dialect, ST_NO_MEMORY, "no memory for the prompts", "");
+        struct err why;
+        enum status st = err_set(&why, ST_NO_MEMORY, "no memory for the prompts");
+        reply_error(http, &openai_chat_dialect, st, &why, "");
         return;
     }
     struct reply *reply = reply_open(s, http, &openai_completion_dialect, (int)prompts->n,

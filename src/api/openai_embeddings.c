@@ -69,8 +69,9 @@ static void answer(struct service *s, struct http_request *http,
                    const struct service_request *r, const struct prompts *inputs, bool base64) {
     struct service_request *each = prompts_requests(inputs, r);
     if (each == NULL) {
-        reply_error(http, &openai_embedding_dialect, ST_NO_MEMORY, "no memory for the input",
-                    "");
+        struct err why;
+        enum status st = err_set(&why, ST_NO_MEMORY, "no memory for the input");
+        reply_error(http, &openai_embedding_dialect, st, &why, "");
         return;
     }
     struct reply *reply = reply_open(s, http, &openai_embedding_dialect, (int)inputs->n, 1,

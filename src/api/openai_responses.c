@@ -303,12 +303,12 @@ static void response_end(struct reply *r) {
     tell_response(r, conclude(r) ? "response.completed" : "response.incomplete");
 }
 
-static void response_error(struct reply *r, enum status st, const char *sentence) {
+static void response_error(struct reply *r, enum status st, const struct err *why) {
     struct response_state *s = r->state;
     (void)st;
     json_object_set_new(s->response, "status", json_string("failed"));
     json_object_set_new(s->response, "error",
-                        json_pack("{s:s, s:s}", "code", "server_error", "message", sentence));
+                        json_pack("{s:s, s:s}", "code", "server_error", "message", why->text));
     tell_response(r, "response.failed");
 }
 
@@ -398,8 +398,8 @@ static void param_previous(struct params *p, struct service *s, struct conversat
         return;
     json_t *before = recall(s, id);
     if (before == NULL)
-        params_fail(p, "previous_response_id",
-                    "the response \"%.60s\" is not known here, or not any more", id);
+        params_fail_code(p, ST_BAD_INPUT, ERR_RESPONSE_UNKNOWN, "previous_response_id",
+                         "the response \"%.60s\" is not known here, or not any more", id);
     json_array_extend(c->items, json_object_get(before, "items"));
     json_decref(before);
 }
@@ -627,9 +627,15 @@ static const char *id_in_path(const struct http_request *http) {
     return http_path(http) + strlen("/v1/responses/");
 }
 
+static void refuse(struct http_request *http, enum status st, const char *sentence,
+                   const char *field) {
+    struct err why;
+    err_set(&why, st, "%s", sentence);
+    reply_error(http, &openai_response_dialect, st, &why, field);
+}
+
 static void say_unknown(struct http_request *http) {
-    reply_error(http, &openai_response_dialect, ST_NOT_FOUND,
-                "no response with this id is known here, or not any more", "");
+    refuse(http, ST_NOT_FOUND, "no response with this id is known here, or not any more", "");
 }
 
 /* Below an id there is nothing, and what is kept is not streamed; true: that was said. */
@@ -638,11 +644,9 @@ static bool is_refused(struct http_request *http) {
     bool below = strchr(id_in_path(http), '/') != NULL;
     bool streams = stream != NULL && str_eq(stream, "true");
     if (below)
-        reply_error(http, &openai_response_dialect, ST_NOT_FOUND,
-                    "there is nothing at this path", "");
+        refuse(http, ST_NOT_FOUND, "there is nothing at this path", "");
     else if (streams)
-        reply_error(http, &openai_response_dialect, ST_BAD_INPUT,
-                    "stream: a response that is kept comes whole", "stream");
+        refuse(http, ST_BAD_INPUT, "stream: a response that is kept comes whole", "stream");
     return below || streams;
 }
 

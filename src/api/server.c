@@ -26,12 +26,13 @@ void server_config_init(struct server_config *cfg) {
 static const struct route *const tables[] = {openai_routes, anthropic_routes, ollama_routes,
                                              misc_routes};
 
-json_t *dialect_error(const char *path, int status, const char *sentence, const char *field) {
+json_t *dialect_error(const char *path, int status, enum err_code code, const char *sentence,
+                      const char *field) {
     if (str_starts(path, "/v1/messages"))
-        return anthropic_error(status, sentence, field);
+        return anthropic_error(status, code, sentence, field);
     if (str_starts(path, "/api/"))
-        return ollama_error(status, sentence, field);
-    return openai_error(status, sentence, field);
+        return ollama_error(status, code, sentence, field);
+    return openai_error(status, code, sentence, field);
 }
 
 static void fail(void *user, struct http_request *r, int status, const char *sentence) {
@@ -40,7 +41,7 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
         http_set_header(r, "WWW-Authenticate", "Bearer");
     if (status == 503)
         http_set_header(r, "Retry-After", "2");
-    reply_json(r, status, dialect_error(http_path(r), status, sentence, ""));
+    reply_json(r, status, dialect_error(http_path(r), status, ERR_NONE, sentence, ""));
 }
 
 /* Browsers say that they want HTML; who asks with curl gets text (health_metrics.c). */

@@ -3,18 +3,31 @@
 
 #include "base/sentence.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+void err_vset(struct err *err, enum err_code code, const char *fmt, va_list ap) {
+    if (err == NULL)
+        return;
+    sentence_vprint(err->text, sizeof err->text, fmt, ap);
+    err->code = code;
+}
+
 enum status err_set(struct err *err, enum status st, const char *fmt, ...) {
-    if (err != NULL) {
-        va_list ap;
-        va_start(ap, fmt);
-        sentence_vprint(err->text, sizeof err->text, fmt, ap);
-        va_end(ap);
-    }
+    va_list ap;
+    va_start(ap, fmt);
+    err_vset(err, ERR_NONE, fmt, ap);
+    va_end(ap);
+    return st;
+}
+
+enum status err_set_code(struct err *err, enum status st, enum err_code code, const char *fmt,
+                         ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    err_vset(err, code, fmt, ap);
+    va_end(ap);
     return st;
 }
 

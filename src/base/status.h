@@ -5,10 +5,14 @@
  *   2. the world says no (file, peer...)  an enum status plus a sentence in struct err
  *   3. not now                            ST_AGAIN: no sentence, never logged
  *
+ * A program decides by the status or by the code beside the sentence, never by the sentence: that
+ * is written for people, and may be worded anew at any time (tests/lint checks it).
+ *
  * Outputs are written only on success. Libraries never exit and never print. */
 #ifndef LOCKSTEP_BASE_STATUS_H
 #define LOCKSTEP_BASE_STATUS_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 enum status {
@@ -26,18 +30,36 @@ enum status {
     ST_N
 };
 
+/* Which error it is, where a caller has to tell one from others of the same status. Add one for
+ * each question that is asked. */
+enum err_code {
+    ERR_NONE = 0,            /* the status says enough */
+    ERR_PROMPT_TOO_LONG,     /* the model's context does not hold the prompt */
+    ERR_GRAMMAR_ENDLESS,     /* no text of finite length matches the grammar */
+    ERR_MODEL_UNKNOWN,       /* a request names a model that is not served here */
+    ERR_RESPONSE_UNKNOWN,    /* a request names an earlier response that is not stored */
+    ERR_THREADS_UNSUPPORTED, /* a request wants the server to keep the conversation */
+    ERR_N
+};
+
 /* A sentence that a user can act on, with the defect and its place. Owned by the caller,
  * usually on its stack; valid only after a call returned an error. */
 struct err {
     char text[512];
+    enum err_code code;
 };
 
-/* Writes the sentence (printf style; err may be NULL) and returns st, so that a failing
- * function can end with `return err_set(err, ST_IO, "...")`. */
+/* Writes the sentence (printf style; err may be NULL) with ERR_NONE and returns st, so that a
+ * failing function can end with `return err_set(err, ST_IO, "...")`. */
 __attribute__((format(printf, 3, 4))) enum status err_set(struct err *err, enum status st,
                                                           const char *fmt, ...);
+/* The same with a code. */
+__attribute__((format(printf, 4, 5))) enum status
+err_set_code(struct err *err, enum status st, enum err_code code, const char *fmt, ...);
+void err_vset(struct err *err, enum err_code code, const char *fmt, va_list ap);
 
-/* Puts a context in front of the sentence: "model.gguf: " + what it says. Returns st. */
+/* Puts a context in front of the sentence: "model.gguf: " + what it says. The code stays. Returns
+ * st. */
 __attribute__((format(printf, 3, 4))) enum status err_prefix(struct err *err, enum status st,
                                                              const char *fmt, ...);
 

@@ -280,7 +280,7 @@ static json_t *split_message(const struct chat_habits *h, const json_t *message)
         json_t *one = k == 0 ? json_copy((json_t *)message)
                              : json_pack("{s:s, s:s}", "role", "assistant", "content", "");
         json_object_set_new(one, "tool_calls", json_pack("[O]", call));
-        adapt_content(h, one, 0, &(struct err){""});
+        adapt_content(h, one, 0, &(struct err){.text = ""});
         json_array_append_new(split, json_pack("[o]", one));
     }
     return split;

@@ -191,7 +191,7 @@ static enum status match_line(const char *line, size_t len, json_t *accepted, st
 }
 
 static void answer_line(const char *line, size_t len) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     json_t *accepted = json_array();
     enum status st = match_line(line, len, accepted, &err);
     if (st != ST_OK)

@@ -18,7 +18,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-_Static_assert(sizeof(struct lockstep_error) == sizeof(struct err), "one layout");
+_Static_assert(sizeof(struct lockstep_error) == sizeof(struct err) &&
+                   offsetof(struct lockstep_error, code) == offsetof(struct err, code) &&
+                   sizeof(int) == sizeof(enum err_code),
+               "one layout");
+_Static_assert((int)LOCKSTEP_ERROR_PROMPT_TOO_LONG == ERR_PROMPT_TOO_LONG &&
+                   (int)LOCKSTEP_ERROR_GRAMMAR_ENDLESS == ERR_GRAMMAR_ENDLESS,
+               "one numbering");
 _Static_assert((int)LOCKSTEP_AGAIN == ST_AGAIN && (int)LOCKSTEP_IO == ST_IO &&
                    (int)LOCKSTEP_PEER_LOST == ST_PEER_LOST &&
                    (int)LOCKSTEP_CANCELLED == ST_CANCELLED && (int)ST_N == ST_CANCELLED + 1,
@@ -259,10 +265,10 @@ static enum status check_room(const struct lockstep *ls, const char *bound, size
                               struct err *err) {
     if (n_ids < (size_t)ls->in.info.n_ctx)
         return ST_OK;
-    return err_set(err, ST_BAD_INPUT,
-                   "the prompt has %s%zu tokens, but the context holds %d (--ctx) and an "
-                   "answer needs room too",
-                   bound, n_ids, ls->in.info.n_ctx);
+    return err_set_code(err, ST_BAD_INPUT, ERR_PROMPT_TOO_LONG,
+                        "the prompt has %s%zu tokens, but the context holds %d (--ctx) and an "
+                        "answer needs room too",
+                        bound, n_ids, ls->in.info.n_ctx);
 }
 
 enum lockstep_status lockstep_tokenize(struct lockstep *ls, const char *text, size_t len,
@@ -504,9 +510,9 @@ static enum status eval(struct lockstep *ls, const int32_t *ids, size_t n,
     TRY(check_ids(ls, ids, n, err));
     TRY(resume(ls, err));
     if (n > (size_t)ls->in.info.n_ctx - ls->n_ids)
-        return err_set(err, ST_BAD_INPUT,
-                       "%zu tokens after %zu do not fit the context of %d (--ctx)", n,
-                       ls->n_ids, ls->in.info.n_ctx);
+        return err_set_code(err, ST_BAD_INPUT, ERR_PROMPT_TOO_LONG,
+                            "%zu tokens after %zu do not fit the context of %d (--ctx)", n,
+                            ls->n_ids, ls->in.info.n_ctx);
     for (size_t at = 0; at < n && !sink->stopped;) {
         if (is_cancelled(ls))
             return err_set(err, ST_CANCELLED, "cancelled");

@@ -288,16 +288,17 @@ int engine_rank_pid(struct engine *e, int rank) {
 
 /* ---- submission, from any thread --------------------------------------------------------- */
 
-/* bound: "" or "at least ", before the number. */
+/* bound: "" or "at least ", before the number. Clients of other makers look for "prompt is too
+ * long" and "maximum context length". */
 static enum status check_length(const struct engine *e, const char *bound, size_t n_ids,
                                 bool embed, struct err *err) {
     size_t n_ctx = engine_n_ctx(e);
     if (n_ids < n_ctx || (n_ids == n_ctx && embed))
         return ST_OK;
-    return err_set(err, ST_BAD_INPUT,
-                   ENGINE_TOO_LONG ": it has %s%zu tokens, and this model's maximum context "
-                                   "length is %zu tokens%s",
-                   bound, n_ids, n_ctx, embed ? "" : ", the answer included");
+    return err_set_code(err, ST_BAD_INPUT, ERR_PROMPT_TOO_LONG,
+                        "the prompt is too long: it has %s%zu tokens, and this model's maximum "
+                        "context length is %zu tokens%s",
+                        bound, n_ids, n_ctx, embed ? "" : ", the answer included");
 }
 
 enum status engine_check_text(const struct engine *e, const char *text, size_t len, bool embed,

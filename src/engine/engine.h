@@ -135,12 +135,8 @@ struct engine_done {
     double queued_s, prompt_s, generate_s;
 };
 
-/* How the sentence begins that refuses a prompt which the context does not hold: dialects have
- * codes for it, and clients look for these words. */
-#define ENGINE_TOO_LONG "the prompt is too long"
-
-/* ST_BAD_INPUT with that sentence for a text of so many bytes that the context cannot hold its
- * tokens: found without tokenizing it. embed: no answer needs room. */
+/* ST_BAD_INPUT with ERR_PROMPT_TOO_LONG for a text of so many bytes that the context cannot hold
+ * its tokens: found without tokenizing it. embed: no answer needs room. */
 enum status engine_check_text(const struct engine *e, const char *text, size_t len, bool embed,
                               struct err *err);
 

@@ -44,10 +44,8 @@
 
 struct grammar;
 
-/* What is wrong with a grammar that no text can be of. */
-#define GRAMMAR_ENDLESS "the grammar is endless: no text is a whole root"
-
-/* trie must live as long as the grammar. ST_BAD_INPUT names the line and the defect. */
+/* trie must live as long as the grammar. ST_BAD_INPUT names the line and the defect; with
+ * ERR_GRAMMAR_ENDLESS: no text can be of it. */
 enum status grammar_open(struct grammar **out, const char *gbnf, size_t len,
                          const struct token_trie *trie, struct err *err);
 /* Leaves so much work for its masks instead of GRAMMAR_FIRST_WORK. */

@@ -516,7 +516,8 @@ static enum status check(struct compiler *c) {
         for (size_t i = 0; i < a->n_nodes; i++)
             a->nodes[i].can_end = reaches[i];
         if (!reaches[a->root])
-            st = err_set(c->err, ST_BAD_INPUT, GRAMMAR_ENDLESS);
+            st = err_set_code(c->err, ST_BAD_INPUT, ERR_GRAMMAR_ENDLESS,
+                              "the grammar is endless: no text is a whole root");
     }
     edges_deinit(&e);
     mem_free(reaches);

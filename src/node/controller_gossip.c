@@ -404,7 +404,7 @@ static void note_failure(struct node_peer *p) {
 
 static void exchange(struct node_peer *p) {
     struct controller *k = p->controller;
-    struct err err = {"it does not say who it is"};
+    struct err err = {.text = "it does not say who it is"};
     json_t *question, *answer = NULL;
     pthread_mutex_lock(&k->lock);
     question = controller_say(k, p->digest, p->members, p->address);

@@ -46,7 +46,7 @@ static void port_open(struct port *p, const char *name, double now) {
     bool good = gateway_open(&p->gateway, &cfg, &err) == ST_OK;
     if (!good && p->err.text[0] == '\0')
         log_warn("%s: its port is not to be had on this machine: %s", name, err.text);
-    p->err = good ? (struct err){""} : err;
+    p->err = good ? (struct err){.text = ""} : err;
 }
 
 static void join_port(struct controller *k, struct replica_run *r) {

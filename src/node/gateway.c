@@ -239,7 +239,8 @@ static void say_unknown(struct passing *p, const char *name) {
     sentence_print(sentence, sizeof sentence,
                    "the model \"%.100s\" does not exist here; these do: %s", name, names);
     struct buf text = {0};
-    buf_add_json(&text, dialect_error(http_path(p->r), 404, sentence, "model"));
+    buf_add_json(&text,
+                 dialect_error(http_path(p->r), 404, ERR_MODEL_UNKNOWN, sentence, "model"));
     passing_give(p, 404, "application/json", &text);
     buf_free(&text);
     mem_free(names);
@@ -294,7 +295,7 @@ static void *passing_main(void *user) {
 /* What the port refuses by itself. */
 static void fail(void *user, struct http_request *r, int status, const char *sentence) {
     (void)user;
-    reply_json(r, status, dialect_error(http_path(r), status, sentence, ""));
+    reply_json(r, status, dialect_error(http_path(r), status, ERR_NONE, sentence, ""));
 }
 
 static void handle(void *user, struct http_request *r) {

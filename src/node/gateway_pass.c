@@ -474,7 +474,7 @@ static json_t *nobody(const struct passing *p) {
         "no node serves this model just now; one begins as soon as it can";
     if (str_eq(http_path(p->r), "/health"))
         return json_pack("{s:s, s:s}", "status", "unhealthy", "why", why);
-    return dialect_error(http_path(p->r), 503, why, "");
+    return dialect_error(http_path(p->r), 503, ERR_NONE, why, "");
 }
 
 void passing_give(struct passing *p, int status, const char *type, const struct buf *text) {

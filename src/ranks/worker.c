@@ -68,7 +68,7 @@ int worker_main(int argc, char **argv, const struct worker_sources *sources) {
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
     struct rank r = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct float_env env;
     float_env_begin(&env); /* before threads are started */
     enum status st = work(&r, &wire, sources, &err);

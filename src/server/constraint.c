@@ -191,8 +191,9 @@ static void *constraint_clone(const void *state) {
 static enum status open_shared(struct constraint *c, const char *gbnf, bool of_schema,
                                struct err *err) {
     enum status st = grammar_open(&c->shared->g, gbnf, strlen(gbnf), c->shared->trie, err);
-    if (st == ST_BAD_INPUT && of_schema && str_starts(err->text, GRAMMAR_ENDLESS))
-        return err_set(err, st, "the schema allows no value that could be written");
+    if (st != ST_OK && of_schema && err->code == ERR_GRAMMAR_ENDLESS)
+        return err_set_code(err, st, ERR_GRAMMAR_ENDLESS,
+                            "the schema allows no value that could be written");
     if (st != ST_OK)
         return st;
     return grammar_matcher_open(&c->matcher, c->shared->g, err);

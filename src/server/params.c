@@ -4,7 +4,6 @@
 #include "base/hex.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/sentence.h"
 #include "base/util.h"
 
 #include <stdarg.h>
@@ -104,15 +103,29 @@ void params_deinit(struct params *p) {
     json_decref(p->body);
 }
 
+static void fail(struct params *p, enum status st, enum err_code code, const char *field,
+                 const char *fmt, va_list ap) {
+    if (p->st != ST_OK)
+        return;
+    p->st = st;
+    err_vset(&p->err, code, fmt, ap);
+    snprintf(p->field, sizeof p->field, "%s", field);
+}
+
 bool params_fail(struct params *p, const char *field, const char *fmt, ...) {
     va_list ap;
-    if (p->st != ST_OK)
-        return false;
-    p->st = ST_BAD_INPUT;
     va_start(ap, fmt);
-    sentence_vprint(p->err.text, sizeof p->err.text, fmt, ap);
+    fail(p, ST_BAD_INPUT, ERR_NONE, field, fmt, ap);
     va_end(ap);
-    snprintf(p->field, sizeof p->field, "%s", field);
+    return false;
+}
+
+bool params_fail_code(struct params *p, enum status st, enum err_code code, const char *field,
+                      const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    fail(p, st, code, field, fmt, ap);
+    va_end(ap);
     return false;
 }
 

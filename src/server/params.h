@@ -25,6 +25,11 @@ void params_deinit(struct params *p);
 /* A defect that the dialect found. Returns false. */
 __attribute__((format(printf, 3, 4))) bool params_fail(struct params *p, const char *field,
                                                        const char *fmt, ...);
+/* The same, of another kind than ST_BAD_INPUT, and with a code. */
+__attribute__((format(printf, 5, 6))) bool params_fail_code(struct params *p, enum status st,
+                                                            enum err_code code,
+                                                            const char *field, const char *fmt,
+                                                            ...);
 
 void param_int(struct params *p, const char *field, int min, int max, int *out);
 void param_float(struct params *p, const char *field, double min, double max, float *out);

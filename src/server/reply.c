@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "base/sentence.h"
 #include "base/utf8.h"
 #include "base/util.h"
 
@@ -105,15 +104,15 @@ void reply_json(struct http_request *http, int http_status, json_t *v) {
 }
 
 static void send_error(struct http_request *http, const struct dialect *d, int http_status,
-                       const char *sentence, const char *field) {
+                       const struct err *why, const char *field) {
     if (http_status == 503)
         http_set_header(http, "Retry-After", "2");
-    reply_json(http, http_status, d->error(http_status, sentence, field));
+    reply_json(http, http_status, d->error(http_status, why->code, why->text, field));
 }
 
 void reply_error(struct http_request *http, const struct dialect *d, enum status st,
-                 const char *sentence, const char *field) {
-    send_error(http, d, http_status_of(st), sentence, field);
+                 const struct err *why, const char *field) {
+    send_error(http, d, http_status_of(st), why, field);
 }
 
 /* ---- pieces of streams ------------------------------------------------------------------- */
@@ -218,21 +217,27 @@ static void keep(struct reply_choice *c, const struct service_event *ev) {
     }
 }
 
-static void fail(struct reply *r, enum status st, const char *sentence) {
+static void fail(struct reply *r, enum status st, const struct err *why) {
     pthread_mutex_lock(&r->lock);
     if (r->failed == ST_OK) {
         r->failed = st;
-        sentence_print(r->why.text, sizeof r->why.text, "%s", sentence);
+        r->why = *why;
     }
     pthread_mutex_unlock(&r->lock);
     cancel_all(r);
 }
 
 static void note_failure(struct reply *r, const struct service_event *ev) {
+    struct err why;
+    enum status st = ST_OK;
     if (ev->finish == FINISH_ERROR)
-        fail(r, ev->done->st, ev->done->error != NULL ? ev->done->error : "the request failed");
+        st = err_set(&why, ev->done->st, "%s",
+                     ev->done->error != NULL ? ev->done->error : "the request failed");
     else if (ev->finish == FINISH_CANCELLED)
-        fail(r, ST_CANCELLED, "the request was cancelled: the server is shutting down");
+        st = err_set(&why, ST_CANCELLED,
+                     "the request was cancelled: the server is shutting down");
+    if (st != ST_OK)
+        fail(r, st, &why);
 }
 
 static void begin_stream(struct reply *r) {
@@ -249,7 +254,7 @@ static void finish(struct reply *r) {
     const struct dialect *d = r->dialect;
     bool begun = http_quiet_end(r->http);
     if (r->failed != ST_OK && !begun) {
-        reply_error(r->http, d, r->failed, r->why.text, "");
+        reply_error(r->http, d, r->failed, &r->why, "");
         return;
     }
     if (!r->stream) {
@@ -258,7 +263,7 @@ static void finish(struct reply *r) {
     }
     begin_stream(r);
     if (r->failed != ST_OK)
-        d->stream_error(r, r->failed, r->why.text);
+        d->stream_error(r, r->failed, &r->why);
     else
         d->end(r);
     http_stream_end(r->http);
@@ -381,7 +386,9 @@ struct reply *reply_open(struct service *s, struct http_request *http, const str
     if (r == NULL || !reply_alloc(r, state_size)) {
         if (r != NULL)
             reply_free(r);
-        reply_error(http, d, ST_NO_MEMORY, "no memory for a reply", "");
+        struct err why;
+        enum status st = err_set(&why, ST_NO_MEMORY, "no memory for a reply");
+        reply_error(http, d, st, &why, "");
         return NULL;
     }
     name_reply(r);
@@ -430,7 +437,7 @@ void reply_submit(struct reply *r, struct service_request *requests) {
             keep_generation(r, i, g);
             continue;
         }
-        fail(r, st, err.text);
+        fail(r, st, &err);
         parts_ended(r, r->n_parts - i);
         break;
     }

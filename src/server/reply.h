@@ -66,13 +66,14 @@ struct dialect {
     /* Streams: before the first event; at the end, or when it failed. */
     void (*begin)(struct reply *r);
     void (*end)(struct reply *r);
-    void (*stream_error)(struct reply *r, enum status st, const char *sentence);
+    void (*stream_error)(struct reply *r, enum status st, const struct err *why);
     /* Not streamed: the body, a new reference. */
     json_t *(*whole)(struct reply *r);
     /* What the state owns; NULL: nothing. The state itself is the reply's. */
     void (*state_deinit)(void *state);
     /* An error's body, a new reference. field: of the request, may be "". */
-    json_t *(*error)(int http_status, const char *sentence, const char *field);
+    json_t *(*error)(int http_status, enum err_code code, const char *sentence,
+                     const char *field);
 };
 
 struct reply {
@@ -121,7 +122,7 @@ void reply_raw(struct reply *r, const char *text);
 /* Replies of any kind. v is taken over. */
 void reply_json(struct http_request *http, int http_status, json_t *v);
 void reply_error(struct http_request *http, const struct dialect *d, enum status st,
-                 const char *sentence, const char *field);
+                 const struct err *why, const char *field);
 int http_status_of(enum status st);
 
 #endif

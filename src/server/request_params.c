@@ -233,9 +233,9 @@ void param_model(struct params *p, const struct service *s) {
     param_text(p, "model", &name);
     if (p->st != ST_OK || name == NULL || *name == '\0' || service_is_model(s, name))
         return;
-    params_fail(p, "model", "the model \"%.100s\" does not exist here; this server has \"%s\"",
-                name, service_facts(s)->name);
-    p->st = ST_NOT_FOUND;
+    params_fail_code(p, ST_NOT_FOUND, ERR_MODEL_UNKNOWN, "model",
+                     "the model \"%.100s\" does not exist here; this server has \"%s\"", name,
+                     service_facts(s)->name);
 }
 
 void param_dimensions(struct params *p, const struct service *s) {

@@ -366,6 +366,12 @@ refuse 400 "temperature must be a number" "{\"messages\":[{\"role\":\"user\",\"c
 refuse 400 "tools\[0\].function must be" "{$question,\"tools\":[{\"type\":\"function\"}]}"
 refuse 400 "no tools" "{$question,\"tool_choice\":\"required\"}"
 refuse 404 "model_not_found" "{$question,\"model\":\"gpt-4o\"}"
+# The codes are those of the defect, not of its field.
+refuse 400 "model must be a string" "{$question,\"model\":3}"
+holds 'v["error"]["code"] is None and v["error"]["param"] == "model"'
+ask 400 /v1/responses -d '{"input":"hi","previous_response_id":"resp_none"}' && holds 'v["error"]["code"] == "previous_response_not_found"'
+ask 400 /v1/responses -d '{"input":"hi","previous_response_id":3}'
+holds 'v["error"]["code"] is None and v["error"]["param"] == "previous_response_id"'
 tool_choices() { # of functions that are not there, or of none
     local anthropic='"max_tokens":4,"messages":[{"role":"user","content":"hi"}],"tools":[{"name":"look","input_schema":{"type":"object"}}]'
     refuse 400 'no tool' "{$question,$look,\"max_tokens\":4,\"tool_choice\":{\"type\":\"function\",\"function\":{\"name\":\"g\"}}}"

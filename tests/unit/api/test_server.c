@@ -25,7 +25,7 @@ static struct server *server;
 
 static int open_server(void **state) {
     struct server_config cfg;
-    struct err err = {""};
+    struct err err = {.text = ""};
     (void)state;
     server_config_init(&cfg);
     cfg.service.engine.model.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";

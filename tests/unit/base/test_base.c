@@ -485,6 +485,22 @@ static void sentences_are_utf8(void **state) {
     assert_string_equal(err.text, "??: what a precision cuts");
 }
 
+/* A code belongs to one sentence: a context in front of it keeps it, another sentence does not. */
+static void a_code_belongs_to_one_sentence(void **state) {
+    (void)state;
+    struct err err;
+    assert_int_equal(err_set_code(&err, ST_BAD_INPUT, ERR_PROMPT_TOO_LONG, "%d tokens", 9),
+                     ST_BAD_INPUT);
+    assert_string_equal(err.text, "9 tokens");
+    assert_int_equal(err.code, ERR_PROMPT_TOO_LONG);
+    assert_int_equal(err_prefix(&err, ST_BAD_INPUT, "m: "), ST_BAD_INPUT);
+    assert_string_equal(err.text, "m: 9 tokens");
+    assert_int_equal(err.code, ERR_PROMPT_TOO_LONG);
+    assert_int_equal(err_set(&err, ST_IO, "the disk is full"), ST_IO);
+    assert_int_equal(err.code, ERR_NONE);
+    assert_int_equal(err_set_code(NULL, ST_IO, ERR_PROMPT_TOO_LONG, "nobody asks"), ST_IO);
+}
+
 /* Counted in the text as in the tree. */
 static size_t count_tree(const json_t *v) {
     size_t n = 1, i;
@@ -535,6 +551,7 @@ int main(void) {
         cmocka_unit_test(medians),
         cmocka_unit_test(json_of_any_integer),
         cmocka_unit_test(sentences_are_utf8),
+        cmocka_unit_test(a_code_belongs_to_one_sentence),
         cmocka_unit_test(json_values_are_counted),
         cmocka_unit_test(an_array_grows),
         cmocka_unit_test(a_text_grows),

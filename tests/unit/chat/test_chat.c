@@ -52,7 +52,7 @@ static struct tokenizer *vocabulary(const char *const *specials, size_t n) {
 static struct chat *open_chat(const char *source) {
     struct tokenizer *t = vocabulary(NULL, 0);
     struct chat *c;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = chat_open(&c, t, source, strlen(source), &err);
     if (st != ST_OK)
         print_message("%s\n", err.text);
@@ -83,7 +83,7 @@ static char *render(const struct chat *c, const json_t *messages, const json_t *
                                          .now = &now};
     char *text = NULL;
     size_t len;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (chat_render(c, &request, &text, &len, &err) != ST_OK) {
         text = mem_strdup(err.text);
         print_message("%s\n", err.text);
@@ -265,7 +265,7 @@ static void assert_refused(const struct chat *c, const char *messages, const cha
     const struct chat_request request = {.messages = j};
     char *text;
     size_t len;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = chat_render(c, &request, &text, &len, &err);
     assert_int_not_equal(st, ST_OK);
     if (strstr(err.text, sentence) == NULL)
@@ -692,7 +692,7 @@ static void syntax_errors_are_told_at_opening(void **state) {
     (void)state;
     struct tokenizer *t = vocabulary(NULL, 0);
     struct chat *c = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(chat_open(&c, t, "\n{% if %}", 9, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, "template line 2"));
     assert_null(c);

@@ -149,7 +149,7 @@ static void cut_at_end_token(char *text) {
 static char *read_template(const char *name, struct template **t) {
     char path[256];
     size_t len = 0;
-    struct err err = {""};
+    struct err err = {.text = ""};
     snprintf(path, sizeof path, "chat-templates/templates/%s.jinja", name);
     char *source = (char *)read_whole(golden_path(path), &len);
     assert_non_null(source);

@@ -131,7 +131,7 @@ static enum status read_signed(const void *body, size_t n, struct err *err) {
 }
 
 static void assert_bad(const void *body, size_t n, const char *why) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(read_signed(body, n, &err), ST_BAD_INPUT);
     if (strstr(err.text, why) == NULL)
         fail_msg("said \"%s\", expected \"%s\"", err.text, why);
@@ -270,7 +270,7 @@ static struct discovery *open_with(const char *name, const uint8_t *with, int in
                                    .port = udp_port,
                                    .interval_ms = interval_ms};
     struct discovery *d = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (loopback[0] == '\0') {
         print_message("skip: no loopback interface is up\n");
         skip();

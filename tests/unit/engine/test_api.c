@@ -32,7 +32,7 @@ static void model_options(struct lockstep_options *opt, int n_ranks) {
 
 static struct lockstep *open_model(int n_ranks) {
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep *ls = NULL;
     model_options(&opt, n_ranks);
     assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_OK);
@@ -42,7 +42,7 @@ static struct lockstep *open_model(int n_ranks) {
 static void test_words_that_are_none(void **state) {
     (void)state;
     struct lockstep *ls = open_model(1);
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     char *text = NULL;
     size_t len = 7;
     int32_t n_vocab = lockstep_model_info(ls)->n_vocab;
@@ -61,6 +61,22 @@ static void test_words_that_are_none(void **state) {
     lockstep_close(ls);
 }
 
+/* A program tells a prompt that is too long from other bad input by the code, never by the words;
+ * the next error has none. */
+static void test_codes(void **state) {
+    (void)state;
+    struct lockstep *ls = open_model(1);
+    struct lockstep_error err = {.code = -1};
+    static char text[1 << 22];
+    memset(text, ' ', sizeof text);
+    assert_int_equal(lockstep_check_text(ls, text, sizeof text, &err), LOCKSTEP_BAD_INPUT);
+    assert_int_equal(err.code, LOCKSTEP_ERROR_PROMPT_TOO_LONG);
+    assert_int_equal(lockstep_trace_begin(ls, &err), LOCKSTEP_OK);
+    assert_int_equal(lockstep_trace_end(ls, NULL, &err), LOCKSTEP_BAD_INPUT);
+    assert_int_equal(err.code, LOCKSTEP_ERROR_NONE);
+    lockstep_close(ls);
+}
+
 static void test_conversations_that_are_none(void **state) {
     (void)state;
     static const struct {
@@ -71,7 +87,7 @@ static void test_conversations_that_are_none(void **state) {
                  {{"user", "\xff"}, "message 1 of the conversation is not UTF-8"}};
     struct lockstep *ls = open_model(1);
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct lockstep_error err = {""};
+        struct lockstep_error err = {.text = ""};
         const struct lockstep_message list[] = {{"system", "Be brief."}, cases[i].message};
         char *text;
         size_t len;
@@ -79,7 +95,7 @@ static void test_conversations_that_are_none(void **state) {
                          LOCKSTEP_BAD_INPUT);
         assert_string_equal(err.text, cases[i].why);
     }
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     assert_int_equal(lockstep_trace_begin(ls, &err), LOCKSTEP_OK);
     assert_int_equal(lockstep_trace_end(ls, NULL, &err), LOCKSTEP_BAD_INPUT);
     lockstep_close(ls);
@@ -95,7 +111,7 @@ struct caller {
 /* What a callback may not call is refused with the reason; what it may, works. */
 static void compute_from_within(struct caller *c) {
     static const int32_t ids[] = {280, 104};
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_request req;
     int32_t *some = NULL;
     size_t n;
@@ -123,7 +139,7 @@ static bool call_at_token(void *user, int32_t id, const char *text, size_t len) 
 
 static bool call_at_rows(void *user, size_t first_pos, size_t n, const float *logits) {
     struct caller *c = user;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_rank_info info;
     (void)first_pos;
     (void)n;
@@ -139,7 +155,7 @@ static void test_a_callback_that_calls(void **state) {
     (void)state;
     static const int32_t ids[] = {280, 104, 250, 60, 279, 67};
     for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
-        struct lockstep_error err = {""};
+        struct lockstep_error err = {.text = ""};
         struct lockstep_request req;
         struct lockstep_result result;
         struct caller c = {.ls = open_model(n_ranks)};
@@ -165,7 +181,7 @@ static void test_a_callback_that_calls(void **state) {
 static void test_a_child_with_its_parents_model(void **state) {
     (void)state;
     static const int32_t ids[] = {280, 104, 250, 60};
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep *ls = open_model(2);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -188,7 +204,7 @@ static void test_ports_that_are_none(void **state) {
                                         "127.0.0.1:", "127.0.0.1"};
     for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
         struct lockstep_options opt;
-        struct lockstep_error err = {""};
+        struct lockstep_error err = {.text = ""};
         struct lockstep *ls;
         lockstep_options_init(&opt);
         opt.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
@@ -216,7 +232,7 @@ static void test_children_that_nobody_waits_for(void **state) {
 static void test_a_lost_child_that_nobody_waits_for(void **state) {
     (void)state;
     static const int32_t ids[] = {280, 104, 250, 60};
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_rank_info worker;
     signal(SIGCHLD, SIG_IGN);
     struct lockstep *ls = open_model(2);
@@ -244,7 +260,7 @@ static void test_the_worker_is_found_in_path(void **state) {
     char *before = strdup(getenv("PATH"));
     snprintf(path, sizeof path, "%s/first:%s/second", folder, folder);
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep *ls = NULL;
     model_options(&opt, 2);
     opt.worker_path = NULL;
@@ -295,7 +311,7 @@ static bool keep_rows(void *user, size_t first_pos, size_t n, const float *logit
 
 static struct rows eval_on(int n_ranks) {
     static const int32_t ids[] = {280, 104, 250, 60, 279, 67, 48, 188, 170, 12, 270, 50};
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct rows r = {.list = calloc(ARRAY_LEN(ids) * 2048, sizeof *r.list)};
     struct lockstep *ls = open_model(n_ranks);
     assert_non_null(r.list);
@@ -376,7 +392,7 @@ static void write_text(const char *path, const char *text) {
 static void in_german(const char *folder) {
     char model[256], template[256], trace[256], command[2048], want[128], got[16];
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep *ls = NULL;
     const struct lockstep_message message = {"user", "hi"};
     const int32_t ids[] = {5, 6, 7};
@@ -466,7 +482,7 @@ static bool lose_rank(void *user, int32_t id, const char *text, size_t len) {
 }
 
 static void answer(struct loss *l, struct lockstep_result *result) {
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_request req;
     const int32_t prompt[] = {65, 66, 67, 68, 69, 70};
     lockstep_request_init(&req);
@@ -484,7 +500,7 @@ static void answer(struct loss *l, struct lockstep_result *result) {
 static void test_cancelled_while_ranks_do_not_come_back(void **state) {
     (void)state;
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_result result;
     struct lockstep_rank_info rank;
     struct lockstep_times times;
@@ -527,7 +543,7 @@ static void test_a_sequence_outlives_a_recovery_that_fails(void **state) {
     const int32_t first[] = {65, 66, 67, 68, 69}, second[] = {70, 71};
     char path[] = "/tmp/lockstep-model-XXXXXX";
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_rank_info rank;
     struct lockstep *ls = NULL;
     assert_non_null(mkdtemp(path));
@@ -570,7 +586,7 @@ static bool keep_last_and_stop(void *user, size_t first_pos, size_t n, const flo
 /* Who stops at a row goes on after it, however far the chunk went that it came from. */
 static void test_a_stopped_sequence_ends_with_its_rows(void **state) {
     (void)state;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep *ls = open_model(2);
     static struct last_row want, got;
     int32_t ids[100];
@@ -611,7 +627,7 @@ static void test_who_has_stopped_is_not_called_again(void **state) {
     (void)state;
     static const int32_t ids[100];
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct lockstep_rank_info rank;
     struct lockstep *ls = NULL;
     model_options(&opt, 2);
@@ -632,6 +648,7 @@ int main(int argc, char **argv) {
     program[MAX(n, (ssize_t)0)] = '\0';
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words_that_are_none),
+        cmocka_unit_test(test_codes),
         cmocka_unit_test(test_conversations_that_are_none),
         cmocka_unit_test(test_a_callback_that_calls),
         cmocka_unit_test(test_a_child_with_its_parents_model),

@@ -158,7 +158,7 @@ static void on_embedding(void *user, const float *v, size_t n) {
 }
 
 static void call_submit(struct engine *e, struct call *c) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     c->e = e;
     c->req.on_token = on_token;
     c->req.on_done = on_done;
@@ -204,7 +204,7 @@ static struct engine_config plain_config(void) {
 
 static struct engine *open_engine(const struct engine_config *cfg) {
     struct engine *e = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (engine_open(&e, cfg, &err) != ST_OK)
         fail_msg("%s", err.text);
     return e;
@@ -274,7 +274,7 @@ static struct lockstep *open_model(const char *name, const char *kv) {
     opt.n_threads = 1;
     opt.kv = kv;
     struct lockstep *ls = NULL;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     if (lockstep_open(&ls, &opt, &err) != LOCKSTEP_OK)
         fail_msg("%s", err.text);
     return ls;
@@ -566,7 +566,7 @@ static void note_pages(void *user, const struct engine_token *t) {
 static void run_windowed(struct lockstep *ls, size_t n_prompt, int n_predict, size_t n_cached) {
     static struct call c;
     static struct output want;
-    struct err err = {""};
+    struct err err = {.text = ""};
     memset(&want, 0, sizeof want);
     memset(&c, 0, sizeof c);
     c.e = windowed;
@@ -709,7 +709,7 @@ static void the_queue_is_bounded(void **state) {
         if (i == 0)
             gate_wait_reached(); /* it runs, and does not wait */
     }
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(engine_submit(e, &calls[0].req, NULL, &err), ST_AGAIN);
     assert_true(strlen(err.text) > 0);
     gate_open();
@@ -791,14 +791,14 @@ static void bad_requests_are_refused_with_a_sentence(void **state) {
     bad[10].n_predict = -2;
     bad[11].sampling.presence_penalty = INFINITY;
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-        struct err err = {""};
+        struct err err = {.text = ""};
         assert_int_equal(engine_submit(e, &bad[i], NULL, &err), ST_BAD_INPUT);
         assert_true(strlen(err.text) > 10);
     }
     assert_int_equal(stats_of(e).queued, 0);
     engine_close(e);
     cfg.kv_memory_bytes = 1000;
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(engine_open(&e, &cfg, &err), ST_BAD_INPUT);
     assert_non_null(strstr(err.text, "context"));
 }
@@ -835,7 +835,7 @@ static double lose_a_rank(void) {
         usleep(1000);
     assert_non_null(strstr(stats_of(e).why, "rank 1"));
     print_message("%.3f s, why: %s\n", took, stats_of(e).why);
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(engine_submit(e, &calls[0].req, NULL, &err), ST_PEER_LOST);
     engine_close(e);
     return took;

@@ -382,7 +382,7 @@ static void the_price_of_a_token_is_learnt(void **state) {
 
 static const char *leave_out(struct membership *s, uint64_t lost) {
     const char *left_out;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (membership_leave_out(s, lost, &left_out, &err) != ST_OK)
         fail_msg("%s", err.text);
     return left_out;
@@ -418,7 +418,7 @@ static void a_lost_machine_is_left_out_with_all_that_was_its(void **state) {
 
 static const char *take_back(struct membership *s, uint64_t which) {
     const char *back;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (membership_take_back(s, which, &back, &err) != ST_OK)
         fail_msg("%s", err.text);
     return back;

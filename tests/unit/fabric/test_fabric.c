@@ -458,7 +458,7 @@ static void stand_still(int signal) {
 static void run_standstill(struct ranks *r, struct fabric *f) {
     (void)r;
     struct team *t = team_of_all(f);
-    struct err err = {""};
+    struct err err = {.text = ""};
     TRY_CALL(fabric_barrier(t, e));
     if (fabric_rank(f) == 0) {
         signal(SIGALRM, stand_still);
@@ -826,7 +826,7 @@ static void a_missing_rank_is_named(void **state) {
 static void come_in_vain(const struct ranks *r, int rank, int bootstrap_ms) {
     struct fabric_config cfg = ranks_config(r, rank);
     struct fabric *f = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     cfg.bootstrap_ms = bootstrap_ms;
     enum status st = fabric_open(&f, &cfg, &err);
     EXPECT_SOON(strstr(err.text, "at the rendezvous") == NULL, "%s", err.text);

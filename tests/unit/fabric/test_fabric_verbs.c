@@ -276,7 +276,7 @@ static void lost_credits_are_made_good(void **state) {
 static void run_both_send(struct ranks *r, struct fabric *f) {
     (void)r;
     char c = 0;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = ST_OK;
     for (int i = 0; st == ST_OK && i < 20; i++)
         st = fabric_send(f, !fabric_rank(f), &c, 1, &err);

@@ -36,7 +36,7 @@ static void check_hostile(const char *file, const char *expect) {
     char name[256];
     snprintf(name, sizeof name, "hostile/%s", file);
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = gguf_open(&g, golden_path(name), NULL, &err);
     bool must_open = str_eq(expect, "accept") || is_left_to_later(file);
     if (must_open && st != ST_OK)
@@ -82,7 +82,7 @@ static void every_truncation_is_refused_at_a_guard_page(void **state) {
         uint8_t *bytes = map + room - n;
         memcpy(bytes, file, n);
         struct gguf_header h;
-        struct err err = {""};
+        struct err err = {.text = ""};
         enum status st = gguf_parse(&h, bytes, n, NULL, &err);
         if (st == ST_OK) {
             shortest = shortest ? shortest : n;
@@ -112,7 +112,7 @@ static const char *in_dir(const char *name) {
 
 static struct gguf *open_or_fail(const char *path, const struct gguf_options *opts) {
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (gguf_open(&g, path, opts, &err) != ST_OK)
         fail_msg("%s", err.text);
     return g;
@@ -358,7 +358,7 @@ static void write_good_parts(void) {
 
 static void check_split_refused(const char *path, const char *word) {
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_not_equal(gguf_open(&g, path, NULL, &err), ST_OK);
     assert_null(g);
     if (!strstr(err.text, word))

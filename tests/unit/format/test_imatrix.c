@@ -94,7 +94,7 @@ static void write_dat(const char *path, int32_t n_values, size_t cut) {
 
 static struct imatrix *open_or_fail(const char *path) {
     struct imatrix *m = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (imatrix_open(&m, path, &err) != ST_OK)
         fail_msg("%s", err.text);
     return m;
@@ -172,7 +172,7 @@ static void zeros_are_raised(void **state) {
 
 static void refused(const char *path) {
     struct imatrix *m = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = imatrix_open(&m, path, &err);
     assert_true(st == ST_BAD_INPUT || st == ST_NOT_FOUND);
     assert_true(strlen(err.text) > 20 && strstr(err.text, path) != NULL);
@@ -204,7 +204,7 @@ static void what_is_damaged_is_refused(void **state) {
 /* sum of importance x (x - what the file has)^2 */
 static double weighted_error(enum qtype type, const struct imatrix *m, size_t *n_weighted) {
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct quantize_report report;
     const struct quantize_options opts = {.type = type, .n_threads = 2, .imatrix = m};
     assert_int_equal(gguf_open(&g, model, NULL, &err), ST_OK);

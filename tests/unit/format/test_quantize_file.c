@@ -15,7 +15,7 @@ static char in_path[64], out_path[64], other_path[64];
 
 static struct gguf *open_or_fail(const char *path) {
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (gguf_open(&g, path, NULL, &err) != ST_OK)
         fail_msg("%s", err.text);
     return g;
@@ -81,7 +81,7 @@ static void write_input(void) {
 
 static void convert(const char *path, int n_threads, struct quantize_report *report) {
     struct gguf *g = open_or_fail(in_path);
-    struct err err = {""};
+    struct err err = {.text = ""};
     const struct quantize_options opts = {.type = QT_Q4_K, .n_threads = n_threads};
     if (quantize_file(g, path, &opts, report, &err) != ST_OK)
         fail_msg("%s", err.text);

@@ -50,7 +50,7 @@ static struct gguf *write_header(const char *shape, enum qtype type) {
         .shape = shape, .type = type, .header_only = true, .n_threads = 1};
     const struct gguf_options any = {.header_only = true};
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (synth_write(path, &opts, &err) != ST_OK || gguf_open(&g, path, &any, &err) != ST_OK)
         fail_msg("%s: %s", shape, err.text);
     return g;

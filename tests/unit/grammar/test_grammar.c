@@ -212,7 +212,7 @@ static void wrong_grammars_are_refused(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct grammar *g;
-        struct err err = {""};
+        struct err err = {.text = ""};
         enum status st = grammar_open(&g, cases[i].gbnf, strlen(cases[i].gbnf), trie, &err);
         if (st != ST_BAD_INPUT || strstr(err.text, cases[i].says) == NULL)
             fail_msg("\"%s\": %s, not \"%s\"", cases[i].gbnf, err.text, cases[i].says);
@@ -319,7 +319,7 @@ static void what_is_given_up_is_no_end(void **state) {
         open_grammar("root ::= \"a\"* | s\ns ::= \"a\" (s \"b\" | s \"c\") | \"a\"");
     struct grammar_matcher *m = open_matcher(g);
     const uint64_t *mask;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = ST_OK;
     int n = 0;
     for (; n < 100 && (st = grammar_matcher_mask(m, &mask, &err)) == ST_OK; n++)
@@ -350,7 +350,7 @@ static void a_mask_has_a_budget(void **state) {
     struct grammar *g = open_grammar(hard_grammar());
     struct grammar_matcher *m = open_matcher(g);
     const uint64_t *mask;
-    struct err err = {""};
+    struct err err = {.text = ""};
     double begin = clock_s();
     assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_UNSUPPORTED);
     assert_non_null(strstr(err.text, "too hard"));
@@ -366,7 +366,7 @@ static void a_grammar_has_a_budget(void **state) {
     struct grammar *g = open_grammar(JSON);
     struct grammar_matcher *m = open_matcher(g);
     const uint64_t *mask, *again;
-    struct err err = {""};
+    struct err err = {.text = ""};
     grammar_limit_work(g, 100000);
     assert_int_equal(grammar_matcher_mask(m, &mask, &err), ST_OK);
     int n = 0;

@@ -56,7 +56,7 @@ static bool check_case(const struct template *t, const json_t *file, const json_
     json_t *vars = case_variables(conversation, file);
     char *text = NULL;
     size_t len = 0;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = template_render(t, vars, &golden_clock, &text, &len, &err);
     bool ok = true;
     if (expected != NULL)
@@ -85,7 +85,7 @@ static size_t check_file(const char *name, const json_t *conversations, size_t *
     size_t len = 0, i;
     char *source = (char *)read_whole(golden_path(path), &len);
     struct template *t = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_non_null(source);
     enum status st = template_compile(&t, source, len, &err);
     free(source);
@@ -125,7 +125,7 @@ static bool check_semantics(const json_t *item, const json_t *vars) {
     const json_t *expected = json_object_get(item, "expected");
     char *text = NULL;
     size_t len = 0;
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = render_source(json_string_value(source), json_string_length(source), vars,
                                    &text, &len, &err);
     bool ok;
@@ -171,7 +171,7 @@ static void assert_refused(const char *source, enum status expected, const char 
     json_t *vars = json_object();
     char *text = NULL;
     size_t len;
-    struct err err = {""};
+    struct err err = {.text = ""};
     double begin = cpu_s();
     enum status st = render_source(source, strlen(source), vars, &text, &len, &err);
     double took = cpu_s() - begin;
@@ -272,7 +272,7 @@ static void hostile_templates_end(void **state) {
         json_t *vars = json_object();
         char *text;
         size_t len;
-        struct err err = {""};
+        struct err err = {.text = ""};
         double begin = cpu_s();
         enum status st =
             render_source(cases[i].source, strlen(cases[i].source), vars, &text, &len, &err);
@@ -318,7 +318,7 @@ static void deep_nesting_is_refused(void **state) {
         json_t *vars = json_object();
         char *text;
         size_t len;
-        struct err err = {""};
+        struct err err = {.text = ""};
         assert_int_not_equal(render_source(source, strlen(source), vars, &text, &len, &err),
                              ST_OK);
         json_decref(vars);
@@ -408,7 +408,7 @@ static void *render_many(void *arg) {
 
 static void renders_as(const char *source, const char *want) {
     struct template *t;
-    struct err err = {""};
+    struct err err = {.text = ""};
     char *text;
     size_t n;
     json_t *vars = json_object();

@@ -126,7 +126,7 @@ static struct http_config config(void) {
 
 static struct http_server *serve(const struct http_config *cfg) {
     struct http_server *s = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (http_open(&s, cfg, &err) != ST_OK)
         fail_msg("%s", err.text);
     return s;
@@ -1114,7 +1114,7 @@ static void closing_cuts_what_is_left(void **state) {
 static bool says_that_files_lack(void) {
     struct http_config cfg = config();
     struct http_server *s;
-    struct err err = {""};
+    struct err err = {.text = ""};
     int status, next = dup(0);
     close(next);
     pid_t child = fork();

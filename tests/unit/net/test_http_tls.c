@@ -76,7 +76,7 @@ static struct http_server *serve(struct identity *id) {
     struct cluster_key key = {{1}};
     struct http_server *s = NULL;
     struct http_config cfg;
-    struct err err = {""};
+    struct err err = {.text = ""};
     assert_int_equal(identity_make(id, &key, &err), ST_OK);
     http_config_init(&cfg);
     cfg.handle = handle;

@@ -121,7 +121,7 @@ static void simple_types_keep_their_bounds(void **state) {
 static struct gguf *open_golden(const char *name) {
     char path[256];
     struct gguf *g = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     snprintf(path, sizeof path, "quant-models/%s", name);
     if (gguf_open(&g, golden_path(path), NULL, &err) != ST_OK)
         fail_msg("%s", err.text);

@@ -158,7 +158,7 @@ static enum lockstep_status lead(const struct rank_of_cell *r,
 
 static void rank_main(const struct rank_of_cell *r) {
     struct lockstep_options opt;
-    struct lockstep_error err = {""};
+    struct lockstep_error err = {.text = ""};
     struct outcome *out = &r->notes->ranks[r->rank];
     int n_fds = count_entries("/proc/self/fd");
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* also where the cell gives up */

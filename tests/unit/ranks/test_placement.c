@@ -25,7 +25,7 @@ struct model_file {
 };
 
 static void open_shape(struct model_file *m, const char *shape, enum qtype type) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     const struct synth_options opts = {
         .shape = shape, .type = type, .header_only = true, .n_threads = 1};
     const struct gguf_options header = {.header_only = true};
@@ -71,7 +71,7 @@ static struct placement_wish wish_for(const struct model_file *m, const struct c
 }
 
 static struct placement *rank_wish(const struct placement_wish *wish) {
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct placement *p = mem_calloc(1, sizeof *p);
     assert_non_null(p);
     if (placement_rank(p, wish, &err) != ST_OK)
@@ -418,7 +418,7 @@ static uint64_t kept(const struct model_file *m, const struct cluster *c) {
     const struct placement_wish wish = wish_for(m, c);
     struct placement *p = rank_wish(&wish);
     struct placement_fewer fewer;
-    struct err err = {""};
+    struct err err = {.text = ""};
     if (placement_fewer(&fewer, &wish, p, &err) != ST_OK)
         fail_msg("%s", err.text);
     if (fewer.keep != 0 && p->list[0].fits)

@@ -52,7 +52,7 @@ static enum status load_and_work(struct rank *r, struct fabric *f, const char *p
 
 static void run_ranks(struct ranks *group, struct fabric *f) {
     struct rank r = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     enum status st = load_and_work(&r, f, group->arg, &err);
     EXPECT_SOON(st == ST_OK || (strstr(err.text, "has been silent for") == NULL &&
                                 strstr(err.text, "lives but has sent nothing") == NULL),
@@ -142,7 +142,7 @@ static enum status step_of_many(struct rank *r, struct err *err) {
 
 static void run_late(struct ranks *group, struct fabric *f) {
     struct rank r = {0};
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct job job = {.rank = fabric_rank(f),
                       .n_ranks = group->n,
                       .tp = 2,

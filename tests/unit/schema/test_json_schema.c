@@ -665,7 +665,7 @@ static void refused(void **state) {
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct grammar *g;
-        struct err err = {""};
+        struct err err = {.text = ""};
         enum status st = open_schema(&g, cases[i].schema, &err);
         if (st != cases[i].st || strstr(err.text, cases[i].says) == NULL)
             fail_msg("%s: \"%s\", not \"%s\"", cases[i].schema, err.text, cases[i].says);

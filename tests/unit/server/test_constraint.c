@@ -165,12 +165,13 @@ static void test_ends_are_ignored(void **state) {
 static void test_what_nothing_fits(void **state) {
     (void)state;
     struct engine_constraint c;
-    struct err err = {""};
+    struct err err = {.text = ""};
     for (int of_schema = 0; of_schema < 2; of_schema++) {
         const struct constraint_rules rules = {.gbnf = "root ::= []", .of_schema = of_schema};
         assert_int_equal(constraint_open(&c, &rules, trie, &err), ST_BAD_INPUT);
         assert_non_null(strstr(err.text, of_schema ? "the schema allows no value"
                                                    : "the grammar is endless"));
+        assert_int_equal(err.code, ERR_GRAMMAR_ENDLESS);
     }
 }
 
@@ -208,7 +209,7 @@ static void test_references_within_parameters(void **state) {
         json_loads("{\"$ref\":\"#/$defs/C\",\"$defs\":{\"C\":{\"type\":\"null\"}}}", 0, NULL);
     assert_non_null(tools);
     char *gbnf = NULL;
-    struct err err = {""};
+    struct err err = {.text = ""};
     struct grammar *grammar;
     if (constraint_tool_gbnf(CHAT_HERMES, tools, NULL, true, answer, &gbnf, &err) != ST_OK ||
         grammar_open(&grammar, gbnf, strlen(gbnf), trie, &err) != ST_OK)

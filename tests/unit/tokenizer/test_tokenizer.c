@@ -417,7 +417,7 @@ static void broken_vocabularies_are_refused(void **state) {
         {"tokens-strange.gguf", NULL},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
-        struct err err = {""};
+        struct err err = {.text = ""};
         enum status st = open_hostile(cases[i].file, &err);
         assert_int_equal(st, cases[i].says == NULL ? ST_OK : ST_BAD_INPUT);
         if (cases[i].says != NULL && strstr(err.text, cases[i].says) == NULL)
