@@ -5,6 +5,7 @@
 #include "base/program.h"
 #include "base/util.h"
 #include "cli/nodes.h"
+#include "cli/ready.h"
 #include "cluster/client.h"
 #include "cluster/deployments.h"
 #include "cluster/store.h"
@@ -41,6 +42,7 @@ static const struct cli_option options[] = {
              "addresses of one or more other nodes, where multicast\ndoes not pass"),
     CLI_FLAG(0, "no-discovery", &alone,
              "says nothing to the networks: others must name its address"),
+    CLI_INCLUDE(ready_options),
     CLI_END};
 
 static const struct cli_command command = {
@@ -166,6 +168,15 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
     sodium_memzero(text, sizeof text);
 }
 
+static enum status serve_until_interrupt(const struct node *n, struct discovery *d,
+                                         struct err *err) {
+    TRY(ready_say(json_pack("{s:i, s:s, s:s, s:i}", "port", node_port(n), "address",
+                            host != NULL ? host : "*", "name", name, "pid", (int)getpid()),
+                  err));
+    watch(d);
+    return ST_OK;
+}
+
 static enum status keep(struct controller **out, const struct identity *id, struct discovery *d,
                         int api_port, const uint8_t node[BEACON_ID_BYTES], struct err *err) {
     const struct controller_config cfg = {.id = id,
@@ -200,7 +211,8 @@ static enum status run(const struct identity *id, const struct cluster_key *key,
         cli_on_interrupt(interrupt, NULL);
         say_beginning(n, key, made);
         if (cli_flush() == CLI_GO_ON)
-            watch(d);
+            st = serve_until_interrupt(n, d, err);
+        ready_say_stopping();
         node_set_controller(n, NULL);
         node_set_discovery(n, NULL);
     }
@@ -246,6 +258,7 @@ static enum status begin(struct err *err) {
     struct cluster_key key;
     struct identity id;
     bool made;
+    TRY(ready_begin(err));
     TRY(fill_names(err));
     TRY(wake_open(&interrupted, err));
     TRY(find_key(&key, &made, err));

@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "base/util.h"
 #include "cli/nodes.h"
+#include "cli/ready.h"
 #include "cli/session.h"
 #include "cluster/model_files.h"
 #include "net/net.h"
@@ -71,6 +72,7 @@ static const struct cli_option options[] = {
         0, "until-lost", &until_lost,
         "ends at once, in the middle of answers, when ranks are lost\nand nothing goes on, "
         "for who starts it again"),
+    CLI_INCLUDE(ready_options),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
     CLI_INCLUDE(serve_options),
     CLI_END};
@@ -296,12 +298,23 @@ static void say_limit(const struct server *s, int wanted) {
                 server_max_connections(s), wanted);
 }
 
-static int say_address(const struct server *s) {
-    char address[512];
+static int say_address(struct server *s) {
+    char address[512], url[sizeof address + 8];
+    bool tls = serve_args.tls_cert != NULL;
+    const struct service_facts *f = service_facts(server_service(s));
+    struct err err;
     net_join(address, sizeof address, host, server_port(s));
-    printf("lockstep listens on %s://%s\n", serve_args.tls_cert != NULL ? "https" : "http",
-           address);
-    return cli_flush();
+    snprintf(url, sizeof url, "%s://%s", tls ? "https" : "http", address);
+    printf("lockstep listens on %s\n", url);
+    int status = cli_flush();
+    if (status != CLI_GO_ON)
+        return status;
+    enum status st =
+        ready_say(json_pack("{s:i, s:s, s:s, s:b, s:s, s:i, s:i}", "port", server_port(s),
+                            "address", host, "url", url, "tls", tls, "model", f->name, "ranks",
+                            f->n_ranks, "pid", (int)getpid()),
+                  &err);
+    return st == ST_OK ? CLI_GO_ON : cli_fail(st, "%s", err.text);
 }
 
 static int serve(const struct serve_keys *keys) {
@@ -330,6 +343,7 @@ static int serve(const struct serve_keys *keys) {
     status = say_address(s);
     if (status == CLI_GO_ON) {
         st = wait_for_end(s, &err);
+        ready_say_stopping();
         if (st == ST_OK && !session_args.quiet)
             fprintf(stderr, "finishing what runs; once more ends at once\n");
         status = st == ST_OK ? 0 : cli_fail(st, "%s", err.text);
@@ -347,7 +361,9 @@ int cmd_serve(int argc, char **argv) {
     if (status != CLI_GO_ON)
         return status;
     program_confine();
-    enum status st = serve_check(&keys, host, &err);
+    enum status st = ready_begin(&err);
+    if (st == ST_OK)
+        st = serve_check(&keys, host, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
     status = pipe(interrupted) == 0

@@ -22,7 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define LISTENS "lockstep listens on "
+/* What stands before the reason for which the server ends, and is left out of what is shown. */
 #define OWN_NAME "lockstep serve: "
 #define ASK_MS 2000L
 
@@ -113,6 +113,10 @@ static enum status gather(struct words *w, const char *folder, const json_t *dep
         "--failover", "--until-eof", "--until-lost", "--host", "*", "--port", "0"};
     for (i = 0; i < ARRAY_LEN(ours); i++)
         add(w, ours[i]);
+    char number[16];
+    snprintf(number, sizeof number, "%d", LAUNCH_READY_FD);
+    add(w, "--ready-fd");
+    add(w, number);
     return w->failed ? err_set(err, ST_NO_MEMORY, "no memory to serve a model") : ST_OK;
 }
 
@@ -132,7 +136,7 @@ enum status replica_start(struct replica *t, const json_t *deployment,
                          ? gather(&w, folder, deployment, place, err)
                          : err_set(err, ST_NO_MEMORY, "no memory to serve a model");
     if (st == ST_OK)
-        st = launch_command(&t->pid, &t->fd, place->program, w.list, err);
+        st = launch_command(&t->pid, &t->fd, &t->ready_fd, place->program, w.list, err);
     words_deinit(&w);
     if (st != ST_OK) {
         remove_files(folder, deployment);
@@ -146,8 +150,45 @@ enum status replica_start(struct replica *t, const json_t *deployment,
     t->begin_s = clock_s();
     t->port = 0;
     t->n_line = 0;
+    t->n_ready = 0;
     t->last[0] = '\0';
     return ST_OK;
+}
+
+static void close_ready(struct replica *t) {
+    if (t->ready_fd >= 0)
+        close(t->ready_fd);
+    t->ready_fd = -1;
+}
+
+/* The line of --ready-fd (cli/ready.h) is there. One that is not understood is of another
+ * program: it ends, as one that failed. */
+static void hear_ready(struct replica *t, const char *name) {
+    json_t *line = json_loadb(t->ready, t->n_ready, 0, NULL);
+    json_int_t port = json_integer_value(json_object_get(line, "port"));
+    json_decref(line);
+    close_ready(t);
+    if (port < 1 || port > 65535) {
+        log_error("%s: its server does not say which port it listens on", name);
+        kill(t->pid, SIGKILL);
+    } else if (t->state == REPLICA_STARTING) {
+        t->state = REPLICA_LISTENING;
+        t->load_s = clock_s() - t->begin_s;
+        t->port = (int)port;
+    }
+}
+
+/* Whether it listens: never waits. */
+static void look_for_ready(struct replica *t, const char *name) {
+    ssize_t n = 0;
+    while (t->ready_fd >= 0 && t->n_ready < sizeof t->ready &&
+           (n = read(t->ready_fd, t->ready + t->n_ready, sizeof t->ready - t->n_ready)) > 0)
+        t->n_ready += (size_t)n;
+    bool whole = t->n_ready > 0 && t->ready[t->n_ready - 1] == '\n';
+    if (t->ready_fd >= 0 && (whole || t->n_ready == sizeof t->ready))
+        hear_ready(t, name);
+    else if (t->ready_fd >= 0 && n == 0) /* it ends without having listened */
+        close_ready(t);
 }
 
 static void hear_line(struct replica *t, const char *name) {
@@ -156,11 +197,6 @@ static void hear_line(struct replica *t, const char *name) {
     if (t->line[0] == '\0')
         return;
     log_info("%s: %s", name, t->line);
-    if (t->state == REPLICA_STARTING && str_starts(t->line, LISTENS)) {
-        t->state = REPLICA_LISTENING;
-        t->load_s = clock_s() - t->begin_s;
-        t->port = atoi(strrchr(t->line, ':') + 1);
-    }
     const char *sentence = str_starts(t->line, OWN_NAME) ? t->line + strlen(OWN_NAME) : t->line;
     sentence_print(t->last, sizeof t->last, "%s", sentence);
 }
@@ -182,6 +218,7 @@ bool replica_look(struct replica *t, const char *name) {
     if (t->state == REPLICA_IDLE)
         return false;
     hear(t, name);
+    look_for_ready(t, name);
     if (t->state == REPLICA_STOPPING && clock_s() - t->stop_s >= REPLICA_FINISH_S)
         kill(t->pid, SIGKILL);
     if (waitpid(t->pid, &status, WNOHANG) != t->pid)
@@ -193,6 +230,7 @@ bool replica_look(struct replica *t, const char *name) {
         sentence_print(t->last, sizeof t->last, "lockstep serve was killed by signal %d (%s)",
                        WTERMSIG(status), strsignal(WTERMSIG(status)));
     close(t->fd);
+    close_ready(t);
     t->state = REPLICA_IDLE;
     t->pid = 0;
     t->port = 0;

@@ -1,10 +1,10 @@
 /* replica.h: a deployment that this node serves: the child that does it, `lockstep serve`, and
  * what it says.
  *
- * The child's standard input, output and error are one socket: what it says goes to the node's
- * log, and when the node dies, by whatever death, it ends (--until-eof). It ends by itself when
- * its ranks are lost and nothing goes on (--until-lost): another one begins, and is asked what was
- * under way. One thread at a time. */
+ * The child says on which port it listens, as data, by --ready-fd. Its standard input, output and
+ * error are one socket: what it says goes to the node's log, and when the node dies, by whatever
+ * death, it ends (--until-eof). It ends by itself when its ranks are lost and nothing goes on
+ * (--until-lost): another one begins, and is asked what was under way. One thread at a time. */
 #ifndef LOCKSTEP_NODE_REPLICA_H
 #define LOCKSTEP_NODE_REPLICA_H
 
@@ -21,14 +21,18 @@ enum replica_state { REPLICA_IDLE, REPLICA_STARTING, REPLICA_LISTENING, REPLICA_
 struct replica {
     enum replica_state state;
     pid_t pid;
-    int fd, port;           /* port: where it listens, on all addresses; 0: it does not yet */
+    int fd;                 /* of its standard input, output and error */
+    int ready_fd;           /* of its --ready-fd; -1: it has said it, or will not */
+    int port;               /* where it listens, on all addresses; 0: it does not yet */
     double begin_s, stop_s; /* when it began, and was told to end */
     double load_s;          /* what it took until it listened */
     char *folder;           /* of the deployment's files; owned */
     json_t *deployment;     /* what it serves; owned */
     char last[400];         /* the last thing that it said, in UTF-8 */
-    char line[2048];
+    char line[2048];        /* of its output, as far as it has come */
     size_t n_line;
+    char ready[2048]; /* likewise, of the line of --ready-fd */
+    size_t n_ready;
 };
 
 struct replica_place {

@@ -150,41 +150,78 @@ static enum status start(pid_t *pid, const char *program, char **argv,
 /* What the child's end of the socket pair is to it. */
 enum wiring { AS_WORKER_FD, AS_STDIO, AS_STDIO_AND_ERROR };
 
-static enum status spawn_alone(pid_t *pid, int *fd, const char *program, char **argv,
-                               enum wiring wiring, struct err *err) {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
-        return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
+static void close_pair(const int pair[2]) {
+    close(pair[0]);
+    close(pair[1]);
+}
+
+static void close_on_exec(const int pair[2]) {
     fcntl(pair[0], F_SETFD, FD_CLOEXEC);
     fcntl(pair[1], F_SETFD, FD_CLOEXEC);
+}
+
+/* The descriptor `from` is to be `to` in the child. */
+static void hand_over(posix_spawn_file_actions_t *files, int from, int to) {
+    if (from == to) /* dup2 onto itself would leave it close-on-exec */
+        fcntl(from, F_SETFD, 0);
+    posix_spawn_file_actions_adddup2(files, from, to);
+}
+
+static enum status spawn_wired(pid_t *pid, const char *program, char **argv, int fd, int ready,
+                               enum wiring wiring, struct err *err) {
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    if (wiring != AS_WORKER_FD) {
-        posix_spawn_file_actions_adddup2(&files, pair[1], STDIN_FILENO);
-        posix_spawn_file_actions_adddup2(&files, pair[1], STDOUT_FILENO);
-        if (wiring == AS_STDIO_AND_ERROR)
-            posix_spawn_file_actions_adddup2(&files, pair[1], STDERR_FILENO);
+    if (wiring == AS_WORKER_FD) {
+        hand_over(&files, fd, WORKER_FD);
     } else {
-        if (pair[1] == WORKER_FD) /* dup2 onto itself would leave it close-on-exec */
-            fcntl(pair[1], F_SETFD, 0);
-        posix_spawn_file_actions_adddup2(&files, pair[1], WORKER_FD);
+        hand_over(&files, fd, STDIN_FILENO);
+        hand_over(&files, fd, STDOUT_FILENO);
     }
+    if (wiring == AS_STDIO_AND_ERROR)
+        hand_over(&files, fd, STDERR_FILENO);
+    if (ready >= 0)
+        hand_over(&files, ready, LAUNCH_READY_FD);
     enum status st = start(pid, program, argv, &files, 0, err);
     posix_spawn_file_actions_destroy(&files);
-    close(pair[1]);
-    if (st == ST_OK)
-        *fd = pair[0];
-    else
-        close(pair[0]);
     return st;
 }
 
+/* ready: NULL, or becomes the end of a pipe of which the child has the other one. */
+static enum status spawn_alone(pid_t *pid, int *fd, int *ready, const char *program,
+                               char **argv, enum wiring wiring, struct err *err) {
+    int pair[2], its_ready[2] = {-1, -1};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        return err_set(err, ST_IO, "cannot make a socket for a worker: %s", strerror(errno));
+    if (ready != NULL && pipe(its_ready) != 0) {
+        close_pair(pair);
+        return err_set(err, ST_IO, "cannot make a pipe for a server: %s", strerror(errno));
+    }
+    close_on_exec(pair);
+    if (ready != NULL)
+        close_on_exec(its_ready);
+    enum status st = spawn_wired(pid, program, argv, pair[1], its_ready[1], wiring, err);
+    if (st != ST_OK) {
+        close_pair(pair);
+        if (ready != NULL)
+            close_pair(its_ready);
+        return st;
+    }
+    close(pair[1]);
+    *fd = pair[0];
+    if (ready != NULL) {
+        close(its_ready[1]);
+        fcntl(its_ready[0], F_SETFL, O_NONBLOCK);
+        *ready = its_ready[0];
+    }
+    return ST_OK;
+}
+
 /* A child that is started meanwhile would inherit the sockets, and keep them open. */
-static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv,
+static enum status spawn(pid_t *pid, int *fd, int *ready, const char *program, char **argv,
                          enum wiring wiring, struct err *err) {
     static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&one_at_a_time);
-    enum status st = spawn_alone(pid, fd, program, argv, wiring, err);
+    enum status st = spawn_alone(pid, fd, ready, program, argv, wiring, err);
     pthread_mutex_unlock(&one_at_a_time);
     return st;
 }
@@ -192,7 +229,7 @@ static enum status spawn(pid_t *pid, int *fd, const char *program, char **argv,
 static enum status spawn_here(pid_t *pid, int *fd, const char *program, struct err *err) {
     char name[] = "lockstep", verb[] = "worker";
     char *argv[] = {name, verb, NULL};
-    return spawn(pid, fd, program, argv, AS_WORKER_FD, err);
+    return spawn(pid, fd, NULL, program, argv, AS_WORKER_FD, err);
 }
 
 static char *ssh_program(void) {
@@ -205,7 +242,7 @@ static enum status spawn_over_ssh(struct child *c, const char *program, struct e
     char quoted[4096], verb[] = "worker", stdio[] = "--stdio";
     char *argv[] = {ssh_program(), (char *)(uintptr_t)c->host, quoted, verb, stdio, NULL};
     TRY(quote_path(program, quoted, sizeof quoted, err));
-    return spawn(&c->pid, &c->fd, argv[0], argv, AS_STDIO, err);
+    return spawn(&c->pid, &c->fd, NULL, argv[0], argv, AS_STDIO, err);
 }
 
 #define ADDRESS_BYTES (LAUNCH_NAME_BYTES + 16)
@@ -215,7 +252,7 @@ static enum status spawn_by_node(struct child *c, const char *program, struct er
     char address[ADDRESS_BYTES], name[] = "lockstep", verb[] = "remote";
     char *argv[] = {name, verb, address, NULL};
     net_join(address, sizeof address, c->host, c->node_port);
-    return spawn(&c->pid, &c->fd, program, argv, AS_STDIO, err);
+    return spawn(&c->pid, &c->fd, NULL, program, argv, AS_STDIO, err);
 }
 
 static enum status spawn_child(struct child *c, const char *program, struct err *err) {
@@ -238,8 +275,8 @@ enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const ch
 
 #define WORDS_MAX 512
 
-enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *const *words,
-                           struct err *err) {
+enum status launch_command(pid_t *pid, int *fd, int *ready, const char *worker_path,
+                           char *const *words, struct err *err) {
     char program[4096], name[] = "lockstep", *argv[WORDS_MAX + 2] = {name};
     TRY(find_worker(worker_path, program, sizeof program, err));
     for (size_t n = 0; words[n] != NULL; n++) {
@@ -247,7 +284,7 @@ enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *c
             return err_set(err, ST_BAD_INPUT, "more than %d words for lockstep", WORDS_MAX);
         argv[1 + n] = words[n];
     }
-    return spawn(pid, fd, program, argv, AS_STDIO_AND_ERROR, err);
+    return spawn(pid, fd, ready, program, argv, AS_STDIO_AND_ERROR, err);
 }
 
 static bool is_elsewhere(const struct launch_hosts *hosts, int rank) {

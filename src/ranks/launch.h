@@ -29,9 +29,11 @@ enum status launch_worker(pid_t *pid, int *fd, const char *worker_path, const ch
 void launch_from_lockstep(void);
 
 /* `lockstep WORDS` (up to a NULL) on this machine, with the other end of *fd as its standard
- * input, output and error. The caller waits for *pid. */
-enum status launch_command(pid_t *pid, int *fd, const char *worker_path, char *const *words,
-                           struct err *err);
+ * input, output and error, and that of *ready (a pipe; reads of it do not block) as its
+ * descriptor LAUNCH_READY_FD, for --ready-fd. The caller closes both and waits for *pid. */
+#define LAUNCH_READY_FD 3
+enum status launch_command(pid_t *pid, int *fd, int *ready, const char *worker_path,
+                           char *const *words, struct err *err);
 
 /* worker_path: the lockstep program; NULL: $LOCKSTEP_WORKER, this program if it is called
  * lockstep, then $PATH. job: that of rank 0; its model_path is made absolute by the caller.

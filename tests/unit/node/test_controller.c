@@ -198,9 +198,9 @@ static void test_changed_while_it_begins(void **state) {
         serve, sizeof serve,
         "if [ ! -e '%s/once' ]; then\n"
         "  touch '%s/once'; cp -p '%s' '%s/right'; printf other | dd of='%s' conv=notrunc\n"
-        "  (sleep 1; mv '%s/right' '%s') & echo 'lockstep listens on http://x:1'; exec sleep 100\n"
+        "  (sleep 1; mv '%s/right' '%s') & echo '{\"port\": 1}' >&3; exec sleep 100\n"
         "fi\n"
-        "echo 'lockstep listens on http://x:2'; exec sleep 100",
+        "echo '{\"port\": 2}' >&3; exec sleep 100",
         folder, folder, model, folder, model, folder, model);
     machine_begin(&m, "cat", serve, NULL);
     put_up(&m, "m");
