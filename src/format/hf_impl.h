@@ -85,6 +85,7 @@ struct folder_arch {
     bool norms_plus_one;
     bool mla;
 };
+/* hf_archs.c */
 extern const struct folder_arch folder_archs[];
 extern const size_t n_folder_archs;
 
@@ -100,8 +101,27 @@ enum status folder_no_memory(const struct folder *f, struct err *err);
 
 /* hf_config.c. A value by its path ("a.b"); NULL if it is not there or null. */
 const json_t *folder_value(const json_t *o, const char *path);
+/* A number of config.json; fallback where it is not there or null. ST_BAD_INPUT: it is something
+ * else. */
+enum status folder_u32_at(const struct folder *f, const char *path, uint32_t fallback,
+                          uint32_t *out, struct err *err);
+enum status folder_f64_at(const struct folder *f, const char *path, double fallback,
+                          double *out, struct err *err);
+/* ST_BAD_INPUT: what is there, and what was expected. */
+enum status folder_wrong(const struct folder *f, const char *path, const char *expected,
+                         struct err *err);
+/* Writes the key "<arch>.<name>". */
+void folder_put_u32(struct folder *f, const char *name, uint32_t v);
+void folder_put_f32(struct folder *f, const char *name, double v);
+void folder_put_bool(struct folder *f, const char *name, bool v);
+void folder_put_str(struct folder *f, const char *name, const char *v);
 /* Finds the architecture and writes its keys. */
 enum status folder_read_config(struct folder *f, struct err *err);
+
+/* hf_rope.c. The keys of RoPE, once the architecture and the number of heads are known. */
+enum status folder_put_rope(struct folder *f, struct err *err);
+/* RoPE's frequency factors that config.json gives by numbers. */
+enum status folder_add_rope_factors(struct folder *f, struct err *err);
 
 /* hf_tokenizer.c. Pads the vocabulary to n_vocab. */
 enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err *err);
@@ -128,7 +148,5 @@ enum status folder_n_vocab(const struct folder *f, uint32_t *out, struct err *er
 /* A vector of the folder's own making; values are copied. */
 enum status folder_add_vector(struct folder *f, const char *to, const float *values, size_t n,
                               struct err *err);
-/* RoPE's frequency factors that config.json gives by numbers. */
-enum status folder_add_rope_factors(struct folder *f, struct err *err);
 
 #endif

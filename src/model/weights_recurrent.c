@@ -1,9 +1,12 @@
-/* weights_recurrent.inc.h: what recurrent layers consist of, for the file that collects the slices
- * of a share. */
+/* weights_recurrent.c: what recurrent layers consist of. */
+#include "base/util.h"
 #include "model/recurrent.h"
+#include "model/weights_loader.h"
+
+#include <stdio.h>
 
 struct recurrent_collector {
-    struct loader *ld;
+    struct weights_loader *ld;
     struct recurrent_weights *w;
     struct recurrent_layout lay;
     int layer;
@@ -16,15 +19,15 @@ static enum status want_in(struct recurrent_collector *c, const char *name, uint
     uint32_t e = c->ld->hp->n_embd, i = c->w->n_in++;
     BUG_ON(i >= c->cap_in);
     c->w->in_at[i] = at;
-    return want_matrix(c->ld, &c->w->in[i],
-                       (struct part){.layer = c->layer,
-                                     .name = name,
-                                     .cols = e,
-                                     .rows = rows,
-                                     .row_begin = begin,
-                                     .row_end = end,
-                                     .col_end = e},
-                       err);
+    return weights_want_matrix(c->ld, &c->w->in[i],
+                               (struct weight_part){.layer = c->layer,
+                                                    .name = name,
+                                                    .cols = e,
+                                                    .rows = rows,
+                                                    .row_begin = begin,
+                                                    .row_end = end,
+                                                    .col_end = e},
+                               err);
 }
 
 static enum status want_out(struct recurrent_collector *c, struct err *err) {
@@ -36,15 +39,15 @@ static enum status want_out(struct recurrent_collector *c, struct err *err) {
     c->w->n_out = lay->n_pieces;
     for (uint32_t j = 0; j < lay->n_pieces; j++) {
         uint32_t begin = j * (cols / lay->n_pieces) + lay->first_unit * unit;
-        TRY(want_matrix(c->ld, &c->w->out[j],
-                        (struct part){.layer = c->layer,
-                                      .name = name,
-                                      .cols = cols,
-                                      .rows = e,
-                                      .row_end = e,
-                                      .col_begin = begin,
-                                      .col_end = begin + lay->piece_cols},
-                        err));
+        TRY(weights_want_matrix(c->ld, &c->w->out[j],
+                                (struct weight_part){.layer = c->layer,
+                                                     .name = name,
+                                                     .cols = cols,
+                                                     .rows = e,
+                                                     .row_end = e,
+                                                     .col_begin = begin,
+                                                     .col_end = begin + lay->piece_cols},
+                                err));
     }
     enum qtype type = c->w->out[0].type;
     if (act_kind_for(type) == ACT_Q8 && cols / lay->n_pieces % ACT_BLOCK != 0)
@@ -109,28 +112,28 @@ static enum status collect_delta(struct recurrent_collector *c, struct err *err)
         TRY(want_in(c, "ssm_beta.weight", n, 0, n, lay->gates_at, err));
         TRY(want_in(c, "ssm_alpha.weight", n, 0, n, lay->gates_2_at, err));
     }
-    TRY(want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d.weight", r->n_taps, channels, 0,
-                  r->n_taps, r->n_taps, err));
-    TRY(want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", n, 0, n, err));
-    TRY(want_vector(c->ld, &c->w->a, c->layer, "ssm_a", n, 0, n, err));
-    return want_vector(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", r->v_dim, 0, r->v_dim,
-                       err);
+    TRY(weights_want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d.weight", r->n_taps,
+                          channels, 0, r->n_taps, r->n_taps, err));
+    TRY(weights_want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", n, 0, n, err));
+    TRY(weights_want_vector(c->ld, &c->w->a, c->layer, "ssm_a", n, 0, n, err));
+    return weights_want_vector(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", r->v_dim, 0,
+                               r->v_dim, err);
 }
 
-static enum status collect_recurrent(struct loader *ld, struct layer_weights *lw, int l,
-                                     struct err *err) {
+enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_weights *lw,
+                                      int l, struct err *err) {
     const struct hparams *hp = ld->hp;
     struct recurrent_collector c = {.ld = ld, .layer = l};
     recurrent_lay_out(&c.lay, hp, ld->share);
     c.cap_in = MAX(4 * c.lay.n_units, 2 * c.lay.n_pieces + 2) + 4;
-    struct recurrent_weights *w = c.w = lw->recurrent = own(ld->w, 1, sizeof *w);
+    struct recurrent_weights *w = c.w = lw->recurrent = weights_own(ld->w, 1, sizeof *w);
     if (w == NULL)
-        return no_memory(ld, err);
-    w->in = own(ld->w, c.cap_in, sizeof *w->in);
-    w->in_at = own(ld->w, c.cap_in, sizeof *w->in_at);
-    w->out = own(ld->w, c.lay.n_pieces, sizeof *w->out);
+        return weights_no_memory(ld, err);
+    w->in = weights_own(ld->w, c.cap_in, sizeof *w->in);
+    w->in_at = weights_own(ld->w, c.cap_in, sizeof *w->in_at);
+    w->out = weights_own(ld->w, c.lay.n_pieces, sizeof *w->out);
     if (w->in == NULL || w->in_at == NULL || w->out == NULL)
-        return no_memory(ld, err);
+        return weights_no_memory(ld, err);
     for (uint32_t i = ld->share->layer_begin; i < (uint32_t)l; i++)
         w->index += hparams_layer_is(hp, i, LAYER_RECURRENT);
     TRY(collect_delta(&c, err));

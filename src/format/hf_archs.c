@@ -1,0 +1,331 @@
+/* hf_archs.c: the architectures that config.json may name: which key of GGUF's has its value where,
+ * what may be said only in one way, and which tensor becomes which. */
+#include "base/util.h"
+#include "format/hf_impl.h"
+
+#define U32(key, name) \
+    { key, GGUF_U32, name, NULL, NAN }
+#define F32(key, name) \
+    { key, GGUF_F32, name, NULL, NAN }
+#define BOOL(key, name) \
+    { key, GGUF_BOOL, name, NULL, NAN }
+#define END_OF_KEYS \
+    { 0 }
+#define END_OF_MUSTS \
+    { 0 }
+
+static const struct folder_key common_keys[] = {
+    U32("context_length", "max_position_embeddings"),
+    U32("embedding_length", "hidden_size"),
+    U32("block_count", "num_hidden_layers"),
+    U32("feed_forward_length", "intermediate_size"),
+    U32("attention.head_count", "num_attention_heads"),
+    U32("attention.head_count_kv", "num_key_value_heads"),
+    {"attention.layer_norm_rms_epsilon", GGUF_F32, "rms_norm_eps", NULL, 1e-6},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 10000},
+    END_OF_KEYS};
+
+static const struct folder_key head_keys[] = {U32("attention.key_length", "head_dim"),
+                                              U32("attention.value_length", "head_dim"),
+                                              END_OF_KEYS};
+
+static const struct folder_key mixtral_keys[] = {
+    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
+    END_OF_KEYS};
+
+static const struct folder_key qwen3moe_keys[] = {
+    U32("expert_count", "num_experts"), U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    BOOL("expert_weights_norm", "norm_topk_prob"), END_OF_KEYS};
+
+static const struct folder_key qwen2moe_keys[] = {
+    U32("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), END_OF_KEYS};
+
+static const struct folder_key routed_keys[] = {
+    U32("expert_count", "n_routed_experts"),
+    U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    U32("expert_shared_count", "n_shared_experts"),
+    U32("leading_dense_block_count", "first_k_dense_replace"),
+    BOOL("expert_weights_norm", "norm_topk_prob"),
+    F32("expert_weights_scale", "routed_scaling_factor"),
+    U32("expert_group_count", "n_group"),
+    U32("expert_group_used_count", "topk_group"),
+    END_OF_KEYS};
+
+static const struct folder_key mla_keys[] = {
+    U32("attention.kv_lora_rank", "kv_lora_rank"),
+    {"attention.q_lora_rank", GGUF_U32, "q_lora_rank", NULL, 0},
+    U32("attention.value_length", "v_head_dim"),
+    U32("rope.dimension_count", "qk_rope_head_dim"),
+    END_OF_KEYS};
+
+static const struct folder_key granite_keys[] = {F32("embedding_scale", "embedding_multiplier"),
+                                                 F32("residual_scale", "residual_multiplier"),
+                                                 F32("attention.scale", "attention_multiplier"),
+                                                 F32("logit_scale", "logits_scaling"),
+                                                 END_OF_KEYS};
+
+static const struct folder_key granite_shared_keys[] = {
+    U32("expert_shared_feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
+
+static const struct folder_key gpt_oss_keys[] = {
+    U32("expert_count", "num_local_experts"),
+    {"expert_used_count", GGUF_U32, "num_experts_per_tok", "experts_per_token", NAN},
+    U32("expert_feed_forward_length", "intermediate_size"),
+    U32("attention.sliding_window", "sliding_window"),
+    END_OF_KEYS};
+
+/* The defaults that published files leave out (transformers: Gemma3TextConfig). */
+static const struct folder_key gemma3_keys[] = {
+    {"context_length", GGUF_U32, "max_position_embeddings", NULL, 131072},
+    {"attention.head_count", GGUF_U32, "num_attention_heads", NULL, 8},
+    {"attention.head_count_kv", GGUF_U32, "num_key_value_heads", NULL, 4},
+    {"attention.key_length", GGUF_U32, "head_dim", NULL, 256},
+    {"attention.value_length", GGUF_U32, "head_dim", NULL, 256},
+    {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 4096},
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.full_attention.rope_theta",
+     1e6},
+    {"rope.freq_base_swa", GGUF_F32, "rope_local_base_freq",
+     "rope_parameters.sliding_attention.rope_theta", 10000},
+    {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 0},
+    END_OF_KEYS};
+
+static const struct folder_key minimax_keys[] = {
+    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
+    U32("expert_feed_forward_length", "intermediate_size"),
+    U32("rope.dimension_count", "rotary_dim"), END_OF_KEYS};
+
+static const struct folder_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
+static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
+                                                {"decoder_sparse_step", NULL, 1},
+                                                {"mlp_only_layers", NULL, 0},
+                                                END_OF_MUSTS};
+static const struct folder_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
+static const struct folder_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
+static const struct folder_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
+static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
+                                                  {"attn_logit_softcapping", NULL, 0},
+                                                  {"sliding_window_pattern", NULL, 6},
+                                                  END_OF_MUSTS};
+static const struct folder_must minimax_musts[] = {
+    {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
+
+#define NAMES_END \
+    { 0 }
+
+static const struct folder_name attention_names[] = {
+    {"attn_norm.weight", "input_layernorm.weight", TAKE_NORM},
+    {"attn_q.weight", "self_attn.q_proj.weight", TAKE_HEADS},
+    {"attn_k.weight", "self_attn.k_proj.weight", TAKE_HEADS},
+    {"attn_v.weight", "self_attn.v_proj.weight", TAKE},
+    {"attn_q.bias", "self_attn.q_proj.bias", TAKE_HEADS},
+    {"attn_k.bias", "self_attn.k_proj.bias", TAKE_HEADS},
+    {"attn_v.bias", "self_attn.v_proj.bias", TAKE},
+    {"attn_q_norm.weight", "self_attn.q_norm.weight", TAKE_NORM},
+    {"attn_k_norm.weight", "self_attn.k_norm.weight", TAKE_NORM},
+    {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name ffn_names[] = {
+    {"ffn_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
+    {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
+    {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* Granite Code's: a llama with biases on all its matrices. */
+static const struct folder_name bias_names[] = {
+    {"attn_output.bias", "self_attn.o_proj.bias", TAKE},
+    {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
+    {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
+    {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
+    NAMES_END};
+
+/* Experts one by one, or together as MLX keeps them. */
+static const struct folder_name expert_names[] = {
+    {"ffn_gate_inp.weight", "mlp.gate.weight", TAKE},
+    {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.%u.gate_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "mlp.experts.%u.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mlp.experts.%u.down_proj.weight", TAKE},
+    {"ffn_gate_exps.weight", "mlp.switch_mlp.gate_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "mlp.switch_mlp.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mlp.switch_mlp.down_proj.weight", TAKE},
+    {"ffn_gate_shexp.weight", "mlp.shared_experts.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "mlp.shared_experts.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name qwen2moe_names[] = {
+    {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", TAKE},
+    {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", TAKE},
+    {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", TAKE},
+    {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name block_sparse_names[] = {
+    {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", TAKE},
+    {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", TAKE},
+    {"ffn_gate_exps.weight", "block_sparse_moe.experts.%u.w1.weight", TAKE},
+    {"ffn_up_exps.weight", "block_sparse_moe.experts.%u.w3.weight", TAKE},
+    {"ffn_down_exps.weight", "block_sparse_moe.experts.%u.w2.weight", TAKE},
+    {"ffn_gate_exps.weight", "block_sparse_moe.switch_mlp.gate_proj.weight", TAKE},
+    {"ffn_up_exps.weight", "block_sparse_moe.switch_mlp.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "block_sparse_moe.switch_mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+/* gate over up in one matrix, all experts in one tensor; MLX's are block_sparse_names. */
+static const struct folder_name granite_moe_names[] = {
+    {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", TAKE},
+    {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_FIRST},
+    {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_SECOND},
+    {"ffn_down_exps.weight", "block_sparse_moe.output_linear.weight", TAKE},
+    {"ffn_gate_shexp.weight", "shared_mlp.input_linear.weight", TAKE_FIRST},
+    {"ffn_up_shexp.weight", "shared_mlp.input_linear.weight", TAKE_SECOND},
+    {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name mla_names[] = {
+    {"attn_norm.weight", "input_layernorm.weight", TAKE},
+    {"attn_q.weight", "self_attn.q_proj.weight", TAKE},
+    {"attn_q_a.weight", "self_attn.q_a_proj.weight", TAKE},
+    {"attn_q_a_norm.weight", "self_attn.q_a_layernorm.weight", TAKE},
+    {"attn_q_b.weight", "self_attn.q_b_proj.weight", TAKE},
+    {"attn_kv_a_mqa.weight", "self_attn.kv_a_proj_with_mqa.weight", TAKE},
+    {"attn_kv_a_norm.weight", "self_attn.kv_a_layernorm.weight", TAKE},
+    {"attn_kv_b.weight", "self_attn.kv_b_proj.weight", TAKE},
+    {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name glm_names[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
+    {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
+    {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name gpt_oss_names[] = {
+    {"attn_output.bias", "self_attn.o_proj.bias", TAKE},
+    {"attn_sinks.weight", "self_attn.sinks", TAKE},
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"ffn_gate_inp.weight", "mlp.router.weight", TAKE},
+    {"ffn_gate_inp.bias", "mlp.router.bias", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj_blocks", TAKE_EVEN},
+    {"ffn_up_exps.weight", "mlp.experts.gate_up_proj_blocks", TAKE_ODD},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj_blocks", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_up_proj", TRANSPOSE_EVEN},
+    {"ffn_up_exps.weight", "mlp.experts.gate_up_proj", TRANSPOSE_ODD},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj", TURN},
+    {"ffn_gate_exps.bias", "mlp.experts.gate_up_proj_bias", VALUES_EVEN},
+    {"ffn_up_exps.bias", "mlp.experts.gate_up_proj_bias", VALUES_ODD},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", TAKE},
+    {"ffn_gate_exps.weight", "mlp.experts.gate_proj.weight", TAKE}, /* MLX's */
+    {"ffn_up_exps.weight", "mlp.experts.up_proj.weight", TAKE},
+    {"ffn_down_exps.weight", "mlp.experts.down_proj.weight", TAKE},
+    {"ffn_gate_exps.bias", "mlp.experts.gate_proj.bias", TAKE},
+    {"ffn_up_exps.bias", "mlp.experts.up_proj.bias", TAKE},
+    {"ffn_down_exps.bias", "mlp.experts.down_proj.bias", TAKE},
+    NAMES_END};
+
+static const struct folder_name gemma3_names[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
+    {"ffn_norm.weight", "pre_feedforward_layernorm.weight", TAKE_NORM},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", TAKE_NORM},
+    {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
+    {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
+    {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name phi3_names[] = {
+    {"attn_qkv.weight", "self_attn.qkv_proj.weight", TAKE},
+    {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
+    NAMES_END};
+
+#define DEEPSEEK                                                                    \
+    .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
+    .names = {mla_names, ffn_names, expert_names}
+#define GRANITE_MOE                                                  \
+    .arch = "granitemoe", .interleave_heads = true, .musts = {silu}, \
+    .names = {attention_names, ffn_names, granite_moe_names, block_sparse_names}
+#define GEMMA3                                                                     \
+    .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
+    .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
+
+const struct folder_arch folder_archs[] = {
+    {.model_type = "llama",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, bias_names}},
+    {.model_type = "mistral",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, bias_names}},
+    {.model_type = "granite",
+     .arch = "granite",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys, granite_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, bias_names}},
+    {GRANITE_MOE, .model_type = "granitemoe",
+     .keys = {common_keys, head_keys, granite_keys, mixtral_keys}},
+    {GRANITE_MOE, .model_type = "granitemoeshared",
+     .keys = {common_keys, head_keys, granite_keys, mixtral_keys, granite_shared_keys}},
+    {.model_type = "mixtral",
+     .arch = "llama",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys, mixtral_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, block_sparse_names}},
+    {.model_type = "qwen2",
+     .arch = "qwen2",
+     .keys = {common_keys, head_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "qwen2_moe",
+     .arch = "qwen2moe",
+     .keys = {common_keys, head_keys, qwen3moe_keys, qwen2moe_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names, expert_names, qwen2moe_names}},
+    {.model_type = "qwen3",
+     .arch = "qwen3",
+     .keys = {common_keys, head_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names}},
+    {.model_type = "qwen3_moe",
+     .arch = "qwen3moe",
+     .keys = {common_keys, head_keys, qwen3moe_keys},
+     .musts = {silu, qwen_musts},
+     .names = {attention_names, ffn_names, expert_names}},
+    {DEEPSEEK, .model_type = "deepseek_v2", .musts = {silu, routed_musts, v2_musts}},
+    {DEEPSEEK, .model_type = "deepseek_v3", .musts = {silu, routed_musts}},
+    {DEEPSEEK, .model_type = "kimi_k2", .musts = {silu, routed_musts}},
+    {.model_type = "gpt_oss",
+     .arch = "gpt-oss",
+     .keys = {common_keys, head_keys, gpt_oss_keys},
+     .musts = {silu, gpt_oss_musts},
+     .names = {attention_names, gpt_oss_names},
+     .window_period = 2},
+    {.model_type = "glm4_moe",
+     .arch = "glm4moe",
+     .keys = {common_keys, head_keys, routed_keys},
+     .musts = {silu},
+     .names = {attention_names, glm_names, expert_names}},
+    {.model_type = "gemma3_text", GEMMA3},
+    {.model_type = "gemma3", GEMMA3},
+    {.model_type = "phi3",
+     .arch = "phi3",
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, phi3_names}},
+    {.model_type = "minimax_m2",
+     .arch = "minimax-m2",
+     .keys = {common_keys, head_keys, minimax_keys},
+     .musts = {silu, minimax_musts},
+     .names = {attention_names, ffn_names, block_sparse_names}},
+};
+const size_t n_folder_archs = ARRAY_LEN(folder_archs);

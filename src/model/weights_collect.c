@@ -1,0 +1,470 @@
+/* weights_collect.c: which tensors a share of the model consists of, and which part of each. */
+#include "base/mem.h"
+#include "base/util.h"
+#include "model/weights_loader.h"
+
+#include <stdio.h>
+
+enum status weights_no_memory(const struct weights_loader *ld, struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "%s: no memory to load it", gguf_path(ld->g));
+}
+
+static size_t reserve(struct weights_loader *ld, size_t bytes) {
+    size_t at = ld->block_bytes;
+    ld->block_bytes += round_up(bytes, CACHE_LINE);
+    return at;
+}
+
+void *weights_own(struct weights *w, size_t n, size_t size) {
+    if (!mem_reserve(&w->owned, &w->cap_owned, w->n_owned + 1, sizeof *w->owned))
+        return NULL;
+    return w->owned[w->n_owned++] = mem_calloc(n, size);
+}
+
+static void note_wanted(struct weights_loader *ld, const struct gguf_tensor *t) {
+    if (ld->wanted != NULL)
+        ld->wanted[t - gguf_tensor_at(ld->g, 0)] = true;
+}
+
+static enum status want_tensor(struct weights_loader *ld, int layer, const char *name,
+                               uint64_t cols, uint64_t rows, uint64_t n,
+                               const struct gguf_tensor **out, struct err *err) {
+    TRY(hparam_tensor(ld->g, layer, name, cols, rows, n, out, err));
+    note_wanted(ld, *out);
+    return ST_OK;
+}
+
+static enum status read_scale(struct weights_loader *ld, const struct weight_part *p,
+                              const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
+    const struct gguf_tensor *s = gguf_scale_of(ld->g, t);
+    if (s == NULL)
+        return ST_OK;
+    note_wanted(ld, s);
+    if (t->type != QT_NVFP4 || p->transposed || s->type != QT_F32 ||
+        s->dims[0] != MAX(p->n, 1u) || s->size_bytes != s->dims[0] * sizeof(float))
+        return err_set(
+            err, ST_UNSUPPORTED,
+            "%s: %s: expected one f32 for each matrix of nvfp4, and for no other type",
+            gguf_path(ld->g), s->name);
+    if (s->data != NULL)
+        memcpy(&dst->scale, (const uint8_t *)s->data + p->nth * sizeof(float), sizeof(float));
+    else if (ld->from != NULL) /* else nothing will be computed with it */
+        return ld->from->read(ld->from->user, s->part, s->offset + p->nth * sizeof(float),
+                              sizeof(float), 0, 1, (uint8_t *)&dst->scale, 0, err);
+    return ST_OK;
+}
+
+enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
+                                struct weight_part p, struct err *err) {
+    const struct gguf_tensor *t;
+    TRY(want_tensor(ld, p.layer, p.name, p.cols, p.rows, MAX(p.n, 1u), &t, err));
+    const struct qtype_info *info = qtype_info(t->type);
+    if (!wmat_type_supported(t->type))
+        return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s, which cannot be computed with",
+                       gguf_path(ld->g), t->name, info ? info->name : "?");
+    if (act_kind_for(t->type) == ACT_Q8 && p.cols % ACT_BLOCK != 0)
+        return err_set(err, ST_BAD_INPUT, "%s: %s has %u columns: expected whole blocks of %d",
+                       gguf_path(ld->g), t->name, p.cols, ACT_BLOCK);
+    uint32_t n_rows = p.row_end - p.row_begin, n_cols = p.col_end - p.col_begin;
+    uint32_t phase = info->block_values == QK_K ? p.col_begin % QK_K : 0;
+    *dst = p.transposed ? wmat_shape(QT_F32, n_cols, n_rows, 0)
+                        : wmat_shape(t->type, n_rows, n_cols, phase);
+    TRY(read_scale(ld, &p, t, dst, err));
+    if (n_rows == 0 || n_cols == 0)
+        return ST_OK;
+    if (!mem_reserve(&ld->slices, &ld->cap_slices, ld->n_slices + 1, sizeof *ld->slices))
+        return weights_no_memory(ld, err);
+    struct weight_slice *s = &ld->slices[ld->n_slices++];
+    size_t bytes = wmat_bytes(dst), row_bytes = 0;
+    if (t->rows != NULL && qtype_row_bytes(t->type, t->dims[0], &row_bytes))
+        ld->row_buf_bytes = MAX(ld->row_buf_bytes, row_bytes);
+    s->dst = dst;
+    s->t = t;
+    s->row_begin = p.nth * p.rows + p.row_begin;
+    s->col_begin = p.col_begin;
+    s->transposed = p.transposed;
+    s->offset = reserve(ld, bytes);
+    s->first_tile = ld->n_tiles;
+    atomic_init(&s->tiles_left, wmat_n_tiles(dst));
+    ld->n_tiles += wmat_n_tiles(dst);
+    double used = p.used == 0 ? 1.0 : p.used;
+    ld->w->packed_bytes += bytes;
+    ld->w->token_bytes += (double)bytes * used;
+    ld->w->token_macs += (double)n_rows * (double)n_cols * used;
+    return ST_OK;
+}
+
+enum status weights_want_rows(struct weights_loader *ld, const float **dst, int layer,
+                              const char *name, uint32_t width, uint32_t n, uint32_t begin,
+                              uint32_t end, size_t dst_stride, struct err *err) {
+    const struct gguf_tensor *t;
+    TRY(want_tensor(ld, layer, name, width, n, 1, &t, err));
+    if (qtype_info(t->type)->dequantize == NULL || qtype_info(t->type)->block_values != 1)
+        return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s: expected f32, f16 or bf16",
+                       gguf_path(ld->g), t->name, qtype_info(t->type)->name);
+    *dst = NULL;
+    if (begin == end)
+        return ST_OK;
+    if (!mem_reserve(&ld->vecs, &ld->cap_vecs, ld->n_vecs + 1, sizeof *ld->vecs))
+        return weights_no_memory(ld, err);
+    struct weight_vec *v = &ld->vecs[ld->n_vecs++];
+    *v = (struct weight_vec){.dst = dst,
+                             .t = t,
+                             .begin = begin,
+                             .n = end - begin,
+                             .n_rows = n,
+                             .dst_stride = dst_stride,
+                             .offset = reserve(ld, n * dst_stride * sizeof(float))};
+    ld->w->replicated_bytes += (size_t)n * (end - begin) * sizeof(float);
+    return ST_OK;
+}
+
+enum status weights_want_vector(struct weights_loader *ld, const float **dst, int layer,
+                                const char *name, uint32_t n, uint32_t begin, uint32_t end,
+                                struct err *err) {
+    return weights_want_rows(ld, dst, layer, name, n, 1, begin, end,
+                             round_up(end - begin, TILE_ROWS), err);
+}
+
+/* ---- what a layer consists of -------------------------------------------------------------- */
+
+static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t e = hp->n_embd, hd = hp->head_dim, vd = hp->v_dim;
+    uint32_t qd = hparams_q_rows(hp);
+    uint32_t nq = hp->n_heads * qd, nk = hp->n_kv_heads * hd, nv = hp->n_kv_heads * vd;
+    struct weight_part q = {
+        .layer = l, .name = "attn_q.weight", .cols = e, .rows = nq, .col_end = e};
+    struct weight_part k = {
+        .layer = l, .name = "attn_k.weight", .cols = e, .rows = nk, .col_end = e};
+    struct weight_part v = {
+        .layer = l, .name = "attn_v.weight", .cols = e, .rows = nv, .col_end = e};
+    uint32_t k_first = 0, v_first = 0;
+    if (hp->fused) {
+        q.name = k.name = v.name = "attn_qkv.weight";
+        q.rows = k.rows = v.rows = nq + nk + nv;
+        k_first = nq;
+        v_first = nq + nk;
+    }
+    uint32_t q0 = sh->head_begin * qd, q1 = sh->head_end * qd;
+    uint32_t k0 = sh->kv_begin * hd, k1 = sh->kv_end * hd;
+    uint32_t v0 = sh->kv_begin * vd, v1 = sh->kv_end * vd;
+    q.row_begin = q0, q.row_end = q1;
+    k.row_begin = k_first + k0, k.row_end = k_first + k1;
+    v.row_begin = v_first + v0, v.row_end = v_first + v1;
+    TRY(weights_want_matrix(ld, &lw->q, q, err));
+    TRY(weights_want_matrix(ld, &lw->k, k, err));
+    TRY(weights_want_matrix(ld, &lw->v, v, err));
+    if (hp->qkv_bias) {
+        TRY(weights_want_vector(ld, &lw->q_bias, l, "attn_q.bias", nq, q0, q1, err));
+        TRY(weights_want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
+        TRY(weights_want_vector(ld, &lw->v_bias, l, "attn_v.bias", nv, v0, v1, err));
+    }
+    if (hp->qk_norm == QK_NORM_HEAD) {
+        TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", hd, 0, hd, err));
+        TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", hd, 0, hd, err));
+    } else if (hp->qk_norm == QK_NORM_ROW) {
+        TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", nq, q0, q1, err));
+        TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", nk, k0, k1, err));
+    }
+    return ST_OK;
+}
+
+/* Both forms of the up-projection: split and transposed already, or whole. A rank without heads
+ * names a head's too, and holds nothing of it. */
+static enum status collect_mla_heads(struct weights_loader *ld, struct mla_weights *mla, int l,
+                                     struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t n_held = sh->head_end - sh->head_begin, n = MAX(n_held, 1u);
+    uint32_t rank = hp->mla.kv_rank, nope = hp->mla.nope, vd = hp->mla.v_dim;
+    char name[64];
+    snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", l);
+    bool split = gguf_tensor(ld->g, name) != NULL;
+    mla->k_b = weights_own(ld->w, n, sizeof *mla->k_b);
+    mla->v_b = weights_own(ld->w, n, sizeof *mla->v_b);
+    if (mla->k_b == NULL || mla->v_b == NULL)
+        return weights_no_memory(ld, err);
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t h = sh->head_begin + i, row = h * (nope + vd);
+        struct weight_part k = {.layer = l,
+                                .name = "attn_k_b.weight",
+                                .cols = nope,
+                                .rows = rank,
+                                .n = hp->n_heads,
+                                .nth = h,
+                                .row_end = rank,
+                                .col_end = nope};
+        struct weight_part v = {.layer = l,
+                                .name = "attn_v_b.weight",
+                                .cols = rank,
+                                .rows = vd,
+                                .n = hp->n_heads,
+                                .nth = h,
+                                .row_end = vd,
+                                .col_end = rank};
+        struct weight_part whole = {.layer = l,
+                                    .name = "attn_kv_b.weight",
+                                    .cols = rank,
+                                    .rows = hp->n_heads * (nope + vd),
+                                    .col_end = rank};
+        if (!split) {
+            k = v = whole;
+            k.transposed = true;
+            k.row_begin = row, k.row_end = row + nope;
+            v.row_begin = row + nope, v.row_end = row + nope + vd;
+        }
+        if (n_held == 0) {
+            k.row_end = k.row_begin;
+            v.row_end = v.row_begin;
+        }
+        TRY(weights_want_matrix(ld, &mla->k_b[i], k, err));
+        TRY(weights_want_matrix(ld, &mla->v_b[i], v, err));
+    }
+    return ST_OK;
+}
+
+static enum status collect_mla(struct weights_loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    struct mla_weights *mla = &lw->mla;
+    uint32_t e = hp->n_embd, key = hp->mla.nope + hp->rope.n_rot, nq = hp->n_heads * key;
+    uint32_t q_cols = hp->mla.q_rank != 0 ? hp->mla.q_rank : e, kv = hp->head_dim;
+    if (hp->mla.q_rank != 0) {
+        TRY(weights_want_matrix(ld, &mla->q_a,
+                                (struct weight_part){.layer = l,
+                                                     .name = "attn_q_a.weight",
+                                                     .cols = e,
+                                                     .rows = q_cols,
+                                                     .row_end = q_cols,
+                                                     .col_end = e},
+                                err));
+        TRY(weights_want_vector(ld, &mla->q_a_norm, l, "attn_q_a_norm.weight", q_cols, 0,
+                                q_cols, err));
+    }
+    TRY(weights_want_matrix(
+        ld, &lw->q,
+        (struct weight_part){.layer = l,
+                             .name = hp->mla.q_rank ? "attn_q_b.weight" : "attn_q.weight",
+                             .cols = q_cols,
+                             .rows = nq,
+                             .row_begin = sh->head_begin * key,
+                             .row_end = sh->head_end * key,
+                             .col_end = q_cols},
+        err));
+    TRY(weights_want_matrix(ld, &mla->kv_a,
+                            (struct weight_part){.layer = l,
+                                                 .name = "attn_kv_a_mqa.weight",
+                                                 .cols = e,
+                                                 .rows = kv,
+                                                 .row_end = kv,
+                                                 .col_end = e},
+                            err));
+    TRY(weights_want_vector(ld, &mla->kv_a_norm, l, "attn_kv_a_norm.weight", hp->mla.kv_rank, 0,
+                            hp->mla.kv_rank, err));
+    return collect_mla_heads(ld, mla, l, err);
+}
+
+static enum status collect_attention(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                     struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t e = hp->n_embd, od = hparams_out_dim(hp);
+    lw->window = hparams_layer_window(hp, (uint32_t)l);
+    TRY(weights_want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
+    if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
+        return weights_collect_recurrent(ld, lw, l, err);
+    TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
+    if (hp->sinks)
+        TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", hp->n_heads,
+                                sh->head_begin, sh->head_end, err));
+    TRY(weights_want_matrix(ld, &lw->o,
+                            (struct weight_part){.layer = l,
+                                                 .name = "attn_output.weight",
+                                                 .cols = hp->n_heads * od,
+                                                 .rows = e,
+                                                 .row_end = e,
+                                                 .col_begin = sh->head_begin * od,
+                                                 .col_end = sh->head_end * od},
+                            err));
+    lw->o_segment = plan_attn_segment(hp, lw->o.type);
+    if (hp->o_bias)
+        TRY(weights_want_vector(ld, &lw->o_bias, l, "attn_output.bias", e, 0,
+                                sh->member == 0 ? e : 0, err));
+    if (hp->post_norms)
+        TRY(weights_want_vector(ld, &lw->attn_post_norm, l, "post_attention_norm.weight", e, 0,
+                                e, err));
+    return ST_OK;
+}
+
+/* gate, up, down of an FFN of `width` columns, of which [f0, f1) are held; nth of n where
+ * experts share tensors. */
+static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ffn, int l,
+                               const char *suffix, uint32_t width, uint32_t n, uint32_t nth,
+                               uint32_t f0, uint32_t f1, double used, struct err *err) {
+    uint32_t e = ld->hp->n_embd;
+    char gate[64], up[64], down[64];
+    snprintf(gate, sizeof gate, "ffn_gate%s.weight", suffix);
+    snprintf(up, sizeof up, "ffn_up%s.weight", suffix);
+    snprintf(down, sizeof down, "ffn_down%s.weight", suffix);
+    struct weight_part p = {.layer = l,
+                            .name = gate,
+                            .cols = e,
+                            .rows = width,
+                            .n = n,
+                            .nth = nth,
+                            .row_begin = f0,
+                            .row_end = f1,
+                            .col_end = e,
+                            .used = used};
+    struct weight_part q = p, d = {.layer = l,
+                                   .name = down,
+                                   .cols = width,
+                                   .rows = e,
+                                   .n = n,
+                                   .nth = nth,
+                                   .row_end = e,
+                                   .col_begin = f0,
+                                   .col_end = f1,
+                                   .used = used};
+    q.name = up;
+    if (ld->hp->fused) {
+        p.name = up;
+        p.rows = q.rows = 2 * width;
+        q.row_begin += width;
+        q.row_end += width;
+    }
+    TRY(weights_want_matrix(ld, &ffn->gate, p, err));
+    TRY(weights_want_matrix(ld, &ffn->up, q, err));
+    return weights_want_matrix(ld, &ffn->down, d, err);
+}
+
+static enum status collect_dense(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                 struct err *err) {
+    const struct share *sh = ld->share;
+    uint32_t ff = ld->hp->n_ff, e = ld->hp->n_embd;
+    TRY(collect_ffn(ld, &lw->ffn, l, "", ff, 1, 0, sh->ff_begin, sh->ff_end, 1.0, err));
+    if (!ld->hp->ffn_bias)
+        return ST_OK;
+    TRY(weights_want_vector(ld, &lw->gate_bias, l, "ffn_gate.bias", ff, sh->ff_begin,
+                            sh->ff_end, err));
+    TRY(weights_want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, sh->ff_begin, sh->ff_end,
+                            err));
+    return weights_want_vector(ld, &lw->down_bias, l, "ffn_down.bias", e, 0,
+                               sh->member == 0 ? e : 0, err);
+}
+
+static enum status collect_expert_biases(struct weights_loader *ld, struct moe_weights *moe,
+                                         int l, struct err *err) {
+    const struct share *sh = ld->share;
+    uint32_t n = ld->hp->moe.n_experts, ff = ld->hp->moe.n_ff, e = ld->hp->n_embd;
+    moe->bias_stride = round_up(sh->expert_ff_end - sh->expert_ff_begin, TILE_ROWS);
+    TRY(weights_want_vector(ld, &moe->router_bias, l, "ffn_gate_inp.bias", n, 0, n, err));
+    TRY(weights_want_rows(ld, &moe->gate_bias, l, "ffn_gate_exps.bias", ff, n,
+                          sh->expert_ff_begin, sh->expert_ff_end, moe->bias_stride, err));
+    TRY(weights_want_rows(ld, &moe->up_bias, l, "ffn_up_exps.bias", ff, n, sh->expert_ff_begin,
+                          sh->expert_ff_end, moe->bias_stride, err));
+    /* Added once per expert: by whoever holds its first column. */
+    bool first = sh->expert_ff_begin == 0 && sh->expert_ff_end > 0;
+    return weights_want_rows(ld, &moe->down_bias, l, "ffn_down_exps.bias", e, n, 0,
+                             first ? e : 0, e, err);
+}
+
+static enum status collect_moe(struct weights_loader *ld, struct layer_weights *lw, int l,
+                               struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    uint32_t n = hp->moe.n_experts, e = hp->n_embd;
+    struct moe_weights *moe = lw->moe = weights_own(ld->w, 1, sizeof *moe);
+    if (moe != NULL)
+        moe->experts = weights_own(ld->w, n, sizeof *moe->experts);
+    if (moe == NULL || moe->experts == NULL)
+        return weights_no_memory(ld, err);
+    TRY(weights_want_matrix(ld, &moe->router,
+                            (struct weight_part){.layer = l,
+                                                 .name = "ffn_gate_inp.weight",
+                                                 .cols = e,
+                                                 .rows = n,
+                                                 .row_end = n,
+                                                 .col_end = e},
+                            err));
+    if (hp->moe.bias)
+        TRY(weights_want_vector(ld, &moe->choice_bias, l, "exp_probs_b.bias", n, 0, n, err));
+    double used = (double)hp->moe.n_used / n;
+    for (uint32_t i = 0; i < n; i++) {
+        bool held = i >= sh->expert_begin && i < sh->expert_end;
+        TRY(collect_ffn(ld, &moe->experts[i], l, "_exps", hp->moe.n_ff, n, i,
+                        held ? sh->expert_ff_begin : 0, held ? sh->expert_ff_end : 0, used,
+                        err));
+    }
+    if (hp->moe.biases)
+        TRY(collect_expert_biases(ld, moe, l, err));
+    if (hp->moe.shared_router)
+        TRY(weights_want_matrix(ld, &moe->shared_router,
+                                (struct weight_part){.layer = l,
+                                                     .name = "ffn_gate_inp_shexp.weight",
+                                                     .cols = e,
+                                                     .rows = 1,
+                                                     .row_end = 1,
+                                                     .col_end = e},
+                                err));
+    if (hp->moe.n_ff_shared != 0)
+        TRY(collect_ffn(ld, &moe->shared, l, "_shexp", hp->moe.n_ff_shared, 1, 0,
+                        sh->shared_begin, sh->shared_end, 1.0, err));
+    return ST_OK;
+}
+
+static enum status collect_layer(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                 struct err *err) {
+    const struct hparams *hp = ld->hp;
+    uint32_t e = hp->n_embd;
+    TRY(collect_attention(ld, lw, l, err));
+    TRY(weights_want_vector(
+        ld, &lw->ffn_norm, l,
+        hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight", e, 0, e, err));
+    if (hp->post_norms)
+        TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,
+                                err));
+    lw->ffn_segment = plan_ffn_segment(hp->n_ff);
+    if (hparams_layer_is_moe(hp, (uint32_t)l))
+        return collect_moe(ld, lw, l, err);
+    return collect_dense(ld, lw, l, err);
+}
+
+enum status weights_collect(struct weights_loader *ld, struct err *err) {
+    const struct hparams *hp = ld->hp;
+    const struct share *sh = ld->share;
+    struct weights *w = ld->w;
+    TRY(want_tensor(ld, -1, "token_embd.weight", hp->n_embd, hp->n_vocab, 1, &w->embd, err));
+    if (gguf_tensor(ld->g, "token_embd.scale") != NULL)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: token_embd.scale: embeddings with a scale are not supported",
+                       gguf_path(ld->g));
+    if (qtype_info(w->embd->type)->dequantize == NULL)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: token_embd.weight has type %s, which is no weight",
+                       gguf_path(ld->g), qtype_info(w->embd->type)->name);
+    if (hp->rope_factors != NULL)
+        TRY(weights_want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2,
+                                0, hp->rope.n_rot / 2, err));
+    for (uint32_t i = 0; i < w->n_layers; i++)
+        TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
+    if (sh->last_stage) {
+        TRY(weights_want_vector(ld, &w->output_norm, -1, "output_norm.weight", hp->n_embd, 0,
+                                hp->n_embd, err));
+        TRY(weights_want_matrix(
+            ld, &w->output,
+            (struct weight_part){.layer = -1,
+                                 .name = hp->tied ? "token_embd.weight" : "output.weight",
+                                 .cols = hp->n_embd,
+                                 .rows = hp->n_vocab,
+                                 .row_begin = sh->vocab_begin,
+                                 .row_end = sh->vocab_end,
+                                 .col_end = hp->n_embd},
+            err));
+    }
+    return ST_OK;
+}
