@@ -1,6 +1,15 @@
-/* controller_internal.h: a controller, for its files: controller.c decides and acts,
- * controller_ports.c has the ports, controller_gossip.c talks with other nodes,
- * controller_standby.c knows whether this node could stand in, controller_requests.c answers. */
+/* controller_internal.h: a controller, for its files, by the question that each answers:
+ *
+ *     controller.c           opens, closes, and goes round
+ *     controller_gossip.c    what do nodes tell each other?
+ *     controller_owner.c     whose is each deployment, and where is it served?
+ *     controller_copy.c      where is the model, and how does it come here?
+ *     controller_serve.c     begins and ends the server of one that is this node's
+ *     controller_joiners.c   which nodes does it begin with, and which came later?
+ *     controller_standby.c   could this node stand in?
+ *     controller_ports.c     has the ports of the deployments
+ *     controller_disk.c      what is kept across starts?
+ *     controller_requests.c  answers over HTTP */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 
@@ -181,6 +190,74 @@ struct controller {
 };
 
 bool controller_is_closing(struct controller *k);
+
+/* ---- controller_owner.c ---------------------------------------------------------------------- */
+
+/* After its own start a node hears for so long who serves what; and one that hears of a deployment
+ * gives the one where it was asked for so much time to begin. */
+#define CONTROLLER_SETTLE_S 5.0
+
+/* Reads what others say, and decides for each deployment. True: this node may begin to serve what
+ * is its own. */
+bool controller_judge_all(struct controller *k, double now);
+/* What a machine that stood still (it was stopped, or its memory was elsewhere) has heard of the
+ * others before is older than it knows: it asks them as after its own start. */
+void controller_notice_pause(struct controller *k, double now);
+/* What another node says of a deployment. */
+const json_t *controller_said_of(const struct other *o, const char *name, const char *key);
+/* May it take part? It may know of itself what is not known here. */
+bool controller_takes_part(const struct replica_run *r, const struct other *o);
+/* Could this node serve it, as far as its model and its last failure go? */
+bool controller_is_able(const struct replica_run *r, double now);
+
+/* ---- controller_copy.c ----------------------------------------------------------------------- */
+
+/* Looks for the model, now and then. Somebody may delete it, too: such a node could not stand in,
+ * and has to know. */
+void controller_find_model(struct controller *k, struct replica_run *r, double now);
+bool controller_is_still_there(const struct replica_run *r);
+void controller_forget_model(struct replica_run *r);
+/* Under the lock: where the model can be had; after a copy that failed, from the next one. */
+void controller_find_source(const struct controller *k, struct replica_run *r);
+/* A node that lacks the model could not go on when the one that serves is gone: it gets a copy,
+ * once that listens and has time. */
+void controller_fetch_model(struct controller *k, struct replica_run *r, double now);
+/* The copy that is under way, if one is, is not wanted any more. */
+void controller_stop_fetching(struct replica_run *r);
+/* Waits for its end. */
+void controller_end_fetching(struct replica_run *r, double now);
+
+/* ---- controller_serve.c ---------------------------------------------------------------------- */
+
+/* settled: as controller_judge_all() says. */
+bool controller_may_begin(const struct replica_run *r, bool settled, double now);
+void controller_begin_serving(struct controller *k, struct replica_run *r, double now);
+/* Of one whose server runs. */
+void controller_go_on_serving(struct controller *k, struct replica_run *r, double now);
+
+/* ---- controller_joiners.c -------------------------------------------------------------------- */
+
+/* Under the lock: notes who could join the nodes that serve it with this one. */
+void controller_look_for_joiners(const struct controller *k, struct replica_run *r, double now);
+/* Whether to begin again, with them. */
+bool controller_is_time_to_join(const struct replica_run *r, double now);
+/* Notes with whom the server is about to begin. */
+void controller_remember_party(struct controller *k, struct replica_run *r, double now);
+/* It did not begin with those that have joined: a node that has come must not be the end of what
+ * was served without it. */
+void controller_refuse_joiners(struct replica_run *r, double now);
+/* Those with which it has begun since, and stayed. */
+void controller_forgive_joiners(struct replica_run *r);
+bool controller_is_refused(const struct replica_run *r, const struct other *o, double now);
+bool controller_refuses_any(const struct replica_run *r, double now);
+
+/* ---- controller_disk.c ----------------------------------------------------------------------- */
+
+/* What was kept at the last start. ST_BAD_INPUT: the list is damaged. */
+enum status controller_load(struct controller *k, struct err *err);
+/* Who is there, for the next start: for whom it waits then, and whom it asks, whoever of its
+ * seeds is there. Not at once: after a start they are not all back. */
+void controller_save_known(struct controller *k, double now);
 /* The list to the disk, if it has changed. Not under the lock. */
 void controller_save_list(struct controller *k);
 /* Changes the list as a user wishes, once the disk has it: what is said to be done survives a

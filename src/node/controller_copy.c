@@ -1,0 +1,145 @@
+/* controller_copy.c: this node's copy of a deployment's model: looks for it, gets it from another
+ * node, gives it to others. */
+#include "node/controller_internal.h"
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/thread.h"
+#include "base/util.h"
+#include "cluster/store.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+
+#define FIND_S 15.0  /* between looks for a model, or whether it is still there */
+#define LOOK_S 3.0   /* the latter where it takes no reading */
+#define FETCH_S 60.0 /* and after a copy that failed */
+
+/* A model on its way here, on a thread of its own. */
+struct fetch {
+    pthread_t thread;
+    atomic_bool unwanted, done; /* release by who sets it, acquire by who looks */
+    const struct controller *controller;
+    const struct replica_run *run; /* whose files and source do not change meanwhile */
+    char from[NET_TEXT_BYTES];
+    enum status st;
+    struct err err;
+};
+
+void controller_forget_model(struct replica_run *r) {
+    controller_stop_reading(r);
+    model_share_close(r->share);
+    r->share = NULL;
+    model_files_deinit(&r->files);
+    r->files = (struct model_files){.name = NULL};
+    r->path[0] = '\0';
+}
+
+/* The port at which a node shares the model's files; 0: it does not. */
+static int shares_at(const struct other *o, const struct replica_run *r) {
+    return o->host[0] != '\0' ? (int)json_integer_value(json_object_get(o->able, r->name)) : 0;
+}
+
+void controller_find_source(const struct controller *k, struct replica_run *r) {
+    unsigned n = 0;
+    for (size_t i = 0; i < k->n_others; i++)
+        n += shares_at(&k->others[i], r) > 0;
+    unsigned at = n > 0 ? r->failed_copies % n : 0;
+    r->source[0] = '\0';
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        if (shares_at(o, r) > 0 && at-- == 0)
+            snprintf(r->source, sizeof r->source, "%s:%d", o->host, shares_at(o, r));
+    }
+}
+
+bool controller_is_still_there(const struct replica_run *r) {
+    return r->share != NULL ? share_is_intact(r->share)
+                            : model_files_are_at(&r->files, r->path);
+}
+
+void controller_find_model(struct controller *k, struct replica_run *r, double now) {
+    struct err err;
+    if (r->wanted == NULL || r->fetch != NULL || now < r->find_s)
+        return;
+    r->find_s = now + (r->share != NULL ? LOOK_S : FIND_S);
+    if (r->path[0] != '\0' && controller_is_still_there(r))
+        return;
+    controller_forget_model(r);
+    if (r->files.name == NULL &&
+        model_files_from_json(&r->files, json_object_get(r->wanted, "model"), &err) != ST_OK)
+        return;
+    if (!store_find(k->models, &r->files, json_string_value(json_object_get(r->wanted, "hint")),
+                    r->path, sizeof r->path)) {
+        r->path[0] = '\0';
+        controller_note_missing(k, r);
+    } else if (model_share_open(&r->share, k->id, &r->files, r->path, &err) != ST_OK)
+        log_warn("%s: this node cannot give its model to others: %s", r->name, err.text);
+    if (r->path[0] != '\0')
+        r->lack = LACK_MISSING;
+}
+
+static bool is_fetch_wanted(void *user, uint64_t bytes) {
+    struct fetch *f = user;
+    (void)bytes;
+    return !atomic_load_explicit(&f->unwanted, memory_order_acquire);
+}
+
+static void *fetch_main(void *user) {
+    struct fetch *f = user;
+    const struct store_progress progress = {is_fetch_wanted, f};
+    char path[PATH_MAX];
+    f->st = store_check_room(f->controller->models, &f->run->files, &f->err);
+    if (f->st == ST_OK)
+        f->st = store_fetch(f->controller->models, f->controller->id, f->from, &f->run->files,
+                            &progress, path, sizeof path, &f->err);
+    atomic_store_explicit(&f->done, true, memory_order_release);
+    return NULL;
+}
+
+void controller_stop_fetching(struct replica_run *r) {
+    if (r->fetch != NULL)
+        atomic_store_explicit(&r->fetch->unwanted, true, memory_order_release);
+}
+
+void controller_end_fetching(struct replica_run *r, double now) {
+    struct fetch *f = r->fetch;
+    pthread_join(f->thread, NULL);
+    if (f->st == ST_OK)
+        log_info("%s: its model is here now, too", r->name);
+    else if (f->st != ST_CANCELLED)
+        log_warn("%s: its model does not come here, so this node cannot stand in: %s", r->name,
+                 f->err.text);
+    if (f->st != ST_OK && f->st != ST_CANCELLED)
+        controller_note_no_copy(r, f->st, f->err.text);
+    r->failed_copies += f->st != ST_OK && f->st != ST_CANCELLED;
+    r->fetch = NULL;
+    r->find_s = now;
+    r->fetch_s = now + FETCH_S;
+    mem_free(f);
+}
+
+void controller_fetch_model(struct controller *k, struct replica_run *r, double now) {
+    if (r->fetch != NULL) {
+        if (atomic_load_explicit(&r->fetch->done, memory_order_acquire))
+            controller_end_fetching(r, now);
+        return;
+    }
+    if (r->wanted == NULL || !r->named || r->path[0] != '\0' || now < r->fetch_s ||
+        *r->target == '\0' || *r->source == '\0' ||
+        !json_is_true(json_object_get(r->wanted, "copies")))
+        return;
+    struct fetch *f = mem_calloc(1, sizeof *f);
+    r->fetch_s = now + FETCH_S;
+    if (f == NULL)
+        return;
+    f->controller = k;
+    f->run = r;
+    memcpy(f->from, r->source, sizeof f->from);
+    if (thread_start(&f->thread, fetch_main, f) != 0) {
+        mem_free(f);
+        return;
+    }
+    r->fetch = f;
+    log_info("%s: its model comes here from %s", r->name, f->from);
+}

@@ -1,0 +1,143 @@
+/* controller_serve.c: the server of a deployment that is this node's: begins it, hears how it is,
+ * and ends it. */
+#include "node/controller_internal.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/sentence.h"
+#include "base/util.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
+ * it starts afresh. */
+#define RETRY_LOG2_MAX 6
+#define PROVEN_S 60.0
+
+/* Is another node's copy known to be another model than the one here? Its rank would end the
+ * group. */
+static bool has_other_content(const struct replica_run *r, const struct other *o) {
+    const char *its = json_string_value(controller_said_of(o, r->name, "content"));
+    return its != NULL && *its != '\0' && r->content[0] != '\0' && !str_eq(its, r->content);
+}
+
+static bool any_has_other_content(struct controller *k, const struct replica_run *r) {
+    bool any = false;
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++)
+        any |= has_other_content(r, &k->others[i]);
+    pthread_mutex_unlock(&k->lock);
+    return any;
+}
+
+/* --nodes for the child: all that this node knows of, or, of these or of those that the user
+ * named, the ones that have not been refused, nor have another copy; false: none but this
+ * machine. */
+static bool nodes_for(struct controller *k, const struct replica_run *r, double now, char *out,
+                      size_t size) {
+    size_t n = 0;
+    if (str_eq(json_text(r->wanted, "nodes"), "auto") && !controller_refuses_any(r, now) &&
+        !any_has_other_content(k, r))
+        return snprintf(out, size, "auto@%s", k->own_address) < (int)size;
+    *out = '\0';
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++) {
+        const struct other *o = &k->others[i];
+        if (controller_takes_part(r, o) && !controller_is_refused(r, o, now) &&
+            !has_other_content(r, o) && o->address[0] != '\0' && n < size)
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n > 0 ? "," : "", o->address);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return n > 0 && n < size;
+}
+
+static void failed(struct replica_run *r, double now) {
+    r->failures++;
+    r->retry_s = now + ldexp(1, MIN(r->failures, RETRY_LOG2_MAX));
+    log_error("%s: %s; once more in %.0f s, here or elsewhere", r->name, r->replica.last,
+              r->retry_s - now);
+}
+
+void controller_begin_serving(struct controller *k, struct replica_run *r, double now) {
+    char nodes[OTHERS_MAX * 32];
+    struct err err;
+    bool has_nodes = nodes_for(k, r, now, nodes, sizeof nodes);
+    const struct replica_place place = {.program = k->program,
+                                        .state = k->state,
+                                        .path = r->path,
+                                        .nodes = has_nodes ? nodes : NULL};
+    controller_remember_party(k, r, now);
+    r->hasty = r->joining = false;
+    if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
+        sentence_print(r->replica.last, sizeof r->replica.last,
+                       "%.300s is gone, or has become another model", r->path);
+        log_warn("%s: %s", r->name, r->replica.last);
+        controller_forget_model(r);
+        failed(r, now);
+        return;
+    }
+    /* Also of words that came from another node, or from the disk. */
+    if (k->check_words(json_object_get(r->wanted, "args"), &err) != ST_OK ||
+        replica_start(&r->replica, r->wanted, &place, &err) != ST_OK) {
+        sentence_print(r->replica.last, sizeof r->replica.last, "%s", err.text);
+        failed(r, now);
+        return;
+    }
+    r->term = ++r->seen_term;
+    r->n_ranks = 1 + (int)json_object_size(r->party); /* until it listens, and says it */
+    r->running_version = r->version;
+    log_info("%s: this node serves it", r->name);
+}
+
+/* It has just begun to listen. What was checked before it began may have been changed before it
+ * opened it, and then it is another model, which nobody may be told of. */
+static void check_what_it_opened(struct replica_run *r) {
+    if (r->wanted == NULL || r->path[0] == '\0' || controller_is_still_there(r))
+        return;
+    log_warn("%s: %s was changed while the server began: it ends", r->name, r->path);
+    replica_kill(&r->replica);
+}
+
+void controller_go_on_serving(struct controller *k, struct replica_run *r, double now) {
+    bool stopping = r->replica.state == REPLICA_STOPPING;
+    bool listened = r->replica.state == REPLICA_LISTENING;
+    if (r->replica.state == REPLICA_LISTENING)
+        json_object_clear(r->joiners);
+    if (r->replica.state == REPLICA_LISTENING && now - r->replica.begin_s >= PROVEN_S) {
+        r->failures = 0;
+        controller_forgive_joiners(r);
+    }
+    if (!stopping && (!r->mine || r->running_version != r->version)) {
+        log_info("%s: %s", r->name,
+                 r->wanted == NULL ? "it is taken down" : "another node serves it");
+        replica_stop(&r->replica);
+    } else if (!stopping && controller_is_time_to_join(r, now)) {
+        log_info("%s: %s has come: starting again, with it", r->name, r->joiner);
+        r->joining = true;
+        replica_stop(&r->replica);
+    }
+    if (!replica_look(&r->replica, r->name)) {
+        if (r->replica.state == REPLICA_LISTENING && !listened)
+            check_what_it_opened(r);
+        return;
+    }
+    bool joined = !stopping && json_object_size(r->joiners) > 0;
+    if (joined)
+        controller_refuse_joiners(r, now);
+    if ((joined || r->joining) && r->mine && r->running_version == r->version) {
+        controller_begin_serving(k, r, now);
+        return;
+    }
+    r->joining = false;
+    r->term = 0;
+    controller_forget_model(r); /* it may be gone, and that be the cause */
+    r->find_s = now;
+    if (!stopping)
+        failed(r, now);
+}
+
+bool controller_may_begin(const struct replica_run *r, bool settled, double now) {
+    return r->wanted != NULL && r->mine && r->path[0] != '\0' &&
+           (r->hasty || (settled && now - r->learned_s >= CONTROLLER_SETTLE_S));
+}
