@@ -15,338 +15,293 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
-#define ARGS_MAX 256
-#define VERSION_MAX ((json_int_t)1 << 52)
 #define FILE_MAX_BYTES ((size_t)8 << 20)
-#define CANONICAL (JSON_COMPACT | JSON_SORT_KEYS)
 
-enum status deployments_init(struct deployments *d, struct err *err) {
-    d->by_name = json_object();
-    return d->by_name != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for deployments");
+void deployments_init(struct deployments *d) {
+    *d = (struct deployments){.list = NULL};
 }
 
 void deployments_deinit(struct deployments *d) {
-    json_decref(d->by_name);
-    d->by_name = NULL;
-}
-
-/* ---- the form ---------------------------------------------------------------------------- */
-
-bool deployment_name_is_good(const char *name) {
-    size_t n = strlen(name);
-    for (const char *c = name; *c != '\0'; c++)
-        if (*c <= ' ' || *c > '~' || *c == '/' || *c == ',')
-            return false;
-    return n >= 1 && n <= NAME_MAX_BYTES && *name != '.' && *name != '-';
-}
-
-static bool are_words(const json_t *list) {
-    size_t i;
-    json_t *word;
-    if (!json_is_array(list) || json_array_size(list) > ARGS_MAX)
-        return false;
-    json_array_foreach((json_t *)(uintptr_t)list, i, word) {
-        if (!json_is_string(word) ||
-            strlen(json_string_value(word)) != json_string_length(word))
-            return false;
-    }
-    return true;
-}
-
-/* By option of lockstep serve; each becomes a file on the node that serves. */
-static bool are_files(const json_t *files) {
-    const char *option;
-    json_t *text;
-    if (!json_is_object(files))
-        return false;
-    json_object_foreach((json_t *)(uintptr_t)files, option, text) {
-        if (!json_is_string(text) ||
-            (!str_eq(option, "api-key-file") && !str_eq(option, "tls-cert") &&
-             !str_eq(option, "tls-key")))
-            return false;
-    }
-    return true;
-}
-
-static enum status check_what_runs(const json_t *d, const char *name, struct err *err) {
-    const char *home, *nodes, *hint;
-    json_t *model, *args, *files;
-    struct model_files parsed;
-    int port, tls, copies;
-    if (json_unpack((json_t *)(uintptr_t)d, "{s:s, s:i, s:b, s:s, s:b, s:o, s:s, s:o, s:o}",
-                    "home", &home, "port", &port, "tls", &tls, "nodes", &nodes, "copies",
-                    &copies, "model", &model, "hint", &hint, "args", &args, "files",
-                    &files) != 0 ||
-        port < 1 || port > 65535 || !are_words(args) || !are_files(files))
-        return err_set(
-            err, ST_BAD_INPUT,
-            "the deployment %s is not {\"home\": .., \"port\": .., \"tls\": .., "
-            "\"nodes\": .., \"copies\": .., \"model\": .., \"hint\": .., \"args\": [..], "
-            "\"files\": {..}}",
-            name);
-    TRY(model_files_from_json(&parsed, model, err));
-    model_files_deinit(&parsed);
-    return ST_OK;
-}
-
-enum status deployment_check(const json_t *d, struct err *err) {
-    const char *name;
-    json_int_t version;
-    int removed = 0;
-    if (json_unpack((json_t *)(uintptr_t)d, "{s:s, s:I, s?b}", "name", &name, "version",
-                    &version, "removed", &removed) != 0 ||
-        version < 1 || version > VERSION_MAX)
-        return err_set(err, ST_BAD_INPUT,
-                       "a deployment is {\"name\": .., \"version\": 1 or more, ..}");
-    if (!deployment_name_is_good(name))
-        return err_set(err, ST_BAD_INPUT,
-                       "%.80s is no name for a deployment: " DEPLOYMENT_NAME_RULE, name);
-    return removed ? ST_OK : check_what_runs(d, name, err);
-}
-
-bool deployment_is_up(const json_t *d) {
-    return !json_is_true(json_object_get(d, "removed"));
-}
-
-static const char *name_of(const json_t *d) {
-    return json_string_value(json_object_get(d, "name"));
-}
-
-static json_int_t version_of(const json_t *d) {
-    return json_integer_value(json_object_get(d, "version"));
+    for (size_t i = 0; i < d->n; i++)
+        deployment_free(d->list[i]);
+    mem_free(d->list);
+    deployments_init(d);
 }
 
 /* Greater than that of what is known of the name (NULL: nothing), and than those that other
  * nodes made before, of which this one may hear later. */
-static json_int_t next_version(const json_t *before) {
+static json_int_t next_version(const struct deployment *before) {
     json_int_t now = (json_int_t)time(NULL);
-    return MAX(before != NULL ? version_of(before) + 1 : 1, now);
+    return MAX(before != NULL ? before->version + 1 : 1, now);
 }
 
 /* ---- the list ---------------------------------------------------------------------------- */
 
-json_t *deployments_find(const struct deployments *d, const char *name) {
-    return json_object_get(d->by_name, name);
+static enum status no_memory(struct err *err) {
+    return err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+}
+
+/* Its index; d->n: it is not there. */
+static size_t place_of(const struct deployments *d, const char *name) {
+    size_t i = 0;
+    while (i < d->n && !str_eq(d->list[i]->name, name))
+        i++;
+    return i;
+}
+
+const struct deployment *deployments_find(const struct deployments *d, const char *name) {
+    size_t i = place_of(d, name);
+    return i < d->n ? d->list[i] : NULL;
 }
 
 size_t deployments_n_up(const struct deployments *d) {
-    const char *name;
-    json_t *one;
     size_t n = 0;
-    json_object_foreach(d->by_name, name, one) {
-        n += deployment_is_up(one);
-    }
+    for (size_t i = 0; i < d->n; i++)
+        n += d->list[i]->up;
     return n;
 }
 
-static enum status check_room(const struct deployments *d, const json_t *one, size_t max,
-                              struct err *err) {
-    const json_t *before = deployments_find(d, name_of(one));
-    bool more = deployment_is_up(one) && (before == NULL || !deployment_is_up(before));
+static enum status check_room(const struct deployments *d, const struct deployment *one,
+                              size_t max, struct err *err) {
+    const struct deployment *before = deployments_find(d, one->name);
+    bool more = one->up && (before == NULL || !before->up);
     return !more || deployments_n_up(d) < max
                ? ST_OK
                : err_set(err, ST_NO_MEMORY, "more than %d deployments", (int)max);
 }
 
-static bool is_earlier(const json_t *a, const json_t *b) {
-    return version_of(a) != version_of(b) ? version_of(a) < version_of(b)
-                                          : strcmp(name_of(a), name_of(b)) < 0;
+static bool is_earlier(const struct deployment *a, const struct deployment *b) {
+    return a->version != b->version ? a->version < b->version : strcmp(a->name, b->name) < 0;
 }
 
-/* Of those that are down the earliest, if there are too many; NULL: there are not. */
-static json_t *find_superfluous(const struct deployments *d) {
-    const char *name;
-    json_t *one, *earliest = NULL;
-    size_t n = 0;
-    json_object_foreach(d->by_name, name, one) {
-        if (deployment_is_up(one))
+/* Of those that are down the earliest, if there are too many; d->n: there are not. */
+static size_t find_superfluous(const struct deployments *d) {
+    size_t n = 0, earliest = d->n;
+    for (size_t i = 0; i < d->n; i++) {
+        if (d->list[i]->up)
             continue;
         n++;
-        if (earliest == NULL || is_earlier(one, earliest))
-            earliest = one;
+        if (earliest == d->n || is_earlier(d->list[i], d->list[earliest]))
+            earliest = i;
     }
-    return n > DEPLOYMENTS_DOWN_MAX ? earliest : NULL;
+    return n > DEPLOYMENTS_DOWN_MAX ? earliest : d->n;
 }
 
 /* Would it be forgotten at once? */
-static bool is_superfluous(const struct deployments *d, const json_t *one) {
-    const char *name;
-    json_t *other;
+static bool is_superfluous(const struct deployments *d, const struct deployment *one) {
     size_t n_later = 0;
-    if (deployment_is_up(one))
-        return false;
-    json_object_foreach(d->by_name, name, other) {
-        n_later += !deployment_is_up(other) && is_earlier(one, other);
-    }
+    for (size_t i = 0; i < d->n && !one->up; i++)
+        n_later += !d->list[i]->up && is_earlier(one, d->list[i]);
     return n_later >= DEPLOYMENTS_DOWN_MAX;
 }
 
 /* Which ones stay is a function of all that were heard of, whoever heard of what first. */
 static void forget_superfluous(struct deployments *d) {
-    for (json_t *one; (one = find_superfluous(d)) != NULL;)
-        json_object_del(d->by_name, name_of(one));
+    for (size_t i; (i = find_superfluous(d)) < d->n;) {
+        deployment_free(d->list[i]);
+        memmove(d->list + i, d->list + i + 1, (--d->n - i) * sizeof d->list[0]);
+    }
 }
 
-static enum status set(struct deployments *d, json_t *one, struct err *err) {
-    if (one == NULL || json_object_set_new(d->by_name, name_of(one), one) != 0)
-        return err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+/* `one` is taken over, also after an error. */
+static enum status set(struct deployments *d, struct deployment *one, struct err *err) {
+    size_t i = place_of(d, one->name);
+    if (i == d->n && !mem_reserve(&d->list, &d->cap, d->n + 1, sizeof d->list[0])) {
+        deployment_free(one);
+        return no_memory(err);
+    }
+    if (i == d->n)
+        d->n++;
+    else
+        deployment_free(d->list[i]);
+    d->list[i] = one;
     forget_superfluous(d);
     return ST_OK;
 }
 
-static bool has_same_file(const json_t *a, const json_t *b, const char *which) {
-    const char *x = json_string_value(json_object_get(json_object_get(a, "files"), which));
-    const char *y = json_string_value(json_object_get(json_object_get(b, "files"), which));
+enum status deployments_copy(struct deployments *out, const struct deployments *d,
+                             struct err *err) {
+    struct deployment *one;
+    enum status st = ST_OK;
+    deployments_init(out);
+    for (size_t i = 0; i < d->n && st == ST_OK; i++) {
+        one = deployment_copy(d->list[i]);
+        st = one != NULL ? set(out, one, err) : no_memory(err);
+    }
+    if (st != ST_OK)
+        deployments_deinit(out);
+    return st;
+}
+
+static bool has_same_file(const struct deployment *a, const struct deployment *b,
+                          const char *option) {
+    const char *x = deployment_file(a, option), *y = deployment_file(b, option);
     return x == NULL || y == NULL ? x == y : str_eq(x, y);
 }
 
-bool deployments_may_share_port(const json_t *a, const json_t *b) {
+bool deployments_may_share_port(const struct deployment *a, const struct deployment *b) {
     return has_same_file(a, b, "tls-cert") && has_same_file(a, b, "tls-key");
 }
 
 /* The name of one that has its port and cannot share it; NULL: there is none. */
-static const char *who_bars_port(const struct deployments *d, const json_t *wanted) {
-    const char *name;
-    json_t *one;
-    json_object_foreach(d->by_name, name, one) {
-        if (deployment_is_up(one) &&
-            json_equal(json_object_get(one, "port"), json_object_get(wanted, "port")) &&
-            !deployments_may_share_port(one, wanted))
-            return name;
+static const char *who_bars_port(const struct deployments *d, const struct deployment *wanted) {
+    for (size_t i = 0; i < d->n; i++) {
+        const struct deployment *one = d->list[i];
+        if (one->up && one->port == wanted->port && !deployments_may_share_port(one, wanted))
+            return one->name;
     }
     return NULL;
 }
 
-static void take_over(json_t *one, const json_t *before, const char *key) {
-    json_t *value = json_object_get(before, key);
-    if (value != NULL)
-        json_object_set(one, key, value);
-    else
-        json_object_del(one, key);
+/* What is wished for, in JSON, becomes the version that follows what is known of the name; of one
+ * that is up already, who asked for it first and when stays. */
+static enum status follow(json_t *wish, const struct deployment *before, struct err *err) {
+    static const char *const kept[] = {"home", "since"};
+    bool is_up = before != NULL && before->up;
+    json_int_t version = is_up ? before->version : next_version(before);
+    if (json_object_set_new(wish, "version", json_integer(version)) != 0)
+        return no_memory(err);
+    for (size_t i = 0; i < ARRAY_LEN(kept) && is_up; i++) {
+        json_t *value = json_object_get(before->json, kept[i]);
+        if (value != NULL)
+            json_object_set(wish, kept[i], value);
+        else
+            json_object_del(wish, kept[i]);
+    }
+    return ST_OK;
 }
 
-enum status deployments_put(struct deployments *d, const json_t *deployment, struct err *err) {
-    const json_t *before;
-    json_t *one = json_deep_copy(deployment);
-    enum status st = ST_OK;
-    if (one == NULL || json_object_set_new(one, "version", json_integer(1)) != 0)
-        st = err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+static enum status read_wish(const struct deployments *d, const json_t *wish,
+                             struct deployment **out, struct err *err) {
+    json_t *json = json_deep_copy(wish);
+    struct deployment *form;
+    if (json == NULL || json_object_set_new(json, "version", json_integer(1)) != 0) {
+        json_decref(json);
+        return no_memory(err);
+    }
+    enum status st = deployment_parse(&form, json, err);
+    if (st == ST_OK) {
+        st = follow(json, deployments_find(d, form->name), err);
+        deployment_free(form);
+    }
     if (st == ST_OK)
-        st = deployment_check(one, err);
-    if (st != ST_OK) {
-        json_decref(one);
-        return st;
-    }
-    before = deployments_find(d, name_of(one));
-    bool is_up = before != NULL && deployment_is_up(before);
-    json_object_set_new(one, "version",
-                        json_integer(is_up ? version_of(before) : next_version(before)));
-    if (is_up) { /* whoever asks for it once more, and when */
-        take_over(one, before, "home");
-        take_over(one, before, "since");
-    }
+        st = deployment_parse(out, json, err);
+    json_decref(json);
+    return st;
+}
+
+/* Of a wish that is not what is up already. */
+static enum status check_wish(const struct deployments *d, const struct deployment *one,
+                              struct err *err) {
+    const struct deployment *before = deployments_find(d, one->name);
     const char *other = who_bars_port(d, one);
-    bool same = is_up && json_equal(before, one);
-    if (is_up && !same)
-        st = err_set(err, ST_BAD_INPUT, "%s is up already, in another way: lockstep down %s",
-                     name_of(one), name_of(one));
-    else if (!same && other != NULL)
-        st = err_set(
+    if (before != NULL && before->up)
+        return err_set(err, ST_BAD_INPUT, "%s is up already, in another way: lockstep down %s",
+                       one->name, one->name);
+    if (other != NULL)
+        return err_set(
             err, ST_BAD_INPUT,
             "%s has that port with another certificate (or none): give another --port, or "
             "the same certificate",
             other);
-    else if (!same)
-        st = check_room(d, one, DEPLOYMENTS_MAX, err);
+    return check_room(d, one, DEPLOYMENTS_MAX, err);
+}
+
+enum status deployments_put(struct deployments *d, const json_t *wish, struct err *err) {
+    struct deployment *one;
+    TRY(read_wish(d, wish, &one, err));
+    const struct deployment *before = deployments_find(d, one->name);
+    bool same = before != NULL && before->up && deployment_equal(before, one);
+    enum status st = same ? ST_OK : check_wish(d, one, err);
     if (st == ST_OK && !same)
         return set(d, one, err);
-    json_decref(one);
+    deployment_free(one);
     return st;
 }
 
 enum status deployments_remove(struct deployments *d, const char *name, struct err *err) {
-    const json_t *one = deployments_find(d, name);
-    if (one == NULL || !deployment_is_up(one))
+    const struct deployment *before = deployments_find(d, name);
+    struct deployment *one;
+    if (before == NULL || !before->up)
         return err_set(err, ST_NOT_FOUND, "no deployment is called %.80s", name);
-    return set(
-        d,
-        json_pack("{s:s, s:I, s:b}", "name", name, "version", next_version(one), "removed", 1),
-        err);
+    json_t *json = json_pack("{s:s, s:I, s:b}", "name", name, "version", next_version(before),
+                             "removed", 1);
+    enum status st = json != NULL ? deployment_parse(&one, json, err) : no_memory(err);
+    json_decref(json);
+    return st == ST_OK ? set(d, one, err) : st;
 }
 
 static int by_name(const void *a_, const void *b_) {
-    return strcmp(name_of(*(json_t *const *)a_), name_of(*(json_t *const *)b_));
+    const struct deployment *const *a = a_, *const *b = b_;
+    return strcmp((*a)->name, (*b)->name);
 }
 
 json_t *deployments_list(const struct deployments *d) {
-    const char *name;
-    json_t *one, *list = json_array(),
-                 **sorted = mem_calloc(json_object_size(d->by_name) + 1, sizeof(json_t *));
-    size_t n = 0;
+    json_t *list = json_array();
+    struct deployment **sorted = mem_calloc(d->n + 1, sizeof *sorted);
     if (sorted == NULL || list == NULL) {
         mem_free(sorted);
         json_decref(list);
         return NULL;
     }
-    json_object_foreach(d->by_name, name, one) {
-        sorted[n++] = one;
-    }
-    qsort(sorted, n, sizeof sorted[0], by_name);
-    for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_deep_copy(sorted[i]));
+    for (size_t i = 0; i < d->n; i++)
+        sorted[i] = d->list[i];
+    qsort(sorted, d->n, sizeof *sorted, by_name);
+    for (size_t i = 0; i < d->n; i++)
+        json_array_append_new(list, json_deep_copy(sorted[i]->json));
     mem_free(sorted);
     return list;
 }
 
 /* Of two in the same version, which only two nodes that did not see each other can have made,
  * one is chosen that all choose. */
-static bool is_newer(const json_t *a, const json_t *b) {
-    if (version_of(a) != version_of(b))
-        return version_of(a) > version_of(b);
-    char *x = json_dumps(a, CANONICAL), *y = json_dumps(b, CANONICAL);
+static bool is_newer(const struct deployment *a, const struct deployment *b) {
+    if (a->version != b->version)
+        return a->version > b->version;
+    char *x = json_dumps(a->json, JSON_COMPACT | JSON_SORT_KEYS);
+    char *y = json_dumps(b->json, JSON_COMPACT | JSON_SORT_KEYS);
     bool newer = x != NULL && y != NULL && strcmp(x, y) > 0;
     free(x);
     free(y);
     return newer;
 }
 
+/* `one` is taken over. How many may be up is said to whoever wishes for one. What was wished for
+ * elsewhere is so: a node that left some of it out would never again agree with the others. */
+static enum status merge_one(struct deployments *d, struct deployment *one, bool *changed,
+                             struct err *err) {
+    const struct deployment *before = deployments_find(d, one->name);
+    bool old = before != NULL ? !is_newer(one, before) : is_superfluous(d, one);
+    enum status st = old ? ST_OK : check_room(d, one, DEPLOYMENTS_HEARD_MAX, err);
+    if (old || st != ST_OK) {
+        deployment_free(one);
+        return st;
+    }
+    *changed = true;
+    return set(d, one, err);
+}
+
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err) {
     size_t i;
-    json_t *one;
+    json_t *json;
+    struct deployment *one;
     *changed = false;
     if (!json_is_array(list))
         return err_set(err, ST_BAD_INPUT, "no list of deployments");
-    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
-        TRY(deployment_check(one, err));
-        const json_t *before = deployments_find(d, name_of(one));
-        if (before != NULL ? !is_newer(one, before) : is_superfluous(d, one))
-            continue;
-        /* How many may be up is said to whoever wishes for one. What was wished for elsewhere
-         * is so: a node that left some of it out would never again agree with the others. */
-        TRY(check_room(d, one, DEPLOYMENTS_HEARD_MAX, err));
-        TRY(set(d, json_deep_copy(one), err));
-        *changed = true;
+    json_array_foreach((json_t *)(uintptr_t)list, i, json) {
+        TRY(deployment_parse(&one, json, err));
+        TRY(merge_one(d, one, changed, err));
     }
     return ST_OK;
 }
 
-static void digest(const json_t *v, char out[DEPLOYMENTS_DIGEST_BYTES]) {
-    uint8_t hash[(DEPLOYMENTS_DIGEST_BYTES - 1) / 2] = {0};
-    char *text = json_dumps(v, CANONICAL);
-    if (text != NULL)
-        crypto_generichash(hash, sizeof hash, (const uint8_t *)text, strlen(text), NULL, 0);
-    free(text);
-    sodium_bin2hex(out, DEPLOYMENTS_DIGEST_BYTES, hash, sizeof hash);
-}
-
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]) {
-    digest(d->by_name, out);
-}
-
-void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]) {
-    digest(deployment, out);
+    json_t *all = json_object();
+    for (size_t i = 0; i < d->n; i++)
+        json_object_set(all, d->list[i]->name, d->list[i]->json);
+    deployments_json_digest(all, out);
+    json_decref(all);
 }
 
 /* ---- on disk ----------------------------------------------------------------------------- */

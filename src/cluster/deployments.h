@@ -13,48 +13,38 @@
  * Who serves a deployment is a function of the list and of what the living nodes say of
  * themselves.
  *
- * One thread at a time. A deployment is JSON:
- *
- *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time, "port": 8080, "tls": false,
- *      "nodes": "auto", "copies": true,
- *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
- *      "files": {"api-key-file": text, ...}}
- *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */
+ * One thread at a time. What one deployment is: deployment.h. */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 
 #include "base/status.h"
+#include "cluster/deployment.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define DEPLOYMENTS_MAX 64          /* that are up, where one more is wished for */
-#define DEPLOYMENTS_HEARD_MAX 1024  /* that are up, of other nodes' wishes as well */
-#define DEPLOYMENTS_DOWN_MAX 1024   /* that were taken down: the latest */
-#define DEPLOYMENTS_DIGEST_BYTES 33 /* hex, and its 0 */
+#define DEPLOYMENTS_MAX 64         /* that are up, where one more is wished for */
+#define DEPLOYMENTS_HEARD_MAX 1024 /* that are up, of other nodes' wishes as well */
+#define DEPLOYMENTS_DOWN_MAX 1024  /* that were taken down: the latest */
 
 struct deployments {
-    json_t *by_name; /* owned */
+    struct deployment **list; /* owned, and so is each; a name once, in any order */
+    size_t n, cap;
 };
 
-/* ST_NO_MEMORY. */
-enum status deployments_init(struct deployments *d, struct err *err);
+void deployments_init(struct deployments *d);
 void deployments_deinit(struct deployments *d);
+/* ST_NO_MEMORY: *out is empty. */
+enum status deployments_copy(struct deployments *out, const struct deployments *d,
+                             struct err *err);
 
-/* A deployment's name is a file's, too. */
-#define DEPLOYMENT_NAME_RULE \
-    "1 to 63 letters, digits and signs of ASCII, no blank, comma or slash, no dot or dash first"
-bool deployment_name_is_good(const char *name);
-/* ST_BAD_INPUT: it is not of the form above. */
-enum status deployment_check(const json_t *deployment, struct err *err);
-bool deployment_is_up(const json_t *deployment);
 /* Several may have one port if they show the same certificate there, or none. */
-bool deployments_may_share_port(const json_t *a, const json_t *b);
+bool deployments_may_share_port(const struct deployment *a, const struct deployment *b);
 
-/* What is known of a name (borrowed); NULL: nothing. */
-json_t *deployments_find(const struct deployments *d, const char *name);
+/* What is known of a name (borrowed until the list changes); NULL: nothing. */
+const struct deployment *deployments_find(const struct deployments *d, const char *name);
 /* How many are up. */
 size_t deployments_n_up(const struct deployments *d);
 
@@ -72,9 +62,8 @@ json_t *deployments_list(const struct deployments *d);
  * form above; ST_NO_MEMORY: too many are up; the good ones before it are taken. */
 enum status deployments_merge(struct deployments *d, const json_t *list, bool *changed,
                               struct err *err);
-/* The same for the same list, or deployment, on any node. */
+/* The same for the same list, on any node. */
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
-void deployment_digest(const json_t *deployment, char out[DEPLOYMENTS_DIGEST_BYTES]);
 
 /* On disk, for its owner's eyes alone: keys are in it. Written is what survives a power cut.
  * ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged; ST_IO: what was there before is still

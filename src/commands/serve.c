@@ -93,19 +93,8 @@ static const char options_of_deployments[] =
     "alias,port,cors,insecure,kv-memory,parallel-requests,queue,no-speculation,restart,split,"
     "parallel,experts,threads,link,emulate-link,silence,failover,weights,ctx,chunk,kv";
 
-#define WORDS_MAX 512
-
-enum status serve_check_words(const json_t *words, struct err *err) {
-    const char *list[WORDS_MAX];
-    size_t n = json_array_size(words);
-    if (n > WORDS_MAX)
-        return err_set(err, ST_BAD_INPUT, "a deployment has more than %d words", WORDS_MAX);
-    for (size_t i = 0; i < n; i++) {
-        list[i] = json_string_value(json_array_get(words, i));
-        if (list[i] == NULL)
-            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is no string", i);
-    }
-    return cli_check_words(serve_options, options_of_deployments, list, n, err);
+enum status serve_check_words(const char *const *words, size_t n, struct err *err) {
+    return cli_check_words(serve_options, options_of_deployments, words, n, err);
 }
 
 /* ---- keys -------------------------------------------------------------------------------- */

@@ -19,10 +19,9 @@ extern struct serve_args serve_args;
 /* With session_options. */
 extern const struct cli_option serve_options[];
 
-/* Whether a deployment's words (a JSON list of strings, cluster/deployments.h) are options by
- * which a node may be told how to serve: none names a file, a program or another machine.
- * ST_BAD_INPUT. */
-enum status serve_check_words(const json_t *words, struct err *err);
+/* Whether a deployment's words (cluster/deployment.h) are options by which a node may be told how
+ * to serve: none names a file, a program or another machine. ST_BAD_INPUT. */
+enum status serve_check_words(const char *const *words, size_t n, struct err *err);
 
 struct serve_keys {
     const char *list[SERVE_KEYS_MAX]; /* point into text, and argv */

@@ -269,12 +269,27 @@ static enum status find_which(struct which *w, struct err *err) {
     return w->files != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a model");
 }
 
+/* Before any node is asked. */
+static enum status check_words(const json_t *words, struct err *err) {
+    const char *list[DEPLOYMENT_ARGS_MAX];
+    size_t n = json_array_size(words);
+    if (n > DEPLOYMENT_ARGS_MAX)
+        return err_set(err, ST_BAD_INPUT, "a deployment has more than %d words",
+                       DEPLOYMENT_ARGS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        list[i] = json_string_value(json_array_get(words, i));
+        if (list[i] == NULL)
+            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is no string", i);
+    }
+    return serve_check_words(list, n, err);
+}
+
 static enum status describe(json_t **out, const char *as, int argc, char **argv,
                             struct err *err) {
     struct which which;
     TRY(find_which(&which, err));
     json_t *files = json_object(), *words = words_of(argc, argv);
-    enum status st = serve_check_words(words, err);
+    enum status st = check_words(words, err);
     if (st == ST_OK)
         st = gather(files, err);
     if (st == ST_OK && serve_args.alias == NULL &&

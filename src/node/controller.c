@@ -10,7 +10,6 @@
 #include "base/thread.h"
 #include "base/util.h"
 #include "net/host_id.h"
-#include "server/reply.h"
 
 #include <poll.h>
 #include <sodium.h>
@@ -43,60 +42,71 @@ static void do_all(struct controller *k, bool settled, double now) {
     }
 }
 
-/* Whatever the child has said, the others hear of the run. */
-static json_t *sentence_of(const struct replica_run *r) {
-    const char *sentence =
-        r->replica.state != REPLICA_LISTENING ? r->replica.last : r->port_err.text;
-    return bytes_json(sentence, strlen(sentence));
-}
-
-static const char *state_of(const struct replica_run *r) {
+static enum run_state state_of(const struct replica_run *r) {
     switch (r->replica.state) {
     case REPLICA_STARTING:
-        return "starting";
+        return RUN_STARTING;
     case REPLICA_LISTENING:
-        return "listening";
+        return RUN_LISTENING;
     case REPLICA_STOPPING:
-        return r->joining ? "starting" : "stopping";
+        return r->joining ? RUN_STARTING : RUN_STOPPING;
     default:
-        return r->failures > 0 ? "failed" : "waiting";
+        return r->failures > 0 ? RUN_FAILED : RUN_WAITING;
     }
 }
 
-/* What the others, and users, hear of this node. One that stops does not run it any more, but
- * to begin again. */
-static void publish(struct controller *k, double now) {
-    json_t *runs = json_object(), *able = json_object();
+/* One that stops does not run it any more, but to begin again. False: no memory. */
+static bool report_one(const struct replica_run *r, double now, struct node_report *out) {
+    bool idle = r->replica.state == REPLICA_IDLE;
+    bool listens = r->replica.state == REPLICA_LISTENING;
+    bool runs_it = !idle && (r->replica.state != REPLICA_STOPPING || r->joining);
+    struct run_report *run = report_add_run(out, r->name);
+    if (run == NULL)
+        return false;
+    snprintf(run->id, sizeof run->id, "%s", r->id);
+    snprintf(run->content, sizeof run->content, "%s", r->content);
+    run->named = r->named;
+    run->version = idle ? r->version : r->running_version;
+    run->state = state_of(r);
+    run->term = runs_it ? r->term : 0;
+    run->ranks = r->n_ranks;
+    run->failures = r->failures;
+    run->port = listens ? r->replica.port : 0;
+    run->requests = r->route != NULL ? gateway_n_passing(r->route) : 0;
+    run->copying = r->fetch != NULL;
+    run->answers = r->route != NULL && *r->target != '\0' && r->port_version == r->version;
+    run->memory = mem_total();
+    return report_set_text(&run->closed, r->port_err.text) &&
+           report_set_text(&run->sentence, listens ? r->port_err.text : r->replica.last) &&
+           controller_say_standby(r, now, run);
+}
+
+static bool report_all(const struct controller *k, double now, struct node_report *out) {
     for (struct replica_run *r = k->runs; r != NULL; r = r->next) {
-        bool idle = r->replica.state == REPLICA_IDLE;
-        if (r->wanted == NULL && idle)
+        if (r->wanted == NULL && r->replica.state == REPLICA_IDLE)
             continue;
-        bool runs_it = !idle && (r->replica.state != REPLICA_STOPPING || r->joining);
-        json_object_set_new(
-            runs, r->name,
-            json_pack(
-                "{s:s, s:b, s:I, s:s, s:I, s:i, s:i, s:i, s:i, s:b, s:b, s:s, s:o, s:s, s:I, s:o}",
-                "id", r->id, "named", r->named, "version",
-                idle ? r->version : r->running_version, "state", state_of(r), "term",
-                (json_int_t)(runs_it ? r->term : 0), "ranks", r->n_ranks, "failures",
-                r->failures, "port",
-                r->replica.state == REPLICA_LISTENING ? r->replica.port : 0, "requests",
-                r->route != NULL ? gateway_n_passing(r->route) : 0, "copying", r->fetch != NULL,
-                "answers",
-                r->route != NULL && *r->target != '\0' && r->port_version == r->version,
-                "closed", r->port_err.text, "sentence", sentence_of(r), "content", r->content,
-                "memory", (json_int_t)mem_total(), "standby", controller_standby(r, now)));
+        if (!report_one(r, now, out))
+            return false;
         /* Where others may fetch the model from; 0: they may not, but this node may serve. */
-        if (controller_is_able(r, now))
-            json_object_set_new(
-                able, r->name, json_integer(r->share != NULL ? model_share_port(r->share) : 0));
+        if (controller_is_able(r, now) &&
+            !report_add_able(out, r->name, r->share != NULL ? model_share_port(r->share) : 0))
+            return false;
     }
-    pthread_mutex_lock(&k->lock);
-    json_decref(k->self_runs);
-    json_decref(k->self_able);
-    k->self_runs = runs;
-    k->self_able = able;
-    pthread_mutex_unlock(&k->lock);
+    report_sort(out);
+    return true;
+}
+
+/* What the others, and users, hear of this node; without memory what they heard before. */
+static void publish(struct controller *k, double now) {
+    struct node_report report = {.runs = NULL};
+    if (report_all(k, now, &report)) {
+        pthread_mutex_lock(&k->lock);
+        struct node_report before = k->self_report;
+        k->self_report = report;
+        pthread_mutex_unlock(&k->lock);
+        report = before;
+    }
+    report_deinit(&report);
 }
 
 static void *controller_main(void *user) {
@@ -144,10 +154,10 @@ static void controller_free(struct controller *k) {
         k->runs = r->next;
         controller_leave_port(k, r);
         controller_forget_model(r);
-        json_decref(r->wanted);
-        json_decref(r->party);
-        json_decref(r->joiners);
-        json_decref(r->refused);
+        deployment_free(r->wanted);
+        controller_forget_party(&r->party);
+        controller_forget_party(&r->joiners);
+        controller_forget_party(&r->refused);
         mem_free(r);
     }
     for (size_t i = 0; i < k->n_peers; i++)
@@ -155,13 +165,12 @@ static void controller_free(struct controller *k) {
     while (k->n_others > 0)
         controller_drop(k, 0);
     for (size_t i = 0; i < k->n_told; i++)
-        json_decref(k->told[i].addresses);
+        addresses_deinit(&k->told[i].addresses);
     deployments_deinit(&k->list);
-    json_decref(k->hasty);
-    json_decref(k->known);
-    json_decref(k->self_runs);
-    json_decref(k->self_able);
-    json_decref(k->self_addresses);
+    controller_forget_known(k);
+    report_deinit(&k->self_report);
+    addresses_deinit(&k->self_addresses);
+    mem_free(k->hasty);
     wake_close(&k->wake);
     pthread_mutex_destroy(&k->lock);
     pthread_mutex_destroy(&k->save_lock);
@@ -214,14 +223,10 @@ enum status controller_open(struct controller **out, const struct controller_con
     snprintf(k->name, sizeof k->name, "%s", cfg->name);
     pthread_mutex_init(&k->lock, NULL);
     pthread_mutex_init(&k->save_lock, NULL);
-    k->hasty = json_object();
-    k->self_runs = json_object();
-    k->self_able = json_object();
-    k->self_addresses = json_array();
-    enum status st = deployments_init(&k->list, err);
-    if (st == ST_OK && (k->hasty == NULL || k->self_runs == NULL || k->self_able == NULL ||
-                        k->self_addresses == NULL || !copy_texts(k, cfg)))
-        st = err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
+    deployments_init(&k->list);
+    enum status st = copy_texts(k, cfg)
+                         ? ST_OK
+                         : err_set(err, ST_NO_MEMORY, "no memory for a cluster's deployments");
     if (st == ST_OK)
         st = check_seeds(k, err);
     if (st == ST_OK)

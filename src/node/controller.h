@@ -46,7 +46,7 @@ struct controller_config {
     const char *program; /* as launch_open's worker_path */
     /* Whether a deployment's "args" are words that lockstep serve may get from somebody else.
      * ST_BAD_INPUT. */
-    enum status (*check_words)(const json_t *args, struct err *err);
+    enum status (*check_words)(const char *const *words, size_t n, struct err *err);
 };
 
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */

@@ -20,7 +20,7 @@ struct fetch {
     pthread_t thread;
     atomic_bool unwanted, done; /* release by who sets it, acquire by who looks */
     const struct controller *controller;
-    const struct replica_run *run; /* whose files and source do not change meanwhile */
+    const struct replica_run *run; /* whose deployment and source do not change meanwhile */
     char from[NET_TEXT_BYTES];
     enum status st;
     struct err err;
@@ -30,14 +30,13 @@ void controller_forget_model(struct replica_run *r) {
     controller_stop_reading(r);
     model_share_close(r->share);
     r->share = NULL;
-    model_files_deinit(&r->files);
-    r->files = (struct model_files){.name = NULL};
     r->path[0] = '\0';
 }
 
 /* The port at which a node shares the model's files; 0: it does not. */
 static int shares_at(const struct other *o, const struct replica_run *r) {
-    return o->host[0] != '\0' ? (int)json_integer_value(json_object_get(o->able, r->name)) : 0;
+    const struct able_report *its = report_able(&o->report, r->name);
+    return its != NULL && o->host[0] != '\0' ? its->share_port : 0;
 }
 
 void controller_find_source(const struct controller *k, struct replica_run *r) {
@@ -55,7 +54,7 @@ void controller_find_source(const struct controller *k, struct replica_run *r) {
 
 bool controller_is_still_there(const struct replica_run *r) {
     return r->share != NULL ? share_is_intact(r->share)
-                            : model_files_are_at(&r->files, r->path);
+                            : model_files_are_at(&r->wanted->model, r->path);
 }
 
 void controller_find_model(struct controller *k, struct replica_run *r, double now) {
@@ -66,14 +65,11 @@ void controller_find_model(struct controller *k, struct replica_run *r, double n
     if (r->path[0] != '\0' && controller_is_still_there(r))
         return;
     controller_forget_model(r);
-    if (r->files.name == NULL &&
-        model_files_from_json(&r->files, json_object_get(r->wanted, "model"), &err) != ST_OK)
-        return;
-    if (!store_find(k->models, &r->files, json_string_value(json_object_get(r->wanted, "hint")),
-                    r->path, sizeof r->path)) {
+    const struct model_files *model = &r->wanted->model;
+    if (!store_find(k->models, model, r->wanted->hint, r->path, sizeof r->path)) {
         r->path[0] = '\0';
         controller_note_missing(k, r);
-    } else if (model_share_open(&r->share, k->id, &r->files, r->path, &err) != ST_OK)
+    } else if (model_share_open(&r->share, k->id, model, r->path, &err) != ST_OK)
         log_warn("%s: this node cannot give its model to others: %s", r->name, err.text);
     if (r->path[0] != '\0')
         r->lack = LACK_MISSING;
@@ -89,10 +85,11 @@ static void *fetch_main(void *user) {
     struct fetch *f = user;
     const struct store_progress progress = {is_fetch_wanted, f};
     char path[PATH_MAX];
-    f->st = store_check_room(f->controller->models, &f->run->files, &f->err);
+    const struct model_files *model = &f->run->wanted->model;
+    f->st = store_check_room(f->controller->models, model, &f->err);
     if (f->st == ST_OK)
-        f->st = store_fetch(f->controller->models, f->controller->id, f->from, &f->run->files,
-                            &progress, path, sizeof path, &f->err);
+        f->st = store_fetch(f->controller->models, f->controller->id, f->from, model, &progress,
+                            path, sizeof path, &f->err);
     atomic_store_explicit(&f->done, true, memory_order_release);
     return NULL;
 }
@@ -126,8 +123,7 @@ void controller_fetch_model(struct controller *k, struct replica_run *r, double 
         return;
     }
     if (r->wanted == NULL || !r->named || r->path[0] != '\0' || now < r->fetch_s ||
-        *r->target == '\0' || *r->source == '\0' ||
-        !json_is_true(json_object_get(r->wanted, "copies")))
+        *r->target == '\0' || *r->source == '\0' || !r->wanted->copies)
         return;
     struct fetch *f = mem_calloc(1, sizeof *f);
     r->fetch_s = now + FETCH_S;

@@ -3,10 +3,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -24,12 +26,11 @@ static enum status write_list(struct controller *k, const struct deployments *li
     return ST_OK;
 }
 
-/* by_name: NULL if there is no memory. */
-static struct deployments copy_list(struct controller *k) {
+static enum status copy_list(struct controller *k, struct deployments *out, struct err *err) {
     pthread_mutex_lock(&k->lock);
-    struct deployments copy = {.by_name = json_deep_copy(k->list.by_name)};
+    enum status st = deployments_copy(out, &k->list, err);
     pthread_mutex_unlock(&k->lock);
-    return copy;
+    return st;
 }
 
 void controller_save_list(struct controller *k) {
@@ -40,9 +41,11 @@ void controller_save_list(struct controller *k) {
     deployments_digest(&k->list, digest);
     pthread_mutex_unlock(&k->lock);
     if (!str_eq(digest, k->saved)) {
-        struct deployments copy = copy_list(k);
-        enum status st = copy.by_name != NULL ? write_list(k, &copy, &err) : ST_AGAIN;
-        if (st != ST_OK && st != ST_AGAIN && !k->said_save)
+        struct deployments copy;
+        enum status st = copy_list(k, &copy, &err);
+        if (st == ST_OK)
+            st = write_list(k, &copy, &err);
+        if (st != ST_OK && !k->said_save)
             log_error("deployments are not kept across a start of this node: %s", err.text);
         k->said_save = st != ST_OK;
         deployments_deinit(&copy);
@@ -55,9 +58,9 @@ static void set_hasty(struct controller *k, const char *name, bool is) {
         return;
     pthread_mutex_lock(&k->lock);
     if (is)
-        json_object_set_new(k->hasty, name, json_true());
+        controller_note_hasty(k, name);
     else
-        json_object_del(k->hasty, name);
+        controller_forget_hasty(k, name);
     pthread_mutex_unlock(&k->lock);
 }
 
@@ -80,10 +83,10 @@ enum status controller_change_list(struct controller *k,
                                                          const json_t *wish, struct err *err),
                                    const json_t *wish, const char *hasty, struct err *err) {
     pthread_mutex_lock(&k->save_lock);
-    struct deployments copy = copy_list(k);
-    enum status st = copy.by_name != NULL
-                         ? change(&copy, wish, err)
-                         : err_set(err, ST_NO_MEMORY, "no memory for deployments");
+    struct deployments copy;
+    enum status st = copy_list(k, &copy, err);
+    if (st == ST_OK)
+        st = change(&copy, wish, err);
     if (st == ST_OK && (st = write_list(k, &copy, err)) != ST_OK)
         err_prefix(err, st, "nothing is changed, since %s could not keep it: ", k->name);
     if (st == ST_OK) {
@@ -97,33 +100,71 @@ enum status controller_change_list(struct controller *k,
     return st;
 }
 
-/* [{"name", "addresses"}] of all that are heard. */
-static json_t *list_known(const struct controller *k) {
+/* ---- who was there ----------------------------------------------------------------------- */
+
+void controller_forget_known(struct controller *k) {
+    for (size_t i = 0; i < k->n_known; i++)
+        addresses_deinit(&k->known[i].addresses);
+    mem_free(k->known);
+    mem_free(k->known_text);
+    k->known = NULL;
+    k->known_text = NULL;
+    k->n_known = 0;
+}
+
+/* From [{"name", "addresses"}]; a damaged text is none. */
+static void read_known(struct controller *k, const char *text) {
+    size_t i;
+    json_t *one, *list = json_loads(text, 0, NULL);
+    controller_forget_known(k);
+    k->known = mem_calloc(json_array_size(list) + 1, sizeof *k->known);
+    k->known_text = mem_strdup(text);
+    json_array_foreach(list, i, one) {
+        if (k->known == NULL)
+            break;
+        struct known_node *node = &k->known[k->n_known++];
+        snprintf(node->name, sizeof node->name, "%s", json_text(one, "name"));
+        addresses_parse(&node->addresses, json_object_get(one, "addresses"),
+                        PEER_ADDRESSES_MAX);
+    }
+    json_decref(list);
+}
+
+/* [{"name", "addresses"}] of all that are heard; free() it. NULL: no memory. */
+static char *known_text(struct controller *k) {
     json_t *known = json_array();
-    for (size_t i = 0; i < k->n_others; i++)
-        json_array_append_new(known,
-                              json_pack("{s:s, s:o}", "name", k->others[i].name, "addresses",
-                                        controller_addresses(&k->others[i])));
-    return known;
+    pthread_mutex_lock(&k->lock);
+    for (size_t i = 0; i < k->n_others; i++) {
+        struct addresses addresses = controller_addresses(&k->others[i]);
+        json_array_append_new(known, json_pack("{s:s, s:o}", "name", k->others[i].name,
+                                               "addresses", addresses_json(&addresses)));
+        addresses_deinit(&addresses);
+    }
+    pthread_mutex_unlock(&k->lock);
+    char *text = json_dumps(known, JSON_COMPACT);
+    json_decref(known);
+    return text;
+}
+
+static enum status write_known(const struct controller *k, const char *text, struct err *err) {
+    struct file_new file;
+    TRY(file_new_open(&file, k->known_path, err));
+    enum status st = fputs(text, file.f) >= 0 ? file_new_finish(&file, true, err)
+                                              : file_new_failed(&file, errno, err);
+    file_new_drop(&file);
+    return st;
 }
 
 void controller_save_known(struct controller *k, double now) {
-    struct file_new file;
-    struct err err;
+    struct err ignored;
     if (now < k->save_known_s)
         return;
     k->save_known_s = now + KNOWN_GAP_S;
-    pthread_mutex_lock(&k->lock);
-    json_t *known = list_known(k);
-    pthread_mutex_unlock(&k->lock);
-    if (!json_equal(known, k->known) && file_new_open(&file, k->known_path, &err) == ST_OK) {
-        if (json_dumpf(known, file.f, JSON_COMPACT) == 0)
-            file_new_finish(&file, true, &err);
-        file_new_drop(&file);
-        json_decref(k->known);
-        k->known = json_incref(known);
-    }
-    json_decref(known);
+    char *text = known_text(k);
+    bool is_new = text != NULL && (k->known_text == NULL || !str_eq(text, k->known_text));
+    if (is_new && write_known(k, text, &ignored) == ST_OK)
+        read_known(k, text);
+    free(text);
 }
 
 enum status controller_load(struct controller *k, struct err *err) {
@@ -136,7 +177,7 @@ enum status controller_load(struct controller *k, struct err *err) {
     if (st == ST_OK)
         deployments_digest(&k->list, k->saved);
     if (file_read_text(&text, NULL, k->known_path, (size_t)1 << 20, err) == ST_OK) {
-        k->known = json_loads(text, 0, NULL); /* a damaged one is none */
+        read_known(k, text);
         mem_free(text);
     }
     return ST_OK;

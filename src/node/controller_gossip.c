@@ -34,9 +34,8 @@
 /* ---- what others say --------------------------------------------------------------------- */
 
 static void other_clear(struct other *o) {
-    json_decref(o->addresses);
-    json_decref(o->runs);
-    json_decref(o->able);
+    addresses_deinit(&o->addresses);
+    report_deinit(&o->report);
     memset(o, 0, sizeof *o);
 }
 
@@ -54,7 +53,7 @@ static struct other *other_place(struct controller *k, const char *id) {
 }
 
 static void told_drop(struct controller *k, size_t i) {
-    json_decref(k->told[i].addresses);
+    addresses_deinit(&k->told[i].addresses);
     k->told[i] = k->told[--k->n_told];
     memset(&k->told[k->n_told], 0, sizeof k->told[0]);
 }
@@ -89,17 +88,6 @@ static void host_part(const char *address, char out[NET_TEXT_BYTES]) {
              (int)(colon != NULL ? (size_t)(colon - address) : strlen(address)), address);
 }
 
-static json_t *new_addresses(const json_t *list) {
-    json_t *copy = json_array(), *one;
-    size_t i;
-    json_array_foreach((json_t *)(uintptr_t)list, i, one) {
-        if (json_is_string(one) && json_string_length(one) < NET_TEXT_BYTES &&
-            json_array_size(copy) < PEER_ADDRESSES_MAX)
-            json_array_append(copy, one);
-    }
-    return copy;
-}
-
 /* {id: [addresses]} */
 static void hear_of_others(struct controller *k, const json_t *knows, double now) {
     const char *id;
@@ -114,8 +102,8 @@ static void hear_of_others(struct controller *k, const json_t *knows, double now
             return;
         k->n_told += t == end;
         snprintf(t->id, sizeof t->id, "%s", id);
-        json_decref(t->addresses);
-        t->addresses = new_addresses(addresses);
+        addresses_deinit(&t->addresses);
+        addresses_parse(&t->addresses, addresses, PEER_ADDRESSES_MAX);
         t->told_s = now;
     }
 }
@@ -147,55 +135,73 @@ static void forget_earlier(struct controller *k, const char *id, const char *nam
     }
 }
 
-enum status controller_hear(struct controller *k, const json_t *said, const char *address,
-                            const char *from, struct err *err) {
-    const char *id, *name, *reaches_at = "", *machine = "", *version = "";
-    json_t *runs, *able, *addresses = NULL, *knows = NULL, *list = NULL;
-    bool changed;
-    int leaving = 0, port = 0;
+/* What a node says, as far as it is looked at before anything is changed. */
+struct said {
+    const char *id, *name, *reaches_at, *machine, *version;
+    json_t *runs, *able, *addresses, *knows,
+        *list; /* borrowed; NULL: not said, but the first two */
+    int leaving, port;
+};
+
+static enum status read_said(struct said *out, const json_t *said, struct err *err) {
+    *out = (struct said){.reaches_at = "", .machine = "", .version = ""};
     if (json_unpack((json_t *)(uintptr_t)said,
-                    "{s:s, s:s, s:o, s:o, s?o, s?o, s?b, s?s, s?o, s?s, s?s, s?i}", "node", &id,
-                    "name", &name, "runs", &runs, "able", &able, "addresses", &addresses,
-                    "deployments", &list, "leaving", &leaving, "asks", &reaches_at, "knows",
-                    &knows, "machine", &machine, "version", &version, "port", &port) != 0 ||
-        strlen(id) != ID_BYTES - 1 || !deployment_name_is_good(name) || !json_is_object(runs) ||
-        !json_is_object(able))
+                    "{s:s, s:s, s:o, s:o, s?o, s?o, s?b, s?s, s?o, s?s, s?s, s?i}", "node",
+                    &out->id, "name", &out->name, "runs", &out->runs, "able", &out->able,
+                    "addresses", &out->addresses, "deployments", &out->list, "leaving",
+                    &out->leaving, "asks", &out->reaches_at, "knows", &out->knows, "machine",
+                    &out->machine, "version", &out->version, "port", &out->port) != 0 ||
+        strlen(out->id) != ID_BYTES - 1 || !deployment_name_is_good(out->name) ||
+        !json_is_object(out->runs) || !json_is_object(out->able))
         return err_set(
             err, ST_BAD_INPUT,
             "a node says {\"node\": id, \"name\": .., \"runs\": {..}, \"able\": {..}}");
-    if (str_eq(id, k->self))
+    return ST_OK;
+}
+
+static void take_said(struct other *o, const struct said *said) {
+    o->heard_s = clock_s();
+    if (o->id[0] == '\0')
+        o->since_s = o->heard_s;
+    snprintf(o->id, sizeof o->id, "%s", said->id);
+    snprintf(o->name, sizeof o->name, "%s", said->name);
+    snprintf(o->machine, sizeof o->machine, "%s", said->machine);
+    sentence_print(o->version, sizeof o->version, "%s", said->version);
+    addresses_deinit(&o->addresses);
+    addresses_parse(&o->addresses, said->addresses, PEER_ADDRESSES_MAX);
+    if (*said->reaches_at != '\0')
+        snprintf(o->reaches_at, sizeof o->reaches_at, "%s", said->reaches_at);
+}
+
+enum status controller_hear(struct controller *k, const json_t *json, const char *address,
+                            const char *from, struct err *err) {
+    struct said said;
+    struct node_report report;
+    bool changed;
+    TRY(read_said(&said, json, err));
+    if (str_eq(said.id, k->self))
         return ST_OK;
-    struct other *o = other_place(k, id);
-    if (o == NULL)
-        return no_place(k, name, err);
-    if (leaving) {
+    TRY(report_parse(&report, said.runs, said.able, err));
+    struct other *o = other_place(k, said.id);
+    if (o == NULL || said.leaving) {
+        report_deinit(&report);
+        if (o == NULL)
+            return no_place(k, said.name, err);
         controller_drop(k, (size_t)(o - k->others));
         return ST_OK;
     }
-    if (o->id[0] == '\0')
-        o->since_s = clock_s();
-    snprintf(o->id, sizeof o->id, "%s", id);
-    snprintf(o->name, sizeof o->name, "%s", name);
-    snprintf(o->machine, sizeof o->machine, "%s", machine);
-    sentence_print(o->version, sizeof o->version, "%s", version);
-    o->heard_s = clock_s();
-    json_decref(o->runs);
-    json_decref(o->able);
-    o->runs = json_deep_copy(runs);
-    o->able = json_deep_copy(able);
-    json_decref(o->addresses);
-    o->addresses = new_addresses(addresses);
-    note_host(o, from, port);
+    take_said(o, &said);
+    report_deinit(&o->report);
+    o->report = report;
+    note_host(o, from, said.port);
     if (address != NULL) {
         snprintf(o->address, sizeof o->address, "%s", address);
         host_part(address, o->host);
     }
-    if (*reaches_at != '\0')
-        snprintf(o->reaches_at, sizeof o->reaches_at, "%s", reaches_at);
-    hear_of_others(k, knows, o->heard_s);
+    hear_of_others(k, said.knows, o->heard_s);
     if (address != NULL)
-        forget_earlier(k, id, name, address);
-    return list != NULL ? deployments_merge(&k->list, list, &changed, err) : ST_OK;
+        forget_earlier(k, said.id, said.name, address);
+    return said.list != NULL ? deployments_merge(&k->list, said.list, &changed, err) : ST_OK;
 }
 
 /* Of the set of nodes that are there, this one among them. */
@@ -203,24 +209,27 @@ static void members_digest(const struct controller *k, char out[DEPLOYMENTS_DIGE
     json_t *ids = json_pack("{s:b}", k->self, 1);
     for (size_t i = 0; i < k->n_others; i++)
         json_object_set_new(ids, k->others[i].id, json_true());
-    deployment_digest(ids, out);
+    deployments_json_digest(ids, out);
     json_decref(ids);
 }
 
-json_t *controller_addresses(const struct other *o) {
-    json_t *list = json_array();
+struct addresses controller_addresses(const struct other *o) {
+    struct addresses all = {.list = NULL};
     if (o->address[0] != '\0')
-        json_array_append_new(list, json_string(o->address));
+        addresses_add(&all, o->address);
     else if (o->asked_from[0] != '\0')
-        json_array_append_new(list, json_string(o->asked_from));
-    json_array_extend(list, o->addresses);
-    return list;
+        addresses_add(&all, o->asked_from);
+    addresses_add_all(&all, &o->addresses);
+    return all;
 }
 
 static json_t *say_others(const struct controller *k) {
     json_t *knows = json_object();
-    for (size_t i = 0; i < k->n_others; i++)
-        json_object_set_new(knows, k->others[i].id, controller_addresses(&k->others[i]));
+    for (size_t i = 0; i < k->n_others; i++) {
+        struct addresses addresses = controller_addresses(&k->others[i]);
+        json_object_set_new(knows, k->others[i].id, addresses_json(&addresses));
+        addresses_deinit(&addresses);
+    }
     return knows;
 }
 
@@ -229,11 +238,11 @@ json_t *controller_say(struct controller *k, const char *its_digest, const char 
     char digest[DEPLOYMENTS_DIGEST_BYTES], members[DEPLOYMENTS_DIGEST_BYTES];
     deployments_digest(&k->list, digest);
     members_digest(k, members);
-    json_t *o = json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o}", "node", k->self,
-                          "name", k->name, "machine", k->machine, "version", LOCKSTEP_VERSION,
-                          "digest", digest, "members", members, "port", k->api_port, "runs",
-                          json_deep_copy(k->self_runs), "able", json_deep_copy(k->self_able),
-                          "addresses", json_deep_copy(k->self_addresses));
+    json_t *o = json_pack(
+        "{s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:o, s:o, s:o}", "node", k->self, "name", k->name,
+        "machine", k->machine, "version", LOCKSTEP_VERSION, "digest", digest, "members",
+        members, "port", k->api_port, "runs", report_runs_json(&k->self_report), "able",
+        report_able_json(&k->self_report), "addresses", addresses_json(&k->self_addresses));
     if (o != NULL && !str_eq(digest, its_digest))
         json_object_set_new(o, "deployments", deployments_list(&k->list));
     if (o != NULL && !str_eq(members, its_members))
@@ -247,32 +256,21 @@ json_t *controller_say(struct controller *k, const char *its_digest, const char 
 
 /* ---- the list ---------------------------------------------------------------------------- */
 
-/* Adds to {"addresses": [{"address", "interface"}]} what is not there yet. */
-static void add_address(json_t *node, const char *address) {
-    size_t i;
-    json_t *one, *list = json_object_get(node, "addresses");
-    json_array_foreach(list, i, one) {
-        if (str_eq(json_text(one, "address"), address))
-            return;
-    }
-    json_array_append_new(list, json_pack("{s:s, s:s}", "address", address, "interface", ""));
-}
-
-static void add_addresses(json_t *node, const json_t *addresses) {
-    size_t i;
-    json_t *one;
-    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
-        add_address(node, json_string_value(one));
-    }
+/* As GET /v1/nodes has them: [{"address", "interface"}]. */
+static json_t *describe_addresses(const struct addresses *a) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < a->n; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s}", "address", a->list[i], "interface", ""));
+    return list;
 }
 
 static json_t *describe_other(const struct other *o, double now) {
-    json_t *node =
-        json_pack("{s:s, s:s, s:s, s:[], s:f}", "name", o->name, "version", o->version,
-                  "machine", o->machine, "addresses", "age_s", now - o->heard_s);
-    json_t *addresses = controller_addresses(o);
-    add_addresses(node, addresses);
-    json_decref(addresses);
+    struct addresses addresses = controller_addresses(o);
+    json_t *node = json_pack("{s:s, s:s, s:s, s:o, s:f}", "name", o->name, "version",
+                             o->version, "machine", o->machine, "addresses",
+                             describe_addresses(&addresses), "age_s", now - o->heard_s);
+    addresses_deinit(&addresses);
     return node;
 }
 
@@ -310,9 +308,9 @@ json_t *controller_nodes(struct controller *k, json_t **self) {
     for (size_t i = 0; i < n; i++)
         if (!is_other(k, &found[i]))
             json_array_append_new(list, node_seen_json(&found[i]));
-    *self = json_pack("{s:s, s:s, s:s, s:[], s:f}", "name", k->name, "version",
-                      LOCKSTEP_VERSION, "machine", k->machine, "addresses", "age_s", 0.0);
-    add_addresses(*self, k->self_addresses);
+    *self = json_pack("{s:s, s:s, s:s, s:o, s:f}", "name", k->name, "version", LOCKSTEP_VERSION,
+                      "machine", k->machine, "addresses",
+                      describe_addresses(&k->self_addresses), "age_s", 0.0);
     pthread_mutex_unlock(&k->lock);
     mem_free(found);
     return list;
@@ -330,13 +328,10 @@ static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
     return true;
 }
 
-static bool is_among(const char *word, const json_t *addresses) {
-    size_t i;
-    json_t *one;
-    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
-        if (json_is_string(one) && client_is_address(word, json_string_value(one)))
+static bool is_among(const char *word, const struct addresses *addresses) {
+    for (size_t i = 0; i < addresses->n; i++)
+        if (client_is_address(word, addresses->list[i]))
             return true;
-    }
     return false;
 }
 
@@ -344,7 +339,7 @@ bool controller_means(const char *words, const struct other *o) {
     char word[NET_TEXT_BYTES];
     while (next_word(&words, word))
         if (*word != '\0' && (str_eq(word, o->name) || client_is_address(word, o->address) ||
-                              is_among(word, o->addresses)))
+                              is_among(word, &o->addresses)))
             return true;
     return false;
 }
@@ -355,7 +350,7 @@ bool controller_means_self(const struct controller *k, const char *words) {
     while (next_word(&words, word)) {
         if (*word == '\0')
             continue;
-        if (str_eq(word, k->name) || is_among(word, k->self_addresses))
+        if (str_eq(word, k->name) || is_among(word, &k->self_addresses))
             return true;
         for (size_t i = 0; i < k->n_others; i++)
             if (client_is_address(word, k->others[i].reaches_at))
@@ -366,12 +361,12 @@ bool controller_means_self(const struct controller *k, const char *words) {
 
 static void find_own_addresses(struct controller *k) {
     char list[ADDRESSES_MAX][NET_TEXT_BYTES];
-    json_t *found = json_array();
+    struct addresses found = {.list = NULL};
     size_t n = net_own_addresses(k->api_port, list, ADDRESSES_MAX);
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(found, json_string(list[i]));
+        addresses_add(&found, list[i]);
     pthread_mutex_lock(&k->lock);
-    json_decref(k->self_addresses);
+    addresses_deinit(&k->self_addresses);
     k->self_addresses = found;
     pthread_mutex_unlock(&k->lock);
 }
@@ -459,12 +454,10 @@ static void peer_seen(struct controller *k, const char *key, const char *address
     p->n_addresses++;
 }
 
-static void peer_seen_at(struct controller *k, const char *key, const json_t *addresses) {
-    size_t i;
-    json_t *one;
-    json_array_foreach((json_t *)(uintptr_t)addresses, i, one) {
-        peer_seen(k, key, json_string_value(one));
-    }
+static void peer_seen_at(struct controller *k, const char *key,
+                         const struct addresses *addresses) {
+    for (size_t i = 0; i < addresses->n; i++)
+        peer_seen(k, key, addresses->list[i]);
 }
 
 static void find_discovered(struct controller *k) {
@@ -503,23 +496,18 @@ static bool is_heard(const struct controller *k, const char *name) {
 
 /* Who was heard; of whom others have told; and who was there before and is not heard yet. */
 static void find_by_hearsay(struct controller *k) {
-    size_t i, j;
-    json_t *one, *address;
     pthread_mutex_lock(&k->lock);
-    for (i = 0; i < k->n_others; i++) {
-        json_t *addresses = controller_addresses(&k->others[i]);
-        peer_seen_at(k, k->others[i].id, addresses);
-        json_decref(addresses);
+    for (size_t i = 0; i < k->n_others; i++) {
+        struct addresses addresses = controller_addresses(&k->others[i]);
+        peer_seen_at(k, k->others[i].id, &addresses);
+        addresses_deinit(&addresses);
     }
-    for (i = 0; i < k->n_told; i++)
-        peer_seen_at(k, k->told[i].id, k->told[i].addresses);
-    json_array_foreach(k->known, i, one) {
-        if (is_heard(k, json_text(one, "name")))
-            continue;
-        json_array_foreach(json_object_get(one, "addresses"), j, address) {
-            if (json_is_string(address))
-                find_at(k, json_string_value(address));
-        }
+    for (size_t i = 0; i < k->n_told; i++)
+        peer_seen_at(k, k->told[i].id, &k->told[i].addresses);
+    for (size_t i = 0; i < k->n_known; i++) {
+        const struct known_node *known = &k->known[i];
+        for (size_t j = 0; j < known->addresses.n && !is_heard(k, known->name); j++)
+            find_at(k, known->addresses.list[j]);
     }
     pthread_mutex_unlock(&k->lock);
 }

@@ -18,10 +18,12 @@
 #include "cluster/model_files.h"
 #include "format/content.h"
 #include "net/wake.h"
+#include "node/addresses.h"
 #include "node/controller.h"
 #include "node/gateway.h"
 #include "node/model_share.h"
 #include "node/replica.h"
+#include "node/report.h"
 
 #include <limits.h>
 #include <pthread.h>
@@ -41,17 +43,35 @@ struct other {
     char reaches_at[NET_TEXT_BYTES]; /* where it reaches this node; "": it has not yet */
     char asked_from[NET_TEXT_BYTES]; /* its address as this node saw it; "": likewise */
     char machine[2 * BEACON_ID_BYTES + 1], version[16];
-    bool warned;             /* that it cannot be reached */
-    double since_s, heard_s; /* first and last heard of */
-    json_t *addresses;       /* that its machine has, "host:port" each; owned */
-    json_t *runs, *able;     /* owned */
+    bool warned;                /* that it cannot be reached */
+    double since_s, heard_s;    /* first and last heard of */
+    struct addresses addresses; /* that its machine has */
+    struct node_report report;
 };
 
 /* A node of which another one has told: its id, and where it may be asked. */
 struct told {
     char id[ID_BYTES];
-    json_t *addresses; /* owned */
+    struct addresses addresses;
     double told_s;
+};
+
+/* A node that was there when this one last ran, or is now. */
+struct known_node {
+    char name[64];
+    struct addresses addresses;
+};
+
+/* A node with which a server began, or is to begin, or shall not for a while. One that is back
+ * elsewhere is not the same, since its rank is looked for where it was; nor is another one of
+ * that name. */
+struct party_member {
+    char name[64], address[NET_TEXT_BYTES];
+    double wait_s, until_s; /* it is left out for so long, until then */
+};
+struct party {
+    struct party_member *list; /* owned */
+    size_t n, cap;
 };
 
 /* Somebody to ask. The thread's. */
@@ -76,7 +96,7 @@ struct node_peer {
 
 struct reading;
 
-/* Why a model is not here; in the order of the table in controller_standby.c. */
+/* Why a model is not here. */
 enum controller_lack { LACK_MISSING, LACK_DAMAGED, LACK_DISK };
 
 #define CONTROLLER_READ_S 15.0
@@ -86,9 +106,9 @@ enum controller_lack { LACK_MISSING, LACK_DAMAGED, LACK_DISK };
 struct replica_run {
     struct replica_run *next;
     char name[64];
-    json_t *wanted;     /* owned copy; NULL: it is down */
-    json_int_t version; /* of `wanted` */
-    bool changed;       /* the list says something else, and its model is forgotten */
+    struct deployment *wanted; /* owned copy; NULL: it is down */
+    json_int_t version;        /* of `wanted` */
+    bool changed;              /* the list says something else, and its model is forgotten */
     char id[DEPLOYMENTS_DIGEST_BYTES];
     bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
@@ -97,14 +117,13 @@ struct replica_run {
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct replica replica;
-    json_t *party;   /* owned; "name address" of each node that it began with, if that would */
-    char joiner[64]; /* one that is ready and was not; "": none, or more are to come soon */
-    double joiner_s; /* since when there is one; 0: there is none */
-    double busy_s;   /* when a request was under way last, at any node */
-    bool joining;    /* its server ends, to begin again with who has come */
-    json_t *joiners; /* owned; they, as in `party`, from that beginning until it listens */
-    json_t *
-        refused; /* owned; likewise those with which it did not begin: {"for": seconds, "until"} */
+    struct party party; /* the nodes that it began with, or would */
+    char joiner[64];    /* one that is ready and was not; "": none, or more are to come soon */
+    double joiner_s;    /* since when there is one; 0: there is none */
+    double busy_s;      /* when a request was under way last, at any node */
+    bool joining;       /* its server ends, to begin again with who has come */
+    struct party joiners; /* they, from that beginning until it listens */
+    struct party refused; /* those with which it did not begin */
     json_int_t running_version;
     uint64_t term;    /* 0: not running */
     int n_ranks;      /* it runs on; where it is not known yet, on which it is to run */
@@ -112,7 +131,6 @@ struct replica_run {
     bool asked;
     int failures;
     double retry_s;
-    struct model_files files;
     char path[PATH_MAX];       /* of the model; "": not here */
     double find_s;             /* when to look for it again */
     unsigned failed_copies;    /* of it, to here */
@@ -139,8 +157,8 @@ struct port {
     struct port *next;
     int number;
     size_t n_runs;
-    json_t *deployment;      /* one of them: its certificate is theirs; owned */
-    struct gateway *gateway; /* NULL: the port is not to be had */
+    struct deployment *deployment; /* one of them: its certificate is theirs; owned */
+    struct gateway *gateway;       /* NULL: the port is not to be had */
     double retry_s;
     struct err err;
 };
@@ -151,7 +169,7 @@ struct controller {
     const struct identity *id;
     struct discovery *discovery;
     char *seeds, *models, *state, *program, *list_path, *known_path;
-    enum status (*check_words)(const json_t *args, struct err *err);
+    enum status (*check_words)(const char *const *words, size_t n, struct err *err);
     char self[ID_BYTES], name[64], machine[2 * BEACON_ID_BYTES + 1];
     char own_address[NET_TEXT_BYTES]; /* where this machine reaches the node */
     int api_port;
@@ -167,8 +185,9 @@ struct controller {
     struct discovered found[DISCOVERY_NODES_MAX];
     struct replica_run *runs;
     struct port *ports;
-    /* {"name", "addresses"} of the nodes that were there when this one last ran, or are now */
-    json_t *known;
+    struct known_node *known; /* [n_known] owned */
+    size_t n_known;
+    char *known_text; /* the same as it is on the disk; owned; NULL: it is not there */
     double gossip_s;
     bool leaving;  /* says goodbye */
     double left_s; /* when its thread ended; 0: it runs */
@@ -180,13 +199,15 @@ struct controller {
     pthread_mutex_t lock; /* guards what follows */
     bool closing;
     struct deployments list;
-    json_t *hasty; /* names that this node was asked for */
+    char (*hasty)[REPORT_NAME_BYTES]; /* [n_hasty] owned: names that this node was asked for */
+    size_t n_hasty, cap_hasty;
     struct other others[OTHERS_MAX];
     size_t n_others;
     struct told told[OTHERS_MAX];
     size_t n_told;
     bool said_full;
-    json_t *self_runs, *self_able, *self_addresses; /* what this node says of itself */
+    struct node_report self_report; /* what this node says of itself */
+    struct addresses self_addresses;
 };
 
 bool controller_is_closing(struct controller *k);
@@ -203,8 +224,10 @@ bool controller_judge_all(struct controller *k, double now);
 /* What a machine that stood still (it was stopped, or its memory was elsewhere) has heard of the
  * others before is older than it knows: it asks them as after its own start. */
 void controller_notice_pause(struct controller *k, double now);
-/* What another node says of a deployment. */
-const json_t *controller_said_of(const struct other *o, const char *name, const char *key);
+/* Under the lock: the next time that this name is heard of, this node is to serve it at once, being
+ * asked for it here. False: it was not noted, or there is no memory. */
+bool controller_note_hasty(struct controller *k, const char *name);
+bool controller_forget_hasty(struct controller *k, const char *name);
 /* May it take part? It may know of itself what is not known here. */
 bool controller_takes_part(const struct replica_run *r, const struct other *o);
 /* Could this node serve it, as far as its model and its last failure go? */
@@ -250,6 +273,7 @@ void controller_refuse_joiners(struct replica_run *r, double now);
 void controller_forgive_joiners(struct replica_run *r);
 bool controller_is_refused(const struct replica_run *r, const struct other *o, double now);
 bool controller_refuses_any(const struct replica_run *r, double now);
+void controller_forget_party(struct party *p);
 
 /* ---- controller_disk.c ----------------------------------------------------------------------- */
 
@@ -258,6 +282,7 @@ enum status controller_load(struct controller *k, struct err *err);
 /* Who is there, for the next start: for whom it waits then, and whom it asks, whoever of its
  * seeds is there. Not at once: after a start they are not all back. */
 void controller_save_known(struct controller *k, double now);
+void controller_forget_known(struct controller *k);
 /* The list to the disk, if it has changed. Not under the lock. */
 void controller_save_list(struct controller *k);
 /* Changes the list as a user wishes, once the disk has it: what is said to be done survives a
@@ -281,18 +306,18 @@ void controller_leave_port(struct controller *k, struct replica_run *r);
 
 /* Reads the digest of the copy that is here, if it is not known: begins it, or takes it. */
 void controller_read_content(struct replica_run *r, double now);
-/* Before path or files change. */
+/* Before path or wanted changes. */
 void controller_stop_reading(struct replica_run *r);
-/* That digest of the copy that a node serves; NULL: it is not known. */
+/* That digest of the copy that a node serves; "": it is not known. */
 void controller_compare_content(struct replica_run *r, const char *node, const char *content);
 /* Is the copy here another one than that? */
 bool controller_differs(const struct replica_run *r);
 /* No copy was found; one could not be had. */
 void controller_note_missing(const struct controller *k, struct replica_run *r);
 void controller_note_no_copy(struct replica_run *r, enum status st, const char *sentence);
-/* {"reason", "sentence"}: why this node could not serve it if the one that does were lost; reason
- * "": it could; null: it does, or is not to. */
-json_t *controller_standby(const struct replica_run *r, double now);
+/* Whether this node could serve it if the one that does were lost, and why not. False: no
+ * memory. */
+bool controller_say_standby(const struct replica_run *r, double now, struct run_report *out);
 
 /* ---- controller_gossip.c --------------------------------------------------------------------- */
 
@@ -313,8 +338,8 @@ json_t *controller_say(struct controller *k, const char *its_digest, const char 
  * this one: its name, or an address of it? */
 bool controller_means(const char *words, const struct other *o);
 bool controller_means_self(const struct controller *k, const char *words);
-/* Under the lock: its addresses, the one that is good first; a new reference. */
-json_t *controller_addresses(const struct other *o);
+/* Under the lock: its addresses, the one that is good first; addresses_deinit() them. */
+struct addresses controller_addresses(const struct other *o);
 /* Under the lock: forgets those who have been silent for too long; number i. */
 void controller_expire(struct controller *k, double now);
 void controller_drop(struct controller *k, size_t i);

@@ -23,63 +23,68 @@
 #define REFUSED_PAUSE_MIN_S 2.0
 #define REFUSED_MAX_S 3600.0
 
-#define PARTY_KEY_BYTES (64 + 1 + NET_TEXT_BYTES)
-
-static void party_key(char out[PARTY_KEY_BYTES], const struct other *o, const char *address) {
-    snprintf(out, PARTY_KEY_BYTES, "%s %s", o->name, address);
+/* Its entry for a node, by one of the node's addresses; NULL: it has none. */
+static struct party_member *find_at(const struct party *p, const char *name,
+                                    const char *address) {
+    for (size_t i = 0; i < p->n; i++)
+        if (str_eq(p->list[i].name, name) && str_eq(p->list[i].address, address))
+            return &p->list[i];
+    return NULL;
 }
 
-/* What is noted there of this one; NULL: nothing. One that is back elsewhere is not the same,
- * since its rank is looked for where it was; nor is another one of that name. */
-static json_t *note_of(const json_t *list, const struct other *o) {
-    char key[PARTY_KEY_BYTES];
-    size_t i;
-    json_t *address;
-    party_key(key, o, o->address);
-    json_t *note = json_object_get(list, key);
-    json_array_foreach(o->addresses, i, address) {
-        if (note != NULL || !json_is_string(address))
-            continue;
-        party_key(key, o, json_string_value(address));
-        note = json_object_get(list, key);
-    }
-    return note;
+static struct party_member *find(const struct party *p, const struct other *o) {
+    struct party_member *m = find_at(p, o->name, o->address);
+    for (size_t i = 0; i < o->addresses.n && m == NULL; i++)
+        m = find_at(p, o->name, o->addresses.list[i]);
+    return m;
 }
 
-static bool is_noted(const json_t *list, const struct other *o) {
-    return note_of(list, o) != NULL;
+/* NULL: no memory. */
+static struct party_member *add(struct party *p, const char *name, const char *address) {
+    struct party_member *m = find_at(p, name, address);
+    if (m != NULL)
+        return m;
+    if (!mem_reserve(&p->list, &p->cap, p->n + 1, sizeof *p->list))
+        return NULL;
+    m = &p->list[p->n++];
+    *m = (struct party_member){.wait_s = 0};
+    snprintf(m->name, sizeof m->name, "%s", name);
+    snprintf(m->address, sizeof m->address, "%s", address);
+    return m;
+}
+
+void controller_forget_party(struct party *p) {
+    mem_free(p->list);
+    *p = (struct party){.list = NULL};
 }
 
 bool controller_is_refused(const struct replica_run *r, const struct other *o, double now) {
-    const json_t *note = note_of(r->refused, o);
-    return note != NULL && now < json_real_value(json_object_get(note, "until"));
+    const struct party_member *m = find(&r->refused, o);
+    return m != NULL && now < m->until_s;
 }
 
 bool controller_refuses_any(const struct replica_run *r, double now) {
-    const char *key;
-    json_t *note;
-    json_object_foreach(r->refused, key, note) {
-        if (now < json_real_value(json_object_get(note, "until")))
+    for (size_t i = 0; i < r->refused.n; i++)
+        if (now < r->refused.list[i].until_s)
             return true;
-    }
     return false;
 }
 
 void controller_look_for_joiners(const struct controller *k, struct replica_run *r,
                                  double now) {
-    bool copies = json_is_true(json_object_get(r->wanted, "copies")), more = false;
+    bool copies = r->wanted != NULL && r->wanted->copies, more = false;
     const char *joiner = NULL;
     for (size_t i = 0; i < k->n_others && r->replica.state == REPLICA_LISTENING; i++) {
         const struct other *o = &k->others[i];
-        if (o->host[0] == '\0' || !controller_takes_part(r, o) || is_noted(r->party, o) ||
+        if (o->host[0] == '\0' || !controller_takes_part(r, o) || find(&r->party, o) != NULL ||
             controller_is_refused(r, o, now))
             continue;
-        bool ready = !copies || json_object_get(o->able, r->name) != NULL;
+        bool ready = !copies || report_able(&o->report, r->name) != NULL;
         if (ready && now - o->since_s >= JOIN_S)
             joiner = o->name;
         else
             more |= now - o->since_s < (ready ? JOIN_S : JOIN_SOON_S) ||
-                    json_is_true(controller_said_of(o, r->name, "copying"));
+                    report_of(&o->report, r->name)->copying;
     }
     snprintf(r->joiner, sizeof r->joiner, "%s", joiner != NULL && !more ? joiner : "");
     if (r->joiner[0] == '\0')
@@ -89,23 +94,20 @@ void controller_look_for_joiners(const struct controller *k, struct replica_run 
 }
 
 void controller_remember_party(struct controller *k, struct replica_run *r, double now) {
-    json_t *party = json_object();
-    json_decref(r->joiners);
-    r->joiners = json_object();
+    struct party party = {.list = NULL};
+    r->joiners.n = 0;
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
-        char key[PARTY_KEY_BYTES];
         if (o->host[0] == '\0' || !controller_takes_part(r, o) ||
             controller_is_refused(r, o, now))
             continue;
-        party_key(key, o, o->address);
-        json_object_set_new(party, key, json_true());
-        if (r->joining && !is_noted(r->party, o))
-            json_object_set_new(r->joiners, key, json_string(o->name));
+        add(&party, o->name, o->address);
+        if (r->joining && find(&r->party, o) == NULL)
+            add(&r->joiners, o->name, o->address);
     }
     pthread_mutex_unlock(&k->lock);
-    json_decref(r->party);
+    controller_forget_party(&r->party);
     r->party = party;
 }
 
@@ -116,27 +118,23 @@ bool controller_is_time_to_join(const struct replica_run *r, double now) {
 }
 
 void controller_refuse_joiners(struct replica_run *r, double now) {
-    const char *key;
-    json_t *name;
-    if (r->refused == NULL)
-        r->refused = json_object();
-    json_object_foreach(r->joiners, key, name) {
-        json_t *before = json_object_get(json_object_get(r->refused, key), "for");
-        double wait = before != NULL
-                          ? 2 * json_real_value(before)
-                          : REFUSED_PAUSES * MAX(r->replica.load_s, REFUSED_PAUSE_MIN_S);
-        wait = MIN(wait, REFUSED_MAX_S);
+    for (size_t i = 0; i < r->joiners.n; i++) {
+        const struct party_member *joiner = &r->joiners.list[i];
+        struct party_member *m = add(&r->refused, joiner->name, joiner->address);
+        double first_s = REFUSED_PAUSES * MAX(r->replica.load_s, REFUSED_PAUSE_MIN_S);
+        if (m == NULL)
+            continue;
+        m->wait_s = MIN(m->wait_s > 0 ? 2 * m->wait_s : first_s, REFUSED_MAX_S);
+        m->until_s = now + m->wait_s;
         log_warn("%s: it does not begin with %s, and goes on without: %s; once more in %.0f s",
-                 r->name, json_string_value(name), r->replica.last, wait);
-        json_object_set_new(r->refused, key,
-                            json_pack("{s:f, s:f}", "for", wait, "until", now + wait));
+                 r->name, m->name, r->replica.last, m->wait_s);
     }
 }
 
 void controller_forgive_joiners(struct replica_run *r) {
-    const char *key;
-    json_t *one;
-    json_object_foreach(r->party, key, one) {
-        json_object_del(r->refused, key);
+    for (size_t i = r->refused.n; i-- > 0;) {
+        const struct party_member *m = &r->refused.list[i];
+        if (find_at(&r->party, m->name, m->address) != NULL)
+            r->refused.list[i] = r->refused.list[--r->refused.n];
     }
 }

@@ -3,7 +3,6 @@
 #include "node/controller_internal.h"
 
 #include "base/clock.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -15,7 +14,6 @@
 #define RETURN_S 30.0
 /* A round's questions take less: whoever needed longer stood still. */
 #define PAUSE_S 5.0
-#define TERM_MAX ((json_int_t)1 << 52)
 
 static struct replica_run *run_place(struct controller *k, const char *name) {
     struct replica_run **at = &k->runs;
@@ -27,21 +25,44 @@ static struct replica_run *run_place(struct controller *k, const char *name) {
 }
 
 /* May all take part, or is it where the user asked for it? */
-static bool is_wanted_anyhow(const json_t *wanted, const char *node) {
-    const char *wish = json_string_value(json_object_get(wanted, "nodes"));
-    const char *home = json_string_value(json_object_get(wanted, "home"));
-    return wish == NULL || str_eq(wish, "auto") || str_eq(home, node);
+static bool is_wanted_anyhow(const struct deployment *wanted, const char *node) {
+    return str_eq(wanted->nodes, "auto") || str_eq(wanted->home, node);
 }
 
 /* Does the user want this node to take part? By an address it may be known later. */
-static bool is_wanted_here(const struct controller *k, const json_t *wanted) {
-    return is_wanted_anyhow(wanted, k->name) ||
-           controller_means_self(k, json_string_value(json_object_get(wanted, "nodes")));
+static bool is_wanted_here(const struct controller *k, const struct deployment *wanted) {
+    return is_wanted_anyhow(wanted, k->name) || controller_means_self(k, wanted->nodes);
 }
 
-static bool is_followed(const struct replica_run *r, const json_t *one) {
-    return r->version == json_integer_value(json_object_get(one, "version")) &&
-           (deployment_is_up(one) ? json_equal(r->wanted, one) : r->wanted == NULL);
+static bool is_followed(const struct replica_run *r, const struct deployment *one) {
+    if (r->version != one->version || one->up != (r->wanted != NULL))
+        return false;
+    return !one->up || deployment_equal(r->wanted, one);
+}
+
+static size_t hasty_place(const struct controller *k, const char *name) {
+    size_t i = 0;
+    while (i < k->n_hasty && !str_eq(k->hasty[i], name))
+        i++;
+    return i;
+}
+
+bool controller_note_hasty(struct controller *k, const char *name) {
+    size_t i = hasty_place(k, name);
+    if (i < k->n_hasty)
+        return true;
+    if (!mem_reserve(&k->hasty, &k->cap_hasty, k->n_hasty + 1, sizeof k->hasty[0]))
+        return false;
+    snprintf(k->hasty[k->n_hasty++], sizeof k->hasty[0], "%s", name);
+    return true;
+}
+
+bool controller_forget_hasty(struct controller *k, const char *name) {
+    size_t i = hasty_place(k, name);
+    if (i == k->n_hasty)
+        return false;
+    memmove(k->hasty[i], k->hasty[--k->n_hasty], sizeof k->hasty[0]);
+    return true;
 }
 
 /* Not under the lock, for which the handlers wait: to close a share takes up to some seconds.
@@ -50,7 +71,7 @@ static bool is_followed(const struct replica_run *r, const json_t *one) {
 static void forget_what_changed(struct controller *k) {
     pthread_mutex_lock(&k->lock);
     for (struct replica_run *r = k->runs; r != NULL; r = r->next) {
-        const json_t *one = deployments_find(&k->list, r->name);
+        const struct deployment *one = deployments_find(&k->list, r->name);
         r->changed = one != NULL && !is_followed(r, one);
     }
     pthread_mutex_unlock(&k->lock);
@@ -61,62 +82,58 @@ static void forget_what_changed(struct controller *k) {
             controller_forget_model(r);
 }
 
+static void follow(struct controller *k, struct replica_run *r, const struct deployment *one,
+                   double now) {
+    struct deployment *wanted = one->up ? deployment_copy(one) : NULL;
+    if (one->up && wanted == NULL)
+        return;                     /* no memory: in the next round */
+    if (r->version == one->version) /* other words in the same version: deployments_merge() */
+        r->running_version = r->port_version = 0;
+    deployment_free(r->wanted);
+    r->wanted = wanted;
+    r->version = one->version;
+    deployment_digest(one, r->id);
+    r->named = wanted != NULL && is_wanted_here(k, wanted);
+    r->learned_s = now;
+    r->hasty = controller_forget_hasty(k, one->name);
+    r->refused.n = 0;
+    r->failures = 0;
+    r->served_content[0] = '\0';
+    r->retry_s = r->find_s = r->fetch_s = r->read_s = 0;
+}
+
 /* Takes over what the list says. What changes after forget_what_changed() waits for the next
  * round. */
 static void follow_list(struct controller *k, double now) {
-    const char *name;
-    json_t *one;
-    json_object_foreach(k->list.by_name, name, one) {
-        struct replica_run *r = run_place(k, name);
-        if (r == NULL || is_followed(r, one) || r->fetch != NULL ||
-            (r->version != 0 && !r->changed))
-            continue;
-        json_int_t version = json_integer_value(json_object_get(one, "version"));
-        bool up = deployment_is_up(one);
-        if (r->version == version) /* other words in the same version: deployments_merge() */
-            r->running_version = r->port_version = 0;
-        json_decref(r->wanted);
-        r->wanted = up ? json_deep_copy(one) : NULL;
-        r->version = version;
-        deployment_digest(one, r->id);
-        r->named = up && is_wanted_here(k, r->wanted);
-        r->learned_s = now;
-        r->hasty = json_object_get(k->hasty, name) != NULL;
-        json_object_clear(r->refused);
-        r->failures = 0;
-        r->served_content[0] = '\0';
-        r->retry_s = r->find_s = r->fetch_s = r->read_s = 0;
-        json_object_del(k->hasty, name);
+    for (size_t i = 0; i < k->list.n; i++) {
+        const struct deployment *one = k->list.list[i];
+        struct replica_run *r = run_place(k, one->name);
+        if (r != NULL && !is_followed(r, one) && r->fetch == NULL &&
+            (r->version == 0 || r->changed))
+            follow(k, r, one, now);
     }
 }
 
-const json_t *controller_said_of(const struct other *o, const char *name, const char *key) {
-    return json_object_get(json_object_get(o->runs, name), key);
-}
-
 bool controller_takes_part(const struct replica_run *r, const struct other *o) {
-    const char *its_id = json_string_value(controller_said_of(o, r->name, "id"));
-    return is_wanted_anyhow(r->wanted, o->name) ||
-           controller_means(json_string_value(json_object_get(r->wanted, "nodes")), o) ||
-           (its_id != NULL && str_eq(its_id, r->id) &&
-            json_is_true(controller_said_of(o, r->name, "named")));
+    const struct run_report *its = report_of(&o->report, r->name);
+    return r->wanted != NULL &&
+           (is_wanted_anyhow(r->wanted, o->name) || controller_means(r->wanted->nodes, o) ||
+            (str_eq(its->id, r->id) && its->named));
 }
 
 static struct deployment_candidate candidate(const struct other *o, const char *name) {
-    json_int_t term = json_integer_value(controller_said_of(o, name, "term"));
-    return (struct deployment_candidate){
-        .node = o->id,
-        .name = o->name,
-        .term = term > 0 && term < TERM_MAX ? (uint64_t)term : 0,
-        .ranks = (int)json_integer_value(controller_said_of(o, name, "ranks")),
-        .failures = (int)json_integer_value(controller_said_of(o, name, "failures")),
-        .able = json_object_get(o->able, name) != NULL};
+    const struct run_report *its = report_of(&o->report, name);
+    return (struct deployment_candidate){.node = o->id,
+                                         .name = o->name,
+                                         .term = its->term,
+                                         .ranks = its->ranks,
+                                         .failures = its->failures,
+                                         .able = report_able(&o->report, name) != NULL};
 }
 
 /* Where another node's server listens; 0: it has none, or none that can be reached. */
 static int port_of(const struct other *o, const char *name) {
-    json_int_t port = json_integer_value(controller_said_of(o, name, "port"));
-    return o->host[0] != '\0' && port > 0 && port <= UINT16_MAX ? (int)port : 0;
+    return o->host[0] != '\0' ? report_of(&o->report, name)->port : 0;
 }
 
 bool controller_is_able(const struct replica_run *r, double now) {
@@ -127,7 +144,7 @@ bool controller_is_able(const struct replica_run *r, double now) {
 static void look_for_requests(const struct controller *k, struct replica_run *r, double now) {
     bool busy = r->route != NULL && gateway_n_passing(r->route) > 0;
     for (size_t i = 0; i < k->n_others; i++)
-        busy |= json_integer_value(controller_said_of(&k->others[i], r->name, "requests")) > 0;
+        busy |= report_of(&k->others[i].report, r->name)->requests > 0;
     if (busy)
         r->busy_s = now;
 }
@@ -147,13 +164,12 @@ static void look_at_standbys(const struct controller *k, struct replica_run *r,
     r->memory_left = r->term != 0 ? 0 : mem_total();
     for (size_t i = 0; i < k->n_others; i++) {
         const struct other *o = &k->others[i];
+        const struct run_report *its = report_of(&o->report, r->name);
         bool serves = server != NULL && str_eq(server, o->id);
-        if (!serves && r->wanted != NULL && controller_takes_part(r, o))
-            r->memory_left +=
-                (uint64_t)json_integer_value(controller_said_of(o, r->name, "memory"));
+        if (!serves && controller_takes_part(r, o))
+            r->memory_left += its->memory;
         if (serves)
-            controller_compare_content(
-                r, o->name, json_string_value(controller_said_of(o, r->name, "content")));
+            controller_compare_content(r, o->name, its->content);
     }
     if (here)
         controller_compare_content(r, k->name, r->content);
@@ -162,7 +178,7 @@ static void look_at_standbys(const struct controller *k, struct replica_run *r,
 /* Whose it is; and where it is served, if it is. */
 static void judge(struct controller *k, struct replica_run *r, double now) {
     struct deployment_candidate all[OTHERS_MAX + 1], listening[OTHERS_MAX + 1];
-    const char *hosts[OTHERS_MAX + 1], *home = json_text(r->wanted, "home");
+    const char *hosts[OTHERS_MAX + 1], *home = r->wanted != NULL ? r->wanted->home : "";
     int ports[OTHERS_MAX + 1];
     size_t n = 0, n_listening = 0;
     if (r->wanted != NULL && !r->named)
@@ -198,16 +214,17 @@ static void judge(struct controller *k, struct replica_run *r, double now) {
     look_for_requests(k, r, now);
 }
 
+static bool is_here(const struct controller *k, const char *name) {
+    for (size_t i = 0; i < k->n_others; i++)
+        if (str_eq(k->others[i].name, name))
+            return true;
+    return false;
+}
+
 static bool are_all_back(const struct controller *k) {
-    size_t i;
-    json_t *one;
-    json_array_foreach(k->known, i, one) {
-        bool here = false;
-        for (size_t j = 0; j < k->n_others && !here; j++)
-            here = str_eq(json_text(one, "name"), k->others[j].name);
-        if (!here)
+    for (size_t i = 0; i < k->n_known; i++)
+        if (!is_here(k, k->known[i].name))
             return false;
-    }
     return true;
 }
 

@@ -8,14 +8,6 @@
 
 #define PORT_S 10.0 /* between looks for a port that was taken */
 
-static const char *pem(const json_t *deployment, const char *which) {
-    return json_string_value(json_object_get(json_object_get(deployment, "files"), which));
-}
-
-static const char *file_of(const json_t *deployment) {
-    return json_string_value(json_object_get(json_object_get(deployment, "model"), "name"));
-}
-
 static struct port *port_place(struct controller *k, int number) {
     struct port **at = &k->ports;
     while (*at != NULL && (*at)->number != number)
@@ -31,15 +23,16 @@ static void port_close(struct controller *k, struct port *p) {
         at = &(*at)->next;
     *at = p->next;
     gateway_close(p->gateway);
-    json_decref(p->deployment);
+    deployment_free(p->deployment);
     mem_free(p);
 }
 
 static void port_open(struct port *p, const char *name, double now) {
     struct err err;
-    const struct gateway_config cfg = {.port = p->number,
-                                       .tls_cert_pem = pem(p->deployment, "tls-cert"),
-                                       .tls_key_pem = pem(p->deployment, "tls-key")};
+    const struct gateway_config cfg = {
+        .port = p->number,
+        .tls_cert_pem = deployment_file(p->deployment, "tls-cert"),
+        .tls_key_pem = deployment_file(p->deployment, "tls-key")};
     if (p->gateway != NULL || now < p->retry_s)
         return;
     p->retry_s = now + PORT_S;
@@ -50,19 +43,22 @@ static void port_open(struct port *p, const char *name, double now) {
 }
 
 static void join_port(struct controller *k, struct replica_run *r) {
-    struct port *p = port_place(k, (int)json_integer_value(json_object_get(r->wanted, "port")));
+    struct port *p = port_place(k, r->wanted->port);
     if (p == NULL)
         return;
     if (p->n_runs > 0 && !deployments_may_share_port(p->deployment, r->wanted)) {
         bool said = r->port_err.text[0] != '\0';
         err_set(&r->port_err, ST_IO, "its port %d shows another certificate, for %s", p->number,
-                json_string_value(json_object_get(p->deployment, "name")));
+                p->deployment->name);
         if (!said)
             log_warn("%s: %s", r->name, r->port_err.text);
         return;
     }
-    if (p->n_runs++ == 0)
-        p->deployment = json_incref(r->wanted);
+    if (p->n_runs == 0 && (p->deployment = deployment_copy(r->wanted)) == NULL) {
+        port_close(k, p); /* no memory: in the next round */
+        return;
+    }
+    p->n_runs++;
     r->port = p;
     r->port_version = r->version;
 }
@@ -96,8 +92,8 @@ void controller_keep_port(struct controller *k, struct replica_run *r, double no
     port_open(r->port, r->name, now);
     r->port_err = r->port->err;
     if (r->route == NULL && r->port->gateway != NULL)
-        r->route = gateway_add(r->port->gateway, r->name, file_of(r->wanted),
-                               json_integer_value(json_object_get(r->wanted, "since")));
+        r->route =
+            gateway_add(r->port->gateway, r->name, r->wanted->model.name, r->wanted->since);
     if (r->route != NULL)
         gateway_to(r->route, *r->target != '\0' ? r->target : NULL, r->server);
 }

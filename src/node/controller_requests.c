@@ -12,54 +12,48 @@
 
 /* ---- requests ---------------------------------------------------------------------------- */
 
+/* One deployment as GET gives it. */
+struct description {
+    const struct deployment *deployment;
+    char id[DEPLOYMENTS_DIGEST_BYTES];
+    json_t *out, *silent, *standby;
+    uint64_t best; /* of whoever is in `out` as the one that serves, or tries to */
+};
+
+/* Runs first, the latest of them; else who failed. */
+static uint64_t rank_of(const struct run_report *run) {
+    return run->term > 0 ? run->term + 1 : run->failures > 0;
+}
+
 /* Who serves it, or tries to. */
-static void describe(const json_t *one, const char *node, const json_t *runs, json_int_t *best,
-                     json_t *out) {
-    const char *name = json_string_value(json_object_get(one, "name")), *state, *sentence;
-    json_int_t term, version;
-    int failures;
-    if (json_unpack(json_object_get(runs, name), "{s:I, s:s, s:I, s:i, s:s}", "version",
-                    &version, "state", &state, "term", &term, "failures", &failures, "sentence",
-                    &sentence) != 0 ||
-        version != json_integer_value(json_object_get(one, "version")))
+static void describe_run(struct description *d, const char *node,
+                         const struct run_report *run) {
+    if (run->state == RUN_UNKNOWN || run->version != d->deployment->version ||
+        rank_of(run) <= d->best)
         return;
-    /* Runs first, the latest of them; else who failed. */
-    json_int_t rank = term > 0 ? term + 1 : failures > 0 ? 1 : 0;
-    if (rank <= *best)
-        return;
-    *best = rank;
-    json_object_set_new(out, "state", json_string(state));
-    json_object_set_new(out, "node", json_string(node));
-    json_object_set_new(out, "sentence", json_string(sentence));
+    d->best = rank_of(run);
+    json_object_set_new(d->out, "state", json_string(run_state_name(run->state)));
+    json_object_set_new(d->out, "node", json_string(node));
+    json_object_set_new(d->out, "sentence", json_string(run->sentence));
 }
 
-/* Notes that a node does not answer at the port, and why; "": it does not know yet who serves. */
-static void note_silent(const char *name, const char *id, const char *node, const json_t *runs,
-                        json_t *silent) {
-    const json_t *its = json_object_get(runs, name);
-    const char *its_id = json_string_value(json_object_get(its, "id"));
-    bool current = its_id != NULL && str_eq(its_id, id);
-    const char *closed = json_string_value(json_object_get(its, "closed"));
-    if (!current || !json_is_true(json_object_get(its, "answers")))
-        json_object_set_new(silent, node, json_string(current && closed != NULL ? closed : ""));
-}
-
-/* Whether a node could serve it if the one that does were lost. */
-static void note_standby(const char *name, const char *id, const char *node, const json_t *runs,
-                         json_t *standby) {
-    const json_t *its = json_object_get(runs, name);
-    const char *its_id = json_string_value(json_object_get(its, "id"));
-    json_t *what = json_object_get(its, "standby");
-    if (its_id != NULL && str_eq(its_id, id) &&
-        json_is_string(json_object_get(what, "reason")) &&
-        json_is_string(json_object_get(what, "sentence")))
-        json_object_set_new(standby, node, json_deep_copy(what));
+/* What a node says of it: also whether it does not answer at the port, and why ("": it does not
+ * know yet who serves); and whether it could serve it if the one that does were lost. */
+static void describe_node(struct description *d, const char *node,
+                          const struct node_report *report) {
+    const struct run_report *run = report_of(report, d->deployment->name);
+    bool current = str_eq(run->id, d->id);
+    describe_run(d, node, run);
+    if (!current || !run->answers)
+        json_object_set_new(d->silent, node, json_string(current ? run->closed : ""));
+    if (current && run->standby != STANDBY_NONE)
+        json_object_set_new(d->standby, node, report_standby_json(run));
 }
 
 static bool is_model_somewhere(const struct controller *k, const char *name) {
-    bool is = json_object_get(k->self_able, name) != NULL;
+    bool is = report_able(&k->self_report, name) != NULL;
     for (size_t i = 0; i < k->n_others && !is; i++)
-        is = json_object_get(k->others[i].able, name) != NULL;
+        is = report_able(&k->others[i].report, name) != NULL;
     return is;
 }
 
@@ -80,39 +74,32 @@ static json_t *absent_of(const struct controller *k, const char *words) {
     return absent;
 }
 
+static json_t *describe(const struct controller *k, const struct deployment *one) {
+    struct description d = {
+        .deployment = one, .silent = json_object(), .standby = json_object()};
+    deployment_digest(one, d.id);
+    d.out = json_pack(
+        "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", one->name, "model", one->model.name,
+        "port", (json_int_t)one->port, "tls", one->tls, "state", run_state_name(RUN_WAITING),
+        "node", "sentence",
+        is_model_somewhere(k, one->name) ? "" : "its model is on no node that is there");
+    describe_node(&d, k->name, &k->self_report);
+    for (size_t i = 0; i < k->n_others; i++)
+        describe_node(&d, k->others[i].name, &k->others[i].report);
+    json_object_set_new(d.out, "id", json_string(d.id));
+    json_object_set_new(d.out, "nodes", json_string(one->nodes));
+    json_object_set_new(d.out, "absent", absent_of(k, one->nodes));
+    json_object_set_new(d.out, "silent", d.silent);
+    json_object_set_new(d.out, "standby", d.standby);
+    return d.out;
+}
+
 json_t *controller_deployments(struct controller *k) {
-    const char *name;
-    char id[DEPLOYMENTS_DIGEST_BYTES];
-    json_t *one, *list = json_array();
+    json_t *list = json_array();
     pthread_mutex_lock(&k->lock);
-    json_object_foreach(k->list.by_name, name, one) {
-        json_int_t best = 0;
-        if (!deployment_is_up(one))
-            continue;
-        json_t *silent = json_object(), *standby = json_object();
-        deployment_digest(one, id);
-        json_t *o = json_pack(
-            "{s:s, s:s, s:I, s:b, s:s, s:n, s:s}", "name", name, "model",
-            json_string_value(json_object_get(json_object_get(one, "model"), "name")), "port",
-            json_integer_value(json_object_get(one, "port")), "tls",
-            json_is_true(json_object_get(one, "tls")), "state", "waiting", "node", "sentence",
-            is_model_somewhere(k, name) ? "" : "its model is on no node that is there");
-        describe(one, k->name, k->self_runs, &best, o);
-        note_silent(name, id, k->name, k->self_runs, silent);
-        note_standby(name, id, k->name, k->self_runs, standby);
-        for (size_t i = 0; i < k->n_others; i++) {
-            describe(one, k->others[i].name, k->others[i].runs, &best, o);
-            note_silent(name, id, k->others[i].name, k->others[i].runs, silent);
-            note_standby(name, id, k->others[i].name, k->others[i].runs, standby);
-        }
-        json_object_set_new(o, "id", json_string(id));
-        const char *nodes = json_string_value(json_object_get(one, "nodes"));
-        json_object_set_new(o, "nodes", json_string(nodes));
-        json_object_set_new(o, "absent", absent_of(k, nodes));
-        json_object_set_new(o, "silent", silent);
-        json_object_set_new(o, "standby", standby);
-        json_array_append_new(list, o);
-    }
+    for (size_t i = 0; i < k->list.n; i++)
+        if (k->list.list[i]->up)
+            json_array_append_new(list, describe(k, k->list.list[i]));
     pthread_mutex_unlock(&k->lock);
     return list;
 }
@@ -141,16 +128,27 @@ static void answer(struct controller *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
+/* Whether its words are such as may come from somebody else. */
+static enum status check_words(const struct controller *k, const json_t *wish,
+                               struct err *err) {
+    struct deployment *d;
+    TRY(deployment_parse(&d, wish, err));
+    enum status st = k->check_words(d->args, d->n_args, err);
+    deployment_free(d);
+    return st;
+}
+
 static void put(struct controller *k, struct http_request *r, const json_t *body) {
     struct err err;
-    json_t *one = json_copy((json_t *)(uintptr_t)body);
-    json_object_set_new(one, "home", json_string(k->name));
-    json_object_set_new(one, "since", json_integer((json_int_t)time(NULL)));
-    enum status st = k->check_words(json_object_get(one, "args"), &err);
+    json_t *wish = json_copy((json_t *)(uintptr_t)body);
+    json_object_set_new(wish, "version",
+                        json_integer(1)); /* deployments_put() has the true one */
+    json_object_set_new(wish, "home", json_string(k->name));
+    json_object_set_new(wish, "since", json_integer((json_int_t)time(NULL)));
+    enum status st = check_words(k, wish, &err);
     if (st == ST_OK)
-        st = controller_change_list(k, deployments_put, one,
-                                    json_string_value(json_object_get(one, "name")), &err);
-    json_decref(one);
+        st = controller_change_list(k, deployments_put, wish, json_text(wish, "name"), &err);
+    json_decref(wish);
     answer(k, r, st, err.text);
 }
 

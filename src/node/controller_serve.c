@@ -2,7 +2,6 @@
  * and ends it. */
 #include "node/controller_internal.h"
 
-#include "base/json.h"
 #include "base/log.h"
 #include "base/sentence.h"
 #include "base/util.h"
@@ -18,8 +17,8 @@
 /* Is another node's copy known to be another model than the one here? Its rank would end the
  * group. */
 static bool has_other_content(const struct replica_run *r, const struct other *o) {
-    const char *its = json_string_value(controller_said_of(o, r->name, "content"));
-    return its != NULL && *its != '\0' && r->content[0] != '\0' && !str_eq(its, r->content);
+    const char *its = report_of(&o->report, r->name)->content;
+    return *its != '\0' && r->content[0] != '\0' && !str_eq(its, r->content);
 }
 
 static bool any_has_other_content(struct controller *k, const struct replica_run *r) {
@@ -37,7 +36,7 @@ static bool any_has_other_content(struct controller *k, const struct replica_run
 static bool nodes_for(struct controller *k, const struct replica_run *r, double now, char *out,
                       size_t size) {
     size_t n = 0;
-    if (str_eq(json_text(r->wanted, "nodes"), "auto") && !controller_refuses_any(r, now) &&
+    if (str_eq(r->wanted->nodes, "auto") && !controller_refuses_any(r, now) &&
         !any_has_other_content(k, r))
         return snprintf(out, size, "auto@%s", k->own_address) < (int)size;
     *out = '\0';
@@ -69,7 +68,7 @@ void controller_begin_serving(struct controller *k, struct replica_run *r, doubl
                                         .nodes = has_nodes ? nodes : NULL};
     controller_remember_party(k, r, now);
     r->hasty = r->joining = false;
-    if (r->path[0] != '\0' && !model_files_are_at(&r->files, r->path)) {
+    if (r->path[0] != '\0' && !model_files_are_at(&r->wanted->model, r->path)) {
         sentence_print(r->replica.last, sizeof r->replica.last,
                        "%.300s is gone, or has become another model", r->path);
         log_warn("%s: %s", r->name, r->replica.last);
@@ -78,14 +77,14 @@ void controller_begin_serving(struct controller *k, struct replica_run *r, doubl
         return;
     }
     /* Also of words that came from another node, or from the disk. */
-    if (k->check_words(json_object_get(r->wanted, "args"), &err) != ST_OK ||
+    if (k->check_words(r->wanted->args, r->wanted->n_args, &err) != ST_OK ||
         replica_start(&r->replica, r->wanted, &place, &err) != ST_OK) {
         sentence_print(r->replica.last, sizeof r->replica.last, "%s", err.text);
         failed(r, now);
         return;
     }
     r->term = ++r->seen_term;
-    r->n_ranks = 1 + (int)json_object_size(r->party); /* until it listens, and says it */
+    r->n_ranks = 1 + (int)r->party.n; /* until it listens, and says it */
     r->running_version = r->version;
     log_info("%s: this node serves it", r->name);
 }
@@ -103,7 +102,7 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
     bool stopping = r->replica.state == REPLICA_STOPPING;
     bool listened = r->replica.state == REPLICA_LISTENING;
     if (r->replica.state == REPLICA_LISTENING)
-        json_object_clear(r->joiners);
+        r->joiners.n = 0;
     if (r->replica.state == REPLICA_LISTENING && now - r->replica.begin_s >= PROVEN_S) {
         r->failures = 0;
         controller_forgive_joiners(r);
@@ -122,7 +121,7 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
             check_what_it_opened(r);
         return;
     }
-    bool joined = !stopping && json_object_size(r->joiners) > 0;
+    bool joined = !stopping && r->joiners.n > 0;
     if (joined)
         controller_refuse_joiners(r, now);
     if ((joined || r->joining) && r->mine && r->running_version == r->version) {

@@ -5,10 +5,12 @@
 #include "node/controller_internal.h"
 
 #include "base/mem.h"
+#include "base/sentence.h"
 #include "base/thread.h"
 #include "base/util.h"
 #include "cluster/store.h"
 
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -16,7 +18,7 @@
 
 struct reading {
     pthread_t thread;
-    const struct replica_run *run; /* whose files and path do not change meanwhile */
+    const struct replica_run *run; /* whose model and path do not change meanwhile */
     atomic_bool unwanted, done;    /* release by who sets it, acquire by who looks */
     uint8_t content[CONTENT_BYTES];
     enum status st;
@@ -30,7 +32,7 @@ static bool is_reading_wanted(void *user, uint64_t bytes) {
 
 static enum status read_files(struct reading *d) {
     const struct content_progress progress = {is_reading_wanted, d, .gently = true};
-    const struct model_files *files = &d->run->files;
+    const struct model_files *files = &d->run->wanted->model;
     struct content all;
     uint8_t file[CONTENT_BYTES];
     char path[PATH_MAX];
@@ -92,7 +94,7 @@ void controller_read_content(struct replica_run *r, double now) {
 }
 
 void controller_compare_content(struct replica_run *r, const char *node, const char *content) {
-    if (content == NULL || strlen(content) != sizeof r->served_content - 1)
+    if (*content == '\0')
         return;
     snprintf(r->served_content, sizeof r->served_content, "%s", content);
     snprintf(r->served_by, sizeof r->served_by, "%s", node);
@@ -112,8 +114,7 @@ static void set_lack(struct replica_run *r, enum controller_lack lack, const cha
 
 void controller_note_missing(const struct controller *k, struct replica_run *r) {
     char path[PATH_MAX], text[sizeof r->lack_why];
-    const char *hint = json_string_value(json_object_get(r->wanted, "hint"));
-    if (store_find_other(k->models, &r->files, hint, path, sizeof path)) {
+    if (store_find_other(k->models, &r->wanted->model, r->wanted->hint, path, sizeof path)) {
         snprintf(text, sizeof text, "%.300s is damaged, or another model", path);
         set_lack(r, LACK_DAMAGED, text);
     } else if (r->lack != LACK_DISK) { /* which a try to copy it has found */
@@ -130,36 +131,42 @@ void controller_note_no_copy(struct replica_run *r, enum status st, const char *
     set_lack(r, st == ST_NO_MEMORY ? LACK_DISK : LACK_MISSING, text);
 }
 
-static json_t *standby(const char *reason, const char *sentence) {
-    return json_pack("{s:s, s:s}", "reason", reason, "sentence", sentence);
+/* sentence: printf style. */
+__attribute__((format(printf, 3, 4))) static bool
+say(struct run_report *out, enum standby standby, const char *sentence, ...) {
+    char text[600];
+    va_list ap;
+    va_start(ap, sentence);
+    sentence_vprint(text, sizeof text, sentence, ap);
+    va_end(ap);
+    out->standby = standby;
+    return report_set_text(&out->standby_sentence, text);
 }
 
-json_t *controller_standby(const struct replica_run *r, double now) {
-    static const char *const lacks[] = {"missing", "damaged", "disk"};
-    char text[600];
+bool controller_say_standby(const struct replica_run *r, double now, struct run_report *out) {
+    static const enum standby lacks[] = {
+        [LACK_MISSING] = STANDBY_MISSING,
+        [LACK_DAMAGED] = STANDBY_DAMAGED,
+        [LACK_DISK] = STANDBY_DISK,
+    };
     if (r->wanted == NULL || !r->named || r->replica.state != REPLICA_IDLE)
-        return json_null(); /* it serves, or never would */
+        return true; /* STANDBY_NONE: it serves, or never would */
     if (r->fetch != NULL)
-        return standby("copying", "its copy of the model is under way");
+        return say(out, STANDBY_COPYING, "its copy of the model is under way");
     if (r->path[0] == '\0')
-        return standby(lacks[r->lack], r->lack_why);
-    if (controller_differs(r)) {
-        snprintf(text, sizeof text,
-                 "%.300s has other bytes than the model that %s serves: deleted, it is copied "
-                 "once more",
-                 r->path, r->served_by);
-        return standby("different", text);
-    }
-    if (now < r->retry_s) {
-        snprintf(text, sizeof text, "it failed there: %s", r->replica.last);
-        return standby("failed", text);
-    }
-    if (r->memory_left < r->files.bytes) {
-        snprintf(text, sizeof text,
-                 "there is no room in memory: the machines that are left have %.1f GB, the "
-                 "model needs %.1f GB",
-                 (double)r->memory_left * 1e-9, (double)r->files.bytes * 1e-9);
-        return standby("memory", text);
-    }
-    return standby("", "");
+        return say(out, lacks[r->lack], "%s", r->lack_why);
+    if (controller_differs(r))
+        return say(
+            out, STANDBY_DIFFERENT,
+            "%.300s has other bytes than the model that %s serves: deleted, it is copied "
+            "once more",
+            r->path, r->served_by);
+    if (now < r->retry_s)
+        return say(out, STANDBY_FAILED, "it failed there: %s", r->replica.last);
+    if (r->memory_left < r->wanted->model.bytes)
+        return say(out, STANDBY_MEMORY,
+                   "there is no room in memory: the machines that are left have %.1f GB, the "
+                   "model needs %.1f GB",
+                   (double)r->memory_left * 1e-9, (double)r->wanted->model.bytes * 1e-9);
+    return say(out, STANDBY_READY, "%s", "");
 }

@@ -67,53 +67,52 @@ static enum status write_private(const char *path, const char *text, struct err 
     return st;
 }
 
+/* False: too long. */
+static bool file_path(char path[PATH_MAX], const char *folder,
+                      const struct deployment_file *file) {
+    return snprintf(path, PATH_MAX, "%s/%s", folder, file->option) < PATH_MAX;
+}
+
 /* Keys and certificates: files of this node, while it serves. */
-static enum status add_files(struct words *w, const char *folder, const json_t *files,
+static enum status add_files(struct words *w, const char *folder, const struct deployment *d,
                              struct err *err) {
-    const char *option;
-    json_t *text;
     char path[PATH_MAX], word[32];
-    json_object_foreach((json_t *)(uintptr_t)files, option, text) {
-        if (snprintf(path, sizeof path, "%s/%s", folder, option) >= (int)sizeof path)
+    for (size_t i = 0; i < d->n_files; i++) {
+        if (!file_path(path, folder, &d->files[i]))
             return err_set(err, ST_BAD_INPUT, "%s: too long a path", folder);
-        TRY(write_private(path, json_string_value(text), err));
-        snprintf(word, sizeof word, "--%s", option);
+        TRY(write_private(path, d->files[i].text, err));
+        snprintf(word, sizeof word, "--%s", d->files[i].option);
         add(w, word);
         add(w, path);
     }
     return ST_OK;
 }
 
-static void remove_files(const char *folder, const json_t *deployment) {
-    const char *option;
-    json_t *text;
+static void remove_files(const char *folder, const struct deployment *d) {
     char path[PATH_MAX];
-    json_object_foreach(json_object_get(deployment, "files"), option, text) {
-        snprintf(path, sizeof path, "%s/%s", folder, option);
-        unlink(path);
+    for (size_t i = 0; i < d->n_files; i++) {
+        if (file_path(path, folder, &d->files[i]))
+            unlink(path);
     }
     rmdir(folder);
 }
 
-static enum status gather(struct words *w, const char *folder, const json_t *deployment,
+static enum status gather(struct words *w, const char *folder, const struct deployment *d,
                           const struct replica_place *place, struct err *err) {
-    size_t i;
-    json_t *word;
+    static const char *const ours[] = {
+        "--failover", "--until-eof", "--until-lost", "--host", "*", "--port", "0"};
+    char number[16];
     add(w, "serve");
     add(w, place->path);
-    json_array_foreach(json_object_get(deployment, "args"), i, word) {
-        add(w, json_string_value(word));
-    }
-    TRY(add_files(w, folder, json_object_get(deployment, "files"), err));
+    for (size_t i = 0; i < d->n_args; i++)
+        add(w, d->args[i]);
+    TRY(add_files(w, folder, d, err));
     if (place->nodes != NULL) {
         add(w, "--nodes");
         add(w, place->nodes);
     }
-    static const char *const ours[] = {
-        "--failover", "--until-eof", "--until-lost", "--host", "*", "--port", "0"};
-    for (i = 0; i < ARRAY_LEN(ours); i++)
+    for (size_t i = 0; i < ARRAY_LEN(ours); i++)
         add(w, ours[i]);
-    char number[16];
     snprintf(number, sizeof number, "%d", LAUNCH_READY_FD);
     add(w, "--ready-fd");
     add(w, number);
@@ -122,16 +121,15 @@ static enum status gather(struct words *w, const char *folder, const json_t *dep
 
 /* ---- its life ---------------------------------------------------------------------------- */
 
-enum status replica_start(struct replica *t, const json_t *deployment,
+enum status replica_start(struct replica *t, const struct deployment *deployment,
                           const struct replica_place *place, struct err *err) {
     struct words w = {.list = NULL};
     char folder[PATH_MAX];
-    const char *name = json_string_value(json_object_get(deployment, "name"));
-    if (snprintf(folder, sizeof folder, "%s/files/%s", place->state, name) >=
+    if (snprintf(folder, sizeof folder, "%s/files/%s", place->state, deployment->name) >=
         (int)sizeof folder)
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", place->state);
     char *own = mem_strdup(folder);
-    json_t *copy = json_deep_copy(deployment);
+    struct deployment *copy = deployment_copy(deployment);
     enum status st = own != NULL && copy != NULL
                          ? gather(&w, folder, deployment, place, err)
                          : err_set(err, ST_NO_MEMORY, "no memory to serve a model");
@@ -141,7 +139,7 @@ enum status replica_start(struct replica *t, const json_t *deployment,
     if (st != ST_OK) {
         remove_files(folder, deployment);
         mem_free(own);
-        json_decref(copy);
+        deployment_free(copy);
         return st;
     }
     t->folder = own;
@@ -236,7 +234,7 @@ bool replica_look(struct replica *t, const char *name) {
     t->port = 0;
     remove_files(t->folder, t->deployment);
     mem_free(t->folder);
-    json_decref(t->deployment);
+    deployment_free(t->deployment);
     t->folder = NULL;
     t->deployment = NULL;
     return true;
@@ -249,11 +247,11 @@ static size_t take(char *bytes, size_t size, size_t n, void *user) {
 int replica_ranks(const struct replica *t) {
     char url[64];
     struct buf text = {0};
-    bool tls = json_is_true(json_object_get(t->deployment, "tls"));
     CURL *h = client_curl();
     if (h == NULL)
         return 0;
-    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/health", tls ? "s" : "", t->port);
+    snprintf(url, sizeof url, "http%s://127.0.0.1:%d/health", t->deployment->tls ? "s" : "",
+             t->port);
     bool good = curl_easy_setopt(h, CURLOPT_URL, url) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_TIMEOUT_MS, ASK_MS) == CURLE_OK &&
                 curl_easy_setopt(h, CURLOPT_SSL_VERIFYPEER, 0L) == CURLE_OK &&

@@ -9,8 +9,8 @@
 #define LOCKSTEP_NODE_REPLICA_H
 
 #include "base/status.h"
+#include "cluster/deployment.h"
 
-#include <jansson.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
@@ -21,15 +21,15 @@ enum replica_state { REPLICA_IDLE, REPLICA_STARTING, REPLICA_LISTENING, REPLICA_
 struct replica {
     enum replica_state state;
     pid_t pid;
-    int fd;                 /* of its standard input, output and error */
-    int ready_fd;           /* of its --ready-fd; -1: it has said it, or will not */
-    int port;               /* where it listens, on all addresses; 0: it does not yet */
-    double begin_s, stop_s; /* when it began, and was told to end */
-    double load_s;          /* what it took until it listened */
-    char *folder;           /* of the deployment's files; owned */
-    json_t *deployment;     /* what it serves; owned */
-    char last[400];         /* the last thing that it said, in UTF-8 */
-    char line[2048];        /* of its output, as far as it has come */
+    int fd;                        /* of its standard input, output and error */
+    int ready_fd;                  /* of its --ready-fd; -1: it has said it, or will not */
+    int port;                      /* where it listens, on all addresses; 0: it does not yet */
+    double begin_s, stop_s;        /* when it began, and was told to end */
+    double load_s;                 /* what it took until it listened */
+    char *folder;                  /* of the deployment's files; owned */
+    struct deployment *deployment; /* what it serves; owned */
+    char last[400];                /* the last thing that it said, in UTF-8 */
+    char line[2048];               /* of its output, as far as it has come */
     size_t n_line;
     char ready[2048]; /* likewise, of the line of --ready-fd */
     size_t n_ready;
@@ -43,7 +43,7 @@ struct replica_place {
 };
 /* t is REPLICA_IDLE. ST_IO, ST_NOT_FOUND, ST_NO_MEMORY: as launch_command(), or its files cannot
  * be written. */
-enum status replica_start(struct replica *t, const json_t *deployment,
+enum status replica_start(struct replica *t, const struct deployment *deployment,
                           const struct replica_place *place, struct err *err);
 /* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself
  * or as it was told. */

@@ -1,11 +1,16 @@
 #!/bin/bash
 # No program looks into a sentence that was written for people (base/status.h): functions that compare or search text
 # are never given one. Sentences are `text` of a struct err, `sentence`, what a child has said last (`last`,
-# `complaint`, `lost_text`), and what a node or an engine tells (`error`, `why`).
+# `complaint`, `lost_text`), and what a node or an engine tells (`error`, `why`). And a controller decides by structs:
+# JSON is read where it comes in (node/report.h, cluster/deployment.h).
 set -u
 cd "${SOURCE_DIR:-$(dirname "$0")/../..}" || exit 1
 command -v python3 >/dev/null || { echo "skip: python3 is not there"; exit 77; }
-python3 - src <<'E2'
+failures=0
+for question in owner joiners copy serve standby ports; do
+    grep -nH 'json_[a-z_]*(' "src/node/controller_$question.c" && { echo "a controller asks JSON"; failures=1; }
+done
+python3 - src <<'E2' || failures=1
 import pathlib, re, sys
 
 LOOK = r"\b(?:str_eq|str_starts|str_ends|str_has\w*|strstr|strcasestr|strn?cmp|strn?casecmp|strchr|strrchr|strpbrk|strspn|strcspn|memmem|memcmp|" \
@@ -43,3 +48,4 @@ for place in found:
     print(f"{place}: decides by looking into a sentence: give the error a code (enum err_code), or the reply a field")
 sys.exit(1 if found else 0)
 E2
+[ $failures = 0 ]

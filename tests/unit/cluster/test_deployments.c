@@ -28,8 +28,7 @@ static json_t *deployment(const char *name, int version, int port) {
 
 static struct deployments empty(void) {
     struct deployments d;
-    struct err err;
-    assert_int_equal(deployments_init(&d, &err), ST_OK);
+    deployments_init(&d);
     return d;
 }
 
@@ -42,7 +41,7 @@ static enum status merge_one(struct deployments *d, json_t *one, bool *changed,
 }
 
 static json_int_t version_of(const struct deployments *d, const char *name) {
-    return json_integer_value(json_object_get(deployments_find(d, name), "version"));
+    return deployments_find(d, name)->version;
 }
 
 /* A node that knows nothing is asked for a name which others took down before: what was wanted
@@ -103,8 +102,7 @@ static void test_put_and_remove(void **state) {
     assert_true(version_of(&d, "a") >= first + 2);
     json_object_set_new(a, "since", json_integer(6)); /* once more, later */
     assert_int_equal(deployments_put(&d, a, &err), ST_OK);
-    assert_int_equal(json_integer_value(json_object_get(deployments_find(&d, "a"), "since")),
-                     5);
+    assert_int_equal(deployments_find(&d, "a")->since, 5);
     json_decref(a);
     json_decref(b);
     json_decref(c);
@@ -143,8 +141,74 @@ static void test_form(void **state) {
     json_object_set_new(json_object_get(one, "files"), "../x", json_string(""));
     assert_int_equal(merge_one(&d, one, &changed, &err), ST_BAD_INPUT);
     assert_int_equal(deployments_merge(&d, NULL, &changed, &err), ST_BAD_INPUT);
-    assert_int_equal(json_object_size(d.by_name), 0);
+    assert_int_equal(d.n, 0);
     deployments_deinit(&d);
+}
+
+/* Every field of the form, as whoever acts on it reads it. */
+static void test_fields(void **state) {
+    (void)state;
+    struct deployment *d, *copy;
+    struct err err;
+    char id[2][DEPLOYMENTS_DIGEST_BYTES];
+    json_t *one = deployment("a", 7, 8080);
+    json_object_set_new(one, "since", json_integer(5));
+    assert_int_equal(deployment_parse(&d, one, &err), ST_OK);
+    json_decref(one); /* it has a copy */
+    assert_string_equal(d->name, "a");
+    assert_true(d->up && d->copies && !d->tls);
+    assert_int_equal(d->version, 7);
+    assert_string_equal(d->home, "ann");
+    assert_string_equal(d->nodes, "auto");
+    assert_string_equal(d->hint, "/m.gguf");
+    assert_int_equal(d->since, 5);
+    assert_int_equal(d->port, 8080);
+    assert_string_equal(d->model.name, "m.gguf");
+    assert_int_equal(d->model.bytes, 5);
+    assert_int_equal(d->n_args, 2);
+    assert_string_equal(d->args[0], "--ctx");
+    assert_string_equal(d->args[1], "512");
+    assert_int_equal(d->n_files, 1);
+    assert_string_equal(deployment_file(d, "api-key-file"), "key\n");
+    assert_null(deployment_file(d, "tls-cert"));
+    copy = deployment_copy(d);
+    assert_non_null(copy);
+    assert_true(deployment_equal(d, copy));
+    deployment_digest(d, id[0]);
+    deployment_digest(copy, id[1]);
+    assert_string_equal(id[0], id[1]);
+    deployment_free(d);
+    assert_string_equal(copy->args[1], "512");
+    deployment_free(copy);
+    one = json_pack("{s:s, s:i, s:b}", "name", "a", "version", 8, "removed", 1);
+    assert_int_equal(deployment_parse(&d, one, &err), ST_OK);
+    assert_false(d->up);
+    assert_string_equal(d->nodes, "");
+    assert_int_equal(d->n_args, 0);
+    deployment_free(d);
+    json_decref(one);
+}
+
+static void test_words(void **state) {
+    (void)state;
+    struct deployment *d;
+    struct err err;
+    for (int n = DEPLOYMENT_ARGS_MAX; n <= DEPLOYMENT_ARGS_MAX + 1; n++) {
+        json_t *one = deployment("a", 1, 80), *args = json_array();
+        for (int i = 0; i < n; i++)
+            json_array_append_new(args, json_string("-q"));
+        json_object_set_new(one, "args", args);
+        assert_int_equal(deployment_parse(&d, one, &err),
+                         n <= DEPLOYMENT_ARGS_MAX ? ST_OK : ST_BAD_INPUT);
+        if (n <= DEPLOYMENT_ARGS_MAX)
+            deployment_free(d);
+        json_decref(one);
+    }
+    json_t *one = deployment("a", 1, 80);
+    json_array_append_new(json_object_get(one, "args"), json_stringn("a\0b", 3));
+    assert_int_equal(deployment_parse(&d, one, &err), ST_BAD_INPUT);
+    assert_string_equal(err.text, "word 2 of a deployment is no string");
+    json_decref(one);
 }
 
 /* Whoever hears what, in which order and how often, ends with the same. */
@@ -229,7 +293,7 @@ static void test_names_that_were(void **state) {
         assert_int_equal(merge_one(&other, taken_down(N - 1 - i), &changed, &err), ST_OK);
         assert_int_equal(changed, i < DEPLOYMENTS_DOWN_MAX);
     }
-    assert_int_equal(json_object_size(d.by_name), DEPLOYMENTS_DOWN_MAX);
+    assert_int_equal(d.n, DEPLOYMENTS_DOWN_MAX);
     assert_null(deployments_find(&d, "n99"));
     assert_non_null(deployments_find(&d, "n100"));
     deployments_digest(&d, digest[0]);
@@ -237,7 +301,7 @@ static void test_names_that_were(void **state) {
     assert_string_equal(digest[0], digest[1]);
     assert_int_equal(deployments_put(&d, one, &err), ST_OK);
     assert_int_equal(deployments_remove(&d, "a", &err), ST_OK);
-    assert_false(deployment_is_up(deployments_find(&d, "a")));
+    assert_false(deployments_find(&d, "a")->up);
     assert_null(deployments_find(&d, "n100"));
     json_decref(one);
     deployments_deinit(&d);
@@ -270,8 +334,8 @@ static void test_full_lists_merge(void **state) {
         json_decref(list);
     }
     for (int k = 0; k < 2; k++) {
-        assert_false(deployment_is_up(deployments_find(both[k], "n63")));
-        assert_true(deployment_is_up(deployments_find(both[k], "a")));
+        assert_false(deployments_find(both[k], "n63")->up);
+        assert_true(deployments_find(both[k], "a")->up);
         deployments_digest(both[k], digests[k]);
         deployments_deinit(both[k]);
     }
@@ -372,6 +436,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_put_and_remove),
                                        cmocka_unit_test(test_the_later_wish_wins),
                                        cmocka_unit_test(test_form),
+                                       cmocka_unit_test(test_fields),
+                                       cmocka_unit_test(test_words),
                                        cmocka_unit_test(test_merge_in_any_order),
                                        cmocka_unit_test(test_limits),
                                        cmocka_unit_test(test_names_that_were),

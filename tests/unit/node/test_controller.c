@@ -69,8 +69,9 @@ struct machine {
     struct controller *controller;
 };
 
-static enum status take_words(const json_t *args, struct err *err) {
-    (void)args;
+static enum status take_words(const char *const *words, size_t n, struct err *err) {
+    (void)words;
+    (void)n;
     (void)err;
     return ST_OK;
 }
@@ -206,8 +207,7 @@ static void test_changed_while_it_begins(void **state) {
     put_up(&m, "m");
     json_decref(wait_for_state(&m, "m", "listening"));
     pthread_mutex_lock(&m.controller->lock);
-    json_t *run = json_object_get(m.controller->self_runs, "m");
-    assert_int_equal(json_integer_value(json_object_get(run, "port")), 2);
+    assert_int_equal(report_of(&m.controller->self_report, "m")->port, 2);
     pthread_mutex_unlock(&m.controller->lock);
     machine_end(&m);
 }
@@ -246,19 +246,20 @@ static void *reader_main(void *user) {
     return NULL;
 }
 
-static json_int_t share_of(const struct machine *m, const char *name) {
+static int share_of(const struct machine *m, const char *name) {
     pthread_mutex_lock(&m->controller->lock);
-    json_int_t port = json_integer_value(json_object_get(m->controller->self_able, name));
+    const struct able_report *able = report_able(&m->controller->self_report, name);
+    int port = able != NULL ? able->share_port : 0;
     pthread_mutex_unlock(&m->controller->lock);
     return port;
 }
 
 static void reader_begin(struct reader *r, const struct machine *m, const char *name) {
-    json_int_t port;
+    int port;
     *r = (struct reader){.has_begun = false};
     for (double end_s = clock_s() + LIMIT_S; (port = share_of(m, name)) == 0; poll(NULL, 0, 20))
         assert_true(clock_s() < end_s);
-    snprintf(r->url, sizeof r->url, "https://127.0.0.1:%d/v1/files/0?at=0&n=%d", (int)port,
+    snprintf(r->url, sizeof r->url, "https://127.0.0.1:%d/v1/files/0?at=0&n=%d", port,
              READ_BYTES);
     assert_int_equal(thread_start(&r->thread, reader_main, r), 0);
     for (double end_s = clock_s() + LIMIT_S; !r->has_begun; poll(NULL, 0, 20))

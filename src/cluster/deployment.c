@@ -1,0 +1,146 @@
+#include "cluster/deployment.h"
+
+#include "base/mem.h"
+#include "base/util.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+
+#define NAME_MAX_BYTES 63 /* DEPLOYMENT_NAME_RULE */
+#define VERSION_MAX ((json_int_t)1 << 52)
+
+bool deployment_name_is_good(const char *name) {
+    size_t n = strlen(name);
+    for (const char *c = name; *c != '\0'; c++)
+        if (*c <= ' ' || *c > '~' || *c == '/' || *c == ',')
+            return false;
+    return n >= 1 && n <= NAME_MAX_BYTES && *name != '.' && *name != '-';
+}
+
+/* ---- reading ----------------------------------------------------------------------------- */
+
+static enum status read_args(struct deployment *d, const json_t *list, struct err *err) {
+    size_t i;
+    json_t *word;
+    if (json_array_size(list) > DEPLOYMENT_ARGS_MAX)
+        return err_set(err, ST_BAD_INPUT, "a deployment has more than %d words",
+                       DEPLOYMENT_ARGS_MAX);
+    d->args = mem_calloc(json_array_size(list) + 1, sizeof *d->args);
+    if (d->args == NULL)
+        return err_set(err, ST_NO_MEMORY, "no memory for a deployment");
+    json_array_foreach((json_t *)(uintptr_t)list, i, word) {
+        if (!json_is_string(word) ||
+            strlen(json_string_value(word)) != json_string_length(word))
+            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is no string", i);
+        d->args[d->n_args++] = json_string_value(word);
+    }
+    return ST_OK;
+}
+
+static bool read_files(struct deployment *d, const json_t *files) {
+    static const char *const options[DEPLOYMENT_FILES_MAX] = {"api-key-file", "tls-cert",
+                                                              "tls-key"};
+    const char *option;
+    json_t *text;
+    if (!json_is_object(files))
+        return false;
+    json_object_foreach((json_t *)(uintptr_t)files, option, text) {
+        size_t i = 0;
+        while (i < ARRAY_LEN(options) && !str_eq(option, options[i]))
+            i++;
+        if (!json_is_string(text) || i == ARRAY_LEN(options))
+            return false;
+        d->files[d->n_files++] = (struct deployment_file){options[i], json_string_value(text)};
+    }
+    return true;
+}
+
+static enum status read_what_runs(struct deployment *d, struct err *err) {
+    json_t *model, *args, *files;
+    int tls, copies;
+    if (json_unpack(d->json, "{s:s, s:i, s:b, s:s, s:b, s:o, s:s, s:o, s:o}", "home", &d->home,
+                    "port", &d->port, "tls", &tls, "nodes", &d->nodes, "copies", &copies,
+                    "model", &model, "hint", &d->hint, "args", &args, "files", &files) != 0 ||
+        d->port < 1 || d->port > 65535 || !json_is_array(args) || !read_files(d, files))
+        return err_set(
+            err, ST_BAD_INPUT,
+            "the deployment %s is not {\"home\": .., \"port\": .., \"tls\": .., "
+            "\"nodes\": .., \"copies\": .., \"model\": .., \"hint\": .., \"args\": [..], "
+            "\"files\": {..}}",
+            d->name);
+    TRY(read_args(d, args, err));
+    d->tls = tls;
+    d->copies = copies;
+    d->since = json_integer_value(json_object_get(d->json, "since"));
+    return model_files_from_json(&d->model, model, err);
+}
+
+static enum status read_deployment(struct deployment *d, struct err *err) {
+    int removed = 0;
+    if (json_unpack(d->json, "{s:s, s:I, s?b}", "name", &d->name, "version", &d->version,
+                    "removed", &removed) != 0 ||
+        d->version < 1 || d->version > VERSION_MAX)
+        return err_set(err, ST_BAD_INPUT,
+                       "a deployment is {\"name\": .., \"version\": 1 or more, ..}");
+    if (!deployment_name_is_good(d->name))
+        return err_set(err, ST_BAD_INPUT,
+                       "%.80s is no name for a deployment: " DEPLOYMENT_NAME_RULE, d->name);
+    d->up = !removed;
+    d->home = d->nodes = d->hint = "";
+    return removed ? ST_OK : read_what_runs(d, err);
+}
+
+enum status deployment_parse(struct deployment **out, const json_t *json, struct err *err) {
+    struct deployment *d = mem_calloc(1, sizeof *d);
+    if (d == NULL || (d->json = json_deep_copy(json)) == NULL) {
+        mem_free(d);
+        return json != NULL ? err_set(err, ST_NO_MEMORY, "no memory for a deployment")
+                            : err_set(err, ST_BAD_INPUT, "a deployment is an object");
+    }
+    enum status st = read_deployment(d, err);
+    if (st == ST_OK)
+        *out = d;
+    else
+        deployment_free(d);
+    return st;
+}
+
+struct deployment *deployment_copy(const struct deployment *d) {
+    struct deployment *copy;
+    return deployment_parse(&copy, d->json, NULL) == ST_OK ? copy : NULL;
+}
+
+void deployment_free(struct deployment *d) {
+    if (d == NULL)
+        return;
+    model_files_deinit(&d->model);
+    mem_free(d->args);
+    json_decref(d->json);
+    mem_free(d);
+}
+
+/* ---- questions --------------------------------------------------------------------------- */
+
+bool deployment_equal(const struct deployment *a, const struct deployment *b) {
+    return json_equal(a->json, b->json);
+}
+
+const char *deployment_file(const struct deployment *d, const char *option) {
+    for (size_t i = 0; i < d->n_files; i++)
+        if (str_eq(d->files[i].option, option))
+            return d->files[i].text;
+    return NULL;
+}
+
+void deployments_json_digest(const json_t *v, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+    uint8_t hash[(DEPLOYMENTS_DIGEST_BYTES - 1) / 2] = {0};
+    char *text = json_dumps(v, JSON_COMPACT | JSON_SORT_KEYS);
+    if (text != NULL)
+        crypto_generichash(hash, sizeof hash, (const uint8_t *)text, strlen(text), NULL, 0);
+    free(text);
+    sodium_bin2hex(out, DEPLOYMENTS_DIGEST_BYTES, hash, sizeof hash);
+}
+
+void deployment_digest(const struct deployment *d, char out[DEPLOYMENTS_DIGEST_BYTES]) {
+    deployments_json_digest(d->json, out);
+}
