@@ -27,7 +27,8 @@ if command -v make >/dev/null; then
     closed=$(find "$work/for-all/opt" ! -perm -a+r -o -type d ! -perm -a+x)
     [ -z "$closed" ] || fail "made with umask 077, and others cannot read $closed"
 fi
-for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1 share/man/man1/lockstep-down.1 share/man/man1/lockstep-fetch.1; do
+for file in bin/lockstep include/lockstep/lockstep.h share/man/man1/lockstep.1 share/man/man1/lockstep-run.1 share/man/man1/lockstep-down.1 share/man/man1/lockstep-fetch.1 \
+    share/bash-completion/completions/lockstep share/zsh/site-functions/_lockstep share/fish/vendor_completions.d/lockstep.fish; do
     [ -s "$work/tree/$file" ] || fail "$file is not installed"
     [ -s "$work/image/opt/lockstep/$file" ] || fail "$file is not installed below DESTDIR"
 done
