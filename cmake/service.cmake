@@ -1,0 +1,11 @@
+# What starts `lockstep node` with the machine: a systemd unit, or a file for macOS' launchd.
+set(BINDIR ${CMAKE_INSTALL_FULL_BINDIR})
+set(DATADIR ${CMAKE_INSTALL_FULL_DATADIR})
+if(APPLE)
+  configure_file(packaging/lockstep-node.plist.in org.lockstep.node.plist @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/org.lockstep.node.plist DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
+else()
+  configure_file(packaging/lockstep-node.service.in lockstep-node.service @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/lockstep-node.service DESTINATION lib/systemd/system)
+  install(FILES packaging/lockstep.sysusers DESTINATION lib/sysusers.d RENAME lockstep.conf)
+endif()
