@@ -4,8 +4,9 @@
 #   make          builds build/lockstep                   make test     the whole test suite
 #   make demo     three ranks answer one question         make check    its quick part: release build only
 #   make install  PREFIX=/usr/local DESTDIR=              make bench    speed of a 1B model on this machine
-#   make asan | tsan | fuzz | arm64                       one part of the suite
+#   make asan | tsan | fuzz | arm64 | macos               one part of the suite
 #   make format   clang-format over the sources           make clean    removes the build folders
+#   make dist     build/lockstep-VERSION.tar.gz           make coverage which lines the tests run
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -37,7 +38,7 @@ test:
 	@tools/setup.sh test
 	@tools/test.sh
 
-check asan tsan fuzz arm64:
+check asan tsan fuzz arm64 macos:
 	@tools/setup.sh test
 	@tools/test.sh $@
 
@@ -45,6 +46,14 @@ check asan tsan fuzz arm64:
 install: build
 	cmake "-DCMAKE_INSTALL_PREFIX=$(PREFIX)" build >/dev/null
 	umask 022 && DESTDIR="$(DESTDIR)" cmake --install build --prefix "$(PREFIX)"
+
+# docs/release.md says how a release is made.
+dist:
+	@tools/dist.sh
+
+coverage:
+	@tools/setup.sh test
+	@tools/coverage.sh
 
 format:
 	clang-format -i $(SOURCES)
@@ -55,4 +64,4 @@ clean:
 help:
 	@sed -n '/^#   make/s/^# *//p' Makefile
 
-.PHONY: all build setup demo bench test check asan tsan fuzz arm64 install format clean help
+.PHONY: all build setup demo bench test check asan tsan fuzz arm64 macos install dist coverage format clean help
