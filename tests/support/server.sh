@@ -4,15 +4,13 @@ trap '[ -n "$server" ] && kill "$server" 2>/dev/null && wait "$server"; rm -rf "
 
 # serve_start MODEL [options]: sets $server (pid) and $url; what it says is in $work/out and $work/err.
 serve_start() {
-    rm -f "$work/out"
-    "$LOCKSTEP" serve "$@" --port 0 >"$work/out" 2>"$work/err" 9>&- &
+    local line=
+    rm -f "$work/out" "$work/ready"
+    mkfifo "$work/ready"
+    "$LOCKSTEP" serve "$@" --port 0 --ready-fd 8 >"$work/out" 2>"$work/err" 8>"$work/ready" 9>&- &
     server=$!
-    for _ in $(seq 600); do
-        grep -q '^lockstep listens on' "$work/out" && break
-        kill -0 "$server" 2>/dev/null || break
-        sleep 0.1
-    done
-    url=$(sed -n 's/^lockstep listens on //p' "$work/out")
+    read -r -t 60 line <"$work/ready" # one that fails closes it
+    url=$(sed -n 's/.*"url":"\([^"]*\)".*/\1/p' <<<"$line")
     [ -n "$url" ] || { echo "FAILED: serve $*: $(cat "$work/err")"; exit 1; }
 }
 
