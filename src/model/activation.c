@@ -33,9 +33,20 @@ static void geglu(const struct kernels *k, float *gate, const float *up, size_t 
         gate[i] = 0.5f * gate[i] * (2.0f - 2.0f / (e[i] + 1.0f)) * up[i];
 }
 
+static void relu2(float *gate, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        float g = gate[i] < 0.0f ? 0.0f : gate[i]; /* NaN stays */
+        gate[i] = g * g;
+    }
+}
+
 void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n) {
     if (act == FFN_SWIGLU) {
         k->swiglu(gate, gate, up, n);
+        return;
+    }
+    if (act == FFN_RELU2) {
+        relu2(gate, n);
         return;
     }
     for (size_t at = 0; at < n; at += CHUNK) {

@@ -10,7 +10,8 @@
  *   FFN_SWIGLU_OAI  g = min(gate, 7), u = clamp(up, -7, 7): g * sigmoid(1.702 g) * (u + 1)
  *                   (gpt-oss's reference code)
  *   FFN_GEGLU       0.5 g (1 + tanh(sqrt(2/pi) (g + 0.044715 g^3))) * up, with tanh(z) as
- *                   1 - 2 / (exp(2z) + 1) */
+ *                   1 - 2 / (exp(2z) + 1)
+ *   FFN_RELU2       max(gate, 0)^2; up is not read */
 void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n);
 
 #endif

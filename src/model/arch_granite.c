@@ -1,6 +1,8 @@
 /* Granite 3 (IBM): a llama with four factors: on embeddings, on what a block adds to the
  * residual stream, instead of 1/sqrt(head_dim) in attention, and (as a divisor) on logits.
- * granitemoe: with experts, whose weights are a softmax over the chosen ones. */
+ * granitemoe: with experts, whose weights are a softmax over the chosen ones. granitehybrid
+ * (Granite 4): Mamba-2 where head_count_kv is 0; experts or not; RoPE unless
+ * rope.scaling.finetuned is false. */
 #include "model/hparams.h"
 
 static enum status read_factors(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -28,5 +30,17 @@ static enum status read_moe(struct hparams *hp, const struct gguf *g, struct err
     return hparams_read_moe(hp, g, err);
 }
 
+static enum status read_hybrid(struct hparams *hp, const struct gguf *g, struct err *err) {
+    bool rope = true;
+    enum status st = gguf_bool(g, "granitehybrid.rope.scaling.finetuned", &rope, err);
+    if (st != ST_OK && st != ST_NOT_FOUND)
+        return st;
+    hp->no_rope = !rope;
+    TRY(read_moe(hp, g, err));
+    return hparams_read_ssm(hp, g, RECURRENT_MAMBA2, err);
+}
+
+const struct arch arch_granitehybrid = {
+    .name = "granitehybrid", .read = read_hybrid, .hybrid = true};
 const struct arch arch_granite = {.name = "granite", .read = read_factors};
 const struct arch arch_granitemoe = {.name = "granitemoe", .read = read_moe};

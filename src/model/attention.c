@@ -114,8 +114,10 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
         head_norms(m, q, n_heads_of(m), hparams_q_rows(m->hp), lw->q_norm);
         head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
     }
-    m->k->rope(q, n_heads_of(m), hparams_q_rows(m->hp), rope->n_rot, cos, sin, rope->mode);
-    m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    if (!m->hp->no_rope) {
+        m->k->rope(q, n_heads_of(m), hparams_q_rows(m->hp), rope->n_rot, cos, sin, rope->mode);
+        m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    }
     m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
 }
 

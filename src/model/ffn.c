@@ -41,7 +41,8 @@ static void part_forward(const struct model *m, float *scratch, const struct ffn
     if (n == 1)
         forward_own_blocks(&out, block_begin, block_end);
     multiply(m, u->gate, &x, gate, ld, begin, end);
-    multiply(m, u->up, &x, up, ld, begin, end);
+    if (u->up->n_rows != 0)
+        multiply(m, u->up, &x, up, ld, begin, end);
     for (size_t t = 0; t < n && u->gate_bias != NULL; t++) {
         m->k->add(gate + t * ld, u->gate_bias + col, n_cols);
         m->k->add(up + t * ld, u->up_bias + col, n_cols);

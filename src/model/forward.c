@@ -443,7 +443,11 @@ static bool attention_half(struct forward_pass *r, struct pool *pool, int thread
 
 static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint32_t layer) {
     const struct layer_weights *lw = &r->m->w.layers[layer];
-    residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
+    if (lw->has_mixer)
+        residual_norm_pack(r, pool, true, lw->attn_post_norm, lw->ffn_norm);
+    else
+        residual_norm_pack(r, pool, layer != 0, layer != 0 ? lw[-1].ffn_post_norm : NULL,
+                           lw->ffn_norm);
     if (lw->moe != NULL)
         return moe_forward(r, pool, thread, lw);
     if (!forward_tell(r, pool, thread, &r->m->x_act, r->m->x_told, NULL, 0))
@@ -454,10 +458,11 @@ static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint
 
 static bool layer_forward(struct forward_pass *r, struct pool *pool, int thread,
                           uint32_t layer) {
-    for (uint32_t i = 0; i < r->n_microbatches; i++)
+    const struct layer_weights *lw = &r->m->w.layers[layer];
+    for (uint32_t i = 0; i < r->n_microbatches && lw->has_mixer; i++)
         if (!attention_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
-    for (uint32_t i = 0; i < r->n_microbatches; i++)
+    for (uint32_t i = 0; i < r->n_microbatches && lw->has_ffn; i++)
         if (!ffn_half(r, pool, thread, layer) || !sum_and_turn(r, pool, thread, i))
             return false;
     return true;

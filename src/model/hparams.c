@@ -9,10 +9,12 @@
 #include <stdio.h>
 
 static const struct arch *const archs[] = {
-    &arch_llama,      &arch_qwen2,     &arch_qwen2moe,   &arch_qwen3,
-    &arch_qwen3moe,   &arch_deepseek2, &arch_gpt_oss,    &arch_glm4moe,
-    &arch_gemma3,     &arch_phi3,      &arch_minimax_m2, &arch_granite,
-    &arch_granitemoe, &arch_qwen3next, &arch_qwen35,     &arch_qwen35moe,
+    &arch_llama,         &arch_qwen2,     &arch_qwen2moe,   &arch_qwen3,
+    &arch_qwen3moe,      &arch_deepseek2, &arch_gpt_oss,    &arch_glm4moe,
+    &arch_gemma3,        &arch_phi3,      &arch_minimax_m2, &arch_granite,
+    &arch_granitemoe,    &arch_qwen3next, &arch_qwen35,     &arch_qwen35moe,
+    &arch_lfm2,          &arch_lfm2moe,   &arch_nemotron_h, &arch_nemotron_h_moe,
+    &arch_granitehybrid,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -237,30 +239,60 @@ static enum status read_rope(struct hparams *hp, const struct gguf *g, struct er
     return ST_OK;
 }
 
+enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,
+                                 const char *name, uint32_t *out, struct err *err) {
+    struct gguf_array a;
+    char key[128];
+    uint32_t same;
+    key_name(hp, name, key, sizeof key);
+    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32)) {
+        TRY(hparam_need_u32(hp, g, name, 0, UINT32_MAX, &same, err));
+        for (uint32_t l = 0; l < hp->n_layers; l++)
+            out[l] = same;
+        return ST_OK;
+    }
+    if (a.n < hp->n_layers)
+        return err_set(err, ST_BAD_INPUT, "%s: %s has %zu numbers for %u layers", gguf_path(g),
+                       key, a.n, hp->n_layers);
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        int64_t v = gguf_array_int(&a, l);
+        if (v < 0 || v > UINT32_MAX)
+            return err_set(err, ST_BAD_INPUT, "%s: %s is %lld for layer %u", gguf_path(g), key,
+                           (long long)v, l);
+        out[l] = (uint32_t)v;
+    }
+    return ST_OK;
+}
+
+/* The number that all layers have which do not have 0. */
+static enum status same_or_none(const struct hparams *hp, const struct gguf *g,
+                                const char *name, const uint32_t *of_layers, uint32_t *out,
+                                struct err *err) {
+    *out = 0;
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        if (of_layers[l] == 0)
+            continue;
+        if (*out != 0 && of_layers[l] != *out)
+            return err_set(
+                err, ST_UNSUPPORTED,
+                "%s: %s.%s is %u for layer %u and %u before: expected the same, or 0",
+                gguf_path(g), hp->arch->name, name, of_layers[l], l, *out);
+        *out = of_layers[l];
+    }
+    return ST_OK;
+}
+
 /* head_count_kv of an architecture whose layers may be recurrent: those have none. */
 static enum status read_hybrid_kv_heads(struct hparams *hp, const struct gguf *g,
                                         struct err *err) {
-    struct gguf_array a;
-    char key[128];
-    key_name(hp, "attention.head_count_kv", key, sizeof key);
-    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32) ||
-        a.n < hp->n_layers)
-        return hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err);
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        int64_t n = gguf_array_int(&a, l);
-        if (n < 0 || n > MAX_HEADS || (n != 0 && hp->n_kv_heads != 0 && n != hp->n_kv_heads))
-            return err_set(
-                err, ST_UNSUPPORTED,
-                "%s: %s is %lld for layer %u: expected 0, or the same for all layers",
-                gguf_path(g), key, (long long)n, l);
-        if (n == 0)
-            hp->layer_flags[l] = LAYER_RECURRENT;
-        else
-            hp->n_kv_heads = (uint32_t)n;
-    }
-    if (hp->n_kv_heads == 0)
-        return err_set(err, ST_UNSUPPORTED, "%s: %s: no layer has attention", gguf_path(g),
-                       key);
+    static const char name[] = "attention.head_count_kv";
+    uint32_t of_layers[HPARAMS_LAYERS_MAX];
+    TRY(hparam_u32_of_layers(hp, g, name, of_layers, err));
+    TRY(same_or_none(hp, g, name, of_layers, &hp->n_kv_heads, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        hp->layer_flags[l] = of_layers[l] == 0 ? LAYER_RECURRENT : 0;
+    if (hp->n_kv_heads == 0) /* nothing has attention; the numbers must make sense */
+        hp->n_kv_heads = hp->n_heads;
     return ST_OK;
 }
 
@@ -366,7 +398,7 @@ enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recu
     TRY(hparam_need_u32(hp, g, "ssm.inner_size", 1, MAX_FF, &inner, err));
     r->v_dim = inner / r->n_heads;
     if (inner % r->n_heads != 0 || r->n_heads % r->n_groups != 0 || r->v_dim > MAX_STATE ||
-        (uint64_t)r->n_groups * r->k_dim > MAX_FF)
+        (uint64_t)r->n_groups * r->k_dim > MAX_FF || r->n_groups > hp->n_embd)
         return err_set(
             err, ST_BAD_INPUT,
             "%s: a recurrent layer of %u dimensions, %u heads and %u groups makes no "
@@ -379,17 +411,26 @@ enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recu
     return ST_OK;
 }
 
-/* Where all layers have experts there may be no feed_forward_length. */
+/* Where all layers have experts there may be no feed_forward_length; layers that have 0 of it have
+ * no FFN. */
 static enum status read_n_ff(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t of_experts;
+    static const char name[] = "feed_forward_length";
+    uint32_t of_experts, of_layers[HPARAMS_LAYERS_MAX];
     char key[128];
-    key_name(hp, "feed_forward_length", key, sizeof key);
+    key_name(hp, name, key, sizeof key);
     TRY(hparam_u32(hp, g, "expert_feed_forward_length", 0, &of_experts, err));
     if (!gguf_has(g, key) && of_experts != 0 && of_experts <= MAX_FF) {
         hp->n_ff = of_experts;
         return ST_OK;
     }
-    return hparam_need_u32(hp, g, "feed_forward_length", 1, MAX_FF, &hp->n_ff, err);
+    if (!hp->arch->hybrid)
+        return hparam_need_u32(hp, g, name, 1, MAX_FF, &hp->n_ff, err);
+    TRY(hparam_u32_of_layers(hp, g, name, of_layers, err));
+    TRY(same_or_none(hp, g, name, of_layers, &hp->n_ff, err));
+    if (hp->n_ff == 0 || hp->n_ff > MAX_FF)
+        return err_set(err, ST_BAD_INPUT, "%s: %s is %u, expected 1 to %d", gguf_path(g), key,
+                       hp->n_ff, MAX_FF);
+    return ST_OK;
 }
 
 enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *err) {

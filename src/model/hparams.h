@@ -41,6 +41,7 @@ enum ffn_act {
     FFN_SWIGLU,     /* silu(gate) * up */
     FFN_SWIGLU_OAI, /* gpt-oss: clamped, silu with 1.702, (up + 1) */
     FFN_GEGLU,      /* gelu(gate) * up, the tanh form */
+    FFN_RELU2,      /* the square of max(up, 0): there is no gate */
 };
 
 enum gating {
@@ -131,6 +132,8 @@ struct hparams {
     float logit_softcap;  /* a logit x becomes c * tanh(x / c); 0: none */
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period;   /* layer l has a window unless l % period == period - 1 */
+    const char *output_norm;  /* tensor; NULL: output_norm.weight */
+    bool no_rope;             /* queries and keys do not turn */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
     bool
         attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
@@ -150,7 +153,8 @@ struct arch {
 extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
     arch_granite, arch_granitemoe;
-extern const struct arch arch_qwen3next, arch_qwen35, arch_qwen35moe;
+extern const struct arch arch_qwen3next, arch_qwen35, arch_qwen35moe, arch_lfm2, arch_lfm2moe,
+    arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;
@@ -211,6 +215,10 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
  * time_step_rank, inner_size. */
 enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recurrent_kind kind,
                              struct err *err);
+
+/* One number for each layer of an array, or the same for all. */
+enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,
+                                 const char *name, uint32_t *out, struct err *err);
 
 /* The tensor `blk.<layer>.<name>` (layer < 0: just name) with exactly these dimensions
  * (columns first; rows = 1: a vector; n > 1: that many matrices). ST_BAD_INPUT with the expected

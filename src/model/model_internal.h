@@ -55,6 +55,7 @@ struct recurrent_buffers {
     struct product *products; /* [n_in_max] */
     uint32_t n_in_max;
     uint32_t *in_order; /* [n] 0, 1, 2... */
+    bool groups_whole;  /* of Mamba-2: each group's heads are on one rank */
 };
 
 /* Of gate, and of up: what a thread has in f32 at a time; with room for a token's n_ff of most

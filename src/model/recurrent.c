@@ -16,18 +16,6 @@
  * mean is a k_dim-th of the sum. */
 #define LENGTH_EPS 1e-6f
 
-void recurrent_prepare(struct model *m) {
-    struct recurrent_buffers *b = &m->recurrent;
-    uint32_t k_dim = m->hp->recurrent.k_dim;
-    b->k = recurrent_kernels_of(m->k);
-    for (uint32_t i = 0; i < k_dim && b->q_scale != NULL; i++) {
-        b->q_scale[i] = 1.0f / (float)k_dim;
-        b->k_scale[i] = 1.0f / sqrtf((float)k_dim);
-    }
-    for (uint32_t i = 0; i < m->cfg.n_tokens_max && b->in_order != NULL; i++)
-        b->in_order[i] = i;
-}
-
 /* ---- states ------------------------------------------------------------------------------ */
 
 /* Where a run's state of the layer is, and where it comes from: NULL at its first token. */
@@ -126,6 +114,14 @@ static struct conv_part conv_block(const struct recurrent_layout *lay, size_t bl
                               .n = MIN(p->n - begin, (uint32_t)BLOCK_COLS)};
 }
 
+/* y = x * by, [n_tokens, n] with rows ldy and ld apart. */
+static void times(float *y, size_t ldy, const float *x, const float *by, size_t ld,
+                  uint32_t n_tokens, uint32_t n) {
+    for (size_t t = 0; t < n_tokens; t++)
+        for (uint32_t c = 0; c < n; c++)
+            y[t * ldy + c] = x[t * ld + c] * by[t * ld + c];
+}
+
 static void convolve_block(struct forward_pass *r, const struct recurrent_weights *w,
                            size_t run_index, size_t block) {
     struct model *m = r->m;
@@ -149,7 +145,14 @@ static void convolve_block(struct forward_pass *r, const struct recurrent_weight
         .ld_history = lay->ld_history,
         .silu = m->hp->recurrent.kind != RECURRENT_SHORT_CONV,
     };
+    const bool gated = m->hp->recurrent.kind == RECURRENT_SHORT_CONV;
+    if (gated)
+        times(args.x, lay->ld, args.x, args.x + lay->k_at - lay->v_at, lay->ld, run->n_tokens,
+              part.n);
     m->recurrent.k->conv(&args);
+    if (gated)
+        times(m->recurrent.out + (size_t)first * lay->out_ld + part.at, lay->out_ld, args.x,
+              args.x + lay->z_at - lay->v_at, lay->ld, run->n_tokens, part.n);
 }
 
 static void convolve(struct forward_pass *r, struct pool *pool,
@@ -189,7 +192,10 @@ static void gates_of(const struct model *m, float *row, uint32_t h, float **beta
     const struct recurrent_params *p = &m->hp->recurrent;
     const struct recurrent_layout *lay = &m->recurrent.lay;
     uint32_t per = p->n_heads / p->n_groups;
-    if (p->joint_gates) {
+    if (p->kind == RECURRENT_MAMBA2) { /* time step and, behind all these, decay */
+        *beta = row + lay->gates_at + h;
+        *alpha = *beta + p->n_heads;
+    } else if (p->joint_gates) {
         *beta = row + lay->gates_at + h / per * 2 * per + h % per;
         *alpha = *beta + per;
     } else {
@@ -229,6 +235,85 @@ static void delta_finish(const struct model *m, const struct recurrent_weights *
     float *o = out + (size_t)local * v_dim;
     m->k->rmsnorm(o, o, w->norm, v_dim, m->hp->rms_eps);
     m->k->swiglu(o, row + m->recurrent.lay.z_at + head.at, o, v_dim);
+}
+
+/* ---- Mamba-2 ------------------------------------------------------------------------------- */
+
+static void mamba2_begin(const struct model *m, const struct recurrent_weights *w, float *row,
+                         uint32_t local) {
+    uint32_t h = m->recurrent.lay.first_unit + local;
+    float *dt, *decay;
+    gates_of(m, row, h, &dt, &decay);
+    *dt = softplus(*dt + w->dt_bias[h]);
+    *decay = exact_exp(*dt * w->a[h]);
+}
+
+/* (o + D x) * silu(z), not yet normed. */
+static void mamba2_finish(const struct model *m, const struct recurrent_weights *w,
+                          const float *row, float *out, uint32_t local) {
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    const uint32_t v_dim = m->hp->recurrent.v_dim;
+    const float *x = row + lay->v_at + (size_t)local * v_dim, d = w->d[lay->first_unit + local];
+    float *o = out + (size_t)local * v_dim;
+    for (uint32_t i = 0; i < v_dim; i++)
+        o[i] = o[i] + d * x[i];
+    m->k->swiglu(o, row + lay->z_at + (size_t)local * v_dim, o, v_dim);
+}
+
+/* Sum of squares of a head, over 16 lanes and the fixed tree. */
+static float head_squares(const float *x, uint32_t n) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i % 16] += x[i] * x[i];
+    for (uint32_t half = 8; half >= 1; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
+/* Norms over the columns of each group. Its heads may lie on several ranks, so their sums of
+ * squares are added exactly: acc [n_tokens, groups of the model]. */
+static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
+                        const struct recurrent_weights *w) {
+    struct model *m = r->m;
+    const struct recurrent_params *p = &m->hp->recurrent;
+    const struct recurrent_layout *lay = &m->recurrent.lay;
+    const uint32_t n = r->step->n_tokens, v_dim = p->v_dim, per = p->n_heads / p->n_groups;
+    size_t begin, end;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++) {
+            int64_t *sums = r->acc + t * p->n_groups;
+            const float *out = m->recurrent.out + t * lay->out_ld;
+            memset(sums, 0, p->n_groups * sizeof *sums);
+            for (uint32_t i = 0; i < lay->n_heads; i++)
+                sums[(lay->first_unit + i) / per] +=
+                    forward_fixed(head_squares(out + (size_t)i * v_dim, v_dim));
+        }
+    pool_barrier(pool);
+    if (!m->recurrent.groups_whole &&
+        !forward_team_sum(r, pool, thread, (size_t)n * p->n_groups))
+        return false;
+    while (pool_claim(pool, n, 1, &begin, &end))
+        for (size_t t = begin; t < end; t++)
+            for (uint32_t i = 0; i < lay->n_heads; i++) {
+                uint32_t h = lay->first_unit + i;
+                float sum, *out = m->recurrent.out + t * lay->out_ld + (size_t)i * v_dim;
+                m->k->fixed_get(&sum, r->acc + t * p->n_groups + h / per, 1);
+                float by = 1.0f / sqrtf(sum / (float)(per * v_dim) + m->hp->rms_eps);
+                for (uint32_t c = 0; c < v_dim; c++)
+                    out[c] = out[c] * by * w->norm[(size_t)h * v_dim + c];
+            }
+    pool_barrier(pool);
+    return true;
+}
+
+/* No group is on two ranks of a stage. */
+static bool groups_are_whole(const struct model *m) {
+    const struct recurrent_params *p = &m->hp->recurrent;
+    bool whole = true;
+    for (int i = 0; i < m->plan.n_ranks && p->kind == RECURRENT_MAMBA2; i++)
+        whole &= m->plan.shares[i].unit_end % (p->n_heads / p->n_groups) == 0;
+    return whole;
 }
 
 /* ---- the recurrence ------------------------------------------------------------------------ */
@@ -289,23 +374,28 @@ static void recur(struct forward_pass *r, struct pool *pool,
 
 /* ---- the layer ------------------------------------------------------------------------------- */
 
-static void delta_forward(struct forward_pass *r, struct pool *pool,
+/* What stands before the recurrence, it, and what stands after it, but for norms over several
+ * heads. */
+static void heads_forward(struct forward_pass *r, struct pool *pool,
                           const struct recurrent_weights *w) {
     struct model *m = r->m;
     const struct recurrent_layout *lay = &m->recurrent.lay;
+    const bool delta = m->hp->recurrent.kind == RECURRENT_DELTA;
     size_t n = (size_t)r->step->n_tokens * lay->n_heads, begin, end;
-    convolve(r, pool, w);
     while (pool_claim(pool, n, 4, &begin, &end))
-        for (size_t i = begin; i < end; i++)
-            delta_begin(m, w, m->recurrent.rows + i / lay->n_heads * lay->ld,
-                        (uint32_t)(i % lay->n_heads));
+        for (size_t i = begin; i < end; i++) {
+            float *row = m->recurrent.rows + i / lay->n_heads * lay->ld;
+            (delta ? delta_begin : mamba2_begin)(m, w, row, (uint32_t)(i % lay->n_heads));
+        }
     pool_barrier(pool);
     recur(r, pool, w);
     while (pool_claim(pool, n, 4, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / lay->n_heads;
-            delta_finish(m, w, m->recurrent.rows + t * lay->ld,
-                         m->recurrent.out + t * lay->out_ld, (uint32_t)(i % lay->n_heads));
+            const float *row = m->recurrent.rows + t * lay->ld;
+            float *out = m->recurrent.out + t * lay->out_ld;
+            (delta ? delta_finish : mamba2_finish)(m, w, row, out,
+                                                   (uint32_t)(i % lay->n_heads));
         }
     pool_barrier(pool);
 }
@@ -317,11 +407,27 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
         return false;
     in_products(r, pool, thread, w);
-    if (lay->n_units != 0)
-        delta_forward(r, pool, w);
+    convolve(r, pool, w);
+    if (m->hp->recurrent.kind != RECURRENT_SHORT_CONV)
+        heads_forward(r, pool, w);
+    if (m->hp->recurrent.kind == RECURRENT_MAMBA2 && !group_norms(r, pool, thread, w))
+        return false;
     for (uint32_t j = 0; j < lay->n_pieces && lay->out_ld != 0; j++)
         forward_pack(r, pool, &m->recurrent.out_act[j],
                      m->recurrent.out + (size_t)j * lay->piece_cols, lay->out_ld);
     out_product(r, pool, thread, w);
     return true;
+}
+
+void recurrent_prepare(struct model *m) {
+    struct recurrent_buffers *b = &m->recurrent;
+    uint32_t k_dim = m->hp->recurrent.k_dim;
+    b->k = recurrent_kernels_of(m->k);
+    b->groups_whole = groups_are_whole(m);
+    for (uint32_t i = 0; i < k_dim && b->q_scale != NULL; i++) {
+        b->q_scale[i] = 1.0f / (float)k_dim;
+        b->k_scale[i] = 1.0f / sqrtf((float)k_dim);
+    }
+    for (uint32_t i = 0; i < m->cfg.n_tokens_max && b->in_order != NULL; i++)
+        b->in_order[i] = i;
 }

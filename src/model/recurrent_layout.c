@@ -102,7 +102,7 @@ static void lay_out_mamba2(struct recurrent_layout *lay, const struct hparams *h
     add_part(lay, lay->q_at, inner + (r->n_groups + lay->first_group) * r->k_dim, width);
     lay->ld_history = lay->ld;
     lay->z_at = next(lay, lay->piece_cols);
-    lay->gates_at = lay->gates_2_at = next(lay, r->n_heads);
+    lay->gates_at = lay->gates_2_at = next(lay, 2 * r->n_heads); /* and decays */
 }
 
 /* B * u under the convolution; C and u. */

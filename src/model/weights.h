@@ -77,6 +77,7 @@ struct layer_weights {
     uint32_t ffn_segment;
     struct moe_weights *moe; /* NULL: dense */
     uint32_t window;         /* 0: none */
+    bool has_mixer, has_ffn; /* attention or a recurrence; an FFN */
 };
 
 struct weights {

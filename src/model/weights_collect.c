@@ -337,8 +337,12 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
         q.row_begin += width;
         q.row_end += width;
     }
-    TRY(weights_want_matrix(ld, &ffn->gate, p, err));
-    TRY(weights_want_matrix(ld, &ffn->up, q, err));
+    if (ld->hp->ffn_act == FFN_RELU2) { /* up alone, in the place of gate */
+        TRY(weights_want_matrix(ld, &ffn->gate, q, err));
+    } else {
+        TRY(weights_want_matrix(ld, &ffn->gate, p, err));
+        TRY(weights_want_matrix(ld, &ffn->up, q, err));
+    }
     return weights_want_matrix(ld, &ffn->down, d, err);
 }
 
@@ -421,10 +425,16 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
                                  struct err *err) {
     const struct hparams *hp = ld->hp;
     uint32_t e = hp->n_embd;
-    TRY(collect_attention(ld, lw, l, err));
-    TRY(weights_want_vector(
-        ld, &lw->ffn_norm, l,
-        hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight", e, 0, e, err));
+    const char *norm = hp->norm_after_attn ? "post_attention_norm.weight" : "ffn_norm.weight";
+    lw->has_mixer = !hparams_layer_is(hp, (uint32_t)l, LAYER_NO_MIXER);
+    lw->has_ffn = !hparams_layer_is(hp, (uint32_t)l, LAYER_NO_FFN);
+    if (lw->has_mixer)
+        TRY(collect_attention(ld, lw, l, err));
+    else
+        norm = "attn_norm.weight"; /* there is one norm, which has this name */
+    if (!lw->has_ffn)
+        return ST_OK;
+    TRY(weights_want_vector(ld, &lw->ffn_norm, l, norm, e, 0, e, err));
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,
                                 err));
@@ -453,8 +463,10 @@ enum status weights_collect(struct weights_loader *ld, struct err *err) {
     for (uint32_t i = 0; i < w->n_layers; i++)
         TRY(collect_layer(ld, &w->layers[i], (int)(sh->layer_begin + i), err));
     if (sh->last_stage) {
-        TRY(weights_want_vector(ld, &w->output_norm, -1, "output_norm.weight", hp->n_embd, 0,
-                                hp->n_embd, err));
+        TRY(weights_want_vector(ld, &w->output_norm, -1,
+                                hp->output_norm != NULL ? hp->output_norm
+                                                        : "output_norm.weight",
+                                hp->n_embd, 0, hp->n_embd, err));
         TRY(weights_want_matrix(
             ld, &w->output,
             (struct weight_part){.layer = -1,

@@ -120,6 +120,51 @@ static enum status collect_delta(struct recurrent_collector *c, struct err *err)
                                r->v_dim, err);
 }
 
+/* One number for each head, as the file has them: [1, heads]. */
+static enum status want_of_heads(struct recurrent_collector *c, const float **dst,
+                                 const char *name, struct err *err) {
+    return weights_want_rows(c->ld, dst, c->layer, name, 1, c->ld->hp->recurrent.n_heads, 0, 1,
+                             1, err);
+}
+
+/* ssm_in: [z, x, B, C, dt] */
+static enum status collect_mamba2(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_params *r = &c->ld->hp->recurrent;
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t n = r->n_heads, inner = n * r->v_dim, shared = r->n_groups * r->k_dim;
+    uint32_t channels = inner + 2 * shared, rows = inner + channels + n;
+    uint32_t z = lay->first_unit * r->v_dim, width = inner / r->n_groups;
+    for (uint32_t i = 0; i < lay->n_parts; i++) {
+        const struct conv_part *p = &lay->parts[i];
+        uint32_t row = inner + p->channel;
+        TRY(want_in(c, "ssm_in.weight", rows, row, row + p->n, p->at, err));
+    }
+    TRY(want_in(c, "ssm_in.weight", rows, z, z + lay->piece_cols, lay->z_at, err));
+    TRY(want_in(c, "ssm_in.weight", rows, rows - n, rows, lay->gates_at, err));
+    TRY(weights_want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d.weight", r->n_taps,
+                          channels, 0, r->n_taps, r->n_taps, err));
+    TRY(weights_want_vector(c->ld, &c->w->conv_bias, c->layer, "ssm_conv1d.bias", channels, 0,
+                            channels, err));
+    TRY(weights_want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", n, 0, n, err));
+    TRY(want_of_heads(c, &c->w->a, "ssm_a", err));
+    TRY(want_of_heads(c, &c->w->d, "ssm_d", err));
+    return weights_want_rows(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", width,
+                             r->n_groups, 0, width, width, err);
+}
+
+/* in_proj: [B, C, u]; B * u is what is convolved. */
+static enum status collect_short_conv(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_layout *lay = &c->lay;
+    uint32_t e = c->ld->hp->n_embd, n_taps = c->ld->hp->recurrent.n_taps;
+    uint32_t begin = lay->first_unit * recurrent_unit_cols(c->ld->hp);
+    const uint32_t at[] = {lay->v_at, lay->z_at, lay->k_at};
+    for (uint32_t i = 0; i < ARRAY_LEN(at); i++)
+        TRY(want_in(c, "shortconv.in_proj.weight", 3 * e, i * e + begin,
+                    i * e + begin + lay->piece_cols, at[i], err));
+    return weights_want_rows(c->ld, &c->w->conv, c->layer, "shortconv.conv.weight", n_taps, e,
+                             0, n_taps, n_taps, err);
+}
+
 enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_weights *lw,
                                       int l, struct err *err) {
     const struct hparams *hp = ld->hp;
@@ -136,6 +181,11 @@ enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_we
         return weights_no_memory(ld, err);
     for (uint32_t i = ld->share->layer_begin; i < (uint32_t)l; i++)
         w->index += hparams_layer_is(hp, i, LAYER_RECURRENT);
-    TRY(collect_delta(&c, err));
+    if (hp->recurrent.kind == RECURRENT_DELTA)
+        TRY(collect_delta(&c, err));
+    else if (hp->recurrent.kind == RECURRENT_MAMBA2)
+        TRY(collect_mamba2(&c, err));
+    else
+        TRY(collect_short_conv(&c, err));
     return want_out(&c, err);
 }

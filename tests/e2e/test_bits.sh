@@ -172,7 +172,7 @@ for model in "${models[@]}"; do
 done
 # The other architectures: experts, latent attention, windows, sinks; and those that golden/ has none of.
 others=()
-for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2 qwen3next qwen35 qwen35moe; do
+for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2 qwen3next qwen35 qwen35moe lfm2 lfm2moe nemotron_h nemotron_h_moe granitehybrid; do
     others+=("$golden/logits/$name.gguf")
 done
 mkdir made

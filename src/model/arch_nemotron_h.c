@@ -1,0 +1,47 @@
+/* Nemotron H and Nemotron 3 (NVIDIA): every layer is one thing, attention where head_count_kv is
+ * not 0, a feed-forward where feed_forward_length is not 0, Mamba-2 elsewhere. Attention has no
+ * RoPE; a feed-forward has no gate, and squares what is above 0. Experts: sigmoids with a bias that
+ * only chooses. */
+#include "model/hparams.h"
+
+#include <stdio.h>
+
+static enum status read_nemotron_h(struct hparams *hp, const struct gguf *g, struct err *err) {
+    uint32_t ff[HPARAMS_LAYERS_MAX];
+    hp->no_rope = true;
+    hp->ffn_act = FFN_RELU2;
+    TRY(hparam_u32_of_layers(hp, g, "feed_forward_length", ff, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        bool attention = hparams_layer_has_attention(hp, l);
+        if (attention || ff[l] == 0)
+            hp->layer_flags[l] |= LAYER_NO_FFN;
+        else
+            hp->layer_flags[l] = LAYER_NO_MIXER;
+    }
+    return hparams_read_ssm(hp, g, RECURRENT_MAMBA2, err);
+}
+
+static enum status read_nemotron_h_moe(struct hparams *hp, const struct gguf *g,
+                                       struct err *err) {
+    TRY(read_nemotron_h(hp, g, err));
+    hp->moe.gating = GATING_SIGMOID;
+    TRY(hparams_read_moe(hp, g, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        char name[64];
+        if (hparams_layer_is(hp, l, LAYER_NO_FFN))
+            continue;
+        snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", l);
+        hp->moe.bias = gguf_tensor(g, name) != NULL;
+        snprintf(name, sizeof name, "blk.%u.ffn_latent_down.weight", l);
+        if (gguf_tensor(g, name) != NULL)
+            return err_set(err, ST_UNSUPPORTED,
+                           "%s: experts in a latent space are not supported", gguf_path(g));
+        break;
+    }
+    return ST_OK;
+}
+
+const struct arch arch_nemotron_h = {
+    .name = "nemotron_h", .read = read_nemotron_h, .hybrid = true};
+const struct arch arch_nemotron_h_moe = {
+    .name = "nemotron_h_moe", .read = read_nemotron_h_moe, .hybrid = true};
