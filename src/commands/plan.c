@@ -56,7 +56,8 @@ struct planned {
     double rates[PLAN_MAX_RANKS], latency_s;
     struct placement *placement; /* owned; NULL: no bandwidths were given */
     struct {
-        uint64_t weights, kv, windows, buffers, sum; /* windows: of kv, for layers with one */
+        uint64_t weights, kv, windows, states, buffers,
+            sum; /* windows: of kv, for layers with one */
     } bytes[PLAN_MAX_RANKS];
 };
 
@@ -181,7 +182,9 @@ static enum status measure(struct planned *p, struct err *err) {
         p->bytes[r].buffers = sizes.buffers;
         p->bytes[r].windows = sizes.kv_windows;
         p->bytes[r].kv = sizes.kv;
-        p->bytes[r].sum = p->bytes[r].weights + p->bytes[r].kv + p->bytes[r].buffers;
+        p->bytes[r].states = sizes.states;
+        p->bytes[r].sum =
+            p->bytes[r].weights + p->bytes[r].kv + p->bytes[r].states + p->bytes[r].buffers;
         char need[32], have[32];
         if (p->memory[r] != 0 && p->bytes[r].sum > p->memory[r])
             return err_set(
@@ -207,6 +210,7 @@ static enum status configure(struct planned *p, struct err *err) {
                        c->n_ctx, p->hp.n_ctx_train);
     c->n_tokens_max = MIN(n_chunk, c->n_ctx);
     c->n_runs_max = 1;
+    c->n_states = p->hp.recurrent.kind != RECURRENT_NONE ? INSTANCE_STATES : 0;
     c->n_pages[KV_WHOLE] = (uint32_t)div_up(c->n_ctx, KV_PAGE);
     if (p->hp.window != 0)
         c->n_pages[KV_WINDOW] = kv_window_pages(p->hp.window, c->n_ctx, c->n_tokens_max);
@@ -248,6 +252,7 @@ static json_t *rank_json(const struct planned *p, int r) {
     put_bytes(o, "weight_bytes", p->bytes[r].weights);
     put_bytes(o, "kv_bytes", p->bytes[r].kv);
     put_bytes(o, "kv_window_bytes", p->bytes[r].windows);
+    put_bytes(o, "state_bytes", p->bytes[r].states);
     put_bytes(o, "buffer_bytes", p->bytes[r].buffers);
     put_bytes(o, "sum_bytes", p->bytes[r].sum);
     if (p->memory[r] != 0)
@@ -314,7 +319,7 @@ static void print_rank(const struct planned *p, int r) {
            range(moe, sh->expert_begin, sh->expert_end, text[4]),
            range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
            range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),
-           cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv, b),
+           cli_bytes(p->bytes[r].weights, a), cli_bytes(p->bytes[r].kv + p->bytes[r].states, b),
            cli_bytes(p->bytes[r].buffers, c), cli_bytes(p->bytes[r].sum, d));
 }
 
@@ -347,7 +352,7 @@ static int print_table(const struct planned *p) {
     for (int r = 0; r < p->plan.n_ranks; r++) {
         print_rank(p, r);
         weights += p->bytes[r].weights;
-        kv += p->bytes[r].kv;
+        kv += p->bytes[r].kv + p->bytes[r].states;
         windows += p->bytes[r].windows;
         sum += p->bytes[r].sum;
     }

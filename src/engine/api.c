@@ -41,8 +41,13 @@ struct lockstep {
     uint32_t *pages;        /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
     uint32_t *window_pages; /* [as many]: what a step sees of these */
     uint32_t window_low;    /* pages before this one were overwritten */
-    uint32_t *outputs;      /* [n_chunk] */
-    atomic_bool cancelled;  /* set anywhere, relaxed; taken back when a call begins */
+    /* Of recurrent layers: the tokens whose state is in each slot, 0: none; which slot has that of
+     * n_ids; and whether it is a snapshot, which the next step leaves alone. */
+    size_t state_ids[INSTANCE_STATES];
+    uint32_t state;
+    bool at_snapshot;
+    uint32_t *outputs;     /* [n_chunk] */
+    atomic_bool cancelled; /* set anywhere, relaxed; taken back when a call begins */
 
     pid_t owner; /* who opened it: a child of fork() has neither its threads nor its ranks */
     atomic_bool busy; /* a call computes: acquire in call_begin(), release in call_end() */
@@ -374,13 +379,73 @@ static uint32_t lay_window(struct lockstep *ls, size_t begin, size_t end) {
     return n;
 }
 
+/* ---- states of recurrent layers ---------------------------------------------------------- */
+
+static bool is_recurrent(const struct lockstep *ls) {
+    return ls->in.rank.hp.recurrent.kind != RECURRENT_NONE;
+}
+
+/* The slot of the fewest tokens but for that in use. */
+static uint32_t state_to_replace(const struct lockstep *ls) {
+    uint32_t best = ls->state == 0 ? 1 : 0;
+    for (uint32_t i = 0; i < INSTANCE_STATES; i++)
+        if (i != ls->state && ls->state_ids[i] < ls->state_ids[best])
+            best = i;
+    return best;
+}
+
+/* The most of the first n tokens whose state there is; the states of more are of no use now. */
+static size_t state_rewind(struct lockstep *ls, size_t n) {
+    size_t most = 0;
+    ls->state_ids[ls->state] = ls->n_ids;
+    for (uint32_t i = 0; i < INSTANCE_STATES; i++) {
+        if (ls->state_ids[i] > n)
+            ls->state_ids[i] = 0;
+        if (ls->state_ids[i] > most) {
+            most = ls->state_ids[i];
+            ls->state = i;
+        }
+    }
+    ls->at_snapshot = most != 0;
+    return most;
+}
+
+/* The step of n tokens as runs: a prompt's piece leaves a snapshot where its last page ends, since
+ * the next prompt may differ behind that. Returns how many. */
+static uint32_t state_runs(struct lockstep *ls, size_t n, struct step_run out[2]) {
+    size_t end = ls->n_ids + n, at = (end - 1) / KV_PAGE * KV_PAGE;
+    out[0] = (struct step_run){.pos = (uint32_t)ls->n_ids, .n_tokens = (uint32_t)n};
+    if (!is_recurrent(ls))
+        return 1;
+    uint32_t from = ls->state, to = from;
+    ls->state_ids[from] = ls->n_ids;
+    if (ls->at_snapshot)
+        to = ls->state = state_to_replace(ls);
+    ls->at_snapshot = false;
+    out[0].state_from = from;
+    out[0].state = to;
+    if (at <= ls->n_ids)
+        return 1;
+    ls->state_ids[to] = end;
+    uint32_t snapshot = state_to_replace(ls);
+    if (snapshot == from && ls->n_ids != 0) /* still to be read: no snapshot then */
+        return 1;
+    ls->state_ids[snapshot] = at;
+    out[1] = out[0];
+    out[0].state = out[1].state_from = snapshot;
+    out[0].n_tokens = (uint32_t)(at - ls->n_ids);
+    out[1].pos = (uint32_t)at;
+    out[1].n_tokens -= out[0].n_tokens;
+    return 2;
+}
+
 /* Goes back to the first n positions, or to none if a window's pages before these are gone. */
 static void rewind_to(struct lockstep *ls, size_t n) {
     uint32_t window = ls->in.rank.hp.window;
     if (window != 0 && kv_window_first(window, (uint32_t)n) < ls->window_low)
         n = 0;
-    if (ls->in.rank.hp.recurrent.kind != RECURRENT_NONE && n < ls->n_ids)
-        n = 0;
+    if (is_recurrent(ls))
+        n = state_rewind(ls, n);
     if (n == 0)
         ls->window_low = 0;
     ls->n_ids = n;
@@ -391,16 +456,17 @@ static void rewind_to(struct lockstep *ls, size_t n) {
 static enum status try_feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n_outputs,
                             struct row_sink *sink, struct err *err) {
     TRY(check_open(ls, err));
-    const struct step_run run = {.pos = (uint32_t)ls->n_ids, .n_tokens = (uint32_t)n};
+    struct step_run runs[2];
+    const uint32_t n_runs = state_runs(ls, n, runs);
     for (size_t i = 0; i < n_outputs; i++)
         ls->outputs[i] = (uint32_t)(n - n_outputs + i);
     const struct step step = {
         .n_tokens = (uint32_t)n,
-        .n_runs = 1,
+        .n_runs = n_runs,
         .n_pages = (uint32_t)div_up(ls->n_ids + n, KV_PAGE),
         .n_outputs = (uint32_t)n_outputs,
         .tokens = ids,
-        .runs = &run,
+        .runs = runs,
         .pages = ls->pages,
         .n_window_pages = lay_window(ls, ls->n_ids, ls->n_ids + n),
         .window_pages = ls->window_pages,

@@ -140,7 +140,10 @@ static enum status set_context(struct job *job, const struct hparams *hp, struct
                        job->n_ctx, hp->n_ctx_train);
     job->n_chunk = MIN(job->n_chunk, job->n_ctx);
     job->n_runs = 1;
-    job->n_states = hp->recurrent.kind != RECURRENT_NONE ? 1 : 0;
+    if (hp->recurrent.kind != RECURRENT_NONE) {
+        job->n_states = INSTANCE_STATES;
+        job->n_runs = 2; /* a snapshot divides a step */
+    }
     job->n_pages[KV_WHOLE] = (uint32_t)div_up(job->n_ctx, KV_PAGE);
     if (hp->window != 0)
         job->n_pages[KV_WINDOW] = kv_window_pages(hp->window, job->n_ctx, job->n_chunk);

@@ -12,6 +12,8 @@
 /* Where the options leave them open. */
 #define INSTANCE_DEFAULT_CTX 4096
 #define INSTANCE_DEFAULT_CHUNK 512
+/* States of recurrent layers that one sequence has: its own, and snapshots. */
+#define INSTANCE_STATES 4
 
 struct instance {
     struct rank rank;

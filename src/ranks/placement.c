@@ -59,7 +59,8 @@ static enum status weigh(struct weighed *w, const struct placement_wish *q,
         else
             TRY(model_measure(&w->sizes[r], q->g, q->hp, &c->plan, r, q->cfg,
                               MAX(q->machines[r].n_threads, 1), err));
-        c->bytes[r] = w->sizes[r].weights + w->sizes[r].kv + w->sizes[r].buffers;
+        c->bytes[r] =
+            w->sizes[r].weights + w->sizes[r].kv + w->sizes[r].states + w->sizes[r].buffers;
     }
     return ST_OK;
 }
@@ -141,7 +142,7 @@ static enum status simplify(struct weighed *w, const struct placement_wish *q,
 /* What a rank that is short may have of the model, if the rest of what it needs stays. */
 static double cut_down(const struct weighed *w, const struct placement_wish *q, int r,
                        double share) {
-    double held = (double)(w->sizes[r].weights + w->sizes[r].kv);
+    double held = (double)(w->sizes[r].weights + w->sizes[r].kv + w->sizes[r].states);
     double room = (double)q->machines[r].memory_bytes - (double)w->sizes[r].buffers;
     return MAX(share * FIT_MARGIN * MAX(room, 0.0) / held, SHARE_LEAST);
 }

@@ -263,6 +263,7 @@ struct rank_report rank_report(const struct rank *r) {
         .token_macs = (uint64_t)w->token_macs,
         .kv_bytes = model_kv(r->model)->data_bytes,
         .kv_window_bytes = model_kv(r->model)->kind_bytes[KV_WINDOW],
+        .state_bytes = model_state_bytes(r->model),
         .buffer_bytes = model_buffer_bytes(r->model),
         .resident_bytes = res.anon_bytes + res.shmem_bytes,
         .step_ns = times.step_ns,

@@ -17,7 +17,7 @@
 struct rank_report {
     int64_t pid;
     uint64_t weight_bytes, replicated_bytes, token_bytes, token_macs;
-    uint64_t kv_bytes, kv_window_bytes, buffer_bytes, resident_bytes;
+    uint64_t kv_bytes, kv_window_bytes, state_bytes, buffer_bytes, resident_bytes;
     uint64_t step_ns, fabric_ns; /* since the opening; of the steps' time, in collectives */
 };
 

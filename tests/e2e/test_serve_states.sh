@@ -1,0 +1,68 @@
+#!/bin/bash
+# A model whose layers keep states in place of keys and values (golden's qwen35): the answers to 14
+# prompts that cross pages, and begin alike, are the same one after the other, in the other order on two
+# ranks, all together, and again from the prefix cache; a slot that a cancelled request leaves has
+# nothing of it.
+set -u
+command -v curl >/dev/null && command -v python3 >/dev/null || { echo "skip: curl and python3 are not there"; exit 77; }
+. "$SOURCE_DIR/tests/support/scratch.sh"
+. "$SOURCE_DIR/tests/support/server.sh"
+model=$SHARED_DIR/golden/logits/qwen35.gguf
+[ -e "$model" ] || { echo "skip: $model is not there"; exit 77; }
+cat >ask.py <<'EOF'
+import json, random, sys, threading, urllib.request
+url, order = sys.argv[1:]
+random.seed(5)
+lengths = [3, 63, 64, 65, 100, 127, 128, 129, 200, 300, 300, 17]
+prompts = [[random.randrange(10, 250) for _ in range(n)] for n in lengths]
+prompts += [prompts[3] + [5, 6, 7, 8] * 20, prompts[5] + [9] * 70]
+answers = [None] * len(prompts)
+cached = [0] * len(prompts)
+
+def ask(i, n=40):
+    body = dict(model="qwen35", prompt=prompts[i], max_tokens=n, temperature=0, ignore_eos=True)
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    a = json.load(urllib.request.urlopen(request, timeout=60))
+    answers[i] = a["choices"][0]["text"]
+    cached[i] = a["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+def hang_up(i):
+    body = dict(model="qwen35", prompt=prompts[i], max_tokens=3000, stream=True, ignore_eos=True)
+    request = urllib.request.Request(url + "/v1/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    urllib.request.urlopen(request, timeout=60).close()
+
+every = list(range(len(prompts)))
+if order == "together":
+    threads = [threading.Thread(target=ask, args=(i,)) for i in every]
+    for t in threads: t.start()
+    for t in threads: t.join()
+else:
+    for i in every if order == "forward" else reversed(every):
+        hang_up(i if order == "forward" else (i + 1) % len(every))
+        ask(i)
+if order == "again":
+    for i in every: ask(i)
+    # as far as the last whole page of the prompt, whose state was kept
+    assert cached[9] == 256 and cached[2] == 0 and cached[3] == 64, cached
+print(json.dumps(answers))
+EOF
+answers() { # what order: the server's answers as $work/what.json
+    timeout 200 python3 ask.py "$url" "$2" >"$1.json" || fail "$1: no answers"
+}
+same() { cmp -s "$1.json" forward.json || fail "$1: other answers"; }
+serve_start "$model" -q
+answers forward forward
+answers together together; same together
+answers again again; same again
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+serve_start "$model" -q --ranks 2
+answers ranks backward; same ranks
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+# Room for one context alone: requests wait, and snapshots go.
+serve_start "$model" -q --ctx 512 --kv-memory 2M
+answers small together; same small
+serve_stop || fail "the server ended with status $?: $(tail -n 5 "$work/err")"
+[ $failures = 0 ] && echo "states: all as it should be"
+[ $failures = 0 ]
