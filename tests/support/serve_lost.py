@@ -281,7 +281,7 @@ for c in staying:
 server.stop()
 
 # Machines, by an ssh that goes nowhere and notes where a rank was to start: a lost one that does not answer (to
-# lockstep --version) gets none from then on. test_engine.c has those that come back.
+# lockstep --version) gets none from then on. test_engine_lost.c has those that come back.
 ssh, called = os.path.join(folder, "ssh"), os.path.join(folder, "called")
 with open(ssh, "w") as f:
     f.write(f'#!/bin/bash\n[ "$3" != --version ] || exit 255\necho "$1" >>{called}\nshift\nexec bash -c "exec $*"\n')
