@@ -44,6 +44,19 @@ build() { # preset targets [cmake options]: false if it failed, which counts as 
     return 1
 }
 
+# Sanitizer builds link the products of kernels/ as release has them: not instrumented, and a third of what there is to compile.
+build_products() {
+    local log=build-products.log objects
+    if cmake --preset release "${options[@]}" >"$log" 2>&1 &&
+        objects=$(ninja -C build -t targets all | sed -nE 's,^(.*/(matmul_[a-z0-9]+|vnni_on_avx2|amx_on_avx512)\.c\.o): .*,\1,p') &&
+        xargs ninja -C build -j "$JOBS" <<<"$objects" >>"$log" 2>&1; then
+        rm -f "$log"
+    else
+        tail -60 "$log" # the part's own build says what is wrong
+    fi
+}
+products=-DLOCKSTEP_PRODUCTS=$PWD/build
+
 slowest() { # file: what ctest printed
     sed -nE 's/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9.]+) sec.*/\2 \1/p' "$1" | sort -rn | head -10 |
         awk '{printf "   %8.1f s  %s\n", $1, $2}'
@@ -100,12 +113,14 @@ part_arm64() {
 }
 
 part_asan() {
-    build asan tested && run_ctest asan build-asan -LE '^(lint|vm|once)$'
+    build_products
+    build asan tested "$products" && run_ctest asan build-asan -LE '^(lint|vm|once)$'
 }
 
 part_tsan() {
     local names
-    cmake --preset tsan "${options[@]}" >build-tsan.log 2>&1 && rm -f build-tsan.log
+    build_products
+    cmake --preset tsan "${options[@]}" "$products" >build-tsan.log 2>&1 && rm -f build-tsan.log
     names=$(ctest --test-dir build-tsan -N -L unit -R "$threaded" | sed -n 's/^ *Test *#[0-9]*: //p')
     build tsan "lockstep test_support ${names//$'\n'/ }" && run_ctest tsan build-tsan -LE '^(lint|vm|once)$' -R "$threaded"
 }
@@ -119,8 +134,9 @@ fuzz_one() { # NAME SECONDS: leaves NAME.log, and NAME.passed beside it
 
 part_fuzz() {
     local name names seconds=${FUZZ_SECONDS:-20}
+    build_products
     options[1]=-DLOCKSTEP_TESTS=OFF
-    build fuzz fuzz_targets || return
+    build fuzz fuzz_targets "$products" || return
     names=$(cd build-fuzz/fuzz && find . -maxdepth 1 -type f -executable -name 'fuzz_*' -printf '%f\n' | sort)
     rm -f build-fuzz/fuzz/*.passed
     for name in $names; do
