@@ -15,24 +15,31 @@ endif()
 
 # One object file, in which the linker has resolved what is hidden; then these names are local.
 # Apple's linker makes them local by itself.
-set(LOCKSTEP_OBJECT ${PROJECT_BINARY_DIR}/lockstep.o)
-add_executable(lockstep_object
-  $<FILTER:$<TARGET_OBJECTS:lockstep_core>,INCLUDE,/src/engine/api|/src/ranks/worker>)
-set_target_properties(lockstep_object PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME lockstep SUFFIX .o
-  RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} LINK_DEPENDS $<TARGET_FILE:lockstep_core>)
-target_link_libraries(lockstep_object PRIVATE $<TARGET_FILE:lockstep_core>)
-target_link_options(lockstep_object PRIVATE -r -nostdlib)
-add_dependencies(lockstep_object lockstep_core)
-if(NOT APPLE)
-  add_custom_command(TARGET lockstep_object POST_BUILD VERBATIM
-    COMMAND ${CMAKE_OBJCOPY} --localize-hidden $<TARGET_FILE:lockstep_object>)
+# The linker of the cross build for macOS cannot (-r), and takes the files themselves.
+if(APPLE AND CMAKE_CROSSCOMPILING)
+  set(LOCKSTEP_OBJECT $<TARGET_OBJECTS:lockstep_core>)
+else()
+  set(LOCKSTEP_OBJECT ${PROJECT_BINARY_DIR}/lockstep.o)
+  add_executable(lockstep_object
+    $<FILTER:$<TARGET_OBJECTS:lockstep_core>,INCLUDE,/src/engine/api|/src/ranks/worker>)
+  set_target_properties(lockstep_object PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME lockstep SUFFIX .o
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR} LINK_DEPENDS $<TARGET_FILE:lockstep_core>)
+  target_link_libraries(lockstep_object PRIVATE $<TARGET_FILE:lockstep_core>)
+  target_link_options(lockstep_object PRIVATE -r -nostdlib)
+  add_dependencies(lockstep_object lockstep_core)
+  if(NOT APPLE)
+    add_custom_command(TARGET lockstep_object POST_BUILD VERBATIM
+      COMMAND ${CMAKE_OBJCOPY} --localize-hidden $<TARGET_FILE:lockstep_object>)
+  endif()
+  set_source_files_properties(${LOCKSTEP_OBJECT} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 endif()
-set_source_files_properties(${LOCKSTEP_OBJECT} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 
 foreach(kind STATIC SHARED)
   string(TOLOWER ${kind} name)
   add_library(lockstep_${name} ${kind} ${LOCKSTEP_OBJECT})
-  add_dependencies(lockstep_${name} lockstep_object)
+  if(TARGET lockstep_object)
+    add_dependencies(lockstep_${name} lockstep_object)
+  endif()
   target_include_directories(lockstep_${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
     $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(lockstep_${name} PRIVATE ${CORE_LIBRARIES})

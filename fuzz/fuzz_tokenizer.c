@@ -149,9 +149,21 @@ static void use(const struct tokenizer *t, const char *text, size_t len, bool ex
     }
 }
 
+static int memory_file(void) {
+#ifdef __linux__
+    return memfd_create("fuzz", 0);
+#else
+    char path[] = "/tmp/lockstep-fuzz.XXXXXX";
+    int fd = mkstemp(path);
+    if (fd >= 0)
+        unlink(path);
+    return fd;
+#endif
+}
+
 static void open_and_use(const uint8_t *data, size_t size) {
     char path[32];
-    int fd = memfd_create("fuzz", 0);
+    int fd = memory_file();
     BUG_ON(fd < 0 || write(fd, data, size) != (ssize_t)size);
     struct gguf *g;
     struct tokenizer *t;

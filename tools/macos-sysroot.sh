@@ -65,7 +65,8 @@ for a; do
         ;;
     esac
 done
-exec '$zig/zig' cc -target aarch64-macos.13.0 "\$@"
+# It makes no bundles, which differ from other libraries in name alone.
+exec '$zig/zig' cc -target aarch64-macos.13.0 "\${@/#-bundle/-dynamiclib}"
 END_CC
     for tool in ar ranlib; do printf '#!/bin/bash\nexec "%s/zig" %s "$@"\n' "$zig" "$tool" >"$dir/bin/$tool"; done
     chmod +x "$dir"/bin/*

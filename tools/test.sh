@@ -1,11 +1,12 @@
 #!/bin/bash
-# tools/test.sh [check|asan|tsan|arm64|fuzz ...]: the named parts of the suite, or all. Each part says
+# tools/test.sh [check|asan|tsan|arm64|macos|fuzz ...]: the named parts of the suite, or all. Each part says
 # what it found; the last line sums up: "N passed, N failed, N skipped".
 #
 #   check  release build, every test, arm64 bits under qemu where that build is possible
 #   asan   every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   tsan   what has threads (pool, fabric, engine, discovery, nodes) under ThreadSanitizer
 #   arm64  cross build for Linux arm64, the kernels' tests under qemu-user
+#   macos  cross build for macOS on arm64, compiled and linked, where npm is
 #   fuzz   each fuzz target for a moment, from its corpus (FUZZ_SECONDS, default 20)
 #
 # After each part: its time, and its ten slowest tests. Compilers run through ccache where it is installed.
@@ -125,6 +126,16 @@ part_tsan() {
     build tsan "lockstep test_support ${names//$'\n'/ }" && run_ctest tsan build-tsan -LE '^(lint|vm|once)$' -R "$threaded"
 }
 
+part_macos() {
+    say "== macos: building"
+    tools/macos-build.sh
+    case $? in
+    0) count 1 0 0 ;;
+    77) count 0 0 1 ;;
+    *) count 0 1 0 ;;
+    esac
+}
+
 fuzz_one() { # NAME SECONDS: leaves NAME.log, and NAME.passed beside it
     local target=fuzz/$1
     mkdir -p "new/$1" "../fuzz/corpus/${1#fuzz_}"
@@ -156,7 +167,7 @@ part_fuzz() {
     done
 }
 
-if [ $# = 0 ]; then set -- check arm64 asan tsan fuzz; fi
+if [ $# = 0 ]; then set -- check arm64 macos asan tsan fuzz; fi
 for part; do
     begin=$SECONDS
     "part_$part"

@@ -206,8 +206,8 @@ static enum kind choose_kind(uint64_t dice) {
 
 static void ask(struct client *cl, double now) {
     static const char *const bad[] = {"{\"messages\":", "{\"messages\":[]}", "[1,2]",
-                                      "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
-                                      "\"temperature\":\"hot\"}"};
+                                      ("{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}],"
+                                       "\"temperature\":\"hot\"}")};
     uint64_t dice = rng_u64(cl->seed, cl->n_asked++);
     char prompt[1024] = "", body[2048];
     size_t n_words = 3 + dice / 1000 % 60;

@@ -16,8 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include <cmocka.h>
 
@@ -37,7 +40,11 @@ int fsync(int fd) {
         errno = folder_error;
         return -1;
     }
+#ifdef __linux__
     return (int)syscall(SYS_fsync, fd);
+#else
+    return 0;
+#endif
 }
 
 static void begin(const char *name) {

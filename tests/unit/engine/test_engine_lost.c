@@ -63,6 +63,8 @@ static void a_lost_rank_ends_every_request(void **state) {
 }
 
 #ifdef __linux__
+#include <sys/syscall.h>
+
 static atomic_bool wall_goes_back;
 
 /* In place of the C library's: with wall_goes_back somebody sets the wall's clock back by an

@@ -210,7 +210,7 @@ static void test_references_within_parameters(void **state) {
     assert_non_null(tools);
     char *gbnf = NULL;
     struct err err = {.text = ""};
-    struct grammar *grammar;
+    struct grammar *grammar = NULL;
     if (constraint_tool_gbnf(CHAT_HERMES, tools, NULL, true, answer, &gbnf, &err) != ST_OK ||
         grammar_open(&grammar, gbnf, strlen(gbnf), trie, &err) != ST_OK)
         fail_msg("%s", err.text);

@@ -500,8 +500,8 @@ static void no_text_takes_quadratic_time(void **state) {
                                         "\xe4\xb8\xad",
                                         "\xe0\xb8\x81",
                                         "\xf0\x9f\x98\x80",
-                                        "\xe4\xb8\xad"
-                                        "A",
+                                        ("\xe4\xb8\xad"
+                                         "A"),
                                         "A\xcc\x81",
                                         "    x",
                                         "\n   "};
