@@ -27,10 +27,12 @@ static void merge_each(struct deployments *d, const json_t *list) {
 static void check_form(const struct deployments *d) {
     size_t i;
     json_t *one, *list = deployments_list(d);
+    struct deployment *parsed;
     struct err err;
     json_array_foreach(list, i, one) {
-        if (deployment_check(one, &err) != ST_OK)
+        if (deployment_parse(&parsed, one, &err) != ST_OK)
             abort();
+        deployment_free(parsed);
     }
     json_decref(list);
 }
@@ -38,13 +40,13 @@ static void check_form(const struct deployments *d) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     struct deployments d[2];
-    struct err err;
     char digest[2][DEPLOYMENTS_DIGEST_BYTES];
     const uint8_t *end = memchr(data, 0, n);
     size_t n_first = end != NULL ? (size_t)(end - data) : n;
-    if (sodium_init() < 0 || deployments_init(&d[0], &err) != ST_OK ||
-        deployments_init(&d[1], &err) != ST_OK)
+    if (sodium_init() < 0)
         return 0;
+    deployments_init(&d[0]);
+    deployments_init(&d[1]);
     json_t *lists[] = {json_loadb((const char *)data, n_first, 0, NULL),
                        json_loadb((const char *)data + n_first + (end != NULL),
                                   n - n_first - (end != NULL), 0, NULL)};
