@@ -116,7 +116,7 @@ static void handle(void *user, struct http_request *r) {
         return;
     }
     http_set_header(r, "Allow", methods);
-    fail(s, r, 405, "this path does not know that method");
+    fail(s, r, 405, "this path does not support that method");
 }
 
 #define LONG_BODY_BYTES ((size_t)64 << 10)

@@ -50,7 +50,7 @@ enum status models_here(const char **word, struct err *err) {
     }
     if (found == NULL)
         return err_set(err, ST_NOT_FOUND,
-                       "%s: no such file, and none of this machine's models is called so "
+                       "%s: no such file, and no model of that name on this machine "
                        "(lockstep models lists the cluster's, lockstep fetch copies one here)",
                        *word);
     *word = path;
@@ -247,7 +247,7 @@ static bool hear_offer(void *user, char *line) {
     struct offered *o = user;
     json_t *offer = json_loads(line, 0, NULL);
     o->st = offer != NULL ? o->use(o->user, offer, o->err)
-                          : err_set(o->err, ST_IO, "the node's offer is no JSON");
+                          : err_set(o->err, ST_IO, "the node's offer is not valid JSON");
     json_decref(offer);
     return false;
 }
@@ -262,7 +262,7 @@ enum status models_offer(const struct identity *id, const struct models_holder *
     struct client *c;
     json_t *question = json_pack("{s:s}", "name", name);
     if (question == NULL)
-        return err_set(err, ST_BAD_INPUT, "%s is no text", name);
+        return err_set(err, ST_BAD_INPUT, "%s is not valid UTF-8 text", name);
     enum status st = client_open(&c, id, holder->address, &why);
     if (st == ST_OK) {
         st = client_lines(c, "/v1/models/offer", question, &to, &why);

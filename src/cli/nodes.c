@@ -236,7 +236,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
     int fd = net_socket(to.sa.ss_family, SOCK_DGRAM, 0);
     enum status st = ST_OK;
     if (fd < 0 || connect(fd, (struct sockaddr *)&to.sa, to.len) != 0)
-        st = err_set(err, ST_IO, "there is no way from here to %s", address);
+        st = err_set(err, ST_IO, "there is no route from here to %s", address);
     if (st == ST_OK)
         st = net_local(fd, &own, err);
     if (fd >= 0)
@@ -245,7 +245,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
     net_text(&own, text);
     return nodes_host_of(text, out, NET_TEXT_BYTES)
                ? ST_OK
-               : err_set(err, ST_BAD_INPUT, "%s: too long an address", text);
+               : err_set(err, ST_BAD_INPUT, "%s: the address is too long", text);
 }
 
 /* Connects and hears what the node says of itself. */
@@ -365,10 +365,10 @@ static enum status take_named(struct placing *p, const json_t *found, const char
                 return err_set(err, ST_BAD_INPUT, "--nodes: %s is too long for a name", name);
             st = greet(m, &p->id, err);
             if (st == ST_NOT_FOUND && strchr(name, ':') == NULL)
-                err_set(err, st,
-                        "%s: no node of that name was heard, and no machine is called so "
-                        "(lockstep nodes lists them)",
-                        name);
+                err_set(
+                    err, st,
+                    "%s: no node and no machine of that name was found (lockstep nodes lists them)",
+                    name);
         }
         if (st == ST_OK &&
             nodes_is_this_machine(json_string_value(json_object_get(m->facts, "machine")))) {
@@ -442,8 +442,7 @@ static bool hear_progress(void *user, char *line) {
 static enum status fetch(struct member *m, struct client *c, const json_t *question,
                          struct err *err) {
     const struct client_stream to = {.line = hear_progress, .user = m};
-    m->st =
-        err_set(&m->err, ST_IO, "%s: the copy of the model did not come to an end", m->name);
+    m->st = err_set(&m->err, ST_IO, "%s: the copy of the model was not completed", m->name);
     TRY(client_lines(c, "/v1/models/fetch", question, &to, err));
     m->copied = m->st == ST_OK;
     if (!m->copied)

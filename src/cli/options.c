@@ -538,11 +538,11 @@ enum status cli_check_words(const struct cli_option *table, const char *allowed,
                             const char *const *words, size_t n, struct err *err) {
     for (size_t i = 0; i < n; i++) {
         if (words[i][0] != '-' || words[i][1] == '\0' || str_eq(words[i], "--"))
-            return err_set(err, ST_BAD_INPUT, "'%.80s' is no option", words[i]);
+            return err_set(err, ST_BAD_INPUT, "'%.80s' is not an option", words[i]);
         struct spelling s = spelling_of(table, words[i]);
         if (s.option == NULL || s.option->name == NULL ||
             !str_list_has(allowed, s.option->name))
-            return err_set(err, ST_BAD_INPUT, "%s is no option that may be given here",
+            return err_set(err, ST_BAD_INPUT, "%s is not an option that may be given here",
                            s.shown);
         TRY(find_value(&s, n, words, &i, err));
         if (s.value != NULL)

@@ -31,74 +31,86 @@ const struct cli_option session_model_options[] = {
 
 const struct cli_option session_split_options[] = {
     CLI_HEADING("ranks"),
-    CLI_INT(
-        0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
-        "processes that share the work (default: one for each NUMA\ndomain of this machine, "
-        "or as many as --split names)"),
-    CLI_LIST(
-        0, "split", "A,B,..", &session_args.split,
-        "their shares, as relative weights: 3,1; of the stages or\nof a stage's ranks where "
-        "--parallel has them (default\nequal; on several machines by their measured "
-        "bandwidth\nand memory)"),
-    CLI_TEXT(
-        0, "parallel", "HOW", &session_args.parallel,
-        "tensor: every rank has a part of every layer;\npipeline: some layers each, cut by their bytes;\n"
-        "tensor2xpipeline2: both;\nauto (default): tensor; on several machines, which measure\n"
-        "themselves and their wires first, what is then predicted\nto be fastest"),
+    CLI_INT(0, "ranks", "N", &session_args.n_ranks, 1, LOCKSTEP_MAX_RANKS,
+            "number of processes that share the work (default: one\n"
+            "for each NUMA domain of this machine, or as many as\n"
+            "--split has)"),
+    CLI_LIST(0, "split", "A,B,..", &session_args.split,
+             "the share of each rank, as relative weights, such as\n"
+             "3,1. With --parallel: the shares of the stages or of\n"
+             "the ranks of a stage. Default: equal; on several\n"
+             "machines by measured memory bandwidth and memory"),
+    CLI_TEXT(0, "parallel", "HOW", &session_args.parallel,
+             "tensor: every rank has a part of every layer;\n"
+             "pipeline: each rank has some layers, cut by their\n"
+             "bytes;\n"
+             "tensor2xpipeline2: both;\n"
+             "auto (default): tensor. On several machines, which\n"
+             "measure themselves and their wires first: what should\n"
+             "be fastest"),
     CLI_CHOICE(0, "experts", "auto|slice|whole", &session_args.experts,
-               "how a mixture of experts is split: a part of each expert,\nor some whole ones "
-               "(default auto: slice); never changes\nthe bits"),
+               "how a mixture of experts is split: a slice of each\n"
+               "expert, or whole experts (default auto: slice). Never\n"
+               "changes the bits"),
     CLI_INT('t', "threads", "T", &session_args.n_threads, 1, POOL_MAX_THREADS,
-            "threads per rank (default: the cores, shared out)"),
+            "threads per rank (default: the cores, divided among\n"
+            "the ranks of this machine)"),
     CLI_END};
 
 const struct cli_option session_context_options[] = {
     CLI_HEADING("context"),
     CLI_INT(0, "ctx", "N", &session_args.n_ctx, 1, 1 << 24,
-            "tokens of prompt and answer together\n(default: the model's own, at most 4096)"),
+            "tokens of prompt and answer together (default: the\n"
+            "model's own limit, at most 4096)"),
     CLI_INT(0, "chunk", "C", &session_args.n_chunk, 1, 1 << 20,
-            "prompt tokens computed at once (default 512);\nnever changes the bits"),
-    CLI_CHOICE(
-        0, "kv", "f16|f32|q8_0", &session_args.kv,
-        "how keys and values are kept (default f16); q8_0\nneeds little more than half the memory of f16"),
+            "prompt tokens computed at once (default 512). Never\n"
+            "changes the bits"),
+    CLI_CHOICE(0, "kv", "f16|f32|q8_0", &session_args.kv,
+               "type of the KV cache (default f16). q8_0 needs little\n"
+               "more than half the memory of f16"),
     CLI_END};
 
 const struct cli_option session_options[] = {
     CLI_INCLUDE(session_model_options),
     CLI_INCLUDE(session_split_options),
     CLI_TEXT(0, "link", "NAME", &session_args.link,
-             "what carries bytes between ranks: shm, tcp, verbs, ucx\n(default auto)"),
+             "the link between ranks: shm, tcp, verbs or ucx\n"
+             "(default auto)"),
     CLI_TEXT(0, "emulate-link", "HOW", &session_args.emulate,
-             "make every link worse, to see what a wire does:\nlatency=300us,bandwidth=10Gbit"),
+             "slows every link down, to show what a wire does:\n"
+             "latency=300us,bandwidth=10Gbit"),
     CLI_INT(0, "silence", "MS", &session_args.silence_ms, 50, 3600000,
-            "a rank that is silent for so long is lost (default 3000)"),
-    CLI_FLAG(
-        0, "failover", &session_args.failover,
-        "when a rank is lost, answers pause and go on, same bits,\non those that are left"),
+            "a rank that is silent for MS milliseconds is lost\n"
+            "(default 3000)"),
+    CLI_FLAG(0, "failover", &session_args.failover,
+             "if a rank is lost, answers pause and continue on the\n"
+             "remaining ranks, with the same bits"),
     CLI_HEADING("several machines"),
-    CLI_TEXT(
-        0, "nodes", "auto|A,B,..", &session_args.nodes,
-        "a rank here and on each of these, where lockstep node\nruns: all that are found, or "
-        "names and addresses"),
+    CLI_TEXT(0, "nodes", "auto|A,B,..", &session_args.nodes,
+             "runs a rank here and on each of these nodes (lockstep\n"
+             "node): all that are found, or names and addresses"),
     CLI_CHOICE(0, "weights", "auto|copy|stream", &session_args.weights,
-               "how nodes get a model that they lack: a whole copy, which\nis kept; only their "
-               "ranks' slices, each time; auto (default):\na copy if the disk has room"),
-    CLI_TEXT(
-        0, "hosts", "A,B,..", &session_args.hosts,
-        "a rank on each, in this order; this machine is A and\nstarts the others over ssh. "
-        "@FILE: one host per line"),
-    CLI_TEXT(
-        0, "join", "env|HOST:PORT", &session_args.join,
-        "somebody else starts the ranks, and rank 0 listens\nthere. env: torchrun, srun or "
-        "mpirun say where, how many\nand which one this is"),
+               "how nodes get a model that they do not have.\n"
+               "copy: all of it, which they keep;\n"
+               "stream: only the slices of their ranks, each time;\n"
+               "auto (default): a copy if the disk has room"),
+    CLI_TEXT(0, "hosts", "A,B,..", &session_args.hosts,
+             "runs a rank on each host, in this order. This machine\n"
+             "is A and starts the others over ssh. @FILE: one host\n"
+             "per line"),
+    CLI_TEXT(0, "join", "env|HOST:PORT", &session_args.join,
+             "a launcher starts the ranks, and rank 0 listens at\n"
+             "HOST:PORT. env: torchrun, srun or mpirun say where,\n"
+             "how many ranks there are, and which one this is"),
     CLI_INT(0, "rank", "R", &session_args.rank, 0, LOCKSTEP_MAX_RANKS - 1,
-            "which rank this is, with --join, or with --hosts\nwhen somebody else starts the "
-            "ranks"),
+            "the number of this rank, with --join, or with --hosts\n"
+            "if a launcher starts the ranks"),
     CLI_TEXT(0, "secret-file", "FILE", &session_args.secret_file,
-             "what keeps strangers out of a group that is joined, the\nsame on all ranks (or "
-             "$LOCKSTEP_SECRET)"),
+             "the secret of a group with --join, the same on all\n"
+             "ranks (or $LOCKSTEP_SECRET)"),
     CLI_TEXT(0, "rdma-matrix", "FILE", &session_args.rdma_matrix,
-             "MLX's JSON matrix of RDMA devices between ranks\n(default: found by trying)"),
+             "MLX's JSON matrix of RDMA devices between ranks\n"
+             "(default: found by trying)"),
     CLI_INCLUDE(session_context_options),
     CLI_END};
 
@@ -107,17 +119,22 @@ struct lockstep_sampling sampling_args;
 const struct cli_option sampling_options[] = {
     CLI_HEADING("sampling"),
     CLI_FLOAT(0, "temp", "T", &sampling_args.temperature, 0, 100,
-              "temperature; 0 always takes the likeliest (default 0.8)"),
+              "temperature; 0 always takes the most likely token\n"
+              "(default 0.8)"),
     CLI_INT(0, "top-k", "K", &sampling_args.top_k, 0, 1 << 30,
-            "only the K likeliest; 0: off (default 40)"),
+            "only the K most likely tokens; 0: off (default 40)"),
     CLI_FLOAT(0, "top-p", "P", &sampling_args.top_p, 0, 1,
-              "only the likeliest that sum up to P; 1: off (default 0.95)"),
+              "only the most likely tokens whose probabilities add up\n"
+              "to P; 1: off (default 0.95)"),
     CLI_FLOAT(0, "min-p", "P", &sampling_args.min_p, 0, 1,
-              "only those of P times the likeliest or more;\n0: off (default 0.05)"),
+              "only tokens at least P times as likely as the most\n"
+              "likely one; 0: off (default 0.05)"),
     CLI_FLOAT(0, "repeat-penalty", "X", &sampling_args.repeat_penalty, 0.01, 100,
-              "divides the score of the last 64 tokens; 1: off (default)"),
+              "divides the scores of the last 64 tokens; 1: off\n"
+              "(default)"),
     CLI_U64(0, "seed", "S", &sampling_args.seed,
-            "the same seed gives the same text, on any number of\nranks (default 0)"),
+            "the same seed gives the same text, on any number of\n"
+            "ranks (default 0)"),
     CLI_END};
 
 void sampling_defaults(void) {
@@ -270,8 +287,8 @@ static enum status find_place(struct launch_place *place, const char *hosts, str
         snprintf(place->rendezvous, sizeof place->rendezvous, "%s", a->join);
     }
     if (place->rendezvous[0] == '\0')
-        return err_set(err, ST_BAD_INPUT, "%s does not tell where rank 0 is: --join HOST:PORT",
-                       place->by);
+        return err_set(err, ST_BAD_INPUT,
+                       "%s does not say where rank 0 is: use --join HOST:PORT", place->by);
     if (place->rank >= place->n_ranks)
         return err_set(err, ST_BAD_INPUT, "--rank %d: there are %d ranks", place->rank,
                        place->n_ranks);

@@ -42,7 +42,7 @@ static enum status check_text(const char *what, const char *s, size_t n, size_t 
     if (n >= size)
         return err_set(err, ST_BAD_INPUT, "a node's %s has at most %zu bytes", what, size - 1);
     if (!printable_text(s, n))
-        return err_set(err, ST_BAD_INPUT, "a node's %s is no printable UTF-8", what);
+        return err_set(err, ST_BAD_INPUT, "a node's %s is not printable UTF-8", what);
     return ST_OK;
 }
 

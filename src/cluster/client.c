@@ -168,7 +168,8 @@ enum status client_open(struct client **out, const struct identity *id, const ch
                         struct err *err) {
     char token[IDENTITY_TOKEN_BYTES + 32];
     if (!is_address(address))
-        return err_set(err, ST_BAD_INPUT, "\"%.100s\" is no address of a node", address);
+        return err_set(err, ST_BAD_INPUT, "\"%.100s\" is not a valid address of a node",
+                       address);
     struct client *c = mem_calloc(1, sizeof *c);
     if (c == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a client");
@@ -276,7 +277,7 @@ static enum status say_failure(struct client *c, CURLcode rc, struct err *err) {
             c->address);
     if (rc == CURLE_PARTIAL_FILE || rc == CURLE_GOT_NOTHING || rc == CURLE_RECV_ERROR ||
         rc == CURLE_SEND_ERROR)
-        return err_set(err, ST_IO, "the node at %s has hung up", c->address);
+        return err_set(err, ST_IO, "the node at %s closed the connection", c->address);
     enum status st = rc == CURLE_OUT_OF_MEMORY          ? ST_NO_MEMORY
                      : rc == CURLE_COULDNT_RESOLVE_HOST ? ST_NOT_FOUND
                      : rc == CURLE_COULDNT_CONNECT || rc == CURLE_OPERATION_TIMEDOUT
@@ -382,8 +383,8 @@ enum status client_json(struct client *c, const char *path, const json_t *body, 
     TRY(st);
     json_t *o = json_loadb(buf_cstr(&c->text), c->text.len, 0, &why);
     if (o == NULL)
-        return err_set(err, ST_IO, "the node at %s answers with no JSON: %s", c->address,
-                       why.text);
+        return err_set(err, ST_IO, "the answer of the node at %s is not valid JSON: %s",
+                       c->address, why.text);
     *reply = o;
     return ST_OK;
 }

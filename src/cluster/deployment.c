@@ -31,7 +31,7 @@ static enum status read_args(struct deployment *d, const json_t *list, struct er
     json_array_foreach((json_t *)(uintptr_t)list, i, word) {
         if (!json_is_string(word) ||
             strlen(json_string_value(word)) != json_string_length(word))
-            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is no string", i);
+            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is not a string", i);
         d->args[d->n_args++] = json_string_value(word);
     }
     return ST_OK;
@@ -84,7 +84,8 @@ static enum status read_deployment(struct deployment *d, struct err *err) {
                        "a deployment is {\"name\": .., \"version\": 1 or more, ..}");
     if (!deployment_name_is_good(d->name))
         return err_set(err, ST_BAD_INPUT,
-                       "%.80s is no name for a deployment: " DEPLOYMENT_NAME_RULE, d->name);
+                       "%.80s is not a valid name for a deployment: " DEPLOYMENT_NAME_RULE,
+                       d->name);
     d->up = !removed;
     d->home = d->nodes = d->hint = "";
     return removed ? ST_OK : read_what_runs(d, err);

@@ -106,7 +106,7 @@ enum status cluster_key_parse(struct cluster_key *out, const char *text, struct 
     to_bits(&key, expected);
     if (memcmp(bits, expected, sizeof bits) != 0)
         return err_set(err, ST_BAD_INPUT,
-                       "this is no cluster key: a letter or digit of it is mistyped");
+                       "this is not a valid cluster key: a letter or digit of it is mistyped");
     *out = key;
     return ST_OK;
 }
@@ -183,7 +183,7 @@ enum status cluster_key_write(const struct cluster_key *key, const char *path,
     if (realpath(path, real) != NULL) { /* a link stays one */
         path = real;
         if (stat(path, &there) != 0 || !S_ISREG(there.st_mode))
-            return err_set(err, ST_BAD_INPUT, "%s is no file: it cannot hold the key", path);
+            return err_set(err, ST_BAD_INPUT, "%s is not a file: it cannot hold the key", path);
     }
     TRY(write_part(key, path, part, err));
     if (rename(part, path) == 0)

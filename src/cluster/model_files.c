@@ -222,7 +222,7 @@ enum status model_files_read(struct model_files *out, const char *path, struct e
         return err_set(
             err, ST_BAD_INPUT,
             "%s: other machines cannot be told of a name that begins with a dot, has "
-            "control characters, or is no UTF-8",
+            "control characters, or is not valid UTF-8",
             path);
     m.folder = S_ISDIR(st.st_mode);
     m.name = mem_strdup(base);
@@ -230,7 +230,7 @@ enum status model_files_read(struct model_files *out, const char *path, struct e
         return err_set(err, ST_NO_MEMORY, "no memory for a list of files");
     enum status result = m.folder ? add_folder(&m, real, err) : add_parts(&m, real, err);
     if (result == ST_OK && m.n == 0)
-        result = err_set(err, ST_NOT_FOUND, "%s: an empty folder is no model", path);
+        result = err_set(err, ST_NOT_FOUND, "%s: an empty folder is not a model", path);
     if (result != ST_OK) {
         model_files_deinit(&m);
         return result;

@@ -341,7 +341,7 @@ static enum status fill_part(struct fetching *f, size_t i, const struct model_fi
         st = fetch_blocks(f, i, &p, file->bytes, err);
     bool damaged = st == ST_OK && !model_file_is_at(file, path);
     if (damaged)
-        st = err_set(err, ST_IO, "%s came damaged or changed meanwhile: once more, please",
+        st = err_set(err, ST_IO, "%s was damaged on the way or changed meanwhile: try again",
                      file->name);
     if (st == ST_OK)
         content_end(&p.content, content);
@@ -499,7 +499,7 @@ enum status store_fetch(const char *store, const struct identity *id, const char
     end_fetching(&f);
     if (st == ST_OK &&
         taken) /* twice: it was put there, gone when it was looked for, and is back */
-        st = err_set(err, ST_IO, "%s: another file comes and goes there", to.path);
+        st = err_set(err, ST_IO, "%s: another process keeps replacing this file", to.path);
     if (st == ST_OK && snprintf(out, size, "%s", to.path) >= (int)size)
         st = err_set(err, ST_BAD_INPUT, "%s: too long a path", to.path);
     return st;
@@ -600,12 +600,11 @@ enum status store_link(const char *store, const struct identity *id, const char 
                        char *out, size_t size, struct err *err) {
     struct fetching f = {.progress = progress};
     if (!model_files_have_heads(m))
-        return err_set(err, ST_UNSUPPORTED, "%s is no GGUF: only a whole copy of it will do",
-                       m->name);
+        return err_set(err, ST_UNSUPPORTED, "%s is not a GGUF: it needs a whole copy", m->name);
     if (!link_place(store, m, m->name, out, size))
         return err_set(err, ST_BAD_INPUT, "%s: too long a path", store);
     if (strlen(address) > ADDRESS_MAX)
-        return err_set(err, ST_BAD_INPUT, "%.40s...: too long an address", address);
+        return err_set(err, ST_BAD_INPUT, "%.40s...: the address is too long", address);
     TRY(begin_fetching(&f, id, address, err));
     enum status st = fetch_heads(store, &f, m, err);
     if (st == ST_OK)

@@ -14,27 +14,29 @@ static const char *compare_links, *trace;
 
 static const struct cli_option options[] = {
     CLI_INT('p', "prompt", "N", &n_prompt, 1, 1 << 20,
-            "tokens of the prompt (default 512, or what the model's\ncontext has room for)"),
+            "tokens of the prompt (default 512, or what fits the\n"
+            "model's context)"),
     CLI_INT('n', "generate", "N", &n_generate, 1, 1 << 20,
             "tokens to generate, from an empty context (default 128)"),
     CLI_INT('r', "runs", "R", &n_runs, 1, SESSION_RUNS_MAX,
-            "rounds, of which the median is given (default 5)"),
-    CLI_TEXT(
-        0, "compare-links", "L1,L2,..", &compare_links,
-        "instead: a table of one rank, pipeline and tensor over\nlinks emulated with these "
-        "latencies, as 300us,3us (docs/links.md)"),
+            "number of rounds; the result is their median (default\n"
+            "5)"),
+    CLI_TEXT(0, "compare-links", "L1,L2,..", &compare_links,
+             "prints a table instead: one rank, pipeline and tensor\n"
+             "over emulated links with these latencies, such as\n"
+             "300us,3us (docs/links.md)"),
     CLI_TEXT(0, "trace", "FILE", &trace,
-             "also writes when each rank computes and waits in the\nlast round, for "
-             "chrome://tracing or ui.perfetto.dev"),
+             "also writes when each rank computes and waits in the\n"
+             "last round, for chrome://tracing or ui.perfetto.dev"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing on stderr"),
     CLI_INCLUDE(session_options),
     CLI_END};
 
 static const struct cli_command command = {
-    "bench", "measures speed beside the roofs of this machine",
-    "Each round measures a prompt and a generation, the roofs before, between and after, so that all\n"
-    "see the same machine; every number is the median of its rounds.\n\n"
+    "bench", "measures speed, beside what this machine could do at most",
+    "Each round measures a prompt and a generation, and the roofs (what the machine could do)\n"
+    "before, between and after. Every number is the median of its rounds.\n\n"
     "  prompt_tokens_per_s   prompt tokens / time to the first token\n"
     "  gen_tokens_per_s      tokens after the first / their time, one by one\n"
     "  read_roof_gbs         GB/s that ranks x threads threads read from memory, doing nothing "

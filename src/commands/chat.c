@@ -21,8 +21,9 @@ static int n_predict = -1;
 static const struct cli_option options[] = {
     CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message"),
     CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
-            "at most N tokens per answer (default -1: to the end of\nthe context)"),
-    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the answers"),
+            "at most N tokens per answer (default -1: to the end of\n"
+            "the context)"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "prints nothing but the answers"),
     CLI_INCLUDE(session_options),
     CLI_INCLUDE(sampling_options),
     CLI_END};
@@ -37,7 +38,7 @@ static const char commands_help[] =
     "\"\"\",\n  and pasted ones.\n";
 
 static const struct cli_command command = {
-    "chat", "a conversation in the terminal",
+    "chat", "holds a conversation in the terminal",
     "In the conversation:\n\n"
     "  /help           the list of commands\n"
     "  /reset          forgets the conversation\n"
@@ -204,15 +205,15 @@ static int converse(struct chat_session *c) {
     if (!terminal && cli_interrupted())
         return 130;
     if (terminal && !session_args.quiet)
-        fprintf(stderr, "/help lists what else can be said; Ctrl-D ends.\n");
+        fprintf(stderr, "/help lists the commands; Ctrl-D ends.\n");
     for (;;) {
         enum line_result got = line_read(c->reader, "> ", &line, &len);
         if (got == LINE_FAILED)
-            return cli_fail(ST_IO, "cannot read what to say: %s", strerror(errno));
+            return cli_fail(ST_IO, "cannot read the message: %s", strerror(errno));
         if (got == LINE_END || got == LINE_TERMINATED)
             return got == LINE_END ? 0 : 130;
         if (got == LINE_OK && strlen(line) != len)
-            return cli_fail(ST_BAD_INPUT, "the message has a NUL byte: it is no text");
+            return cli_fail(ST_BAD_INPUT, "the message has a NUL byte: it is not text");
         if (got == LINE_INTERRUPTED || line[strspn(line, " \t\n")] == '\0')
             continue;
         int status = line[0] == '/' ? obey(c, line) : answer(c, line);

@@ -17,22 +17,25 @@ static int n_greedy;
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "ids", "1,2,3", &ids_arg,
-             "the tokens to feed; @FILE reads them from FILE\n(commas or white space between)"),
+             "the tokens to feed; @FILE reads them from FILE (with\n"
+             "commas or white space between)"),
     CLI_INT(0, "greedy", "N", &n_greedy, 0, 1 << 24,
-            "then N tokens, each the likeliest after the last;\ntheir ids go to stdout"),
+            "then makes N tokens, each the most likely one after\n"
+            "the last; their ids go to stdout"),
     CLI_TEXT(0, "logits", "FILE", &logits_arg,
-             "where the logits of every position fed are written"),
+             "file for the logits of every position that was fed"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object on stdout"),
     CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing on stderr"),
     CLI_INCLUDE(session_options),
     CLI_END};
 
 static const struct cli_command command = {
-    "eval", "writes the logits of given tokens: the tool to compare bits with",
-    "The file holds f32, little-endian, [n_pos, n_vocab]: row i is what follows token i. With\n"
-    "--greedy N, the first N-1 of the new tokens are fed too and have their rows: 48 ids and\n"
-    "--greedy 32 give 79 rows. It is written to FILE.part and renamed when it is complete.\n"
-    "Two runs on any number of ranks give identical files: compare them with cmp.\n\n"
+    "eval", "writes the logits of given tokens, to compare bits",
+    "The file has f32, little-endian, [n_pos, n_vocab]: row i has the logits after token i.\n"
+    "With --greedy N, the first N-1 of the new tokens are fed too and have rows. So 48 ids and\n"
+    "--greedy 32 give 79 rows. The file is written as FILE.part and renamed when it is\n"
+    "complete. Two runs on any number of ranks give identical files: compare them with cmp.\n"
+    "\n"
     "  lockstep eval model.gguf --ids 1,2,3 --greedy 8 --logits one.f32\n"
     "  lockstep eval model.gguf --ids 1,2,3 --greedy 8 --split 3,2,1 --logits three.f32\n"
     "  cmp one.f32 three.f32",
@@ -86,7 +89,7 @@ static int read_ids(struct ids *ids) {
     if (error != 0)
         return cli_fail(ST_IO, "--ids %s: %s", ids_arg, strerror(error));
     if (got < 0)
-        return cli_fail(ST_BAD_INPUT, "--ids: number %zu is no token id", ids->n + 1);
+        return cli_fail(ST_BAD_INPUT, "--ids: number %zu is not a valid token id", ids->n + 1);
     if (got > 0)
         return cli_fail(ST_NO_MEMORY, "--ids: not enough memory for %zu ids", ids->n);
     if (ids->n == 0)

@@ -163,18 +163,16 @@ static int fabric_bench(int argc, char **argv) {
         CLI_INT(0, "rounds", "N", &cfg.n_rounds, 1, 1000,
                 "interleaved rounds over all sizes (default 10)"),
         CLI_TEXT(0, "emulate-link", "SPEC", &cfg.emulate,
-                 "make every link worse: latency=300us,bandwidth=10Gbit"),
+                 "slows every link down: latency=300us,bandwidth=10Gbit"),
         CLI_FLAG(0, "json", &json, "an array of objects instead of the table"),
         CLI_TEXT(0, "svg", "FILE", &svg, "also draw the medians"),
         CLI_END};
-    const struct cli_command cmd = {"fabric bench",
-                                    "ping-pong and exact sum over each link, by size",
-                                    "bytes are what is on the wire: a sum of 8192 bytes is one "
-                                    "of 2048 elements. raw is one\n"
-                                    "way over the bare medium in the same run; raw both: both "
-                                    "sides send, then both\nreceive, which is what a sum of "
-                                    "two ranks does.",
-                                    table};
+    const struct cli_command cmd = {
+        "fabric bench", "measures ping-pong and exact sum over each link, by size",
+        "bytes are those on the wire: a sum of 8192 bytes has 2048 elements. raw is one way over\n"
+        "the bare medium in the same run. raw both means that both sides send and then both\n"
+        "receive, which is what a sum of two ranks does.",
+        table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)
         return status;
@@ -205,7 +203,7 @@ static int fabric_doctor(int argc, char **argv) {
     bool json = false;
     const struct cli_option table[] = {
         CLI_FLAG(0, "json", &json, "an array of objects instead of lines"), CLI_END};
-    const struct cli_command cmd = {"fabric doctor", "what the links of this host stand on",
+    const struct cli_command cmd = {"fabric doctor", "checks what the links of this host need",
                                     NULL, table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)
@@ -237,7 +235,7 @@ int cmd_fabric(int argc, char **argv) {
          .name = "WHAT",
          .out = &what,
          .choices = "bench|doctor",
-         .help = "bench: measures the links; doctor: looks at what they stand on\n"
+         .help = "bench: measures the links; doctor: checks what they need\n"
                  "(fabric bench --help, fabric doctor --help)"},
         CLI_END};
     const struct cli_command cmd = {"fabric", "measures the links between ranks", NULL, table};

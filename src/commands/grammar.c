@@ -231,9 +231,10 @@ int cmd_grammar(int argc, char **argv) {
     bool jsonl = false;
     const struct cli_option table[] = {
         CLI_ARG_MAY("FILE", &path,
-                    "GBNF, or a JSON schema: by its name (.gbnf, .json), else a\n"
-                    "schema begins with a brace; left out with --jsonl"),
-        CLI_TEXT(0, "text", "T", &text, "the text (without: standard input)"),
+                    "a GBNF grammar (.gbnf) or a JSON schema (.json). With\n"
+                    "another name: a schema if it begins with a brace. Not with\n"
+                    "--jsonl"),
+        CLI_TEXT(0, "text", "T", &text, "the text (default: standard input)"),
         CLI_FLAG(0, "jsonl", &jsonl,
                  "each line of standard input {\"schema\": .., \"texts\": [..]}, or with\n"
                  "\"grammar\"; for each a line {\"status\": \"ok\" or \"refused\",\n"
@@ -241,10 +242,12 @@ int cmd_grammar(int argc, char **argv) {
         CLI_END};
     const struct cli_command cmd = {
         "grammar", "checks a text against a grammar or a JSON schema",
-        "Says whether an answer that is held to the grammar, or to the schema (docs/schemas.md), "
-        "could be this text; if not, at which byte (from 0) it leaves the form. A line end at the end of standard "
-        "input may be more than the form has. Exit status: 0 accepted, 1 not accepted, 2 a grammar "
-        "or a schema that cannot be used. With --jsonl it is 0, whatever the lines say.",
+        "Says whether an answer that is held to the grammar or schema (docs/schemas.md) could be\n"
+        "this text. If not, it says at which byte (from 0) the text leaves the form. A line end at\n"
+        "the end of standard input may be more than the form allows.\n"
+        "\n"
+        "Exit status: 0 accepted; 1 not accepted; 2 a grammar or a schema that cannot be used. With\n"
+        "--jsonl it is always 0.",
         table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

@@ -410,12 +410,13 @@ int cmd_inspect(int argc, char **argv) {
     bool as_json = false, tensors = false, keys = false;
     const struct cli_option options[] = {
         CLI_MODEL(&model, CLI_MODEL_HELP),
-        CLI_FLAG(0, "json", &as_json, "a JSON object instead of text"),
-        CLI_FLAG(0, "tensors", &tensors, "list the tensors too"),
-        CLI_FLAG(0, "keys", &keys, "only the file's own keys and their values"), CLI_END};
+        CLI_FLAG(0, "json", &as_json, "prints a JSON object instead of text"),
+        CLI_FLAG(0, "tensors", &tensors, "lists the tensors too"),
+        CLI_FLAG(0, "keys", &keys, "prints only the file's own keys and their values"),
+        CLI_END};
     const struct cli_command cmd = {
-        "inspect", "what a model file holds",
-        "Works on files that hold only a vocabulary or only a header, too.", options};
+        "inspect", "shows what a model file holds",
+        "Also works on files that have only a vocabulary or only a header.", options};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)
         return status;

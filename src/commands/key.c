@@ -15,7 +15,9 @@ static bool set, new_one, curl;
 
 static const struct cli_option options[] = {
     CLI_FLAG(0, "set", &set, "reads another machine's key from standard input and keeps it"),
-    CLI_FLAG(0, "new", &new_one, "makes a new key: nodes that have the old one are strangers"),
+    CLI_FLAG(0, "new", &new_one,
+             "makes a new key; nodes with the old one are then in another\n"
+             "cluster"),
     CLI_FLAG(0, "curl", &curl,
              "prints what curl needs to ask a node: curl $(lockstep key --curl)\n"
              "https://rack:7342/v1/node"),
@@ -23,13 +25,15 @@ static const struct cli_option options[] = {
 
 static const struct cli_command command = {
     "key", "shows, sets or makes the key of this user's cluster",
-    "Machines whose nodes (lockstep node) have the same key are one cluster. The first makes it; "
-    "type or\npaste it on the others:\n\n"
+    "Machines whose nodes (lockstep node) have the same key are one cluster. The first one\n"
+    "makes the key. Type or paste it on the others:\n"
+    "\n"
     "  lockstep key           on the first: prints it\n"
-    "  lockstep key --set     on the others: asks for it\n\n"
-    "Whoever has it may run models on these machines. It is kept in "
-    "~/.config/lockstep/cluster.key\n(or $LOCKSTEP_CLUSTER_KEY), for its owner's eyes alone; a "
-    "node that runs goes on with the key it\nbegan with.",
+    "  lockstep key --set     on the others: asks for it\n"
+    "\n"
+    "Whoever has the key may run models on these machines. It is kept in\n"
+    "~/.config/lockstep/cluster.key (or $LOCKSTEP_CLUSTER_KEY), readable by its owner only. A\n"
+    "running node keeps the key that it was started with.",
     options};
 
 static enum status read_typed(struct cluster_key *out, struct err *err) {

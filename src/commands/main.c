@@ -26,24 +26,24 @@ struct subcommand {
 
 static const struct subcommand subcommands[] = {
     {"run", cmd_run, "answers a prompt"},
-    {"chat", cmd_chat, "a conversation in the terminal"},
-    {"serve", cmd_serve, "answers over HTTP in the dialects of OpenAI, Anthropic and Ollama"},
-    {"eval", cmd_eval, "writes the logits of given tokens: the tool to compare bits with"},
-    {"bench", cmd_bench, "measures speed beside the roofs of this machine"},
-    {"tokenize", cmd_tokenize, "text to token ids and back"},
+    {"chat", cmd_chat, "holds a conversation in the terminal"},
+    {"serve", cmd_serve, "serves the APIs of OpenAI, Anthropic and Ollama over HTTP"},
+    {"eval", cmd_eval, "writes the logits of given tokens, to compare bits"},
+    {"bench", cmd_bench, "measures speed, beside what this machine could do at most"},
+    {"tokenize", cmd_tokenize, "converts text to token ids, and back"},
     {"template", cmd_template, "renders a model's chat template"},
     {"grammar", cmd_grammar, "checks a text against a grammar or a JSON schema"},
-    {"plan", cmd_plan, "who would hold what, from a header alone"},
-    {"inspect", cmd_inspect, "what a model file holds"},
+    {"plan", cmd_plan, "shows which rank would hold what, from a header alone"},
+    {"inspect", cmd_inspect, "shows what a model file holds"},
     {"quantize", cmd_quantize, "converts a model file to another weight type"},
-    {"synth", cmd_synth, "writes a model of random weights with a true shape"},
+    {"synth", cmd_synth, "writes a model with a true shape and random weights"},
     {"fabric", cmd_fabric, "measures the links between ranks"},
     {"node", cmd_node, "makes this machine part of a cluster"},
     {"nodes", cmd_nodes, "lists the machines of the cluster"},
     {"models", cmd_models, "lists the models of the cluster"},
-    {"fetch", cmd_fetch, "copies one of them to this machine"},
-    {"up", cmd_up, "lets the nodes of the cluster serve a model"},
-    {"down", cmd_down, "takes it down again"},
+    {"fetch", cmd_fetch, "copies a model of the cluster to this machine"},
+    {"up", cmd_up, "lets the nodes of the cluster serve a model together"},
+    {"down", cmd_down, "ends what lockstep up has put up"},
     {"key", cmd_key, "shows, sets or makes the cluster's key"},
     {"remote", cmd_remote, NULL},
     {"worker", cmd_worker, NULL},
@@ -78,10 +78,11 @@ static const struct {
      "scalar, avx2, avxvnni, avx512, amx, neon or i8mm: the instruction set to use,\n"
      "instead of the best one; never changes the bits"},
     {"LOCKSTEP_LOG", "error, warn, info (default) or debug: what is said on stderr"},
-    {"LOCKSTEP_SECRET", "the secret of a group that is joined (--join)"},
+    {"LOCKSTEP_SECRET", "the secret of a group with --join"},
     {"LOCKSTEP_CLUSTER_KEY", "the file with the cluster's key (lockstep key)"},
-    {"LOCKSTEP_SSH", "what starts ranks on other machines (--hosts), instead of ssh"},
-    {"LOCKSTEP_WORKER", "the program that is started for ranks above 0"},
+    {"LOCKSTEP_SSH",
+     "the program that starts ranks on other machines (--hosts), instead of ssh"},
+    {"LOCKSTEP_WORKER", "the program to start for ranks above 0"},
     {"LOCKSTEP_IBVERBS", "the library of --link verbs, instead of the system's libibverbs"},
     {"LOCKSTEP_UCP", "the library of --link ucx, instead of the system's libucp"},
 };
@@ -215,9 +216,10 @@ static int run_command(int argc, char **argv) {
     }
     const char *level = env_get("LOCKSTEP_LOG");
     if (level != NULL && !log_knows(level))
-        return cli_fail(ST_BAD_INPUT,
-                        "LOCKSTEP_LOG=%.40s is no level: expected error, warn, info or debug",
-                        level);
+        return cli_fail(
+            ST_BAD_INPUT,
+            "LOCKSTEP_LOG=%.40s is not a valid level: expected error, warn, info or debug",
+            level);
     const struct subcommand *sub = find(name);
     return sub != NULL ? run(sub, argc - 1, argv + 1) : unknown_command(name);
 }

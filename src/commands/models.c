@@ -18,17 +18,17 @@ static const char *name, *from, *store;
 /* ---- lockstep models --------------------------------------------------------------------- */
 
 static const struct cli_option models_options[] = {
-    CLI_TEXT(0, "node", "ADDRESS", &from,
-             "asks this node, too (where multicast does not pass)"),
+    CLI_TEXT(0, "node", "ADDRESS", &from, "asks this node too, for networks without multicast"),
     CLI_FLAG(0, "json", &json, "a JSON array: of each model its size, and where it lies"),
     CLI_END};
 
 static const struct cli_command models_command = {
     "models", "lists the models of the cluster",
-    "Every node tells what lies in its folder of models (lockstep node --models, default\n"
-    "~/.local/share/lockstep/models): GGUF files and Hugging Face folders, put there by you or "
-    "copied by\nlockstep. Where a command takes a MODEL, a name of this machine's will do; "
-    "lockstep up takes one of any\nmachine's.\n\n"
+    "Every node lists the models in its folder (lockstep node --models, default\n"
+    "~/.local/share/lockstep/models). These are GGUF files and Hugging Face folders that you\n"
+    "put there or lockstep copied. Where a command takes a MODEL, it also takes a name of this\n"
+    "machine's models. lockstep up takes a name of any machine's.\n"
+    "\n"
     "  lockstep models\n"
     "  lockstep up qwen3-30b-a3b --api-key-file keys\n"
     "  lockstep fetch qwen3-30b-a3b               copies it here",
@@ -84,8 +84,9 @@ static const struct cli_option fetch_options[] = {
 
 static const struct cli_command fetch_command = {
     "fetch", "copies a model from another machine of the cluster to this one",
-    "Checks every file by its digest; what an interrupted copy has left is gone on with. The path "
-    "of the\ncopy goes to stdout.\n\n"
+    "Checks every file by its digest. Continues an interrupted copy. Prints the path of the\n"
+    "copy on stdout.\n"
+    "\n"
     "  lockstep fetch qwen3-0.6b && lockstep chat qwen3-0.6b",
     fetch_options};
 
@@ -109,7 +110,7 @@ static enum status fetch_offered(void *user, const json_t *offer, struct err *er
     struct model_files files;
     int port = (int)json_integer_value(json_object_get(offer, "port"));
     if (!nodes_host_of(f->holder->address, host, sizeof host))
-        return err_set(err, ST_IO, "%s: too long an address", f->holder->address);
+        return err_set(err, ST_IO, "%s: the address is too long", f->holder->address);
     net_join(at, sizeof at, host, port);
     TRY(model_files_from_json(&files, json_object_get(offer, "model"), err));
     f->total = files.bytes;

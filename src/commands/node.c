@@ -30,32 +30,35 @@ static bool alone;
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "host", "ADDRESS", &host, "address to listen on (default: all)"),
-    CLI_INT(0, "port", "P", &port, 0, 65535, "0: any free one (default 7342)"),
-    CLI_TEXT(0, "name", "NAME", &name, "what it is called (default: the machine's name)"),
+    CLI_INT(0, "port", "P", &port, 0, 65535,
+            "port to listen on; 0: any free one (default 7342)"),
+    CLI_TEXT(0, "name", "NAME", &name, "the node's name (default: the machine's name)"),
     CLI_TEXT(0, "models", "DIR", &store,
-             "where models are looked for, and copies kept\n(default "
+             "the folder of models, also for copies (default\n"
              "~/.local/share/lockstep/models)"),
-    CLI_TEXT(
-        0, "state", "DIR", &state,
-        "where it keeps what lockstep up asked for\n(default ~/.local/share/lockstep/state)"),
+    CLI_TEXT(0, "state", "DIR", &state,
+             "where it keeps what lockstep up asked for (default\n"
+             "~/.local/share/lockstep/state)"),
     CLI_TEXT(0, "seeds", "A,B,..", &seeds,
-             "addresses of one or more other nodes, where multicast\ndoes not pass"),
-    CLI_FLAG(0, "no-discovery", &alone,
-             "says nothing to the networks: others must name its address"),
+             "addresses of other nodes, one or more, for networks\n"
+             "without multicast"),
+    CLI_FLAG(0, "no-discovery", &alone, "sends no beacons: others must name its address"),
     CLI_INCLUDE(ready_options),
     CLI_END};
 
 static const struct cli_command command = {
     "node", "makes this machine part of a cluster",
-    "Start one on each machine. They find each other on all networks that they share, and whoever "
-    "has\nthe cluster's key (lockstep key) may then use them all:\n\n"
+    "Start one on each machine. The nodes find each other on all networks that they share.\n"
+    "Whoever has the cluster's key (lockstep key) may then use all of them:\n"
+    "\n"
     "  lockstep node                              on each machine\n"
-    "  lockstep nodes                             on any: who is there\n"
+    "  lockstep nodes                             on any: which machines there are\n"
     "  lockstep serve model.gguf --nodes auto     on any: a rank on each\n"
-    "  lockstep up model.gguf --api-key-file keys the same, kept up by all nodes together\n\n"
-    "The node itself is small and holds no weights; it starts a worker for each rank that it is "
-    "asked\nfor, and copies the model from the machine that asks if it is not here. Ctrl-C or "
-    "SIGTERM ends it and\nits workers. docs/nodes.md says more.",
+    "  lockstep up model.gguf --api-key-file keys the same, kept up by all nodes together\n"
+    "\n"
+    "A node is small and holds no weights. It starts a worker for each rank that a command asks\n"
+    "for. If the model is not here, the node copies it from the machine that asks. Ctrl-C or\n"
+    "SIGTERM ends the node and its workers. docs/nodes.md says more.",
     options};
 
 static struct wake interrupted = WAKE_CLOSED;

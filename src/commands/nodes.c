@@ -10,17 +10,19 @@ static bool json;
 static const char *at;
 
 static const struct cli_option options[] = {
-    CLI_FLAG(0, "json", &json, "a JSON array: of each node what it says of itself"),
-    CLI_TEXT(
-        0, "node", "ADDRESS", &at,
-        "the node that is asked for the others\n(default: this machine's own, or, without, all networks)"),
+    CLI_FLAG(0, "json", &json,
+             "prints a JSON array, with what each node says of\n"
+             "itself"),
+    CLI_TEXT(0, "node", "ADDRESS", &at,
+             "the node to ask (default: this machine's own; if none\n"
+             "runs, all networks)"),
     CLI_END};
 
 static const struct cli_command command = {
     "nodes", "lists the machines of this user's cluster",
-    "Asks this machine's node (lockstep node), or, where none runs, all networks, which nodes with "
-    "this\nuser's cluster key (lockstep key) are there, and each of them what it is; and which "
-    "models they serve\ntogether (lockstep up).",
+    "Asks this machine's node (lockstep node) for the nodes with this user's cluster key\n"
+    "(lockstep key). If no node runs here, it asks all networks. Each node then says what it\n"
+    "is, and which models the nodes serve together (lockstep up).",
     options};
 
 static void print_node(const json_t *o) {

@@ -17,17 +17,19 @@
 static const char *memory_text, *bandwidth_text, *latency_text;
 
 static const struct cli_option options[] = {
-    CLI_TEXT(
-        0, "memory", "A,B,..", &memory_text,
-        "memory of each rank's machine, as 512G,512G,256G: shares\nfollow it unless --split "
-        "says otherwise, and what does not\nfit is refused"),
-    CLI_TEXT(
-        0, "bandwidth", "A,B,..", &bandwidth_text,
-        "bytes/s at which each rank reads weights, as 819G,273G (one\nnumber: all alike): also ranks "
-        "every layout by the speed that\nit would have (docs/links.md), with shares by "
-        "bandwidth and\nmemory; the plan shown is then the fastest, or that of --parallel"),
+    CLI_TEXT(0, "memory", "A,B,..", &memory_text,
+             "memory of each rank's machine, such as 512G,512G,256G.\n"
+             "Shares follow it unless --split is given. A plan that does\n"
+             "not fit is refused"),
+    CLI_TEXT(0, "bandwidth", "A,B,..", &bandwidth_text,
+             "bytes/s at which each rank reads weights, such as\n"
+             "819G,273G (one number: the same for all). Predicts the\n"
+             "speed of every layout (docs/links.md), with shares by\n"
+             "bandwidth and memory. The plan shown is the fastest, or\n"
+             "that of --parallel"),
     CLI_TEXT(0, "latency", "TIME", &latency_text,
-             "of one exchange between ranks, as 5us or 0.3ms; goes with\n--bandwidth"),
+             "time of one exchange between ranks, such as 5us or 0.3ms;\n"
+             "needs --bandwidth"),
     CLI_FLAG(0, "json", &session_args.json, "one JSON object"),
     CLI_INCLUDE(session_model_options),
     CLI_INCLUDE(session_split_options),
@@ -35,15 +37,12 @@ static const struct cli_option options[] = {
     CLI_END};
 
 static const struct cli_command command = {
-    "plan", "who would hold what",
-    "Reads the header only (lockstep synth --header-only makes one of a true shape) and prints "
-    "for "
-    "each\nrank its layers, heads, experts and bytes: weights as packed in memory, the KV "
-    "cache of "
-    "the whole\ncontext, and buffers for a step of --chunk tokens. The token embedding is read "
-    "from "
-    "the file as\ntokens come and counts for nobody; links and the system need some memory "
-    "besides.",
+    "plan", "shows which rank would hold what",
+    "Reads the header only (lockstep synth --header-only makes one of a true shape). Prints the\n"
+    "layers, heads, experts and bytes of each rank: weights as packed in memory, the KV cache\n"
+    "of the whole context, and buffers for a step of --chunk tokens. The token embedding counts\n"
+    "for no rank, since it is read from the file as tokens come. Links and the system need some\n"
+    "more memory.",
     options};
 
 struct planned {

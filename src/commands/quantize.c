@@ -99,19 +99,17 @@ int cmd_quantize(int argc, char **argv) {
         CLI_ARG_FOUND("IN", &in, models_here, CLI_MODEL_HELP),
         CLI_ARG("OUT", &out, "the file to write"),
         CLI_ARG("TYPE", &type_name, types),
-        CLI_TEXT(
-            0, "imatrix", "FILE", &imatrix_path,
-            "an importance matrix of llama.cpp's (GGUF or .dat):\nthe error of columns that matter "
-            "more counts more"),
+        CLI_TEXT(0, "imatrix", "FILE", &imatrix_path,
+                 "an importance matrix of llama.cpp (GGUF or .dat):\n"
+                 "errors count more in columns that matter more"),
         CLI_INT('t', "threads", "T", &n_threads, 1, POOL_MAX_THREADS,
                 "threads (default: all cores)"),
         CLI_END};
     const struct cli_command cmd = {
         "quantize", "converts a model file to another weight type",
-        "Matrices are converted; norms, biases and routers keep their type. Rows that are not "
-        "whole blocks of the type become q8_0, or f16. Best from an F32, F16 or BF16 file: "
-        "what "
-        "a smaller type has lost does not come back.",
+        "Converts matrices; norms, biases and routers keep their type. Rows that are not whole\n"
+        "blocks of the type become q8_0 or f16. Use an F32, F16 or BF16 file if you can: what a\n"
+        "smaller type has lost does not come back.",
         options};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

@@ -19,26 +19,28 @@ static const struct cli_option options[] = {
              "the prompt; without -p and -f it is read from stdin"),
     CLI_TEXT('f', "file", "FILE", &file_arg, "reads the prompt from FILE"),
     CLI_INT('n', "predict", "N", &n_predict, -1, 1 << 24,
-            "at most N new tokens (default -1: to the end of the\ncontext)"),
+            "at most N new tokens (default -1: to the end of the\n"
+            "context)"),
     CLI_FLAG(0, "raw", &raw, "continues the prompt as it is, without the chat template"),
-    CLI_FLAG(0, "chat", &chat, "as a chat even if the file has no template (ChatML)"),
+    CLI_FLAG(0, "chat", &chat,
+             "uses a chat template even if the file has none\n"
+             "(ChatML)"),
     CLI_TEXT(0, "system", "TEXT", &system_arg, "the system message of the chat"),
-    CLI_FLAG(0, "ignore-end", &ignore_end, "goes on after an end token"),
-    CLI_FLAG(0, "json", &session_args.json, "one JSON object instead of the text"),
-    CLI_FLAG('q', "quiet", &session_args.quiet, "the answer only"),
+    CLI_FLAG(0, "ignore-end", &ignore_end, "continues after an end token"),
+    CLI_FLAG(0, "json", &session_args.json, "prints one JSON object instead of the text"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "prints the answer only"),
     CLI_INCLUDE(session_options),
     CLI_INCLUDE(sampling_options),
     CLI_END};
 
 static const struct cli_command command = {
     "run", "answers a prompt",
-    "If the file has a chat template, the prompt is one user message of it; --raw continues\n"
-    "the prompt as plain text, which is also what happens without a template.\n\n"
-    "The text goes to stdout as it is made; tokens/s, the time to the first token and what "
-    "each\n"
-    "rank holds go to stderr. The same model, prompt and seed give the same text on any "
-    "number\n"
-    "of ranks, however the work is split.\n\n"
+    "If the file has a chat template, the prompt is one user message of it. With --raw, or\n"
+    "without a template, the text continues the prompt as it is.\n"
+    "\n"
+    "The text goes to stdout as it is made. Speeds and what each rank holds go to stderr. The\n"
+    "same model, prompt and seed give the same text on any number of ranks.\n"
+    "\n"
     "  lockstep run model.gguf -p \"What is a bit bucket?\" --split 3,2,1 --temp 0",
     options};
 
@@ -108,7 +110,7 @@ static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t
         return LOCKSTEP_BAD_INPUT;
     }
     if (as_chat && memchr(text, '\0', len) != NULL) {
-        snprintf(err->text, sizeof err->text, "the prompt has a NUL byte: it is no text");
+        snprintf(err->text, sizeof err->text, "the prompt has a NUL byte: it is not text");
         return LOCKSTEP_BAD_INPUT;
     }
     if (!as_chat)

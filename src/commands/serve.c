@@ -36,53 +36,60 @@ const struct cli_option serve_options[] = {
     CLI_TEXT(0, "alias", "NAME", &serve_args.alias,
              "the model's name in the APIs (default: the file's)"),
     CLI_HEADING("network"),
-    CLI_INT(0, "port", "P", &serve_args.port, 0, 65535, "0: any free one (default 8080)"),
-    CLI_TEXT(
-        0, "api-key", "KEY", &serve_args.api_key,
-        "asks for this key; others see it in the list of processes:\nbetter --api-key-file"),
+    CLI_INT(0, "port", "P", &serve_args.port, 0, 65535,
+            "port to listen on; 0: any free one (default 8080)"),
+    CLI_TEXT(0, "api-key", "KEY", &serve_args.api_key,
+             "requires this key. Other users see it in the list of\n"
+             "processes, so --api-key-file is better"),
     CLI_TEXT(0, "api-key-file", "F", &serve_args.api_key_file,
-             "asks for one of these keys, one a line"),
-    CLI_TEXT(0, "tls-cert", "F", &serve_args.tls_cert, "HTTPS: the certificate (PEM)"),
-    CLI_TEXT(0, "tls-key", "F", &serve_args.tls_key, "and its key (PEM)"),
+             "requires one of these keys, one a line"),
+    CLI_TEXT(0, "tls-cert", "F", &serve_args.tls_cert,
+             "HTTPS: the file of the certificate (PEM)"),
+    CLI_TEXT(0, "tls-key", "F", &serve_args.tls_key, "HTTPS: the file of its key (PEM)"),
     CLI_TEXT(0, "cors", "ORIGIN", &serve_args.cors,
-             "lets web pages of this origin in (\"*\": of any)"),
+             "allows web pages of this origin (\"*\": of any)"),
     CLI_FLAG(0, "insecure", &serve_args.insecure,
-             "everybody may: a public address without a key, and any\nname of this machine"),
+             "allows everybody: a public address without a key, and\n"
+             "any name of this machine"),
     CLI_HEADING("requests"),
     CLI_SIZE(0, "kv-memory", "SIZE", &kv_memory,
-             "of the KV cache, all ranks together\n(default: eight contexts, or what memory is "
-             "left)"),
+             "memory of the KV cache, all ranks together (default:\n"
+             "eight contexts, or the memory that is left)"),
     CLI_INT(0, "parallel-requests", "N", &n_parallel, 1, 4096,
-            "that are answered together (default 64)"),
+            "requests that are computed together (default 64)"),
     CLI_INT(0, "queue", "N", &n_queue, 1, 1 << 20,
-            "requests that may wait; more are told to come again (default 256)"),
+            "requests that may wait; further ones get 503 and may\n"
+            "try again (default 256)"),
     CLI_FLAG(0, "no-speculation", &no_speculation,
-             "guesses no tokens ahead; never changes the text"),
+             "drafts no tokens ahead. Never changes the text"),
     CLI_FLAG(0, "restart", &restart,
-             "when a rank is lost, answers end in an error and the model is\nopened again"),
+             "if a rank is lost, answers end in an error and the\n"
+             "model is opened again"),
     CLI_INCLUDE(session_options),
     CLI_END};
 
 static const struct cli_option options[] = {
     CLI_TEXT(0, "host", "ADDRESS", &host, "address or name to listen on (default 127.0.0.1)"),
-    CLI_FLAG(
-        0, "until-eof", &until_eof,
-        "ends as after Ctrl-C when its standard input ends, for who\nstarts it and may die"),
-    CLI_FLAG(
-        0, "until-lost", &until_lost,
-        "ends at once, in the middle of answers, when ranks are lost\nand nothing goes on, "
-        "for who starts it again"),
+    CLI_FLAG(0, "until-eof", &until_eof,
+             "ends when standard input ends, as after Ctrl-C, for\n"
+             "programs that start it and may die"),
+    CLI_FLAG(0, "until-lost", &until_lost,
+             "ends at once, in the middle of answers, when ranks are\n"
+             "lost and nothing continues, for programs that start it\n"
+             "again"),
     CLI_INCLUDE(ready_options),
-    CLI_FLAG('q', "quiet", &session_args.quiet, "says nothing but the address"),
+    CLI_FLAG('q', "quiet", &session_args.quiet, "prints nothing but the address"),
     CLI_INCLUDE(serve_options),
     CLI_END};
 
 static const struct cli_command command = {
-    "serve", "answers over HTTP, as OpenAI's, Anthropic's and Ollama's APIs do",
-    "Speaks the APIs of OpenAI (chat/completions, completions, responses, embeddings and models "
-    "below\n/v1), Anthropic (/v1/messages) and Ollama (/api); /health and /metrics say how it is. "
-    "Ctrl-C or\nSIGTERM: finishes what runs and ends; the second one ends at once. docs/serve.md "
-    "says more.",
+    "serve", "serves the APIs of OpenAI, Anthropic and Ollama over HTTP",
+    "OpenAI's API is below /v1 (chat/completions, completions, responses, embeddings, models),\n"
+    "Anthropic's is /v1/messages, Ollama's is below /api. /health and /metrics show the\n"
+    "server's state. A browser gets a page to chat in.\n"
+    "\n"
+    "Ctrl-C or SIGTERM ends the server after the running requests. The second one ends it at\n"
+    "once. docs/serve.md says more.",
     options};
 
 /* ---- what others may say ----------------------------------------------------------------- */
@@ -281,10 +288,11 @@ static void say_model(const struct service_facts *f) {
 
 static void say_limit(const struct server *s, int wanted) {
     if (server_max_connections(s) < wanted && !session_args.quiet)
-        fprintf(stderr,
-                "only %d connections at once, and not %d, for want of open files (ulimit -Hn): "
-                "others wait outside the queue\n",
-                server_max_connections(s), wanted);
+        fprintf(
+            stderr,
+            "only %d connections at once instead of %d, since open files are limited (ulimit -Hn): "
+            "others wait outside the queue\n",
+            server_max_connections(s), wanted);
 }
 
 static int say_address(struct server *s) {
@@ -334,7 +342,7 @@ static int serve(const struct serve_keys *keys) {
         st = wait_for_end(s, &err);
         ready_say_stopping();
         if (st == ST_OK && !session_args.quiet)
-            fprintf(stderr, "finishing what runs; once more ends at once\n");
+            fprintf(stderr, "finishing the running requests; a second signal ends at once\n");
         status = st == ST_OK ? 0 : cli_fail(st, "%s", err.text);
     }
     server_close(s, FINISH_MS);

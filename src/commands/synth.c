@@ -55,21 +55,21 @@ int cmd_synth(int argc, char **argv) {
     const struct cli_option options[] = {
         CLI_ARG_MAY("OUT", &path, "the file to write"),
         CLI_TEXT(0, "shape", "NAME", &shape,
-                 "the model whose shape is taken, e.g. llama-3.2-1b"),
+                 "the model that gives the shape, such as llama-3.2-1b"),
         CLI_TEXT(0, "type", "TYPE", &type, "weight type of the matrices (default q8_0)"),
-        CLI_U64(0, "seed", "N", &seed, "the weights are a function of this (default 0)"),
+        CLI_U64(0, "seed", "N", &seed, "the weights are a function of this seed (default 0)"),
         CLI_INT(0, "layers", "N", &n_layers, 1, 10000,
-                "fewer or more layers than the model has"),
+                "number of layers, instead of the model's"),
         CLI_FLAG(0, "header-only", &header_only,
-                 "keys and tensor descriptions, but no weights"),
+                 "writes keys and tensor descriptions, but no weights"),
         CLI_INT('t', "threads", "T", &n_threads, 1, POOL_MAX_THREADS,
                 "threads (default: all cores)"),
-        CLI_FLAG(0, "list", &list, "the shapes that there are"),
+        CLI_FLAG(0, "list", &list, "lists the shapes"),
         CLI_END};
     const struct cli_command cmd = {
-        "synth", "writes a model of random weights with a true shape",
-        "For benchmarks and plans without a download. The vocabulary has the true size, and is "
-        "filled with made-up words. The text that such a model writes is noise.",
+        "synth", "writes a model with a true shape and random weights",
+        "For benchmarks and plans without a download. The vocabulary has the true size and made-up\n"
+        "words. The text that such a model writes is noise.",
         options};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

@@ -120,9 +120,9 @@ int cmd_template(int argc, char **argv) {
         CLI_FLAG(0, "source", &source, "print the model's template, without a case"), CLI_END};
     const struct cli_command cmd = {
         "template", "renders a model's chat template",
-        "Writes the prompt to standard output as it is, without a line end. A file without a "
-        "template gets a built-in one, chosen by its special tokens. bos_token and eos_token "
-        "are the model's unless the case has them.",
+        "Writes the prompt to standard output, without a line end. If the file has no template, a\n"
+        "built-in one is chosen by its special tokens. bos_token and eos_token are the model's\n"
+        "unless CASE has them.",
         table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

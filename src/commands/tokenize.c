@@ -74,7 +74,7 @@ static enum status parse_ids(const struct job *job, const char *text, size_t len
         while (i < len && text[i] >= '0' && text[i] <= '9' && id <= INT32_MAX)
             id = id * 10 + (text[i++] - '0');
         if (i == begin)
-            return err_set(err, ST_BAD_INPUT, "byte %zu of the input is no number", i);
+            return err_set(err, ST_BAD_INPUT, "byte %zu of the input is not a number", i);
         TRY(ids_add(ids, job->t, id, err));
     }
     return ST_OK;
@@ -133,7 +133,7 @@ static enum status decode_line(const struct job *job, const json_t *in, struct e
         return err_set(err, ST_BAD_INPUT, "must be a JSON array of ids");
     json_array_foreach(in, i, id) {
         if (st == ST_OK && !json_is_integer(id))
-            st = err_set(err, ST_BAD_INPUT, "element %zu is no integer", i);
+            st = err_set(err, ST_BAD_INPUT, "element %zu is not an integer", i);
         if (st == ST_OK)
             st = ids_add(&ids, job->t, json_integer_value(id), err);
     }
@@ -182,18 +182,21 @@ int cmd_tokenize(int argc, char **argv) {
     bool decoding = false, no_bos = false, no_special = false, jsonl = false;
     const struct cli_option table[] = {
         CLI_MODEL(&model, CLI_MODEL_HELP "; a file with a\nvocabulary only will do"),
-        CLI_FLAG(0, "decode", &decoding, "ids in, text out"),
+        CLI_FLAG(0, "decode", &decoding, "reads ids and writes text"),
         CLI_FLAG(0, "no-bos", &no_bos,
-                 "add no BOS and EOS, even if the model wants them; with --decode, show them"),
+                 "adds no BOS and EOS, even if the model wants them; with\n"
+                 "--decode, shows them"),
         CLI_FLAG(0, "no-special", &no_special,
-                 "read control tokens in the text as text; with --decode, leave them out"),
+                 "reads control tokens in the text as text; with --decode,\n"
+                 "leaves them out"),
         CLI_FLAG(0, "jsonl", &jsonl,
-                 "each line a JSON string in, an array of ids out (with --decode the reverse)"),
+                 "reads a JSON string from each line, writes an array of ids\n"
+                 "(with --decode the reverse)"),
         CLI_END};
     const struct cli_command cmd = {
-        "tokenize", "text to token ids and back",
-        "Reads the text from standard input to its end, a last line end included, and writes "
-        "the ids on one line.",
+        "tokenize", "converts text to token ids, and back",
+        "Reads the text from standard input to its end, with the last line end. Writes the ids on\n"
+        "one line.",
         table};
     int status = cli_parse(&cmd, argc, argv);
     if (status != CLI_GO_ON)

@@ -43,24 +43,29 @@ static const struct cli_option up_options[] = {
     CLI_END};
 
 static const struct cli_command up_command = {
-    "up", "lets the nodes of the cluster serve a model, whoever of them is there",
-    "Takes the options of lockstep serve. One of the nodes that have the model serves it, with a "
-    "rank on\neach of the others (--nodes auto) and --failover; it answers at the port of every "
-    "node. When that\nnode dies, another one begins; after a power cut the model comes back by "
-    "itself. Needs lockstep node\non this machine, and --api-key-file, or --insecure if everybody "
-    "in the network may.\n\n"
+    "up", "lets the nodes of the cluster serve a model together",
+    "Takes the options of lockstep serve. One node that has the model serves it, with a rank on\n"
+    "each of the others (--nodes auto) and --failover. Every node answers at the port. If the\n"
+    "serving node dies, another one starts serving. After a power cut the model comes back by\n"
+    "itself.\n"
+    "\n"
+    "Needs lockstep node on this machine, and --api-key-file, or --insecure if everybody in the\n"
+    "network may use the model.\n"
+    "\n"
     "  lockstep up model.gguf --api-key-file keys\n"
     "  lockstep nodes                             which models are up, and where\n"
-    "  lockstep down model\n\ndocs/nodes.md says more.",
+    "  lockstep down model\n"
+    "\n"
+    "docs/nodes.md says more.",
     up_options};
 
 static const struct cli_option down_options[] = {
     CLI_ARG("NAME", &name, "as lockstep nodes lists it"), ASK_OPTIONS, CLI_END};
 
 static const struct cli_command down_command = {
-    "down", "takes down what lockstep up has put up",
-    "All nodes forget it; those that are off learn of it when they are back. What is being "
-    "answered has ten\nseconds to finish.",
+    "down", "ends what lockstep up has put up",
+    "All nodes stop serving the model. Nodes that are off learn of it when they are back.\n"
+    "Requests that are being answered have ten seconds to finish.",
     down_options};
 
 /* ---- asking the node --------------------------------------------------------------------- */
@@ -200,7 +205,7 @@ static enum status add_pem(json_t *files, const char *option, const char *path,
     TRY(file_read_text(&text, NULL, path, PEM_MAX, err));
     int rc = json_object_set_new(files, option, json_string(text));
     mem_free(text);
-    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "%s is no text", path);
+    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "%s is not valid UTF-8 text", path);
 }
 
 static enum status add_keys(json_t *files, const struct serve_keys *keys, struct err *err) {
@@ -212,7 +217,7 @@ static enum status add_keys(json_t *files, const struct serve_keys *keys, struct
     }
     int rc = keys->n == 0 || json_object_set(files, "api-key-file", all) == 0 ? 0 : -1;
     json_decref(all);
-    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "a key is no text");
+    return rc == 0 ? ST_OK : err_set(err, ST_BAD_INPUT, "a key is not valid UTF-8 text");
 }
 
 static enum status gather(json_t *files, struct err *err) {
@@ -247,10 +252,10 @@ static enum status find_elsewhere(struct which *w, struct err *err) {
     TRY(nodes_identity(&id, err));
     enum status st = models_holder(&holder, session_args.model, NULL, node, err);
     if (st == ST_NOT_FOUND)
-        err_set(err, st,
-                "%s: no such file, and no node has a model called so (lockstep models lists "
-                "what they have)",
-                session_args.model);
+        err_set(
+            err, st,
+            "%s: no such file, and no node has a model of that name (lockstep models lists them)",
+            session_args.model);
     if (st == ST_OK)
         st = models_offer(&id, &holder, session_args.model, hear_which, w, err);
     identity_deinit(&id);
@@ -279,7 +284,7 @@ static enum status check_words(const json_t *words, struct err *err) {
     for (size_t i = 0; i < n; i++) {
         list[i] = json_string_value(json_array_get(words, i));
         if (list[i] == NULL)
-            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is no string", i);
+            return err_set(err, ST_BAD_INPUT, "word %zu of a deployment is not a string", i);
     }
     return serve_check_words(list, n, err);
 }
@@ -295,7 +300,7 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
     if (st == ST_OK && serve_args.alias == NULL &&
         (json_array_append_new(words, json_string("--alias")) != 0 ||
          json_array_append_new(words, json_string(as)) != 0))
-        st = err_set(err, ST_BAD_INPUT, "%s is no text: give an --alias", as);
+        st = err_set(err, ST_BAD_INPUT, "%s is not valid UTF-8 text: give an --alias", as);
     if (st == ST_OK) {
         *out =
             json_pack("{s:s, s:i, s:b, s:s, s:b, s:O, s:s, s:O, s:O}", "name", as, "port",
@@ -304,7 +309,7 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
                       session_args.weights == NULL || !str_eq(session_args.weights, "stream"),
                       "model", which.files, "hint", which.hint, "args", words, "files", files);
         if (*out == NULL)
-            st = err_set(err, ST_BAD_INPUT, "%s is no text", which.hint);
+            st = err_set(err, ST_BAD_INPUT, "%s is not valid UTF-8 text", which.hint);
     }
     json_decref(files);
     json_decref(words);
@@ -337,10 +342,10 @@ static enum status state_of(struct waiting *w, const json_t *one, struct err *er
     if (one == NULL)
         return err_set(err, ST_CANCELLED, "%s was taken down meanwhile", w->as);
     if (!str_eq(json_text(one, "id"), w->id))
-        return err_set(err, ST_BAD_INPUT,
-                       "%s was put up in another way, elsewhere at the same moment, and that "
-                       "one stays",
-                       w->as);
+        return err_set(
+            err, ST_BAD_INPUT,
+            "%s was put up differently elsewhere at the same time, and that version stays",
+            w->as);
     if (str_eq(state, "failed") || (listens && *sentence != '\0'))
         return err_set(err, ST_IO, "%s on %s: %s", w->as, json_text(one, "node"), sentence);
     if (str_eq(state, "waiting") && *sentence != '\0' && clock_s() - w->begin_s > FIND_S)
@@ -443,9 +448,10 @@ int cmd_up(int argc, char **argv) {
                                         : model_name_of(session_args.model);
     enum status st = as != NULL ? check(&err) : err_set(&err, ST_NO_MEMORY, "no memory");
     if (st == ST_OK && !deployment_name_is_good(as))
-        st = err_set(&err, ST_BAD_INPUT,
-                     "%s is no name for a deployment; --alias gives one: " DEPLOYMENT_NAME_RULE,
-                     as);
+        st = err_set(
+            &err, ST_BAD_INPUT,
+            "%s is not a valid name for a deployment; --alias gives one: " DEPLOYMENT_NAME_RULE,
+            as);
     if (st == ST_OK)
         st = describe(&deployment, as, argc, argv, &err);
     if (st == ST_OK)

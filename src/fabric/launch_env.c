@@ -113,7 +113,7 @@ static enum status add_host(struct launch_hosts *l, const char *at, size_t n, st
     }
     if (n_name == 0 || n_name >= LAUNCH_NAME_BYTES || *name == '-' ||
         (colon != NULL && port == 0))
-        return err_set(err, ST_BAD_INPUT, "\"%.*s\" is no host", (int)MIN(n, 80u), at);
+        return err_set(err, ST_BAD_INPUT, "\"%.*s\" is not a valid host", (int)MIN(n, 80u), at);
     if (l->n == FABRIC_MAX_RANKS)
         return err_set(err, ST_BAD_INPUT, "more than %d hosts", FABRIC_MAX_RANKS);
     if (l->n == 0)
@@ -174,8 +174,8 @@ static enum status read_row(char names[][LAUNCH_NAME_BYTES], const json_t *row, 
             json_is_array(e) ? json_string_value(json_array_get(e, 0)) : json_string_value(e);
         if ((name == NULL && !json_is_null(e)) ||
             (name != NULL && strlen(name) >= LAUNCH_NAME_BYTES))
-            return err_set(err, ST_BAD_INPUT, "RDMA matrix: row %d, entry %d is no device name",
-                           rank, r);
+            return err_set(err, ST_BAD_INPUT,
+                           "RDMA matrix: row %d, entry %d is not a device name", rank, r);
         snprintf(names[r], LAUNCH_NAME_BYTES, "%s", name != NULL ? name : "");
     }
     return ST_OK;

@@ -283,7 +283,7 @@ static enum status check_members(const struct fabric *f, const int *ranks, int n
             *index = i;
     }
     if (*index < 0)
-        return err_set(err, ST_BAD_INPUT, "rank %d opens a team that it is no member of",
+        return err_set(err, ST_BAD_INPUT, "rank %d opens a team that it is not a member of",
                        f->cfg.rank);
     return ST_OK;
 }

@@ -361,8 +361,8 @@ static enum status check_tensors(const struct gguf_header *h, uint32_t alignment
             st = err_set(err, ST_BAD_INPUT, "tensor %s: offset %llu is not a multiple of %u",
                          t->name, (unsigned long long)t->offset, alignment);
         else if (t->offset > UINT64_MAX - t->size_bytes)
-            st = err_set(err, ST_BAD_INPUT, "tensor %s: offset %llu lies past any end", t->name,
-                         (unsigned long long)t->offset);
+            st = err_set(err, ST_BAD_INPUT, "tensor %s: offset %llu is beyond any possible end",
+                         t->name, (unsigned long long)t->offset);
         else if (i > 0 && sorted[i - 1]->offset + sorted[i - 1]->size_bytes > t->offset)
             st = err_set(err, ST_BAD_INPUT, "tensors %s and %s overlap", sorted[i - 1]->name,
                          t->name);
@@ -383,8 +383,8 @@ static enum status place_tensors(const struct reader *r, struct gguf_header *h,
         struct gguf_tensor *t = &h->tensors[i];
         if (no_data) {
             if (__builtin_add_overflow(t->offset, data_begin, &t->offset))
-                return err_set(err, ST_BAD_INPUT, "tensor %s: its offset lies past any end",
-                               t->name);
+                return err_set(err, ST_BAD_INPUT,
+                               "tensor %s: its offset is beyond any possible end", t->name);
             continue;
         }
         if (data_len == 0 && t->size_bytes > 0)

@@ -151,12 +151,13 @@ static enum status open_named(struct folder *f, const json_t *map, struct err *e
         const char *s = json_string_value(file);
         if (!s || !is_shard_name(s)) {
             char shown[100];
-            st = err_set(err, ST_BAD_INPUT,
-                         "%s/model.safetensors.index.json: '%s' is no name of a shard in this "
-                         "folder",
-                         f->path,
-                         s ? gguf_escape((struct gguf_str){s, strlen(s)}, shown, sizeof shown)
-                           : "(not a string)");
+            st = err_set(
+                err, ST_BAD_INPUT,
+                "%s/model.safetensors.index.json: '%s' is not the name of a shard in this "
+                "folder",
+                f->path,
+                s ? gguf_escape((struct gguf_str){s, strlen(s)}, shown, sizeof shown)
+                  : "(not a string)");
             break;
         }
         files[n++] = s;
@@ -230,7 +231,7 @@ static enum status read_all(struct folder *f, struct err *err) {
     uint32_t n_vocab;
     enum status st = folder_json(f, "config.json", MAX_CONFIG_BYTES, &f->config, err);
     if (st == ST_NOT_FOUND)
-        return err_set(err, ST_NOT_FOUND, "%s: a folder without config.json is no model",
+        return err_set(err, ST_NOT_FOUND, "%s: a folder without config.json is not a model",
                        f->path);
     TRY(st);
     TRY(gguf_writer_open_header(&f->w, f->path, err));

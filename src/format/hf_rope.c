@@ -188,8 +188,9 @@ static enum status add_long_factors(struct folder *f, const char *name, const ch
     json_array_foreach(list, i, v) {
         factors[i] = (float)json_number_value(v);
         if (!json_is_number(v) || !(factors[i] > 0) || !isfinite(factors[i]))
-            st = err_set(err, ST_BAD_INPUT, "%s/config.json: %s: number %zu is no factor",
-                         f->path, path, i);
+            st = err_set(err, ST_BAD_INPUT,
+                         "%s/config.json: %s: number %zu is not a valid factor", f->path, path,
+                         i);
     }
     if (st == ST_OK)
         st = folder_add_vector(f, to, factors, n, err);

@@ -30,8 +30,8 @@ static enum status put_pieces(const struct folder *f, const struct sp_model *m,
             return err_set(err, ST_BAD_INPUT,
                            "%s/" FOLDER_PIECES ": piece %zu is there already", f->path, i);
         if (json_object_set_new(vocab, text, json_integer((json_int_t)i)) != 0)
-            return err_set(err, ST_BAD_INPUT, "%s/" FOLDER_PIECES ": piece %zu is no UTF-8",
-                           f->path, i);
+            return err_set(err, ST_BAD_INPUT,
+                           "%s/" FOLDER_PIECES ": piece %zu is not valid UTF-8", f->path, i);
         type[i] = p->type;
         score[i] = p->score;
     }
@@ -61,7 +61,7 @@ static enum status add_decoder(const struct folder *f, const json_t *decoder, js
             !json_is_object(token))
             return err_set(
                 err, ST_BAD_INPUT,
-                "%s/tokenizer_config.json: added_tokens_decoder: an entry is no token "
+                "%s/tokenizer_config.json: added_tokens_decoder: an entry is not a token "
                 "with an id",
                 f->path);
         TRY(add_token(f, list, (json_int_t)id, token, err));

@@ -130,7 +130,7 @@ static enum status read_entry(struct imatrix *m, struct reader *r, struct err *e
         !take(r, &n, sizeof n) || n < 1 || n_calls < 0 ||
         (size_t)n > (size_t)(r->end - r->p) / sizeof(float))
         return err_set(err, ST_BAD_INPUT,
-                       "%s: entry %zu is damaged, or this is no importance matrix", m->path,
+                       "%s: entry %zu is damaged, or this is not an importance matrix", m->path,
                        m->n);
     float *values = mem_alloc((size_t)n * sizeof *values);
     if (!values)

@@ -74,7 +74,7 @@ static bool get_field(struct message *m, struct field *f) {
 
 static enum status broken(struct err *err) {
     return err_set(err, ST_BAD_INPUT,
-                   "is no SentencePiece model: a field is broken or cut off");
+                   "is not a valid SentencePiece model: a field is broken or cut off");
 }
 
 static bool is(const struct field *f, uint32_t number, enum wire wire) {
@@ -166,7 +166,8 @@ static enum status read_model(struct sp_model *out, struct message m, struct err
             TRY(read_normalizer(&map, &out->space_prefix, &trim, &escape, f.text, err));
     }
     if (out->n == 0)
-        return err_set(err, ST_BAD_INPUT, "is no SentencePiece model: it has no pieces");
+        return err_set(err, ST_BAD_INPUT,
+                       "is not a valid SentencePiece model: it has no pieces");
     if (kind != BPE)
         return err_set(err, ST_UNSUPPORTED,
                        "a SentencePiece model of kind %llu%s is not supported, "

@@ -455,7 +455,7 @@ enum status weights_collect(struct weights_loader *ld, struct err *err) {
                        gguf_path(ld->g));
     if (qtype_info(w->embd->type)->dequantize == NULL)
         return err_set(err, ST_UNSUPPORTED,
-                       "%s: token_embd.weight has type %s, which is no weight",
+                       "%s: token_embd.weight has type %s, which is not a weight type",
                        gguf_path(ld->g), qtype_info(w->embd->type)->name);
     if (hp->rope_factors != NULL)
         TRY(weights_want_vector(ld, &w->rope_factors, -1, hp->rope_factors, hp->rope.n_rot / 2,

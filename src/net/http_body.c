@@ -19,10 +19,10 @@ static bool is_packed(const struct http_head *h) {
 static struct http_fault read_length(struct http_body *b, const char *digits) {
     b->left = 0;
     if (*digits == '\0')
-        return FAULT(400, "Content-Length is no number");
+        return FAULT(400, "Content-Length is not a valid number");
     for (const char *c = digits; *c != '\0'; c++)
         if (!isdigit((unsigned char)*c))
-            return FAULT(400, "Content-Length is no number");
+            return FAULT(400, "Content-Length is not a valid number");
     for (const char *c = digits; *c != '\0'; c++)
         if (__builtin_mul_overflow(b->left, 10, &b->left) ||
             __builtin_add_overflow(b->left, *c - '0', &b->left))
@@ -40,7 +40,7 @@ struct http_fault http_body_begin(struct http_body *b, const struct http_head *h
         return FAULT(501, "the only transfer coding of a body is chunked");
     /* What stands between client and server might believe the other one. */
     if (http_head_count(h, "Transfer-Encoding") + http_head_count(h, "Content-Length") > 1)
-        return FAULT(400, "the length of the request's body is said more than once");
+        return FAULT(400, "the request's body has more than one length");
     if (is_packed(h))
         return FAULT(415, "a request's body comes as it is, without Content-Encoding");
     b->chunked = coding != NULL;

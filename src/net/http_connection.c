@@ -289,7 +289,7 @@ static void dispatch(struct http_connection *c) {
         fail(c, 413, "the request's body is too large");
     } else if (r->crowded_out) {
         http_set_header(r, "Retry-After", "2");
-        fail(c, 503, "the server holds as many large requests as it may");
+        fail(c, 503, "the server already holds as many large requests as it may");
     } else if (atomic_load_explicit(&s->draining, memory_order_relaxed)) {
         http_set_header(r, HTTP_ENDING_HEADER, "1");
         fail(c, 503, "the server is shutting down");

@@ -148,7 +148,7 @@ static struct http_fault parse_version(struct http_head *h, const char *version)
         !isdigit((unsigned char)version[5]) || !isdigit((unsigned char)version[7]))
         return FAULT(400, "the request line is not METHOD TARGET HTTP/1.1");
     if (version[5] != '1')
-        return FAULT(505, "only HTTP/1.1 and HTTP/1.0 are spoken here");
+        return FAULT(505, "only HTTP/1.1 and HTTP/1.0 are supported");
     h->is_1_0 = version[7] == '0';
     return fine;
 }
@@ -176,7 +176,7 @@ static struct http_fault parse_request_line(struct http_head *h, char *line) {
 static struct http_fault parse_field(struct http_head *h, char *line) {
     size_t n = token_length(line);
     if (n == 0 || line[n] != ':') /* a blank before the colon, a folded line */
-        return FAULT(400, "a line of the request's head is no header (NAME: VALUE)");
+        return FAULT(400, "a line of the request's head is not a valid header (NAME: VALUE)");
     if (h->n_fields == HTTP_FIELDS_MAX)
         return FAULT(431, "the request has more than 100 headers");
     char *value = line + n + 1;

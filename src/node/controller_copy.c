@@ -103,10 +103,11 @@ void controller_end_fetching(struct replica_run *r, double now) {
     struct fetch *f = r->fetch;
     pthread_join(f->thread, NULL);
     if (f->st == ST_OK)
-        log_info("%s: its model is here now, too", r->name);
+        log_info("%s: this node now has its model too", r->name);
     else if (f->st != ST_CANCELLED)
-        log_warn("%s: its model does not come here, so this node cannot stand in: %s", r->name,
-                 f->err.text);
+        log_warn(
+            "%s: its model cannot be copied to this node, so this node cannot stand in: %s",
+            r->name, f->err.text);
     if (f->st != ST_OK && f->st != ST_CANCELLED)
         controller_note_no_copy(r, f->st, f->err.text);
     r->failed_copies += f->st != ST_OK && f->st != ST_CANCELLED;
@@ -137,5 +138,5 @@ void controller_fetch_model(struct controller *k, struct replica_run *r, double 
         return;
     }
     r->fetch = f;
-    log_info("%s: its model comes here from %s", r->name, f->from);
+    log_info("%s: copying its model from %s", r->name, f->from);
 }

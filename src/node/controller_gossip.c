@@ -63,7 +63,7 @@ static void warn_of_unreached(struct other *o, double now) {
     if (o->warned || o->host[0] != '\0' || now - o->since_s < UNREACHED_S)
         return;
     o->warned = true;
-    log_warn("%s asks this node, and does not answer at %s: it takes no part here", o->name,
+    log_warn("%s asks this node, but does not answer at %s: it takes no part here", o->name,
              o->asked_from[0] != '\0' ? o->asked_from : "any address");
 }
 
@@ -76,7 +76,7 @@ void controller_expire(struct controller *k, double now) {
     for (size_t i = k->n_others; i-- > 0;)
         if (now - k->others[i].heard_s > DEAD_S) {
             if (k->discovery == NULL) /* else that has said so */
-                log_warn("%s is not heard of any more", k->others[i].name);
+                log_warn("%s is no longer heard", k->others[i].name);
             controller_drop(k, i);
         }
 }

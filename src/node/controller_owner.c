@@ -238,7 +238,7 @@ void controller_notice_pause(struct controller *k, double now) {
     k->round_s = now;
     if (pause_s < PAUSE_S)
         return;
-    log_info("this node stood still for %.0f s: it hears the others anew", pause_s);
+    log_info("this node stood still for %.0f s: it listens to the others again first", pause_s);
     k->awake_s = now;
     for (struct replica_run *r = k->runs; r != NULL; r = r->next)
         r->n_ranks = MIN(r->n_ranks, 1); /* until it is asked again */

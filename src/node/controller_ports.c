@@ -38,7 +38,7 @@ static void port_open(struct port *p, const char *name, double now) {
     p->retry_s = now + PORT_S;
     bool good = gateway_open(&p->gateway, &cfg, &err) == ST_OK;
     if (!good && p->err.text[0] == '\0')
-        log_warn("%s: its port is not to be had on this machine: %s", name, err.text);
+        log_warn("%s: its port cannot be opened on this machine: %s", name, err.text);
     p->err = good ? (struct err){.text = ""} : err;
 }
 

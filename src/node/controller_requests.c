@@ -194,7 +194,7 @@ static void with_body(struct controller *k, struct http_request *r,
     if (json_is_object(body))
         handle(k, r, body);
     else
-        peers_refuse(r, 400, body == NULL ? why.text : "the request is no JSON object");
+        peers_refuse(r, 400, body == NULL ? why.text : "the request is not a JSON object");
     json_decref(body);
 }
 

@@ -70,7 +70,7 @@ void controller_begin_serving(struct controller *k, struct replica_run *r, doubl
     r->hasty = r->joining = false;
     if (r->path[0] != '\0' && !model_files_are_at(&r->wanted->model, r->path)) {
         sentence_print(r->replica.last, sizeof r->replica.last,
-                       "%.300s is gone, or has become another model", r->path);
+                       "%.300s is gone, or is now a different model", r->path);
         log_warn("%s: %s", r->name, r->replica.last);
         controller_forget_model(r);
         failed(r, now);

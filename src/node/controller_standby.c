@@ -127,7 +127,7 @@ void controller_note_no_copy(struct replica_run *r, enum status st, const char *
     if (st == ST_NO_MEMORY)
         snprintf(text, sizeof text, "there is no room on its disk: %.300s", sentence);
     else
-        snprintf(text, sizeof text, "its copy does not come: %.300s", sentence);
+        snprintf(text, sizeof text, "it cannot get a copy: %.300s", sentence);
     set_lack(r, st == ST_NO_MEMORY ? LACK_DISK : LACK_MISSING, text);
 }
 
@@ -158,14 +158,13 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
     if (controller_differs(r))
         return say(
             out, STANDBY_DIFFERENT,
-            "%.300s has other bytes than the model that %s serves: deleted, it is copied "
-            "once more",
+            "%.300s differs from the model that %s serves: delete it to have it copied again",
             r->path, r->served_by);
     if (now < r->retry_s)
         return say(out, STANDBY_FAILED, "it failed there: %s", r->replica.last);
     if (r->memory_left < r->wanted->model.bytes)
         return say(out, STANDBY_MEMORY,
-                   "there is no room in memory: the machines that are left have %.1f GB, the "
+                   "there is not enough memory: the remaining machines have %.1f GB, the "
                    "model needs %.1f GB",
                    (double)r->memory_left * 1e-9, (double)r->wanted->model.bytes * 1e-9);
     return say(out, STANDBY_READY, "%s", "");

@@ -323,7 +323,7 @@ static void handle(void *user, struct http_request *r) {
     }
     if (full) {
         http_set_header(r, "Retry-After", "2");
-        fail(f, r, 503, "as many requests as there may be are under way here");
+        fail(f, r, 503, "this node already has as many requests under way as it may");
         return;
     }
     if (thread_start(&thread, passing_main, p) == 0) {

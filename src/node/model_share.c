@@ -83,7 +83,7 @@ static void give(struct model_share *s, struct http_request *r, size_t i,
     char sentence[512];
     char *bytes = mem_alloc(p->n * p->count);
     int fd = open_file(s, i);
-    sentence_print(sentence, sizeof sentence, "%s has changed, or can no more be read",
+    sentence_print(sentence, sizeof sentence, "%s has changed, or can no longer be read",
                    s->files->list[i].name);
     if (bytes == NULL)
         peers_refuse(r, 503, "no memory for a piece of a file");

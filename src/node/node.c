@@ -266,7 +266,7 @@ static enum status read_body(struct task *t, struct err *err) {
         return err_set(err, ST_BAD_INPUT, "the request has too many JSON values");
     t->body = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
     if (t->body == NULL)
-        return err_set(err, ST_BAD_INPUT, "the request is no JSON: %s", why.text);
+        return err_set(err, ST_BAD_INPUT, "the request is not valid JSON: %s", why.text);
     model = json_object_get(t->body, "model");
     if (t->by_name)
         return json_is_string(json_object_get(t->body, "name"))
@@ -585,7 +585,7 @@ static void handle(void *user, struct http_request *r) {
         return;
     }
     if (known)
-        peers_refuse(r, 405, "this path does not know that method");
+        peers_refuse(r, 405, "this path does not support that method");
     else
         peers_refuse(r, 404, nothing_there);
 }

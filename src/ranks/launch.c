@@ -408,10 +408,11 @@ static bool explain_child(struct child *c, struct err *err) {
     if (!c->reaped)
         return false;
     if (c->untold) {
-        err_set(err, ST_PEER_LOST,
-                "rank %d (pid %d) has ended; how is not known, since this program ignores "
-                "SIGCHLD or waits for any child",
-                c->rank, (int)c->pid);
+        err_set(
+            err, ST_PEER_LOST,
+            "rank %d (pid %d) has ended for an unknown reason, since this program ignores SIGCHLD "
+            "or waits for any child",
+            c->rank, (int)c->pid);
         return true;
     }
     if (c->host != NULL && c->node_port < 0 && WIFEXITED(c->status) &&

@@ -83,7 +83,7 @@ static bool read_text(struct params *p, const char *text, size_t len) {
                            JSON_REQUEST_VALUES_MAX);
     p->body = parse(text, len, &e);
     if (p->body == NULL)
-        return params_fail(p, "", "the body is no valid JSON: line %d, column %d: %s", e.line,
+        return params_fail(p, "", "the body is not valid JSON: line %d, column %d: %s", e.line,
                            e.column, e.text);
     if (!json_is_object(p->body))
         return params_fail(p, "", "the body must be a JSON object, not %s", json_kind(p->body));

@@ -16,7 +16,7 @@ static void read_ids(struct params *p, const char *field, const json_t *v,
         const json_t *id = json_array_get(v, i);
         json_int_t value = json_integer_value(id);
         if (!json_is_integer(id) || value < 0 || value > INT32_MAX) {
-            params_fail(p, field, "%s: number %zu is no token id", field, i);
+            params_fail(p, field, "%s: number %zu is not a valid token id", field, i);
             return;
         }
         out->ids[i] = (int32_t)value;

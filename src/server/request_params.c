@@ -34,7 +34,7 @@ static bool one_bias(struct params *p, const char *key, const json_t *value,
     long id = strtol(key, &end, 10);
     double bias = json_number_value(value);
     if (end == key || *end != '\0' || id < 0 || id > INT32_MAX)
-        return params_fail(p, "logit_bias", "logit_bias: \"%.40s\" is no token id", key);
+        return params_fail(p, "logit_bias", "logit_bias: \"%.40s\" is not a token id", key);
     if (!json_is_number(value) || bias < -100 || bias > 100)
         return params_fail(
             p, "logit_bias",

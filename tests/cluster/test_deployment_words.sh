@@ -47,7 +47,7 @@ refused() { # ARGS SENTENCE
     grep -q -e "$2" err || fail "$1: $(cat err)"
     grep -q secretword out err node.log && fail "$1 shows a file"
 }
-no="is no option that may be given here"
+no="is not an option that may be given here"
 refused "[\"--hosts\",\"@$work/secret\"]" "--hosts $no"
 refused "[\"--hosts=@$work/secret\"]" "--hosts $no"
 for option in host secret-file rdma-matrix join rank nodes ranks api-key api-key-file tls-cert tls-key until-eof quiet; do
@@ -57,14 +57,14 @@ done
 refused '["-q"]' "-q $no"
 refused '["--help"]' "--help $no"
 refused '["--ctx","99","--hosts","@/etc/passwd"]' "--hosts $no"
-refused '["/etc/passwd"]' "'/etc/passwd' is no option"
-refused '["--","/etc/passwd"]' "'--' is no option"
+refused '["/etc/passwd"]' "'/etc/passwd' is not an option"
+refused '["--","/etc/passwd"]' "'--' is not an option"
 refused '["--ctx"]' "--ctx needs a value"
 refused '["--ctx","none"]' "--ctx none: expected a whole number"
 refused '["--kv=f64"]' "--kv f64: expected one of"
 refused '["--failover=1"]' "--failover takes no value"
 refused '["--alias","a\nb"]' "--alias: expected at most"
-refused '[3]' "is no string"
+refused '[3]' "is not a string"
 # What serves: all of these at once.
 good='["--alias","m","--port","80","--cors=*","--insecure","--kv-memory","1G","--parallel-requests","4","--queue=8","--no-speculation","--split","3,1","--parallel","tensor","--experts","slice","-t","2","-t3","--link","tcp","--emulate-link","latency=1us","--silence","4000","--failover","--weights","auto","--ctx","99","--chunk","9","--kv","f16","--restart"]'
 "$ask" 127.0.0.1:"$port" /v1/deployments "$(body "$good")" >out 2>err || fail "good words: $(cat err)"

@@ -77,7 +77,7 @@ fi
 
 # One by one, a round would take 24 s (18 for the name alone), and whoever was heard at its beginning counts as gone after ten.
 sleep 26
-grep -h "is not heard of any more" ann.log bob.log eve.log fay.log 2>/dev/null && fail "the living lost each other"
+grep -h "is no longer heard" ann.log bob.log eve.log fay.log 2>/dev/null && fail "the living lost each other"
 if [ ${#hosts[@]} != 0 ]; then
     heard_on 1 dan && heard_on 2 cid || fail "two that answer each other lost each other over beacons"
 fi

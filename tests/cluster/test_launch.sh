@@ -164,8 +164,8 @@ refuse 3 "rank 1: ssh to nowhere ended in an error" LOCKSTEP_SSH="$work/ssh" "${
 refuse 2 "ranks that are joined need a secret" -u LOCKSTEP_SECRET "${lead[@]}" --join 127.0.0.1:1 --ranks 2 --rank 0
 refuse 2 "no launcher has said which rank this is" A=1 "${lead[@]}" --join env
 refuse 2 "either --hosts or --join" A=1 "${lead[@]}" --join env --hosts a,b
-refuse 2 "\"-oProxyCommand=x\" is no host" A=1 "${lead[@]}" --hosts a,-oProxyCommand=x
-refuse 2 "Open MPI does not tell where rank 0 is" LOCKSTEP_SECRET=x OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
+refuse 2 "\"-oProxyCommand=x\" is not a valid host" A=1 "${lead[@]}" --hosts a,-oProxyCommand=x
+refuse 2 "Open MPI does not say where rank 0 is" LOCKSTEP_SECRET=x OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 \
     "${lead[@]}" --join env
 # A wrong secret: a sentence on both sides, and the group still forms with the right one.
 port=$(free_port)

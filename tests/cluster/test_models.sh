@@ -55,7 +55,7 @@ mv "$store/0123456789abcdef/jargon.gguf" q.gguf
 cp q.gguf jargon
 "$LOCKSTEP" inspect jargon | grep -qi "q8_0" || fail "a file here is not what its name means"
 rm jargon
-refuse 2 "nothing: no such file, and none of this machine's models is called so" "$LOCKSTEP" inspect nothing
+refuse 2 "nothing: no such file, and no model of that name on this machine" "$LOCKSTEP" inspect nothing
 refuse 2 "half: no such file" "$LOCKSTEP" inspect half
 refuse 2 "[./]+jargon: " "$LOCKSTEP" inspect ./jargon
 refuse 2 "there is no cluster key yet" "$LOCKSTEP" fetch jargon --models "$work/elsewhere"
@@ -95,7 +95,7 @@ on 1 "$LOCKSTEP" models | grep -q "^b .* ann, bob$" || fail "two machines have b
 # A name of the own node's models is one of this machine's.
 on 1 "$LOCKSTEP" eval b "${words[@]}" >out 2>err && cmp -s ref.ids out || fail "a model of the own node: $(cat err)"
 rm store-ann/b.gguf
-refuse 2 "b: no such file, and none of this machine's models is called so" "${on1[@]}" "$LOCKSTEP" eval b "${words[@]}"
+refuse 2 "b: no such file, and no model of that name on this machine" "${on1[@]}" "$LOCKSTEP" eval b "${words[@]}"
 
 path=$(on 1 "$LOCKSTEP" fetch b 2>err) || fail "fetch: $(cat err)"
 [ "$path" = "$work/typed/lockstep/models/b.gguf" ] && cmp -s "$path" "$model" || fail "fetch gave '$path'"
@@ -130,6 +130,6 @@ on 1 curl -s -m 60 http://127.0.0.1:8090/v1/completions -d '{"prompt": "The cat"
 copied() { cmp -s store-ann/b.gguf "$model" && cmp -s store-cat/b.gguf "$model"; }
 within 60 copied || fail "no copies: $(ls store-ann store-cat)"
 on 1 "$LOCKSTEP" down b || fail "down"
-refuse 2 "nothing: no such file, and no node has a model called so" "${on1[@]}" "$LOCKSTEP" up nothing --insecure
+refuse 2 "nothing: no such file, and no node has a model of that name" "${on1[@]}" "$LOCKSTEP" up nothing --insecure
 refuse 2 "two models are called same" "${on1[@]}" "$LOCKSTEP" up same --insecure
 [ $failures = 0 ]

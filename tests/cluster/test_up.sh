@@ -28,7 +28,7 @@ refuse 2 "unknown option --prt \(did you mean --port" "${up[@]}" --insecure --pr
 refuse 2 "not with --hosts" "${up[@]}" --insecure --hosts a,b
 refuse 2 "not with --ranks" "${up[@]}" --insecure --ranks 2
 refuse 2 "not with --port 0" "${up[@]}" --insecure --port 0
-refuse 2 "is no name for a deployment" "${up[@]}" --insecure --alias "a b"
+refuse 2 "is not a valid name for a deployment" "${up[@]}" --insecure --alias "a b"
 refuse 2 "no dot or dash first" "${up[@]}" --insecure --alias=-x
 refuse 2 "no-such-file" "${up[@]}" --api-key-file no-such-file
 refuse 2 "a name is empty" "${up[@]}" --insecure --nodes ""

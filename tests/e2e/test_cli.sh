@@ -77,7 +77,7 @@ timeout 60 "$LOCKSTEP" >"$work/out" 2>&1
 [ $? = 2 ] || fail "lockstep without a command: exit status is not 2"
 refuse 2 "unknown command 'rum' \(did you mean run\?\)" rum
 refuse 2 "unknown command 'nosuch'; see lockstep help" nosuch
-LOCKSTEP_LOG=loud refuse 2 "LOCKSTEP_LOG=loud is no level: expected error, warn, info or debug" inspect "$model"
+LOCKSTEP_LOG=loud refuse 2 "LOCKSTEP_LOG=loud is not a valid level: expected error, warn, info or debug" inspect "$model"
 LOCKSTEP_LOG=debug "$LOCKSTEP" inspect "$model" >/dev/null || fail "LOCKSTEP_LOG=debug"
 "$LOCKSTEP" fabric doctor >"$work/out" || fail "fabric doctor"
 if grep -q "no RDMA" "$work/out"; then grep -q "^BAD.*locked memory" "$work/out" && fail "memory is to be locked for no device"; fi
@@ -129,7 +129,7 @@ refuse 2 "context of 100000 is more than the model's 512" run "$model" -p a --ct
 refuse 2 "split has 2 weights, but there are 3 ranks" run "$model" -p a --ranks 3 --split 1,1
 refuse 2 "needs 4 ranks, but there are 3" run "$model" -p a --ranks 3 --parallel tensor2xpipeline2
 refuse 2 "--ids is missing" eval "$model"
-refuse 2 "number 2 is no token id" eval "$model" --ids 1,x
+refuse 2 "number 2 is not a valid token id" eval "$model" --ids 1,x
 refuse 2 "No such file" eval "$model" --ids "@$work/missing"
 refuse 2 "token 99999 is not in the vocabulary" eval "$model" -q --ids 1,99999
 refuse 2 "do not fit the context of 4" eval "$model" -q --ctx 4 --ids 1,2,3,4,5
@@ -141,7 +141,7 @@ LOCKSTEP_ISA=abacus refuse 2 "abacus" run "$model" -p a
 refuse 2 "expected a whole number from 0 to 9223372036854775807" run "$model" -p a --seed 18446744073709551615
 printf 'hello\0world\n' >"$work/nul"
 input=$work/nul refuse 2 "NUL byte" chat "$model" -q -n 3
-input=$work refuse 1 "cannot read what to say: Is a directory" chat "$model" -q -n 3
+input=$work refuse 1 "cannot read the message: Is a directory" chat "$model" -q -n 3
 # The prompt of bench is as long as the model's context allows.
 accept bench "$model" -q -n 4 -r 1 -t 1 --json
 grep -q '"prompt_tokens": 511' "$work/out" || fail "bench: $(cat "$work/out")"

@@ -59,11 +59,11 @@ refuses() { # refuses WHAT TEXT ARGS...
     case $out in *"$what"*) ;; *) fail "'$what' is not in '$out'" ;; esac
 }
 refuses "token 128256 does not exist" '5 128256' "$work/llama-3.gguf" --decode
-refuses "byte 2 of the input is no number" '5 x' "$work/llama-3.gguf" --decode
+refuses "byte 2 of the input is not a number" '5 x' "$work/llama-3.gguf" --decode
 refuses "token" '99999999999999999999' "$work/llama-3.gguf" --decode
 refuses "line 2: must be a JSON string" '"a"\n5\n' "$work/llama-3.gguf" --jsonl
 refuses "line 1: " 'nonsense\n' "$work/llama-3.gguf" --jsonl
-refuses "line 1: element 1 is no integer" '[1,"a"]\n' "$work/llama-3.gguf" --jsonl --decode
+refuses "line 1: element 1 is not an integer" '[1,"a"]\n' "$work/llama-3.gguf" --jsonl --decode
 refuses "no-such-file" '' "$work/no-such-file.gguf"
 for file in tokens-empty tokens-wrong-type token-types-short merges-missing; do
     refuses "tokenizer.ggml" 'a' "$SHARED_DIR/golden/hostile/$file.gguf"

@@ -508,7 +508,7 @@ if [ -e "$random" ]; then
     holds "'bytes:\\\\x' in ' '.join(t for _, _, top in $tops for t in top)"
     stop -TERM
 else
-    echo "note: $random is not there: no tokens that are no text are compared"
+    echo "note: $random is not there: no tokens that are not text are compared"
 fi
 
 # ---- a model that writes calls as XML ---------------------------------------------------------------

@@ -15,7 +15,7 @@ documented=$(sed -n 's,^| \[\([a-z]*\)\](src/\1) .*,\1,p' ARCHITECTURE.md)
     fail "the table in ARCHITECTURE.md has another order of modules than tests/support/rooms.sh"
 for room in src/*/; do
     room=$(basename "$room")
-    [ -n "${depth[$room]:-}" ] || fail "src/$room is no room of this house: see ARCHITECTURE.md"
+    [ -n "${depth[$room]:-}" ] || fail "src/$room is not a module in ARCHITECTURE.md"
 done
 
 while IFS=: read -r file line text; do

@@ -14,7 +14,7 @@ static enum status ask(int argc, char **argv, json_t **answer, struct err *err) 
     struct client *c;
     json_t *body = argc > 3 ? json_loads(argv[3], 0, NULL) : NULL;
     if (argc > 3 && body == NULL)
-        return err_set(err, ST_BAD_INPUT, "the body is no JSON");
+        return err_set(err, ST_BAD_INPUT, "the body is not JSON");
     TRY(cluster_key_path(path, sizeof path, err));
     TRY(cluster_key_read(&key, path, err));
     TRY(identity_make(&id, &key, err));

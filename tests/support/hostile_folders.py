@@ -237,11 +237,11 @@ def index(name, says, weight_map):
 
 
 index("index-missing-shard", "No such file", {**ONE, Q: "model-00002-of-00002.safetensors"})
-index("index-parent", "no name of a shard", {**ONE, Q: "../qwen3/model.safetensors"})
-index("index-absolute", "no name of a shard", {**ONE, Q: "/etc/hosts.safetensors"})
-index("index-hidden", "no name of a shard", {**ONE, Q: "..safetensors"})
-index("index-other-file", "no name of a shard", {**ONE, Q: "config.json"})
-index("index-number", "no name of a shard", {**ONE, Q: 3})
+index("index-parent", "not the name of a shard", {**ONE, Q: "../qwen3/model.safetensors"})
+index("index-absolute", "not the name of a shard", {**ONE, Q: "/etc/hosts.safetensors"})
+index("index-hidden", "not the name of a shard", {**ONE, Q: "..safetensors"})
+index("index-other-file", "not the name of a shard", {**ONE, Q: "config.json"})
+index("index-number", "not the name of a shard", {**ONE, Q: 3})
 index("index-empty", "weight_map", {})
 index("index-array", "weight_map", [])
 index("index-lies", "is not", {**ONE, "model.nothing": "model.safetensors"})

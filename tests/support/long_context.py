@@ -6,6 +6,6 @@ source, target, n = sys.argv[1:]
 data = bytearray(open(source, "rb").read())
 key = re.search(rb"[a-z0-9]+\.context_length", data)
 kind, _ = struct.unpack_from("<II", data, key.end())
-assert kind == 4, "the context length is no u32"
+assert kind == 4, "the context length is not a u32"
 struct.pack_into("<I", data, key.end() + 4, int(n))
 open(target, "wb").write(data)

@@ -207,7 +207,7 @@ static void test_words(void **state) {
     json_t *one = deployment("a", 1, 80);
     json_array_append_new(json_object_get(one, "args"), json_stringn("a\0b", 3));
     assert_int_equal(deployment_parse(&d, one, &err), ST_BAD_INPUT);
-    assert_string_equal(err.text, "word 2 of a deployment is no string");
+    assert_string_equal(err.text, "word 2 of a deployment is not a string");
     json_decref(one);
 }
 

@@ -118,13 +118,13 @@ static void test_refusals(void **state) {
         {"/v1/models/fetch", "{}", ST_BAD_INPUT, "where to fetch"},
         {"/v1/models/fetch", "{\"from\": 7}", ST_BAD_INPUT, "where to fetch"},
         {"/v1/models/link", "{}", ST_BAD_INPUT, "where the model is"},
-        {"/v1/models/link", "{\"from\": \"/\"}", ST_BAD_INPUT, "no address"},
+        {"/v1/models/link", "{\"from\": \"/\"}", ST_BAD_INPUT, "not a valid address"},
         {"/v1/models/link", "{\"from\": \"127.0.0.1:1\"}", ST_IO, "no answer"},
         {"/v1/workers", "{}", ST_BAD_INPUT, "has no job"},
         {"/v1/workers", "{\"job\": []}", ST_BAD_INPUT, "has no job"},
         {"/v1/workers", "{\"job\": {}}", ST_NOT_FOUND, "n.gguf is not here"},
         {"/v1/nothing", "{}", ST_NOT_FOUND, "nothing at this path"},
-        {"/v1/node", "{}", ST_IO, "does not know that method"},
+        {"/v1/node", "{}", ST_IO, "does not support that method"},
     };
     struct err err;
     for (size_t i = 0; i < ARRAY_LEN(asked); i++) {
