@@ -1,6 +1,6 @@
 /* engine_fixture.h: what the tests of the engine share: calls and what came of them, gates that
- * hold a thread, engines, and sixteen requests whose answers lockstep_generate() gives. Each program that
- * includes this is its own worker: see is_worker(). */
+ * hold a thread, engines, and sixteen requests whose answers lockstep_generate() gives. Each
+ * program that includes this is its own worker: see is_worker(). */
 #ifndef LOCKSTEP_TESTS_ENGINE_FIXTURE_H
 #define LOCKSTEP_TESTS_ENGINE_FIXTURE_H
 

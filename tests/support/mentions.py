@@ -12,7 +12,9 @@ MENTION = re.compile(r"(?<![\w.<$/*}-])((?:[\w.*-]+/)*[a-z0-9_*]+(?:\.inc)?\.[ch
 COMMENT = re.compile(r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.S)
 SYSTEM = re.compile(r"#\s*include\s*<([^>]+)>|find_path\(\w+ ([\w/.]+)\)|check_include_file\(([\w/.]+)")
 
-OF_LINUX = {"asm/prctl.h", "fpu/types.h", "include/net/tcp_states.h"}  # the kernel's own sources
+OF_SYSTEMS = {  # which no file includes: the sources of Linux and Darwin
+    "asm/prctl.h", "fpu/types.h", "include/net/tcp_states.h", "os/os_sync_wait_on_address.h", "bsd/sys/ulock.h",
+}
 
 texts = {}
 for folder, folders, names in os.walk("."):
@@ -28,7 +30,7 @@ system |= {name.rsplit("/", 1)[-1] for name in system}
 
 
 def is_there(name):
-    return name in suffixes or name in system or name in OF_LINUX or ("*" in name and any(fnmatch.fnmatch(s, name) for s in suffixes))
+    return name in suffixes or name in system or name in OF_SYSTEMS or ("*" in name and any(fnmatch.fnmatch(s, name) for s in suffixes))
 
 
 def prose(path, text):

@@ -13,7 +13,7 @@ static void assert_machines(const struct engine_stats *s, int n_ranks, const cha
     assert_string_equal(s->left_out, left_out);
 }
 
-/* ---- a loss ----------------------------------------------------------------------------------- */
+/* ---- a loss ------------------------------------------------------------------------------ */
 
 /* Kills a rank of two under eight requests: everybody hears it, and why. Seconds till the last
  * did. */
