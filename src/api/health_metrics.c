@@ -138,6 +138,10 @@ static void put_gauges(struct buf *t, const struct engine_stats *e) {
     number(t, "kv_pages_used", "gauge", "KV pages in use.", (double)e->pages_used);
     number(t, "kv_pages_cached", "gauge", "Free KV pages that can be found again.",
            (double)e->pages_cached);
+    number(t, "states", "gauge", "States of recurrent layers in all.", (double)e->states_total);
+    number(t, "states_used", "gauge", "States in use.", (double)e->states_used);
+    number(t, "states_kept", "gauge", "States that can be found again.",
+           (double)e->states_kept);
 }
 
 static void of_ranks(struct buf *t, const char *name, const char *type, const char *help,

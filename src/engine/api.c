@@ -196,8 +196,11 @@ const struct lockstep_model_info *lockstep_model_info(const struct lockstep *ls)
 }
 
 /* What the fields say, for people. */
-static void describe_rank(struct lockstep_rank_info *info, int rank, const struct hparams *hp) {
-    char windows[64] = "", ffn[48] = "", experts[96] = "";
+static void describe_rank(struct lockstep_rank_info *info, int rank, const struct hparams *hp,
+                          uint64_t state_bytes) {
+    char windows[64] = "", ffn[48] = "", experts[96] = "", states[48] = "";
+    if (state_bytes != 0)
+        snprintf(states, sizeof states, ", %.1f MB of states", (double)state_bytes * 1e-6);
     if (info->kv_window_bytes != 0)
         snprintf(windows, sizeof windows, " (%.1f of them for windows of %u)",
                  (double)info->kv_window_bytes * 1e-6, hp->window);
@@ -210,11 +213,11 @@ static void describe_rank(struct lockstep_rank_info *info, int rank, const struc
     snprintf(
         info->text, sizeof info->text,
         "rank %d: layers %d-%d, heads %d-%d%s%s, vocabulary %d-%d; %.1f MB of weights, %.1f "
-        "MB of KV cache%s, resident %.1f MB; %s%s%s",
+        "MB of KV cache%s%s, resident %.1f MB; %s%s%s",
         rank, info->layer_begin, info->layer_end, info->head_begin, info->head_end, ffn,
         experts, info->vocab_begin, info->vocab_end, (double)info->weight_bytes * 1e-6,
-        (double)info->kv_bytes * 1e-6, windows, (double)info->resident_bytes * 1e-6, info->link,
-        info->rdma_device[0] != '\0' ? " over " : "", info->rdma_device);
+        (double)info->kv_bytes * 1e-6, windows, states, (double)info->resident_bytes * 1e-6,
+        info->link, info->rdma_device[0] != '\0' ? " over " : "", info->rdma_device);
 }
 
 enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
@@ -259,7 +262,7 @@ enum lockstep_status lockstep_rank_info(struct lockstep *ls, int rank,
     snprintf(out->link, sizeof out->link, "%s", self ? "self" : fabric_link_name(r->f, rank));
     snprintf(out->rdma_device, sizeof out->rdma_device, "%s",
              self ? "" : fabric_link_device(r->f, rank));
-    describe_rank(out, rank, &r->hp);
+    describe_rank(out, rank, &r->hp, rep->state_bytes);
     return LOCKSTEP_OK;
 }
 

@@ -132,6 +132,12 @@ static void show_stats(struct engine *e) {
     pages = pages_window_count(e->pages);
     e->stats.window_pages_total = pages.total;
     e->stats.window_pages_used = pages.held;
+    struct states_count states = {0};
+    if (e->states != NULL)
+        states = states_count(e->states);
+    e->stats.states_total = states.total;
+    e->stats.states_used = states.held;
+    e->stats.states_kept = states.kept;
     e->stats.healthy = e->lost == ST_OK;
     e->stats.hopeless = e->lost == ST_BAD_INPUT;
     e->shown = e->stats;

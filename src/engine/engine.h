@@ -191,7 +191,8 @@ struct engine_stats {
     int running, queued; /* a request is one of the two from its submission to its end */
     int batch;           /* tokens in the last step */
     size_t pages_total, pages_used, pages_cached;
-    size_t window_pages_total, window_pages_used; /* of layers with a sliding window */
+    size_t window_pages_total, window_pages_used;  /* of layers with a sliding window */
+    size_t states_total, states_used, states_kept; /* of recurrent layers; kept: snapshots */
     struct engine_histogram first_token_s, between_tokens_s, queue_s;
     double compute_s, fabric_s; /* of rank 0 */
     uint64_t recoveries;        /* how often the model was opened again (failover) */

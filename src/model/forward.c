@@ -676,7 +676,7 @@ static enum status check_pages(const uint32_t *pages, uint32_t n, uint32_t n_cac
 static enum status check_states(const struct model *m, const struct step_run *run,
                                 struct err *err) {
     uint32_t n = m->cfg.n_states;
-    if (m->hp->recurrent.kind == RECURRENT_NONE ||
+    if (m->states.slot_floats == 0 ||
         (run->state < n && (run->pos == 0 || run->state_from < n)))
         return ST_OK;
     return err_set(err, ST_BAD_INPUT, "states %u and %u are not among %u", run->state_from,

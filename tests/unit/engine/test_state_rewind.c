@@ -1,0 +1,94 @@
+/* The library's one sequence on a model with recurrent layers (golden's qwen35): wherever a prompt
+ * departs from what was fed before, the answer is that of a sequence that was fed nothing before;
+ * and what is fed again is what lies behind the last snapshot. */
+#include "base/util.h"
+#include "lockstep/lockstep.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MODEL SHARED_DIR "/golden/logits/qwen35.gguf"
+enum { N_PREDICT = 12, N_MOST = 700 };
+
+static struct lockstep *open_model(int n_chunk) {
+    struct lockstep_options opt;
+    struct lockstep_error err;
+    struct lockstep *ls = NULL;
+    lockstep_options_init(&opt);
+    opt.model_path = MODEL;
+    opt.n_threads = 2;
+    opt.n_chunk = n_chunk;
+    if (lockstep_open(&ls, &opt, &err) != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    return ls;
+}
+
+struct answer {
+    int32_t ids[N_PREDICT];
+    size_t n, n_cached;
+};
+
+static bool keep(void *user, int32_t id, const char *text, size_t len) {
+    struct answer *a = user;
+    (void)text;
+    (void)len;
+    a->ids[a->n++] = id;
+    return true;
+}
+
+static struct answer answer_to(struct lockstep *ls, const int32_t *ids, size_t n) {
+    struct answer a = {.n = 0};
+    struct lockstep_request req;
+    struct lockstep_result result;
+    struct lockstep_error err;
+    lockstep_request_init(&req);
+    req.ids = ids;
+    req.n_ids = n;
+    req.n_predict = N_PREDICT;
+    req.ignore_end = true;
+    req.sampling.temperature = 0;
+    req.on_token = keep;
+    req.user = &a;
+    if (lockstep_generate(ls, &req, &result, &err) != LOCKSTEP_OK)
+        fail_msg("%s", err.text);
+    a.n_cached = result.n_cached;
+    return a;
+}
+
+static void answers_do_not_depend_on_what_was_fed_before(void **state) {
+    (void)state;
+    /* A prompt is so many tokens of the first one's beginning, and others behind them. */
+    static const struct {
+        size_t n_same, n_all;
+    } prompts[] = {{0, 150},   {150, 300}, {140, 200}, {60, 64},  {60, 65},
+                   {64, 600},  {590, 610}, {0, 1},     {0, 640},  {640, 660},
+                   {639, 641}, {3, 130},   {130, 131}, {129, 150}};
+    for (int n_chunk = 0; n_chunk <= 100; n_chunk += 50) {
+        struct lockstep *used = open_model(n_chunk);
+        int32_t ids[N_MOST] = {0};
+        for (size_t i = 0; i < ARRAY_LEN(prompts); i++) {
+            for (size_t k = prompts[i].n_same; k < prompts[i].n_all; k++)
+                ids[k] = (int32_t)(10 + (k * 7919 + i * 31 + k * k) % 240);
+            struct lockstep *fresh = open_model(0);
+            struct answer want = answer_to(fresh, ids, prompts[i].n_all);
+            struct answer got = answer_to(used, ids, prompts[i].n_all);
+            lockstep_close(fresh);
+            assert_int_equal(got.n, want.n);
+            assert_memory_equal(got.ids, want.ids, want.n * sizeof *want.ids);
+            assert_true(got.n_cached <= prompts[i].n_same);
+        }
+        lockstep_close(used);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_do_not_depend_on_what_was_fed_before),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
