@@ -4,7 +4,6 @@
 #include "model/hparams.h"
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t n_next;
     hp->rope.mode = ROPE_NEOX;
     hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
     if (gguf_tensor(g, "blk.0.attn_q_norm.weight") != NULL)
@@ -12,11 +11,7 @@ static enum status read(struct hparams *hp, const struct gguf *g, struct err *er
     hp->norm_after_attn = true;
     hp->moe.gating = GATING_SIGMOID;
     hp->moe.normalize = true;
-    TRY(hparam_u32(hp, g, "nextn_predict_layers", 0, &n_next, err));
-    if (n_next >= hp->n_layers)
-        return err_set(err, ST_BAD_INPUT, "%s: %u of %u layers predict further tokens",
-                       gguf_path(g), n_next, hp->n_layers);
-    hp->n_layers -= n_next;
+    TRY(hparams_drop_nextn(hp, g, err));
     return hparams_read_moe(hp, g, err);
 }
 

@@ -5,7 +5,7 @@
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)err;
     hp->rope.mode = ROPE_NEOX;
-    hp->fused = true;
+    hp->fused_qkv = hp->fused_ffn = true;
     if (gguf_tensor(g, "rope_factors_short.weight") != NULL)
         hp->rope_factors = hp->n_ctx_train > hp->rope.n_ctx_orig ? "rope_factors_long.weight"
                                                                  : "rope_factors_short.weight";

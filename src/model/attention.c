@@ -5,6 +5,7 @@
  * query into the latent space, v_b each result out of it. Then both attend in the same way. */
 #include "model/forward.h"
 
+#include "base/exact.h"
 #include "base/prefetch.h"
 
 #include <math.h>
@@ -35,6 +36,16 @@ static float head_squares(const float *x, uint32_t hd) {
         for (uint32_t i = 0; i < half; i++)
             lanes[i] += lanes[i + half];
     return lanes[0];
+}
+
+/* RMSNorms without weights, of heads that are `stride` apart. */
+static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, size_t stride) {
+    uint32_t hd = m->hp->head_dim;
+    for (uint32_t h = 0; h < n_heads; h++, x += stride) {
+        float by = 1.0f / sqrtf(head_squares(x, hd) / (float)hd + m->hp->rms_eps);
+        for (uint32_t i = 0; i < hd; i++)
+            x[i] *= by;
+    }
 }
 
 /* Norms over the rows of all heads (QK_NORM_ROW): the heads lie on several ranks, so their sums of
@@ -92,12 +103,42 @@ static const struct rope_angles *angles_of(const struct model *m,
     return &m->rope[lw->window != 0 && m->rope[1].cos != NULL];
 }
 
+/* What queries at a position are multiplied with. */
+static float query_growth(const struct query_growth *g, uint32_t pos) {
+    double steps = (double)(((uint64_t)pos + g->first) / g->step);
+    return (float)(1.0 + (double)g->scale * exact_log64(1.0 + steps));
+}
+
+static void grow_queries(const struct model *m, float *q, uint32_t pos) {
+    float by = query_growth(&m->hp->query_growth, pos);
+    for (uint32_t h = 0; h < n_heads_of(m); h++)
+        for (uint32_t i = 0; i < m->hp->head_dim; i++)
+            q[(size_t)h * hparams_q_rows(m->hp) + i] *= by;
+}
+
+/* RoPE, and the head norms that stand behind it. */
+static void turn_heads(const struct model *m, const struct layer_weights *lw, float *q,
+                       float *k, const float *cos, const float *sin) {
+    const struct rope_params *rope = &m->hp->rope;
+    uint32_t hd = m->hp->head_dim, q_rows = hparams_q_rows(m->hp);
+    if (lw->has_rope) {
+        m->k->rope(q, n_heads_of(m), q_rows, rope->n_rot, cos, sin, rope->mode);
+        m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+    }
+    if (m->hp->qk_norm == QK_NORM_HEAD_AFTER) {
+        head_norms(m, q, n_heads_of(m), q_rows, lw->q_norm);
+        head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
+    } else if (m->hp->qk_norm == QK_NORM_PLAIN && lw->has_rope) {
+        plain_head_norms(m, q, n_heads_of(m), q_rows);
+        plain_head_norms(m, k, n_kv_of(m), hd);
+    }
+}
+
 /* Head norms and RoPE of one token's queries and keys; keys and values into the cache. */
 static void finish_token(struct forward_pass *r, const struct layer_weights *lw, uint32_t layer,
                          uint32_t t) {
     struct model *m = r->m;
-    const struct rope_params *rope = &m->hp->rope;
-    uint32_t hd = m->hp->head_dim, n_pairs = rope->n_rot / 2, first;
+    uint32_t hd = m->hp->head_dim, n_pairs = m->hp->rope.n_rot / 2, first;
     const struct step_run *seq = forward_run_of(r->step, t, &first);
     uint32_t pos = seq->pos + t - first;
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
@@ -114,10 +155,9 @@ static void finish_token(struct forward_pass *r, const struct layer_weights *lw,
         head_norms(m, q, n_heads_of(m), hparams_q_rows(m->hp), lw->q_norm);
         head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
     }
-    if (!m->hp->no_rope) {
-        m->k->rope(q, n_heads_of(m), hparams_q_rows(m->hp), rope->n_rot, cos, sin, rope->mode);
-        m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
-    }
+    turn_heads(m, lw, q, k, cos, sin);
+    if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
+        grow_queries(m, q, pos);
     m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
 }
 
@@ -332,6 +372,13 @@ static struct attn_io attn_io_of(const struct model *m) {
         m->q, m->ldq, hparams_q_rows(hp), m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
 }
 
+/* The first position that a query sees whose own is end - 1. */
+static uint32_t first_seen(const struct layer_weights *lw, uint32_t end) {
+    if (lw->chunk != 0)
+        return (end - 1) / lw->chunk * lw->chunk;
+    return lw->window != 0 && end > lw->window ? end - lw->window : 0;
+}
+
 static void attn_task_run(struct forward_pass *r, int thread, const struct layer_weights *lw,
                           const struct attn_task *task) {
     struct model *m = r->m;
@@ -345,7 +392,7 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
             queries[n++] = (struct attn_query){
                 .q = io.q + t * io.ldq + h * io.q_stride,
                 .out = io.out + t * io.ldo + h * io.o_stride,
-                .begin = lw->window != 0 && end > lw->window ? end - lw->window : 0,
+                .begin = first_seen(lw, end),
                 .end = end,
                 .sink = lw->sinks != NULL ? lw->sinks[h] : -INFINITY,
             };

@@ -284,8 +284,18 @@ static void add_result(const struct forward_pass *r, uint32_t t, const float *po
     m->k->add(x, y, e);
 }
 
+/* Of this rank's tokens: x += the result in acc, through post_norm if there is one. */
+static void add_results(struct forward_pass *r, struct pool *pool, const float *post_norm) {
+    const struct tokens mine = r->mine;
+    size_t begin, end;
+    while (pool_claim(pool, mine.n, 1, &begin, &end))
+        for (size_t t = mine.begin + begin; t < mine.begin + end; t++)
+            add_result(r, (uint32_t)t, post_norm);
+    pool_barrier(pool);
+}
+
 /* Of this rank's tokens: x += the result in acc (if add; through post_norm if there is one),
- * then normed = rmsnorm(x) * w, packed for the next products (if w). */
+ * then normed = rmsnorm(x) * w (w NULL: x), packed for the next products. */
 static void residual_norm_pack(struct forward_pass *r, struct pool *pool, bool add,
                                const float *post_norm, const float *w) {
     struct model *m = r->m;
@@ -297,17 +307,19 @@ static void residual_norm_pack(struct forward_pass *r, struct pool *pool, bool a
         for (size_t t = mine.begin + begin; t < mine.begin + end; t++) {
             if (add && alone)
                 prefetch_read(r->acc + t * m->ld_acc, e * sizeof *r->acc);
-            if (w != NULL && alone)
+            if (alone)
                 forward_own_blocks(&m->x_act, 0, n_blocks_of(&m->x_act));
             if (add)
                 add_result(r, (uint32_t)t, post_norm);
             if (w != NULL)
                 m->k->rmsnorm(m->normed + t * e, r->x + t * e, w, e, m->hp->rms_eps);
-            if (w != NULL && alone) /* not worth a barrier */
+            else
+                memcpy(m->normed + t * e, r->x + t * e, e * sizeof *r->x);
+            if (alone) /* not worth a barrier */
                 forward_pack_group(m, &m->x_act, m->normed, e, 0);
         }
     pool_barrier(pool);
-    if (w == NULL || alone)
+    if (alone)
         return;
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
     forward_pack(r, pool, &x, m->normed + (size_t)mine.begin * e, e);
@@ -479,7 +491,7 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
         }
         if (i > 0 && !forward_whole(r, pool, thread))
             return false;
-        residual_norm_pack(r, pool, true, last->ffn_post_norm, NULL);
+        add_results(r, pool, last->ffn_post_norm);
     }
     const struct fabric_rows x = {r->x, r->m->hp->n_embd * sizeof *r->x};
     return !r->sharded || tell_rows(r, pool, thread, &x, 1);

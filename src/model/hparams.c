@@ -9,12 +9,15 @@
 #include <stdio.h>
 
 static const struct arch *const archs[] = {
-    &arch_llama,         &arch_qwen2,     &arch_qwen2moe,   &arch_qwen3,
-    &arch_qwen3moe,      &arch_deepseek2, &arch_gpt_oss,    &arch_glm4moe,
-    &arch_gemma3,        &arch_phi3,      &arch_minimax_m2, &arch_granite,
-    &arch_granitemoe,    &arch_qwen3next, &arch_qwen35,     &arch_qwen35moe,
-    &arch_lfm2,          &arch_lfm2moe,   &arch_nemotron_h, &arch_nemotron_h_moe,
-    &arch_granitehybrid,
+    &arch_llama,         &arch_qwen2,       &arch_qwen2moe,    &arch_qwen3,
+    &arch_qwen3moe,      &arch_deepseek2,   &arch_gpt_oss,     &arch_glm4moe,
+    &arch_gemma3,        &arch_phi3,        &arch_minimax_m2,  &arch_granite,
+    &arch_granitemoe,    &arch_qwen3next,   &arch_qwen35,      &arch_qwen35moe,
+    &arch_lfm2,          &arch_lfm2moe,     &arch_nemotron_h,  &arch_nemotron_h_moe,
+    &arch_granitehybrid, &arch_mistral3,    &arch_smollm3,     &arch_seed_oss,
+    &arch_olmo2,         &arch_exaone4,     &arch_ernie4_5,    &arch_ernie4_5_moe,
+    &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
+    &arch_llama4,        &arch_gemma,       &arch_glm4,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -135,7 +138,7 @@ static enum status read_arch(struct hparams *hp, const struct gguf *g, struct er
                        gguf_path(g));
     if (st != ST_OK)
         return st;
-    char known[512] = "";
+    char known[1024] = "";
     for (size_t i = 0; i < ARRAY_LEN(archs); i++) {
         if (s.len == strlen(archs[i]->name) && memcmp(s.ptr, archs[i]->name, s.len) == 0) {
             hp->arch = archs[i];
@@ -338,6 +341,16 @@ static enum status read_gating(struct hparams *hp, const struct gguf *g, struct 
     return ST_OK;
 }
 
+enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err) {
+    uint32_t n_next;
+    TRY(hparam_u32(hp, g, "nextn_predict_layers", 0, &n_next, err));
+    if (n_next >= hp->n_layers)
+        return err_set(err, ST_BAD_INPUT, "%s: %u of %u layers predict further tokens",
+                       gguf_path(g), n_next, hp->n_layers);
+    hp->n_layers -= n_next;
+    return ST_OK;
+}
+
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct moe_params *m = &hp->moe;
     uint32_t n_shared;
@@ -359,6 +372,7 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     if (m->n_ff_shared == 0)
         m->n_ff_shared = n_shared * m->n_ff;
     TRY(hparam_u32(hp, g, "leading_dense_block_count", 0, &m->n_dense, err));
+    TRY(hparam_u32(hp, g, "interleave_moe_layer_step", 0, &m->period, err));
     TRY(hparam_u32(hp, g, "expert_group_count", 1, &m->n_groups, err));
     TRY(hparam_u32(hp, g, "expert_group_used_count", 1, &m->n_groups_used, err));
     if (m->n_groups == 0)
@@ -378,7 +392,10 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
     char name[64];
-    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", MIN(m->n_dense, hp->n_layers - 1));
+    uint32_t first = m->n_dense; /* with experts */
+    while (first + 1 < hp->n_layers && !hparams_layer_is_moe(hp, first))
+        first++;
+    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", MIN(first, hp->n_layers - 1));
     m->bias = gguf_tensor(g, name) != NULL;
     return read_gating(hp, g, err);
 }

@@ -33,8 +33,10 @@ struct rope_params {
 
 enum qk_norm {
     QK_NORM_NONE,
-    QK_NORM_HEAD, /* RMSNorm of each query and key head before RoPE */
-    QK_NORM_ROW,  /* RMSNorm of all query heads together, and of all key heads */
+    QK_NORM_HEAD,       /* RMSNorm of each query and key head before RoPE */
+    QK_NORM_ROW,        /* RMSNorm of all query heads together, and of all key heads */
+    QK_NORM_HEAD_AFTER, /* as HEAD, but after RoPE */
+    QK_NORM_PLAIN,      /* after RoPE and without weights, in the layers that have RoPE */
 };
 
 enum ffn_act {
@@ -56,6 +58,7 @@ struct moe_params {
     uint32_t n_ff;        /* of one expert */
     uint32_t n_ff_shared; /* of the shared experts together; 0: none */
     uint32_t n_dense;     /* the first layers are dense */
+    uint32_t period; /* of the others, layer l has experts if (l + 1) % period == 0; 0: all */
     uint32_t n_groups,
         n_groups_used; /* experts are chosen within the best groups; 1, 1: no groups */
     /* a group counts by its best expert, instead of by the sum of its best two */
@@ -66,6 +69,7 @@ struct moe_params {
     bool bias;          /* exp_probs_b: added to the probabilities for choosing only */
     bool biases;        /* ffn_*_exps.bias and ffn_gate_inp.bias exist */
     bool shared_router; /* ffn_gate_inp_shexp: its sigmoid is the shared experts' weight */
+    bool weighs_input;  /* a weight multiplies what its expert reads, not what it gives */
 };
 
 /* Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434); kv_rank = 0: none. */
@@ -103,6 +107,14 @@ enum layer_flags {
 };
 #define HPARAMS_LAYERS_MAX 4096
 
+/* Queries grow with their position p, so that attention stays sharp in long contexts: times
+ * 1 + scale * ln(1 + floor((p + first) / step)). */
+struct query_growth {
+    float scale; /* 0: they do not */
+    uint32_t step, first;
+    bool nope_only; /* in layers without RoPE */
+};
+
 struct hparams {
     const struct arch *arch;
     uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
@@ -116,11 +128,13 @@ struct hparams {
     struct mla_params mla;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
-    bool qkv_bias; /* attn_{q,k,v}.bias exist */
-    bool o_bias;   /* attn_output.bias exists */
-    bool ffn_bias; /* ffn_{gate,up,down}.bias exist in dense layers */
-    bool sinks;    /* attn_sinks: one logit per query head */
-    bool fused;    /* attn_qkv and ffn_up hold Q, K, V and gate, up one after the other */
+    bool qkv_bias;     /* attn_{q,k,v}.bias exist */
+    bool o_bias;       /* attn_output.bias exists */
+    bool ffn_bias;     /* ffn_{gate,up,down}.bias exist in dense layers */
+    bool sinks;        /* attn_sinks: one logit per query head */
+    bool fused_qkv;    /* attn_qkv holds Q, K and V one after the other */
+    bool fused_ffn;    /* ffn_up holds gate and up one after the other */
+    bool no_pre_norms; /* a block reads the residual stream as it is */
     /* post_attention_norm, post_ffw_norm: of a block's result before it is added to the
      * residual stream */
     bool post_norms;
@@ -131,9 +145,13 @@ struct hparams {
     float logit_scale;    /* the normed hidden state before the output matrix; 1: none */
     float logit_softcap;  /* a logit x becomes c * tanh(x / c); 0: none */
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
-    uint32_t window_period;   /* layer l has a window unless l % period == period - 1 */
+    uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
+    uint32_t nope_period;   /* layer l has no RoPE if l % period == period - 1; 0: all have */
+    bool nope_all;          /* queries and keys do not turn in any layer */
+    bool nope_whole;        /* layers without a window have no RoPE */
+    uint32_t chunk; /* layers with RoPE see the positions of their chunk only; 0: no chunks */
+    struct query_growth query_growth;
     const char *output_norm;  /* tensor; NULL: output_norm.weight */
-    bool no_rope;             /* queries and keys do not turn */
     const char *rope_factors; /* tensor that divides the frequencies, NULL: none */
     bool
         attn_gate; /* attn_q has of each head queries, then a gate: its sigmoid times the result */
@@ -152,17 +170,20 @@ struct arch {
 };
 extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
-    arch_granite, arch_granitemoe;
-extern const struct arch arch_qwen3next, arch_qwen35, arch_qwen35moe, arch_lfm2, arch_lfm2moe,
-    arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid;
+    arch_granite, arch_granitemoe, arch_qwen3next, arch_qwen35, arch_qwen35moe, arch_lfm2,
+    arch_lfm2moe, arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid, arch_mistral3,
+    arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
+    arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
+    arch_glm4;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
-    return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense;
+    return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
+           (hp->moe.period == 0 || (layer + 1) % hp->moe.period == 0);
 }
 
 /* Whether any layer has an FFN that is not of experts. */
 static inline bool hparams_has_dense(const struct hparams *hp) {
-    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0;
+    return hp->moe.n_experts == 0 || hp->moe.n_dense != 0 || hp->moe.period > 1;
 }
 
 static inline bool hparams_layer_is(const struct hparams *hp, uint32_t layer,
@@ -191,6 +212,12 @@ static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t l
     return hp->window;
 }
 
+static inline bool hparams_layer_has_rope(const struct hparams *hp, uint32_t layer) {
+    if (hp->nope_all || (hp->nope_whole && hparams_layer_window(hp, layer) == 0))
+        return false;
+    return hp->nope_period == 0 || layer % hp->nope_period != hp->nope_period - 1;
+}
+
 enum status hparams_read(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* The architecture's keys: "<arch>.<name>". The default is taken when the key is absent;
@@ -206,6 +233,9 @@ enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const cha
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */
 void hparams_find_biases(struct hparams *hp, const struct gguf *g);
+
+/* Leaves out the trailing layers that predict further tokens (nextn_predict_layers). */
+enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* The keys that architectures with experts share: expert_count, expert_used_count,
  * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */

@@ -129,6 +129,11 @@ static void group_by_expert(struct forward_pass *r) {
         b->filled[b->active[i]] = 0;
 }
 
+/* The experts of a single token read it as it is packed already. */
+static bool reads_x_act(const struct forward_pass *r) {
+    return r->step->n_tokens == 1 && !r->m->hp->moe.weighs_input;
+}
+
 /* Thread 0: the inputs and middles of the active experts, and of the shared ones. */
 static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
     struct model *m = r->m;
@@ -138,8 +143,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
         uint32_t e = b->active[i], first = b->first[e], n = b->first[e + 1] - first;
         const struct ffn_weights *expert = &w->experts[e];
         bool biased = w->gate_bias != NULL;
-        /* A single token is packed already. */
-        b->in[i] = r->step->n_tokens == 1 ? m->x_act : forward_acts_part(&b->in_act, first, n);
+        b->in[i] = reads_x_act(r) ? m->x_act : forward_acts_part(&b->in_act, first, n);
         b->mid[i] = forward_acts_part(&b->mid_act, first, n);
         b->slot[e] = i;
         b->ups[b->n_ups++] = (struct ffn_up){
@@ -149,7 +153,7 @@ static void plan_experts(struct forward_pass *r, const struct moe_weights *w) {
             .out = &b->mid[i],
             .gate_bias = biased ? w->gate_bias + (size_t)e * w->bias_stride : NULL,
             .up_bias = biased ? w->up_bias + (size_t)e * w->bias_stride : NULL,
-            .weights = b->weights + first};
+            .weights = m->hp->moe.weighs_input ? NULL : b->weights + first};
     }
     if (w->shared.gate.n_rows != 0)
         b->ups[b->n_ups++] =
@@ -196,6 +200,22 @@ static void gather_f32(const struct act *dst, uint32_t g, const struct act *src,
     }
 }
 
+/* Multiplies the n inputs of a group by their weights: a block of 8-bit values has them in its
+ * scale. */
+static void weigh_inputs(const struct acts *in, uint32_t g, const float *weights, uint32_t n) {
+    const struct act *q8 = &in->q8, *f32 = &in->f32;
+    size_t n_blocks = q8->n_cols / ACT_BLOCK, at = (size_t)g * ACT_GROUP * n_blocks;
+    for (size_t b = 0; q8->q != NULL && b < n_blocks; b++)
+        for (uint32_t j = 0; j < n; j++, at++) {
+            q8->d[at] *= weights[j];
+            q8->s[at] = q8->d[at] * (float)(q8->sums[at].half[0] + q8->sums[at].half[1]);
+        }
+    float *values = f32->f != NULL ? f32->f + (size_t)g * ACT_GROUP * f32->n_cols : NULL;
+    for (size_t c = 0; values != NULL && c < f32->n_cols; c++)
+        for (uint32_t j = 0; j < n; j++)
+            values[c * n + j] *= weights[j];
+}
+
 /* The inputs of each expert, group by group. */
 static void gather_inputs(struct forward_pass *r, struct pool *pool) {
     struct model *m = r->m;
@@ -211,6 +231,8 @@ static void gather_inputs(struct forward_pass *r, struct pool *pool) {
                 gather_q8(&in->q8, g.group, &m->x_act.q8, b->tokens + first, n);
             if (in->f32.f != NULL)
                 gather_f32(&in->f32, g.group, &m->x_act.f32, b->tokens + first, n);
+            if (m->hp->moe.weighs_input)
+                weigh_inputs(in, g.group, b->weights + first, n);
         }
     pool_barrier(pool);
 }
@@ -337,7 +359,7 @@ bool moe_forward(struct forward_pass *r, struct pool *pool, int thread,
         plan_experts(r, lw->moe);
     }
     pool_barrier(pool);
-    if (r->step->n_tokens > 1)
+    if (!reads_x_act(r))
         gather_inputs(r, pool);
     ffn_up_forward(r, pool, thread, m->moe.ups, m->moe.n_ups);
     if (r->step->n_tokens <= MOE_FEW)

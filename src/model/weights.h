@@ -59,7 +59,7 @@ struct recurrent_weights {
 };
 
 struct layer_weights {
-    const float *attn_norm;                /* [n_embd] */
+    const float *attn_norm;                /* [n_embd]; NULL: none */
     struct wmat q, k, v;                   /* [heads * head_dim, n_embd], [kv_heads * ...] */
     const float *q_bias, *k_bias, *v_bias; /* as the rows above; NULL: none */
     const float *q_norm, *k_norm; /* [head_dim], or as the rows (QK_NORM_ROW); NULL: none */
@@ -70,13 +70,15 @@ struct layer_weights {
     struct mla_weights mla;
     struct recurrent_weights *recurrent;         /* NULL: attention */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
-    const float *ffn_norm;                       /* [n_embd] */
+    const float *ffn_norm;                       /* [n_embd]; NULL: none */
     struct ffn_weights ffn;                      /* dense layers */
     const float *gate_bias, *up_bias;            /* [ff] of the columns held; NULL: none */
     const float *down_bias; /* [n_embd]: on the stage's first member only */
     uint32_t ffn_segment;
     struct moe_weights *moe; /* NULL: dense */
     uint32_t window;         /* 0: none */
+    uint32_t chunk;          /* 0: none */
+    bool has_rope;
     bool has_mixer, has_ffn; /* attention or a recurrence; an FFN */
 };
 

@@ -142,7 +142,7 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
     struct weight_part v = {
         .layer = l, .name = "attn_v.weight", .cols = e, .rows = nv, .col_end = e};
     uint32_t k_first = 0, v_first = 0;
-    if (hp->fused) {
+    if (hp->fused_qkv) {
         q.name = k.name = v.name = "attn_qkv.weight";
         q.rows = k.rows = v.rows = nq + nk + nv;
         k_first = nq;
@@ -162,7 +162,7 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
         TRY(weights_want_vector(ld, &lw->k_bias, l, "attn_k.bias", nk, k0, k1, err));
         TRY(weights_want_vector(ld, &lw->v_bias, l, "attn_v.bias", nv, v0, v1, err));
     }
-    if (hp->qk_norm == QK_NORM_HEAD) {
+    if (hp->qk_norm == QK_NORM_HEAD || hp->qk_norm == QK_NORM_HEAD_AFTER) {
         TRY(weights_want_vector(ld, &lw->q_norm, l, "attn_q_norm.weight", hd, 0, hd, err));
         TRY(weights_want_vector(ld, &lw->k_norm, l, "attn_k_norm.weight", hd, 0, hd, err));
     } else if (hp->qk_norm == QK_NORM_ROW) {
@@ -274,7 +274,10 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
     const struct share *sh = ld->share;
     uint32_t e = hp->n_embd, od = hparams_out_dim(hp);
     lw->window = hparams_layer_window(hp, (uint32_t)l);
-    TRY(weights_want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
+    lw->has_rope = hparams_layer_has_rope(hp, (uint32_t)l);
+    lw->chunk = lw->has_rope ? hp->chunk : 0;
+    if (!hp->no_pre_norms)
+        TRY(weights_want_vector(ld, &lw->attn_norm, l, "attn_norm.weight", e, 0, e, err));
     if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
         return weights_collect_recurrent(ld, lw, l, err);
     TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
@@ -331,7 +334,7 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
                                    .col_end = f1,
                                    .used = used};
     q.name = up;
-    if (ld->hp->fused) {
+    if (ld->hp->fused_ffn) {
         p.name = up;
         p.rows = q.rows = 2 * width;
         q.row_begin += width;
@@ -434,7 +437,8 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
         norm = "attn_norm.weight"; /* there is one norm, which has this name */
     if (!lw->has_ffn)
         return ST_OK;
-    TRY(weights_want_vector(ld, &lw->ffn_norm, l, norm, e, 0, e, err));
+    if (!hp->no_pre_norms)
+        TRY(weights_want_vector(ld, &lw->ffn_norm, l, norm, e, 0, e, err));
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,
                                 err));

@@ -123,6 +123,13 @@ static const struct {
     {"nemotron_h", 1e-3},
     {"nemotron_h_moe", 1e-3},
     {"granitehybrid", 1e-3},
+    {"mistral3", 1e-3},
+    {"seed_oss", 1e-3},
+    {"olmo2", 1e-3},
+    {"ernie4_5-moe", 1e-3},
+    {"hunyuan-moe", 1e-3},
+    {"bailingmoe2", 1e-3},
+    {"llama4", 1e-3},
 };
 
 static void compare_rows(const char *name, const float *got, const float *expected, size_t n,

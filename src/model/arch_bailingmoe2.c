@@ -1,0 +1,20 @@
+/* Ling 2 and Ring 2 (inclusionAI's BailingMoeV2): Q, K, V in one tensor, an RMSNorm of each head,
+ * RoPE on part of a head, a dense first layer, then experts in groups behind a sigmoid gate with
+ * a bias that only chooses. dots.llm1: the same experts without groups, Q, K and V apart. */
+#include "model/hparams.h"
+
+static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->rope.mode = ROPE_NEOX;
+    hp->qk_norm = QK_NORM_HEAD;
+    hp->moe.gating = GATING_SIGMOID;
+    TRY(hparams_drop_nextn(hp, g, err));
+    return hparams_read_moe(hp, g, err);
+}
+
+static enum status read_bailing(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->fused_qkv = true;
+    return read_common(hp, g, err);
+}
+
+const struct arch arch_bailingmoe2 = {.name = "bailingmoe2", .read = read_bailing};
+const struct arch arch_dots1 = {.name = "dots1", .read = read_common};

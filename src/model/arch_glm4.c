@@ -1,0 +1,12 @@
+/* GLM-4 (0414): norms before and after each block, RoPE on pairs of part of a head, gate and up in
+ * one tensor, biases on Q, K and V in some. */
+#include "model/hparams.h"
+
+static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->rope.mode = ROPE_NORM;
+    hp->post_norms = hp->fused_ffn = true;
+    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
+    return hparams_drop_nextn(hp, g, err);
+}
+
+const struct arch arch_glm4 = {.name = "glm4", .read = read};

@@ -1,0 +1,33 @@
+/* Llama 4 (Scout, Maverick): three layers with RoPE, which see their chunk of 8,192 positions
+ * only, then one without it, which sees all. In the former, queries and keys are normed without
+ * weights after RoPE (not in Maverick); in the latter, queries grow with their position. A shared
+ * expert, and others whose input is multiplied by the sigmoid of the router's logit. */
+#include "model/hparams.h"
+
+#define NOPE_PERIOD 4
+#define CHUNK 8192
+#define GROWTH 0.1f
+#define MAVERICK_EXPERTS 128
+
+static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->rope.mode = ROPE_NORM;
+    hp->nope_period = NOPE_PERIOD;
+    hp->chunk = CHUNK;
+    hp->query_growth =
+        (struct query_growth){.scale = GROWTH, .step = CHUNK, .first = 1, .nope_only = true};
+    hp->moe.gating = GATING_SIGMOID;
+    hp->moe.weighs_input = true;
+    TRY(hparams_read_moe(hp, g, err));
+    if (hp->moe.n_experts == 0) { /* MobileLLM: RoPE everywhere, no norms */
+        hp->nope_period = hp->chunk = 0;
+        hp->query_growth.scale = 0.0f;
+        return ST_OK;
+    }
+    if (hp->moe.n_ff_shared == 0)
+        hp->moe.n_ff_shared = hp->moe.n_ff;
+    if (hp->moe.n_experts != MAVERICK_EXPERTS)
+        hp->qk_norm = QK_NORM_PLAIN;
+    return ST_OK;
+}
+
+const struct arch arch_llama4 = {.name = "llama4", .read = read};

@@ -1,0 +1,31 @@
+/* OLMo 2 and OLMo 3: norms after the blocks only, and over whole rows of queries and keys. OLMo 3:
+ * three layers with a window for each one without; those do without YaRN. EXAONE 4: the same
+ * norms, but one of each head, and where there are windows the layers without one have no RoPE. */
+#include "model/hparams.h"
+
+#define WINDOW_PERIOD 4
+
+static enum status read_common(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->rope.mode = ROPE_NEOX;
+    hp->no_pre_norms = hp->post_norms = true;
+    hp->window_period = WINDOW_PERIOD;
+    return hparam_u32(hp, g, "attention.sliding_window", 0, &hp->window, err);
+}
+
+static enum status read_olmo2(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_common(hp, g, err));
+    hp->qk_norm = QK_NORM_ROW;
+    if (hp->window != 0)
+        hp->rope.base_local = hp->rope.base;
+    return ST_OK;
+}
+
+static enum status read_exaone4(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_common(hp, g, err));
+    hp->qk_norm = QK_NORM_HEAD;
+    hp->nope_whole = hp->window != 0;
+    return ST_OK;
+}
+
+const struct arch arch_olmo2 = {.name = "olmo2", .read = read_olmo2};
+const struct arch arch_exaone4 = {.name = "exaone4", .read = read_exaone4};

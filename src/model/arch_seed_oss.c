@@ -1,0 +1,13 @@
+/* Seed-OSS: biases on Q, K and V; the FFN's norm is called post_attention_norm. */
+#include "model/hparams.h"
+
+static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+    (void)err;
+    hp->rope.mode = ROPE_NEOX;
+    hp->qkv_bias = gguf_tensor(g, "blk.0.attn_q.bias") != NULL;
+    hp->o_bias = gguf_tensor(g, "blk.0.attn_output.bias") != NULL;
+    hp->norm_after_attn = true;
+    return ST_OK;
+}
+
+const struct arch arch_seed_oss = {.name = "seed_oss", .read = read};
