@@ -41,7 +41,12 @@ def softmax(x):
 
 
 def sigmoid(x):
-    return 1 / (1 + math.exp(-x))
+    return 1 / (1 + math.exp(-max(x, -700)))
+
+
+def gelu(x):
+    """The tanh form, as gelu_pytorch_tanh."""
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)))
 
 
 def best(scores, n):
@@ -53,7 +58,10 @@ def best(scores, n):
 
 class Model:
     # arch: pairs (2i, 2i + 1) turn together; if not, (i, i + n/2)
-    PAIRS = {"llama", "deepseek2", "granite", "granitemoe"}
+    PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4"}
+    NORM_AFTER_ROPE = {"hunyuan-dense"}
+    GELU = {"gemma"}
+    ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4}  # layers
 
     def __init__(self, g, without=()):
         self.g, self.arch, self.without = g, g.keys["general.architecture"], without
@@ -73,7 +81,16 @@ class Model:
             # DeepSeek: mscale = 0.1 * mscale_all_dim * ln(factor) + 1, squared on the logits
             self.scale *= (1 + key("rope.scaling.yarn_log_multiplier") *
                            math.log(key("rope.scaling.factor"))) ** 2
+        self.window = key("attention.sliding_window", 0)
         self.cache = {}
+
+    def sees_all(self, layer):
+        return not self.window or (layer + 1) % self.ONE_WITHOUT_WINDOW_IN[self.arch] == 0
+
+    def has_rope(self, layer):
+        if self.arch == "smollm3" and "nope" not in self.without:  # no_rope_layer_interval
+            return (layer + 1) % 4 != 0
+        return not (self.arch == "exaone4" and self.window and self.sees_all(layer)) or "nope" in self.without
 
     def key(self, name, default=None):
         return default if name in self.without else self.g.keys.get(self.arch + "." + name, default)
@@ -99,6 +116,11 @@ class Model:
         r = 1 / math.sqrt(dot(x, x) / len(x) + self.eps)
         return [v * r * g for v, g in zip(x, weight[0])]
 
+    def norm_if(self, layer, name, x):
+        if not self.has(layer, name + ".weight") or name in self.without:
+            return x
+        return self.norm(x, self.w(layer, name + ".weight"))
+
     def plus_bias(self, layer, name, y):
         if not self.has(layer, name + ".bias") or name + ".bias" in self.without:
             return y
@@ -122,11 +144,17 @@ class Model:
         ramp = [min(max((i - low) / max(high - low, 0.001), 0), 1) for i in range(n // 2)]
         return [f / factor * r + f * (1 - r) for f, r in zip(freqs, ramp)]
 
-    def turn(self, x, pos):
+    def turn(self, x, pos, plain=False):
+        """plain: OLMo 3's layers with a window know nothing of YaRN."""
         out, half = list(x), self.n_rot // 2
-        for i, f in enumerate(self.freqs):
+        base = self.key("rope.freq_base", 10000.0)
+        freqs = [base ** (-2 * i / self.n_rot) for i in range(half)] if plain else self.freqs
+        by = 1.0
+        if not plain and self.key("rope.scaling.type") == "yarn" and not self.key("rope.scaling.yarn_log_multiplier", 0):
+            by = 1 + 0.1 * math.log(self.key("rope.scaling.factor"))  # arXiv 2309.00071, section 3.4
+        for i, f in enumerate(freqs):
             a, b = (2 * i, 2 * i + 1) if self.arch in self.PAIRS else (i, i + half)
-            c, s = math.cos(pos * f), math.sin(pos * f)
+            c, s = by * math.cos(pos * f), by * math.sin(pos * f)
             out[a], out[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
         return out
 
@@ -136,16 +164,30 @@ class Model:
         y = product(self.w(layer, "attn_%s.weight" % which), x)
         if self.has(layer, "attn_%s.bias" % which) and "qkv_bias" not in self.without:
             y = [a + b for a, b in zip(y, self.w(layer, "attn_%s.bias" % which)[0])]
-        heads = [y[i * dim:(i + 1) * dim] for i in range(n)]
-        if self.has(layer, "attn_%s_norm.weight" % which):
-            heads = [self.norm(h, self.w(layer, "attn_%s_norm.weight" % which)) for h in heads]
-        return heads
+        norm = "attn_%s_norm.weight" % which
+        if self.has(layer, norm) and len(self.w(layer, norm)[0]) == len(y) and n > 1:  # over the whole row
+            y = self.norm(y, self.w(layer, norm))
+        return [y[i * dim:(i + 1) * dim] for i in range(n)]
+
+    def head_norms(self, layer, which, heads):
+        norm = "attn_%s_norm.weight" % which
+        if not self.has(layer, norm) or len(self.w(layer, norm)[0]) != self.key_dim or "qk_norm" in self.without:
+            return heads
+        return [self.norm(h, self.w(layer, norm)) for h in heads]
 
     def qkv(self, layer, x, pos):
         q = self.project(layer, x, "q", self.n_heads, self.key_dim)
         k = self.project(layer, x, "k", self.n_kv, self.key_dim)
         v = self.project(layer, x, "v", self.n_kv, self.v_dim)
-        return [self.turn(h, pos) for h in q], [self.turn(h, pos) for h in k], v
+        after = (self.arch in self.NORM_AFTER_ROPE) != ("norm_after_rope" in self.without)
+        if not after:
+            q, k = self.head_norms(layer, "q", q), self.head_norms(layer, "k", k)
+        if self.has_rope(layer):
+            plain = self.arch == "olmo2" and not self.sees_all(layer) and "plain_windows" not in self.without
+            q, k = [self.turn(h, pos, plain) for h in q], [self.turn(h, pos, plain) for h in k]
+        if after:
+            q, k = self.head_norms(layer, "q", q), self.head_norms(layer, "k", k)
+        return q, k, v
 
     def latent_qkv(self, layer, x, pos):
         """arXiv 2405.04434, section 2.1.2, as modeling_deepseek.py has it: nothing absorbed."""
@@ -176,6 +218,8 @@ class Model:
     def attention(self, layer, x, pos, past):
         q, k, v = (self.latent_qkv if self.latent else self.qkv)(layer, x, pos)
         past.append((k, v))
+        if not self.sees_all(layer):
+            past = past[-self.window:]
         out, group = [], len(q) // len(k)
         for h, query in enumerate(q):
             p = softmax([self.scale * dot(query, keys[h // group]) for keys, _ in past])
@@ -187,10 +231,15 @@ class Model:
 
     def ffn(self, layer, name, x, nth=None):
         names = ["ffn_%s%s" % (p, name) for p in ("gate", "up", "down")]
-        parts = [self.w(layer, n + ".weight") for n in names]
+        if not self.has(layer, names[0] + ".weight"):  # gate over up in one matrix
+            both = self.w(layer, names[1] + ".weight")
+            parts = [both[:len(both) // 2], both[len(both) // 2:], self.w(layer, names[2] + ".weight")]
+        else:
+            parts = [self.w(layer, n + ".weight") for n in names]
         gate, up, down = parts if nth is None else [p[nth] for p in parts]
         g, u = (self.plus_bias(layer, n, product(w, x)) for n, w in zip(names, (gate, up)))
-        return self.plus_bias(layer, names[2], product(down, [a * sigmoid(a) * b for a, b in zip(g, u)]))
+        act = gelu if self.arch in self.GELU and "gelu" not in self.without else lambda a: a * sigmoid(a)
+        return self.plus_bias(layer, names[2], product(down, [act(a) * b for a, b in zip(g, u)]))
 
     def choose(self, layer, x):
         """Expert -> weight."""
@@ -240,13 +289,16 @@ class Model:
         head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
         add = self.key("residual_scale", 1.0)
         for pos, i in enumerate(ids):
-            x = [v * self.key("embedding_scale", 1.0) for v in self.rows("token_embd.weight")[i]]
+            by = math.sqrt(self.width) if self.arch == "gemma" else self.key("embedding_scale", 1.0)
+            x = [v * (1.0 if "embedding_scale" in self.without else by) for v in self.rows("token_embd.weight")[i]]
             for layer in range(len(past)):
-                y = self.attention(layer, self.norm(x, self.w(layer, "attn_norm.weight")), pos, past[layer])
+                y = self.attention(layer, self.norm_if(layer, "attn_norm", x), pos, past[layer])
+                y = self.norm_if(layer, "post_attention_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
-                normed = self.norm(x, self.w(layer, "ffn_norm.weight"))
+                normed = self.norm_if(layer, "ffn_norm", x)
                 y = self.experts(layer, normed) if self.has(layer, "ffn_gate_inp.weight") else \
                     self.ffn(layer, "", normed)
+                y = self.norm_if(layer, "post_ffw_norm", y)
                 x = [a + add * b for a, b in zip(x, y)]
             x = self.norm(x, self.rows("output_norm.weight"))
             yield [v / self.key("logit_scale", 1.0) for v in product(self.rows(head), x)]
@@ -306,10 +358,13 @@ class Maker:
         if n_ff_shared:
             self.ffn(prefix, "_shexp", n_ff_shared)
 
-    def attention(self, prefix, bias):
+    def attention(self, prefix, bias, norms=None):
+        """norms: None, or of each "head", or of the whole "row"."""
         e, n_heads, n_kv = (self.key(k) for k in ("embedding_length", "attention.head_count",
                                                   "attention.head_count_kv"))
-        dim = e // n_heads
+        dim = self.key("attention.key_length", e // n_heads)
+        for which, n in (("q", n_heads), ("k", n_kv)) if norms else ():
+            self.norm("%sattn_%s_norm.weight" % (prefix, which), dim if norms == "head" else n * dim)
         for which, n in (("q", n_heads), ("k", n_kv), ("v", n_kv)):
             self.matrix("%sattn_%s.weight" % (prefix, which), e, n * dim)
             if bias:
@@ -329,16 +384,18 @@ class Maker:
         self.matrix(prefix + "attn_kv_b.weight", rank, n * (dim - rot + v_dim))
         self.matrix(prefix + "attn_output.weight", n * v_dim, e)
 
-    def model(self, layer):
+    def model(self, layer, norms=("attn_norm", "ffn_norm"), tied=False):
         e = self.key("embedding_length")
-        self.matrix("token_embd.weight", e, N_VOCAB, by=math.sqrt(e) / self.key("embedding_scale", 1.0))
+        scale = self.key("embedding_scale", 1.0)
+        self.matrix("token_embd.weight", e, N_VOCAB, by=3.0 if tied else math.sqrt(e) / scale)
         for i in range(self.key("block_count")):
             prefix = "blk.%d." % i
-            self.norm(prefix + "attn_norm.weight", e)
-            self.norm(prefix + "ffn_norm.weight", e)
+            for name in norms:
+                self.norm(prefix + name + ".weight", e)
             layer(i, prefix)
         self.norm("output_norm.weight", e)
-        self.matrix("output.weight", e, N_VOCAB, by=3.0 * self.key("logit_scale", 1.0))
+        if not tied:
+            self.matrix("output.weight", e, N_VOCAB, by=3.0 * self.key("logit_scale", 1.0))
         return self.g
 
 
@@ -420,7 +477,56 @@ def granite_moe(seed, n_ff_shared):
     return m.model(layer)
 
 
+PLAIN = dict(COMMON, embedding_length=64, feed_forward_length=96, attention__head_count=4,
+             attention__head_count_kv=2, attention__key_length=16, attention__value_length=16, rope__freq_base=1e4)
+POST = ("post_attention_norm", "post_ffw_norm")
+
+
+def plain(arch, seed, norms=("attn_norm", "ffn_norm"), head_norms=None, bias=False, tied=False, fused=False, **keys):
+    """A llama but for what is said."""
+    m = Maker(arch, seed, **dict(PLAIN, **keys))
+
+    def layer(i, prefix):
+        m.attention(prefix, bias, head_norms)
+        if fused:
+            m.matrix(prefix + "ffn_up.weight", 64, 2 * 96, by=1.5)
+            m.matrix(prefix + "ffn_down.weight", 96, 64, by=1.5)
+        else:
+            m.ffn(prefix, "", 96)
+    return m.model(layer, norms, tied)
+
+
+def dots1(seed):
+    """dots.llm1: one dense layer, then experts behind a sigmoid gate with a bias that only chooses."""
+    m = Maker("dots1", seed, **dict(PLAIN, expert_count=8, expert_used_count=3, expert_feed_forward_length=32,
+                                    expert_shared_count=2, leading_dense_block_count=1, expert_weights_norm=True,
+                                    expert_weights_scale=2.5, expert_gating_func=2))
+
+    def layer(i, prefix):
+        m.attention(prefix, False, "head")
+        if i < 1:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 32, 64)
+            m.add(prefix + "exp_probs_b.bias", (8,), 0.3)
+    return m.model(layer)
+
+
 MODELS = {
+    "smollm3": (lambda: plain("smollm3", 1, block_count=4, tied=True), ["nope"]),
+    "ernie4_5": (lambda: plain("ernie4_5", 1, tied=True), []),
+    "hunyuan-dense": (lambda: plain("hunyuan-dense", 1, head_norms="head", tied=True), ["norm_after_rope", "qk_norm"]),
+    "gemma": (lambda: plain("gemma", 1, tied=True), ["gelu", "embedding_scale"]),
+    "glm4": (lambda: plain("glm4", 1, ("attn_norm", "ffn_norm") + POST, bias=True, fused=True,
+                           rope__dimension_count=8), ["qkv_bias", "post_attention_norm", "post_ffw_norm"]),
+    "exaone4": (lambda: plain("exaone4", 1, POST, "head", block_count=4, attention__sliding_window=16),
+                ["nope", "attention.sliding_window", "qk_norm", "post_ffw_norm"]),
+    "exaone4-small": (lambda: plain("exaone4", 2, POST, "head", tied=True), ["qk_norm"]),
+    "olmo3": (lambda: plain("olmo2", 1, POST, "row", block_count=4, attention__sliding_window=16,
+                            rope__scaling__type="yarn", rope__scaling__factor=8.0,
+                            rope__scaling__original_context_length=64),
+              ["attention.sliding_window", "plain_windows", "rope.scaling.type", "post_attention_norm"]),
+    "dots1": (lambda: dots1(1), ["qk_norm", "normalize", "shared", "expert_weights_scale"]),
     "qwen2moe": (lambda: qwen2moe(5, False), ["qkv_bias", "normalize", "shared", "shared_router"]),
     "qwen2moe-first": (lambda: qwen2moe(4, True), ["shared_router"]),
     "granite-code": (lambda: granite_code(1), ["qkv_bias", "attn_output.bias", "ffn_gate.bias", "ffn_up.bias",
