@@ -172,13 +172,15 @@ for model in "${models[@]}"; do
 done
 # The other architectures: experts, latent attention, windows, sinks; and those that golden/ has none of.
 others=()
-for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2 qwen3next qwen35 qwen35moe lfm2 lfm2moe nemotron_h nemotron_h_moe granitehybrid; do
+for name in llama-moe qwen3moe deepseek2-lite deepseek2-v3 gpt-oss-mxfp4 glm4moe gemma3 phi3 minimax-m2 qwen3next qwen35 qwen35moe lfm2 lfm2moe nemotron_h nemotron_h_moe granitehybrid mistral3 \
+    seed_oss olmo2 ernie4_5-moe hunyuan-moe bailingmoe2 llama4; do
     others+=("$golden/logits/$name.gguf")
 done
 mkdir made
 if command -v python3 >/dev/null; then
     python3 "$SOURCE_DIR/tests/support/reference.py" models made || exit 1
     python3 "$SOURCE_DIR/tests/support/hf_folder.py" made/deepseek2-v2.gguf made/latent-fp8 --weights fp8 || exit 1
+    "$LOCKSTEP" quantize made/llama4.gguf made/llama4-q8_0.gguf q8_0 >/dev/null || exit 1 # weights on packed inputs
     others+=(made/*)
 fi
 for file in "${others[@]}"; do

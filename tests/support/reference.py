@@ -58,7 +58,7 @@ def best(scores, n):
 
 class Model:
     # arch: pairs (2i, 2i + 1) turn together; if not, (i, i + n/2)
-    PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4"}
+    PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4", "llama4"}
     NORM_AFTER_ROPE = {"hunyuan-dense"}
     GELU = {"gemma"}
     ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4}  # layers
@@ -88,7 +88,7 @@ class Model:
         return not self.window or (layer + 1) % self.ONE_WITHOUT_WINDOW_IN[self.arch] == 0
 
     def has_rope(self, layer):
-        if self.arch == "smollm3" and "nope" not in self.without:  # no_rope_layer_interval
+        if self.arch in ("smollm3", "llama4") and "nope" not in self.without:  # no_rope_layer_interval
             return (layer + 1) % 4 != 0
         return not (self.arch == "exaone4" and self.window and self.sees_all(layer)) or "nope" in self.without
 
@@ -185,6 +185,9 @@ class Model:
         if self.has_rope(layer):
             plain = self.arch == "olmo2" and not self.sees_all(layer) and "plain_windows" not in self.without
             q, k = [self.turn(h, pos, plain) for h in q], [self.turn(h, pos, plain) for h in k]
+        if self.arch == "llama4" and self.has_rope(layer) and "qk_norm" not in self.without:
+            ones = [[1.0] * self.key_dim]
+            q, k = [self.norm(h, ones) for h in q], [self.norm(h, ones) for h in k]
         if after:
             q, k = self.head_norms(layer, "q", q), self.head_norms(layer, "k", k)
         return q, k, v
@@ -246,7 +249,7 @@ class Model:
         n, n_used = self.key("expert_count"), self.key("expert_used_count")
         logits = product(self.w(layer, "ffn_gate_inp.weight"), x)
         chosen_only = self.arch == "granitemoe"  # softmax over the chosen logits
-        sigmoids = self.key("expert_gating_func") == 2
+        sigmoids = self.key("expert_gating_func", 2 if self.arch == "llama4" else 1) == 2
         p = logits if chosen_only else [sigmoid(v) for v in logits] if sigmoids else softmax(logits)
         scores = list(p)
         if self.has(layer, "exp_probs_b.bias"):
@@ -274,6 +277,10 @@ class Model:
     def experts(self, layer, x):
         out = [0.0] * self.width
         for i, weight in self.choose(layer, x).items():
+            if self.arch == "llama4" and "weighs_input" not in self.without:
+                weighted, weight = [weight * v for v in x], 1.0
+                out = [a + b for a, b in zip(out, self.ffn(layer, "_exps", weighted, i))]
+                continue
             out = [a + weight * b for a, b in zip(out, self.ffn(layer, "_exps", x, i))]
         if self.has(layer, "ffn_gate_shexp.weight") and "shared" not in self.without:
             weight = 1.0
@@ -512,7 +519,22 @@ def dots1(seed):
     return m.model(layer)
 
 
+def llama4(seed):
+    """Scout's kinds of layers, with whole blocks of 32, so that it can be quantized."""
+    m = Maker("llama4", seed, **dict(PLAIN, block_count=4, expert_count=4, expert_used_count=1,
+                                     expert_feed_forward_length=32, interleave_moe_layer_step=2))
+
+    def layer(i, prefix):
+        m.attention(prefix, False)
+        if i % 2 == 0:
+            m.ffn(prefix, "", 96)
+        else:
+            m.experts(prefix, 32, 32)
+    return m.model(layer)
+
+
 MODELS = {
+    "llama4": (lambda: llama4(3), ["nope", "qk_norm", "weighs_input", "shared"]),
     "smollm3": (lambda: plain("smollm3", 1, block_count=4, tied=True), ["nope"]),
     "ernie4_5": (lambda: plain("ernie4_5", 1, tied=True), []),
     "hunyuan-dense": (lambda: plain("hunyuan-dense", 1, head_norms="head", tied=True), ["norm_after_rope", "qk_norm"]),
