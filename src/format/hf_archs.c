@@ -96,6 +96,23 @@ static const struct folder_key minimax_keys[] = {
     U32("expert_feed_forward_length", "intermediate_size"),
     U32("rope.dimension_count", "rotary_dim"), END_OF_KEYS};
 
+static const struct folder_key mistral3_keys[] = {
+    F32("attention.temperature_scale", "rope_parameters.llama_4_scaling_beta"), END_OF_KEYS};
+
+static const struct folder_key window_keys[] = {
+    {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 0}, END_OF_KEYS};
+
+/* The base that transformers' Ernie4_5Config has by default. */
+static const struct folder_key ernie_keys[] = {
+    {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 500000},
+    U32("expert_count", "moe_num_experts"),
+    U32("expert_used_count", "moe_k"),
+    U32("expert_feed_forward_length", "moe_intermediate_size"),
+    U32("expert_shared_count", "moe_num_shared_experts"),
+    U32("leading_dense_block_count", "moe_layer_start_index"),
+    U32("interleave_moe_layer_step", "moe_layer_interval"),
+    END_OF_KEYS};
+
 static const struct folder_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
 static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
                                                 {"decoder_sparse_step", NULL, 1},
@@ -108,6 +125,12 @@ static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_py
                                                   {"attn_logit_softcapping", NULL, 0},
                                                   {"sliding_window_pattern", NULL, 6},
                                                   END_OF_MUSTS};
+static const struct folder_must smollm3_musts[] = {
+    {"no_rope_layer_interval", NULL, 4}, {"use_sliding_window", NULL, 0}, END_OF_MUSTS};
+static const struct folder_must dots1_musts[] = {
+    {"scoring_func", "sigmoid", 0}, {"n_group", NULL, 1}, END_OF_MUSTS};
+static const struct folder_must gemma_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
+                                                 END_OF_MUSTS};
 static const struct folder_must minimax_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
 
@@ -128,7 +151,7 @@ static const struct folder_name attention_names[] = {
     NAMES_END};
 
 static const struct folder_name ffn_names[] = {
-    {"ffn_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"ffn_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
@@ -242,12 +265,34 @@ static const struct folder_name phi3_names[] = {
     {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
     NAMES_END};
 
+/* Norms behind the blocks only: OLMo 2 and 3, EXAONE 4. */
+static const struct folder_name post_norm_names[] = {
+    {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
+    {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", TAKE},
+    {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
+    {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
+    {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name glm4_names[] = {
+    {"post_attention_norm.weight", "post_self_attn_layernorm.weight", TAKE},
+    {"post_ffw_norm.weight", "post_mlp_layernorm.weight", TAKE},
+    {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
+    NAMES_END};
+
+static const struct folder_name ernie_names[] = {
+    {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", TAKE}, NAMES_END};
+
 #define DEEPSEEK                                                                    \
     .arch = "deepseek2", .mla = true, .keys = {common_keys, mla_keys, routed_keys}, \
     .names = {mla_names, ffn_names, expert_names}
 #define GRANITE_MOE                                                  \
     .arch = "granitemoe", .interleave_heads = true, .musts = {silu}, \
     .names = {attention_names, ffn_names, granite_moe_names, block_sparse_names}
+#define MISTRAL3                                                      \
+    .arch = "mistral3", .interleave_heads = true,                     \
+    .keys = {common_keys, head_keys, mistral3_keys}, .musts = {silu}, \
+    .names = {attention_names, ffn_names, bias_names}
 #define GEMMA3                                                                     \
     .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
@@ -322,6 +367,62 @@ const struct folder_arch folder_archs[] = {
      .keys = {common_keys, head_keys},
      .musts = {silu},
      .names = {attention_names, ffn_names, phi3_names}},
+    {MISTRAL3, .model_type = "mistral3"},
+    {MISTRAL3, .model_type = "ministral3"},
+    {.model_type = "smollm3",
+     .arch = "smollm3",
+     .interleave_heads = true,
+     .keys = {common_keys, head_keys},
+     .musts = {silu, smollm3_musts},
+     .names = {attention_names, ffn_names, bias_names}},
+    {.model_type = "seed_oss",
+     .arch = "seed_oss",
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, glm_names}},
+    {.model_type = "olmo2",
+     .arch = "olmo2",
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, post_norm_names}},
+    {.model_type = "olmo3",
+     .arch = "olmo2",
+     .keys = {common_keys, head_keys, window_keys},
+     .musts = {silu},
+     .names = {attention_names, post_norm_names},
+     .window_period = 4},
+    {.model_type = "exaone4",
+     .arch = "exaone4",
+     .keys = {common_keys, head_keys, window_keys},
+     .musts = {silu},
+     .names = {attention_names, post_norm_names},
+     .window_period = 4},
+    {.model_type = "ernie4_5",
+     .arch = "ernie4_5",
+     .keys = {common_keys, head_keys, ernie_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, bias_names}},
+    {.model_type = "ernie4_5_moe",
+     .arch = "ernie4_5-moe",
+     .keys = {common_keys, head_keys, ernie_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, expert_names, ernie_names}},
+    {.model_type = "dots1",
+     .arch = "dots1",
+     .keys = {common_keys, head_keys, routed_keys},
+     .musts = {silu, dots1_musts},
+     .names = {attention_names, ffn_names, expert_names}},
+    {.model_type = "gemma",
+     .arch = "gemma",
+     .keys = {common_keys, head_keys},
+     .musts = {gemma_musts},
+     .names = {attention_names, ffn_names},
+     .norms_plus_one = true},
+    {.model_type = "glm4",
+     .arch = "glm4",
+     .keys = {common_keys, head_keys},
+     .musts = {silu},
+     .names = {attention_names, ffn_names, glm4_names}},
     {.model_type = "minimax_m2",
      .arch = "minimax-m2",
      .keys = {common_keys, head_keys, minimax_keys},

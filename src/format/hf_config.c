@@ -83,7 +83,7 @@ void folder_put_str(struct folder *f, const char *name, const char *v) {
 
 static enum status find_arch(struct folder *f, struct err *err) {
     const char *type = json_string_value(json_object_get(f->config, "model_type"));
-    char known[400] = "";
+    char known[1024] = "";
     if (!type)
         return err_set(err, ST_BAD_INPUT, "%s/config.json: model_type is missing", f->path);
     for (size_t i = 0; i < n_folder_archs; i++) {
@@ -148,11 +148,16 @@ static enum status check_must(const struct folder *f, const struct folder_must *
     return folder_wrong(f, m->name, expected, err);
 }
 
+/* Of an architecture whose layers may have windows, a model without any says so: null. */
+static bool has_windows(const struct folder *f) {
+    return !json_is_null(json_object_get(f->text, "sliding_window"));
+}
+
 /* layer_types must be what the architecture's pattern of windows says. */
 static enum status check_layer_types(const struct folder *f, struct err *err) {
     const json_t *types = folder_value(f->text, "layer_types"), *v;
     size_t i;
-    uint32_t period = f->arch->window_period;
+    uint32_t period = has_windows(f) ? f->arch->window_period : 0;
     json_array_foreach(types, i, v) {
         bool window = period != 0 && i % period != period - 1;
         const char *expected = window ? "sliding_attention" : "full_attention";
@@ -311,6 +316,7 @@ enum status folder_read_config(struct folder *f, struct err *err) {
     TRY(folder_u32_at(f, "num_local_experts", 0, &f->n_experts, err));
     TRY(folder_u32_at(f, "num_experts", f->n_experts, &f->n_experts, err));
     TRY(folder_u32_at(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
+    TRY(folder_u32_at(f, "moe_num_experts", f->n_experts, &f->n_experts, err));
     if (f->n_layers == 0 || f->n_layers > 4096 || f->n_experts > 65536 || f->n_heads == 0 ||
         f->n_kv_heads == 0)
         return err_set(err, ST_BAD_INPUT,

@@ -84,6 +84,9 @@ static enum status put_yarn(struct folder *f, struct err *err) {
         folder_put_f32(
             f, "rope.scaling.attn_factor",
             mscale == all ? 1 : (0.1 * mscale * log_factor + 1) / (0.1 * all * log_factor + 1));
+    } else if (str_eq(f->arch->arch, "mistral3") && all != 0) {
+        /* The two cancel: the magnitude stays 1. */
+        folder_put_f32(f, "rope.scaling.yarn_log_multiplier", all);
     } else if (attention != 0) {
         folder_put_f32(f, "rope.scaling.attn_factor", attention / (0.1 * log_factor + 1));
     } else if (part != 1) {

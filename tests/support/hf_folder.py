@@ -34,11 +34,17 @@ O200K = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
 DEEPSEEK = ["\\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
             "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
             "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"]
+SEED = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+")
+TEKKEN = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+          r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+          r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 PATTERNS = {"llama-bpe": [CL100K % r"\p{N}{1,3}"], "glm4": [CL100K % r"\p{N}{1,3}"],
-            "qwen2": [CL100K % r"\p{N}"], "gpt-4o": [O200K], "minimax-m2": [O200K],
+            "qwen2": [CL100K % r"\p{N}"], "dbrx": [CL100K % r"\p{N}{1,3}"],
+            "seed-coder": [SEED], "tekken": [TEKKEN], "default": None,  # of which no folder says so
+             "gpt-4o": [O200K], "minimax-m2": [O200K],
             "deepseek-v3": DEEPSEEK, "gpt-2": None,
             "deepseek-llm": DEEPSEEK}  # not its own, which lists letters by the hundred: ids are the same
-IGNORE_MERGES = {"llama-bpe"}
+IGNORE_MERGES = {"llama-bpe", "tekken"}
 
 
 # ---- GGUF ---------------------------------------------------------------------------------
@@ -386,12 +392,21 @@ SPECIAL = {
                "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
     "phi3": {"attn_qkv.weight": "self_attn.qkv_proj.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
     "minimax-m2": MIXTRAL,
+    "seed_oss": {"post_attention_norm.weight": "post_attention_layernorm.weight"},
+    "olmo2": {"post_attention_norm.weight": "post_attention_layernorm.weight",
+              "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
+    "exaone4": {"post_attention_norm.weight": "post_attention_layernorm.weight",
+                "post_ffw_norm.weight": "post_feedforward_layernorm.weight"},
+    "glm4": {"post_attention_norm.weight": "post_self_attn_layernorm.weight",
+             "post_ffw_norm.weight": "post_mlp_layernorm.weight", "ffn_up.weight": "mlp.gate_up_proj.weight"},
+    "ernie4_5-moe": {"exp_probs_b.bias": "mlp.moe_statics.e_score_correction_bias"},
     "granitemoe": {"ffn_gate_inp.weight": "block_sparse_moe.router.layer.weight",
                    "ffn_down_exps.weight": "block_sparse_moe.output_linear.weight",
                    "ffn_down_shexp.weight": "shared_mlp.output_linear.weight"},
 }
 MODEL_TYPE = {"qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "gpt-oss": "gpt_oss",
-              "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2"}
+              "glm4moe": "glm4_moe", "gemma3": "gemma3_text", "phi3": "phi3", "minimax-m2": "minimax_m2",
+              "ernie4_5-moe": "ernie4_5_moe"}
 
 
 class Maker:
@@ -480,6 +495,65 @@ class Maker:
             old = floats(F32, self.g.tensors["rope_freqs.weight"][2])
             assert all(abs(a - b) < 1e-5 * b for a, b in zip(factors, old)), (factors, old)
             self.g.tensors["rope_freqs.weight"][2] = array("f", factors).tobytes()
+
+    def config_mistral3(self, c):
+        k = self.key
+        c.pop("rope_scaling")
+        c.update(model_type="ministral3", rope_parameters={
+            "rope_theta": c.pop("rope_theta"), "rope_type": "yarn", "factor": k("rope.scaling.factor"),
+            "original_max_position_embeddings": k("rope.scaling.original_context_length"), "mscale": 1.0,
+            "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "llama_4_scaling_beta": k("attention.temperature_scale")})
+
+    def config_smollm3(self, c):
+        c.update(no_rope_layer_interval=4, use_sliding_window=False, sliding_window=None, attention_bias=False,
+                 no_rope_layers=[int((i + 1) % 4 != 0) for i in range(c["num_hidden_layers"])],
+                 layer_types=["full_attention"] * c["num_hidden_layers"])
+
+    def config_seed_oss(self, c):
+        c.update(attention_bias=True, attention_out_bias=False, mlp_bias=False)
+
+    def windows(self, c, period):
+        window = self.key("attention.sliding_window")
+        c["sliding_window"] = window
+        c["layer_types"] = ["sliding_attention" if window and (i + 1) % period else "full_attention"
+                            for i in range(c["num_hidden_layers"])]
+
+    def config_olmo2(self, c):
+        k = self.key
+        del c["head_dim"]
+        if k("attention.sliding_window"):
+            self.windows(c, 4)
+            c.update(model_type="olmo3", rope_scaling={
+                "rope_type": "yarn", "factor": k("rope.scaling.factor"), "beta_fast": 32, "beta_slow": 1,
+                "original_max_position_embeddings": k("rope.scaling.original_context_length")})
+
+    def config_exaone4(self, c):
+        self.windows(c, 4)
+        c["sliding_window_pattern"] = "LLLG" if c["sliding_window"] else None
+
+    def config_ernie4_5(self, c):
+        c["use_bias"] = False
+
+    def config_ernie4_5_moe(self, c):
+        k = self.key
+        c.update(use_bias=False, moe_num_experts=self.n_experts, moe_k=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"), moe_num_shared_experts=k("expert_shared_count"),
+                 moe_layer_start_index=k("leading_dense_block_count"), moe_layer_interval=1)
+
+    def config_dots1(self, c):
+        k = self.key
+        c.update(n_routed_experts=self.n_experts, num_experts_per_tok=k("expert_used_count"),
+                 moe_intermediate_size=k("expert_feed_forward_length"), n_shared_experts=k("expert_shared_count"),
+                 first_k_dense_replace=k("leading_dense_block_count"), norm_topk_prob=True, n_group=1, topk_group=1,
+                 routed_scaling_factor=k("expert_weights_scale"), scoring_func="sigmoid",
+                 layer_types=["full_attention"] * c["num_hidden_layers"])
+
+    def config_gemma(self, c):
+        c.update(hidden_act="gelu_pytorch_tanh", hidden_activation="gelu_pytorch_tanh")
+
+    def config_glm4(self, c):
+        c.update(partial_rotary_factor=self.key("rope.dimension_count") / c["head_dim"], attention_bias=True)
 
     def config_qwen2(self, c):
         c.update(use_sliding_window=False, sliding_window=4096)
@@ -633,8 +707,11 @@ class Maker:
         if gguf_name.endswith("ffn_gate_inp_shexp.weight"):  # a matrix of one row there
             self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
             return
+        if gguf_name.endswith("exp_probs_b.bias") and self.arch == "ernie4_5-moe":  # likewise
+            self.folder.put(name, DTYPE[kind], (1,) + tuple(dims), data)
+            return
         if len(dims) == 1:
-            if self.arch == "gemma3" and "norm" in gguf_name:
+            if self.arch in ("gemma", "gemma3") and "norm" in gguf_name:
                 less = [f32(v - 1) for v in floats(kind, data)]
                 self.g.tensors[gguf_name][2] = array("f", [v + 1 for v in less]).tobytes()
                 data = array("f", less).tobytes()
@@ -648,7 +725,7 @@ class Maker:
             return
         rows = rows_of(dims, kind, data)
         heads = None
-        if self.arch in ("llama", "granitemoe") and re.search(r"attn_[qk]\.weight", gguf_name):
+        if self.arch in ("llama", "granitemoe", "mistral3", "smollm3") and re.search(r"attn_[qk]\.weight", gguf_name):
             heads = self.n_heads if "attn_q" in gguf_name else self.n_kv
             rows = unpermute(rows, heads)
         worth = self.put_matrix(gguf_name, name, dims[1], dims[0], kind, b"".join(rows))
