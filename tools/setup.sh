@@ -26,6 +26,8 @@ test_needs='
 command:clang         clang              -
 library:clang_rt      libclang-rt-dev    -
 command:clang-format  clang-format       clang-format
+command:clang-tidy    clang-tidy         -
+command:codespell     codespell          codespell
 command:python3       python3            python3
 command:curl          curl               -
 command:openssl       openssl            openssl

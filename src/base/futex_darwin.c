@@ -1,10 +1,10 @@
 /* futex.h on macOS: os_sync_wait_on_address() and its relatives from 14.4 on, before that
  * __ulock_wait().
  *
- * The newer functions are asked for by name at run time, so that one program serves both and builds
- * with an SDK of either. The older ones are what Apple's own C++ library waits with; no header has
- * them. Prototypes and constants are those of os/os_sync_wait_on_address.h and of XNU's
- * bsd/sys/ulock.h. Compiled and linked, not yet run. */
+ * The newer functions are asked for by name at run time, so that one program serves both and
+ * builds with an SDK of either. The older ones are what Apple's own C++ library waits with; no
+ * header has them. Prototypes and constants are those of the SDK of 14.4 and of the kernel's
+ * published source (XNU, ulock). Compiled and linked, not yet run. */
 #include "base/futex.h"
 
 #include <dlfcn.h>
