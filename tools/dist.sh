@@ -10,6 +10,6 @@ git rev-parse --verify -q HEAD >/dev/null || { echo "dist: a tarball is made fro
 [ -z "$(git status --porcelain --untracked-files=no)" ] || echo "dist: what is not committed is left out" >&2
 mkdir -p "$out"
 name=lockstep-$version
-git archive --format=tar --prefix="$name/" HEAD | gzip -n9 >"$out/$name.tar.gz"
+git archive --format=tar --prefix="$name/" HEAD | gzip -n >"$out/$name.tar.gz"
 (cd "$out" && { sha256sum "$name.tar.gz" || shasum -a 256 "$name.tar.gz"; } >"$name.tar.gz.sha256" 2>/dev/null)
 echo "$out/$name.tar.gz"
