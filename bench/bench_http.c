@@ -74,15 +74,18 @@ static void note(struct times *t) {
 
 static double by_generate(struct lockstep *ls, const struct options *o) {
     struct lockstep_request req;
+    struct lockstep_sampling greedy;
     struct lockstep_result result;
     struct lockstep_error err;
     int32_t id = first_token(0);
     lockstep_request_init(&req);
+    lockstep_sampling_init(&greedy);
     req.ids = &id;
     req.n_ids = 1;
     req.n_predict = o->n_predict + 1;
     req.ignore_end = true;
-    req.sampling.temperature = 0;
+    greedy.temperature = 0;
+    req.sampling = &greedy;
     lockstep_reset(ls);
     if (lockstep_generate(ls, &req, &result, &err) != LOCKSTEP_OK)
         die(err.text);

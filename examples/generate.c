@@ -1,4 +1,5 @@
-/* generate.c: liblockstep in one page: open a model on several ranks, ask, print the answer.
+/* generate.c: the library in one page. Opens a model on several ranks, asks it, and prints the
+ * answer.
  *
  *     cc generate.c $(pkg-config --cflags --libs lockstep) -o generate
  *     ./generate model.gguf 2 "What is a bit bucket?" */
@@ -17,6 +18,7 @@ static bool print(void *user, int32_t id, const char *text, size_t len) {
 int main(int argc, char **argv) {
     struct lockstep_options opt;
     struct lockstep_request req;
+    struct lockstep_sampling greedy;
     struct lockstep_error err;
     struct lockstep *ls = NULL;
     char *prompt = NULL;
@@ -28,9 +30,11 @@ int main(int argc, char **argv) {
     lockstep_options_init(&opt);
     opt.model_path = argv[1];
     opt.n_ranks = atoi(argv[2]);
+    lockstep_sampling_init(&greedy);
+    greedy.temperature = 0;
     lockstep_request_init(&req);
     req.n_predict = 100;
-    req.sampling.temperature = 0;
+    req.sampling = &greedy;
     req.on_token = print;
 
     const struct lockstep_message question = {"user", argv[3]};

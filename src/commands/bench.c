@@ -96,12 +96,15 @@ static void fill_ids(int32_t *ids, int n, int n_vocab) {
 static enum lockstep_status run(struct bench *b, int n_ids, int n_predict,
                                 struct lockstep_result *result, struct lockstep_error *err) {
     struct lockstep_request req;
+    struct lockstep_sampling greedy;
     lockstep_request_init(&req);
+    lockstep_sampling_init(&greedy);
     req.ids = b->ids;
     req.n_ids = (size_t)n_ids;
     req.n_predict = n_predict;
     req.ignore_end = true;
-    req.sampling.temperature = 0;
+    greedy.temperature = 0;
+    req.sampling = &greedy;
     lockstep_reset(b->ls);
     return lockstep_generate(b->ls, &req, result, err);
 }

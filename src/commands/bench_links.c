@@ -87,12 +87,15 @@ static enum lockstep_status measure_case(struct bench_case *c, int run, const in
                                          int n_prompt, int n_generate,
                                          struct lockstep_error *err) {
     struct lockstep_request req;
+    struct lockstep_sampling greedy;
     struct lockstep_result r;
     struct lockstep_times times;
     lockstep_request_init(&req);
+    lockstep_sampling_init(&greedy);
     req.ids = ids;
     req.ignore_end = true;
-    req.sampling.temperature = 0;
+    greedy.temperature = 0;
+    req.sampling = &greedy;
     req.n_ids = (size_t)n_prompt;
     req.n_predict = 1;
     lockstep_reset(c->ls);

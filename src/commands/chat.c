@@ -114,7 +114,7 @@ static enum lockstep_status generate(struct chat_session *c, struct lockstep_res
         return st;
     req.ids = ids;
     req.n_predict = n_predict;
-    req.sampling = sampling_args;
+    req.sampling = &sampling_args;
     req.on_token = on_token;
     req.user = c;
     if (cli_interrupted())

@@ -172,7 +172,7 @@ static int answer(struct lockstep *ls, const char *text, size_t len) {
     req.ids = ids;
     req.n_predict = n_predict;
     req.ignore_end = ignore_end;
-    req.sampling = sampling_args;
+    req.sampling = &sampling_args;
     req.on_token = on_token;
     req.user = &a;
     /* The library forgets a signal that came before it began. */

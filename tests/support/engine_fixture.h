@@ -295,7 +295,7 @@ static inline void lockstep_answer(struct lockstep *ls, const struct engine_requ
     req.n_ids = r->n_ids;
     req.n_predict = r->n_predict;
     req.ignore_end = r->ignore_end;
-    req.sampling = r->sampling.base;
+    req.sampling = &r->sampling.base;
     req.on_token = collect;
     req.user = &c;
     lockstep_reset(ls);

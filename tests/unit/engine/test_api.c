@@ -641,6 +641,168 @@ static void test_who_has_stopped_is_not_called_again(void **state) {
     lockstep_close(ls);
 }
 
+/* ---- structs of other versions ----------------------------------------------------------- */
+
+/* A caller of a later version: two fields more than this library knows. */
+struct later_options {
+    struct lockstep_options known;
+    int more, most;
+};
+
+static void test_a_caller_of_another_version(void **state) {
+    (void)state;
+    struct lockstep *ls = NULL;
+    struct lockstep_error err = {.text = ""};
+    struct later_options later;
+    memset(&later, 0xaa, sizeof later);
+    lockstep_options_defaults(&later.known, sizeof later);
+    assert_int_equal(later.known.size, sizeof later);
+    assert_int_equal(later.known.n_ranks, 1);
+    assert_int_equal(later.more + later.most, 0);
+    later.known.model_path = SOURCE_DIR "/models/jargon-3m-f16.gguf";
+    assert_int_equal(lockstep_open(&ls, &later.known, &err), LOCKSTEP_OK);
+    lockstep_close(ls);
+    later.most = 1;
+    assert_int_equal(lockstep_open(&ls, &later.known, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "has a field that this library"));
+
+    /* An earlier one ends before what the callbacks' fields hold, which is not looked at. */
+    struct lockstep_options earlier;
+    size_t size = offsetof(struct lockstep_options, placed);
+    memset(&earlier, 0xaa, sizeof earlier);
+    lockstep_options_defaults(&earlier, size);
+    assert_int_equal(*((unsigned char *)&earlier + size), 0xaa);
+    earlier.model_path = later.known.model_path;
+    assert_int_equal(lockstep_open(&ls, &earlier, &err), LOCKSTEP_OK);
+    lockstep_close(ls);
+}
+
+static void test_a_struct_that_nobody_initialised(void **state) {
+    (void)state;
+    struct lockstep *ls = NULL;
+    struct lockstep_error err = {.text = ""};
+    const size_t wrong[] = {0, sizeof(size_t), 65537, SIZE_MAX};
+    for (size_t i = 0; i < ARRAY_LEN(wrong); i++) {
+        struct lockstep_options opt = {.size = wrong[i], .model_path = "/nowhere"};
+        assert_int_equal(lockstep_open(&ls, &opt, &err), LOCKSTEP_BAD_INPUT);
+        assert_string_equal(err.text,
+                            "struct lockstep_options: call lockstep_options_init() first");
+        assert_int_equal(lockstep_follow(&opt, &err), LOCKSTEP_BAD_INPUT);
+    }
+    ls = open_model(1);
+    const struct lockstep_request none = {.n_ids = 1};
+    assert_int_equal(lockstep_generate(ls, &none, NULL, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "lockstep_request_init()"));
+    const struct lockstep_sampling no_size = {.temperature = 0};
+    struct lockstep_request req;
+    lockstep_request_init(&req);
+    req.sampling = &no_size;
+    assert_int_equal(lockstep_generate(ls, &req, NULL, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "lockstep_sampling_init()"));
+    lockstep_close(ls);
+}
+
+/* ---- answers of a form ------------------------------------------------------------------- */
+
+struct text {
+    char s[512];
+    size_t n;
+};
+
+static bool collect(void *user, int32_t id, const char *text, size_t len) {
+    struct text *t = user;
+    (void)id;
+    assert_true(t->n + len < sizeof t->s);
+    memcpy(t->s + t->n, text, len);
+    t->n += len;
+    t->s[t->n] = '\0';
+    return true;
+}
+
+/* What the model says of the form after "What is a bit bucket?". */
+static enum lockstep_status say(struct lockstep *ls, struct lockstep_request *req,
+                                struct text *t, struct lockstep_result *result,
+                                struct lockstep_error *err) {
+    static const char question[] = "What is a bit bucket?";
+    int32_t *ids;
+    size_t n;
+    assert_int_equal(
+        lockstep_tokenize(ls, question, sizeof question - 1, true, false, &ids, &n, NULL),
+        LOCKSTEP_OK);
+    req->ids = ids;
+    req->n_ids = n;
+    req->on_token = collect;
+    req->user = t;
+    t->n = 0;
+    t->s[0] = '\0';
+    enum lockstep_status st = lockstep_generate(ls, req, result, err);
+    lockstep_free(ids);
+    return st;
+}
+
+static void test_an_answer_has_the_form_of_a_grammar(void **state) {
+    (void)state;
+    struct text first = {.n = 0};
+    for (int n_ranks = 1; n_ranks <= 2; n_ranks++) {
+        struct lockstep *ls = open_model(n_ranks);
+        struct lockstep_error err = {.text = ""};
+        struct lockstep_result result;
+        struct lockstep_request req;
+        struct text t;
+        lockstep_request_init(&req);
+        req.grammar = "root ::= (\"yes\" | \"no\") \", \" [0-9]{4} \"!\"";
+        assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_OK);
+        assert_string_equal(result.stop, "end");
+        const char *rest = strstr(t.s, ", ");
+        assert_non_null(rest);
+        assert_true(memcmp(t.s, "yes", 3) == 0 || memcmp(t.s, "no", 2) == 0);
+        assert_int_equal(strspn(rest + 2, "0123456789"), 4);
+        assert_string_equal(rest + 6, "!");
+        /* The same on any number of ranks. */
+        if (n_ranks == 1)
+            first = t;
+        assert_string_equal(t.s, first.s);
+        /* Complete is complete, also where ends are to be ignored. */
+        req.ignore_end = true;
+        assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_OK);
+        assert_string_equal(t.s, first.s);
+        assert_string_equal(result.stop, "end");
+        lockstep_close(ls);
+    }
+}
+
+static void test_an_answer_has_the_form_of_a_schema(void **state) {
+    (void)state;
+    struct lockstep *ls = open_model(1);
+    struct lockstep_error err = {.text = ""};
+    struct lockstep_result result;
+    struct lockstep_request req;
+    struct text t;
+    lockstep_request_init(&req);
+    req.json_schema = "{\"type\": \"object\", \"properties\": {\"sure\": {\"const\": true}}, "
+                      "\"required\": [\"sure\"]}";
+    assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_OK);
+    assert_int_equal(t.s[0], '{');
+    assert_non_null(strstr(t.s, "\"sure\""));
+    assert_non_null(strstr(t.s, "true"));
+    assert_int_equal(t.s[t.n - 1], '}');
+    req.grammar = "root ::= \"yes\"";
+    assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_BAD_INPUT);
+    assert_string_equal(err.text, "a request has a grammar or a JSON schema, not both of them");
+    req.grammar = NULL;
+    req.json_schema = "{\"type\":";
+    assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_BAD_INPUT);
+    assert_non_null(strstr(err.text, "the schema is not valid JSON"));
+    req.json_schema = NULL;
+    req.grammar = "root ::= other";
+    assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_BAD_INPUT);
+    /* A refused one leaves the model as it was. */
+    req.grammar = NULL;
+    req.n_predict = 2;
+    assert_int_equal(say(ls, &req, &t, &result, &err), LOCKSTEP_OK);
+    lockstep_close(ls);
+}
+
 int main(int argc, char **argv) {
     if (argc > 1 && str_eq(argv[1], "worker"))
         return getenv(NO_WORKER) != NULL ? 1 : lockstep_worker_main(argc - 1, argv + 1);
@@ -663,6 +825,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_a_sequence_outlives_a_recovery_that_fails),
         cmocka_unit_test(test_a_stopped_sequence_ends_with_its_rows),
         cmocka_unit_test(test_who_has_stopped_is_not_called_again),
+        cmocka_unit_test(test_a_caller_of_another_version),
+        cmocka_unit_test(test_a_struct_that_nobody_initialised),
+        cmocka_unit_test(test_an_answer_has_the_form_of_a_grammar),
+        cmocka_unit_test(test_an_answer_has_the_form_of_a_schema),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,6 +44,7 @@ static bool keep(void *user, int32_t id, const char *text, size_t len) {
 static struct answer answer_to(struct lockstep *ls, const int32_t *ids, size_t n) {
     struct answer a = {.n = 0};
     struct lockstep_request req;
+    struct lockstep_sampling greedy;
     struct lockstep_result result;
     struct lockstep_error err;
     lockstep_request_init(&req);
@@ -51,7 +52,9 @@ static struct answer answer_to(struct lockstep *ls, const int32_t *ids, size_t n
     req.n_ids = n;
     req.n_predict = N_PREDICT;
     req.ignore_end = true;
-    req.sampling.temperature = 0;
+    lockstep_sampling_init(&greedy);
+    greedy.temperature = 0;
+    req.sampling = &greedy;
     req.on_token = keep;
     req.user = &a;
     if (lockstep_generate(ls, &req, &result, &err) != LOCKSTEP_OK)
