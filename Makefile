@@ -7,6 +7,7 @@
 #   make asan | tsan | fuzz | arm64 | macos               one part of the suite
 #   make format   clang-format over the sources           make clean    removes the build folders
 #   make dist     build/lockstep-VERSION.tar.gz           make coverage which lines the tests run
+#   make docs     the reference of the library
 
 PREFIX ?= /usr/local
 DESTDIR ?=
@@ -55,6 +56,10 @@ coverage:
 	@tools/setup.sh test
 	@tools/coverage.sh
 
+docs:
+	doxygen docs/Doxyfile
+	@echo "build/reference/html/index.html"
+
 format:
 	clang-format -i $(SOURCES)
 
@@ -64,4 +69,4 @@ clean:
 help:
 	@sed -n '/^#   make/s/^# *//p' Makefile
 
-.PHONY: all build setup demo bench test check asan tsan fuzz arm64 macos install dist coverage format clean help
+.PHONY: all build setup demo bench test check asan tsan fuzz arm64 macos install dist coverage docs format clean help

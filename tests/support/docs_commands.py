@@ -22,11 +22,14 @@ PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "ARCHITECTURE.md"]
 PAGES += sorted(f"docs/{f}" for f in os.listdir(f"{SOURCE}/docs") if f.endswith(".md"))
 PAGES += sorted(f"docs/models/{f}" for f in os.listdir(f"{SOURCE}/docs/models") if f.endswith(".md"))
 PROGRAMS = "lockstep build/lockstep build/bench/bench_batch build/bench/bench_http build/bench/bench_masks make curl torchrun srun mpirun"
+PROGRAMS += " build/examples/generate build/examples/stream build/examples/logits"
 
 # Not run, and why. The first expression that matches counts.
 EXCEPTIONS = [
     (r"^make( (test|check))?$", "takes minutes, and is what runs this test"),
     (r"^make demo$", "test_demo runs it"),
+    (r"^make install PREFIX=", "writes to the system; test_install and test_library install elsewhere"),
+    (r"^make docs$", "needs Doxygen; test_doxygen runs it"),
     (r"^make && build/lockstep help$", "make is what built the program"),
     (r"\[--", "a usage line: its brackets are for the reader"),
     (r"^(torchrun|srun|mpirun) ", "needs a launcher; test_launch stands in for one"),
@@ -44,7 +47,7 @@ SHORTER = [(r"lockstep bench ", "-r 1 -p 16 -n 8"), (r"lockstep fabric bench", "
 # Programs of others, whose options stand in our pages.
 FOREIGN = set(
     "--test-dir --output-on-failure --init --cpus --core --no-python --nproc-per-node --nnodes --stdio --inplace --version --help --each --rounds --streams"
-    " --predict --prompt --gap --network --now --oneline".split()
+    " --predict --prompt --gap --network --now --oneline --static --libs --cflags".split()
 )
 
 UNLISTED = {"help", "worker", "remote"}  # commands without a --help of their own
