@@ -1,3 +1,4 @@
+/* addresses.c: a list of addresses in the order in which they are tried. */
 #include "node/addresses.h"
 
 #include "base/mem.h"

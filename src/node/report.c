@@ -1,3 +1,4 @@
+/* report.c: writes and reads a node's report: the deployments that it runs or could serve. */
 #include "node/report.h"
 
 #include "base/json.h"
