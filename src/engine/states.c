@@ -1,3 +1,4 @@
+/* states.c: slots for states: a list of free ones, and which page each snapshot belongs to. */
 #include "engine/states.h"
 
 #include "base/mem.h"
