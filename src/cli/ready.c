@@ -1,3 +1,4 @@
+/* ready.c: tells whoever started a command that it is ready: on a descriptor, or to systemd. */
 #include "cli/ready.h"
 
 #include "base/buf.h"

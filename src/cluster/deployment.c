@@ -1,3 +1,4 @@
+/* deployment.c: reads, checks and writes one deployment as JSON. */
 #include "cluster/deployment.h"
 
 #include "base/mem.h"
