@@ -16,7 +16,7 @@ refuse 2 "there is no cluster key yet" "$LOCKSTEP" nodes
 key=$("$LOCKSTEP" key 2>/dev/null)
 [[ $key =~ ^([0-9A-Z]{4}-){6}[0-9A-Z]{4}$ ]] || fail "a key is '$key'"
 [ "$("$LOCKSTEP" key)" = "$key" ] || fail "another key the second time"
-[ "$(stat -c %a gateway/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
+[ "$(stat -c %a front/lockstep/cluster.key)" = 600 ] || fail "others may read the key"
 typed=$(tr 'A-Z0' 'a-zo' <<<"${key//-/ }") # as one reads it aloud
 LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key --set <<<"$typed" 2>/dev/null || fail "key --set"
 LOCKSTEP_CLUSTER_KEY=$work/typed "$LOCKSTEP" key 2>&1 >/dev/null | grep -q 'other users' && fail "a warning of the key's own file"
@@ -148,7 +148,7 @@ refuse 2 "twice" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,10.8.0.2 
 refuse 2 "a name is empty" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob,,cat --logits x.f32
 refuse 1 "in use" nsenter -t "${hosts[2]}" "${host_enter[@]}" "$LOCKSTEP" node --name eve --models "$work"
 for name in "" a,b auto büro $'a\nb' "$(printf '%064d' 0)"; do refuse 2 "a node's name is" "$LOCKSTEP" node --name "$name"; done
-refuse 2 "no node of that name was heard" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes zoe --logits x.f32
+refuse 2 "no node and no machine of that name was found" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes zoe --logits x.f32
 start 3 bobby --port 7402 --name bob
 within 60 list_is "ann bob bob cat" || fail "nodes: $(on 1 "$LOCKSTEP" nodes)"
 refuse 2 "two nodes are called bob" "${on1[@]}" "$LOCKSTEP" "${eval_args[@]}" --nodes bob --logits x.f32

@@ -41,7 +41,7 @@ on 1 "$LOCKSTEP" nodes | grep -q "bob could not" && fail "nodes says $(on 1 "$LO
 # One byte, in no sample: the digest of the whole copy tells.
 printf x | dd of=store-bob/m.gguf bs=1 seek=$((9 * (24 << 20) / 65 + 200000)) conv=notrunc 2>/dev/null
 cmp -s own/m.gguf store-bob/m.gguf && fail "nothing is spoiled"
-expect bob different "$work/store-bob/m.gguf has other bytes than the model that ann serves"
+expect bob different "$work/store-bob/m.gguf differs from the model that ann serves"
 # Cut short, it is no copy any more: another one comes.
 truncate -s 1M store-bob/m.gguf
 copied() { find store-bob -name m.gguf -exec cmp -s own/m.gguf {} \; -print | grep -q .; }
