@@ -43,8 +43,12 @@ for file in *.gguf; do
     n=$((n + 1))
     run_eval "$file" "$name.f32"
     reference compare "$name.f32" "$name.true.f32" 1e-3 # as golden/README.md derives for f32
-    make_folder "$file" "$name" --shards $((n % 2 + 1))
-    same_bits "$name" "$name.f32"
+    python3 "$SOURCE_DIR/tests/support/hf_folder.py" "$file" "$name" --shards $((n % 2 + 1))
+    case $? in
+    0) same_bits "$name" "$name.f32" ;;
+    77) same_bits "$file" "$name.f32" ;; # an architecture of which no folder can be made
+    *) fail "hf_folder.py $file" ;;
+    esac
 done
 
 # FP8, as DeepSeek ships it, through latent attention: the bits of F32 weights with the same values, for which

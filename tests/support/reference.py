@@ -534,7 +534,7 @@ def llama4(seed):
 
 
 MODELS = {
-    "llama4": (lambda: llama4(3), ["nope", "qk_norm", "weighs_input", "shared"]),
+    "scout": (lambda: llama4(3), ["nope", "qk_norm", "weighs_input", "shared"]),
     "smollm3": (lambda: plain("smollm3", 1, block_count=4, tied=True), ["nope"]),
     "ernie4_5": (lambda: plain("ernie4_5", 1, tied=True), []),
     "hunyuan-dense": (lambda: plain("hunyuan-dense", 1, head_norms="head", tied=True), ["norm_after_rope", "qk_norm"]),
