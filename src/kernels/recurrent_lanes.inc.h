@@ -18,6 +18,10 @@ INLINE void load_taps(v16 *w, const struct conv_args *a, uint32_t channel, uint3
         w[j] = v16_load(lanes + (size_t)j * 16);
 }
 
+#ifdef __clang__ /* which warns that a loop of a length that it does not know stays a loop */
+#pragma clang diagnostic ignored "-Wpass-failed"
+#endif
+
 /* n_taps is a constant of the caller's. */
 INLINE void conv_lanes(const struct conv_args *a, uint32_t channel, const uint32_t n_taps) {
     const uint32_t n = MIN(a->n_channels - channel, 16u);
@@ -44,10 +48,6 @@ INLINE void conv_lanes(const struct conv_args *a, uint32_t channel, const uint32
     for (uint32_t j = 0; j + 1 < n_taps; j++)
         v16_store(history + j * a->ld_history, past[j]);
 }
-
-#ifdef __clang__ /* which warns that a loop of a length that it does not know stays a loop */
-#pragma clang diagnostic ignored "-Wpass-failed"
-#endif
 
 static void conv(const struct conv_args *a) {
     for (uint32_t c = 0; c < a->n_channels; c += 16) {
