@@ -57,3 +57,11 @@ void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float 
             geglu(k, gate + at, up + at, part);
     }
 }
+
+void sigmoids(const struct kernels *k, float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = -x[i];
+    k->exp(x, x, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = 1.0f / (1.0f + x[i]);
+}

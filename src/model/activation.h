@@ -14,4 +14,7 @@
  *   FFN_RELU2       max(gate, 0)^2; up is not read */
 void ffn_activate(const struct kernels *k, enum ffn_act act, float *gate, float *up, size_t n);
 
+/* x = 1 / (1 + exp(-x)), [n] */
+void sigmoids(const struct kernels *k, float *x, size_t n);
+
 #endif

@@ -35,7 +35,8 @@ static enum status read_hybrid(struct hparams *hp, const struct gguf *g, struct 
     enum status st = gguf_bool(g, "granitehybrid.rope.scaling.finetuned", &rope, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
-    hp->nope_all = !rope;
+    if (!rope)
+        hparams_no_rope(hp, 1);
     TRY(read_moe(hp, g, err));
     return hparams_read_ssm(hp, g, RECURRENT_MAMBA2, err);
 }

@@ -11,18 +11,15 @@
 
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NORM;
-    hp->nope_period = NOPE_PERIOD;
-    hp->chunk = CHUNK;
-    hp->query_growth =
-        (struct query_growth){.scale = GROWTH, .step = CHUNK, .first = 1, .nope_only = true};
     hp->moe.gating = GATING_SIGMOID;
     hp->moe.weighs_input = true;
     TRY(hparams_read_moe(hp, g, err));
-    if (hp->moe.n_experts == 0) { /* MobileLLM: RoPE everywhere, no norms */
-        hp->nope_period = hp->chunk = 0;
-        hp->query_growth.scale = 0.0f;
+    if (hp->moe.n_experts == 0) /* MobileLLM: RoPE everywhere, no norms */
         return ST_OK;
-    }
+    hparams_no_rope(hp, NOPE_PERIOD);
+    hp->chunk = CHUNK;
+    hp->query_growth =
+        (struct query_growth){.scale = GROWTH, .step = CHUNK, .first = 1, .nope_only = true};
     if (hp->moe.n_ff_shared == 0)
         hp->moe.n_ff_shared = hp->moe.n_ff;
     if (hp->moe.n_experts != MAVERICK_EXPERTS)

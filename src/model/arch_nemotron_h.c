@@ -8,7 +8,6 @@
 
 static enum status read_nemotron_h(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t ff[HPARAMS_LAYERS_MAX];
-    hp->nope_all = true;
     hp->ffn_act = FFN_RELU2;
     TRY(hparam_u32_of_layers(hp, g, "feed_forward_length", ff, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
@@ -18,6 +17,7 @@ static enum status read_nemotron_h(struct hparams *hp, const struct gguf *g, str
         else
             hp->layer_flags[l] = LAYER_NO_MIXER;
     }
+    hparams_no_rope(hp, 1);
     return hparams_read_ssm(hp, g, RECURRENT_MAMBA2, err);
 }
 
@@ -26,18 +26,11 @@ static enum status read_nemotron_h_moe(struct hparams *hp, const struct gguf *g,
     TRY(read_nemotron_h(hp, g, err));
     hp->moe.gating = GATING_SIGMOID;
     TRY(hparams_read_moe(hp, g, err));
-    for (uint32_t l = 0; l < hp->n_layers; l++) {
-        char name[64];
-        if (hparams_layer_is(hp, l, LAYER_NO_FFN))
-            continue;
-        snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", l);
-        hp->moe.bias = gguf_tensor(g, name) != NULL;
-        snprintf(name, sizeof name, "blk.%u.ffn_latent_down.weight", l);
-        if (gguf_tensor(g, name) != NULL)
-            return err_set(err, ST_UNSUPPORTED,
-                           "%s: experts in a latent space are not supported", gguf_path(g));
-        break;
-    }
+    char name[64];
+    snprintf(name, sizeof name, "blk.%u.ffn_latent_down.weight", hparams_first_moe_layer(hp));
+    if (gguf_tensor(g, name) != NULL)
+        return err_set(err, ST_UNSUPPORTED, "%s: experts in a latent space are not supported",
+                       gguf_path(g));
     return ST_OK;
 }
 

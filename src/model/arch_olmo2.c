@@ -23,7 +23,8 @@ static enum status read_olmo2(struct hparams *hp, const struct gguf *g, struct e
 static enum status read_exaone4(struct hparams *hp, const struct gguf *g, struct err *err) {
     TRY(read_common(hp, g, err));
     hp->qk_norm = QK_NORM_HEAD;
-    hp->nope_whole = hp->window != 0;
+    if (hp->window != 0)
+        hparams_no_rope(hp, WINDOW_PERIOD);
     return ST_OK;
 }
 

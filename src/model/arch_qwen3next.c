@@ -8,19 +8,9 @@
  * out; they do not count in the period. */
 #include "model/hparams.h"
 
-static enum status drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err) {
-    uint32_t n_next;
-    TRY(hparam_u32(hp, g, "nextn_predict_layers", 0, &n_next, err));
-    if (n_next >= hp->n_layers)
-        return err_set(err, ST_BAD_INPUT, "%s: %u of %u layers predict further tokens",
-                       gguf_path(g), n_next, hp->n_layers);
-    hp->n_layers -= n_next;
-    return ST_OK;
-}
-
 static enum status read_layers(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t interval;
-    TRY(drop_nextn(hp, g, err));
+    TRY(hparams_drop_nextn(hp, g, err));
     TRY(hparam_u32(hp, g, "full_attention_interval", 4, &interval, err));
     if (interval == 0)
         return err_set(err, ST_BAD_INPUT, "%s: %s.full_attention_interval is 0", gguf_path(g),

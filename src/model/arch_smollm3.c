@@ -4,7 +4,7 @@
 static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
     (void)err;
     hp->rope.mode = ROPE_NORM;
-    hp->nope_period = 4;
+    hparams_no_rope(hp, 4);
     hparams_find_biases(hp, g);
     return ST_OK;
 }

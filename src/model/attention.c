@@ -7,6 +7,7 @@
 
 #include "base/exact.h"
 #include "base/prefetch.h"
+#include "model/activation.h"
 
 #include <math.h>
 
@@ -27,22 +28,11 @@ static void head_norms(const struct model *m, float *x, uint32_t n_heads, size_t
         m->k->rmsnorm(x + h * stride, x + h * stride, w, m->hp->head_dim, m->hp->rms_eps);
 }
 
-/* Sum of squares of a head, over 16 lanes and the fixed tree. */
-static float head_squares(const float *x, uint32_t hd) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < hd; i++)
-        lanes[i % 16] += x[i] * x[i];
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
 /* RMSNorms without weights, of heads that are `stride` apart. */
 static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, size_t stride) {
     uint32_t hd = m->hp->head_dim;
     for (uint32_t h = 0; h < n_heads; h++, x += stride) {
-        float by = 1.0f / sqrtf(head_squares(x, hd) / (float)hd + m->hp->rms_eps);
+        float by = 1.0f / sqrtf(forward_squares(x, hd) / (float)hd + m->hp->rms_eps);
         for (uint32_t i = 0; i < hd; i++)
             x[i] *= by;
     }
@@ -61,11 +51,11 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
         for (size_t t = begin; t < end; t++) {
             int64_t q = 0, k = 0;
             for (uint32_t h = 0; h < n_heads_of(m); h++)
-                q += forward_fixed(head_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
+                q += forward_fixed(forward_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
             for (uint32_t h = 0; h < n_kv_of(m); h++)
                 if ((m->share->kv_begin + h) * group >= m->share->head_begin)
-                    k +=
-                        forward_fixed(head_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
+                    k += forward_fixed(
+                        forward_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
             r->acc[2 * t] = q;
             r->acc[2 * t + 1] = k;
         }
@@ -525,11 +515,9 @@ static void gate_results(struct forward_pass *r, struct pool *pool) {
         for (size_t i = begin; i < end; i++) {
             float *gate = m->q + i / nh * m->ldq + (i % nh) * 2 * hd + hd;
             float *out = m->att + i * vd;
+            sigmoids(m->k, gate, vd);
             for (uint32_t d = 0; d < vd; d++)
-                gate[d] = -gate[d];
-            m->k->exp(gate, gate, vd);
-            for (uint32_t d = 0; d < vd; d++)
-                out[d] *= 1.0f / (1.0f + gate[d]);
+                out[d] *= gate[d];
         }
     pool_barrier(pool);
 }

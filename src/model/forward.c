@@ -365,6 +365,16 @@ int64_t forward_fixed(float x) {
     return llrintf(x * (float)(1 << FIXED_BITS));
 }
 
+float forward_squares(const float *x, uint32_t n) {
+    float lanes[16] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        lanes[i % 16] += x[i] * x[i];
+    for (uint32_t half = 8; half >= 1; half /= 2)
+        for (uint32_t i = 0; i < half; i++)
+            lanes[i] += lanes[i + half];
+    return lanes[0];
+}
+
 static void add_bias(struct forward_pass *r, struct pool *pool, const float *bias) {
     struct model *m = r->m;
     size_t begin, end;

@@ -114,6 +114,9 @@ static inline const struct act *forward_act_for(const struct acts *a, const stru
 /* x * 2^24 to the nearest integer, as the kernels do it (docs/numerics.md). */
 int64_t forward_fixed(float x);
 
+/* Sum of squares of x [n], over 16 lanes and the fixed tree. */
+float forward_squares(const float *x, uint32_t n);
+
 /* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's
  * output product. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,

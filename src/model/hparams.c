@@ -36,16 +36,35 @@ static void key_name(const struct hparams *hp, const char *name, char *buf, size
     snprintf(buf, size, "%s.%s", hp->arch->name, name);
 }
 
+static bool is_number_of_layers(const struct gguf *g, const char *key, struct gguf_array *a) {
+    return gguf_array(g, key, a, NULL) == ST_OK && (a->type == GGUF_I32 || a->type == GGUF_U32);
+}
+
+static enum status check_n_layers(const struct hparams *hp, const struct gguf *g,
+                                  const char *key, const struct gguf_array *a,
+                                  struct err *err) {
+    if (hp->n_layers != 0 && a->n >= hp->n_layers)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "%s: %s has %zu numbers for %u layers", gguf_path(g), key,
+                   a->n, hp->n_layers);
+}
+
+static enum status check_of_layer(const struct gguf *g, const char *key, uint32_t layer,
+                                  int64_t v, struct err *err) {
+    if (v >= 0 && v <= UINT32_MAX)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "%s: %s is %lld for layer %u", gguf_path(g), key,
+                   (long long)v, layer);
+}
+
 /* A number, or an array with one for each layer, which must all be the same: files of hybrid kinds
  * (Granite 4) say so even where no layer differs. */
 static enum status read_u32(const struct hparams *hp, const struct gguf *g, const char *key,
                             uint32_t *out, struct err *err) {
     struct gguf_array a;
-    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32))
+    if (!is_number_of_layers(g, key, &a))
         return gguf_u32(g, key, out, err);
-    if (hp->n_layers == 0 || a.n < hp->n_layers)
-        return err_set(err, ST_BAD_INPUT, "%s: %s has %zu numbers for %u layers", gguf_path(g),
-                       key, a.n, hp->n_layers);
+    TRY(check_n_layers(hp, g, key, &a, err));
     int64_t first = gguf_array_int(&a, 0);
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         int64_t v = gguf_array_int(&a, l);
@@ -54,9 +73,7 @@ static enum status read_u32(const struct hparams *hp, const struct gguf *g, cons
                            "%s: %s is %lld for layer 0 and %lld for layer %u; layers that "
                            "differ are not supported",
                            gguf_path(g), key, (long long)first, (long long)v, l);
-        if (v < 0 || v > UINT32_MAX)
-            return err_set(err, ST_BAD_INPUT, "%s: %s is %lld for layer %u", gguf_path(g), key,
-                           (long long)v, l);
+        TRY(check_of_layer(g, key, l, v, err));
     }
     *out = (uint32_t)first;
     return ST_OK;
@@ -248,20 +265,16 @@ enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,
     char key[128];
     uint32_t same;
     key_name(hp, name, key, sizeof key);
-    if (gguf_array(g, key, &a, NULL) != ST_OK || (a.type != GGUF_I32 && a.type != GGUF_U32)) {
+    if (!is_number_of_layers(g, key, &a)) {
         TRY(hparam_need_u32(hp, g, name, 0, UINT32_MAX, &same, err));
         for (uint32_t l = 0; l < hp->n_layers; l++)
             out[l] = same;
         return ST_OK;
     }
-    if (a.n < hp->n_layers)
-        return err_set(err, ST_BAD_INPUT, "%s: %s has %zu numbers for %u layers", gguf_path(g),
-                       key, a.n, hp->n_layers);
+    TRY(check_n_layers(hp, g, key, &a, err));
     for (uint32_t l = 0; l < hp->n_layers; l++) {
         int64_t v = gguf_array_int(&a, l);
-        if (v < 0 || v > UINT32_MAX)
-            return err_set(err, ST_BAD_INPUT, "%s: %s is %lld for layer %u", gguf_path(g), key,
-                           (long long)v, l);
+        TRY(check_of_layer(g, key, l, v, err));
         out[l] = (uint32_t)v;
     }
     return ST_OK;
@@ -341,6 +354,11 @@ static enum status read_gating(struct hparams *hp, const struct gguf *g, struct 
     return ST_OK;
 }
 
+void hparams_no_rope(struct hparams *hp, uint32_t period) {
+    for (uint32_t l = period - 1; l < hp->n_layers; l += period)
+        hp->layer_flags[l] |= LAYER_NO_ROPE;
+}
+
 enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err) {
     uint32_t n_next;
     TRY(hparam_u32(hp, g, "nextn_predict_layers", 0, &n_next, err));
@@ -392,16 +410,12 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
     char name[64];
-    uint32_t first = m->n_dense; /* with experts */
-    while (first + 1 < hp->n_layers && !hparams_layer_is_moe(hp, first))
-        first++;
-    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", MIN(first, hp->n_layers - 1));
+    snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", hparams_first_moe_layer(hp));
     m->bias = gguf_tensor(g, name) != NULL;
     return read_gating(hp, g, err);
 }
 
 #define MAX_STATE 4096
-#define MAX_TILES 64 /* RECURRENT_PIECES_MAX */
 
 enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recurrent_kind kind,
                              struct err *err) {
@@ -421,10 +435,11 @@ enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recu
             "%s: a recurrent layer of %u dimensions, %u heads and %u groups makes no "
             "sense",
             gguf_path(g), inner, r->n_heads, r->n_groups);
-    if (r->tiled && r->n_groups > 1 && r->n_heads / r->n_groups > MAX_TILES)
+    if (r->tiled && r->n_groups > 1 && r->n_heads / r->n_groups > RECURRENT_PIECES_MAX)
         return err_set(err, ST_UNSUPPORTED,
                        "%s: %u value heads for each of %u key heads: expected at most %d",
-                       gguf_path(g), r->n_heads / r->n_groups, r->n_groups, MAX_TILES);
+                       gguf_path(g), r->n_heads / r->n_groups, r->n_groups,
+                       RECURRENT_PIECES_MAX);
     return ST_OK;
 }
 

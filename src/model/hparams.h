@@ -104,8 +104,11 @@ enum layer_flags {
     LAYER_RECURRENT = 1, /* in place of attention */
     LAYER_NO_MIXER = 2,  /* the FFN alone */
     LAYER_NO_FFN = 4,
+    LAYER_NO_ROPE = 8, /* queries and keys do not turn */
 };
 #define HPARAMS_LAYERS_MAX 4096
+/* Value heads that read the same key head, where they are tiled. */
+#define RECURRENT_PIECES_MAX 64
 
 /* Queries grow with their position p, so that attention stays sharp in long contexts: times
  * 1 + scale * ln(1 + floor((p + first) / step)). */
@@ -146,9 +149,6 @@ struct hparams {
     float logit_softcap;  /* a logit x becomes c * tanh(x / c); 0: none */
     uint32_t window; /* positions that a windowed layer sees, itself included; 0: no windows */
     uint32_t window_period; /* layer l has a window unless l % period == period - 1 */
-    uint32_t nope_period;   /* layer l has no RoPE if l % period == period - 1; 0: all have */
-    bool nope_all;          /* queries and keys do not turn in any layer */
-    bool nope_whole;        /* layers without a window have no RoPE */
     uint32_t chunk; /* layers with RoPE see the positions of their chunk only; 0: no chunks */
     struct query_growth query_growth;
     const char *output_norm;  /* tensor; NULL: output_norm.weight */
@@ -178,7 +178,16 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
-           (hp->moe.period == 0 || (layer + 1) % hp->moe.period == 0);
+           (hp->moe.period == 0 || (layer + 1) % hp->moe.period == 0) &&
+           (hp->layer_flags[layer] & LAYER_NO_FFN) == 0;
+}
+
+/* The first layer with experts; the last one where none has them. */
+static inline uint32_t hparams_first_moe_layer(const struct hparams *hp) {
+    uint32_t layer = 0;
+    while (layer + 1 < hp->n_layers && !hparams_layer_is_moe(hp, layer))
+        layer++;
+    return layer;
 }
 
 /* Whether any layer has an FFN that is not of experts. */
@@ -213,9 +222,7 @@ static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t l
 }
 
 static inline bool hparams_layer_has_rope(const struct hparams *hp, uint32_t layer) {
-    if (hp->nope_all || (hp->nope_whole && hparams_layer_window(hp, layer) == 0))
-        return false;
-    return hp->nope_period == 0 || layer % hp->nope_period != hp->nope_period - 1;
+    return !hparams_layer_is(hp, layer, LAYER_NO_ROPE);
 }
 
 enum status hparams_read(struct hparams *hp, const struct gguf *g, struct err *err);
@@ -233,6 +240,9 @@ enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const cha
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */
 void hparams_find_biases(struct hparams *hp, const struct gguf *g);
+
+/* The last of each `period` layers has no RoPE; 1: none has. */
+void hparams_no_rope(struct hparams *hp, uint32_t period);
 
 /* Leaves out the trailing layers that predict further tokens (nextn_predict_layers). */
 enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct err *err);

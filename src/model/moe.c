@@ -9,6 +9,8 @@
  * slice of them can change a bit. */
 #include "model/forward.h"
 
+#include "model/activation.h"
+
 /* ---- routing ----------------------------------------------------------------------------- */
 
 static void route_token(struct forward_pass *r, int thread, const struct moe_weights *w,
@@ -23,9 +25,8 @@ static void route_token(struct forward_pass *r, int thread, const struct moe_wei
                   b->router_scratch + (size_t)thread * p->n_experts,
                   b->choices + t * p->n_used);
     if (w->shared_router.n_rows != 0) {
-        float weight = -m->shared_logits[t * TILE_ROWS];
-        m->k->exp(&weight, &weight, 1);
-        m->shared_weights[t] = 1.0f / (1.0f + weight);
+        m->shared_weights[t] = m->shared_logits[t * TILE_ROWS];
+        sigmoids(m->k, &m->shared_weights[t], 1);
     }
 }
 

@@ -260,17 +260,6 @@ static void mamba2_finish(const struct model *m, const struct recurrent_weights 
     m->k->swiglu(o, row + lay->z_at + (size_t)local * v_dim, o, v_dim);
 }
 
-/* Sum of squares of a head, over 16 lanes and the fixed tree. */
-static float head_squares(const float *x, uint32_t n) {
-    float lanes[16] = {0};
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i % 16] += x[i] * x[i];
-    for (uint32_t half = 8; half >= 1; half /= 2)
-        for (uint32_t i = 0; i < half; i++)
-            lanes[i] += lanes[i + half];
-    return lanes[0];
-}
-
 /* Norms over the columns of each group. Its heads may lie on several ranks, so their sums of
  * squares are added exactly: acc [n_tokens, groups of the model]. */
 static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
@@ -287,7 +276,7 @@ static bool group_norms(struct forward_pass *r, struct pool *pool, int thread,
             memset(sums, 0, p->n_groups * sizeof *sums);
             for (uint32_t i = 0; i < lay->n_heads; i++)
                 sums[(lay->first_unit + i) / per] +=
-                    forward_fixed(head_squares(out + (size_t)i * v_dim, v_dim));
+                    forward_fixed(forward_squares(out + (size_t)i * v_dim, v_dim));
         }
     pool_barrier(pool);
     if (!m->recurrent.groups_whole &&

@@ -46,7 +46,6 @@ struct conv_part {
     uint32_t channel; /* in the file */
     uint32_t n;
 };
-#define RECURRENT_PIECES_MAX 64
 #define CONV_PARTS_MAX (RECURRENT_PIECES_MAX + 2)
 
 /* Where in a token's row of products everything lies, in floats. A product writes whole tiles, so

@@ -2,6 +2,7 @@
 #include "model/router.h"
 
 #include "base/util.h"
+#include "model/activation.h"
 
 #include <math.h>
 
@@ -20,14 +21,6 @@ static void softmax(const struct kernels *k, float *x, uint32_t n) {
         sum += x[i];
     for (uint32_t i = 0; i < n; i++)
         x[i] /= sum;
-}
-
-static void sigmoid(const struct kernels *k, float *x, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = -x[i];
-    k->exp(x, x, n);
-    for (uint32_t i = 0; i < n; i++)
-        x[i] = 1.0f / (1.0f + x[i]);
 }
 
 static float group_score(const struct moe_params *p, const float *rank, uint32_t n) {
@@ -82,7 +75,7 @@ void router_choose(const struct kernels *k, const struct moe_params *p, float *l
     if (p->gating == GATING_SOFTMAX)
         softmax(k, logits, p->n_experts);
     else if (p->gating == GATING_SIGMOID)
-        sigmoid(k, logits, p->n_experts);
+        sigmoids(k, logits, p->n_experts);
     for (uint32_t i = 0; i < p->n_experts; i++) {
         float rank = logits[i] + (choice_bias != NULL ? choice_bias[i] : 0.0f);
         /* A broken model's are the last, but some: no expert is chosen twice. */
