@@ -121,7 +121,7 @@ sleep 2
 on $standby ip link set wire up
 alone() { [ "$(server)" = "$before" ]; }
 within 60 alone || fail "the healthy server ended, or two go on: $before is now $(server) $(logs)"
-is_served_by $other "$owner" || fail "$(served $other) serves, and not $owner"
+within 60 is_served_by $other "$owner" || fail "$(served $other) serves, and not $owner"
 
 # In the middle of a round: the answers do not come, it stops, and goes on when all of them are old.
 n_begun=$(grep -c "m: this node serves it" "${names[$standby]}.log")
