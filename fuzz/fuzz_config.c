@@ -104,7 +104,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     }
     struct gguf *g;
     struct err err = {.text = ""};
-    if (folder_open(&g, dir, &err) != ST_OK) {
+    if (hf_open(&g, dir, &err) != ST_OK) {
         if (strlen(err.text) < 10)
             abort();
         return 0;

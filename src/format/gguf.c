@@ -245,7 +245,7 @@ static enum status open_path(struct gguf **out, const char *path,
                              const struct gguf_options *opts, struct err *err) {
     struct stat sb;
     if (stat(path, &sb) == 0 && S_ISDIR(sb.st_mode))
-        return folder_open(out, path, err);
+        return hf_open(out, path, err);
     struct file_map first;
     TRY(file_map_open(&first, path, err));
     return open_parts(out, first, opts, err);

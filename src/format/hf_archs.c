@@ -14,7 +14,7 @@
 #define END_OF_MUSTS \
     { 0 }
 
-static const struct folder_key common_keys[] = {
+static const struct hf_key common_keys[] = {
     U32("context_length", "max_position_embeddings"),
     U32("embedding_length", "hidden_size"),
     U32("block_count", "num_hidden_layers"),
@@ -25,23 +25,23 @@ static const struct folder_key common_keys[] = {
     {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 10000},
     END_OF_KEYS};
 
-static const struct folder_key head_keys[] = {U32("attention.key_length", "head_dim"),
-                                              U32("attention.value_length", "head_dim"),
-                                              END_OF_KEYS};
+static const struct hf_key head_keys[] = {U32("attention.key_length", "head_dim"),
+                                          U32("attention.value_length", "head_dim"),
+                                          END_OF_KEYS};
 
-static const struct folder_key mixtral_keys[] = {
-    U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
-    END_OF_KEYS};
+static const struct hf_key mixtral_keys[] = {U32("expert_count", "num_local_experts"),
+                                             U32("expert_used_count", "num_experts_per_tok"),
+                                             END_OF_KEYS};
 
-static const struct folder_key qwen3moe_keys[] = {
+static const struct hf_key qwen3moe_keys[] = {
     U32("expert_count", "num_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "moe_intermediate_size"),
     BOOL("expert_weights_norm", "norm_topk_prob"), END_OF_KEYS};
 
-static const struct folder_key qwen2moe_keys[] = {
+static const struct hf_key qwen2moe_keys[] = {
     U32("expert_shared_feed_forward_length", "shared_expert_intermediate_size"), END_OF_KEYS};
 
-static const struct folder_key routed_keys[] = {
+static const struct hf_key routed_keys[] = {
     U32("expert_count", "n_routed_experts"),
     U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "moe_intermediate_size"),
@@ -53,23 +53,22 @@ static const struct folder_key routed_keys[] = {
     U32("expert_group_used_count", "topk_group"),
     END_OF_KEYS};
 
-static const struct folder_key mla_keys[] = {
+static const struct hf_key mla_keys[] = {
     U32("attention.kv_lora_rank", "kv_lora_rank"),
     {"attention.q_lora_rank", GGUF_U32, "q_lora_rank", NULL, 0},
     U32("attention.value_length", "v_head_dim"),
     U32("rope.dimension_count", "qk_rope_head_dim"),
     END_OF_KEYS};
 
-static const struct folder_key granite_keys[] = {F32("embedding_scale", "embedding_multiplier"),
-                                                 F32("residual_scale", "residual_multiplier"),
-                                                 F32("attention.scale", "attention_multiplier"),
-                                                 F32("logit_scale", "logits_scaling"),
-                                                 END_OF_KEYS};
+static const struct hf_key granite_keys[] = {F32("embedding_scale", "embedding_multiplier"),
+                                             F32("residual_scale", "residual_multiplier"),
+                                             F32("attention.scale", "attention_multiplier"),
+                                             F32("logit_scale", "logits_scaling"), END_OF_KEYS};
 
-static const struct folder_key granite_shared_keys[] = {
+static const struct hf_key granite_shared_keys[] = {
     U32("expert_shared_feed_forward_length", "shared_intermediate_size"), END_OF_KEYS};
 
-static const struct folder_key gpt_oss_keys[] = {
+static const struct hf_key gpt_oss_keys[] = {
     U32("expert_count", "num_local_experts"),
     {"expert_used_count", GGUF_U32, "num_experts_per_tok", "experts_per_token", NAN},
     U32("expert_feed_forward_length", "intermediate_size"),
@@ -77,7 +76,7 @@ static const struct folder_key gpt_oss_keys[] = {
     END_OF_KEYS};
 
 /* The defaults that published files leave out (transformers: Gemma3TextConfig). */
-static const struct folder_key gemma3_keys[] = {
+static const struct hf_key gemma3_keys[] = {
     {"context_length", GGUF_U32, "max_position_embeddings", NULL, 131072},
     {"attention.head_count", GGUF_U32, "num_attention_heads", NULL, 8},
     {"attention.head_count_kv", GGUF_U32, "num_key_value_heads", NULL, 4},
@@ -91,19 +90,19 @@ static const struct folder_key gemma3_keys[] = {
     {"final_logit_softcapping", GGUF_F32, "final_logit_softcapping", NULL, 0},
     END_OF_KEYS};
 
-static const struct folder_key minimax_keys[] = {
+static const struct hf_key minimax_keys[] = {
     U32("expert_count", "num_local_experts"), U32("expert_used_count", "num_experts_per_tok"),
     U32("expert_feed_forward_length", "intermediate_size"),
     U32("rope.dimension_count", "rotary_dim"), END_OF_KEYS};
 
-static const struct folder_key mistral3_keys[] = {
+static const struct hf_key mistral3_keys[] = {
     F32("attention.temperature_scale", "rope_parameters.llama_4_scaling_beta"), END_OF_KEYS};
 
-static const struct folder_key window_keys[] = {
+static const struct hf_key window_keys[] = {
     {"attention.sliding_window", GGUF_U32, "sliding_window", NULL, 0}, END_OF_KEYS};
 
 /* The base that transformers' Ernie4_5Config has by default. */
-static const struct folder_key ernie_keys[] = {
+static const struct hf_key ernie_keys[] = {
     {"rope.freq_base", GGUF_F32, "rope_theta", "rope_parameters.rope_theta", 500000},
     U32("expert_count", "moe_num_experts"),
     U32("expert_used_count", "moe_k"),
@@ -113,31 +112,31 @@ static const struct folder_key ernie_keys[] = {
     U32("interleave_moe_layer_step", "moe_layer_interval"),
     END_OF_KEYS};
 
-static const struct folder_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
-static const struct folder_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
-                                                {"decoder_sparse_step", NULL, 1},
-                                                {"mlp_only_layers", NULL, 0},
-                                                END_OF_MUSTS};
-static const struct folder_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
-static const struct folder_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
-static const struct folder_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
-static const struct folder_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
-                                                  {"attn_logit_softcapping", NULL, 0},
-                                                  {"sliding_window_pattern", NULL, 6},
-                                                  END_OF_MUSTS};
-static const struct folder_must smollm3_musts[] = {
+static const struct hf_must silu[] = {{"hidden_act", "silu", 0}, END_OF_MUSTS};
+static const struct hf_must qwen_musts[] = {{"use_sliding_window", NULL, 0},
+                                            {"decoder_sparse_step", NULL, 1},
+                                            {"mlp_only_layers", NULL, 0},
+                                            END_OF_MUSTS};
+static const struct hf_must routed_musts[] = {{"moe_layer_freq", NULL, 1}, END_OF_MUSTS};
+static const struct hf_must v2_musts[] = {{"norm_topk_prob", NULL, 0}, END_OF_MUSTS};
+static const struct hf_must gpt_oss_musts[] = {{"swiglu_limit", NULL, 7}, END_OF_MUSTS};
+static const struct hf_must gemma3_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
+                                              {"attn_logit_softcapping", NULL, 0},
+                                              {"sliding_window_pattern", NULL, 6},
+                                              END_OF_MUSTS};
+static const struct hf_must smollm3_musts[] = {
     {"no_rope_layer_interval", NULL, 4}, {"use_sliding_window", NULL, 0}, END_OF_MUSTS};
-static const struct folder_must dots1_musts[] = {
+static const struct hf_must dots1_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"n_group", NULL, 1}, END_OF_MUSTS};
-static const struct folder_must gemma_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
-                                                 END_OF_MUSTS};
-static const struct folder_must minimax_musts[] = {
+static const struct hf_must gemma_musts[] = {{"hidden_activation", "gelu_pytorch_tanh", 0},
+                                             END_OF_MUSTS};
+static const struct hf_must minimax_musts[] = {
     {"scoring_func", "sigmoid", 0}, {"qk_norm_type", "per_layer", 0}, END_OF_MUSTS};
 
 #define NAMES_END \
     { 0 }
 
-static const struct folder_name attention_names[] = {
+static const struct hf_name attention_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE_NORM},
     {"attn_q.weight", "self_attn.q_proj.weight", TAKE_HEADS},
     {"attn_k.weight", "self_attn.k_proj.weight", TAKE_HEADS},
@@ -150,7 +149,7 @@ static const struct folder_name attention_names[] = {
     {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name ffn_names[] = {
+static const struct hf_name ffn_names[] = {
     {"ffn_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
@@ -158,15 +157,14 @@ static const struct folder_name ffn_names[] = {
     NAMES_END};
 
 /* Granite Code's: a llama with biases on all its matrices. */
-static const struct folder_name bias_names[] = {
-    {"attn_output.bias", "self_attn.o_proj.bias", TAKE},
-    {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
-    {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
-    {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
-    NAMES_END};
+static const struct hf_name bias_names[] = {{"attn_output.bias", "self_attn.o_proj.bias", TAKE},
+                                            {"ffn_gate.bias", "mlp.gate_proj.bias", TAKE},
+                                            {"ffn_up.bias", "mlp.up_proj.bias", TAKE},
+                                            {"ffn_down.bias", "mlp.down_proj.bias", TAKE},
+                                            NAMES_END};
 
 /* Experts one by one, or together as MLX keeps them. */
-static const struct folder_name expert_names[] = {
+static const struct hf_name expert_names[] = {
     {"ffn_gate_inp.weight", "mlp.gate.weight", TAKE},
     {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", TAKE},
     {"ffn_gate_exps.weight", "mlp.experts.%u.gate_proj.weight", TAKE},
@@ -180,14 +178,14 @@ static const struct folder_name expert_names[] = {
     {"ffn_down_shexp.weight", "mlp.shared_experts.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name qwen2moe_names[] = {
+static const struct hf_name qwen2moe_names[] = {
     {"ffn_gate_inp_shexp.weight", "mlp.shared_expert_gate.weight", TAKE},
     {"ffn_gate_shexp.weight", "mlp.shared_expert.gate_proj.weight", TAKE},
     {"ffn_up_shexp.weight", "mlp.shared_expert.up_proj.weight", TAKE},
     {"ffn_down_shexp.weight", "mlp.shared_expert.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name block_sparse_names[] = {
+static const struct hf_name block_sparse_names[] = {
     {"ffn_gate_inp.weight", "block_sparse_moe.gate.weight", TAKE},
     {"exp_probs_b.bias", "block_sparse_moe.e_score_correction_bias", TAKE},
     {"ffn_gate_exps.weight", "block_sparse_moe.experts.%u.w1.weight", TAKE},
@@ -199,7 +197,7 @@ static const struct folder_name block_sparse_names[] = {
     NAMES_END};
 
 /* gate over up in one matrix, all experts in one tensor; MLX's are block_sparse_names. */
-static const struct folder_name granite_moe_names[] = {
+static const struct hf_name granite_moe_names[] = {
     {"ffn_gate_inp.weight", "block_sparse_moe.router.layer.weight", TAKE},
     {"ffn_gate_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_FIRST},
     {"ffn_up_exps.weight", "block_sparse_moe.input_linear.weight", TAKE_SECOND},
@@ -209,7 +207,7 @@ static const struct folder_name granite_moe_names[] = {
     {"ffn_down_shexp.weight", "shared_mlp.output_linear.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name mla_names[] = {
+static const struct hf_name mla_names[] = {
     {"attn_norm.weight", "input_layernorm.weight", TAKE},
     {"attn_q.weight", "self_attn.q_proj.weight", TAKE},
     {"attn_q_a.weight", "self_attn.q_a_proj.weight", TAKE},
@@ -221,14 +219,14 @@ static const struct folder_name mla_names[] = {
     {"attn_output.weight", "self_attn.o_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name glm_names[] = {
+static const struct hf_name glm_names[] = {
     {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.up_proj.weight", TAKE},
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name gpt_oss_names[] = {
+static const struct hf_name gpt_oss_names[] = {
     {"attn_output.bias", "self_attn.o_proj.bias", TAKE},
     {"attn_sinks.weight", "self_attn.sinks", TAKE},
     {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
@@ -251,7 +249,7 @@ static const struct folder_name gpt_oss_names[] = {
     {"ffn_down_exps.bias", "mlp.experts.down_proj.bias", TAKE},
     NAMES_END};
 
-static const struct folder_name gemma3_names[] = {
+static const struct hf_name gemma3_names[] = {
     {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE_NORM},
     {"ffn_norm.weight", "pre_feedforward_layernorm.weight", TAKE_NORM},
     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", TAKE_NORM},
@@ -260,13 +258,13 @@ static const struct folder_name gemma3_names[] = {
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name phi3_names[] = {
+static const struct hf_name phi3_names[] = {
     {"attn_qkv.weight", "self_attn.qkv_proj.weight", TAKE},
     {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
     NAMES_END};
 
 /* Norms behind the blocks only: OLMo 2 and 3, EXAONE 4. */
-static const struct folder_name post_norm_names[] = {
+static const struct hf_name post_norm_names[] = {
     {"post_attention_norm.weight", "post_attention_layernorm.weight", TAKE},
     {"post_ffw_norm.weight", "post_feedforward_layernorm.weight", TAKE},
     {"ffn_gate.weight", "mlp.gate_proj.weight", TAKE},
@@ -274,13 +272,13 @@ static const struct folder_name post_norm_names[] = {
     {"ffn_down.weight", "mlp.down_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name glm4_names[] = {
+static const struct hf_name glm4_names[] = {
     {"post_attention_norm.weight", "post_self_attn_layernorm.weight", TAKE},
     {"post_ffw_norm.weight", "post_mlp_layernorm.weight", TAKE},
     {"ffn_up.weight", "mlp.gate_up_proj.weight", TAKE},
     NAMES_END};
 
-static const struct folder_name ernie_names[] = {
+static const struct hf_name ernie_names[] = {
     {"exp_probs_b.bias", "mlp.moe_statics.e_score_correction_bias", TAKE}, NAMES_END};
 
 #define DEEPSEEK                                                                    \
@@ -297,7 +295,7 @@ static const struct folder_name ernie_names[] = {
     .arch = "gemma3", .keys = {common_keys, gemma3_keys}, .musts = {gemma3_musts}, \
     .names = {attention_names, gemma3_names}, .norms_plus_one = true, .window_period = 6
 
-const struct folder_arch folder_archs[] = {
+const struct hf_arch hf_archs[] = {
     {.model_type = "llama",
      .arch = "llama",
      .interleave_heads = true,
@@ -429,4 +427,4 @@ const struct folder_arch folder_archs[] = {
      .musts = {silu, minimax_musts},
      .names = {attention_names, ffn_names, block_sparse_names}},
 };
-const size_t n_folder_archs = ARRAY_LEN(folder_archs);
+const size_t n_folder_archs = ARRAY_LEN(hf_archs);

@@ -7,7 +7,7 @@
 
 /* ---- values -------------------------------------------------------------------------- */
 
-const json_t *folder_value(const json_t *o, const char *path) {
+const json_t *hf_value(const json_t *o, const char *path) {
     const char *dot;
     char name[64];
     while ((dot = strchr(path, '.')) != NULL) {
@@ -19,9 +19,9 @@ const json_t *folder_value(const json_t *o, const char *path) {
     return json_is_null(o) ? NULL : o;
 }
 
-enum status folder_wrong(const struct folder *f, const char *path, const char *expected,
-                         struct err *err) {
-    char *text = json_dumps(folder_value(f->text, path), JSON_ENCODE_ANY | JSON_COMPACT);
+enum status hf_wrong(const struct hf_folder *f, const char *path, const char *expected,
+                     struct err *err) {
+    char *text = json_dumps(hf_value(f->text, path), JSON_ENCODE_ANY | JSON_COMPACT);
     char shown[64] = "?";
     if (text)
         gguf_escape((struct gguf_str){text, strlen(text)}, shown, sizeof shown);
@@ -30,50 +30,50 @@ enum status folder_wrong(const struct folder *f, const char *path, const char *e
                    shown, expected);
 }
 
-enum status folder_u32_at(const struct folder *f, const char *path, uint32_t fallback,
-                          uint32_t *out, struct err *err) {
-    const json_t *v = folder_value(f->text, path);
+enum status hf_u32_at(const struct hf_folder *f, const char *path, uint32_t fallback,
+                      uint32_t *out, struct err *err) {
+    const json_t *v = hf_value(f->text, path);
     *out = fallback;
     if (!v)
         return ST_OK;
     double n = json_number_value(v);
     if (!json_is_number(v) || !(n >= 0) || n > UINT32_MAX || n != floor(n))
-        return folder_wrong(f, path, "an integer from 0 to 2^32-1", err);
+        return hf_wrong(f, path, "an integer from 0 to 2^32-1", err);
     *out = (uint32_t)n;
     return ST_OK;
 }
 
-enum status folder_f64_at(const struct folder *f, const char *path, double fallback,
-                          double *out, struct err *err) {
-    const json_t *v = folder_value(f->text, path);
+enum status hf_f64_at(const struct hf_folder *f, const char *path, double fallback, double *out,
+                      struct err *err) {
+    const json_t *v = hf_value(f->text, path);
     *out = fallback;
     if (!v)
         return ST_OK;
     if (!json_is_number(v) || !isfinite((float)json_number_value(v)))
-        return folder_wrong(f, path, "a number", err);
+        return hf_wrong(f, path, "a number", err);
     *out = json_number_value(v);
     return ST_OK;
 }
 
-void folder_put_u32(struct folder *f, const char *name, uint32_t v) {
+void hf_put_u32(struct hf_folder *f, const char *name, uint32_t v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
     gguf_write_u32(f->w, key, v);
 }
 
-void folder_put_f32(struct folder *f, const char *name, double v) {
+void hf_put_f32(struct hf_folder *f, const char *name, double v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
     gguf_write_f32(f->w, key, (float)v);
 }
 
-void folder_put_bool(struct folder *f, const char *name, bool v) {
+void hf_put_bool(struct hf_folder *f, const char *name, bool v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
     gguf_write_bool(f->w, key, v);
 }
 
-void folder_put_str(struct folder *f, const char *name, const char *v) {
+void hf_put_str(struct hf_folder *f, const char *name, const char *v) {
     char key[128];
     snprintf(key, sizeof key, "%s.%s", f->arch->arch, name);
     gguf_write_str(f->w, key, v);
@@ -81,17 +81,16 @@ void folder_put_str(struct folder *f, const char *name, const char *v) {
 
 /* ---- reading ------------------------------------------------------------------------- */
 
-static enum status find_arch(struct folder *f, struct err *err) {
+static enum status find_arch(struct hf_folder *f, struct err *err) {
     const char *type = json_string_value(json_object_get(f->config, "model_type"));
     char known[1024] = "";
     if (!type)
         return err_set(err, ST_BAD_INPUT, "%s/config.json: model_type is missing", f->path);
     for (size_t i = 0; i < n_folder_archs; i++) {
-        if (str_eq(type, folder_archs[i].model_type))
-            f->arch = &folder_archs[i];
+        if (str_eq(type, hf_archs[i].model_type))
+            f->arch = &hf_archs[i];
         size_t n = strlen(known);
-        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "",
-                 folder_archs[i].model_type);
+        snprintf(known + n, sizeof known - n, "%s%s", i ? ", " : "", hf_archs[i].model_type);
     }
     if (!f->arch) {
         char shown[64];
@@ -105,32 +104,32 @@ static enum status find_arch(struct folder *f, struct err *err) {
     return ST_OK;
 }
 
-static enum status put_key(struct folder *f, const struct folder_key *k, struct err *err) {
+static enum status put_key(struct hf_folder *f, const struct hf_key *k, struct err *err) {
     const char *name = k->name;
-    if (!folder_value(f->text, name) && k->other)
+    if (!hf_value(f->text, name) && k->other)
         name = k->other;
-    const json_t *v = folder_value(f->text, name);
+    const json_t *v = hf_value(f->text, name);
     uint32_t n;
     double x;
     if (!v && isnan(k->fallback))
         return ST_OK;
     if (k->type == GGUF_BOOL) {
         if (!json_is_boolean(v))
-            return folder_wrong(f, name, "true or false", err);
-        folder_put_bool(f, k->key, json_is_true(v));
+            return hf_wrong(f, name, "true or false", err);
+        hf_put_bool(f, k->key, json_is_true(v));
     } else if (k->type == GGUF_U32) {
-        TRY(folder_u32_at(f, name, v ? 0 : (uint32_t)k->fallback, &n, err));
-        folder_put_u32(f, k->key, n);
+        TRY(hf_u32_at(f, name, v ? 0 : (uint32_t)k->fallback, &n, err));
+        hf_put_u32(f, k->key, n);
     } else {
-        TRY(folder_f64_at(f, name, k->fallback, &x, err));
-        folder_put_f32(f, k->key, x);
+        TRY(hf_f64_at(f, name, k->fallback, &x, err));
+        hf_put_f32(f, k->key, x);
     }
     return ST_OK;
 }
 
-static enum status check_must(const struct folder *f, const struct folder_must *m,
+static enum status check_must(const struct hf_folder *f, const struct hf_must *m,
                               struct err *err) {
-    const json_t *v = folder_value(f->text, m->name);
+    const json_t *v = hf_value(f->text, m->name);
     char expected[64];
     if (!v)
         return ST_OK;
@@ -145,17 +144,17 @@ static enum status check_must(const struct folder *f, const struct folder_must *
             return ST_OK;
         snprintf(expected, sizeof expected, "%g: lockstep computes nothing else", m->number);
     }
-    return folder_wrong(f, m->name, expected, err);
+    return hf_wrong(f, m->name, expected, err);
 }
 
 /* Of an architecture whose layers may have windows, a model without any says so: null. */
-static bool has_windows(const struct folder *f) {
+static bool has_windows(const struct hf_folder *f) {
     return !json_is_null(json_object_get(f->text, "sliding_window"));
 }
 
 /* layer_types must be what the architecture's pattern of windows says. */
-static enum status check_layer_types(const struct folder *f, struct err *err) {
-    const json_t *types = folder_value(f->text, "layer_types"), *v;
+static enum status check_layer_types(const struct hf_folder *f, struct err *err) {
+    const json_t *types = hf_value(f->text, "layer_types"), *v;
     size_t i;
     uint32_t period = has_windows(f) ? f->arch->window_period : 0;
     json_array_foreach(types, i, v) {
@@ -170,77 +169,76 @@ static enum status check_layer_types(const struct folder *f, struct err *err) {
 }
 
 /* A window that the architecture does not compute is true as far as it reaches. */
-static enum status limit_context(struct folder *f, struct err *err) {
+static enum status limit_context(struct hf_folder *f, struct err *err) {
     uint32_t window, ctx;
     if (f->arch->window_period != 0 || str_eq(f->arch->arch, "phi3") ||
         str_starts(f->arch->arch, "qwen"))
         return ST_OK; /* use_sliding_window is false there; phi3: docs/models/phi3.md */
-    TRY(folder_u32_at(f, "sliding_window", 0, &window, err));
-    TRY(folder_u32_at(f, "max_position_embeddings", 0, &ctx, err));
+    TRY(hf_u32_at(f, "sliding_window", 0, &window, err));
+    TRY(hf_u32_at(f, "max_position_embeddings", 0, &ctx, err));
     if (window != 0 && window < ctx)
-        folder_put_u32(f, "context_length", window);
+        hf_put_u32(f, "context_length", window);
     return ST_OK;
 }
 
 /* ---- what the tables cannot say ------------------------------------------------------ */
 
-static enum status put_mla(struct folder *f, struct err *err) {
+static enum status put_mla(struct hf_folder *f, struct err *err) {
     uint32_t nope, rope;
-    TRY(folder_u32_at(f, "qk_nope_head_dim", 0, &nope, err));
-    TRY(folder_u32_at(f, "qk_rope_head_dim", 0, &rope, err));
+    TRY(hf_u32_at(f, "qk_nope_head_dim", 0, &nope, err));
+    TRY(hf_u32_at(f, "qk_rope_head_dim", 0, &rope, err));
     if (nope == 0 || rope == 0 || nope > 65536 || rope > 65536)
         return err_set(err, ST_BAD_INPUT,
                        "%s/config.json: qk_nope_head_dim and qk_rope_head_dim are %u and %u",
                        f->path, nope, rope);
-    folder_put_u32(f, "attention.key_length", nope + rope);
+    hf_put_u32(f, "attention.key_length", nope + rope);
     return ST_OK;
 }
 
 /* DeepSeek's ways to choose among groups. GGUF has no key for them: V2's goes with softmax, V3's
  * with sigmoid. */
-static enum status put_groups(struct folder *f, bool sigmoid, struct err *err) {
-    const json_t *v = folder_value(f->text, "topk_method");
+static enum status put_groups(struct hf_folder *f, bool sigmoid, struct err *err) {
+    const json_t *v = hf_value(f->text, "topk_method");
     const char *method = json_string_value(v);
     if (!v)
         method = str_eq(f->arch->model_type, "deepseek_v2") ? "greedy" : "noaux_tc";
     if (method && str_eq(method, "greedy")) {
-        folder_put_u32(f, "expert_group_count", 1);
-        folder_put_u32(f, "expert_group_used_count", 1);
+        hf_put_u32(f, "expert_group_count", 1);
+        hf_put_u32(f, "expert_group_used_count", 1);
         return ST_OK;
     }
     if (method && str_eq(method, sigmoid ? "noaux_tc" : "group_limited_greedy"))
         return ST_OK;
-    return folder_wrong(f, "topk_method",
-                        sigmoid
-                            ? "noaux_tc or greedy, since scoring_func is sigmoid"
+    return hf_wrong(f, "topk_method",
+                    sigmoid ? "noaux_tc or greedy, since scoring_func is sigmoid"
                             : "group_limited_greedy or greedy, since scoring_func is softmax",
-                        err);
+                    err);
 }
 
 /* Numbers as in GGUF: 1 softmax, 2 sigmoid. */
-static enum status put_gating(struct folder *f, struct err *err) {
-    const char *func = json_string_value(folder_value(f->text, "scoring_func"));
+static enum status put_gating(struct hf_folder *f, struct err *err) {
+    const char *func = json_string_value(hf_value(f->text, "scoring_func"));
     const char *type = f->arch->model_type;
     uint32_t sigmoid = str_eq(type, "glm4_moe") || str_eq(type, "minimax_m2") ||
                        str_eq(type, "deepseek_v3") || str_eq(type, "kimi_k2");
     if (func && !str_eq(func, "softmax") && !str_eq(func, "sigmoid"))
-        return folder_wrong(f, "scoring_func", "softmax or sigmoid", err);
+        return hf_wrong(f, "scoring_func", "softmax or sigmoid", err);
     if (func)
         sigmoid = str_eq(func, "sigmoid");
     if (f->arch->mla || sigmoid)
-        folder_put_u32(f, "expert_gating_func", 1 + sigmoid);
+        hf_put_u32(f, "expert_gating_func", 1 + sigmoid);
     return f->arch->mla ? put_groups(f, sigmoid, err) : ST_OK;
 }
 
 /* gemma3's logits are divided by the root of a number of their own. */
-static enum status put_attention_scale(struct folder *f, struct err *err) {
+static enum status put_attention_scale(struct hf_folder *f, struct err *err) {
     double scalar;
-    TRY(folder_f64_at(f, "query_pre_attn_scalar", 0, &scalar, err));
+    TRY(hf_f64_at(f, "query_pre_attn_scalar", 0, &scalar, err));
     if (!str_eq(f->arch->arch, "gemma3") || scalar == 0)
         return ST_OK;
     if (!(scalar > 0))
-        return folder_wrong(f, "query_pre_attn_scalar", "more than 0", err);
-    folder_put_f32(f, "attention.scale", (double)(1.0f / sqrtf((float)scalar)));
+        return hf_wrong(f, "query_pre_attn_scalar", "more than 0", err);
+    hf_put_f32(f, "attention.scale", (double)(1.0f / sqrtf((float)scalar)));
     return ST_OK;
 }
 
@@ -258,7 +256,7 @@ static bool is_known_group(const json_t *q, const json_t *group) {
     if (str_eq(format, "float-quantized"))
         return bits == 8 && str_eq(type, "float");
     return str_eq(format, "pack-quantized") && bits == 4 && str_eq(type, "int") &&
-           !folder_value(group, "input_activations");
+           !hf_value(group, "input_activations");
 }
 
 static bool is_known_compressed(const json_t *q) {
@@ -270,7 +268,7 @@ static bool is_known_compressed(const json_t *q) {
     return json_object_size(groups) != 0;
 }
 
-static enum status check_quantization(const struct folder *f, struct err *err) {
+static enum status check_quantization(const struct hf_folder *f, struct err *err) {
     const json_t *q = json_object_get(f->config, "quantization_config");
     const char *method = json_string_value(json_object_get(q, "quant_method"));
     if (!method || str_eq(method, "fp8") || str_eq(method, "mxfp4"))
@@ -292,31 +290,31 @@ static enum status check_quantization(const struct folder *f, struct err *err) {
         f->path, gguf_escape((struct gguf_str){method, strlen(method)}, shown, sizeof shown));
 }
 
-static void put_names(struct folder *f) {
+static void put_names(struct hf_folder *f) {
     const char *base = strrchr(f->path, '/');
     base = base && base[1] ? base + 1 : f->path;
     gguf_write_str(f->w, "general.architecture", f->arch->arch);
     gguf_write_str(f->w, "general.name", base);
 }
 
-enum status folder_read_config(struct folder *f, struct err *err) {
+enum status hf_read_config(struct hf_folder *f, struct err *err) {
     TRY(find_arch(f, err));
     TRY(check_quantization(f, err));
     put_names(f);
-    TRY(folder_u32_at(f, "num_hidden_layers", 0, &f->n_layers, err));
+    TRY(hf_u32_at(f, "num_hidden_layers", 0, &f->n_layers, err));
     for (size_t i = 0; i < FOLDER_MAX_LISTS; i++) {
-        for (const struct folder_key *k = f->arch->keys[i]; k && k->key; k++)
+        for (const struct hf_key *k = f->arch->keys[i]; k && k->key; k++)
             TRY(put_key(f, k, err));
-        for (const struct folder_must *m = f->arch->musts[i]; m && m->name; m++)
+        for (const struct hf_must *m = f->arch->musts[i]; m && m->name; m++)
             TRY(check_must(f, m, err));
     }
     bool gemma = str_eq(f->arch->arch, "gemma3");
-    TRY(folder_u32_at(f, "num_attention_heads", gemma ? 8 : 0, &f->n_heads, err));
-    TRY(folder_u32_at(f, "num_key_value_heads", gemma ? 4 : f->n_heads, &f->n_kv_heads, err));
-    TRY(folder_u32_at(f, "num_local_experts", 0, &f->n_experts, err));
-    TRY(folder_u32_at(f, "num_experts", f->n_experts, &f->n_experts, err));
-    TRY(folder_u32_at(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
-    TRY(folder_u32_at(f, "moe_num_experts", f->n_experts, &f->n_experts, err));
+    TRY(hf_u32_at(f, "num_attention_heads", gemma ? 8 : 0, &f->n_heads, err));
+    TRY(hf_u32_at(f, "num_key_value_heads", gemma ? 4 : f->n_heads, &f->n_kv_heads, err));
+    TRY(hf_u32_at(f, "num_local_experts", 0, &f->n_experts, err));
+    TRY(hf_u32_at(f, "num_experts", f->n_experts, &f->n_experts, err));
+    TRY(hf_u32_at(f, "n_routed_experts", f->n_experts, &f->n_experts, err));
+    TRY(hf_u32_at(f, "moe_num_experts", f->n_experts, &f->n_experts, err));
     if (f->n_layers == 0 || f->n_layers > 4096 || f->n_experts > 65536 || f->n_heads == 0 ||
         f->n_kv_heads == 0)
         return err_set(err, ST_BAD_INPUT,
@@ -328,5 +326,5 @@ enum status folder_read_config(struct folder *f, struct err *err) {
         TRY(put_mla(f, err));
     TRY(put_gating(f, err));
     TRY(put_attention_scale(f, err));
-    return folder_put_rope(f, err);
+    return hf_put_rope(f, err);
 }

@@ -16,13 +16,13 @@
 #define MAX_INDEX_BYTES ((size_t)128 << 20)
 #define MAX_SHARDS 10000
 
-enum status folder_no_memory(const struct folder *f, struct err *err) {
+enum status hf_no_memory(const struct hf_folder *f, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "%s: no memory to open it", f->path);
 }
 
 /* ---- files --------------------------------------------------------------------------- */
 
-static enum status path_of(const struct folder *f, const char *file, char *buf, size_t size,
+static enum status path_of(const struct hf_folder *f, const char *file, char *buf, size_t size,
                            struct err *err) {
     int n = snprintf(buf, size, "%s/%s", f->path, file);
     if (n < 0 || (size_t)n >= size)
@@ -30,8 +30,8 @@ static enum status path_of(const struct folder *f, const char *file, char *buf, 
     return ST_OK;
 }
 
-enum status folder_map(const struct folder *f, const char *file, size_t max_bytes,
-                       struct file_map *out, struct err *err) {
+enum status hf_map(const struct hf_folder *f, const char *file, size_t max_bytes,
+                   struct file_map *out, struct err *err) {
     char path[PATH_MAX];
     TRY(path_of(f, file, path, sizeof path, err));
     TRY(file_map_open(out, path, err));
@@ -41,10 +41,10 @@ enum status folder_map(const struct folder *f, const char *file, size_t max_byte
     return err_set(err, ST_BAD_INPUT, "%s: more than %zu MiB", path, max_bytes >> 20);
 }
 
-enum status folder_json(const struct folder *f, const char *file, size_t max_bytes,
-                        json_t **out, struct err *err) {
+enum status hf_json(const struct hf_folder *f, const char *file, size_t max_bytes, json_t **out,
+                    struct err *err) {
     struct file_map m;
-    TRY(folder_map(f, file, max_bytes, &m, err));
+    TRY(hf_map(f, file, max_bytes, &m, err));
     json_error_t why;
     const char *bytes = (const char *)m.bytes;
     /* transformers says "no limit" as int(1e30), for one in tokenizer_config.json's
@@ -71,18 +71,18 @@ static bool is_shard_name(const char *s) {
            !strchr(s, '\\') && str_eq(s + n - (sizeof tail - 1), tail);
 }
 
-static enum status open_shard(struct folder *f, const char *file, struct err *err) {
+static enum status open_shard(struct hf_folder *f, const char *file, struct err *err) {
     char path[PATH_MAX];
     TRY(path_of(f, file, path, sizeof path, err));
     if (f->n_files == MAX_SHARDS)
         return err_set(err, ST_BAD_INPUT, "%s: more than %d shards", f->path, MAX_SHARDS);
     struct file_map *maps = mem_realloc(f->maps, (f->n_files + 1) * sizeof *maps);
     if (!maps)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     f->maps = maps;
     struct safe_file *files = mem_realloc(f->files, (f->n_files + 1) * sizeof *files);
     if (!files)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     f->files = files;
     struct file_map m;
     TRY(file_map_open(&m, path, err));
@@ -96,11 +96,11 @@ static enum status open_shard(struct folder *f, const char *file, struct err *er
 }
 
 static int compare_tensor(const void *a, const void *b) {
-    const struct folder_tensor *x = a, *y = b;
+    const struct hf_tensor *x = a, *y = b;
     return strcmp(x->t->name, y->t->name);
 }
 
-struct folder_tensor *folder_find(const struct folder *f, const char *name) {
+struct hf_tensor *hf_find(const struct hf_folder *f, const char *name) {
     size_t begin = 0, end = f->n_tensors;
     while (begin < end) {
         size_t mid = begin + (end - begin) / 2;
@@ -115,17 +115,17 @@ struct folder_tensor *folder_find(const struct folder *f, const char *name) {
     return NULL;
 }
 
-static enum status join_shards(struct folder *f, struct err *err) {
+static enum status join_shards(struct hf_folder *f, struct err *err) {
     size_t n = 0;
     for (uint32_t i = 0; i < f->n_files; i++)
         n += f->files[i].n;
     f->tensors = mem_calloc(MAX(n, 1), sizeof *f->tensors);
     if (!f->tensors)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     for (uint32_t i = 0; i < f->n_files; i++)
         for (size_t k = 0; k < f->files[i].n; k++)
             f->tensors[f->n_tensors++] =
-                (struct folder_tensor){.t = &f->files[i].tensors[k], .file = i};
+                (struct hf_tensor){.t = &f->files[i].tensors[k], .file = i};
     qsort(f->tensors, n, sizeof *f->tensors, compare_tensor);
     for (size_t i = 1; i < n; i++)
         if (str_eq(f->tensors[i - 1].t->name, f->tensors[i].t->name))
@@ -139,13 +139,13 @@ static int compare_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static enum status open_named(struct folder *f, const json_t *map, struct err *err) {
+static enum status open_named(struct hf_folder *f, const json_t *map, struct err *err) {
     size_t n = 0;
     const char *name;
     json_t *file;
     const char **files = mem_calloc(MAX(json_object_size(map), (size_t)1), sizeof *files);
     if (!files)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     enum status st = ST_OK;
     json_object_foreach((json_t *)map, name, file) {
         const char *s = json_string_value(file);
@@ -170,11 +170,11 @@ static enum status open_named(struct folder *f, const json_t *map, struct err *e
     return st;
 }
 
-static enum status check_index(const struct folder *f, const json_t *map, struct err *err) {
+static enum status check_index(const struct hf_folder *f, const json_t *map, struct err *err) {
     const char *name;
     json_t *file;
     json_object_foreach((json_t *)map, name, file) {
-        const struct folder_tensor *t = folder_find(f, name);
+        const struct hf_tensor *t = hf_find(f, name);
         size_t dir = strlen(f->path) + 1;
         if (!t || !str_eq(f->maps[t->file].path + dir, json_string_value(file)))
             return err_set(
@@ -186,10 +186,9 @@ static enum status check_index(const struct folder *f, const json_t *map, struct
     return ST_OK;
 }
 
-static enum status open_shards(struct folder *f, struct err *err) {
+static enum status open_shards(struct hf_folder *f, struct err *err) {
     json_t *index = NULL;
-    enum status st =
-        folder_json(f, "model.safetensors.index.json", MAX_INDEX_BYTES, &index, err);
+    enum status st = hf_json(f, "model.safetensors.index.json", MAX_INDEX_BYTES, &index, err);
     if (st == ST_NOT_FOUND) {
         st = open_shard(f, "model.safetensors", err);
         if (st == ST_NOT_FOUND)
@@ -217,7 +216,7 @@ static enum status open_shards(struct folder *f, struct err *err) {
 
 /* ---- the whole ----------------------------------------------------------------------- */
 
-void *folder_own(struct folder *f, void *p) {
+void *hf_own(struct hf_folder *f, void *p) {
     if (!p)
         return NULL;
     if (!mem_reserve(&f->owned, &f->cap_owned, f->n_owned + 1, sizeof *f->owned)) {
@@ -227,30 +226,30 @@ void *folder_own(struct folder *f, void *p) {
     return f->owned[f->n_owned++] = p;
 }
 
-static enum status read_all(struct folder *f, struct err *err) {
+static enum status read_all(struct hf_folder *f, struct err *err) {
     uint32_t n_vocab;
-    enum status st = folder_json(f, "config.json", MAX_CONFIG_BYTES, &f->config, err);
+    enum status st = hf_json(f, "config.json", MAX_CONFIG_BYTES, &f->config, err);
     if (st == ST_NOT_FOUND)
         return err_set(err, ST_NOT_FOUND, "%s: a folder without config.json is not a model",
                        f->path);
     TRY(st);
     TRY(gguf_writer_open_header(&f->w, f->path, err));
-    TRY(folder_read_config(f, err));
+    TRY(hf_read_config(f, err));
     TRY(open_shards(f, err));
-    TRY(folder_n_vocab(f, &n_vocab, err));
-    TRY(folder_read_tokenizer(f, n_vocab, err));
-    return folder_read_tensors(f, err);
+    TRY(hf_n_vocab(f, &n_vocab, err));
+    TRY(hf_read_tokenizer(f, n_vocab, err));
+    return hf_read_tensors(f, err);
 }
 
-static enum status hand_over(struct folder *f, struct gguf **out, struct err *err) {
+static enum status hand_over(struct hf_folder *f, struct gguf **out, struct err *err) {
     struct gguf_made made = {.parts = f->maps, .n_parts = f->n_files};
     TRY(gguf_writer_header(f->w, &made.header, &made.header_len, err));
     made.folder = mem_strdup(f->path);
-    bool kept = folder_own(f, made.header) != NULL;
-    if (!made.folder || !kept || (f->n_rows > 0 && !folder_own(f, f->rows))) {
+    bool kept = hf_own(f, made.header) != NULL;
+    if (!made.folder || !kept || (f->n_rows > 0 && !hf_own(f, f->rows))) {
         f->rows = NULL; /* freed or owned */
         mem_free(made.folder);
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     }
     made.rows = f->rows;
     f->rows = NULL;
@@ -268,7 +267,7 @@ static enum status hand_over(struct folder *f, struct gguf **out, struct err *er
     return ST_OK;
 }
 
-static void folder_deinit(struct folder *f) {
+static void hf_deinit(struct hf_folder *f) {
     for (uint32_t i = 0; i < f->n_files; i++) {
         if (f->maps)
             file_map_close(&f->maps[i]);
@@ -285,16 +284,16 @@ static void folder_deinit(struct folder *f) {
     json_decref(f->config);
 }
 
-enum status folder_open(struct gguf **out, const char *path, struct err *err) {
+enum status hf_open(struct gguf **out, const char *path, struct err *err) {
     char clean[PATH_MAX];
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/')
         n--;
     snprintf(clean, sizeof clean, "%.*s", (int)MIN(n, sizeof clean - 1), path);
-    struct folder f = {.path = clean};
+    struct hf_folder f = {.path = clean};
     enum status st = read_all(&f, err);
     if (st == ST_OK)
         st = hand_over(&f, out, err);
-    folder_deinit(&f);
+    hf_deinit(&f);
     return st;
 }

@@ -12,6 +12,6 @@
 #include "format/gguf.h"
 
 /* gguf_open() of a directory. */
-enum status folder_open(struct gguf **out, const char *path, struct err *err);
+enum status hf_open(struct gguf **out, const char *path, struct err *err);
 
 #endif

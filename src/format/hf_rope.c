@@ -8,35 +8,35 @@
 #include <stdio.h>
 
 /* rope_scaling, or what later versions call it; NULL: none. */
-static const char *scaling_object(const struct folder *f) {
+static const char *scaling_object(const struct hf_folder *f) {
     static const char *const names[] = {"rope_scaling", "rope_parameters.full_attention",
                                         "rope_parameters"};
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
-        if (json_is_object(folder_value(f->text, names[i])))
+        if (json_is_object(hf_value(f->text, names[i])))
             return names[i];
     return NULL;
 }
 
-static const char *scaling_type(const struct folder *f, const char *object) {
-    const json_t *o = object ? folder_value(f->text, object) : NULL;
+static const char *scaling_type(const struct hf_folder *f, const char *object) {
+    const json_t *o = object ? hf_value(f->text, object) : NULL;
     const char *type = json_string_value(json_object_get(o, "rope_type"));
     if (!type)
         type = json_string_value(json_object_get(o, "type"));
     return type ? type : json_object_get(o, "factor") ? "(none)" : "default";
 }
 
-static enum status scaling_number(const struct folder *f, const char *name, double fallback,
+static enum status scaling_number(const struct hf_folder *f, const char *name, double fallback,
                                   double *out, struct err *err) {
     char path[96];
     const char *object = scaling_object(f);
     snprintf(path, sizeof path, "%s.%s", object ? object : "rope_scaling", name);
-    return folder_f64_at(f, path, fallback, out, err);
+    return hf_f64_at(f, path, fallback, out, err);
 }
 
-static enum status original_context(const struct folder *f, double *out, struct err *err) {
+static enum status original_context(const struct hf_folder *f, double *out, struct err *err) {
     double ctx;
-    TRY(folder_f64_at(f, "max_position_embeddings", 0, &ctx, err));
-    TRY(folder_f64_at(f, "original_max_position_embeddings", ctx, &ctx, err));
+    TRY(hf_f64_at(f, "max_position_embeddings", 0, &ctx, err));
+    TRY(hf_f64_at(f, "original_max_position_embeddings", ctx, &ctx, err));
     TRY(scaling_number(f, "original_max_position_embeddings", ctx, out, err));
     if (!(*out >= 1 && *out <= UINT32_MAX))
         return err_set(err, ST_BAD_INPUT,
@@ -47,18 +47,18 @@ static enum status original_context(const struct folder *f, double *out, struct 
 
 /* Whether the bounds of YaRN's ramp are rounded to whole pairs. OpenAI did not, and its folders
  * say so. */
-static enum status put_truncate(struct folder *f, struct err *err) {
+static enum status put_truncate(struct hf_folder *f, struct err *err) {
     char path[96];
     snprintf(path, sizeof path, "%s.truncate", scaling_object(f));
-    const json_t *v = folder_value(f->text, path);
+    const json_t *v = hf_value(f->text, path);
     if (v && !json_is_boolean(v))
-        return folder_wrong(f, path, "true or false", err);
+        return hf_wrong(f, path, "true or false", err);
     if (json_is_false(v))
-        folder_put_bool(f, "rope.scaling.lockstep.truncate", false);
+        hf_put_bool(f, "rope.scaling.lockstep.truncate", false);
     return ST_OK;
 }
 
-static enum status put_yarn(struct folder *f, struct err *err) {
+static enum status put_yarn(struct hf_folder *f, struct err *err) {
     double factor, original, attention, part, fast, slow, mscale, all;
     TRY(scaling_number(f, "factor", 1, &factor, err));
     TRY(original_context(f, &original, err));
@@ -73,66 +73,66 @@ static enum status put_yarn(struct folder *f, struct err *err) {
                        factor);
     TRY(put_truncate(f, err));
     double log_factor = exact_log64(factor);
-    folder_put_str(f, "rope.scaling.type", "yarn");
-    folder_put_f32(f, "rope.scaling.factor", factor);
-    folder_put_u32(f, "rope.scaling.original_context_length", (uint32_t)original);
-    folder_put_f32(f, "rope.scaling.yarn_beta_fast", fast);
-    folder_put_f32(f, "rope.scaling.yarn_beta_slow", slow);
+    hf_put_str(f, "rope.scaling.type", "yarn");
+    hf_put_f32(f, "rope.scaling.factor", factor);
+    hf_put_u32(f, "rope.scaling.original_context_length", (uint32_t)original);
+    hf_put_f32(f, "rope.scaling.yarn_beta_fast", fast);
+    hf_put_f32(f, "rope.scaling.yarn_beta_slow", slow);
     if (f->arch->mla && all != 0) {
         /* cos and sin get the quotient of the two, the logits the second one squared. */
-        folder_put_f32(f, "rope.scaling.yarn_log_multiplier", 0.1 * all);
-        folder_put_f32(
+        hf_put_f32(f, "rope.scaling.yarn_log_multiplier", 0.1 * all);
+        hf_put_f32(
             f, "rope.scaling.attn_factor",
             mscale == all ? 1 : (0.1 * mscale * log_factor + 1) / (0.1 * all * log_factor + 1));
     } else if (str_eq(f->arch->arch, "mistral3") && all != 0) {
         /* The two cancel: the magnitude stays 1. */
-        folder_put_f32(f, "rope.scaling.yarn_log_multiplier", all);
+        hf_put_f32(f, "rope.scaling.yarn_log_multiplier", all);
     } else if (attention != 0) {
-        folder_put_f32(f, "rope.scaling.attn_factor", attention / (0.1 * log_factor + 1));
+        hf_put_f32(f, "rope.scaling.attn_factor", attention / (0.1 * log_factor + 1));
     } else if (part != 1) {
         /* vLLM's, times what the factor gives: DeepSeek-R1-0528-Qwen3-8B's makes it 1. */
-        folder_put_f32(f, "rope.scaling.attn_factor", part);
+        hf_put_f32(f, "rope.scaling.attn_factor", part);
     }
     return ST_OK;
 }
 
-static enum status put_longrope(struct folder *f, struct err *err) {
+static enum status put_longrope(struct hf_folder *f, struct err *err) {
     double original, ctx, attention;
     TRY(original_context(f, &original, err));
-    TRY(folder_f64_at(f, "max_position_embeddings", original, &ctx, err));
+    TRY(hf_f64_at(f, "max_position_embeddings", original, &ctx, err));
     double stretch = ctx / original;
     TRY(scaling_number(f, "attention_factor",
                        stretch > 1 ? sqrt(1 + exact_log64(stretch) / exact_log64(original)) : 1,
                        &attention, err));
-    folder_put_str(f, "rope.scaling.type", "longrope");
-    folder_put_u32(f, "rope.scaling.original_context_length", (uint32_t)original);
-    folder_put_f32(f, "rope.scaling.attn_factor", attention);
+    hf_put_str(f, "rope.scaling.type", "longrope");
+    hf_put_u32(f, "rope.scaling.original_context_length", (uint32_t)original);
+    hf_put_f32(f, "rope.scaling.attn_factor", attention);
     return ST_OK;
 }
 
-enum status folder_put_rope(struct folder *f, struct err *err) {
+enum status hf_put_rope(struct hf_folder *f, struct err *err) {
     const char *type = scaling_type(f, scaling_object(f));
     double part, factor;
     uint32_t dim;
-    TRY(folder_f64_at(f, "partial_rotary_factor", 1, &part, err));
-    TRY(folder_f64_at(f, "rope_parameters.partial_rotary_factor", part, &part, err));
-    TRY(folder_u32_at(f, "head_dim", 0, &dim, err));
+    TRY(hf_f64_at(f, "partial_rotary_factor", 1, &part, err));
+    TRY(hf_f64_at(f, "rope_parameters.partial_rotary_factor", part, &part, err));
+    TRY(hf_u32_at(f, "head_dim", 0, &dim, err));
     if (dim == 0 && f->n_heads != 0) {
-        TRY(folder_u32_at(f, "hidden_size", 0, &dim, err));
+        TRY(hf_u32_at(f, "hidden_size", 0, &dim, err));
         dim /= f->n_heads;
     }
     if (part != 1 && !f->arch->mla) {
         if (!(part > 0 && part < 1))
-            return folder_wrong(f, "partial_rotary_factor", "a part of 1", err);
-        folder_put_u32(f, "rope.dimension_count", (uint32_t)(dim * part));
+            return hf_wrong(f, "partial_rotary_factor", "a part of 1", err);
+        hf_put_u32(f, "rope.dimension_count", (uint32_t)(dim * part));
     }
     if (str_eq(type, "default") || str_eq(type, "llama3") || str_eq(type, "dynamic"))
-        /* llama3: folder_add_rope_factors(); dynamic: the same up to the model's own context */
+        /* llama3: hf_add_rope_factors(); dynamic: the same up to the model's own context */
         return ST_OK;
     if (str_eq(type, "linear")) {
         TRY(scaling_number(f, "factor", 1, &factor, err));
-        folder_put_str(f, "rope.scaling.type", "linear");
-        folder_put_f32(f, "rope.scaling.factor", factor);
+        hf_put_str(f, "rope.scaling.type", "linear");
+        hf_put_f32(f, "rope.scaling.factor", factor);
         return ST_OK;
     }
     if (str_eq(type, "yarn"))
@@ -147,10 +147,10 @@ enum status folder_put_rope(struct folder *f, struct err *err) {
 
 /* Llama 3.1's frequency scaling (its model card's reference code): long waves are stretched by the
  * factor, short ones stay, those between are mixed. */
-static enum status add_llama3_factors(struct folder *f, uint32_t n_rot, struct err *err) {
+static enum status add_llama3_factors(struct hf_folder *f, uint32_t n_rot, struct err *err) {
     double base, factor, low, high, original;
-    TRY(folder_f64_at(f, "rope_parameters.rope_theta", 10000, &base, err));
-    TRY(folder_f64_at(f, "rope_theta", base, &base, err));
+    TRY(hf_f64_at(f, "rope_parameters.rope_theta", 10000, &base, err));
+    TRY(hf_f64_at(f, "rope_theta", base, &base, err));
     TRY(scaling_number(f, "factor", 8, &factor, err));
     TRY(scaling_number(f, "low_freq_factor", 1, &low, err));
     TRY(scaling_number(f, "high_freq_factor", 4, &high, err));
@@ -162,7 +162,7 @@ static enum status add_llama3_factors(struct folder *f, uint32_t n_rot, struct e
     uint32_t n = n_rot / 2;
     float *factors = mem_alloc(n * sizeof *factors);
     if (!factors)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     double log_base = exact_log64(base);
     for (uint32_t i = 0; i < n; i++) {
         double wave = 2 * 3.14159265358979323846 * exact_exp64(log_base * 2.0 * i / n_rot);
@@ -170,23 +170,23 @@ static enum status add_llama3_factors(struct folder *f, uint32_t n_rot, struct e
         smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
         factors[i] = (float)(1 / ((1 - smooth) / factor + smooth));
     }
-    enum status st = folder_add_vector(f, "rope_freqs.weight", factors, n, err);
+    enum status st = hf_add_vector(f, "rope_freqs.weight", factors, n, err);
     mem_free(factors);
     return st;
 }
 
-static enum status add_long_factors(struct folder *f, const char *name, const char *to,
+static enum status add_long_factors(struct hf_folder *f, const char *name, const char *to,
                                     struct err *err) {
     char path[96];
     snprintf(path, sizeof path, "%s.%s", scaling_object(f), name);
-    const json_t *list = folder_value(f->text, path), *v;
+    const json_t *list = hf_value(f->text, path), *v;
     size_t n = json_array_size(list), i;
     if (n == 0 || n > 65536)
         return err_set(err, ST_BAD_INPUT, "%s/config.json: %s is not a list of factors",
                        f->path, path);
     float *factors = mem_alloc(n * sizeof *factors);
     if (!factors)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     enum status st = ST_OK;
     json_array_foreach(list, i, v) {
         factors[i] = (float)json_number_value(v);
@@ -196,17 +196,17 @@ static enum status add_long_factors(struct folder *f, const char *name, const ch
                          i);
     }
     if (st == ST_OK)
-        st = folder_add_vector(f, to, factors, n, err);
+        st = hf_add_vector(f, to, factors, n, err);
     mem_free(factors);
     return st;
 }
 
-enum status folder_add_rope_factors(struct folder *f, struct err *err) {
+enum status hf_add_rope_factors(struct hf_folder *f, struct err *err) {
     const char *object = scaling_object(f), *type = scaling_type(f, object);
     if (str_eq(type, "llama3")) {
         uint32_t dim, hidden;
-        TRY(folder_u32_at(f, "hidden_size", 0, &hidden, err));
-        TRY(folder_u32_at(f, "head_dim", f->n_heads ? hidden / f->n_heads : 0, &dim, err));
+        TRY(hf_u32_at(f, "hidden_size", 0, &hidden, err));
+        TRY(hf_u32_at(f, "head_dim", f->n_heads ? hidden / f->n_heads : 0, &dim, err));
         if (dim == 0 || dim > 65536 || dim % 2 != 0)
             return err_set(err, ST_BAD_INPUT, "%s/config.json: heads of %u dimensions", f->path,
                            dim);

@@ -10,7 +10,7 @@
 
 #define MAX_BYTES ((size_t)64 << 20)
 
-static enum status put_pieces(const struct folder *f, const struct sp_model *m,
+static enum status put_pieces(const struct hf_folder *f, const struct sp_model *m,
                               uint32_t n_vocab, json_t *model, int32_t *type, float *score,
                               struct err *err) {
     json_t *vocab = json_object_get(model, "vocab");
@@ -40,17 +40,17 @@ static enum status put_pieces(const struct folder *f, const struct sp_model *m,
     return ST_OK;
 }
 
-static enum status add_token(const struct folder *f, json_t *list, json_int_t id,
+static enum status add_token(const struct hf_folder *f, json_t *list, json_int_t id,
                              const json_t *token, struct err *err) {
     json_t *t = json_copy((json_t *)token);
     if (!t || json_object_set_new(t, "id", json_integer(id)) != 0 ||
         json_array_append_new(list, t) != 0)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     return ST_OK;
 }
 
 /* "32000": {"content": "<|im_end|>", "special": true} */
-static enum status add_decoder(const struct folder *f, const json_t *decoder, json_t *list,
+static enum status add_decoder(const struct hf_folder *f, const json_t *decoder, json_t *list,
                                struct err *err) {
     const char *key;
     json_t *token;
@@ -70,15 +70,15 @@ static enum status add_decoder(const struct folder *f, const json_t *decoder, js
 }
 
 /* {"<|im_end|>": 32000} */
-static enum status add_file(const struct folder *f, json_t *list, struct err *err) {
+static enum status add_file(const struct hf_folder *f, json_t *list, struct err *err) {
     json_t *file, *id;
     const char *text;
-    enum status st = folder_json(f, "added_tokens.json", MAX_BYTES, &file, err);
+    enum status st = hf_json(f, "added_tokens.json", MAX_BYTES, &file, err);
     if (st != ST_OK)
         return st == ST_NOT_FOUND ? ST_OK : st;
     json_object_foreach(file, text, id) {
         json_t *token = json_pack("{s:s, s:b}", "content", text, "special", 0);
-        st = !token ? folder_no_memory(f, err)
+        st = !token ? hf_no_memory(f, err)
              : json_is_integer(id)
                  ? add_token(f, list, json_integer_value(id), token, err)
                  : err_set(err, ST_BAD_INPUT, "%s/added_tokens.json: an id is not an integer",
@@ -91,7 +91,7 @@ static enum status add_file(const struct folder *f, json_t *list, struct err *er
     return st;
 }
 
-static enum status read_all(const struct folder *f, const struct file_map *map,
+static enum status read_all(const struct hf_folder *f, const struct file_map *map,
                             const json_t *settings, uint32_t n_vocab, json_t *out,
                             int32_t *type, float *score, struct err *err) {
     struct sp_model m;
@@ -106,20 +106,20 @@ static enum status read_all(const struct folder *f, const struct file_map *map,
                                      : add_file(f, list, err);
     if (st == ST_OK && m.space_prefix &&
         json_object_set_new(out, "normalizer", json_pack("{s:s}", "type", "Prepend")) != 0)
-        st = folder_no_memory(f, err);
+        st = hf_no_memory(f, err);
     sp_deinit(&m);
     return st;
 }
 
-enum status folder_sentencepiece(const struct folder *f, const json_t *settings,
-                                 uint32_t n_vocab, json_t **out, int32_t *type, float *score,
-                                 struct err *err) {
+enum status hf_sentencepiece(const struct hf_folder *f, const json_t *settings,
+                             uint32_t n_vocab, json_t **out, int32_t *type, float *score,
+                             struct err *err) {
     struct file_map map;
-    TRY(folder_map(f, FOLDER_PIECES, MAX_BYTES, &map, err));
+    TRY(hf_map(f, FOLDER_PIECES, MAX_BYTES, &map, err));
     json_t *o = json_pack("{s:{s:s, s:b, s:{}, s:[]}, s:[]}", "model", "type", "BPE",
                           "byte_fallback", 1, "vocab", "merges", "added_tokens");
-    enum status st = o ? read_all(f, &map, settings, n_vocab, o, type, score, err)
-                       : folder_no_memory(f, err);
+    enum status st =
+        o ? read_all(f, &map, settings, n_vocab, o, type, score, err) : hf_no_memory(f, err);
     file_map_close(&map);
     if (st == ST_OK)
         *out = o;

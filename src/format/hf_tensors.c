@@ -23,30 +23,30 @@ struct source {
 };
 
 /* NAME.weight, or what compressed-tensors keeps in its place. */
-static struct folder_tensor *find_weight(const struct folder *f, const char *name) {
+static struct hf_tensor *find_weight(const struct hf_folder *f, const char *name) {
     char packed[SAFE_NAME_MAX + 16];
-    struct folder_tensor *t = folder_find(f, name);
+    struct hf_tensor *t = hf_find(f, name);
     if (t || !str_ends(name, ".weight"))
         return t;
     snprintf(packed, sizeof packed, "%s_packed", name);
-    return folder_find(f, packed);
+    return hf_find(f, packed);
 }
 
-static struct folder_tensor *take(const struct folder *f, const char *name) {
-    struct folder_tensor *t = folder_find(f, name);
+static struct hf_tensor *take(const struct hf_folder *f, const char *name) {
+    struct hf_tensor *t = hf_find(f, name);
     if (t)
         t->used = true;
     return t;
 }
 
-static struct folder_tensor *take_weight(const struct folder *f, const char *name) {
-    struct folder_tensor *t = find_weight(f, name);
+static struct hf_tensor *take_weight(const struct hf_folder *f, const char *name) {
+    struct hf_tensor *t = find_weight(f, name);
     if (t)
         t->used = true;
     return t;
 }
 
-static enum status bad_shape(const struct folder *f, const char *name, const char *what,
+static enum status bad_shape(const struct hf_folder *f, const char *name, const char *what,
                              struct err *err) {
     return err_set(err, ST_BAD_INPUT, "%s: %.200s: %s", f->path, name, what);
 }
@@ -70,7 +70,7 @@ static bool plain_type(enum safe_dtype t, enum qtype *out) {
 }
 
 /* [rows, cols], [n, rows, cols] or [n]; none is 0. */
-static enum status set_shape(const struct folder *f, const struct safe_tensor *t,
+static enum status set_shape(const struct hf_folder *f, const struct safe_tensor *t,
                              uint32_t n_dims, struct source *s, struct err *err) {
     if (n_dims == 0 || n_dims > 3 || t->size_bytes == 0)
         return bad_shape(f, t->name, "expected one to three dimensions, none of them 0", err);
@@ -82,7 +82,7 @@ static enum status set_shape(const struct folder *f, const struct safe_tensor *t
     return ST_OK;
 }
 
-static enum status plain_source(const struct folder *f, const struct safe_tensor *t,
+static enum status plain_source(const struct hf_folder *f, const struct safe_tensor *t,
                                 struct source *s, struct err *err) {
     TRY(set_shape(f, t, t->n_dims, s, err));
     s->elem_bytes = safe_dtype_bytes(t->dtype);
@@ -117,14 +117,14 @@ static bool fp8_grid(const struct source *s, const struct safe_tensor *scales, u
 }
 
 /* NAME's scales are NAME_scale_inv (DeepSeek) or NAME_scale (compressed-tensors). */
-static enum status fp8_source(const struct folder *f, const struct safe_tensor *t,
+static enum status fp8_source(const struct hf_folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
-    const json_t *block = folder_value(f->config, "quantization_config.weight_block_size");
+    const json_t *block = hf_value(f->config, "quantization_config.weight_block_size");
     json_int_t rows = json_integer_value(json_array_get(block, 0)),
                cols = json_integer_value(json_array_get(block, 1));
     snprintf(name, sizeof name, "%s_scale_inv", t->name);
-    const struct folder_tensor *scales = take(f, name);
+    const struct hf_tensor *scales = take(f, name);
     if (!scales) {
         snprintf(name, sizeof name, "%s_scale", t->name);
         scales = take(f, name);
@@ -154,12 +154,12 @@ static enum status fp8_source(const struct folder *f, const struct safe_tensor *
 }
 
 /* gpt-oss: NAME_blocks [n, rows, cols/32, 16] and NAME_scales [n, rows, cols/32]. */
-static enum status mxfp4_source(const struct folder *f, const struct safe_tensor *t,
+static enum status mxfp4_source(const struct hf_folder *f, const struct safe_tensor *t,
                                 struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
     snprintf(name, sizeof name, "%.*s_scales", (int)(strlen(t->name) - strlen("_blocks")),
              t->name);
-    const struct folder_tensor *scales = take(f, name);
+    const struct hf_tensor *scales = take(f, name);
     if (!scales || t->n_dims != 4 || t->dims[3] != 16 || scales->t->n_dims != 3 ||
         scales->t->dtype != SAFE_U8 || scales->t->dims[0] != t->dims[0] ||
         scales->t->dims[1] != t->dims[1] || scales->t->dims[2] != t->dims[2])
@@ -187,7 +187,7 @@ struct mlx_quantization {
     bool mxfp4;     /* or else affine, which a module's own entry may leave out */
 };
 
-static enum status mlx_quantization(const struct folder *f, const char *module,
+static enum status mlx_quantization(const struct hf_folder *f, const char *module,
                                     struct mlx_quantization *out, struct err *err) {
     const json_t *all = json_object_get(f->config, "quantization");
     const json_t *own = json_object_get(all, module), *q = json_is_object(own) ? own : all;
@@ -232,7 +232,7 @@ static bool same_kind(const struct safe_tensor *a, const struct safe_tensor *b) 
 
 /* NAME.weight [rows, words], NAME.scales and, but for mxfp4, NAME.biases [rows, groups];
  * perhaps of n matrices. */
-static enum status mlx_source(const struct folder *f, const struct safe_tensor *t,
+static enum status mlx_source(const struct hf_folder *f, const struct safe_tensor *t,
                               struct source *s, struct err *err) {
     char module[SAFE_NAME_MAX + 1], name[SAFE_NAME_MAX + 16];
     struct mlx_quantization q = {0};
@@ -240,9 +240,9 @@ static enum status mlx_source(const struct folder *f, const struct safe_tensor *
              t->name);
     TRY(mlx_quantization(f, module, &q, err));
     snprintf(name, sizeof name, "%s.scales", module);
-    const struct folder_tensor *scales = take(f, name);
+    const struct hf_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%s.biases", module);
-    const struct folder_tensor *biases = q.mxfp4 ? NULL : take(f, name);
+    const struct hf_tensor *biases = q.mxfp4 ? NULL : take(f, name);
     TRY(set_shape(f, t, t->n_dims, s, err));
     if (!scales || q.group == 0 || s->vector || !same_rows(t, scales->t) ||
         (!q.mxfp4 && (!biases || !same_kind(scales->t, biases->t))))
@@ -292,14 +292,14 @@ static bool is_shape(const struct safe_tensor *t, uint64_t rows, uint64_t cols) 
 
 /* compressed-tensors' pack-quantized: NAME.weight_packed [rows, cols/8], NAME.weight_scale
  * [rows, groups], NAME.weight_shape: rows and cols. */
-static enum status int4_source(const struct folder *f, const struct safe_tensor *t,
+static enum status int4_source(const struct hf_folder *f, const struct safe_tensor *t,
                                struct source *s, struct err *err) {
     char name[SAFE_NAME_MAX + 16];
     int stem = (int)(strlen(t->name) - strlen("_packed"));
     snprintf(name, sizeof name, "%.*s_scale", stem, t->name);
-    const struct folder_tensor *scales = take(f, name);
+    const struct hf_tensor *scales = take(f, name);
     snprintf(name, sizeof name, "%.*s_shape", stem, t->name);
-    const struct folder_tensor *shape = take(f, name);
+    const struct hf_tensor *shape = take(f, name);
     TRY(set_shape(f, t, t->n_dims, s, err));
     if (!scales || t->n_dims != 2 || scales->t->n_dims != 2 ||
         scales->t->dims[0] != s->n_rows || scales->t->dims[1] == 0 || s->n_cols > UINT32_MAX ||
@@ -328,7 +328,7 @@ static enum status int4_source(const struct folder *f, const struct safe_tensor 
     return ST_OK;
 }
 
-static enum status find_source(const struct folder *f, const struct safe_tensor *t,
+static enum status find_source(const struct hf_folder *f, const struct safe_tensor *t,
                                struct source *s, struct err *err) {
     *s = (struct source){0};
     if (plain_type(t->dtype, &s->rows.from))
@@ -380,9 +380,9 @@ static void turn(struct source *s) {
     s->n_cols = rows;
 }
 
-static enum status apply(const struct folder *f, const struct folder_name *name,
+static enum status apply(const struct hf_folder *f, const struct hf_name *name,
                          const struct safe_tensor *t, struct source *s, struct err *err) {
-    enum folder_how how = name->how;
+    enum hf_how how = name->how;
     bool turns = how == TURN || how == TRANSPOSE_EVEN || how == TRANSPOSE_ODD;
     bool picks = how == VALUES_EVEN || how == VALUES_ODD;
     if ((turns || picks) && s->refused_form)
@@ -424,25 +424,26 @@ static enum status apply(const struct folder *f, const struct folder_name *name,
 
 /* ---- adding -------------------------------------------------------------------------- */
 
-static enum status add_rows(struct folder *f, const struct tensor_rows *rows, struct err *err) {
+static enum status add_rows(struct hf_folder *f, const struct tensor_rows *rows,
+                            struct err *err) {
     if (!mem_reserve(&f->rows, &f->cap_rows, f->n_rows + 1, sizeof *f->rows))
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     f->rows[f->n_rows++] = *rows;
     return ST_OK;
 }
 
-static enum status add(struct folder *f, const char *to, struct source *s,
+static enum status add(struct hf_folder *f, const char *to, struct source *s,
                        struct rows_part *parts, bool stack, struct err *err) {
     const uint64_t dims[3] = {s->n_cols, s->n_rows, s->n};
-    if (!folder_own(f, parts))
-        return folder_no_memory(f, err);
+    if (!hf_own(f, parts))
+        return hf_no_memory(f, err);
     s->rows.parts = parts;
     s->rows.rows_per_part = s->n_rows;
     gguf_write_tensor_info(f->w, to, s->type, s->vector ? 1 : stack ? 3 : 2, dims);
     return add_rows(f, &s->rows, err);
 }
 
-static enum status add_one(struct folder *f, const char *to, const struct folder_name *name,
+static enum status add_one(struct hf_folder *f, const char *to, const struct hf_name *name,
                            const struct safe_tensor *t, struct err *err) {
     struct source s;
     TRY(find_source(f, t, &s, err));
@@ -469,17 +470,17 @@ static bool same_form(const struct source *a, const struct source *b) {
 }
 
 /* from holds %u: a matrix for each expert. */
-static enum status add_experts(struct folder *f, const char *to, const struct folder_name *name,
+static enum status add_experts(struct hf_folder *f, const char *to, const struct hf_name *name,
                                const char *prefix, struct err *err) {
     const char *gap = strstr(name->from, "%u");
     struct rows_part *parts = mem_calloc(f->n_experts, sizeof *parts);
     struct source first, s;
-    enum status st = parts ? ST_OK : folder_no_memory(f, err);
+    enum status st = parts ? ST_OK : hf_no_memory(f, err);
     for (uint32_t i = 0; i < f->n_experts && st == ST_OK; i++) {
         char full[SAFE_NAME_MAX + 1];
         snprintf(full, sizeof full, "%s%.*s%u%s", prefix, (int)(gap - name->from), name->from,
                  i, gap + 2);
-        const struct folder_tensor *t = take_weight(f, full);
+        const struct hf_tensor *t = take_weight(f, full);
         if (!t) {
             st = err_set(err, ST_BAD_INPUT, "%s: the tensor %s is missing", f->path, full);
             break;
@@ -501,7 +502,7 @@ static enum status add_experts(struct folder *f, const char *to, const struct fo
     return add(f, to, &first, parts, true, err);
 }
 
-static enum status add_named(struct folder *f, const char *to, const struct folder_name *name,
+static enum status add_named(struct hf_folder *f, const char *to, const struct hf_name *name,
                              const char *prefix, struct err *err) {
     char full[SAFE_NAME_MAX + 1];
     const char *gap = strstr(name->from, "%u");
@@ -513,19 +514,19 @@ static enum status add_named(struct folder *f, const char *to, const struct fold
         return find_weight(f, full) ? add_experts(f, to, name, prefix, err) : ST_OK;
     }
     snprintf(full, sizeof full, "%s%s", prefix, name->from);
-    const struct folder_tensor *t = take_weight(f, full);
+    const struct hf_tensor *t = take_weight(f, full);
     return t ? add_one(f, to, name, t->t, err) : ST_OK;
 }
 
-enum status folder_add_vector(struct folder *f, const char *to, const float *values, size_t n,
-                              struct err *err) {
+enum status hf_add_vector(struct hf_folder *f, const char *to, const float *values, size_t n,
+                          struct err *err) {
     float *copy = mem_alloc(n * sizeof *copy);
     struct rows_part *part = mem_calloc(1, sizeof *part);
     if (copy)
         memcpy(copy, values, n * sizeof *copy);
-    if (!folder_own(f, copy)) {
+    if (!hf_own(f, copy)) {
         mem_free(part);
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     }
     struct source s = {.type = QT_F32, .n = 1, .n_rows = 1, .n_cols = n, .vector = true};
     s.rows = (struct tensor_rows){.form = ROWS_PLAIN,
@@ -543,51 +544,51 @@ enum status folder_add_vector(struct folder *f, const char *to, const float *val
 static const char *const prefixes[] = {"model.", "language_model.model.",
                                        "model.language_model."};
 
-static const char *find_prefix(const struct folder *f) {
+static const char *find_prefix(const struct hf_folder *f) {
     char name[64];
     for (size_t i = 0; i < ARRAY_LEN(prefixes); i++) {
         snprintf(name, sizeof name, "%sembed_tokens.weight", prefixes[i]);
-        if (folder_find(f, name))
+        if (hf_find(f, name))
             return prefixes[i];
     }
     return NULL;
 }
 
-enum status folder_n_vocab(const struct folder *f, uint32_t *out, struct err *err) {
+enum status hf_n_vocab(const struct hf_folder *f, uint32_t *out, struct err *err) {
     char name[64];
     const char *prefix = find_prefix(f);
     if (!prefix)
         return err_set(err, ST_BAD_INPUT, "%s: the tensor model.embed_tokens.weight is missing",
                        f->path);
     snprintf(name, sizeof name, "%sembed_tokens.weight", prefix);
-    const struct safe_tensor *t = folder_find(f, name)->t;
+    const struct safe_tensor *t = hf_find(f, name)->t;
     if (t->n_dims != 2 || t->dims[0] == 0 || t->dims[0] > (1u << 24))
         return bad_shape(f, name, "expected [tokens, values]", err);
     *out = (uint32_t)t->dims[0];
     return ST_OK;
 }
 
-static enum status add_ends(struct folder *f, const char *prefix, struct err *err) {
-    static const struct folder_name embd = {"token_embd.weight", "embed_tokens.weight", TAKE},
-                                    norm = {"output_norm.weight", "norm.weight", TAKE_NORM};
-    static const struct folder_name heads[] = {
+static enum status add_ends(struct hf_folder *f, const char *prefix, struct err *err) {
+    static const struct hf_name embd = {"token_embd.weight", "embed_tokens.weight", TAKE},
+                                norm = {"output_norm.weight", "norm.weight", TAKE_NORM};
+    static const struct hf_name heads[] = {
         {"output.weight", "lm_head.weight", TAKE},
         {"output.weight", "language_model.lm_head.weight", TAKE}};
     TRY(add_named(f, embd.to, &embd, prefix, err));
     TRY(add_named(f, norm.to, &norm, prefix, err));
-    if (json_is_true(folder_value(f->config, "tie_word_embeddings")))
+    if (json_is_true(hf_value(f->config, "tie_word_embeddings")))
         return ST_OK; /* some files hold the matrix twice */
     for (size_t i = 0; i < ARRAY_LEN(heads); i++)
         TRY(add_named(f, heads[i].to, &heads[i], "", err));
     return ST_OK;
 }
 
-static enum status add_layer(struct folder *f, const char *prefix, uint32_t layer,
+static enum status add_layer(struct hf_folder *f, const char *prefix, uint32_t layer,
                              struct err *err) {
     char from[64], to[GGUF_NAME_MAX + 1];
     snprintf(from, sizeof from, "%slayers.%u.", prefix, layer);
     for (size_t i = 0; i < FOLDER_MAX_LISTS; i++) {
-        for (const struct folder_name *n = f->arch->names[i]; n && n->to; n++) {
+        for (const struct hf_name *n = f->arch->names[i]; n && n->to; n++) {
             snprintf(to, sizeof to, "blk.%u.%s", layer, n->to);
             TRY(add_named(f, to, n, from, err));
         }
@@ -596,7 +597,7 @@ static enum status add_layer(struct folder *f, const char *prefix, uint32_t laye
 }
 
 /* The layer of a name; false: it is of none that the model has. */
-static bool layer_of(const struct folder *f, const char *prefix, const char *name) {
+static bool layer_of(const struct hf_folder *f, const char *prefix, const char *name) {
     char layers[64];
     snprintf(layers, sizeof layers, "%slayers.", prefix);
     if (!str_starts(name, layers))
@@ -606,7 +607,7 @@ static bool layer_of(const struct folder *f, const char *prefix, const char *nam
 
 /* GPTQ and AWQ: NAME.qweight with NAME.qzeros and NAME.scales, in older folders without a word
  * of it in config.json. */
-static enum status refuse(const struct folder *f, const char *name, struct err *err) {
+static enum status refuse(const struct hf_folder *f, const char *name, struct err *err) {
     char shown[200];
     gguf_escape((struct gguf_str){name, strlen(name)}, shown, sizeof shown);
     if (str_ends(name, ".qweight") || str_ends(name, ".qzeros") || str_ends(name, ".g_idx"))
@@ -620,7 +621,8 @@ static enum status refuse(const struct folder *f, const char *name, struct err *
                    f->path, shown, f->arch->model_type);
 }
 
-static enum status check_unused(const struct folder *f, const char *prefix, struct err *err) {
+static enum status check_unused(const struct hf_folder *f, const char *prefix,
+                                struct err *err) {
     for (size_t i = 0; i < f->n_tensors; i++) {
         const char *name = f->tensors[i].t->name;
         if (f->tensors[i].used || !layer_of(f, prefix, name) ||
@@ -631,10 +633,10 @@ static enum status check_unused(const struct folder *f, const char *prefix, stru
     return ST_OK;
 }
 
-enum status folder_read_tensors(struct folder *f, struct err *err) {
+enum status hf_read_tensors(struct hf_folder *f, struct err *err) {
     const char *prefix = find_prefix(f);
     TRY(add_ends(f, prefix, err));
-    TRY(folder_add_rope_factors(f, err));
+    TRY(hf_add_rope_factors(f, err));
     for (uint32_t l = 0; l < f->n_layers; l++)
         TRY(add_layer(f, prefix, l, err));
     return check_unused(f, prefix, err);

@@ -18,7 +18,7 @@
 #define N_RESERVED 256 /* TikTokenTokenizer.num_reserved_special_tokens */
 #define PYTHON_CLASS "TikTokenTokenizer"
 
-static enum status bad_line(const struct folder *f, size_t line, const char *what,
+static enum status bad_line(const struct hf_folder *f, size_t line, const char *what,
                             struct err *err) {
     return err_set(err, ST_BAD_INPUT, "%s/" FOLDER_TIKTOKEN ": line %zu: %s", f->path, line,
                    what);
@@ -44,7 +44,7 @@ static size_t put_byte(uint8_t byte, char *out) {
 }
 
 /* "aGk= 123" into the vocabulary. */
-static enum status add_line(const struct folder *f, const char *s, size_t len, size_t line,
+static enum status add_line(const struct hf_folder *f, const char *s, size_t len, size_t line,
                             json_t *vocab, struct err *err) {
     uint8_t token[MAX_TOKEN];
     char text[2 * MAX_TOKEN + 1];
@@ -68,12 +68,12 @@ static enum status add_line(const struct folder *f, const char *s, size_t len, s
     if (json_object_get(vocab, text))
         return bad_line(f, line, "the token is there already", err);
     if (json_object_set_new(vocab, text, json_integer(rank)) != 0)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     return ST_OK;
 }
 
-static enum status read_ranks(const struct folder *f, const struct file_map *m, json_t *vocab,
-                              struct err *err) {
+static enum status read_ranks(const struct hf_folder *f, const struct file_map *m,
+                              json_t *vocab, struct err *err) {
     const char *s = (const char *)m->bytes, *end = s + m->size;
     for (size_t line = 1; s < end; line++) {
         const char *stop = memchr(s, '\n', (size_t)(end - s));
@@ -88,7 +88,7 @@ static enum status read_ranks(const struct folder *f, const struct file_map *m, 
 
 /* Ranks 0 to n-1 (that no two are equal is seen where ids become tokens), every byte among the
  * tokens. */
-static enum status check_ranks(const struct folder *f, const json_t *vocab, uint32_t n_vocab,
+static enum status check_ranks(const struct hf_folder *f, const json_t *vocab, uint32_t n_vocab,
                                struct err *err) {
     size_t n = json_object_size(vocab);
     const char *text;
@@ -115,17 +115,18 @@ static enum status check_ranks(const struct folder *f, const json_t *vocab, uint
     return ST_OK;
 }
 
-static enum status add_special(const struct folder *f, json_t *list, size_t id,
+static enum status add_special(const struct hf_folder *f, json_t *list, size_t id,
                                const char *text, bool special, struct err *err) {
     json_t *t = json_pack("{s:I, s:s, s:b}", "id", (json_int_t)id, "content", text, "special",
                           (int)special);
-    return json_array_append_new(list, t) == 0 ? ST_OK : folder_no_memory(f, err);
+    return json_array_append_new(list, t) == 0 ? ST_OK : hf_no_memory(f, err);
 }
 
 /* added_tokens_decoder: {"163584": {"content": "[BOS]", "special": true}, ...}; the ids that it
  * leaves out of the reserved ones get their names. */
-static enum status add_specials(const struct folder *f, const json_t *settings, size_t n_ranks,
-                                uint32_t n_vocab, json_t *list, struct err *err) {
+static enum status add_specials(const struct hf_folder *f, const json_t *settings,
+                                size_t n_ranks, uint32_t n_vocab, json_t *list,
+                                struct err *err) {
     const json_t *decoder = json_object_get(settings, "added_tokens_decoder");
     const char *key;
     json_t *token;
@@ -153,7 +154,7 @@ static enum status add_specials(const struct folder *f, const json_t *settings, 
     return ST_OK;
 }
 
-static enum status check_class(const struct folder *f, const json_t *settings,
+static enum status check_class(const struct hf_folder *f, const json_t *settings,
                                struct err *err) {
     const char *class = json_string_value(json_object_get(settings, "tokenizer_class"));
     char shown[64] = "missing";
@@ -168,10 +169,10 @@ static enum status check_class(const struct folder *f, const json_t *settings,
         f->path, shown);
 }
 
-enum status folder_tiktoken(const struct folder *f, const json_t *settings, uint32_t n_vocab,
-                            json_t **out, struct err *err) {
+enum status hf_tiktoken(const struct hf_folder *f, const json_t *settings, uint32_t n_vocab,
+                        json_t **out, struct err *err) {
     struct file_map m;
-    TRY(folder_map(f, FOLDER_TIKTOKEN, MAX_BYTES, &m, err));
+    TRY(hf_map(f, FOLDER_TIKTOKEN, MAX_BYTES, &m, err));
     json_t *vocab = json_object(), *list = json_array();
     enum status st = check_class(f, settings, err);
     if (st == ST_OK)
@@ -187,7 +188,7 @@ enum status folder_tiktoken(const struct folder *f, const json_t *settings, uint
     json_decref(vocab);
     json_decref(list);
     if (st == ST_OK && !o)
-        return folder_no_memory(f, err);
+        return hf_no_memory(f, err);
     if (st == ST_OK)
         *out = o;
     return st;

@@ -25,7 +25,7 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 #define STRIPS_MAX 4096 /* added tokens that swallow spaces beside them */
 
 struct reading {
-    struct folder *f;
+    struct hf_folder *f;
     const char *file; /* that has the tokens */
     /* tokenizer.json, or what tiktoken.model or tokenizer.model says in its form */
     json_t *tokenizer;
@@ -141,7 +141,7 @@ static enum status name_unused(struct reading *r, struct err *err) {
     enum { SIZE = 24 };
     r->unused_names = mem_alloc((size_t)r->n * SIZE);
     if (!r->unused_names)
-        return folder_no_memory(r->f, err);
+        return hf_no_memory(r->f, err);
     for (uint32_t i = 0; i < r->n; i++) {
         if (r->str[i].ptr)
             continue;
@@ -161,7 +161,7 @@ static enum status put_spaces(struct reading *r, struct err *err) {
         bytes += r->type[t] == USER_DEFINED ? r->str[t].len : 0;
     char *out = r->spaced = mem_alloc(MAX(bytes, 1));
     if (!out)
-        return folder_no_memory(r->f, err);
+        return hf_no_memory(r->f, err);
     for (uint32_t t = 0; t < r->n; t++) {
         struct gguf_str s = r->str[t];
         if (r->type[t] != USER_DEFINED)
@@ -202,7 +202,7 @@ static enum status write_merges(struct reading *r, const json_t *merges, struct 
         text_of(json_array_get(m, 0)).len + text_of(json_array_get(m, 1)).len + 1;
     struct gguf_str *strs = mem_calloc(MAX(n, 1), sizeof *strs);
     char *buf = mem_alloc(MAX(bytes, 1));
-    enum status st = strs && buf ? ST_OK : folder_no_memory(r->f, err);
+    enum status st = strs && buf ? ST_OK : hf_no_memory(r->f, err);
     size_t at = 0;
     json_array_foreach(merges, i, m) {
         if (st != ST_OK)
@@ -436,7 +436,7 @@ static void put_id(struct reading *r, const char *key, const char *token, const 
     const char *text = settings_token(r, token);
     if ((text && find_token(r, text, &id)) ||
         id_in(json_object_get(r->generation, id_name), 0, r->n, &id) ||
-        id_in(folder_value(r->f->text, id_name), 0, r->n, &id))
+        id_in(hf_value(r->f->text, id_name), 0, r->n, &id))
         gguf_write_u32(r->f->w, key, id);
 }
 
@@ -450,7 +450,7 @@ static void put_ends(struct reading *r) {
     size_t n = 0, other = 0;
     put_id(r, "tokenizer.ggml.eos_token_id", "eos_token", "eos_token_id");
     if (ends == NULL || json_is_null(ends))
-        ends = folder_value(r->f->text, "eos_token_id");
+        ends = hf_value(r->f->text, "eos_token_id");
     for (size_t i = 0; i < MAX(json_array_size(ends), (size_t)1) && n < ENDS_MAX; i++)
         if (id_in(ends, i, r->n, &id))
             all[n++] = (int32_t)id;
@@ -546,16 +546,16 @@ static enum status read_model(struct reading *r, struct err *err) {
 }
 
 static enum status open_tokens(struct reading *r, struct err *err) {
-    enum status st = folder_json(r->f, r->file, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
+    enum status st = hf_json(r->f, r->file, MAX_TOKENIZER_BYTES, &r->tokenizer, err);
     if (st != ST_NOT_FOUND)
         return st;
     r->file = FOLDER_TIKTOKEN;
-    st = folder_tiktoken(r->f, r->settings, r->n, &r->tokenizer, err);
+    st = hf_tiktoken(r->f, r->settings, r->n, &r->tokenizer, err);
     r->ranks = st == ST_OK;
     if (st != ST_NOT_FOUND)
         return st;
     r->file = FOLDER_PIECES;
-    st = folder_sentencepiece(r->f, r->settings, r->n, &r->tokenizer, r->type, r->score, err);
+    st = hf_sentencepiece(r->f, r->settings, r->n, &r->tokenizer, r->type, r->score, err);
     r->scored = st == ST_OK;
     if (st == ST_NOT_FOUND)
         return err_set(err, st,
@@ -570,12 +570,11 @@ static enum status read_all(struct reading *r, struct err *err) {
     r->type = mem_calloc(r->n, sizeof *r->type);
     r->score = mem_calloc(r->n, sizeof *r->score);
     if (!r->str || !r->type || !r->score)
-        return folder_no_memory(r->f, err);
+        return hf_no_memory(r->f, err);
     enum status st =
-        folder_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
+        hf_json(r->f, "tokenizer_config.json", MAX_SETTINGS_BYTES, &r->settings, err);
     if (st == ST_OK || st == ST_NOT_FOUND)
-        st = folder_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation,
-                         err);
+        st = hf_json(r->f, "generation_config.json", MAX_SETTINGS_BYTES, &r->generation, err);
     if (st != ST_OK && st != ST_NOT_FOUND)
         return st;
     TRY(open_tokens(r, err));
@@ -589,7 +588,7 @@ static enum status read_all(struct reading *r, struct err *err) {
     return put_template(r, err);
 }
 
-enum status folder_read_tokenizer(struct folder *f, uint32_t n_vocab, struct err *err) {
+enum status hf_read_tokenizer(struct hf_folder *f, uint32_t n_vocab, struct err *err) {
     struct reading r = {.f = f, .n = n_vocab, .file = "tokenizer.json"};
     enum status st = read_all(&r, err);
     json_decref(r.tokenizer);
