@@ -1,5 +1,4 @@
-/* async_worker.c: The thread behind async_worker.h: it sleeps until its owner gives it one
- * thing to do. */
+/* async_worker.c: The thread behind async_worker.h. It sleeps until its owner gives it a job. */
 #include "base/async_worker.h"
 
 #include "base/futex.h"
@@ -13,9 +12,9 @@ struct async_worker {
     pthread_t thread;
     void (*fn)(void *); /* NULL: the thread ends */
     void *arg;
-    /* Counts of jobs of the async worker. The owner adds to `given` (release: fn, arg and what
-     * they stand for), the thread to `ended` (release: what the async worker did); each waits
-     * for the other's (acquire). */
+    /* Counts of jobs of the async worker. The owner increments `given` (release: it publishes
+     * fn, arg and their data). The thread increments `ended` (release: it publishes what the
+     * job wrote). Each side waits with acquire for the other's count. */
     _Atomic uint32_t given, ended;
 };
 

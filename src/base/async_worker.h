@@ -1,10 +1,11 @@
-/* async_worker.h: a thread that does one thing at a time for its owner, who works on meanwhile.
+/* async_worker.h: a thread that runs one job at a time for its owner, which goes on with other
+ * work.
  *
- * Beside a rank's pool: what mostly waits (for the network) needs no core of its own, and the
- * pool's threads keep theirs. Between jobs of the async worker the thread sleeps.
+ * It exists beside a rank's pool. Its jobs mostly wait (for the network) and need no core of
+ * their own, so the pool's threads keep theirs. Between jobs the thread sleeps.
  *
- * One thread owns it: it alone calls what follows. What it wrote before async_worker_start() is
- * visible to the async worker, and what the async worker wrote is visible to it after
+ * One thread owns it and is the only one to call these functions. The worker sees what the
+ * owner wrote before async_worker_start(). The owner sees what the worker wrote after
  * async_worker_wait(). */
 #ifndef LOCKSTEP_BASE_ASYNC_WORKER_H
 #define LOCKSTEP_BASE_ASYNC_WORKER_H

@@ -1,7 +1,7 @@
-/* buf.h: bytes that grow: text as it is put together, what comes in pieces.
+/* buf.h: a growing byte buffer.
  *
- * All zero is empty. A failed allocation is remembered in `failed`: from then on nothing is added,
- * so that one look at the end is enough. */
+ * All zero is empty. A failed allocation sets `failed`. From then on nothing is added, so one
+ * check at the end is enough. */
 #ifndef LOCKSTEP_BASE_BUF_H
 #define LOCKSTEP_BASE_BUF_H
 

@@ -1,5 +1,4 @@
-/* c_locale.c: Switches the calling thread to the C locale and back, so that numbers have a
- * point. */
+/* c_locale.c: Switches the calling thread to the C locale and back. */
 #include "base/c_locale.h"
 
 #include <errno.h>

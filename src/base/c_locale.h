@@ -1,8 +1,9 @@
-/* c_locale.h: numbers in files and languages have a point, whatever the locale of the program
- * that calls us: a German one makes strtod() stop at it and printf() write a comma.
+/* c_locale.h: numbers in files and protocols have a decimal point, whatever the caller's locale
+ * is. With a German locale, strtod() would stop at the point and printf() would write a comma.
  *
- * Between these two the calling thread, and nobody else, is in the C locale. What is written for
- * people, and callbacks, are the caller's. lockstep itself stays in the C locale for numbers. */
+ * Between these two calls the calling thread is in the C locale. Other threads are not
+ * affected. Text for people and callbacks use the caller's locale. lockstep itself stays in the
+ * C locale for numbers. */
 #ifndef LOCKSTEP_BASE_C_LOCALE_H
 #define LOCKSTEP_BASE_C_LOCALE_H
 

@@ -14,13 +14,13 @@
 #define AT_TIMES_NS 200000u
 #define STAYS_NS 500000u   /* longer than it takes to send what there is */
 #define STAYS_SHARE 20     /* so many times as long no offer at times */
-#define TAKEN_NS 100000u   /* longer than a yield to nobody */
-#define TWICE_NS 10000000u /* ... and again within this: somebody who stays */
+#define TAKEN_NS 100000u   /* longer than a yield with no other thread */
+#define TWICE_NS 10000000u /* ... and again within this: another thread stays here */
 #define PAUSE_MIN_NS 100000000ull
 #define PAUSE_MAX_NS 10000000000ull
 
-/* How often this thread has had to leave its core. Unlike the time away it does not count what
- * a hypervisor took. Where nobody counts: always another number. */
+/* How often this thread has had to leave its core. Unlike the time away, it does not count what
+ * a hypervisor took. If the system has no such count: always another number. */
 static long times_switched(void) {
 #ifdef RUSAGE_THREAD
     struct rusage u;

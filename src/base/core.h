@@ -1,14 +1,13 @@
-/* core.h: a thread and its core: staying on it, leaving it to others, and what a wait for
- * others learns by offering it.
+/* core.h: a thread's core: pinning, leaving it, and offering it to other threads during a wait.
  *
- * Sleeping costs a wait 10 to 100 us more than polling (in a virtual machine a halted core
- * takes long to wake), and schedulers like to wake a sleeper on the core of whoever wakes it,
- * where the two then take turns. So a short wait polls, and offers its core now and then. Does
- * somebody take it and stay, the core is not its own: for a while the thread's waits sleep
- * early, as the one who took it may be the thread that is waited for.
+ * A wait that sleeps costs 10 to 100 us more than one that polls, because a halted core of a
+ * virtual machine wakes slowly. Schedulers also tend to wake a sleeper on its waker's core,
+ * where the two then take turns. So a short wait polls, and offers its core now and then. If
+ * another thread takes the core and stays, the core is shared: for a while, this thread's waits
+ * sleep early. The other thread may be the one that is waited for.
  *
- * Threads that hardly ever wait long offer their cores as well: where all cores compute, who
- * sends what they have computed would wait for the end of a time slice, some milliseconds. */
+ * Threads that rarely wait offer their cores too. If all cores compute, the thread that sends
+ * their results would otherwise wait until the end of a time slice (some milliseconds). */
 #ifndef LOCKSTEP_BASE_CORE_H
 #define LOCKSTEP_BASE_CORE_H
 
@@ -21,19 +20,19 @@ struct core {
     uint64_t taken_ns, shared_until_ns, pause_ns;
 };
 
-/* Did somebody take the core lately? now_ns: clock_ns(). */
+/* Whether another thread took the core lately. now_ns: clock_ns(). */
 static inline bool core_is_shared(const struct core *core, uint64_t now_ns) {
     return now_ns < core->shared_until_ns;
 }
 
-/* Keeps the calling thread on one of the cores that it may use: the nth, counting round; where
- * the system has no such thing it stays free. */
+/* Pins the calling thread to the nth of the cores that it may use, modulo their number. Does
+ * nothing if the system cannot pin threads. */
 void core_pin(int nth);
 
 /* Where the calling thread runs just now; -1 where the system does not say. */
 int core_here(void);
-/* Moves the calling thread to one of the cores that it may use, but none of taken[n]; the
- * system may move it on from there. Stays where there is no other core. */
+/* Moves the calling thread to one of the cores that it may use, but to none of taken[n]. The
+ * system may move it on from there. Stays if there is no other core. */
 void core_leave(const int *taken, int n);
 
 /* The calling thread, as others know it; -1 where the system has no such number. */

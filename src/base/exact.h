@@ -1,10 +1,10 @@
-/* exact.h: exp, tanh, log, sin and cos with the same bits everywhere. libm's differ between
- * systems.
+/* exact.h: exp, tanh, log, sin and cos with the same bits everywhere. libm's results differ
+ * between systems.
  *
- * Pure functions of a fixed sequence of IEEE operations and explicit fma, compiled with
- * -ffp-contract=off. The f32 functions are written so that a SIMD version can repeat them
- * operation by operation; kernels.h's exp, swiglu and attention are built on exactly these.
- * The f64 ones make tables (RoPE) and are accurate to about 1e-15. */
+ * These are pure functions: a fixed sequence of IEEE operations and explicit fma, compiled with
+ * -ffp-contract=off. A SIMD version can repeat the f32 functions operation by operation. exp,
+ * swiglu and attention in kernels.h use exactly these. The f64 functions make tables (RoPE) and
+ * are accurate to about 1e-15. */
 #ifndef LOCKSTEP_BASE_EXACT_H
 #define LOCKSTEP_BASE_EXACT_H
 
@@ -17,10 +17,10 @@
  *   n = rint(x * log2(e)), r = fma(n, -LN2_LO, fma(n, -LN2_HI, x)),
  *   p = Horner with fma over EXP_C4..EXP_C0, y = fma(p, r * r, r) + 1,
  *   and n is added to the exponent bits of y.
- * EXP_MIN is chosen so that the result is never subnormal. LN2_HI is ln 2 rounded to f32: the
+ * EXP_MIN is chosen so that the result is never subnormal. LN2_HI is ln 2 rounded to f32. The
  * inner fma is exact, since x and n * LN2_HI are multiples of 2^-25 that nearly cancel. The
  * polynomial is the minimax one for (e^r - 1 - r) / r^2 on [-ln2/2, ln2/2] (Remez, error
- * weighed by r^2 e^-r), its coefficients rounded to f32: e^r errs by less than 2^-27.9. */
+ * weighted by r^2 e^-r). Its coefficients are rounded to f32: e^r errs by less than 2^-27.9. */
 #define EXACT_EXP_MIN (-87.3f)
 #define EXACT_EXP_MAX 88.72f
 #define EXACT_LOG2E 0x1.715476p+0f
@@ -73,8 +73,8 @@ static inline double exact_exp64(double x) {
     return ldexp(p, (int)n);
 }
 
-/* log(x) for finite x > 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)); log m = 2 artanh(s) with
- * s = (m - 1) / (m + 1), |s| < 0.172, the series to s^23. */
+/* log(x) for finite x > 0: x = 2^n m, m in [sqrt(1/2), sqrt(2)). log m = 2 artanh(s) with s =
+ * (m - 1) / (m + 1), |s| < 0.172, by the series up to s^23. */
 static inline double exact_log64(double x) {
     int n;
     double m = frexp(x, &n);

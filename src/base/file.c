@@ -1,4 +1,4 @@
-/* file.c: Reads and writes small files whole, and puts new files in place only when they are
+/* file.c: Reads and writes whole small files, and puts new files in place only when they are
  * complete. */
 #include "base/file.h"
 
@@ -119,8 +119,9 @@ static bool is_at(int fd, const char *path) {
            mine.st_dev == there.st_dev;
 }
 
-/* The descriptor of a part that nobody else writes, empty; -1 and errno otherwise (EWOULDBLOCK:
- * somebody does). A file system without locks does without. */
+/* Opens an empty part file that no other process writes and returns its descriptor. -1 and
+ * errno on failure (EWOULDBLOCK: another process writes it). On a file system without locks
+ * there is no such check. */
 static int open_part(const char *part) {
     for (;;) {
         int fd = open(part, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);

@@ -1,4 +1,5 @@
-/* file.h: small text files, whole; and new files, of which nobody sees a half. */
+/* file.h: reads whole small text files, and creates files that are never visible half written.
+ */
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 
@@ -11,9 +12,9 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* Reads a file of max_bytes at most: *out gets its bytes and a 0 behind them, freed with
- * mem_free(); *n_bytes, unless it is NULL, how many they are. Works on pipes too. ST_NOT_FOUND:
- * it is not there; ST_BAD_INPUT: it is larger; ST_IO: it is there, but cannot be read;
+/* Reads a file of at most max_bytes. *out gets its bytes and a 0 after them (free with
+ * mem_free()). *n_bytes gets their number, unless it is NULL. Works on pipes too. ST_NOT_FOUND:
+ * there is no such file. ST_BAD_INPUT: it is larger. ST_IO: it exists but cannot be read.
  * ST_NO_MEMORY. */
 enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t max_bytes,
                            struct err *err);
@@ -23,13 +24,13 @@ enum status file_read_text(char **out, size_t *n_bytes, const char *path, size_t
 enum status file_read_rest(struct buf *out, FILE *f, const char *name, size_t max_bytes,
                            struct err *err);
 
-/* The path from the root, for a process that works elsewhere; links in it are not followed,
- * since what a file is called may matter (the parts of a split model). ST_NOT_FOUND: nothing is
- * there. */
+/* The absolute path, for a process that works in another directory. Links are not followed,
+ * since a file's name may matter (the parts of a split model). ST_NOT_FOUND: nothing has this
+ * path. */
 enum status file_absolute(char *out, size_t size, const char *path, struct err *err);
 
-/* Every folder above `path`, with these rights where there is none. ST_IO, with the first that is
- * not there and cannot be made, and why. */
+/* Creates every missing folder above `path` with these rights. ST_IO names the first one that
+ * cannot be created, and why. */
 enum status file_make_folders(const char *path, mode_t mode, struct err *err);
 
 /* Waits until the names in the folder of `path` are on the disk: what a rename there has done
@@ -55,7 +56,7 @@ struct file_new {
     int lock;   /* keeps others from writing it at the same time; -1: nothing does */
 };
 
-/* ST_IO: it cannot be made, or is being written by somebody else; ST_NO_MEMORY. */
+/* ST_IO: it cannot be created, or another process is writing it; ST_NO_MEMORY. */
 enum status file_new_open(struct file_new *out, const char *path, struct err *err);
 /* The sentence for a write to f that failed with this errno: ST_IO. */
 enum status file_new_failed(const struct file_new *n, int error, struct err *err);

@@ -1,7 +1,7 @@
-/* file_id.h: which file it is, and in which state: whoever writes to it, cuts it short or puts
- * another one in its place changes this, as far as the system's clock tells writes apart
- * (milliseconds). The time of the last change of status cannot be set back, as that of the
- * content can (touch, rsync --times). */
+/* file_id.h: identifies a file and its state. Writing to it, truncating it or replacing it
+ * changes the id, as far as the system's clock distinguishes writes (milliseconds). It includes
+ * the status change time (ctime). Unlike the modification time, ctime cannot be set back
+ * (touch, rsync --times). */
 #ifndef LOCKSTEP_BASE_FILE_ID_H
 #define LOCKSTEP_BASE_FILE_ID_H
 

@@ -1,11 +1,12 @@
-/* float_env.h: the floating-point environment that bits depend on.
+/* float_env.h: the floating-point environment, on which the bits of results depend.
  *
- * Rounding and the treatment of subnormals belong to a thread, which may be a caller's, and a
- * new thread has those of the one that started it. What computes runs between these two, in the
- * default environment: to nearest, nothing flushed. thread_start() puts them around the start of
- * a thread, so one of our own begins with that; fabric_open() around what it opens, because a
- * library that a link loads may set something else for the thread that loads it; and pool_run()
- * around a thread's work. */
+ * Rounding mode and flush-to-zero belong to a thread. The thread may be the caller's, and a new
+ * thread inherits them from its creator. All computing code runs between these two calls, in
+ * the default environment: round to nearest, no flushing.
+ *
+ * thread_start() puts them around the start of a thread, so the library's threads begin in this
+ * environment. fabric_open() puts them around what it opens, because a link's library may
+ * change the environment while it loads. pool_run() puts them around a thread's work. */
 #ifndef LOCKSTEP_BASE_FLOAT_ENV_H
 #define LOCKSTEP_BASE_FLOAT_ENV_H
 

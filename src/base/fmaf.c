@@ -1,4 +1,5 @@
-/* fmaf() for all of the library, on systems whose own rounds twice. glibc's and Apple's do not. */
+/* fmaf.c: fmaf() for the whole library on systems whose own fmaf() rounds twice. glibc's and
+ * Apple's do not. */
 #include "base/fmaf.h"
 
 #include <math.h>

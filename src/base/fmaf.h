@@ -1,18 +1,18 @@
-/* fmaf.h: fmaf() without hardware for it, rounded once.
+/* fmaf.h: fmaf() without hardware support, rounded once.
  *
- * Some C libraries' (musl's, FreeBSD's) compute in double and round the sum a second time, which
- * differs where the result is subnormal, and the bits of what is compiled without FMA
- * instructions with it. fmaf.c puts this one in their place. */
+ * Some C libraries (musl, FreeBSD) compute it in double and round the sum a second time. The
+ * result then differs if it is subnormal. Code that is compiled without FMA instructions would
+ * get other bits. fmaf.c replaces that function with this one. */
 #ifndef LOCKSTEP_BASE_FMAF_H
 #define LOCKSTEP_BASE_FMAF_H
 
 #include <stdint.h>
 #include <string.h>
 
-/* The product is exact in double. The sum is rounded to odd: where it was inexact, to that of its
- * two neighbours whose last bit is set. With 53 bits of which float keeps 24 or fewer, such a sum
- * is on the true one's side of every tie, so rounding it to float is as rounding the true one
- * (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008). */
+/* The product is exact in double. The sum is rounded to odd: if it is inexact, it becomes the
+ * neighbour whose last bit is set. Double has 53 bits and float 24 or fewer. So the sum is on
+ * the same side of every tie as the exact one, and rounding it to float gives the correctly
+ * rounded result (Boldo and Melquiond, Emulation of FMA and correctly rounded sums, 2008). */
 static inline float exact_fmaf(float x, float y, float z) {
     double p = (double)x * (double)y, s = p + (double)z;
     double of_z = s - p, lost = (p - (s - of_z)) + ((double)z - of_z);

@@ -1,5 +1,5 @@
-/* futex.h: sleep until a 32-bit word changes. One file per system: futex_linux.c,
- * futex_darwin.c. `shared` must be true when the word lies in memory of several processes. */
+/* futex.h: sleeps until a 32-bit word changes. One file per system: futex_linux.c,
+ * futex_darwin.c. `shared` must be true if several processes share the word's memory. */
 #ifndef LOCKSTEP_BASE_FUTEX_H
 #define LOCKSTEP_BASE_FUTEX_H
 

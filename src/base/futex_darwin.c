@@ -1,10 +1,10 @@
-/* futex.h on macOS: os_sync_wait_on_address() and its relatives from 14.4 on, before that
- * __ulock_wait().
+/* futex_darwin.c: futex.h on macOS: os_sync_wait_on_address() and its relatives from 14.4 on,
+ * and __ulock_wait() before that.
  *
- * The newer functions are asked for by name at run time, so that one program serves both and
- * builds with an SDK of either. The older ones are what Apple's own C++ library waits with; no
- * header has them. Prototypes and constants are those of the SDK of 14.4 and of the kernel's
- * published source (XNU, ulock). Compiled and linked, not yet run. */
+ * The newer functions are looked up by name at run time. So one program serves both systems and
+ * builds with either SDK. Apple's own C++ library waits with the older functions; no header
+ * declares them. Prototypes and constants are from the SDK of 14.4 and the kernel's published
+ * source (XNU, ulock). Compiled and linked, not yet run. */
 #include "base/futex.h"
 
 #include <dlfcn.h>

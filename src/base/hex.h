@@ -1,8 +1,8 @@
-/* hex.h: digits of base 16. */
+/* hex.h: parses a hexadecimal digit. */
 #ifndef LOCKSTEP_BASE_HEX_H
 #define LOCKSTEP_BASE_HEX_H
 
-/* 0 to 15; -1: c is no such digit. */
+/* 0 to 15; -1 if c is not a hexadecimal digit. */
 static inline int hex_digit(char c) {
     if (c >= '0' && c <= '9')
         return c - '0';

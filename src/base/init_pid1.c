@@ -1,9 +1,9 @@
-/* init_pid1.c: what PID 1 has to do, where this command is it: as the only program of a container.
+/* init_pid1.c: the duties of PID 1, for a command that is the only program of a container.
  *
- * The kernel hands PID 1 no signal that it has no handler for, so neither Ctrl-C nor `docker stop`
- * would end a command; and makes it the parent of every process that has lost its own, which
- * would stay as zombies. So the command runs in a child, beside which PID 1 only hands on signals
- * and waits. No threads: before the first is started. */
+ * The kernel gives PID 1 no signal without a handler, so neither Ctrl-C nor `docker stop` would
+ * end a command. The kernel also makes PID 1 the parent of every orphaned process, and these
+ * would stay as zombies. So the command runs in a child. PID 1 only forwards signals and reaps
+ * children. It has no threads, since it forks before the first one is started. */
 #include "base/init_pid1.h"
 
 #ifdef __linux__

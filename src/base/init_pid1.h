@@ -1,10 +1,10 @@
-/* init_pid1.h: a command that is PID 1. */
+/* init_pid1.h: lets a command run as PID 1 of a container. */
 #ifndef LOCKSTEP_BASE_INIT_PID1_H
 #define LOCKSTEP_BASE_INIT_PID1_H
 
-/* As PID 1: goes on in a child and ends, with the child's exit status (of one that a signal killed:
- * 128 and its number), when the child does. Otherwise does nothing. Before any thread is started;
- * SIGCHLD is not ignored. */
+/* If this process is PID 1: forks and returns in the child. The parent exits when the child
+ * does, with its exit status (128 plus the number of a signal that killed it). Otherwise does
+ * nothing. Call it before any thread is started and while SIGCHLD is not ignored. */
 void init_pid1(void);
 
 #endif

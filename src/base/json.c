@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define INTEGER_CHARS 21 /* longer ones are beyond 64 bits, or padded, which is no JSON */
+#define INTEGER_CHARS 21 /* longer ones exceed 64 bits, or are padded: invalid JSON */
 
 /* The end of the string that begins at p. */
 static const char *string_end(const char *p, const char *end) {

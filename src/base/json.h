@@ -1,11 +1,10 @@
-/* json.h: what lockstep needs of JSON and the library jansson lacks. */
+/* json.h: JSON functions that the library jansson lacks. */
 #ifndef LOCKSTEP_BASE_JSON_H
 #define LOCKSTEP_BASE_JSON_H
 
 #include <jansson.h>
 
-/* The text under a key of an object; "" where there is none (also where o is no object, or
- * NULL). */
+/* The string under a key of an object; "" if it is missing, or if o is NULL or not an object. */
 static inline const char *json_text(const json_t *o, const char *key) {
     const char *text = json_string_value(json_object_get(o, key));
     return text != NULL ? text : "";
@@ -16,9 +15,10 @@ static inline const char *json_text(const json_t *o, const char *key) {
  * json_loadb() said, of use where the result is NULL. */
 json_t *json_read(const char *text, size_t len, size_t flags, json_error_t *why);
 
-/* How many values a text of JSON has (an array of two numbers: three), by one pass over it, without
- * memory: a tree of them takes up to 240 bytes for each, so whoever reads what strangers
- * send looks first. Of what is no JSON it is some number that a reader does not exceed. */
+/* Counts the values of a JSON text (an array of two numbers: three), in one pass and without
+ * memory. A parsed tree takes up to 240 bytes per value. So code that reads text from strangers
+ * calls this first. For invalid JSON the result is some number; a parser does not find more
+ * values than that. */
 size_t json_count(const char *text, size_t len);
 /* What one request may have: as many bytes as 64 prompts of 8192 token ids. */
 #define JSON_REQUEST_VALUES_MAX ((size_t)1 << 19)

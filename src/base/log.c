@@ -13,7 +13,7 @@ static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static _Atomic int level_now = -1; /* -1: not read from the environment yet; relaxed, a hint */
 static char process_name[32];      /* written before threads start */
 
-/* -1: there is none of that name. */
+/* -1: no level has that name. */
 static int level_of(const char *name) {
     for (size_t i = 0; i < ARRAY_LEN(level_names); i++)
         if (str_eq(name, level_names[i]))

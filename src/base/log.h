@@ -1,6 +1,8 @@
-/* log.h: what the CLI and the daemons say on stderr. Library code returns errors instead; it
- * logs only what nobody is waiting for (a background retry, a fallback that costs speed).
- * Thread-safe: one write(2) per line. Levels: 0 errors, 1 warnings, 2 info (default), 3 debug. */
+/* log.h: messages of the CLI and the daemons on stderr. Library code returns errors instead. It
+ * logs only events that no caller waits for (a background retry, a fallback that costs speed).
+ *
+ * Thread-safe: one write(2) per line. Levels: 0 errors, 1 warnings, 2 info (default), 3 debug.
+ */
 #ifndef LOCKSTEP_BASE_LOG_H
 #define LOCKSTEP_BASE_LOG_H
 

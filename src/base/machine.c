@@ -1,5 +1,5 @@
-/* machine.c: This machine's cores and NUMA domains, found with hwloc, and the part of them
- * that a rank keeps to. */
+/* machine.c: Finds this machine's cores and NUMA domains with hwloc, and the part of them that
+ * a rank uses. */
 #include "base/machine.h"
 
 #include "base/quota.h"
@@ -17,7 +17,7 @@ static struct {
     hwloc_topology_t topology; /* NULL: hwloc does not start */
     hwloc_bitmap_t usable;
     int n_domains, n_cores; /* in the domains */
-    int n_at_once;          /* cores that a quota leaves; INT_MAX: there is none */
+    int n_at_once;          /* cores that a quota allows; INT_MAX: no quota */
     bool bound;
     struct {
         hwloc_bitmap_t cpus;

@@ -1,4 +1,4 @@
-/* median.h: what a repeated measurement gives. */
+/* median.h: the median of repeated measurements. */
 #ifndef LOCKSTEP_BASE_MEDIAN_H
 #define LOCKSTEP_BASE_MEDIAN_H
 

@@ -27,8 +27,8 @@ static size_t whole_pages(size_t size_bytes) {
 void *mem_huge_alloc(size_t size_bytes) {
     check_allowed();
     size_t size = whole_pages(size_bytes); /* munmap() refuses to begin inside a page */
-    /* Over-map by one huge page and trim, so that the block starts on a huge-page boundary:
-     * otherwise its first and last 2 MiB stay in small pages. */
+    /* Map one huge page more and trim, so that the block starts on a huge-page boundary.
+     * Otherwise its first and last 2 MiB would stay in small pages. */
     size_t slack = size >= HUGE_PAGE ? HUGE_PAGE : 0;
     char *p =
         mmap(NULL, size + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -102,7 +102,7 @@ bool mem_reserve(void *array, size_t *cap, size_t n, size_t elem_bytes) {
         return true;
     size_t more = MAX(MAX(n, 2 * *cap), (size_t)16), bytes;
     void *old, *grown;
-    memcpy(&old, array, sizeof old); /* a struct x * is no void * */
+    memcpy(&old, array, sizeof old); /* a struct x * is not a void * */
     if (!mul_size(more, elem_bytes, &bytes) || (grown = mem_realloc(old, bytes)) == NULL)
         return false;
     memcpy(array, &grown, sizeof grown);

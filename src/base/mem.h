@@ -1,9 +1,9 @@
-/* mem.h: memory. Large blocks at load, nothing in a decode step.
+/* mem.h: memory allocation. Large blocks at load, nothing in a decode step.
  *
- * mem_huge_* is for weights, KV pages and step buffers: whole pages, huge ones where the system
- * has them, zeroed. mem_alloc & co. are malloc with a debug-build check: between
- * mem_forbid_begin() and mem_forbid_end() on a thread, any allocation through this header is
- * a bug (BUG_ON) in builds with LOCKSTEP_DEBUG_ALLOC; in release the pair costs nothing. */
+ * mem_huge_* is for weights, KV pages and step buffers: whole zeroed pages, huge ones if the
+ * system has them. mem_alloc and its relatives are malloc with a check in debug builds. Between
+ * mem_forbid_begin() and mem_forbid_end() on a thread, any allocation through this header is a
+ * bug (BUG_ON) if LOCKSTEP_DEBUG_ALLOC is defined. In release builds the pair costs nothing. */
 #ifndef LOCKSTEP_BASE_MEM_H
 #define LOCKSTEP_BASE_MEM_H
 
@@ -18,7 +18,7 @@ void mem_huge_free(void *p, size_t size_bytes);
  * may use it meanwhile. False: the system cannot. */
 bool mem_populate(void *p, size_t size_bytes);
 
-/* malloc/calloc/realloc/strdup, counted. n * size is checked. NULL when there is no memory. */
+/* malloc/calloc/realloc/strdup, counted. n * size is checked for overflow. NULL: no memory. */
 void *mem_alloc(size_t size_bytes);
 void *mem_calloc(size_t n, size_t size_bytes);
 void *mem_realloc(void *p, size_t size_bytes);
@@ -30,9 +30,9 @@ void mem_free(void *p); /* free(); NULL is fine */
  * file per system. */
 void mem_give_back(void);
 
-/* Room for n elements in a growing array, where *cap fit now. array: the address of the pointer to
- * them, of whatever type, NULL at first; mem_free() them. An array that is too small at least
- * doubles. False, with nothing changed: no memory. */
+/* Makes space for n elements in a growing array of *cap elements. array: the address of the
+ * pointer to them, of any type; NULL at first; free with mem_free(). An array that is too small
+ * at least doubles. False: no memory, and nothing has changed. */
 bool mem_reserve(void *array, size_t *cap, size_t n, size_t elem_bytes);
 
 /* Nesting is allowed. Debug builds also catch plain malloc (linker --wrap). */
@@ -48,17 +48,17 @@ struct mem_resident {
 };
 struct mem_resident mem_resident(void);
 
-/* Bytes that this machine can still give to processes like this one: what is free or only caches
- * files, within the limits of the cgroup that they run in. 0: unknown. One file per system. */
+/* Bytes that this machine can still give to processes like this one: free memory and file
+ * caches, within the limits of this process's cgroup. 0: unknown. One file per system. */
 uint64_t mem_available(void);
 
 /* Bytes that this machine has for processes like this one, within those limits, however much is
  * taken. 0: unknown. One file per system. */
 uint64_t mem_total(void);
 
-/* Linux only: what the limits of cgroups leave, files' pages not counted, and the least of these
- * limits; UINT64_MAX: there is none. root: where the hierarchies are ("/sys/fs/cgroup"); groups: the
- * file that names those of this process. */
+/* Linux only: the smallest remainder of the cgroups' memory limits, where file pages do not
+ * count as used. UINT64_MAX: no limit. root: the mount point of the hierarchies
+ * ("/sys/fs/cgroup"). groups: the file that names this process's groups. */
 uint64_t mem_left_in_groups(const char *root, const char *groups);
 uint64_t mem_limit_of_groups(const char *root, const char *groups);
 

@@ -1,5 +1,5 @@
-/* mem_darwin.c: available memory: free pages, and those that the system takes back without
- * compressing or writing them: of files, and purgeable ones. */
+/* mem_darwin.c: available memory on macOS: free pages, file pages and purgeable pages. The
+ * system reclaims the latter two without compressing or writing them. */
 #include "base/mem.h"
 
 #include <mach/mach.h>

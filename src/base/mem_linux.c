@@ -1,5 +1,5 @@
-/* mem_linux.c: available memory: the kernel's own estimate, and cgroups' limits (both
- * versions); what this process has. */
+/* mem_linux.c: available memory on Linux: the kernel's own estimate, and cgroups' limits (both
+ * versions). Also the memory that this process uses. */
 #include "base/mem.h"
 #include "base/util.h"
 
@@ -16,8 +16,8 @@ void mem_give_back(void) {
 #endif
 }
 
-/* The first number after `key` at the beginning of a line (key "": of the file); false: there
- * is none, and for "max". */
+/* The first number after `key` at the beginning of a line (key "": of the file). False: none,
+ * or "max". */
 static bool read_number(const char *path, const char *key, uint64_t *out) {
     FILE *f = fopen(path, "r");
     char line[256];
@@ -47,8 +47,7 @@ struct names {
     const char *limit, *usage; /* usage NULL: as if a group had nothing */
 };
 
-/* One group's limit less what it has, of which files' pages can be had back; UINT64_MAX: no
- * limit. */
+/* A group's limit minus its usage, where file pages count as free. UINT64_MAX: no limit. */
 static uint64_t left_in(const char *dir, const struct names *names) {
     char path[512];
     uint64_t limit, used;

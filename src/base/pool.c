@@ -1,5 +1,5 @@
-/* pool.c: The threads of one rank: starting a function on all of them, barriers, and sharing
- * out rows. */
+/* pool.c: The threads of one rank: runs a function on all of them, barriers, and loop sharing.
+ */
 #include "base/pool.h"
 
 #include "base/clock.h"
@@ -24,13 +24,13 @@
 #define LEAVE_NS 1000000
 #define LEND_NS 500000
 
-/* What is taken of a thread's share of a loop: from its front by the thread itself (the low
- * half), from its back by others (the high half). One for the running loop and one for the
- * next, by the generation's lowest bit: the next one's is made ready by its owner. Relaxed:
+/* How much of a thread's share of a loop is claimed: from the front by the thread itself (low
+ * half), from the back by others (high half). There is one word for the running loop and one
+ * for the next, chosen by the generation's lowest bit. Its owner resets the next one. Relaxed:
  * barriers order the data. */
 struct pool_share {
     _Alignas(CACHE_LINE) _Atomic uint64_t taken[2];
-    _Atomic uint32_t at;     /* the generation in whose barrier it was last */
+    _Atomic uint32_t at;     /* the generation of the last barrier that it reached */
     _Atomic int core_thread; /* its number (base/core.h) */
 };
 
@@ -44,8 +44,8 @@ struct pool {
     void *arg;
     bool stop;
 
-    /* Arrivals of the running barrier; the last one resets it. acq_rel: carries the data of
-     * all arrivals to the last, which publishes them through `generation`. */
+    /* Arrivals at the running barrier; the last one resets it. acq_rel: carries the data of all
+     * arrivals to the last, which publishes them through `generation`. */
     _Alignas(CACHE_LINE) _Atomic uint32_t arrived;
     /* Bumped (release) by the last arrival; the others wait for it (acquire). */
     _Alignas(CACHE_LINE) _Atomic uint32_t generation;
@@ -96,8 +96,8 @@ static bool keep_apart(struct pool *pool) {
         return false;
     for (int i = 0; i < pool->n_threads; i++)
         taken[i] = i == this_thread ? here : core_of(pool, i);
-    /* On its way a thread is nowhere: it may have to wait for its new core, and the one that it
-     * was apart from shall not leave the old one as well. */
+    /* A thread that moves counts as being on no core. It may have to wait for its new core, and
+     * the thread on its old core must not leave that core as well. */
     atomic_store_explicit(&pool->cores[this_thread], -1, memory_order_relaxed);
     core_leave(taken, pool->n_threads);
     move_ends(pool);
@@ -127,9 +127,9 @@ static struct late find_late(const struct pool *pool, uint32_t gen, uint64_t now
     return (struct late){-1, now, 0};
 }
 
-/* Before a waiting thread sleeps: moves the one that it waits for to the core that becomes
- * free, if that one has not run meanwhile. A scheduler with few cores lets it stay in another's
- * queue for a slice. */
+/* Before a waiting thread sleeps: moves the thread that it waits for to the core that becomes
+ * free, if that thread has not run meanwhile. With few cores, a scheduler lets it stay in
+ * another core's queue for a time slice. */
 static void lend_core(struct pool *pool, const struct late *late, uint32_t gen, uint64_t now) {
     static _Thread_local uint64_t next_ns;
     const int here = core_here(), i = late->thread;
@@ -144,7 +144,7 @@ static void lend_core(struct pool *pool, const struct late *late, uint32_t gen, 
     move_ends(pool);
 }
 
-/* in_run: outside of a run thread 0 is nobody's to wait for. */
+/* in_run: outside of a run no thread waits for thread 0. */
 static void barrier(struct pool *pool, bool in_run) {
     if (pool->n_threads == 1) {
         atomic_store_explicit(&pool->shares[0].taken[pool->generation % 2], 0,
@@ -202,8 +202,8 @@ uint32_t pool_phase(const struct pool *pool) {
     return atomic_load_explicit(&pool->generation, memory_order_relaxed);
 }
 
-/* A piece of thread `whose`'s share of n items: half of what is left of it, but min_items at
- * least. */
+/* A piece of thread `whose`'s share of n items: half of the rest of it, but at least min_items.
+ */
 static bool take(struct pool *pool, int whose, size_t n, size_t min_items, size_t *begin,
                  size_t *end) {
     const size_t n_threads = (size_t)pool->n_threads, i = (size_t)whose;

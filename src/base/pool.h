@@ -1,17 +1,19 @@
 /* pool.h: the threads of one rank.
  *
- * The threads run one function together (SPMD) and meet at barriers; between two barriers the
- * work of one loop is handed out by pool_claim(): to each thread pieces of an equal share of its
- * own, one after the other, since memory is read fastest in long runs; then what the others have
- * left of theirs, from the end, so that a thread that is late (its core is shared with somebody)
- * has its rows taken by them. Which thread computes a row never changes the row's bits.
+ * The threads run one function together (SPMD) and meet at barriers. Between two barriers,
+ * pool_claim() hands out the iterations of one loop. A thread first gets pieces of its own
+ * equal share, in order, since memory is read fastest in long runs. Then it gets pieces from
+ * the ends of the other threads' shares. So others take rows from a thread that is late, for
+ * example because its core is shared. Which thread computes a row never changes the row's bits.
  *
  * At a barrier a thread spins, then polls and offers its core to others (base/core.h), then
- * sleeps on a futex: a sleeping thread frees its core for the one that it is waiting for. Where
- * schedulers have put two threads on one core (a sleeper wakes on that of its waker) and leave
- * them there for some 10 ms, the one that waits goes to another. And a thread that has lost its
- * core to somebody else's for a slice of some ms, with a piece of work in its hands, gets the
- * core of one that waits for it: with few cores a scheduler would leave that one idle. */
+ * sleeps on a futex. A sleeping thread frees its core for the thread that it waits for.
+ *
+ * The scheduler may put two threads on one core (a sleeper wakes on its waker's core) and leave
+ * them there for some 10 ms. Then the waiting thread moves to another core. A thread may also
+ * lose its core to another process for a time slice of some ms while it holds a piece of work.
+ * Then it gets the core of a thread that waits for it. With few cores, a scheduler would leave
+ * that core idle. */
 #ifndef LOCKSTEP_BASE_POOL_H
 #define LOCKSTEP_BASE_POOL_H
 

@@ -1,8 +1,8 @@
-/* prefetch.h: asks for memory before it is needed, and leaves it where others find it.
+/* prefetch.h: prefetches memory, and stores data where other cores find it.
  *
- * What another core has written lies in its cache, and a line of it takes 50 to 400 ns, as long
- * as one from memory: code that meets such lines one by one waits for each. Asked for all at
- * once they take hardly longer than one. */
+ * A cache line that another core has written lies in that core's cache. Reading it takes 50 to
+ * 400 ns, as long as a line from memory. Code that reads such lines one by one waits for each
+ * of them. Lines that are requested together take hardly longer than one. */
 #ifndef LOCKSTEP_BASE_PREFETCH_H
 #define LOCKSTEP_BASE_PREFETCH_H
 
@@ -32,9 +32,9 @@ static inline void prefetch_write(void *p, size_t bytes) {
     }
 }
 
-/* Copies into memory that another core has read and will read: past the caches, so that no line
- * must be taken over from the other core first, nor be fetched out of this one's cache later.
- * Done with before anything that is stored after it. */
+/* Copies into memory that another core has read and will read again. The stores bypass the
+ * caches. So no line has to be taken from the other core first, or fetched from this core's
+ * cache later. The copy completes before any later store. */
 static inline void prefetch_demote(void *to, const void *from, size_t bytes) {
     uint8_t *out = to;
     const uint8_t *in = from;

@@ -1,4 +1,4 @@
-/* printable.h: which characters may be shown as they are. */
+/* printable.h: which characters may be printed unchanged. */
 #ifndef LOCKSTEP_BASE_PRINTABLE_H
 #define LOCKSTEP_BASE_PRINTABLE_H
 
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Neither control characters, which would drive a terminal, nor those that only change how
- * their neighbours look, nor what is no character. Spaces are. */
+/* Excludes control characters (they would drive a terminal), characters that only change the
+ * look of their neighbours, and invalid code points. Spaces are printable. */
 static inline bool is_printable(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_CC:
@@ -25,8 +25,8 @@ static inline bool is_printable(uint32_t c) {
     }
 }
 
-/* A text of a file as far as there is room; "?" for what is no UTF-8, or may not be shown. size
- * > 0. */
+/* Copies a file's text as far as it fits. "?" replaces invalid UTF-8 and characters that are
+ * not printable. size > 0. */
 static inline void copy_printable(char *buf, size_t size, const char *s, size_t n) {
     const uint8_t *from = (const uint8_t *)s;
     size_t used = 0, len;

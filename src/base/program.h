@@ -1,4 +1,4 @@
-/* program.h: where this program's own file is, and what its environment says. */
+/* program.h: the path of this program's file, and settings from its environment. */
 #ifndef LOCKSTEP_BASE_PROGRAM_H
 #define LOCKSTEP_BASE_PROGRAM_H
 
@@ -10,10 +10,11 @@
  * known. */
 bool program_path(char *out, size_t size, bool *gone);
 
-/* For a process that hears strangers and holds keys, as it begins: neither it nor what it starts
- * gets rights from a file (setuid, capabilities), and a crash leaves no core file, in which keys
- * would be. The limit is the soft one: `prlimit --core=unlimited -p PID` takes it back to look for
- * a bug. A system that has no such thing does without. */
+/* For a process that talks to strangers and holds keys; call it at the start. From then on the
+ * process and its children get no rights from a file (setuid, capabilities), and a crash leaves
+ * no core file, which would contain keys. The core limit is the soft one: `prlimit
+ * --core=unlimited -p PID` raises it for debugging. Does nothing on a system without these
+ * features. */
 void program_confine(void);
 
 /* A variable of its environment; NULL if it is not set, or empty, which means the same. */

@@ -1,5 +1,4 @@
-/* program_darwin.c: what dyld(3) knows: a path that may be relative or a link's. Written for,
- * not yet run. */
+/* program_darwin.c: the path from dyld(3), which may be relative or a link. Not yet run. */
 #include "base/program.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* program_linux.c: On Linux: the path of this program's file, and giving up new rights and
- * core files. */
+/* program_linux.c: On Linux: the path of this program's file, and giving up new rights and core
+ * files. */
 #include "base/program.h"
 
 #include "base/util.h"

@@ -13,7 +13,8 @@
 
 #define GROUPS_BYTES 65536
 
-/* Up to two numbers at the beginning of a file ("max" is none). How many. */
+/* Reads up to two numbers at the beginning of a file ("max" is not a number). Returns how many.
+ */
 static int numbers(const char *folder, const char *name, double out[2]) {
     char path[PATH_MAX];
     if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path)
@@ -35,8 +36,8 @@ static double limit_in(const char *folder) {
     return INFINITY;
 }
 
-/* The least of a group and all that it is in. In a container a path may be the host's, of which
- * there is only the top. */
+/* The smallest quota of a group and its ancestors. In a container the path may be the host's;
+ * then only the top exists. */
 static double limit_up(char *folder, size_t n_top) {
     double least = limit_in(folder);
     for (char *end; (end = strrchr(folder + n_top, '/')) != NULL;) {
@@ -46,8 +47,8 @@ static double limit_up(char *folder, size_t n_top) {
     return least;
 }
 
-/* A line: "0::/a/b" (version 2), or "4:cpu,cpuacct:/a/b" (1), whose hierarchy has its
- * controllers' name. */
+/* A line is "0::/a/b" (version 2), or "4:cpu,cpuacct:/a/b" (version 1). The hierarchy of
+ * version 1 is named after its controllers. */
 static double limit_of_line(const char *root, char *line) {
     char folder[PATH_MAX], *controllers = strchr(line, ':'), *group;
     if (controllers == NULL || (group = strchr(controllers + 1, ':')) == NULL)

@@ -1,5 +1,5 @@
-/* rng.h: counter-based random numbers: the value is a pure function of (seed, counter), so that a
- * request can be resumed anywhere and gives the same text whatever else is running.
+/* rng.h: counter-based random numbers. The value is a pure function of (seed, counter). So a
+ * request can be resumed anywhere and gives the same text, whatever else is running.
  * Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). */
 #ifndef LOCKSTEP_BASE_RNG_H
 #define LOCKSTEP_BASE_RNG_H

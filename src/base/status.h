@@ -1,12 +1,12 @@
-/* status.h: how anything in lockstep says that something went wrong.
+/* status.h: how every part of lockstep reports errors.
  *
- * Three kinds of error (docs/style in CONTRIBUTING.md):
+ * Three kinds of error:
  *   1. a bug of ours                      BUG_ON(cond): prints where, aborts, in release too
  *   2. the world says no (file, peer...)  an enum status plus a sentence in struct err
  *   3. not now                            ST_AGAIN: no sentence, never logged
  *
- * A program decides by the status or by the code beside the sentence, never by the sentence: that
- * is written for people, and may be worded anew at any time (tests/lint checks it).
+ * A program decides by the status or by the code beside the sentence, never by the sentence.
+ * Sentences are written for people and may be reworded at any time (tests/lint checks this).
  *
  * Outputs are written only on success. Libraries never exit and never print. */
 #ifndef LOCKSTEP_BASE_STATUS_H
@@ -23,7 +23,7 @@ enum status {
     ST_UNSUPPORTED, /* well formed, but lockstep cannot do it */
     ST_NO_MEMORY,   /* memory, address space, a table is full */
     ST_IO,          /* the operating system refused: read, write, socket */
-    ST_TIMEOUT,     /* a deadline passed and nobody is known to be dead */
+    ST_TIMEOUT,     /* a deadline passed; no peer is known to be dead */
     ST_PEER_LOST,   /* another rank is gone or silent: the group is over */
     ST_REFUSED,     /* wrong token, wrong group, wrong protocol version */
     ST_CANCELLED,   /* the caller (or the client) asked for it */
@@ -49,7 +49,7 @@ struct err {
     enum err_code code;
 };
 
-/* Writes the sentence (printf style; err may be NULL) with ERR_NONE and returns st, so that a
+/* Writes the sentence (printf style; err may be NULL) with ERR_NONE and returns st. So a
  * failing function can end with `return err_set(err, ST_IO, "...")`. */
 __attribute__((format(printf, 3, 4))) enum status err_set(struct err *err, enum status st,
                                                           const char *fmt, ...);

@@ -1,5 +1,5 @@
-/* thread.c: Starts the library's own threads: signals blocked, 1 MiB of stack or more, default
- * floats. */
+/* thread.c: Starts the library's own threads: signals blocked, a stack of at least 1 MiB, and
+ * the default floating-point environment. */
 #include "base/thread.h"
 
 #include "base/float_env.h"

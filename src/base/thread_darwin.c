@@ -1,5 +1,5 @@
-/* macOS conditions know the wall's clock alone, but take a length of time, too. Written for,
- * not yet run. */
+/* thread_darwin.c: threads on macOS. Its conditions know only the wall clock, but they also
+ * take a relative timeout. Not yet run. */
 #include "base/thread.h"
 
 #include "base/clock.h"

@@ -1,5 +1,4 @@
-/* thread_linux.c: What threads need of Linux: priority, size of the stack, and waits by the
- * monotonic clock. */
+/* thread_linux.c: threads on Linux: priority, stack size, and waits by the monotonic clock. */
 #include "base/thread.h"
 
 #include <errno.h>

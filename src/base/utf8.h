@@ -1,4 +1,4 @@
-/* utf8.h: one character at a time, strictly (no overlong forms, no surrogates, at most
+/* utf8.h: decodes one character at a time, strictly (no overlong forms, no surrogates, at most
  * U+10FFFF). */
 #ifndef LOCKSTEP_BASE_UTF8_H
 #define LOCKSTEP_BASE_UTF8_H
@@ -8,8 +8,8 @@
 
 #define UTF8_REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 
-/* Looks at the character at s[0..n), n >= 1. Returns its length if it is whole and valid, 0 if
- * all n bytes are the beginning of a valid one, -1 if it is neither. */
+/* Decodes the character at s[0..n), n >= 1. Returns its length if it is complete and valid, 0
+ * if all n bytes are the beginning of a valid one, and -1 otherwise. */
 static inline int utf8_check(const uint8_t *s, size_t n) {
     uint8_t c = s[0];
     if (c < 0x80)

@@ -1,4 +1,4 @@
-/* util.h: the handful of macros and integer helpers that everything uses. */
+/* util.h: a few macros and integer helpers that every module uses. */
 #ifndef LOCKSTEP_BASE_UTIL_H
 #define LOCKSTEP_BASE_UTIL_H
 
