@@ -1,5 +1,5 @@
-/* host_id_linux.c: The identity of this host on Linux, which processes compare to learn
- * whether they share it. */
+/* host_id_linux.c: the host's identity on Linux, which processes compare to learn whether they
+ * share it. */
 #include "net/host_id.h"
 
 #include <fcntl.h>
@@ -18,7 +18,7 @@ void host_id(uint8_t out[32]) {
         close(fd);
     if (n > 0)
         crypto_generichash_update(&h, (const uint8_t *)text, (size_t)n);
-    else { /* unknown: like nobody else */
+    else { /* unknown: equal to no other */
         randombytes_buf(text, sizeof text);
         crypto_generichash_update(&h, (const uint8_t *)text, sizeof text);
     }

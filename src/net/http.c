@@ -1,5 +1,5 @@
-/* The server: its socket, and the loop that accepts connections, waits for all of them and looks at
- * the clock. What happens on one is http_connection.c's. */
+/* http.c: The server's socket, and the loop that accepts connections, waits for all of them and
+ * checks timeouts. http_connection.c handles each connection. */
 #include "net/http.h"
 
 #include "base/clock.h"
@@ -135,7 +135,7 @@ static void turn(struct http_server *s, int timeout_ms) {
             accept_some(s);
         else if (found[i].what == &s->woken)
             look_at_dirty(s);
-        else if (c->fd >= 0) /* nobody has closed it in this turn */
+        else if (c->fd >= 0) /* not closed yet in this iteration */
             http_connection_run(c, found[i].events);
     }
     if (s->again)
@@ -167,8 +167,8 @@ static void *loop(void *user) {
 #define PEM_MAX ((size_t)1 << 20)
 #define FILES_WANTED ((rlim_t)1 << 16)
 
-/* A connection is an open file, of which a program may have few (1024, on a Mac 256) until it
- * asks for more; a Mac gives no more than 10240. */
+/* A connection is an open file. A program may have few of them (1024, on a Mac 256) until it
+ * raises the limit; a Mac allows at most 10240. */
 static rlim_t files_allowed(void) {
     struct rlimit now, more;
     if (getrlimit(RLIMIT_NOFILE, &now) != 0)

@@ -1,35 +1,39 @@
-/* http.h: an HTTP/1.1 server, on sockets and GnuTLS. Knows nothing of language models.
+/* http.h: an HTTP/1.1 server on sockets and GnuTLS. It knows nothing of language models.
  *
- * A handler gets each request once its body is complete, and must not block: it replies at once,
- * or keeps the request and replies later from any thread; a reply is one body, or a stream of
- * pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends a request,
- * after which it is gone (but not before the handler has returned).
+ * Handlers. A handler gets a request when its body is complete, and must not block. It replies
+ * at once, or keeps the request and replies later from any thread. A reply is one body or a
+ * stream of pieces. Exactly one of http_reply(), http_stream_end() and http_stream_break() ends
+ * a request. The request is freed after that, but not before the handler has returned.
  *
- * Without cfg.lane the handler is called on the server's thread, where no connection goes on
- * meanwhile. With it, on threads of its own, four of them, several requests at once: each lane has
- * its own, so that a quick request waits for no long one. Whose client has gone before its turn is
- * never handled; http_drain() and http_close() wait for those whose turn is still to come. Of long
- * ones HTTP_LONG_WAITING wait; the next one gets 503.
+ * Threads. Without cfg.lane the handler runs on the server's thread, and no connection makes
+ * progress meanwhile. With it, four threads run handlers at once. Each lane has its own
+ * threads, so that a quick request does not wait for a long one. A request whose client has
+ * gone before its turn is never handled. http_drain() and http_close() wait for the requests
+ * that are still queued. At most HTTP_LONG_WAITING long requests wait; the next one gets 503.
  *
- * Whatever the server refuses by itself, from a request line that is none to a chunk that is too
- * large, is told through cfg.fail. Only what breaks off gets no answer.
+ * Errors. Whatever the server refuses by itself, from a malformed request line to a chunk that
+ * is too large, is reported through cfg.fail. Only a connection that breaks off gets no answer.
  *
- * A client may close its side after the request (a half-closed connection): it gets all of its
- * answer. Whether it reads is seen by what is written to it. So for such a client, and no other,
- * a reply that takes its time is preceded by 100 Continue after a second and then every quiet_ms,
- * and a stream with a filler by that. Whoever has closed both ways is gone after the next of these.
+ * Half-closed connections. A client may close its side after the request. It still gets its
+ * whole answer. Only writing to such a client shows whether it still reads. So for such clients
+ * alone, a slow reply is preceded by 100 Continue after a second and then every quiet_ms, and a
+ * stream gets a filler at these times. A client that has closed both sides is gone after the
+ * next one.
  *
- * Limits: bodies over max_body_bytes get 413, and those over 64 KiB for which others leave no
- * room in max_bodies_bytes 503; of a client that shows no key where one is asked for nothing is
- * kept; heads are bounded by http_head.h. A client that neither sends nor reads is cut off after
- * idle_s, and so is one whose first head has not come after head_s, or a later one so long after
- * its first byte; one that shows no key where one is asked for has two idle_s for all of its
- * request. What a stream's client has not read yet is bounded: where it is more than
- * max_unread_bytes and HTTP_BURST of the stream's largest piece, http_stream_write() says
- * ST_CANCELLED, as it does when the client has gone.
+ * Limits:
+ *   - Bodies over max_body_bytes get 413.
+ *   - Bodies over 64 KiB get 503 if they do not fit into max_bodies_bytes.
+ *   - If a key is required and the client shows none, nothing of its body is kept.
+ *   - http_head.h bounds heads.
+ *   - A client that neither sends nor receives is disconnected after idle_s.
+ *   - A first head must arrive within head_s, and a later one within head_s of its first byte.
+ *   - A client that shows no required key has two idle_s for its whole request.
+ *   - http_stream_write() returns ST_CANCELLED if a stream has more unread data than
+ *     max_unread_bytes and more than HTTP_BURST of its largest pieces, or if the client has gone.
  *
- * When max_connections are there, a new one takes the place of one that has sent nothing, of the
- * address with the most of these; or else of one that has had no request under way for 5 s. */
+ * If max_connections are open, a new one replaces a connection that has sent nothing, from the
+ * address with the most of these. Otherwise it replaces one that has had no request under way
+ * for 5 s. */
 #ifndef LOCKSTEP_NET_HTTP_H
 #define LOCKSTEP_NET_HTTP_H
 
@@ -44,12 +48,12 @@ struct http_request;
 /* On what is refused because the server ends: another one will answer. */
 #define HTTP_ENDING_HEADER "Lockstep-Ending"
 
-/* So many pieces may follow each other at once, of whatever size: a client that has read all
- * before them has had no time for them. (/v1/responses ends with its longest text in four
+/* This many pieces of any size may follow each other at once. A client that has read all
+ * earlier pieces has had no time for these. (/v1/responses ends with its longest text in four
  * events.) */
 #define HTTP_BURST 4
 
-/* For requests whose handler takes no time to speak of; a few milliseconds; longer. */
+/* For requests whose handler takes almost no time; a few milliseconds; longer. */
 enum http_lane { HTTP_LANE_QUICK, HTTP_LANE_SHORT, HTTP_LANE_LONG, HTTP_N_LANES };
 #define HTTP_LONG_WAITING 32
 
@@ -68,8 +72,8 @@ struct http_config {
     size_t max_body_bytes;   /* default 32 MiB */
     size_t max_bodies_bytes; /* of all that are not small together; default 256 MiB */
     size_t max_unread_bytes; /* default 1 MiB */
-    /* default 512, at most half of the open files that are allowed; further ones wait unheard
-     * where nobody has to go for them */
+    /* default 512, at most half of the open files that are allowed; further ones wait in the
+     * listen queue unless an older connection can be closed */
     int max_connections;
     int max_per_address; /* of them from one address; default 0: no such limit */
     int idle_s;          /* default 60 */
@@ -77,7 +81,8 @@ struct http_config {
     int quiet_ms;        /* http_fill_quiet(); default 10 s */
 
     void (*handle)(void *user, struct http_request *r);
-    /* On whose threads it is called; on the server's thread, so quickly. NULL: on that one. */
+    /* Which lane's threads call it; runs on the server's thread, so it must be quick. NULL: the
+     * server's thread calls the handler. */
     enum http_lane (*lane)(void *user, const struct http_request *r);
     /* Writes an error of the server itself (401, 404, 413...) in the dialect of the path: the
      * body, by http_reply_text(). NULL: {"error": "..."}. */
@@ -107,11 +112,12 @@ const char *http_path(const struct http_request *r);
 /* NULL if absent; names in any case. They are the request's, also when the client has gone. */
 const char *http_header(const struct http_request *r, const char *name);
 const char *http_query(const struct http_request *r, const char *name);
-/* All of them; value: "" where there is none. */
+/* All of them; value: "" if it has none. */
 typedef void (*http_each_fn)(void *user, const char *name, const char *value);
 void http_each_header(const struct http_request *r, http_each_fn fn, void *user);
 void http_each_query(const struct http_request *r, http_each_fn fn, void *user);
-/* The client's address without the port, or its API key's hash: whose turn it is. */
+/* A number for the client's address without the port, or for its API key: for fair scheduling.
+ */
 unsigned long long http_client(const struct http_request *r);
 /* The client's numeric address without a port. */
 void http_client_host(const struct http_request *r, char *out, size_t size);
@@ -129,17 +135,18 @@ void http_reply(struct http_request *r, int status, const char *content_type, co
                 size_t len);
 
 /* A stream: begin, pieces from any one thread at a time, end. on_gone (may be NULL) is called
- * at most once, on the server's thread, when the client has gone before the end; the request
- * stays valid until http_stream_end(), which is still due. It works for a request kept for
- * http_reply(), too. */
+ * at most once, on the server's thread, if the client goes away before the end. The request
+ * stays valid until http_stream_end(), which must still be called. It works for a request kept
+ * for http_reply(), too. */
 void http_on_gone(struct http_request *r, void (*on_gone)(void *user), void *user);
-/* release is called once, from any thread, when the request is ended and its connection is done
- * with it: nothing calls on_gone any more, and what its owner kept for it may be freed. */
+/* release is called once, from any thread, when the request has ended and its connection no
+ * longer uses it. From then on nothing calls on_gone, and the owner may free what it kept for
+ * it. */
 void http_set_release(struct http_request *r, void (*release)(void *user), void *user);
-/* For a request that will be a stream: whenever nothing was written for cfg.quiet_ms, the
- * server writes filler (a literal), and first begins the stream (200) if its owner has not.
- * Proxies and clients give up a connection on which nothing comes, and a long prompt takes
- * minutes. Until http_quiet_end() or the end. */
+/* For a request that will be a stream: if nothing was written for cfg.quiet_ms, the server
+ * writes filler (a literal). It first begins the stream (200) if the owner has not. Proxies and
+ * clients give up a silent connection, and a long prompt takes minutes. Ends with
+ * http_quiet_end() or the end of the request. */
 void http_fill_quiet(struct http_request *r, const char *content_type, const char *filler);
 /* Fills no more. True: the stream has begun, and whatever comes must be a piece of it. */
 bool http_quiet_end(struct http_request *r);

@@ -1,5 +1,5 @@
-/* Whom a request may ask: by its key, and of a server for this machine alone by what its Host and
- * Origin say. */
+/* http_access.c: Which requests are allowed: by API key, and for a server that is local to this
+ * machine also by Host and Origin. */
 #include "base/util.h"
 #include "net/http_internal.h"
 
@@ -57,8 +57,8 @@ static bool is_port(const char *s) {
     return *s == '\0' || (*s == ':' && strspn(s + 1, "0123456789") == strlen(s + 1));
 }
 
-/* The name or address of NAME, NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in small letters; "" if
- * it is none of them, or too long. */
+/* The name or address of NAME, NAME:PORT, ADDRESS:PORT or [ADDRESS]:PORT, in lower case; "" for
+ * other forms or if it is too long. */
 static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
     struct in6_addr address;
     bool bracket = *host_and_port == '[';
@@ -66,7 +66,7 @@ static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
     out[0] = '\0';
     if (n + 1 >= HOST_BYTES)
         return;
-    if (bracket) { /* a zone (fe80::1%25eth0) says nothing of whose it is */
+    if (bracket) { /* a zone (fe80::1%25eth0) does not change the owner */
         char inner[HOST_BYTES] = "";
         memcpy(inner, host_and_port + 1, n - 1);
         inner[strcspn(inner, "%")] = '\0';
@@ -81,9 +81,9 @@ static void host_of(const char *host_and_port, char out[HOST_BYTES]) {
     out[n] = '\0';
 }
 
-/* A page in a browser can have its own name lead to this machine's address (DNS rebinding), and
- * then it reads what a server for this machine alone says. Its name is in the Host header; a
- * name that others cannot own, or an address, is not. */
+/* A web page can make its own name resolve to this machine's address (DNS rebinding) and then
+ * read the answers of a local server. The Host header then has the page's name. Names that
+ * others cannot own, and addresses, are safe. */
 static bool names_this_machine(const char *host) {
     static const char *const tails[] = {".localhost", ".local", ".internal"};
     char own[HOST_BYTES] = "";
@@ -103,10 +103,10 @@ static bool is_loopback(const char *host) {
            (inet_pton(AF_INET, host, &address) == 1 && str_starts(host, "127."));
 }
 
-/* A page in a browser may send requests anywhere, though it cannot read the answers: what it
- * asks of the model would be computed. Its address is in the Origin header, "null" if it has
- * none; programs and extensions of browsers say none, or have schemes of their own. host: of
- * the request. */
+/* A web page may send requests anywhere, though it cannot read the answers. The model would
+ * still compute what it asks. The Origin header has the page's origin, or "null" if it has
+ * none. Programs and browser extensions send no Origin, or one with a scheme of their own.
+ * host: the request's host. */
 static bool is_of_own_page(const struct http_request *r, const char *host) {
     const char *origin = http_header(r, "Origin"), *allowed = r->server->cors_origin;
     char from[HOST_BYTES];

@@ -34,8 +34,8 @@ struct http_fault http_body_begin(struct http_body *b, const struct http_head *h
     const char *coding = http_head_field(h, "Transfer-Encoding");
     const char *length = http_head_field(h, "Content-Length");
     *b = (struct http_body){.at = BODY_OVER};
-    /* The end of a body is known by its length or its chunks; of any other only when the client
-     * closes its side, which it may do after the answer. */
+    /* The length or the chunks mark the end of a body. A body of any other kind ends only when
+     * the client closes its side, which it may do after the answer. */
     if (coding != NULL && strcasecmp(coding, "chunked") != 0)
         return FAULT(501, "the only transfer coding of a body is chunked");
     /* What stands between client and server might believe the other one. */

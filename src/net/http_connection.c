@@ -1,5 +1,5 @@
-/* One connection: its requests, one after the other, through their stages. Each step does one
- * thing and says whether there may be more to do at once. */
+/* http_connection.c: One connection: its requests, one after the other, through their stages.
+ * Each step does one thing and returns whether more can be done at once. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -193,12 +193,12 @@ static bool fill(struct http_connection *c) {
         note_first_byte(c);
         return true;
     }
-    if (n != RECEIVED_NOTHING) /* half a request is none */
+    if (n != RECEIVED_NOTHING) /* an incomplete request does not count */
         http_connection_close(c);
     return false;
 }
 
-/* Takes the server's room for a body of so many bytes. False: others have it. */
+/* Reserves space in max_bodies_bytes for this body. False: other bodies use it. */
 static bool has_room(struct http_request *r, size_t bytes) {
     struct http_server *s = r->server;
     size_t more = bytes > SMALL_BODY_BYTES ? bytes - r->large_bytes : 0;

@@ -1,5 +1,5 @@
-/* A head is copied once and cut up in place: every name and value ends with a NUL within the
- * copy. */
+/* http_head.c: Parses a request's head. The head is copied once and split in place: every name
+ * and value ends with a NUL within the copy. */
 #include "net/http_head.h"
 
 #include "base/hex.h"
@@ -76,7 +76,7 @@ static bool has_controls(const char *s) {
 
 /* ---- the target -------------------------------------------------------------------------- */
 
-/* %XX, and where wanted + for a blank, in place; what is no such escape stays. False: a NUL. */
+/* Decodes %XX, and + as a space if wanted, in place. Other escapes stay. False: a NUL. */
 static bool unescape(char *s, bool plus) {
     char *to = s;
     for (; *s != '\0'; s++) {

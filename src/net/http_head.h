@@ -1,8 +1,8 @@
-/* http_head.h: the head of an HTTP/1.1 request (RFC 9112): the request line and the fields. Strict
- * where two readers could understand a head differently; knows nothing of sockets.
+/* http_head.h: the head of an HTTP/1.1 request (RFC 9112): the request line and the fields. It
+ * is strict if two parsers could understand a head differently. It knows nothing of sockets.
  *
- * Pure functions on bytes. The first error ends the parse, with the status and the sentence that
- * the client gets. */
+ * Pure functions on bytes. The first error ends the parse, with the status and the sentence
+ * that the client gets. */
 #ifndef LOCKSTEP_NET_HTTP_HEAD_H
 #define LOCKSTEP_NET_HTTP_HEAD_H
 
@@ -35,8 +35,9 @@ struct http_fault {
     const char *sentence; /* a literal */
 };
 
-/* The length of the head at the beginning of bytes, with the blank line that ends it; 0: it is not
- * there yet. *seen: where to look on from, 0 at first, kept between calls. */
+/* The length of the head at the beginning of bytes, including the blank line that ends it; 0:
+ * it is not complete yet. *seen: where to continue the search, 0 at first, kept between calls.
+ */
 size_t http_head_end(const char *bytes, size_t len, size_t *seen);
 
 /* Bytes that are not a whole head yet: whether they can still become one within the limits. */
@@ -48,7 +49,7 @@ struct http_fault http_head_limits(const char *bytes, size_t len);
 struct http_fault http_head_parse(struct http_head *h, const char *bytes, size_t len);
 void http_head_deinit(struct http_head *h);
 
-/* The first value of that name, in any case of letters; NULL: there is none. */
+/* The first value of that name, in any letter case; NULL: it is absent. */
 const char *http_head_field(const struct http_head *h, const char *name);
 size_t http_head_count(const struct http_head *h, const char *name);
 /* Whether a list in the field ("close, TE") has the word, in any case of letters. */

@@ -1,17 +1,18 @@
-/* http_internal.h: an HTTP server, for its files.
+/* http_internal.h: the HTTP server's internal interface.
  *
- *   http.c             opens and closes; the loop's thread: accepts, waits, looks at the clock
- *   http_connection.c  one connection: receives requests, runs through their stages
- *   http_send.c        the response of one, on its way out
- *   http_places.c      who may connect, and who goes when there is no room
- *   http_access.c      whom a request may ask: keys, Host and Origin
+ *   http.c             opens and closes; the loop's thread: accepts, waits, checks timeouts
+ *   http_connection.c  one connection: receives requests, runs them through their stages
+ *   http_send.c        sends a request's response
+ *   http_places.c      who may connect, and which connection ends when all are taken
+ *   http_access.c      which requests are allowed: keys, Host and Origin
  *   http_request.c     requests as their owners see them (http.h)
- *   http_workers.c     the threads of the handler, where it has some
+ *   http_workers.c     the threads of the handler, if it has some
  *
  * The loop's thread owns connections, without a lock. A request has up to three holders: its
- * owner, until he ends it; its connection, until the response is out or the client is gone; and
- * the call of the handler. The last one frees it. request.lock guards what they share; whoever
- * changes something that the connection waits for sets dirty and wakes the loop. */
+ * owner, until the owner ends it; its connection, until the response is sent or the client is
+ * gone; and the call of the handler. The last one frees it. request.lock guards what they
+ * share. A thread that changes something that the connection waits for sets dirty and wakes the
+ * loop. */
 #ifndef LOCKSTEP_NET_HTTP_INTERNAL_H
 #define LOCKSTEP_NET_HTTP_INTERNAL_H
 
@@ -77,8 +78,9 @@ struct http_request {
     size_t largest; /* piece of the stream */
 };
 
-/* Of a head that could be read, or of what was left of it; takes head over. Held by its connection
- * and by its owner, whose part the connection has until the handler is called. NULL: no memory. */
+/* Creates a request from a head, or from what could be parsed of it; takes the head over. Its
+ * connection and its owner hold it. The connection has the owner's reference until the handler
+ * is called. NULL: no memory. */
 struct http_request *http_request_new(struct http_server *s, struct http_head *head);
 /* The connection is done with it. */
 void http_request_complete(struct http_request *r);
@@ -117,7 +119,7 @@ struct http_connection {
     bool half_closed; /* the client sends no more */
     bool tls_writes;  /* the handshake waits to write */
     bool again;       /* it has more to do than its turn allowed */
-    bool blocked;     /* the socket has no room for what is to be sent */
+    bool blocked;     /* the socket's send buffer is full */
     bool last;        /* it closes after this response */
     double stage_s;   /* clock: when the stage began */
     double active_s;  /* clock: when something last came or went */
@@ -165,7 +167,8 @@ bool http_places_take(struct http_connection *c);
 void http_places_leave(struct http_connection *c);
 /* Its first byte has come. */
 void http_places_spoke(struct http_connection *c);
-/* Is there a place for one more, if need be after somebody has gone (http_places_clear())? */
+/* Whether one more connection can be accepted, if necessary after closing another
+ * (http_places_clear()). */
 bool http_places_left(struct http_server *s);
 /* Closes one, so that another one may come. */
 void http_places_clear(struct http_server *s);

@@ -1,7 +1,8 @@
-/* Who may connect. A connection costs a place and an open file, and one that says nothing can be
- * had by anybody: so these go first when all places are taken, those of the address that has
- * most of them, the oldest one; then those that have had an answer and say nothing since, or
- * do not come to the end of a request. Whoever waits for an answer stays. */
+/* http_places.c: Who may connect. A connection costs a slot and an open file, and anybody can
+ * hold one that sends nothing. So when all slots are taken, these are closed first: the oldest
+ * one of the address that has the most of them. After them come connections that have had an
+ * answer and have sent nothing since, or that never complete a request. A connection that waits
+ * for an answer stays. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -82,7 +83,7 @@ static bool is_unused(const struct http_connection *c, double now_s) {
     return unused && now_s - c->stage_s >= KEPT_S;
 }
 
-/* Who goes for another one; NULL: nobody. */
+/* Which connection to close for a new one; NULL: none. */
 static struct http_connection *victim(struct http_server *s) {
     struct http_connection *silent = NULL, *unused = NULL;
     double now_s = clock_s();

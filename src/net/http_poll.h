@@ -1,4 +1,5 @@
-/* http_poll.h: which of many sockets can be read or written. One file per system: epoll, or poll().
+/* http_poll.h: which of many sockets can be read or written. One file per system: epoll or
+ * poll().
  *
  * One thread. */
 #ifndef LOCKSTEP_NET_HTTP_POLL_H

@@ -1,6 +1,6 @@
-/* poll(): a list of all sockets for each look. POLLHUP of a socket says there that the other side
- * sends no more, whether or not it still reads. (Linux has POLLRDHUP for that, and test_http passes
- * there with this file, too.) */
+/* http_poll_darwin.c: waits for many sockets with poll(), which scans a list of all of them. On
+ * macOS, POLLHUP of a socket means that the other side sends no more, whether or not it still
+ * reads. (Linux has POLLRDHUP for that. test_http passes there with this file, too.) */
 #include "base/mem.h"
 #include "net/http_poll.h"
 #include "net/net.h"

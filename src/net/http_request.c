@@ -1,4 +1,4 @@
-/* Requests as their owners see them: from any thread. */
+/* http_request.c: Requests as their owners see them, from any thread. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -76,7 +76,7 @@ void http_request_handle(struct http_request *r) {
     bool gone = r->gone;
     pthread_mutex_unlock(&r->lock);
     if (gone)
-        http_reply(r, 503, "text/plain", "", 0); /* to nobody */
+        http_reply(r, 503, "text/plain", "", 0); /* to no client */
     else
         cfg->handle(cfg->user, r);
     pthread_mutex_lock(&r->lock);
@@ -193,7 +193,7 @@ void http_set_header(struct http_request *r, const char *name, const char *value
     pthread_mutex_unlock(&r->lock);
 }
 
-/* With r->lock held. False when there is no memory. */
+/* With r->lock held. False: no memory. */
 static bool out_append(struct http_request *r, const void *data, size_t len) {
     if (r->out_begin != 0 && r->out_begin == r->out_len)
         r->out_begin = r->out_len = 0;

@@ -1,5 +1,6 @@
-/* The response of a connection's request: its head and small pieces go through connection.wire, a
- * large body straight from the request. What is in wire stays there until it is sent. */
+/* http_send.c: Sends the response of a connection's request. Its head and small pieces go
+ * through connection.wire; a large body goes straight from the request. Data stays in wire
+ * until it is sent. */
 #include "base/util.h"
 #include "net/http_internal.h"
 
@@ -150,7 +151,7 @@ static bool fill_wire(struct http_connection *c) {
     return begins || more;
 }
 
-/* Of a whole reply, which nobody changes any more. */
+/* Of a complete reply, which no longer changes. */
 static bool send_body(struct http_connection *c) {
     struct http_request *r = c->r;
     size_t left = c->bodyless ? 0 : r->out_len - r->out_begin;
@@ -194,8 +195,9 @@ bool http_send_some(struct http_connection *c) {
     return fill_wire(c);
 }
 
-/* Whoever has closed both ways answers the next bytes with a reset; who has closed one way skips
- * them: an interim response (RFC 9110, 15.2), which only HTTP/1.1 has. */
+/* A client that has closed both sides answers the next bytes with a reset. One that has closed
+ * only its sending side skips them: they are an interim response (RFC 9110, 15.2), which only
+ * HTTP/1.1 has. */
 void http_send_probe(struct http_connection *c, double now_s) {
     if (c->r->head.is_1_0 || c->answering || c->wire.len > 0)
         return;

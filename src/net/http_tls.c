@@ -1,4 +1,4 @@
-/* http_tls.c: TLS of the HTTP server, on GnuTLS. */
+/* http_tls.c: TLS for the HTTP server, with GnuTLS. */
 #include "net/http_tls.h"
 
 #include "base/mem.h"
@@ -6,7 +6,7 @@
 #include <gnutls/gnutls.h>
 #include <string.h>
 
-/* RFC 8996: nobody shall speak TLS 1.0 and 1.1 any more. */
+/* RFC 8996 forbids TLS 1.0 and 1.1. */
 #define PRIORITIES "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2"
 
 struct http_tls {

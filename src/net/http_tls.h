@@ -1,5 +1,5 @@
-/* http_tls.h: TLS 1.2 and 1.3 of an HTTP server, on GnuTLS: what is wanted of its certificate and
- * of each connection's session. Sockets do not block, and neither does anything here.
+/* http_tls.h: TLS 1.2 and 1.3 for the HTTP server, with GnuTLS: its certificate, and the
+ * session of each connection. Sockets are non-blocking, and nothing here blocks.
  *
  * Sizes are returned as recv() and send() do; HTTP_TLS_AGAIN: not now. */
 #ifndef LOCKSTEP_NET_HTTP_TLS_H
@@ -31,7 +31,7 @@ ssize_t http_tls_handshake(struct http_tls_session *s, bool *writes);
 ssize_t http_tls_recv(struct http_tls_session *s, void *buf, size_t size);
 /* After HTTP_TLS_AGAIN the next call has the same bytes. */
 ssize_t http_tls_send(struct http_tls_session *s, const void *data, size_t len);
-/* Bytes that were received already, of which the socket says nothing. */
+/* Bytes that are decrypted already, which poll() on the socket does not show. */
 bool http_tls_has_more(const struct http_tls_session *s);
 
 #endif

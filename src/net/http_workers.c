@@ -1,4 +1,4 @@
-/* http_workers.c: The threads that call the server's handler, by the size of the body. */
+/* http_workers.c: The threads that call the server's handler, chosen by the size of the body. */
 #include "net/http_workers.h"
 
 #include "base/mem.h"

@@ -1,10 +1,9 @@
-/* http_workers.h: the threads that call a server's handler, so that a request that takes long to
- * read holds up neither the connections nor other requests: one for quick requests, two for short
- * ones, one for long ones, at a lower priority (enum http_lane).
+/* http_workers.h: the threads that call a server's handler. A request that takes long to read
+ * delays neither the connections nor other requests. There is one thread for quick requests,
+ * two for short ones, and one for long ones with a lower priority (enum http_lane).
  *
- * A lane keeps the order in which requests came. As many quick and short ones wait as there are
- * connections; of long ones HTTP_LONG_WAITING.
- */
+ * A lane keeps the order in which requests came. As many quick and short requests may wait as
+ * there are connections; at most HTTP_LONG_WAITING long ones may. */
 #ifndef LOCKSTEP_NET_HTTP_WORKERS_H
 #define LOCKSTEP_NET_HTTP_WORKERS_H
 

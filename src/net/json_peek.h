@@ -1,13 +1,14 @@
-/* json_peek.h: one text of a JSON object, found without reading the object: for whom a request is
- * has to be known before it is known whether its client may ask anything, and bodies are large. */
+/* json_peek.h: reads one string of a JSON object without parsing all of it. The server must
+ * know which model a request is for before it knows whether the client has access, and bodies
+ * are large. */
 #ifndef LOCKSTEP_NET_JSON_PEEK_H
 #define LOCKSTEP_NET_JSON_PEEK_H
 
 #include <stddef.h>
 
-/* The value of this key of the outermost object (the first of that name, written without
- * escapes): a copy, freed with mem_free(); NULL: it is no text, or not there, or the JSON is
- * broken before it. Takes time in proportion to len, and memory for the value. */
+/* The value of this key of the outermost object: the first key of that name, written without
+ * escapes. Returns a copy (free with mem_free()). NULL: it is missing, it is not a string, or
+ * the JSON before it is invalid. Takes time proportional to len, and memory for the value. */
 char *json_peek_text(const char *json, size_t len, const char *key);
 
 #endif

@@ -1,5 +1,5 @@
-/* net.h: TCP sockets for the bootstrap: addresses, and reads and writes with a deadline.
- * Every socket made here is non-blocking, close-on-exec and TCP_NODELAY. */
+/* net.h: TCP sockets: addresses, connecting, and reads and writes with a deadline. Every socket
+ * made here is non-blocking, close-on-exec and TCP_NODELAY. */
 #ifndef LOCKSTEP_NET_NET_H
 #define LOCKSTEP_NET_NET_H
 
@@ -25,11 +25,12 @@ int net_join(char *out, size_t size, const char *host, int port);
 /* Resolves "host:port" or "[v6]:port". for_listen: an empty host or "*" means any. */
 enum status net_resolve(struct net_address *out, const char *host_port, bool for_listen,
                         struct err *err);
-/* At most max addresses, "host:port", at which other machines may reach that port of this one:
- * those that its interfaces have now, but loopback and link-local ones. Returns how many. */
+/* At most max addresses "host:port" by which other machines may reach that port of this
+ * machine. These are the current addresses of its interfaces, without loopback and link-local
+ * ones. Returns how many. */
 size_t net_own_addresses(int port, char (*out)[NET_TEXT_BYTES], size_t max);
 
-/* socket() whose descriptor no child gets. */
+/* socket() whose descriptor child processes do not inherit. */
 int net_socket(int family, int type, int protocol);
 enum status net_listen(int *fd, const struct net_address *a, struct err *err);
 /* The listener's next connection, or -1. */
@@ -37,8 +38,8 @@ int net_accept(int listen_fd, struct net_address *from);
 void net_setup(int fd);
 enum status net_local(int fd, struct net_address *out, struct err *err);
 
-/* One attempt, bounded by the deadline. ST_AGAIN: nobody listens there, or the host is not
- * there (yet). ST_TIMEOUT: no answer by then. */
+/* One attempt, bounded by the deadline. ST_AGAIN: nothing listens there, or the host is not
+ * reachable (yet). ST_TIMEOUT: no answer by then. */
 enum status net_connect(int *fd, const struct net_address *a, uint64_t deadline_ns,
                         struct err *err);
 

@@ -1,5 +1,5 @@
-/* wake.h: a pipe that wakes who sleeps in poll(). Rings before the sleep are not lost, and many
- * count as one. Any thread, and signal handlers, may ring. */
+/* wake.h: a pipe that wakes a thread from poll(). Signals sent before the sleep are not lost,
+ * and several count as one. Any thread, and signal handlers, may send them. */
 #ifndef LOCKSTEP_NET_WAKE_H
 #define LOCKSTEP_NET_WAKE_H
 
