@@ -1,5 +1,5 @@
-/* dequant.c: plain and K blocks to f32, with the format's own order of operations: where a
- * formula reads d * sc * q, the multiplications are from left to right, and each is rounded. */
+/* dequant.c: plain and K blocks to f32, with the format's own order of operations. A formula d
+ * * sc * q is multiplied from left to right, and each product is rounded. */
 #include "base/util.h"
 #include "quant/quant_codec.h"
 
@@ -97,9 +97,9 @@ void dequantize_q8_0(const void *src, float *dst, size_t n_blocks) {
     }
 }
 
-/* K types. A superblock is two halves of 128 values; the two-bit fields of a byte of qs belong
- * to values 32 apart in its half: value v has byte 32 * (v / 128) + v % 32,
- * shift 2 * (v / 32 % 4). */
+/* K types. A superblock is two halves of 128 values. The two-bit fields of a byte of qs belong
+ * to values that are 32 apart in its half: value v has byte 32 * (v / 128) + v % 32, shift 2 *
+ * (v / 32 % 4). */
 static int two_bits(const uint8_t qs[QK_K / 4], int v) {
     return qs[32 * (v / 128) + v % 32] >> 2 * (v / 32 % 4) & 3;
 }
@@ -133,8 +133,8 @@ void dequantize_q3_K(const void *src, float *dst, size_t n_blocks) {
     }
 }
 
-/* q4_K, q5_K: sub-block j of 32 has the low (j even) or high (j odd) nibbles of bytes
- * 32 * (j / 2) and on; q5_K's fifth bit of value v is bit v / 32 of qh[v % 32]. */
+/* q4_K, q5_K: sub-block j of 32 has the low (j even) or high (j odd) nibbles of the bytes from
+ * 32 * (j / 2) on. The fifth bit of value v in q5_K is bit v / 32 of qh[v % 32]. */
 void dequantize_q4_K(const void *src, float *dst, size_t n_blocks) {
     for (size_t i = 0; i < n_blocks; i++) {
         struct block_q4_K b;

@@ -1,7 +1,7 @@
-/* quant.c: the table of block types, and the conversions of single half-precision values.
+/* quant.c: the table of block types, and conversions of single half-precision values.
  *
- * The dequantizers are in dequant.c (plain and K types) and dequant_iq.c (codebook types), the
- * quantizers in quantize.c. */
+ * The dequantizers are in dequant.c (plain and K types) and dequant_iq.c (codebook types). The
+ * quantizers are in quantize.c. */
 #include "quant/quant.h"
 
 #include "base/util.h"

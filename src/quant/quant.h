@@ -1,7 +1,7 @@
 /* quant.h: the block types of GGUF: names, sizes, layouts, exact dequantizers, quantizers.
  *
- * A row of a matrix is a run of blocks; a block holds block_values values in block_bytes bytes.
- * Layouts and formulas: the GGUF format's own; golden/quants has the expected bits. */
+ * A row of a matrix is a sequence of blocks. A block holds block_values values in block_bytes
+ * bytes. Layouts and formulas are the GGUF format's own; golden/quants has the expected bits. */
 #ifndef LOCKSTEP_QUANT_QUANT_H
 #define LOCKSTEP_QUANT_QUANT_H
 
@@ -63,9 +63,9 @@ struct qtype_info {
      * format's definition. NULL: not a weight type. src and dst do not overlap; src needs no
      * alignment. */
     void (*dequantize)(const void *src, float *dst, size_t n_blocks);
-    /* The inverse, rounding as the reference quantizer of the type does (see quant.c). x holds
-     * n_blocks * block_values values; importance (same length, or NULL) weighs the error of
-     * each value. NULL: we cannot write this type. */
+    /* The inverse. It rounds as the reference quantizer of the type does (see quant.c). x holds
+     * n_blocks * block_values values. importance (same length, or NULL) weights the error of
+     * each value. NULL: lockstep cannot write this type. */
     void (*quantize)(const float *x, const float *importance, void *dst, size_t n_blocks);
 };
 
@@ -74,8 +74,8 @@ const struct qtype_info *qtype_info(uint32_t type);
 /* By name, case does not matter ("Q8_0", "q4_k", "f16"); false if unknown. */
 bool qtype_from_name(const char *name, enum qtype *out);
 
-/* The type for rows of n values when `type` is wished: itself, or Q8_0 where rows are not whole
- * blocks of it, or F16 where they are not whole blocks of that either. */
+/* The type for rows of n values if `type` is requested: `type` itself, or Q8_0 if rows are not
+ * whole blocks of it, or F16 if they are not whole blocks of Q8_0 either. */
 enum qtype qtype_for_row(enum qtype type, uint64_t n);
 
 /* Bytes of a row of n values; false if n is not a whole number of blocks or overflows. */

@@ -1,5 +1,5 @@
-/* quant_codec.h: the functions behind the table in quant.c; for the format room only.
- * Contracts: struct qtype_info. */
+/* quant_codec.h: the functions behind the table in quant.c, for src/quant only. struct
+ * qtype_info documents them. */
 #ifndef LOCKSTEP_QUANT_QUANT_CODEC_H
 #define LOCKSTEP_QUANT_QUANT_CODEC_H
 

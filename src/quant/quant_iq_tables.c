@@ -1,5 +1,5 @@
-/* quant_iq_tables.c: the codebooks of the IQ types: constants of the GGUF format,
- * sorted as it has them; how the places of a word become values is in dequant_iq.c. */
+/* quant_iq_tables.c: the codebooks of the IQ types: constants of the GGUF format, in its order.
+ * dequant_iq.c turns the entries into values. */
 #include "quant/quant_iq_tables.h"
 
 /* clang-format off */

@@ -1,11 +1,11 @@
 /* quantize.c: f32 to blocks.
  *
  * The simple types round to the nearest step of a scale taken from the extreme values, as the
- * reference quantizers do. With importances, and for the K types always, the scale is searched:
- * a few dozen step widths are tried, for each the best scale (and minimum) for its quants
- * follows by least squares, and the one with the least weighted error wins.
+ * reference quantizers do. With importances, and for the K types always, the scale is searched.
+ * A few dozen step widths are tried. For each, least squares gives the best scale (and minimum)
+ * for its quants. The one with the least weighted error wins.
  *
- * NaN and infinity are not representable in most types: they give some value, never undefined
+ * Most types cannot represent NaN and infinity. These give some value, never undefined
  * behaviour. */
 #include "base/util.h"
 #include "quant/quant_codec.h"
@@ -29,15 +29,15 @@ static inline int nearest_between(float x, int low, int high) {
     return nearest(limited);
 }
 
-/* 0 for a scale so small that its inverse is no number. */
+/* 0 if the scale is so small that its inverse is not finite. */
 static inline float inverse(float d) {
     float id = d != 0 ? 1 / d : 0;
     return fabsf(id) <= 3.0e38f ? id : 0;
 }
 
-/* A scale as f16. Below 2^-14 f16 has few bits, and in the end none: there *d becomes what is
- * stored, for the quants to be made with. up: it is rounded up, for many quants, whose steps
- * are small beside what the largest one would lose. */
+/* A scale as f16. Below 2^-14 f16 loses precision and finally becomes 0. So *d becomes the
+ * stored value, and the quants are made with it. up: rounds up, for types with many quants:
+ * their steps are small compared with what the largest quant would lose. */
 static uint16_t store_scale(float *d, bool up) {
     uint16_t half = f32_to_f16(*d);
     if (*d == 0 || fabsf(*d) >= 0x1p-14f)
@@ -73,9 +73,9 @@ static float add_lanes(const float v[LANES]) {
     return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
 }
 
-/* The scale d that makes sum w (x - d q)^2 small, with q = nearest(x / d) between low and high.
- * For given quants the best d is sum(w x q) / sum(w q q), and the error falls with
- * sum(w x q)^2 / sum(w q q). -low is the larger range, so the extreme value is put there. */
+/* The scale d that minimizes sum w (x - d q)^2, with q = nearest(x / d) between low and high.
+ * For given quants the best d is sum(w x q) / sum(w q q), and the error falls with sum(w x q)^2
+ * / sum(w q q). -low is the larger range, so the extreme value is put there. */
 static float fit_scale(const float *x, const float *w, int n, int low, int high) {
     float max = extreme(x, n), best_scale = 0, best_gain = 0;
     if (!(fabsf(max) > 1e-30f))
@@ -349,8 +349,8 @@ static float mxfp4_error(const float *x, const float *importance, float d) {
     return error;
 }
 
-/* The largest e2m1 is 6, between 4 and 8: the exponent of the extreme value less 2, or one more
- * if clipping at 6 costs more than the coarser steps. */
+/* The largest e2m1 value is 6, between 4 and 8. So the exponent is that of the extreme value
+ * minus 2, or one more if clipping at 6 costs more than the coarser steps. */
 static void block_to_mxfp4(const float *x, const float *importance, struct block_mxfp4 *b) {
     int exponent;
     float max = fabsf(extreme(x, QK));
