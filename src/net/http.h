@@ -29,7 +29,7 @@
  *   - A first head must arrive within head_s, and a later one within head_s of its first byte.
  *   - A client that shows no required key has two idle_s for its whole request.
  *   - http_stream_write() returns ST_CANCELLED if a stream has more unread data than
- *     max_unread_bytes and more than HTTP_BURST of its largest pieces, or if the client has gone.
+ *     max_unread_bytes plus HTTP_BURST of its largest pieces, or if the client has gone.
  *
  * If max_connections are open, a new one replaces a connection that has sent nothing, from the
  * address with the most of these. Otherwise it replaces one that has had no request under way
