@@ -1,5 +1,5 @@
-/* content.c: Computes the digest of a model's files in the background, and keeps known digests
- * on the disk. */
+/* content.c: Computes the digest of a model's files in the background, and stores known digests
+ * on disk. */
 #include "format/content.h"
 
 #include "base/clock.h"
@@ -76,8 +76,8 @@ static void write_kept(struct file_new *file, const struct file_id *id,
         (void)file_new_finish(file, false, NULL);
 }
 
-/* Held while the file is read, so that of several ranks of a machine one does it. *file stays
- * zero where nothing can be kept. */
+/* Held while the file is read, so that only one of a machine's ranks reads it. *file stays zero
+ * if digests cannot be stored. */
 static enum status begin_keeping(const struct file_id *id, struct file_new *file) {
     char path[PATH_MAX];
     *file = (struct file_new){.f = NULL};

@@ -1,10 +1,12 @@
-/* content.h: the digest of all bytes of a file, and what is known of it already.
+/* content.h: the digest of a file's contents, computed or read from a cache.
  *
- * A file is cut into blocks of CONTENT_BLOCK bytes (the last is shorter); its digest is the
- * BLAKE2b of the BLAKE2bs of these, so whoever gets a file in pieces has its digest without
- * reading it again. Reading 700 GB takes minutes, so a digest is kept with the file's identity,
- * size and times (file_id.h) in $XDG_CACHE_HOME/lockstep/digests (or ~/.cache), a small file for
- * each; it is made anew when one of these is another. sodium_init() is the caller's. */
+ * A file is cut into blocks of CONTENT_BLOCK bytes (the last is shorter). Its digest is the
+ * BLAKE2b of the blocks' BLAKE2bs. So a process that receives a file in pieces has the digest
+ * without reading the file again.
+ *
+ * Reading 700 GB takes minutes. So a digest is stored with the file's identity, size and times
+ * (file_id.h) in $XDG_CACHE_HOME/lockstep/digests (or ~/.cache), in one small file each. If any
+ * of these changes, the digest is computed again. The caller must have called sodium_init(). */
 #ifndef LOCKSTEP_FORMAT_CONTENT_H
 #define LOCKSTEP_FORMAT_CONTENT_H
 
@@ -38,8 +40,8 @@ void content_remember(const struct file_id *id, const uint8_t digest[CONTENT_BYT
 struct content_progress {
     bool (*fn)(void *user, uint64_t bytes);
     void *user;
-    /* Rests for as long as it works: half a core is what others lose meanwhile. (With a
-     * scheduler's lowest priority it would never end where cores are busy for good.) */
+    /* Pauses for as long as it works, so others lose only half a core. (With a scheduler's
+     * lowest priority it would never finish on a machine whose cores are always busy.) */
     bool gently;
 };
 /* What is kept of the file at that path, or else what it is read for. ST_AGAIN: another process

@@ -1,4 +1,4 @@
-/* digest.h: is it the same model, on another machine? */
+/* digest.h: tells whether two machines have the same model. */
 #ifndef LOCKSTEP_FORMAT_DIGEST_H
 #define LOCKSTEP_FORMAT_DIGEST_H
 

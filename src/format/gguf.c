@@ -1,6 +1,6 @@
-/* gguf.c: one model from its files: maps each part, has gguf_parse.c check it, joins the
- * tensors of a split model, and answers questions about keys and tensors. Folders come from
- * hf_folder.c. Immutable once opened. */
+/* gguf.c: opens one model from its files. It maps each part, has gguf_parse.c check it, joins
+ * the tensors of a split model, and looks up keys and tensors. hf_folder.c opens folders.
+ * Immutable once opened. */
 #include "format/gguf.h"
 
 #include "base/file.h"
@@ -55,7 +55,7 @@ static const struct gguf_kv *find(const struct gguf *g, const char *key) {
 
 static bool scalar_int(const struct gguf_kv *kv, int64_t *out);
 
-/* split.no or split.count of a part; fallback if there is no such key. */
+/* split.no or split.count of a part; fallback if the key is absent. */
 static enum status split_number(const struct gguf_header *h, const char *key, int64_t fallback,
                                 int64_t *out, struct err *err) {
     const struct gguf_kv *kv = gguf_header_find(h, (struct gguf_str){key, strlen(key)});
@@ -89,8 +89,8 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
                     part->count) < (int)size;
 }
 
-/* The path of part no (from 0) of the model that begins at `path`; false: its name does not say
- * that it has so many. */
+/* The path of part no (from 0) of the model that begins at `path`. False: the name does not
+ * have that many parts. */
 static bool part_name(const char *path, uint32_t no, uint32_t n_parts, char *out, size_t size) {
     struct gguf_part part;
     return gguf_part_of(path, &part) && part.no == 1 && part.count == n_parts &&
@@ -493,7 +493,7 @@ static double read_float(enum gguf_value_type type, const uint8_t *p) {
     return (double)read_int(type, p);
 }
 
-/* False if kv is no integer or above the range of int64_t. */
+/* False if kv is not an integer or exceeds the range of int64_t. */
 static bool scalar_int(const struct gguf_kv *kv, int64_t *out) {
     if (!is_int(kv->type))
         return false;

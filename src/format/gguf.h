@@ -1,14 +1,16 @@
 /* gguf.h: a model's metadata and tensors, read from memory maps, checked once, then trusted.
  *
- * gguf_open() reads the header of one GGUF v2 or v3 file, or of all parts of a split model
- * (NAME-00001-of-0000N.gguf: open any part's first), or a Hugging Face folder (hf_folder.h), which
- * then looks like a GGUF whose tensors have their rows made on demand (rows.h). It refuses
- * anything hostile with one sentence: after it has returned ST_OK, every string is in bounds,
- * every array has the length that it claims, every tensor's data lies inside its part and nothing
- * overlaps. It does not know what the metadata mean: model/ and tokenizer/ check their own keys.
+ * gguf_open() reads one GGUF v2 or v3 file, or all parts of a split model
+ * (NAME-00001-of-0000N.gguf: any part may be given). It also reads a Hugging Face folder
+ * (hf_folder.h), which then looks like a GGUF whose tensors' rows are made on demand (rows.h).
  *
- * Everything returned is borrowed and lives until gguf_close(). Strings are not
- * NUL-terminated. A const struct gguf may be used by any number of threads. */
+ * It refuses hostile files with one sentence. After ST_OK, every string is in bounds, every
+ * array has the length that it claims, every tensor's data lies inside its part, and nothing
+ * overlaps. It does not know the meaning of the metadata: model/ and tokenizer/ check their own
+ * keys.
+ *
+ * Everything returned is borrowed and lives until gguf_close(). Strings are not NUL-terminated.
+ * Any number of threads may use a const struct gguf. */
 #ifndef LOCKSTEP_FORMAT_GGUF_H
 #define LOCKSTEP_FORMAT_GGUF_H
 
@@ -94,11 +96,12 @@ bool gguf_part_name(const char *path, const struct gguf_part *part, unsigned no,
 const char *gguf_path(const struct gguf *g); /* of the first part */
 const char *gguf_part_path(const struct gguf *g, uint32_t part);
 struct file_id gguf_part_id(const struct gguf *g, uint32_t part); /* when it was opened */
-/* ST_BAD_INPUT: one of its files was written to, or cut short, since it was opened: what has been
- * read of it is nothing to go on with. Allocates nothing; takes a system call for each file. */
+/* ST_BAD_INPUT: one of its files was written to or truncated since it was opened, so data read
+ * from it is unusable. Allocates nothing; takes a system call per file. */
 enum status gguf_check_intact(const struct gguf *g, struct err *err);
-/* ST_BAD_INPUT: a new file there (base/file.h) would be one of its files, under whatever name,
- * when it is complete or while it is under way: writing it would lose the model. */
+/* ST_BAD_INPUT: a new file at this path (base/file.h) would replace one of the model's files,
+ * under any name, when it is complete or while it is being written. Writing it would lose the
+ * model. */
 enum status gguf_check_output(const struct gguf *g, const char *path, struct err *err);
 uint32_t gguf_n_parts(const struct gguf *g);
 uint32_t gguf_version(const struct gguf *g);    /* 0: a folder */
@@ -106,10 +109,10 @@ uint64_t gguf_file_bytes(const struct gguf *g); /* all parts together */
 
 size_t gguf_n_tensors(const struct gguf *g);
 const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i);
-/* NULL if there is none. A binary search. */
+/* NULL if it is absent. A binary search. */
 const struct gguf_tensor *gguf_tensor(const struct gguf *g, const char *name);
 /* The tensor with the scales of whole matrices that NVFP4 files keep beside weights t, an f32
- * for each matrix: x.scale or x.weight.scale. NULL if there is none; its type and shape are as
+ * for each matrix: x.scale or x.weight.scale. NULL if it is absent. Its type and shape are as
  * the file has them. */
 const struct gguf_tensor *gguf_scale_of(const struct gguf *g, const struct gguf_tensor *t);
 
@@ -145,9 +148,9 @@ void gguf_value_text(const struct gguf *g, const char *key, char *buf, size_t si
  * fit (size > 0). Returns buf. */
 const char *gguf_escape(struct gguf_str s, char *buf, size_t size);
 
-/* Each returns ST_OK and the value, ST_NOT_FOUND if the key is absent, ST_BAD_INPUT if it has
- * another type or does not fit (any integer type is accepted for u32/u64 when the
- * value fits; any integer or float type for f32). The sentence names file and key. */
+/* Each returns ST_OK and the value, ST_NOT_FOUND if the key is absent, or ST_BAD_INPUT if the
+ * value has another type or does not fit. u32/u64 accept any integer type if the value fits;
+ * f32 accepts any integer or float type. The sentence names the file and the key. */
 enum status gguf_u32(const struct gguf *g, const char *key, uint32_t *out, struct err *err);
 enum status gguf_u64(const struct gguf *g, const char *key, uint64_t *out, struct err *err);
 enum status gguf_f32(const struct gguf *g, const char *key, float *out, struct err *err);

@@ -1,6 +1,6 @@
-/* gguf_parse.c: hostile bytes -> struct gguf_header. Every length is compared with what is left
- * before it is used, every product is checked, nothing recurses, and memory grows with the
- * bytes that were really there, not with the counts that the file claims. */
+/* gguf_parse.c: hostile bytes -> struct gguf_header. Every length is compared with the
+ * remaining bytes before it is used. Every product is checked, and nothing recurses. Memory
+ * grows with the bytes that the file really has, not with the counts that it claims. */
 #include "format/gguf_parse.h"
 
 #include "base/mem.h"

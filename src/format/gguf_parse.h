@@ -1,6 +1,6 @@
-/* gguf_parse.h: the header of one GGUF file, from bytes to checked views. Pure: reads nothing
- * but the bytes it is given, so that tests and the fuzzer can place them where they like. For
- * the format room and its tests only; everybody else uses gguf.h. */
+/* gguf_parse.h: the header of one GGUF file, from bytes to checked views. Pure: it reads only
+ * the bytes that it is given, so tests and the fuzzer can place them anywhere. For src/format
+ * and its tests only; all other code uses gguf.h. */
 #ifndef LOCKSTEP_FORMAT_GGUF_PARSE_H
 #define LOCKSTEP_FORMAT_GGUF_PARSE_H
 
@@ -38,7 +38,7 @@ enum status gguf_parse(struct gguf_header *out, const uint8_t *bytes, size_t len
                        const struct gguf_options *opts, struct err *err);
 void gguf_header_deinit(struct gguf_header *h);
 
-/* NULL if there is none. */
+/* NULL if it is absent. */
 const struct gguf_kv *gguf_header_find(const struct gguf_header *h, struct gguf_str key);
 
 /* Bytes of a scalar of this type; 0 for strings and arrays. */

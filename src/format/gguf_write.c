@@ -1,6 +1,6 @@
 /* gguf_write.c: the inverse of gguf_parse.c. Keys and tensor descriptions are collected in
- * memory, the header goes out in gguf_writer_begin_data(), and data streams through after it,
- * padded to the alignment between tensors. */
+ * memory. gguf_writer_begin_data() writes the header. Data streams through after it, padded to
+ * the alignment between tensors. */
 #include "format/gguf_write.h"
 
 #include "base/buf.h"
@@ -33,7 +33,7 @@ struct info {
 
 struct gguf_writer {
     char *path;          /* as the caller named it, for sentences */
-    struct file_new out; /* all zero: there is none, only the header is made */
+    struct file_new out; /* all zero: no file, only the header is made */
     struct key *keys;
     size_t n_keys, keys_capacity;
     struct info *infos;

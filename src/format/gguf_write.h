@@ -1,6 +1,6 @@
 /* gguf_write.h: writes GGUF v3: metadata first, then tensor descriptions, then data in that
- * order. Used by quantize, synth and tests. Not thread-safe; data is written as it comes, so
- * a model larger than memory can be written. */
+ * order. Data is written as it comes, so the model may be larger than memory. quantize, synth
+ * and tests use it. Not thread-safe. */
 #ifndef LOCKSTEP_FORMAT_GGUF_WRITE_H
 #define LOCKSTEP_FORMAT_GGUF_WRITE_H
 

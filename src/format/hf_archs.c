@@ -1,5 +1,5 @@
-/* hf_archs.c: the architectures that config.json may name: which key of GGUF's has its value where,
- * what may be said only in one way, and which tensor becomes which. */
+/* hf_archs.c: the architectures that config.json may name. Their tables say where each GGUF key
+ * has its value, which settings must have one value, and which tensor becomes which. */
 #include "base/util.h"
 #include "format/hf_impl.h"
 

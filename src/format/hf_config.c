@@ -1,5 +1,5 @@
-/* hf_config.c: config.json to GGUF's keys, by the tables of hf_archs.c. What a table's architecture
- * cannot compute is refused by name, rather than computed otherwise. RoPE is hf_rope.c's. */
+/* hf_config.c: config.json to GGUF keys, by the tables of hf_archs.c. A setting that lockstep
+ * cannot compute is refused by name, never ignored. hf_rope.c handles RoPE. */
 #include "base/util.h"
 #include "format/hf_impl.h"
 
@@ -147,7 +147,7 @@ static enum status check_must(const struct hf_folder *f, const struct hf_must *m
     return hf_wrong(f, m->name, expected, err);
 }
 
-/* Of an architecture whose layers may have windows, a model without any says so: null. */
+/* An architecture may have windows in its layers. A model of it without windows says null. */
 static bool has_windows(const struct hf_folder *f) {
     return !json_is_null(json_object_get(f->text, "sliding_window"));
 }

@@ -1,5 +1,5 @@
-/* hf_folder.c: opens a folder: finds its files, joins the tensors of its shards, and has the others
- * make keys and rows of them. */
+/* hf_folder.c: opens a folder: finds its files, joins the tensors of its shards, and has the
+ * other hf_*.c files make keys and rows. */
 #include "format/hf_folder.h"
 
 #include "base/json.h"

@@ -1,11 +1,11 @@
 /* hf_folder.h: a Hugging Face or MLX folder as a model: config.json, tokenizer.json and
  * safetensors.
  *
- * The folder is presented as a GGUF: its keys are made from the JSON files (hf_config.c,
- * hf_tokenizer.c) and its tensors get GGUF names (hf_tensors.c), so that nobody behind
- * gguf.h knows the difference. Weights stay where they are, in the maps of the shards; rows that
- * a GGUF would hold in another order or code are made as they are read (rows.h). docs/folders.md
- * says what is converted and what is refused. */
+ * The folder is presented as a GGUF. Its keys are made from the JSON files (hf_config.c,
+ * hf_tokenizer.c), and its tensors get GGUF names (hf_tensors.c). Code behind gguf.h does not
+ * know the difference. Weights stay in the maps of the shards. If a GGUF would hold rows in
+ * another order or code, they are converted as they are read (rows.h). docs/folders.md says
+ * what is converted and what is refused. */
 #ifndef LOCKSTEP_FORMAT_HF_FOLDER_H
 #define LOCKSTEP_FORMAT_HF_FOLDER_H
 

@@ -1,4 +1,4 @@
-/* hf_impl.h: what the files of hf_*.c share while a folder is opened. */
+/* hf_impl.h: shared declarations of the hf_*.c files, which open a folder. */
 #ifndef LOCKSTEP_FORMAT_HF_IMPL_H
 #define LOCKSTEP_FORMAT_HF_IMPL_H
 
@@ -89,13 +89,13 @@ struct hf_arch {
 extern const struct hf_arch hf_archs[];
 extern const size_t n_folder_archs;
 
-/* hf_folder.c. A file of the folder, of max_bytes at most; ST_NOT_FOUND: there is none. */
+/* hf_folder.c. A file of the folder, of at most max_bytes; ST_NOT_FOUND: it is missing. */
 enum status hf_map(const struct hf_folder *f, const char *file, size_t max_bytes,
                    struct file_map *out, struct err *err);
 enum status hf_json(const struct hf_folder *f, const char *file, size_t max_bytes, json_t **out,
                     struct err *err);
 struct hf_tensor *hf_find(const struct hf_folder *f, const char *name);
-/* NULL if p is, or there is no memory (p is freed). */
+/* NULL if p is NULL, or no memory (p is freed). */
 void *hf_own(struct hf_folder *f, void *p);
 enum status hf_no_memory(const struct hf_folder *f, struct err *err);
 
@@ -126,16 +126,16 @@ enum status hf_add_rope_factors(struct hf_folder *f, struct err *err);
 /* hf_tokenizer.c. Pads the vocabulary to n_vocab. */
 enum status hf_read_tokenizer(struct hf_folder *f, uint32_t n_vocab, struct err *err);
 
-/* hf_tiktoken.c. The tokens of FOLDER_TIKTOKEN, n_vocab at most, in the form of a
- * tokenizer.json without merges and pre_tokenizer; a token's id is its rank. settings:
- * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: there is no such file. */
+/* hf_tiktoken.c. The tokens of FOLDER_TIKTOKEN, at most n_vocab, in the form of a
+ * tokenizer.json without merges and pre_tokenizer. A token's id is its rank. settings:
+ * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: the file is missing. */
 #define FOLDER_TIKTOKEN "tiktoken.model"
 enum status hf_tiktoken(const struct hf_folder *f, const json_t *settings, uint32_t n_vocab,
                         json_t **out, struct err *err);
 
-/* hf_sentencepiece.c. The pieces of FOLDER_PIECES, n_vocab at most, in the form of a
+/* hf_sentencepiece.c. The pieces of FOLDER_PIECES, at most n_vocab, in the form of a
  * tokenizer.json without merges, and their types and scores [n_vocab]. settings:
- * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: there is no such file. */
+ * tokenizer_config.json, or NULL. The caller owns *out. ST_NOT_FOUND: the file is missing. */
 #define FOLDER_PIECES "tokenizer.model"
 enum status hf_sentencepiece(const struct hf_folder *f, const json_t *settings,
                              uint32_t n_vocab, json_t **out, int32_t *type, float *score,

@@ -1,4 +1,4 @@
-/* hf_rope.c: what config.json says of RoPE: the part of a head that turns, and how frequencies are
+/* hf_rope.c: RoPE in config.json: which part of a head is rotated, and how frequencies are
  * scaled beyond the context that the model was trained on. */
 #include "base/exact.h"
 #include "base/mem.h"

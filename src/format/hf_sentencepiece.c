@@ -1,6 +1,6 @@
-/* hf_sentencepiece.c: tokenizer.model of folders that have no tokenizer.json, as older ones
- * of Llama, Mistral and Gemma. The file has the pieces; special tokens that were added later
- * stand in tokenizer_config.json, or, in folders that are older still, in added_tokens.json. */
+/* hf_sentencepiece.c: tokenizer.model of folders without tokenizer.json, such as older ones of
+ * Llama, Mistral and Gemma. The file has the pieces. Special tokens that were added later are
+ * in tokenizer_config.json, or in even older folders in added_tokens.json. */
 #include "base/util.h"
 #include "format/hf_impl.h"
 #include "format/sentencepiece.h"

@@ -1,8 +1,8 @@
-/* hf_tensors.c: which tensor of the folder is which of GGUF's, and how its rows are found.
+/* hf_tensors.c: maps the folder's tensors to GGUF's, and finds their rows.
  *
- * A tensor of a layer that no table names is refused: leaving out a bias gives wrong answers
- * quietly. What lies outside the layers (other towers, layers that predict further tokens)
- * is left out. */
+ * A tensor of a layer that no table names is refused: without a bias, answers would be wrong
+ * without notice. Tensors outside the layers (vision towers, multi-token prediction) are not
+ * loaded. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/hf_impl.h"

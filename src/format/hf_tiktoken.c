@@ -2,9 +2,9 @@
  * tokenizer.json.
  *
  * Each line has a token's bytes in base64 and its rank, which is its id. The file does not say
- * how text is cut; that stands in Moonshot's Python class TikTokenTokenizer, so no other class
- * is accepted. The ids behind the last rank are special tokens, named by tokenizer_config.json
- * or "<|reserved_token_N|>". */
+ * how text is split. Moonshot's Python class TikTokenTokenizer does, so no other class is
+ * accepted. The ids after the last rank are special tokens, named by tokenizer_config.json or
+ * "<|reserved_token_N|>". */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/hf_impl.h"

@@ -1,11 +1,12 @@
-/* hf_tokenizer.c: tokenizer.json and its neighbours to GGUF's tokenizer keys. Where it is
- * missing, hf_tiktoken.c or hf_sentencepiece.c makes one of tiktoken.model or
+/* hf_tokenizer.c: tokenizer.json and related files to GGUF's tokenizer keys. If tokenizer.json
+ * is missing, hf_tiktoken.c or hf_sentencepiece.c makes one from tiktoken.model or
  * tokenizer.model.
  *
- * Two families are known. Byte-level BPE keeps its merges; how it cuts text goes, as patterns,
- * to the key tokenizer.lockstep.split, and the tokenizer room refuses those that it does not
- * know. SentencePiece's BPE (byte_fallback) gets scores: its own from tokenizer.model; from
- * tokenizer.json the rank of the merge that makes a token, which puts the same merge first. */
+ * Two families are known. Byte-level BPE keeps its merges. Its split patterns go to the key
+ * tokenizer.lockstep.split, and the tokenizer module refuses patterns that it does not know.
+ * SentencePiece's BPE (byte_fallback) gets scores. tokenizer.model has its own; from
+ * tokenizer.json a token's score is the rank of the merge that makes it, so the same merge
+ * comes first. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/hf_impl.h"
@@ -22,7 +23,7 @@ enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE 
 
 #define SPACE "\xe2\x96\x81" /* U+2581, as SentencePiece writes it */
 #define ENDS_MAX 32
-#define STRIPS_MAX 4096 /* added tokens that swallow spaces beside them */
+#define STRIPS_MAX 4096 /* added tokens that remove adjacent spaces */
 
 struct reading {
     struct hf_folder *f;
@@ -321,8 +322,9 @@ static const json_t *find_step(const json_t *o, const char *type) {
     return NULL;
 }
 
-/* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as llama.cpp
- * does; a Metaspace not where it is already, and by its scheme only at the start of the text. */
+/* A normalizer's Prepend puts U+2581 in front of every piece between special tokens, as
+ * llama.cpp does. A Metaspace does not if the piece already begins with it; its scheme may
+ * limit it to the start of the text. */
 static void write_space_prefix(const struct reading *r) {
     const json_t *meta = find_step(json_object_get(r->tokenizer, "pre_tokenizer"), "Metaspace");
     const char *scheme = json_string_value(json_object_get(meta, "prepend_scheme"));
@@ -348,8 +350,8 @@ static bool finds_spaces(const json_t *step) {
     return is_text(json_object_get(json_object_get(step, "pattern"), "String"), " ");
 }
 
-/* NFC is left to the reader (tokenizer.h), and spaces become U+2581 as SentencePiece has them;
- * what changes letters otherwise is refused. tokenizer.model's Prepend says no text. */
+/* The caller applies NFC (tokenizer.h), and spaces become U+2581 as in SentencePiece. Any other
+ * step that changes letters is refused. tokenizer.model's Prepend has no text. */
 static enum status check_normalizer(const struct reading *r, struct err *err) {
     const json_t *o = json_object_get(r->tokenizer, "normalizer");
     const json_t *list = json_object_get(o, "normalizers");

@@ -27,8 +27,8 @@ static enum status no_memory(const char *path, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "%s: no memory for it", path);
 }
 
-/* A column that the calibration text never excited counts a little all the same: a block of
- * such columns would have no scale at all. */
+/* A column that the calibration text never activated still counts a little: a block of such
+ * columns would otherwise have no scale at all. */
 #define FLOOR 1e-4
 
 static void raise_zeros(float *values, size_t n) {

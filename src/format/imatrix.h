@@ -1,10 +1,10 @@
 /* imatrix.h: an importance matrix: how much each input column of a weight matrix matters.
  *
- * Made by llama.cpp's llama-imatrix from a calibration text, and read in both of its formats:
+ * llama.cpp's llama-imatrix makes it from a calibration text. Both of its formats are read:
  * GGUF (NAME.in_sum2 [cols, matrices] and NAME.counts) and the older .dat. An importance is the
- * mean square of the activation that a column is multiplied with, so that the weighted error of
- * a row's quantization is about the square of its product's error; at least 1e-4 of its
- * matrix's mean, or (.dat) of the tensor's. */
+ * mean square of the activation that a column is multiplied with. So the weighted error of a
+ * row's quantization is about the square of its product's error. An importance is at least 1e-4
+ * of its matrix's mean, or (.dat) of the tensor's. */
 #ifndef LOCKSTEP_FORMAT_IMATRIX_H
 #define LOCKSTEP_FORMAT_IMATRIX_H
 

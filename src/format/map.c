@@ -52,8 +52,8 @@ enum status file_map_open(struct file_map *out, const char *path, struct err *er
 
 #define GUARDS_MAX 4096
 
-/* begin: taken with compare and exchange, 0: free; end is written before the map is read, and the
- * handler runs on a thread that reads it. */
+/* begin: claimed with compare and exchange, 0 means free. end is written before the map is
+ * read, and the handler runs on a thread that reads it. */
 static struct guard {
     atomic_uintptr_t begin, end;
     atomic_bool is_torn;

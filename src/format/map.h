@@ -1,9 +1,9 @@
-/* map.h: a file of a model, mapped for reading.
+/* map.h: a model's file, mapped for reading.
  *
- * A file that is written to in place is so in the map, too; what lies behind the end of one that
- * is cut short is no memory any more, and reading it is SIGBUS. Whoever keeps a map guards it,
- * and asks before what was read is used. A file that is replaced, renamed or deleted stays what
- * it was. */
+ * A file that is modified in place changes in the map, too. Memory behind the end of a
+ * truncated file is not accessible: reading it raises SIGBUS. So the owner of a map guards it,
+ * and checks it before data read from it is used. A file that is replaced, renamed or deleted
+ * does not change in the map. */
 #ifndef LOCKSTEP_FORMAT_MAP_H
 #define LOCKSTEP_FORMAT_MAP_H
 
@@ -20,7 +20,7 @@ struct file_map {
     size_t size;
     int guard;         /* number of its guard and 1; 0: none */
     struct file_id id; /* when it was opened */
-    bool mapped;       /* by us: to be unmapped; false: the bytes are somebody else's */
+    bool mapped;       /* we mapped it, and unmap it; false: the caller owns the bytes */
 };
 
 /* A regular file that is not empty. The sentence begins with the path. */

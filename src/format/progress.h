@@ -1,4 +1,4 @@
-/* progress.h: how the long jobs of this room (quantize, synth) say how far they are. */
+/* progress.h: how quantize and synth, which take long, report their progress. */
 #ifndef LOCKSTEP_FORMAT_PROGRESS_H
 #define LOCKSTEP_FORMAT_PROGRESS_H
 

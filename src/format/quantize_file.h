@@ -1,4 +1,4 @@
-/* quantize_file.h: a model file converted to another weight type. */
+/* quantize_file.h: converts a model file to another weight type. */
 #ifndef LOCKSTEP_FORMAT_QUANTIZE_FILE_H
 #define LOCKSTEP_FORMAT_QUANTIZE_FILE_H
 
@@ -23,11 +23,11 @@ struct quantize_report {
     size_t n_fallback;
 };
 
-/* Matrices (two dimensions or more) are converted; norms, biases, routers and other small
- * tensors keep the type they have. Any type that can be dequantized may be the input, and
- * NVFP4's scales of whole matrices become part of the values; a split model becomes one file.
- * An imatrix that was made for another model is ST_BAD_INPUT. Memory: a few megabytes per
- * thread, and the page cache. Writes atomically. */
+/* Converts matrices (two dimensions or more). Norms, biases, routers and other small tensors
+ * keep their type. The input may have any type that can be dequantized. NVFP4's scales of whole
+ * matrices become part of the values. A split model becomes one file. An imatrix that was made
+ * for another model is ST_BAD_INPUT. Memory: a few megabytes per thread, and the page cache.
+ * Writes atomically. */
 enum status quantize_file(const struct gguf *in, const char *out_path,
                           const struct quantize_options *opts, struct quantize_report *report,
                           struct err *err);

@@ -1,4 +1,4 @@
-/* rows.c: Reads rows of a tensor, and makes those that the file stores in another order or
+/* rows.c: Reads rows of a tensor, and converts those that the file stores in another order or
  * code. */
 #include "format/rows.h"
 
@@ -109,7 +109,7 @@ static void int4_blocks(const struct tensor_rows *s, const struct row_at *at, ui
             unpair(at->values + b * (QK / 2), block.qs);
             memcpy(out, &block, sizeof block);
             out += sizeof block;
-        } else { /* bf16, whose exponents f16 does not have: -8 * scale is exact there */
+        } else { /* bf16 has exponents that f16 lacks; -8 * scale is exact in bf16 */
             float m = -8.0f * get_float(QT_BF16, scale);
             uint32_t bits;
             memcpy(&bits, &m, sizeof bits);

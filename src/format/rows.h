@@ -1,10 +1,10 @@
-/* rows.h: the rows of a tensor, whichever way they are stored.
+/* rows.h: reads the rows of a tensor, however they are stored.
  *
- * A GGUF's rows lie one after the other. A tensor of a Hugging Face folder has its values in
- * other places (an expert per tensor, gate and up interleaved, query rows in another order) or in
- * other codes; its rows are found, and where they must be, made, one at a time as the loader asks
- * for them: nothing is copied as a whole, and only the bytes of the columns asked for are
- * touched. */
+ * A GGUF's rows lie one after the other. A tensor of a Hugging Face folder may have its values
+ * elsewhere (an expert per tensor, gate and up interleaved, query rows in another order) or in
+ * another code. Its rows are located, and converted if necessary, one at a time as the loader
+ * asks for them. Nothing is copied as a whole, and only the bytes of the requested columns are
+ * read. */
 #ifndef LOCKSTEP_FORMAT_ROWS_H
 #define LOCKSTEP_FORMAT_ROWS_H
 
@@ -37,8 +37,8 @@ struct tensor_rows {
     uint64_t scale_row_bytes; /* from one row of scales (and biases) to the next */
     uint32_t scale_rows;      /* rows that share a row of scales */
     uint32_t scale_cols;      /* values of a row that share a scale */
-    /* Heads of this many rows (of a vector: values) whose halves become neighbours: row 2i + j is
-     * the stored row i + j * halves / 2. 0: as stored. */
+    /* Heads of this many rows (of a vector: values) whose halves become neighbours: row 2i + j
+     * is the stored row i + j * halves / 2. 0: as stored. */
     uint32_t halves;
 };
 
@@ -46,9 +46,9 @@ struct tensor_rows {
 bool tensor_has_data(const struct gguf_tensor *t);
 
 /* Row `row` (rows count through all matrices), as blocks of t->type: a pointer to its column 0.
- * Only columns [col_begin, col_begin + n_cols) are there: whole blocks of the type, but for the
- * end of the row. buf holds a whole row (qtype_row_bytes); it is used where the row must be
- * made. */
+ * Only columns [col_begin, col_begin + n_cols) are valid. They must be whole blocks of the
+ * type, except at the end of the row. buf holds a whole row (qtype_row_bytes); it is used if
+ * the row must be converted. */
 const uint8_t *tensor_row(const struct gguf_tensor *t, uint64_t row, uint64_t col_begin,
                           uint64_t n_cols, uint8_t *buf);
 

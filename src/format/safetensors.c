@@ -1,5 +1,5 @@
-/* safetensors.c: the JSON is jansson's business (which limits depth and refuses keys that occur
- * twice); every number in it is checked here before it is used. */
+/* safetensors.c: the header's parser. jansson reads the JSON (it limits depth and refuses
+ * duplicate keys). Every number in it is checked here before it is used. */
 #include "format/safetensors.h"
 
 #include "base/mem.h"

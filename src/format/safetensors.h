@@ -1,9 +1,9 @@
 /* safetensors.h: the header of one safetensors file, from bytes to checked views.
  *
- * A file is a u64 (little-endian) length, so many bytes of JSON, and the data. After ST_OK
- * every tensor has a type that is known by size, a shape whose product is its number of bytes,
- * and lies inside the data; no two overlap, no two have the same name. Pure: reads nothing but
- * the bytes. */
+ * A file is a u64 (little-endian) length, that many bytes of JSON, and the data. After ST_OK
+ * every tensor has a type of known size and a shape whose product matches its number of bytes,
+ * and lies inside the data. No two overlap, and no two have the same name. Pure: reads only the
+ * bytes. */
 #ifndef LOCKSTEP_FORMAT_SAFETENSORS_H
 #define LOCKSTEP_FORMAT_SAFETENSORS_H
 

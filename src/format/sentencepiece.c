@@ -1,6 +1,5 @@
-/* sentencepiece.c: a reader of the protocol buffer in tokenizer.model. Fields that it does not
- * name are skipped; of a field that comes twice the last value counts, as everywhere in that
- * format. */
+/* sentencepiece.c: reads the protocol buffer in tokenizer.model. Unknown fields are skipped. If
+ * a field is repeated, the last value counts, as in any protocol buffer. */
 #include "format/sentencepiece.h"
 
 #include "base/mem.h"

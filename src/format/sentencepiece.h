@@ -1,9 +1,10 @@
 /* sentencepiece.h: a SentencePiece model (tokenizer.model), from bytes to pieces.
  *
- * The file is a protocol buffer, ModelProto of sentencepiece_model.proto: the pieces with score
- * and type, how the model was trained, and how text is normalized before it is cut. Accepted
- * are the models that merge pieces by score, with a piece for every byte, and take text as it
- * is, but for spaces: Llama's, Mistral's, Gemma's, Phi-3's. Pure: reads nothing but the bytes. */
+ * The file is a protocol buffer, ModelProto of sentencepiece_model.proto. It has the pieces
+ * with score and type, how the model was trained, and how text is normalized before it is
+ * split. Accepted are models that merge pieces by score, have a piece for every byte, and
+ * change only spaces in the text: those of Llama, Mistral, Gemma and Phi-3. Pure: reads only
+ * the bytes. */
 #ifndef LOCKSTEP_FORMAT_SENTENCEPIECE_H
 #define LOCKSTEP_FORMAT_SENTENCEPIECE_H
 

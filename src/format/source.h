@@ -1,4 +1,4 @@
-/* source.h: bytes of a model's files that lie on another machine. */
+/* source.h: reads bytes of a model's files that lie on another machine. */
 #ifndef LOCKSTEP_FORMAT_SOURCE_H
 #define LOCKSTEP_FORMAT_SOURCE_H
 
@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 struct file_source {
-    /* `count` pieces of n bytes each, the first at offset `at` of the model's file number
-     * `part`, each further one `stride` bytes on: to out, out_stride apart. Called by many
-     * threads at once. */
+    /* Reads `count` pieces of n bytes each from the model's file number `part`. The first is at
+     * offset `at`, the others follow every `stride` bytes. They go to out, out_stride apart.
+     * Many threads call it at once. */
     enum status (*read)(void *user, uint32_t part, uint64_t at, size_t n, uint64_t stride,
                         size_t count, uint8_t *out, size_t out_stride, struct err *err);
     void *user;

@@ -311,9 +311,9 @@ static void put_keys(const struct synth_plan *p, struct gguf_writer *w) {
 
 /* ---- data -------------------------------------------------------------------------- */
 
-/* Llama 3.1's frequency scaling, as its converter stores it: low frequencies are divided by the
- * factor, high ones kept, and between wavelengths of n/4 and n (n = 8192 positions) there is a
- * ramp. */
+/* Llama 3.1's frequency scaling, as its converter stores it. Low frequencies are divided by the
+ * factor, and high ones are kept. Between wavelengths of n/4 and n (n = 8192 positions) there
+ * is a ramp. */
 static void llama3_factors(const struct synth_shape *s, float *dst) {
     const double n_ctx_orig = 8192, low = 1, high = 4, factor = (double)s->llama3_factor;
     for (uint32_t i = 0; i < s->head_dim / 2; i++) {

@@ -1,6 +1,6 @@
-/* synth_fill.c: random quantized blocks, made directly: quants are uniform random bits, and the
- * scales are chosen so that the values have the wanted deviation. Much faster than quantizing
- * normal deviates, and to a kernel it is the same work. */
+/* synth_fill.c: makes random quantized blocks directly. Quants are uniform random bits, and the
+ * scales are chosen so that the values have the wanted deviation. This is much faster than
+ * quantizing normal deviates, and kernels do the same work on it. */
 #include "base/rng.h"
 #include "base/util.h"
 #include "format/synth_parts.h"
@@ -154,8 +154,9 @@ static void fill_iq4_nl(struct dice *dice, float sigma, struct block_iq4_nl *b) 
     b->d = roll_signed_scale(dice, sigma / RMS_IQ4_NL);
 }
 
-/* The exponent is a power of two, so a block is up to a factor of sqrt(2) off; rounding it at
- * random, by its distance from both neighbours, makes the deviation right on average. */
+/* The exponent is a power of two, so a block is wrong by up to a factor of sqrt(2). The
+ * exponent is rounded at random, by its distance from both neighbours. So the deviation is
+ * right on average. */
 static void fill_mxfp4(struct dice *dice, float sigma, struct block_mxfp4 *b) {
     roll_bytes(dice, b->qs, sizeof b->qs);
     int exponent;

@@ -1,4 +1,4 @@
-/* synth_parts.h: the pieces of synth: shapes, vocabularies, random blocks. For synth*.c and
+/* synth_parts.h: the parts of synth: shapes, vocabularies, random blocks. For synth*.c and
  * tests. */
 #ifndef LOCKSTEP_FORMAT_SYNTH_PARTS_H
 #define LOCKSTEP_FORMAT_SYNTH_PARTS_H
@@ -45,7 +45,7 @@ struct synth_shape {
     struct synth_mla mla;         /* kv_rank = 0: ordinary attention */
 };
 
-/* NULL if there is none. */
+/* NULL if it is absent. */
 const struct synth_shape *synth_shape_find(const char *name);
 
 /* --- vocabularies (synth_vocab.c) --------------------------------------------------- */
@@ -62,7 +62,8 @@ enum status synth_vocab_write(const struct synth_vocab *v, struct gguf_writer *w
 /* --- random blocks (synth_fill.c) --------------------------------------------------- */
 
 /* n_blocks blocks of a matrix from first_block on: values of mean 0 and standard deviation
- * sigma, a function of (type, seed, block number) alone. type: one that synth_can_fill(). */
+ * sigma, a function of (type, seed, block number) alone. type: one that synth_can_fill()
+ * accepts. */
 void synth_fill(enum qtype type, uint64_t seed, uint64_t first_block, float sigma, void *dst,
                 size_t n_blocks);
 bool synth_can_fill(enum qtype type);

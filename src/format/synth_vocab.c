@@ -1,5 +1,5 @@
-/* synth_vocab.c: filler vocabularies: enough of a byte-level BPE for any text to be tokenized
- * (as bytes and a few merges), as large as the true one, with the family's control tokens. */
+/* synth_vocab.c: filler vocabularies. They have enough of a byte-level BPE to tokenize any text
+ * (as bytes and a few merges), the true size, and the family's control tokens. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "format/synth_parts.h"
