@@ -21,8 +21,8 @@ static size_t put_replacement(char *out) {
     return N_REPLACEMENT;
 }
 
-/* Takes one byte; writes the character that it completes, or U+FFFD for held bytes that it
- * does not continue (and for itself, if it begins none). */
+/* Takes one byte. Writes the character that it completes. Writes U+FFFD for held bytes that it
+ * does not continue, and for itself if it cannot begin a character. */
 static size_t put_byte(struct token_stream *s, uint8_t byte, char *out) {
     size_t n = 0;
     s->held[s->n_held++] = byte;

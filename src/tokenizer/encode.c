@@ -1,9 +1,9 @@
 /* encode.c: text to ids.
  *
- * Special tokens are split off first. What lies between goes, for BPE, through the
- * pre-tokenizer, and each word through the merges; for SentencePiece, through the merges as a
- * whole. Bytes that are no UTF-8 are words of their own, so that nothing is lost: each becomes
- * the token of its byte. */
+ * Special tokens are split off first. For BPE, the text between them goes through the
+ * pre-tokenizer, and each word through the merges. For SentencePiece, it goes through the
+ * merges as a whole. Bytes that are not valid UTF-8 are words of their own, and each becomes
+ * the token of its byte. So nothing is lost. */
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "base/util.h"
@@ -112,8 +112,8 @@ static enum status put_text_bpe(struct token_run *r, const char *text, size_t le
     return ST_OK;
 }
 
-/* Merges never join a space to what is before it (if the vocabulary has no such token), so
- * the words can be merged one by one, and found in the cache. */
+/* Merges never join a space to the text before it, unless the vocabulary has such a token. So
+ * words can be merged one by one, and looked up in the cache. */
 static enum status put_words_spm(struct token_run *r, const char *text, size_t len) {
     size_t begin = 0;
     for (size_t i = 1; i < len; i++)
@@ -164,7 +164,7 @@ static bool is_space(uint32_t c) {
            c == 0x205f || c == 0x3000;
 }
 
-/* The length of the space that text begins with, 0 if there is none. */
+/* The length of the space at the beginning of text, 0 if it begins with something else. */
 static size_t space_at(const char *text, size_t len) {
     const uint8_t *s = (const uint8_t *)text;
     int n = len > 0 ? utf8_check(s, len) : 0;
@@ -179,7 +179,7 @@ static size_t space_before_end(const char *text, size_t len) {
     return 0;
 }
 
-/* The bytes of text that are no white space. */
+/* The number of bytes of text that are not white space. */
 static size_t count_without_spaces(const char *text, size_t len) {
     size_t count = 0;
     for (size_t i = 0; i < len;) {

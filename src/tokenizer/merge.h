@@ -1,9 +1,9 @@
 /* merge.h: joins the symbols of a word, best pair first, until nothing joins.
  *
- * Both kinds of vocabulary do this: BPE starts from bytes and takes the pair of lowest merge
- * rank (tiktoken's: of the lowest rank of what they become), SentencePiece starts from
- * characters and takes the pair of highest score; the leftmost of equal ones. A heap of
- * candidate pairs over a linked list of symbols: O(n log n). */
+ * Both kinds of vocabulary do this. BPE starts from bytes and takes the pair of lowest merge
+ * rank (tiktoken: the pair whose result has the lowest rank). SentencePiece starts from
+ * characters and takes the pair of highest score. Among equal pairs the leftmost comes first. A
+ * heap of candidate pairs over a linked list of symbols: O(n log n). */
 #ifndef LOCKSTEP_TOKENIZER_MERGE_H
 #define LOCKSTEP_TOKENIZER_MERGE_H
 

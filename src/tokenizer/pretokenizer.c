@@ -1,9 +1,9 @@
 /* pretokenizer.c: runs the rules of a pre-tokenizer with PCRE2.
  *
- * Time: linear in the text. Each pattern looks at no character more often than a few
- * times, whatever the text; what is published otherwise is compiled as an equal pattern
- * (linear_spellings). A match limit in proportion to the text guards this: a match that reaches
- * it cuts the text after GIVE_UP_BYTES, and from then on the limit is in proportion to that. */
+ * Time is linear in the text. No pattern looks at a character more than a few times. A
+ * published pattern that would do so is replaced by an equivalent one (linear_spellings). A
+ * match limit proportional to the text's length guards this. A match that reaches it ends the
+ * word after GIVE_UP_BYTES. From then on the limit is proportional to that. */
 #include "tokenizer/pretokenizer.h"
 
 #include "base/mem.h"
@@ -53,8 +53,8 @@ const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name) {
     return NULL;
 }
 
-/* The next character of a pattern as a number; escapes of characters (\r, \n, \t, \x{...}) give
- * the character, any other backslash stands for itself. */
+/* The next character of a pattern as a number. Escapes of characters (\r, \n, \t, \x{...}) give
+ * the character; any other backslash stands for itself. */
 static uint32_t next_char(const char **p, const char *end) {
     const char *s = *p;
     if (*s == '\\' && end - s >= 2) {
@@ -80,8 +80,8 @@ static uint32_t next_char(const char **p, const char *end) {
     return utf8_decode((const uint8_t *)s, n);
 }
 
-/* Rules of the table that stand for others: faster ones, or with the vocabularies that have
- * them the same (DeepSeek's early ones have no token of several digits). */
+/* Rules that replace rules of the table. They are faster, or equivalent for the vocabularies
+ * that use them (DeepSeek's early ones have no token of several digits). */
 static const struct {
     const char *ours, *published;
 } spellings[] = {{"(?<![\\s])\\s++$", "\\s+$"}, {"\\p{N}+", "\\p{N}"}};
@@ -258,7 +258,7 @@ struct splitter *splitter_open(const struct pretokenizer *p) {
         return NULL;
     }
     pcre2_set_callout(s->context, count_step, s); /* called if opened for counting alone */
-    if (s->stack != NULL)                         /* NULL where there is no JIT */
+    if (s->stack != NULL)                         /* NULL without a JIT */
         pcre2_jit_stack_assign(s->context, NULL, s->stack);
     return s;
 }

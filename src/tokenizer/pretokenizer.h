@@ -1,7 +1,7 @@
-/* pretokenizer.h: cuts a text into the words inside which byte-level BPE merges.
+/* pretokenizer.h: splits a text into the words inside which byte-level BPE merges.
  *
- * Which cuts is a fact of the model, known by the name in tokenizer.ggml.pre; the table is in
- * pretokenizer_table.c. Read-only after opening; a run's own state is in struct splitter. */
+ * How it splits is a fact of the model, known by the name in tokenizer.ggml.pre. The table is
+ * in pretokenizer_table.c. Read-only after opening; a run's own state is in struct splitter. */
 #ifndef LOCKSTEP_TOKENIZER_PRETOKENIZER_H
 #define LOCKSTEP_TOKENIZER_PRETOKENIZER_H
 
@@ -13,8 +13,8 @@
 
 #define PRETOKENIZER_MAX_RULES 6
 
-/* One step: matches of the pattern and what lies between them become pieces of their own; the
- * next rule cuts each piece further, seeing nothing of its neighbours. */
+/* One step. Matches of the pattern and the text between them become separate pieces. The next
+ * rule splits each piece further and does not see its neighbours. */
 struct pretokenizer_rule {
     const char *pattern; /* as in the model's tokenizer.json: \s is Unicode's White_Space */
     bool thousands;      /* cut each match into threes from its right end */
@@ -30,11 +30,11 @@ struct pretokenizer_spec {
 extern const struct pretokenizer_spec pretokenizer_specs[];
 extern const size_t n_pretokenizer_specs;
 
-/* NULL if nobody knows the name. */
+/* NULL if the name is unknown. */
 const struct pretokenizer_spec *pretokenizer_find(struct gguf_str name);
 
-/* By the patterns of a tokenizer.json, in order: a spec with the same rules, however they spell
- * characters outside ASCII and line ends. NULL: nobody has them. */
+/* Finds a spec by the patterns of a tokenizer.json, in order. The rules must be the same, but
+ * characters outside ASCII and line ends may be spelled in any way. NULL: the table has none. */
 const struct pretokenizer_spec *pretokenizer_find_patterns(const struct gguf_str *patterns,
                                                            size_t n, bool ignore_merges);
 
@@ -47,9 +47,9 @@ enum status pretokenizer_open_counting(struct pretokenizer **out,
                                        const struct pretokenizer_spec *spec, struct err *err);
 void pretokenizer_close(struct pretokenizer *p); /* NULL is fine */
 
-/* Unicode's version by which PCRE2 sorts characters here, by some that it decides: false, if it is
- * not PRETOKENIZER_UNICODE. Then characters that came or changed between the two may be cut into
- * other words, and so become other tokens, than elsewhere. */
+/* Checks by some sample characters that PCRE2 uses the Unicode version PRETOKENIZER_UNICODE. If
+ * not (false), characters that were added or changed between the versions may be split into
+ * other words, and so get other tokens, than elsewhere. */
 #define PRETOKENIZER_UNICODE "14.0"
 bool pretokenizer_unicode_is_usual(void);
 
@@ -64,8 +64,8 @@ enum status splitter_run(struct splitter *s, const char *text, size_t len,
                          enum status (*word)(void *arg, const char *text, size_t len),
                          void *arg);
 
-/* Of all runs so far. n_given_up: matches that reached the limit, none with the patterns of the
- * table; n_steps: items of patterns that were tried, 0 unless opened for counting. */
+/* Counts of all runs so far. n_given_up: matches that reached the limit; the table's patterns
+ * never do. n_steps: pattern items that were tried; 0 unless opened for counting. */
 struct splitter_work {
     uint64_t n_steps, n_given_up;
 };

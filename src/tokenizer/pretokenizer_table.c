@@ -1,10 +1,9 @@
-/* pretokenizer_table.c: how each family of models cuts text into words.
+/* pretokenizer_table.c: how each family of models splits text into words.
  *
- * The patterns are facts of the models: they stand in the tokenizer.json that each was
- * published with, and the names are those that GGUF converters write into
- * tokenizer.ggml.pre. Characters outside ASCII are spelled \x{...}: many of them look
- * alike. Where a published pattern would take quadratic time on some text, an equivalent
- * one stands here. */
+ * The patterns are facts of the models, from the tokenizer.json that each was published with.
+ * The names are those that GGUF converters write into tokenizer.ggml.pre. Characters outside
+ * ASCII are spelled \x{...}, since many of them look alike. If a published pattern takes
+ * quadratic time on some text, the table has an equivalent one. */
 #include "tokenizer/pretokenizer.h"
 
 #include "base/util.h"

@@ -4,7 +4,7 @@
 #include "base/mem.h"
 #include "base/util.h"
 
-/* The child of node with this byte, 0 if there is none. */
+/* The child of node with this byte, 0 if it has none. */
 static uint32_t find_child(const struct special_trie *s, uint32_t node, uint8_t byte) {
     uint32_t i = s->nodes[node].child;
     while (i != 0 && s->nodes[i].byte != byte)

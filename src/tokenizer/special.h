@@ -1,5 +1,5 @@
-/* special.h: finds special tokens in text: the longest that starts at a place, leftmost first.
- * A trie over the bytes of all control, user-defined and unknown tokens. */
+/* special.h: finds special tokens in text: leftmost first, and the longest one that starts
+ * there. A trie over the bytes of all control, user-defined and unknown tokens. */
 #ifndef LOCKSTEP_TOKENIZER_SPECIAL_H
 #define LOCKSTEP_TOKENIZER_SPECIAL_H
 

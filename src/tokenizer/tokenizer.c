@@ -1,5 +1,5 @@
-/* tokenizer.c: opens a tokenizer from a GGUF's metadata and answers questions about tokens.
- * encode.c turns text into ids, decode.c ids into text. */
+/* tokenizer.c: opens a tokenizer from a GGUF's metadata, and looks up tokens. encode.c turns
+ * text into ids, decode.c ids into text. */
 #include "tokenizer/tokenizer.h"
 
 #include "base/mem.h"
@@ -113,7 +113,7 @@ static enum status open_pretokenizer(struct tokenizer *t, const struct gguf *g,
     return pretokenizer_open(&t->pre, spec, err);
 }
 
-/* Ids of tokens, if the file has that key; what is none is left out. */
+/* Ids of tokens, if the file has that key; invalid ids are left out. */
 static void each_id(struct tokenizer *t, const struct gguf *g, const char *key,
                     void (*fn)(struct tokenizer *t, int32_t id)) {
     struct gguf_array ids;
@@ -143,9 +143,9 @@ static void strip_right(struct tokenizer *t, int32_t id) {
     t->strips[id] |= STRIPS_RIGHT;
 }
 
-/* Phi-3 strips spaces after its special tokens, which no key tells: its architecture does, and
- * where it was rewritten as a llama the model's name ("Phi3", "Phi-3-mini", "Phi 3 Mini 4k
- * Instruct"). */
+/* Phi-3 strips spaces after its special tokens, but no key says so. The architecture does. In a
+ * file that was rewritten as a llama, the model's name does ("Phi3", "Phi-3-mini", "Phi 3 Mini
+ * 4k Instruct"). */
 static bool is_phi3(const struct gguf *g) {
     struct gguf_str name;
     struct err ignored;
@@ -242,7 +242,7 @@ static void add_end(struct tokenizer *t, int32_t id) {
     }
 }
 
-/* As many as there is room for. */
+/* As many as fit. */
 static void add_named_end(struct tokenizer *t, int32_t id) {
     if (t->n_ends < MAX_END_TOKENS)
         add_end(t, id);

@@ -1,12 +1,12 @@
 /* tokenizer.h: text <-> token ids, as the model's GGUF says.
  *
  * Byte-level BPE (tokenizer.ggml.model = gpt2, the pre-tokenizer by tokenizer.ggml.pre) and
- * SentencePiece (llama). Works on vocabulary-only files. A const struct tokenizer may be used
- * by any number of threads; it keeps no pointer into the GGUF.
+ * SentencePiece (llama). Works on vocabulary-only files. Any number of threads may use a const
+ * struct tokenizer. It keeps no pointer into the GGUF.
  *
- * Text is not normalized: the bytes given are the bytes that the tokens stand for. A few
- * models' own tokenizers (Qwen) apply NFC first; a GGUF does not say so, llama.cpp does not
- * either, and decoding would no longer give back the text. */
+ * Text is not normalized: the tokens stand for exactly the given bytes. The own tokenizers of a
+ * few models (Qwen) apply NFC first. A GGUF does not say so, llama.cpp does not do it either,
+ * and decoding would no longer give back the text. */
 #ifndef LOCKSTEP_TOKENIZER_TOKENIZER_H
 #define LOCKSTEP_TOKENIZER_TOKENIZER_H
 
@@ -36,12 +36,12 @@ struct tokenizer_facts {
 const struct tokenizer_facts *tokenizer_facts(const struct tokenizer *t);
 
 /* True for every token that ends a turn: eos, eot, and the well-known ones (<|im_end|>,
- * <|eot_id|>, <|end_of_text|>, <|return|>, ...) by name when they are control or user-defined
- * tokens. */
+ * <|eot_id|>, <|end_of_text|>, <|return|>, ...). The latter are found by name if they are
+ * control or user-defined tokens. */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 bool tokenizer_is_control(const struct tokenizer *t, int32_t id);
-/* The id of the token that stands for exactly these bytes (" the", "<|im_end|>"), TOKEN_NONE
- * if there is none. */
+/* The id of the token that stands for exactly these bytes (" the", "<|im_end|>"), TOKEN_NONE if
+ * it does not exist. */
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
 
 enum {
@@ -54,8 +54,8 @@ enum {
 enum status tokenize(const struct tokenizer *t, const char *text, size_t len, unsigned flags,
                      int32_t **ids, size_t *n_ids, struct err *err);
 
-/* At least so many ids come of a text of len bytes, which need not be looked at for it unless
- * this tokenizer drops spaces: its bytes over those of the longest token. 0: nothing is known. */
+/* A lower bound of the number of ids for a text of len bytes: len divided by the longest
+ * token's bytes. The text is read only if this tokenizer drops spaces. 0: no bound is known. */
 size_t tokenizer_least_ids(const struct tokenizer *t, const char *text, size_t len);
 
 /* The raw bytes that a token stands for (may be part of a character); control tokens give

@@ -1,4 +1,4 @@
-/* tokenizer_impl.h: what tokenizer.c (opening, facts) and encode.c (text to ids) share. */
+/* tokenizer_impl.h: shared by tokenizer.c (opening, look-ups) and encode.c (text to ids). */
 #ifndef LOCKSTEP_TOKENIZER_TOKENIZER_IMPL_H
 #define LOCKSTEP_TOKENIZER_TOKENIZER_IMPL_H
 
@@ -9,7 +9,7 @@
 
 #define MAX_END_TOKENS 64
 
-/* Special tokens that swallow the spaces beside them. */
+/* Special tokens that remove adjacent spaces. */
 enum { STRIPS_LEFT = 1, STRIPS_RIGHT = 2 };
 
 struct tokenizer {

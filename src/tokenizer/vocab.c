@@ -1,4 +1,4 @@
-/* vocab.c: reads tokenizer.ggml.{tokens,token_type,scores,merges}; refuses what is broken,
+/* vocab.c: reads tokenizer.ggml.{tokens,token_type,scores,merges}. It refuses invalid data,
  * naming the key and the element. */
 #include "tokenizer/vocab.h"
 
@@ -100,8 +100,9 @@ static void map_add(const struct vocab *v, struct vocab_map *map, int32_t id) {
 
 /* --- what a token's text stands for --- */
 
-/* Byte-level BPE writes each byte as a printable character: itself where it is one
- * (! to ~, U+A1 to U+AC, U+AE to U+FF), and U+0100 on, in order, for the 68 others. */
+/* Byte-level BPE writes each byte as a printable character. A byte that is printable (! to ~,
+ * U+A1 to U+AC, U+AE to U+FF) stands for itself. The 68 others become U+0100 and up, in order.
+ */
 static int byte_of_char(uint32_t c) {
     if ((c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xff && c != 0xad))
         return (int)c;
@@ -331,9 +332,9 @@ const struct vocab_merge *vocab_find_merge(const struct vocab *v, int32_t left, 
     return m->left < 0 ? NULL : m;
 }
 
-/* "left right" in the byte alphabet; the first space after the first byte divides. A merge
- * whose parts or whole are no tokens can never be applied and is left out: vocabularies that
- * were cut down have such merges. */
+/* "left right" in the byte alphabet; the first space after the first byte separates them. A
+ * merge whose parts or result are not tokens can never be applied and is left out. Vocabularies
+ * that were reduced have such merges. */
 static enum status add_merge(struct vocab *v, size_t rank, struct gguf_str text, char *buf,
                              struct err *err) {
     const char *space = text.len < 2 ? NULL : memchr(text.ptr + 1, ' ', text.len - 1);

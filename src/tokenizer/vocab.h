@@ -1,7 +1,7 @@
-/* vocab.h: the tokens of a model, read from its GGUF and checked, as bytes.
+/* vocab.h: the tokens of a model as bytes, read from its GGUF and checked.
  *
- * Inside the tokenizer a token is the bytes that it stands for: byte-level BPE's alphabet
- * (U+0120 for a space ...) and SentencePiece's U+2581 are undone here, once. Read-only after
+ * Inside the tokenizer a token is the bytes that it stands for. Byte-level BPE's alphabet
+ * (U+0120 for a space ...) and SentencePiece's U+2581 are decoded here, once. Read-only after
  * vocab_init(), so any number of threads may use it. */
 #ifndef LOCKSTEP_TOKENIZER_VOCAB_H
 #define LOCKSTEP_TOKENIZER_VOCAB_H
@@ -55,7 +55,7 @@ struct vocab {
     uint32_t *priority;           /* [n_tokens] VOCAB_SPM: the higher the score, the lower */
     struct vocab_map text_ids;    /* tokens that text is made of */
     struct vocab_map special_ids; /* control, user-defined and unknown tokens */
-    int32_t byte_id[256];         /* the token of one byte, -1 if there is none */
+    int32_t byte_id[256];         /* the token of one byte, -1 if it has none */
     struct vocab_merge *merges;   /* [merge_mask + 1] VOCAB_BPE: hashed by (left, right) */
     size_t merge_mask;
     size_t max_token_bytes;
@@ -80,15 +80,15 @@ static inline bool vocab_is_special(const struct vocab *v, int32_t id) {
     return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
 }
 
-/* Writes text to out (at least len bytes) with a space for each U+2581, which SentencePiece
- * takes for one in texts as in its tokens; returns how many bytes. */
+/* Writes text to out (at least len bytes) with a space for each U+2581. SentencePiece reads
+ * U+2581 as a space in texts as in its tokens. Returns the number of bytes. */
 size_t vocab_spm_bytes(const char *text, size_t len, char *out);
 
-/* The first token with these bytes, -1 if there is none. */
+/* The first token with these bytes, -1 if none has them. */
 int32_t vocab_find(const struct vocab *v, const struct vocab_map *map, const char *bytes,
                    size_t len);
 
-/* The merge of two tokens; NULL if there is none. */
+/* The merge of two tokens; NULL if they do not merge. */
 const struct vocab_merge *vocab_find_merge(const struct vocab *v, int32_t left, int32_t right);
 
 #endif
