@@ -1,4 +1,5 @@
-/* obj.name, obj[key], slices aside: Jinja asks for the member one way and then the other. */
+/* template_access.c: obj.name and obj[key], without slices. Jinja looks for the member in two
+ * ways, one after the other. */
 #include "jinja/template_value.h"
 
 #include "jinja/template_run.h"
@@ -47,8 +48,8 @@ static struct value bind_method(struct render *r, const struct builtin *fn, stru
     return (struct value){.kind = V_METHOD, .method = m};
 }
 
-/* getattr(): methods and the fields of namespaces, loops and named tuples. V_MISSING if there
- * is none. */
+/* getattr(): methods and the fields of namespaces, loops and named tuples. V_MISSING if absent.
+ */
 static struct value get_field(struct render *r, struct value v, const char *name, size_t len) {
     const struct builtin *fn = method_find(v.kind, name, len);
     if (fn != NULL)
@@ -74,7 +75,7 @@ static struct value get_field(struct render *r, struct value v, const char *name
     return (struct value){.kind = V_MISSING};
 }
 
-/* obj[key] alone. V_MISSING if there is none. */
+/* obj[key] alone. V_MISSING if absent. */
 static struct value get_element(struct render *r, struct value v, struct value key) {
     if (v.kind == V_DICT) {
         bool hashable = key.kind != V_LIST && key.kind != V_DICT && key.kind != V_UNDEFINED;

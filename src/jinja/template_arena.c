@@ -24,8 +24,8 @@ void arena_deinit(struct arena *a) {
     *a = (struct arena){0};
 }
 
-/* A block that is large for a chunk gets one with as much room again behind it, so that a
- * text that keeps growing is copied rarely. */
+/* A large block gets a chunk with as much free space again behind it, so a text that keeps
+ * growing is rarely copied. */
 static bool add_chunk(struct arena *a, size_t size_bytes) {
     size_t usual = MIN(MAX(a->total, CHUNK_MIN), CHUNK_MAX);
     if (size_bytes > a->limit / 4)

@@ -21,7 +21,7 @@ void arena_deinit(struct arena *a);
 void *arena_alloc(struct arena *a, size_t size_bytes, size_t align);
 
 /* Grows the block that ends at `end` by size_bytes in place, if it is the newest one and its
- * chunk has room: s = s + x in a loop then costs x, not s. */
+ * chunk has enough space. So s = s + x in a loop costs x, not s. */
 bool arena_extend(struct arena *a, const char *end, size_t size_bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* template_ast.h: from source to tree. The lexer makes an array of tokens, the parser a tree
- * of nodes in the template's arena; both leave through template_fail() on a syntax error. */
+/* template_ast.h: from source to tree. The lexer makes an array of tokens, and the parser a
+ * tree of nodes in the template's arena. A syntax error leaves both through template_fail(). */
 #ifndef LOCKSTEP_JINJA_TEMPLATE_AST_H
 #define LOCKSTEP_JINJA_TEMPLATE_AST_H
 

@@ -1,4 +1,4 @@
-/* Statements, scopes, loops, macros; template_render(). */
+/* template_exec.c: executes statements, scopes, loops and macros; template_render(). */
 #include "jinja/template_run.h"
 
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Filters on one value. Those on sequences: template_filters_seq.c. */
+/* template_filters.c: filters on one value. Those on sequences are in template_filters_seq.c. */
 #include "jinja/template_filters.h"
 
 #include "base/exact.h"
@@ -152,7 +152,7 @@ static struct value f_indent(struct render *r, struct value v, struct call *call
     return out_take(r, mark);
 }
 
-/* The digits of a text as int() reads them; false if it is no integer of this base. */
+/* The digits of a text as int() reads them; false if it is not an integer of this base. */
 static bool parse_int(struct render *r, struct value s, int base, int64_t *out) {
     char buf[80];
     size_t n = 0;

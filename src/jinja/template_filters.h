@@ -12,8 +12,8 @@ struct value arg_or(const struct call *call, size_t i, struct value otherwise);
 int64_t arg_int(struct render *r, const struct call *call, size_t i, int64_t otherwise);
 bool arg_truth(const struct call *call, size_t i, bool otherwise);
 
-/* Sorts in place, stably: by key if it is no V_MISSING (an attribute path), strings without
- * regard to case unless case_sensitive. */
+/* Sorts in place, stably: by key (an attribute path) unless it is V_MISSING. Strings are
+ * compared without regard to case unless case_sensitive. */
 struct sort_order {
     struct value attribute; /* V_MISSING: the item itself */
     struct value otherwise; /* the key where the attribute is undefined; V_MISSING: that */

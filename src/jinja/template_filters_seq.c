@@ -1,5 +1,6 @@
-/* Filters on sequences and dicts. What Jinja makes lazily is made at once here, but still is a
- * generator to the template: always true, without a length, read once. */
+/* template_filters_seq.c: filters on sequences and dicts. Jinja computes some of them lazily;
+ * here they are computed at once. To the template they still are generators: always true,
+ * without a length, read once. */
 #include "jinja/template_filters.h"
 
 /* ---- sorting ------------------------------------------------------------------------------- */
@@ -176,8 +177,8 @@ static struct value f_slice(struct render *r, struct value v, struct call *call)
     return list;
 }
 
-/* Groups are told apart as they are sorted, without regard to case, but are called by the key of
- * their first item as it stands. */
+/* Groups are compared as they are sorted, without regard to case. A group's name is the key of
+ * its first item, unchanged. */
 static struct value f_groupby(struct render *r, struct value v, struct call *call) {
     static const char *const names[] = {"grouper", "list"};
     struct value sorted = copy_list(r, v, V_LIST), groups = seq_new(r, V_LIST, 0);
@@ -333,7 +334,8 @@ static struct value f_map(struct render *r, struct value v, struct call *call) {
     return list;
 }
 
-/* select, reject (with_attribute: selectattr, rejectattr): the items whose test says keep. */
+/* select, reject (with_attribute: selectattr, rejectattr): keeps the items for which the test
+ * gives `keep`. */
 static struct value choose(struct render *r, struct value v, const struct call *call,
                            bool with_attribute, bool keep) {
     const struct seq *items = iterate_if_true(r, v);

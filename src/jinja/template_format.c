@@ -1,4 +1,4 @@
-/* Python's two ways to format: "%s" % args and "{}".format(args). */
+/* template_format.c: Python's two ways to format: "%s" % args and "{}".format(args). */
 #include "jinja/template_value.h"
 
 #include <stdio.h>

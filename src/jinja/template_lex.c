@@ -1,5 +1,6 @@
-/* The lexer: cuts the source at {{ }}, {% %} and {# #} with Jinja's rules for white space
- * (trim_blocks, lstrip_blocks and the - and + signs) and makes tokens of what is inside. */
+/* template_lex.c: the lexer. It splits the source at {{ }}, {% %} and {# #} with Jinja's rules
+ * for white space (trim_blocks, lstrip_blocks and the - and + signs), and makes tokens of what
+ * is inside. */
 #include "jinja/template_ast.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* Methods of strings, as Python's. Those of lists, dicts and loops: template_methods_seq.c. */
+/* template_methods.c: methods of strings, as Python's. Those of lists, dicts and loops are in
+ * template_methods_seq.c. */
 #include "jinja/template_methods.h"
 #include "jinja/template_filters.h"
 

@@ -1,4 +1,4 @@
-/* Methods of lists, dicts, loops and cyclers. */
+/* template_methods_seq.c: methods of lists, dicts, loops and cyclers. */
 #include "jinja/template_filters.h"
 #include "jinja/template_methods.h"
 #include "jinja/template_run.h"

@@ -1,4 +1,4 @@
-/* The parser of statements, and template_compile(). */
+/* template_parse.c: the parser of statements, and template_compile(). */
 #include "jinja/template_ast.h"
 
 #include "base/mem.h"
@@ -56,8 +56,8 @@ const struct symbol *symbol_intern(struct compiler *c, const char *text, size_t 
 
 /* ---- statements ----------------------------------------------------------------------- */
 
-/* Statements up to {% word %} for one of the words (NULL: to the end of the template), whose
- * "{%" is consumed and whose word is the next token. */
+/* Parses statements up to {% word %} for one of the words (NULL: to the end of the template).
+ * Its "{%" is consumed, and the word is the next token. */
 static struct ast_node *parse_body(struct compiler *c, const char *const *ends);
 
 static void expect_block_end(struct compiler *c) {
@@ -66,7 +66,7 @@ static void expect_block_end(struct compiler *c) {
     c->at++;
 }
 
-/* Body and {% end %} of a block whose head has been read up to its "%}". */
+/* Parses body and {% end %} of a block whose head has been read up to its "%}". */
 static struct ast_node *parse_block_body(struct compiler *c, const char *end) {
     const char *const ends[] = {end, NULL};
     expect_block_end(c);

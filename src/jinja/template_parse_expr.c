@@ -1,4 +1,5 @@
-/* The parser of expressions: recursive descent in Jinja's order of precedence. */
+/* template_parse_expr.c: the parser of expressions: recursive descent in Jinja's order of
+ * precedence. */
 #include "jinja/template_ast.h"
 
 /* ---- tokens ------------------------------------------------------------------------------ */

@@ -1,4 +1,5 @@
-/* How values look as text: Python's str() and repr(), and JSON as Python's json.dumps. */
+/* template_print.c: values as text: Python's str() and repr(), and JSON as Python's json.dumps.
+ */
 #include "base/printable.h"
 #include "jinja/template_value.h"
 

@@ -1,5 +1,5 @@
-/* template_run.h: what the interpreter's statements (template_exec.c) and expressions
- * (template_eval.c) share. */
+/* template_run.h: shared by the interpreter's statements (template_exec.c) and expressions
+ * (template_eval.c). */
 #ifndef LOCKSTEP_JINJA_TEMPLATE_RUN_H
 #define LOCKSTEP_JINJA_TEMPLATE_RUN_H
 
@@ -18,8 +18,8 @@ struct scope {
     struct binding *first;
 };
 
-/* A loop's own `if` is asked for an item only when that item is needed, after the bodies before
- * it have run: the body may change what it depends on. */
+/* A loop evaluates its own `if` for an item only when that item is needed, after the earlier
+ * bodies have run: a body may change what the condition depends on. */
 struct loop {
     struct seq *items; /* with an `if`: what has passed it so far */
     size_t i;

@@ -1,4 +1,4 @@
-/* Tests: what follows `is`. */
+/* template_tests.c: the tests that may follow `is`. */
 #include "jinja/template_filters.h"
 
 #define TEST(name, condition)                                                       \

@@ -1,5 +1,5 @@
-/* Text of templates: UTF-8 by code points, and the string operations that filters and methods
- * share. */
+/* template_text.c: text of templates: UTF-8 by code points, and the string operations that
+ * filters and methods share. */
 #include "jinja/template_value.h"
 
 #include <utf8proc.h>
@@ -193,7 +193,7 @@ static bool is_cased_letter(uint32_t c) {
 }
 
 static void put_upper(struct render *r, uint32_t c, bool only_first) {
-    if (c == 0xdf) /* sharp s: the one common letter whose capital is two */
+    if (c == 0xdf) /* sharp s: the one common letter whose capital has two letters */
         out_puts(r, only_first ? "Ss" : "SS");
     else if (only_first)
         out_char(r, (uint32_t)utf8proc_totitle((utf8proc_int32_t)c));

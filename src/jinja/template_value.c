@@ -1,4 +1,4 @@
-/* Values: making them, and what Python's operators say about them. */
+/* template_value.c: creates values and implements Python's operators on them. */
 #include "jinja/template_value.h"
 
 #include "base/mem.h"

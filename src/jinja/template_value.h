@@ -1,12 +1,12 @@
 /* template_value.h: the values of a template and the state of one render.
  *
- * Everything a render makes lives in its arena and is never freed before the end, so values
- * are copied by assignment and point at each other freely. Strings are (pointer, length)
+ * Everything that a render allocates lives in its arena and is never freed before the end. So
+ * values are copied by assignment and may point at each other. Strings are (pointer, length)
  * and immutable, often borrowed from the JSON or from the compiled template.
  *
- * A failure anywhere below leaves through render_fail(), which jumps back to
- * template_render(): all memory belongs to the render, nothing needs undoing on the way. That
- * is the one place in lockstep where status is not returned call by call. */
+ * A failure anywhere below leaves through render_fail(), which jumps back to template_render().
+ * All memory belongs to the render, so nothing needs cleaning up on the way. This is the one
+ * place in lockstep where status is not returned call by call. */
 #ifndef LOCKSTEP_JINJA_TEMPLATE_VALUE_H
 #define LOCKSTEP_JINJA_TEMPLATE_VALUE_H
 
@@ -203,7 +203,7 @@ struct value pair_new(struct render *r, struct value a, struct value b); /* a tu
 
 struct value dict_new(struct render *r);
 void dict_set(struct render *r, struct dict *d, struct value key, struct value v);
-/* NULL if there is none; fails for keys that Python cannot hash. */
+/* NULL if it is absent; fails for keys that Python cannot hash. */
 struct value *dict_get(struct render *r, const struct dict *d, struct value key);
 struct value *dict_get_text(struct render *r, const struct dict *d, const char *p, size_t len);
 bool dict_delete(struct render *r, struct dict *d, struct value key);
@@ -270,7 +270,7 @@ const struct builtin *builtin_find(const struct builtin *table, size_t n, const 
 
 /* ---- text ------------------------------------------------------------------------------ */
 
-/* Decodes one code point at p < end; returns its bytes (1 for a byte that is no UTF-8). */
+/* Decodes one code point at p < end; returns its number of bytes (1 for an invalid byte). */
 size_t utf8_get(const char *p, const char *end, uint32_t *code_point);
 size_t utf8_put(uint32_t code_point, char buf[4]);
 bool utf8_valid(const char *p, size_t len);
