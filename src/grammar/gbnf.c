@@ -1,4 +1,4 @@
-/* gbnf.c: Writes texts and characters in GBNF's notation. */
+/* gbnf.c: Writes texts and characters in GBNF notation. */
 #include "grammar/gbnf.h"
 
 #include "base/utf8.h"

@@ -1,4 +1,4 @@
-/* gbnf.h: how a text and a character stand in a GBNF grammar that is being written. */
+/* gbnf.h: writes a text or a character into a GBNF grammar. */
 #ifndef LOCKSTEP_GRAMMAR_GBNF_H
 #define LOCKSTEP_GRAMMAR_GBNF_H
 

@@ -1,5 +1,5 @@
-/* grammar.c: runs a grammar's automaton: states and look-up tables. grammar_run.h says what these
- * are. When states or frames become too many, those that no matcher stands in are forgotten. */
+/* grammar.c: runs a grammar's automaton: states and look-up tables, which grammar_run.h
+ * explains. If there are too many states or frames, those that no matcher uses are dropped. */
 #include "grammar/grammar_run.h"
 
 #include "base/mem.h"

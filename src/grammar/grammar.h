@@ -1,4 +1,4 @@
-/* grammar.h: which tokens may come next, if the text must be of a given form.
+/* grammar.h: which tokens may come next, if the text must have a given form.
  *
  * A grammar is written in GBNF, the notation of llama.cpp's grammars:
  *
@@ -6,24 +6,25 @@
  *     list  ::= "[" item ("," item){0,9} "]"
  *     item  ::= [a-z]+ | "\"" [^"\\]* "\""
  *
- * literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges and ^,
- * "." for any character, ( ) | * + ? {m} {m,} {m,n} {,n}, # comments. A rule ends at the end of
- * its line, except inside ( ) and after | and ::=; in literals and classes the end of a line
- * stands for itself.
+ * It has literals (escapes \n \r \t \\ \" \[ \] \xHH \uHHHH \UHHHHHHHH), classes with ranges
+ * and ^, "." for any character, ( ) | * + ? {m} {m,} {m,n} {,n}, and # comments. A rule ends at
+ * the end of its line, except inside ( ) and after | and ::=. In literals and classes the end
+ * of a line stands for itself.
  *
- * How it is quick: the grammar becomes an automaton over bytes with a stack of rule returns.
- * What the automaton may be in after some text (a set of positions, each with its stack) is a
- * *state*, found once and numbered; from then on a byte is a table look-up. The tokens allowed
- * in a state are found by walking the trie of all tokens through that table, and kept.
+ * How it is fast: the grammar becomes an automaton over bytes with a stack of rule returns. The
+ * configurations after some text (a set of positions, each with its stack) are a *state*. A
+ * state is computed once and numbered. From then on a byte is a table look-up. The tokens
+ * allowed in a state are found by walking the trie of all tokens through that table. They are
+ * cached.
  *
- * Hostile grammars: the size of text, rules and automaton is bounded, rules that call
- * themselves before reading anything and roots that can never end are refused, nesting
- * deeper than GRAMMAR_MAX_DEPTH is not allowed to begin, and a grammar with too many readings
- * of one text ends with an error. So does one that takes too much work: a unit is a node of the
- * trie that is looked at, or an eighth of a configuration of a new step of the automaton (both
- * about 2 ns). It is counted, not timed, so that the same text ends in the same way everywhere.
+ * Hostile grammars: the size of text, rules and automaton is bounded. Rules that call
+ * themselves before reading a byte are refused, and so are roots that can never end. Nesting
+ * deeper than GRAMMAR_MAX_DEPTH is not allowed to begin. A grammar with too many readings of
+ * one text ends with an error, and so does one that takes too much work. A unit of work is a
+ * trie node visited, or an eighth of a configuration in a new step of the automaton (both about
+ * 2 ns). Work is counted, not timed, so the same text ends in the same way everywhere.
  *
- * Everything here that belongs to one grammar is used by one thread at a time. */
+ * One thread at a time uses what belongs to one grammar. */
 #ifndef LOCKSTEP_GRAMMAR_GRAMMAR_H
 #define LOCKSTEP_GRAMMAR_GRAMMAR_H
 
@@ -63,9 +64,9 @@ void grammar_matcher_close(struct grammar_matcher *m); /* NULL is fine */
 void grammar_matcher_copy(struct grammar_matcher *to, const struct grammar_matcher *from);
 
 /* The tokens that may come next: bit id%64 of (*mask)[id/64], for all ids of the vocabulary.
- * End tokens are among them where the text may end. Borrowed until the next call on any
- * matcher of this grammar. Never empty: ST_UNSUPPORTED says why nothing can follow, or what is
- * not known (too ambiguous, too much work, or no token has the bytes that must come). */
+ * End tokens are included if the text may end. Borrowed until the next call on any matcher of
+ * this grammar. Never empty: ST_UNSUPPORTED says why no token can follow or why that is unknown
+ * (too ambiguous, too much work, or no token has the required bytes). */
 enum status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **mask,
                                  struct err *err);
 /* Finds the mask already if that takes at most so much work. */

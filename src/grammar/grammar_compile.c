@@ -1,5 +1,5 @@
-/* grammar_compile.c: the tree of a grammar to an automaton over bytes, and the checks that make
- * running it safe: no rule calls itself before reading a byte, and the root can end. */
+/* grammar_compile.c: the tree of a grammar to an automaton over bytes. Two checks make running
+ * it safe: no rule calls itself before reading a byte, and the root can end. */
 #include "grammar/grammar.h"
 #include "grammar/grammar_impl.h"
 
@@ -11,8 +11,8 @@
  * become rules of their own. */
 #define COPIES_MAX 64
 
-/* Copies of the tree's items that are looked at. Nearly each adds a node, but those of nothing
- * ("" and {0}) add none, and repetitions of repetitions of them would go on for ever. */
+/* A limit on the copies of the tree's items. Nearly every copy adds a node. Copies of nothing
+ * ("" and {0}) add none, and nested repetitions of them would never finish. */
 #define COPIED_ITEMS_MAX (4 * GRAMMAR_MAX_NODES)
 
 #define NODE_BUCKETS (1u << 14)
@@ -43,7 +43,7 @@ static uint32_t *filled(size_t n) {
  * alike, and the ends of [a-z]{0,3} and [a-z]{0,9} before the same, so that a text that can be
  * read as any of them is in one place, not in many --- */
 
-/* A node that will be changed, and so is shared with nobody. */
+/* A node that will be changed, and so is not shared. */
 static enum status add_own_node(struct compiler *c, struct grammar_node node, uint32_t *out) {
     struct grammar_automaton *a = c->a;
     if (a->n_nodes == GRAMMAR_MAX_NODES)
@@ -105,8 +105,8 @@ static enum status or_else(struct compiler *c, uint32_t other, uint32_t *choice)
     return add_split(c, other, *choice, choice);
 }
 
-/* The characters low to high, whose UTF-8 forms have the same length and differ only so that
- * each byte's range is independent of the others. */
+/* The characters low to high. Their UTF-8 forms have the same length, and each byte's range is
+ * independent of the others. */
 static enum status add_block(struct compiler *c, uint32_t low, uint32_t high, uint32_t next,
                              uint32_t *choice) {
     uint8_t from[4], to[4];
@@ -215,8 +215,8 @@ static enum status add_few(struct compiler *c, uint32_t item, uint32_t n, uint32
     return ST_OK;
 }
 
-/* 0 to n times. Many, with g groups of s and n = g*s + r: either at most g-1 groups and then
- * less than s more, or all g groups and at most r more. */
+/* 0 to n times. If n is large, with g groups of s and n = g*s + r: either at most g-1 groups
+ * and then less than s more, or all g groups and at most r more. */
 static enum status add_up_to(struct compiler *c, uint32_t item, uint32_t n, uint32_t next,
                              uint32_t *out) {
     if (n <= COPIES_MAX)
@@ -411,9 +411,9 @@ static void find_reaching(const struct grammar_automaton *a, struct edges *e,
 /* --- rules that call themselves before reading anything --- */
 
 /* A walk over calls that happen before a byte is read: nodes in depth-first order, through
- * splits, into rules, and past rules that can be empty. A node that is met while it is
- * still open has led to itself; loops of splits alone (an empty item repeated) are harmless, so
- * only an open node that begins a rule counts. */
+ * splits, into rules, and past rules that can be empty. A node that is met while it is still
+ * open has led to itself. Loops of splits alone (an empty item repeated) are harmless, so only
+ * an open node that begins a rule counts. */
 struct walk {
     const struct grammar_automaton *a;
     const struct edges *e;
@@ -454,7 +454,7 @@ static uint32_t open_followers(struct walk *w, uint32_t i) {
 
 #define LEAVE 0x80000000u /* on the stack: close the node */
 
-/* A rule that can lead to itself without a byte being read, NONE if there is none. */
+/* A rule that can lead to itself without reading a byte, NONE if none does. */
 static uint32_t find_left_recursion(struct walk *w) {
     for (uint32_t rule = 0; rule < w->a->n_rules; rule++) {
         w->stack[w->n_stack++] = w->a->starts[rule];

@@ -1,5 +1,5 @@
-/* grammar_impl.h: what the parts of the grammar engine share: grammar_parse.c turns GBNF into
- * a tree, grammar_compile.c the tree into an automaton, grammar.c runs it. */
+/* grammar_impl.h: shared by the parts of the grammar engine. grammar_parse.c turns GBNF into a
+ * tree, grammar_compile.c the tree into an automaton, and grammar.c runs it. */
 #ifndef LOCKSTEP_GRAMMAR_GRAMMAR_IMPL_H
 #define LOCKSTEP_GRAMMAR_GRAMMAR_IMPL_H
 

@@ -1,13 +1,13 @@
 /* grammar_mask.c: which tokens may come next.
  *
- * A mask is found by walking the trie of all tokens through the table of transitions. What cannot
- * go on is skipped with all that begins with it, so where few bytes may follow that is quick. Where
- * many may, as in a string, most of the bytes lead to the same state; then the walk goes over the
- * tokens' shapes (token_shapes.h), in which such bytes are one symbol. Bytes that lead elsewhere
- * (the next letter of a key that is known) are exceptions: the tokens that begin with them are
- * walked as ever.
+ * A mask is found by walking the trie of all tokens through the table of transitions. A node
+ * that cannot continue is skipped with its whole subtree. So the walk is fast if few bytes may
+ * follow. If many may, as in a string, most bytes lead to the same state. Then the walk uses
+ * the tokens' shapes (token_shapes.h), in which such bytes are one symbol. Bytes that lead
+ * elsewhere (the next letter of a known key) are exceptions: the tokens that begin with them
+ * are walked one by one.
  *
- * Masks are kept by state: as a list of tokens if these are few, else as they are. */
+ * Masks are cached by state: as a list if few tokens are allowed, otherwise as bits. */
 #include "grammar/grammar_run.h"
 
 #include "base/mem.h"
@@ -18,8 +18,8 @@
 #define MIXED CUT /* in place of a state: there are several */
 /* Where no more nodes of the trie can be reached it is walked as it is. */
 #define NODES_LEAST 8192
-/* More tokens than this are not looked at one by one; so few are rather than that a state's
- * transitions are found out for them. */
+/* Up to TOKENS_MOST tokens may be checked one by one. Up to TOKENS_FEW are checked so rather
+ * than computing a state's transitions for them. */
 #define TOKENS_MOST 16384
 #define TOKENS_FEW 256
 /* Adding a mask of a shape. */
@@ -231,7 +231,7 @@ static enum walked walk_exceptions(struct shape_walk *w, uint32_t state, int64_t
 
 /* --- which shapes --- */
 
-/* The state to which most nodes of the trie are reached by one ASCII byte. */
+/* The state that most of the trie's nodes reach by one ASCII byte. */
 struct reach {
     uint32_t usual;
     uint32_t n_of_usual; /* these nodes */
@@ -370,7 +370,7 @@ static void keep_mask(struct grammar *g, uint32_t state, size_t n) {
     g->states[state].mask = (uint32_t)at;
 }
 
-/* NULL: there is none. */
+/* NULL: none. */
 static const uint64_t *kept_mask(struct grammar *g, uint32_t state) {
     struct masks_of_grammar *m = &g->masks;
     if (g->states[state].mask == NO_MASK)

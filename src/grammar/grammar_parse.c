@@ -1,4 +1,4 @@
-/* grammar_parse.c: GBNF to a tree. A recursive-descent parser with bounded nesting; errors name
+/* grammar_parse.c: GBNF to a tree. A recursive-descent parser with bounded nesting. Errors name
  * the line. */
 #include "grammar/grammar_impl.h"
 
@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-/* Rules by name: their number + 1, 0 where there is none. */
+/* Rules by name: their number + 1, 0 if the slot is empty. */
 #define INDEX_SIZE (2 * GRAMMAR_MAX_RULES)
 
 struct parser {
@@ -196,8 +196,8 @@ static enum status parse_escape(struct parser *p, uint32_t *out) {
     return ST_OK;
 }
 
-/* One character of a literal or class that begins in line `begin`. The end of a line is one as
- * well, as in llama.cpp: programs whose strings turn \n into it themselves send it so. */
+/* One character of a literal or class that begins in line `begin`. The end of a line is a
+ * character too, as in llama.cpp: programs whose own strings turn \n into it send it so. */
 static enum status parse_char(struct parser *p, uint32_t begin, uint32_t *out) {
     if (at_end(p)) {
         p->line = begin;

@@ -1,11 +1,11 @@
-/* grammar_run.h: a grammar that is being used: what grammar.c (states and their transitions) and
- * grammar_mask.c (masks) share.
+/* grammar_run.h: a grammar in use: shared by grammar.c (states and their transitions) and
+ * grammar_mask.c (masks).
  *
- * A configuration is a node and a frame: where the automaton is in a rule, and the calls that
- * wait for it. Frames are numbered, equal ones once, and share their tails. A state is a
- * sorted set of configurations that are about to read a byte, and whether the text may end;
- * states are numbered too, so that "the same place in the grammar" is the same number, and the
- * table of transitions (state x class of bytes) fills itself as it is used. State DEAD has no
+ * A configuration is a node and a frame: the automaton's position in a rule, and the calls that
+ * wait for it. Frames are numbered. Equal frames exist once and share their tails. A state is a
+ * sorted set of configurations that are about to read a byte, and whether the text may end.
+ * States are numbered too, so the same place in the grammar has the same number. The table of
+ * transitions (state x class of bytes) is filled as it is used. State DEAD has no
  * configurations. */
 #ifndef LOCKSTEP_GRAMMAR_GRAMMAR_RUN_H
 #define LOCKSTEP_GRAMMAR_GRAMMAR_RUN_H
@@ -18,8 +18,8 @@
 #define UNKNOWN UINT32_MAX
 #define CUT (UNKNOWN - 1) /* as DEAD, but because a limit was met */
 
-/* Beyond SOFT, everything that is not in use is forgotten before the next mask or token; a
- * single step may go beyond it, up to HARD, and what it finds then counts as not allowed. */
+/* Beyond SOFT, everything unused is dropped before the next mask or token. A single step may go
+ * beyond it, up to HARD; what it finds after that counts as not allowed. */
 #define SOFT_STATES (1u << 14)
 #define HARD_STATES (1u << 16)
 #define SOFT_CONFIGS (1u << 20)
@@ -60,13 +60,13 @@ struct seen {
 #define FRAME_BUCKETS (1u << 16)
 #define SEEN_SIZE (4 * CLOSURE_MAX)
 
-/* Masks that are kept: so many, and bytes of them. The oldest make room. */
+/* The masks in the cache: their maximal number, and bytes. The oldest are dropped first. */
 #define KEPT_MASKS 4096
 #define KEPT_MASK_BYTES ((size_t)16 << 20)
 #define NO_MASK UINT32_MAX
 
 struct kept_mask {
-    uint32_t state; /* DEAD: this is none */
+    uint32_t state; /* DEAD: the slot is empty */
     uint32_t n_ids; /* of ids, if words is NULL */
     uint64_t *words;
     int32_t *ids;
@@ -90,7 +90,7 @@ struct grammar {
     int64_t credit; /* units left for this grammar */
     struct grammar_matcher *matchers;
 
-    struct frame *frames; /* [0] is no frame */
+    struct frame *frames; /* [0] is not a frame */
     struct state *states;
     struct config *configs;
     uint32_t *table; /* [n_states, a.n_classes] */

@@ -80,7 +80,7 @@ static bool draft_token(struct draft *d, uint32_t k, size_t n_shared) {
             return false;
         for (size_t i = 1; i < len; i++)
             d->firm[at + i] = false;
-        /* A byte that is no character may be the beginning of one in the next token. */
+        /* A byte that is not a whole character may be the beginning of one in the next token. */
         d->firm[at + len] = d->firm[at] && (symbol < 128 || symbol >= SHAPE_ALIKE);
         at += len;
         d->path[at] = node;
@@ -180,7 +180,8 @@ static struct token_shapes *shapes_of(const struct draft *d) {
     if (s != NULL) {
         s->alike = *d->alike;
         s->mask_words = div_up((size_t)trie->n_tokens, 64);
-        s->nodes = mem_alloc(d->n * sizeof *s->nodes); /* the root is none, the stop is one */
+        s->nodes =
+            mem_alloc(d->n * sizeof *s->nodes); /* no node for the root, but one for the stop */
         s->tokens = mem_alloc(n_tokens * sizeof *s->tokens);
         s->masks = mem_calloc(n_masks * s->mask_words, sizeof *s->masks);
     }

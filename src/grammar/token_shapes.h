@@ -1,14 +1,14 @@
-/* token_shapes.h: a vocabulary's tokens, told apart only as far as a grammar does that cannot
- * tell some bytes from each other.
+/* token_shapes.h: a vocabulary's tokens, grouped by what a grammar can distinguish.
  *
- * Within a JSON string "the", "and" and "x-y" are three plain characters each. A set of ASCII
- * bytes says which are alike (there all but the quote, the backslash and control characters). A
- * token's *shape* is its bytes with each of these as SHAPE_ALIKE, and each whole character beyond
- * ASCII as SHAPE_CHARACTER. The shapes of 151,000 tokens are a trie of some thousands of nodes
- * instead of half a million, and long lists of tokens of one shape are masks already.
+ * Within a JSON string, "the", "and" and "x-y" are three plain characters each. A set of ASCII
+ * bytes says which bytes are alike (there: all but the quote, the backslash and control
+ * characters). A token's *shape* is its bytes with each of these as SHAPE_ALIKE, and each whole
+ * character beyond ASCII as SHAPE_CHARACTER. The shapes of 151,000 tokens are a trie of some
+ * thousands of nodes instead of half a million. Long lists of tokens of one shape are stored as
+ * masks.
  *
- * A state of a grammar's automaton may walk such a trie wherever it goes to the same state by all
- * alike bytes. Where it does not, the tokens from there on are looked at one by one.
+ * A state of a grammar's automaton may walk such a trie as long as all alike bytes lead to the
+ * same state. If they do not, the tokens from there on are checked one by one.
  *
  * Made with the token_trie, one for each of a few sets; read-only. */
 #ifndef LOCKSTEP_GRAMMAR_TOKEN_SHAPES_H

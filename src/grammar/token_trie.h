@@ -1,6 +1,5 @@
-/* token_trie.h: the tokens of a vocabulary as a trie over their bytes, in the order of a walk
- * from the left: what a grammar is checked against, all tokens at once. Read-only; any
- * number of threads. */
+/* token_trie.h: the tokens of a vocabulary as a trie over their bytes, in depth-first order. A
+ * grammar is checked against all tokens at once with it. Read-only; any number of threads. */
 #ifndef LOCKSTEP_GRAMMAR_TOKEN_TRIE_H
 #define LOCKSTEP_GRAMMAR_TOKEN_TRIE_H
 
