@@ -1,6 +1,6 @@
-/* json_schema.c: JSON Schema to GBNF. Every schema becomes a rule of its own, known by its
- * address, so that $ref and recursion are references to rules. Schemas that say several things
- * at once (allOf, $ref with siblings, anyOf with siblings) are merged into temporary ones first.
+/* json_schema.c: JSON Schema to GBNF. Every schema becomes a rule, identified by its address,
+ * so $ref and recursion are references to rules. Schemas that combine several (allOf, $ref with
+ * siblings, anyOf with siblings) are merged into temporary ones first.
  *
  * Bounded: nesting by SCHEMA_MAX_DEPTH, rules by SCHEMA_MAX_RULES, text by GRAMMAR_MAX_BYTES. */
 #include "schema/json_schema.h"
@@ -195,8 +195,8 @@ static enum status add_ref(struct schema_builder *b, struct buf *t, const json_t
     return ST_OK;
 }
 
-/* A key whose value is a number without fraction, >= 0. *out keeps its value if it is absent;
- * values beyond 2^32-2 count as no limit. */
+/* A key whose value is a number without fraction, >= 0. *out keeps its value if the key is
+ * absent. Values beyond 2^32-2 count as no limit. */
 enum status schema_get_count(struct schema_builder *b, const json_t *schema, const char *key,
                              uint32_t *out) {
     const json_t *v = json_object_get(schema, key);
@@ -212,8 +212,8 @@ enum status schema_get_count(struct schema_builder *b, const json_t *schema, con
 
 /* --- one schema --- */
 
-/* Of the values that must not be, is there one of the type that the writers of that type do not
- * know how to leave out? Then the type as a whole is left out. */
+/* Whether the forbidden values include one that the writer of its type cannot leave out. Then
+ * the type as a whole is left out. */
 static bool is_left_out(const json_t *schema, const char *type) {
     const json_t *values = json_object_get(schema, SCHEMA_NOT_VALUES), *v;
     bool composed = str_eq(type, "object") || str_eq(type, "array") || str_eq(type, "null");
@@ -324,7 +324,7 @@ static const char *implied_type(const json_t *schema) {
     return format != NULL && schema_format(format) != NULL ? "string" : NULL;
 }
 
-/* Each alternative, together with what stands beside anyOf. */
+/* Each alternative, merged with the siblings of anyOf. */
 static enum status add_any_of(struct schema_builder *b, struct buf *t, const json_t *schema) {
     const json_t *alternatives = json_object_get(schema, "anyOf"), *part;
     bool beside = schema_count_restricting(schema) > 1;

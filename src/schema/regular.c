@@ -1,5 +1,6 @@
-/* regular.c: terms are kept once (a hash table), with or and and as sorted lists, so that
- * derivatives that mean the same are mostly the same number and the automaton stays small. */
+/* regular.c: the terms of regular sets. Terms are stored once (a hash table), with `or` and
+ * `and` as sorted lists. So derivatives that mean the same mostly have the same number, and the
+ * automaton stays small. */
 #include "schema/regular.h"
 
 #include "base/mem.h"

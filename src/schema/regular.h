@@ -1,12 +1,13 @@
-/* regular.h: regular sets of texts, put together with and, or, not, and turned into automata.
+/* regular.h: regular sets of texts, combined with and, or, not, and turned into automata.
  *
  * A set is a term: a number in a `struct regular`, equal for terms that are built alike. The
- * automaton comes from derivatives (Brzozowski 1964; Owens, Reppy, Turon 2009): what may follow a
- * character is a term again, and each term that comes up is a state. So intersection and complement
- * cost nothing to write down, and a limit on the length is one more term to intersect with.
+ * automaton comes from derivatives (Brzozowski 1964; Owens, Reppy, Turon 2009). What may follow
+ * a character is a term again, and each such term is a state. So intersection and complement
+ * cost nothing to express, and a limit on the length is one more term to intersect with.
  *
- * The alphabet is the Unicode characters (no surrogates). Everything is bounded: where a bound or
- * memory is met regular_status() says so, and terms made since mean nothing. */
+ * The alphabet is the Unicode characters (no surrogates). Everything is bounded. If a bound is
+ * reached or memory is short, regular_status() says so, and terms made since then are invalid.
+ */
 #ifndef LOCKSTEP_SCHEMA_REGULAR_H
 #define LOCKSTEP_SCHEMA_REGULAR_H
 
@@ -84,8 +85,8 @@ struct regular_state {
     bool accepts;
 };
 
-/* Deterministic. State 0 is the start; from every state a text is accepted, but from the start
- * perhaps (there are no edges then). */
+/* Deterministic. State 0 is the start. Every state leads to acceptance, except possibly the
+ * start (it has no edges then). */
 struct regular_automaton {
     struct regular_state *states;
     struct regular_edge *edges;

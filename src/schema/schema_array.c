@@ -1,5 +1,5 @@
-/* schema_array.c: arrays of a JSON Schema as GBNF: lists, tuples, distinct values of an enum, and
- * items of which some must be of another schema. */
+/* schema_array.c: arrays of a JSON Schema as GBNF: lists, tuples, distinct values of an enum,
+ * and `contains`. */
 #include "schema/schema_impl.h"
 
 #include "base/util.h"

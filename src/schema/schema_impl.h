@@ -1,7 +1,12 @@
-/* schema_impl.h: what the parts of the schema compiler share. json_schema.c visits schemas,
- * schema_merge.c resolves $ref and puts several schemas together, schema_not.c makes alternatives
- * of conditions, schema_values.c writes enums and numbers, schema_string.c strings, schema_text.c
- * regular sets of them, schema_array.c arrays, schema_object.c objects. */
+/* schema_impl.h: shared by the parts of the schema compiler.
+ *
+ *   json_schema.c    visits schemas
+ *   schema_merge.c   resolves $ref and merges schemas
+ *   schema_not.c     makes alternatives of conditions
+ *   schema_values.c  enums and numbers
+ *   schema_string.c  strings; schema_text.c: regular sets of them
+ *   schema_array.c   arrays
+ *   schema_object.c  objects */
 #ifndef LOCKSTEP_SCHEMA_SCHEMA_IMPL_H
 #define LOCKSTEP_SCHEMA_SCHEMA_IMPL_H
 
@@ -34,8 +39,8 @@ struct schema_set {
     unsigned rule;
 };
 
-/* Keywords of our own, all of them lists: what further schemas say that were merged into one, and
- * what the opposite of a schema says. */
+/* Keywords of our own, all of them lists: further values of keywords from merged schemas, and
+ * the opposite of a schema. */
 #define SCHEMA_ALSO_PATTERN "$also:pattern"
 #define SCHEMA_ALSO_FORMAT "$also:format"
 #define SCHEMA_ALSO_MULTIPLE "$also:multipleOf"
@@ -65,7 +70,8 @@ enum status schema_unsupported(struct schema_builder *b, const char *what);
 enum status schema_wrong(struct schema_builder *b, const char *what);
 enum status schema_no_memory(struct schema_builder *b);
 
-/* The number of a rule, whose text must follow: schema_put_rule() or straight to b->out. */
+/* Returns the number of a rule. The caller must then write its text: schema_put_rule() or
+ * straight to b->out. */
 enum status schema_new_rule(struct schema_builder *b, unsigned *rule);
 void schema_put_rule(struct schema_builder *b, unsigned rule, struct buf *expression);
 
@@ -118,7 +124,7 @@ enum status schema_merge_conditions(struct schema_builder *b, json_t *into,
 /* A schema whose nullable is true: null, or the rest. */
 enum status schema_merge_nullable(struct schema_builder *b, json_t *into, const json_t *schema,
                                   unsigned depth);
-/* Alternatives of which exactly one holds, for oneOf's. */
+/* Alternatives of which exactly one holds, for oneOf. */
 enum status schema_one_of(struct schema_builder *b, const json_t *parts, const json_t **out,
                           unsigned depth);
 /* True: no value is of both, as far as that is easily seen. */
@@ -132,8 +138,8 @@ enum status schema_add_json(struct schema_builder *b, struct buf *t, const json_
 bool schema_equal(const json_t *a, const json_t *b);
 /* types: a string, a list, or NULL for any. */
 bool schema_type_allows(const json_t *types, const json_t *value);
-/* The values of an enum or a constant, also one that is referred to, as an array that lives as
- * long as the builder; NULL where there is none. */
+/* The values of an enum or a constant, also behind a $ref, as an array that lives as long as
+ * the builder; NULL if there are none. */
 enum status schema_listed_values(struct schema_builder *b, const json_t *schema, json_t **out);
 /* enum, const */
 enum status schema_add_values(struct schema_builder *b, struct buf *t, const json_t *schema);

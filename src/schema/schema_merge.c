@@ -1,6 +1,6 @@
-/* schema_merge.c: $ref, and several schemas that must all hold as one. What stands beside each
- * other in a schema and speaks of each other (properties and additionalProperties, prefixItems and
- * items) is merged as one thing. Conditions (not, if, dependentRequired, oneOf ...) become
+/* schema_merge.c: resolves $ref, and merges several schemas that must all hold into one.
+ * Keywords that refer to each other (properties and additionalProperties, prefixItems and
+ * items) are merged together. Conditions (not, if, dependentRequired, oneOf ...) become
  * alternatives first: schema_not.c. */
 #include "schema/schema_impl.h"
 
@@ -263,7 +263,7 @@ static bool is_limit(const char *key, bool *lower) {
     return false;
 }
 
-/* Keywords of which there may be several: where the second and further ones go. */
+/* Keywords that may occur several times: where the second and further values go. */
 static const char *also(const char *key) {
     return str_eq(key, "pattern")      ? SCHEMA_ALSO_PATTERN
            : str_eq(key, "format")     ? SCHEMA_ALSO_FORMAT
@@ -462,8 +462,8 @@ static enum status merge_each_unevaluated(struct schema_builder *b, json_t *into
     return st == ST_OK ? schema_merge_any(b, into, each, depth) : st;
 }
 
-/* Everything else in the schema is known once it is merged by itself: then what is left over is
- * what additionalProperties and items would speak of. */
+/* Merges the schema's other keywords first. What they leave open is what additionalProperties
+ * and items would constrain. */
 static enum status merge_unevaluated(struct schema_builder *b, json_t *into,
                                      const json_t *schema, unsigned depth) {
     json_t *rest, *whole;

@@ -1,6 +1,6 @@
-/* schema_not.c: conditions as alternatives. What a schema does not allow is put together from what
- * its keywords do not allow, each for the type that it speaks of; a keyword whose opposite no
- * grammar can say is left out, so that too little is allowed, never too much. */
+/* schema_not.c: conditions as alternatives. The complement of a schema is composed of the
+ * complements of its keywords, each for the type that it constrains. If no grammar can express
+ * a keyword's complement, it is left out. So too little is allowed, never too much. */
 #include "schema/schema_impl.h"
 
 #include "base/util.h"
@@ -534,8 +534,8 @@ static enum status can_merge(struct schema_builder *b, const json_t *schema, uns
     return st == ST_UNSUPPORTED ? ST_OK : st;
 }
 
-/* Each alternative without what others allow as well; where that cannot be said, as it is: then too
- * much is allowed (oneOf is read as anyOf). */
+/* Each alternative without what others allow as well. If that cannot be expressed, the
+ * alternative stays as it is, and too much is allowed (oneOf is read as anyOf). */
 enum status schema_one_of(struct schema_builder *b, const json_t *parts, const json_t **out,
                           unsigned depth) {
     size_t n = json_array_size(parts);

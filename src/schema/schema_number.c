@@ -1,5 +1,6 @@
-/* schema_number.c: a bound becomes decimal text, digit by digit; so does what lies between two.
- * The numbers below and above zero are written apart, as spans of magnitudes. */
+/* schema_number.c: numbers between two bounds. A bound becomes decimal text, digit by digit,
+ * and so does the range between two bounds. Numbers below and above zero are written
+ * separately, as ranges of magnitudes. */
 #include "schema/schema_number.h"
 
 #include "base/util.h"

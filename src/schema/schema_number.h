@@ -39,10 +39,10 @@ bool schema_bounds_usable(struct schema_bounds bounds);
 /* Decimal integers within the bounds; nothing ("[]") if there are none. */
 void schema_integers(struct buf *t, struct schema_bounds bounds);
 
-/* Decimal fractions within the bounds, with 20 digits behind the point or, beside a bound that is
- * excluded, one more than the bounds have, but at least 6 (so that a double tells them apart).
- * Exponents where every one that may be written stays within the bounds. Nothing ("[]") if there
- * are none. */
+/* Decimal fractions within the bounds, with 20 digits after the point. If a bound is excluded,
+ * they have one digit more than the bounds, but at least 6 (so that a double distinguishes
+ * them). Exponents are allowed if every possible one stays within the bounds. The result is
+ * empty ("[]") if no number fits. */
 void schema_reals(struct buf *t, struct schema_bounds bounds);
 
 #endif

@@ -1,5 +1,5 @@
-/* schema_object.c: objects of a JSON Schema as GBNF: the properties that it names, in its order,
- * then others if it allows them, with names that are none of those. */
+/* schema_object.c: objects of a JSON Schema as GBNF: first the named properties, in the
+ * schema's order. Then others, if the schema allows them, with different names. */
 #include "schema/schema_impl.h"
 
 #include "base/mem.h"
@@ -58,8 +58,8 @@ static int by_name(const void *a, const void *b) {
     return strcmp(((const struct property *)a)->name, ((const struct property *)b)->name);
 }
 
-/* The rest of a key, from byte `at` on, that is none of the sorted names (which agree up to
- * there): whatever follows a character that none of them has there, or the key's end. */
+/* The rest of a key, from byte `at` on, that differs from all sorted names (which agree up to
+ * there): anything after a character that none of them has there, or the key's end. */
 static enum status add_other_key(struct schema_builder *b, const struct property *names,
                                  size_t n, size_t at, unsigned *rule) {
     struct buf t = {0}, others = {0};
@@ -206,7 +206,7 @@ static uint32_t named_term(struct schema_builder *b, const struct object *o) {
     return named;
 }
 
-/* A pair whose name is none of the schema's, in each region by itself. */
+/* A pair whose name the schema does not list, in each region separately. */
 static enum status add_regions(struct schema_builder *b, struct buf *t, const struct object *o,
                                bool others) {
     struct region regions[MAX_REGIONS];

@@ -1,6 +1,6 @@
-/* schema_pattern.c: regular expressions to regular sets: parsed into a tree with bounded depth,
- * then translated from the left, each part together with what follows it, so that what is said
- * there about the text ahead is one more term to intersect with. */
+/* schema_pattern.c: regular expressions to regular sets. A pattern is parsed into a tree with
+ * bounded depth and then translated from the left. Each part is translated together with what
+ * follows it, so a look-ahead is one more term to intersect with. */
 #include "schema/schema_pattern.h"
 
 #include "base/mem.h"

@@ -1,8 +1,8 @@
 /* schema_pattern.h: a regular expression (the `pattern` of a JSON Schema) as a regular set.
  *
- * ECMA-262 by characters (as with its flag u), with anchors, word borders and look-ahead anywhere
- * but in a repetition, and look-behind over what is not empty. ST_UNSUPPORTED, naming the byte:
- * back references, \p{...}, and those in other places. */
+ * ECMA-262 by characters (as with its flag u). Anchors, word borders and look-ahead may be
+ * anywhere but in a repetition. Look-behind must follow something that is not empty.
+ * ST_UNSUPPORTED, naming the byte: back references, \p{...}, and assertions in other places. */
 #ifndef LOCKSTEP_SCHEMA_SCHEMA_PATTERN_H
 #define LOCKSTEP_SCHEMA_SCHEMA_PATTERN_H
 

@@ -1,4 +1,4 @@
-/* schema_string.c: strings of a JSON Schema: pattern, format, what is not allowed, and lengths. */
+/* schema_string.c: strings of a JSON Schema: pattern, format, forbidden values, and lengths. */
 #include "schema/schema_impl.h"
 
 #include "base/util.h"
@@ -139,8 +139,9 @@ static bool is_contradiction(struct schema_builder *b, uint32_t term) {
     return empty;
 }
 
-/* A pattern beside a format: both, where an automaton of both is small enough; else the pattern;
- * and the format alone where no grammar can say the pattern. Libraries write both for one thing. */
+/* A pattern beside a format (libraries write both for one thing). Both are enforced if their
+ * common automaton is small enough, otherwise the pattern alone. If no grammar can express the
+ * pattern, the format alone is enforced. */
 static enum status add_pattern_and_format(struct schema_builder *b, struct buf *t,
                                           const json_t *schema, uint32_t min, uint32_t max) {
     uint32_t term = 0, whole = 0;

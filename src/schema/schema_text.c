@@ -1,7 +1,7 @@
-/* schema_text.c: regular sets as GBNF for the characters inside a JSON string. What is only put
- * together from sets, sequences, alternatives and repetitions is written as it stands, also with
- * a length where that decides one repetition; everything else as its automaton, a rule for each
- * state. */
+/* schema_text.c: regular sets as GBNF for the characters inside a JSON string. A set that
+ * consists only of character sets, sequences, alternatives and repetitions is written directly.
+ * So is one with a length that decides one repetition. Everything else is written as its
+ * automaton, a rule for each state. */
 #include "schema/schema_impl.h"
 
 #include "base/mem.h"
@@ -130,7 +130,7 @@ static bool is_fixed(const struct regular_node *n) {
 
 static bool fit(struct regular *r, uint32_t term, uint32_t min, uint32_t max, uint32_t *out);
 
-/* A sequence of which one item only varies, a repetition of something of one length. */
+/* A sequence in which only one item varies: a repetition of something of fixed length. */
 static bool fit_sequence(struct regular *r, uint32_t term, uint32_t min, uint32_t max,
                          uint32_t *out) {
     uint32_t fixed = 0, varies = MANY, head = r->empty;

@@ -252,8 +252,8 @@ static enum status is_allowed(struct schema_builder *b, const json_t *schema,
     return is_allowed_beside(b, whole, value, depth, allowed);
 }
 
-/* Of an enum's or a constant's values those that the rest of the schema allows too. A format is
- * an annotation beside them: Google's schemas say "enum" there, OpenAPI's "int32". */
+/* The values of an enum or a constant that the rest of the schema allows too. A format is an
+ * annotation beside them: Google's schemas say "enum" there, OpenAPI's "int32". */
 static enum status allowed_values(struct schema_builder *b, const json_t *schema,
                                   json_t **out) {
     const json_t *values = json_object_get(schema, "enum");
@@ -305,8 +305,8 @@ static int by_text(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* One of many texts, which agree in `at` bytes: what they have in common stands once, so that
- * there is one reading of each beginning. */
+/* One of many texts, which agree in `at` bytes. Their common beginning is written once, so each
+ * beginning has one reading. */
 static enum status add_choice(struct schema_builder *b, struct buf *t, char *const *texts,
                               size_t n, size_t at) {
     size_t same = at;
