@@ -1,5 +1,5 @@
-/* config.h: what a group of ranks is opened with: who they are, where they meet, and which links
- * they may use. */
+/* config.h: the settings with which a group of ranks opens: who they are, where they meet, and
+ * which links they may use. */
 #ifndef LOCKSTEP_LINK_CONFIG_H
 #define LOCKSTEP_LINK_CONFIG_H
 
@@ -38,10 +38,11 @@ struct fabric_config {
     /* inside a call it then polls for so long and offers its core to others, before it sleeps;
      * default 2000 */
     int yield_us;
-    /* [n_ranks] or NULL: bit q of wires[r] says that ranks r and q have a direct wire (a
-     * cable); the same on all ranks, symmetric. Collectives only use wires, neighbours forward;
-     * send and recv between ranks without one go over the bootstrap's network. NULL: what is
-     * found where RDMA devices are looked through and connect everybody; else all pairs. */
+    /* [n_ranks] or NULL. Bit q of wires[r] means that ranks r and q have a direct wire (a
+     * cable). It is symmetric and the same on all ranks. Collectives use only wires; neighbours
+     * forward the data of other ranks. send and recv between ranks without a wire use the
+     * bootstrap's network. NULL: the wires that are found, if RDMA devices are tried and
+     * connect every rank; otherwise all pairs. */
     const uint64_t *wires;
     /* NULL, or how every link is made worse (on one host): "latency=300us,bandwidth=10Gbit", also
      * jitter=20us, loss=1%, reorder=1%, corrupt=1%, stall=N and dead=N (after N messages),
@@ -51,16 +52,16 @@ struct fabric_config {
      * found to reach it, which takes about a sixth of silence_ms for a rank that none reaches. */
     const char *const *rdma_devices;
     bool rdma_reliable; /* RC queue pairs instead of UC; the same on all ranks */
-    /* NULL, or asked now and then while rank 0 waits for the others: true ends the wait with
-     * ST_PEER_LOST (a rank that was started has ended already). */
+    /* NULL, or called now and then while rank 0 waits for the others. True ends the wait with
+     * ST_PEER_LOST (a rank that was started has already ended). */
     bool (*hopeless)(void *user);
     void *hopeless_user;
     /* NULL, or gets bit r for each rank above this one that had not come when bootstrap_ms were
      * over; untouched otherwise */
     uint64_t *missing;
-    /* largest sum/broadcast/gather part/send that is expected, in bytes as given by the caller:
-     * a hint for what is measured and sized when the group opens. Larger ones work; nothing
-     * below allocates */
+    /* largest expected sum/broadcast/gather part/send, in bytes as the caller gives them: a
+     * hint for measuring and sizing when the group opens. Larger ones work; no call below
+     * allocates */
     size_t max_message_bytes;
 };
 

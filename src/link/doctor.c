@@ -112,7 +112,7 @@ static void look_at_memory(struct notes *notes) {
     const size_t needed = locked_needed(notes);
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
         enum finding_kind kind = FINDING_GOOD;
-        if (limit.rlim_cur < needed) /* without a device nobody locks any */
+        if (limit.rlim_cur < needed) /* without a device, no memory needs to be locked */
             kind = notes->n_rdma_devices > 0 ? FINDING_BAD : FINDING_FACT;
         if (limit.rlim_cur == RLIM_INFINITY)
             note(notes, FINDING_GOOD, "", "locked memory: unlimited");

@@ -1,4 +1,5 @@
-/* doctor.h: what the links of this host stand on, what is wrong with it, and what mends it. */
+/* doctor.h: checks what the links of this host need, and says what is wrong and how to fix it.
+ */
 #ifndef LOCKSTEP_LINK_DOCTOR_H
 #define LOCKSTEP_LINK_DOCTOR_H
 

@@ -1,12 +1,13 @@
-/* emulated: any other link, made worse: "latency=300us,jitter=20us,bandwidth=10Gbit,loss=1%".
+/* link_emulated.c: the link `emulated`: any other link, made worse:
+ * "latency=300us,jitter=20us,bandwidth=10Gbit,loss=1%".
  *
- * The receiving side does it. Messages are taken out of the inner link at once and wait here until
- * the time at which the emulated wire would have delivered them: the wire is busy for
- * bytes / bandwidth per message, one after the other, and each arrives latency (+- jitter)
- * later. The sender's clock is in the header, so both ranks must be on one host.
+ * The receiving side does it. It takes messages out of the inner link at once and holds them
+ * until the emulated wire would have delivered them. The wire is busy for bytes / bandwidth per
+ * message, one after the other, and each message arrives latency (+- jitter) later. The
+ * sender's clock is in the header, so both ranks must be on one host.
  *
- * What goes wrong does so at a message number that a fixed seed decides: the same run fails in
- * the same place. Nothing is repaired here: that the group notices is what is tested. */
+ * Faults occur at message numbers that a fixed seed decides, so the same run fails in the same
+ * place. Nothing is repaired here: the tests check that the group notices. */
 #include "link/links.h"
 
 #include "base/c_locale.h"

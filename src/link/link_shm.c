@@ -1,16 +1,17 @@
-/* shm: two rings of slots in memory that both processes map, one ring per direction.
+/* link_shm.c: the link `shm`: two rings of slots in memory that both processes map, one ring
+ * per direction.
  *
  * The sender fills slot (sent mod N), then publishes it by storing sent + 1 into the slot's own
- * word (release); the receiver polls that word (acquire), reads the slot in place, and gives it
- * back by storing its count into the ring's `taken` (release, read by the sender with acquire).
+ * word (release). The receiver polls that word (acquire), reads the slot in place, and returns
+ * it by storing its count into the ring's `taken` (release, read by the sender with acquire).
  * So a message costs the transfer of its own cache lines and one more.
  *
- * Sleep: a side that sleeps raises `sleeping`, looks once more, and waits on `bell`; the other
- * looks at `sleeping` after publishing. Both are seq_cst with a fence between, so that one of
- * the two always sees the other. There is a bell for messages and one for free slots.
+ * Sleep: a side that sleeps sets `sleeping`, checks once more, and waits on `bell`. The other
+ * side checks `sleeping` after publishing. Both are seq_cst with a fence between, so at least
+ * one of the two sees the other. There is a bell for messages and one for free slots.
  *
- * The other process is hostile until checked: what is read twice is copied first, and counters
- * of the peer only ever decide "not now". */
+ * The other process is hostile until checked. Data that is read twice is copied first, and the
+ * peer's counters only ever decide "not now". */
 #include "link/links.h"
 
 #include "base/futex.h"
@@ -21,9 +22,9 @@
 #include <sodium.h>
 #include <stdatomic.h>
 
-/* A long sum goes through more slots than a core's second-level cache holds: what it takes has
- * then come down to the cache that both share, where it is had for less than out of the other
- * core's own. Zen 4, 1 MB each way: 110 us instead of 200 with 8 slots and 4 messages ahead. */
+/* A long sum uses more slots than a core's second-level cache holds. Its data has then moved to
+ * the cache that both cores share, where reading it costs less than from the other core's own
+ * cache. Zen 4, 1 MB each way: 110 us instead of 200 with 8 slots and 4 messages ahead. */
 #define SHM_N_SLOTS 32u
 #define SHM_AHEAD 16
 #define SHM_KEY_BYTES 32

@@ -1,8 +1,8 @@
-/* tcp: messages one after the other on a connected socket, non-blocking.
+/* link_tcp.c: the link `tcp`: messages one after the other on a connected non-blocking socket.
  *
- * send() tries to write at once; what the kernel does not take stays in its slot, and
- * progress() continues. recv() reads as much as there is into one buffer and hands out
- * messages in place. Both are polled while a collective runs; asleep, the socket is in poll(). */
+ * send() tries to write at once. What the kernel does not accept stays in its slot, and
+ * progress() continues. recv() reads all available bytes into one buffer and returns messages
+ * in place. Both are polled while a collective runs. During a sleep, the socket is in poll(). */
 #include "link/links.h"
 
 #include "base/mem.h"

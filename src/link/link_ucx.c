@@ -1,14 +1,15 @@
-/* ucx: OpenUCX's active messages: accelerated InfiniBand, several rails, cloud networks; on one
- * host its own shared memory. Never chosen by itself: who wants it names it.
+/* link_ucx.c: the link `ucx`: OpenUCX's active messages: accelerated InfiniBand, several rails,
+ * cloud networks, and on one host its own shared memory. It is never chosen automatically: the
+ * user names it.
  *
- * A rank has one worker for all its peers; a message says which rank sent it. What arrives
- * stays where UCX received it (on one host in the memory that both share) until the caller has
- * read it. As in link_verbs.c no more than UCX_CREDITS messages of a direction are under way;
- * consumed counts travel in each message's head, and alone when nothing goes back. All messages
- * go eagerly: a rank that computes does not have to look after what it has sent.
+ * A rank has one worker for all its peers. A message says which rank sent it. A received
+ * message stays where UCX put it (on one host, in shared memory) until the caller has read it.
+ * As in link_verbs.c, at most UCX_CREDITS messages of a direction are under way. Consumed
+ * counts travel in each message's head, or alone if no message goes back. All messages are sent
+ * eagerly, so a rank that computes need not look after what it has sent.
  *
- * Failure: between hosts endpoints tell of a dead peer (UCP_ERR_HANDLING_MODE_PEER); UCX's
- * shared memory cannot, so on one host the side channel alone does. */
+ * Failure: between hosts, endpoints report a dead peer (UCP_ERR_HANDLING_MODE_PEER). UCX's
+ * shared memory cannot, so on one host only the side channel does. */
 #include "link/links.h"
 
 #include "base/clock.h"

@@ -1,9 +1,10 @@
-/* verbs: InfiniBand, RoCE, Thunderbolt 5 through libibverbs; the queue pairs and their rules are
- * in verbs_pair.c, here is one group's channel over them as a link.
+/* link_verbs.c: the link `verbs`: InfiniBand, RoCE, Thunderbolt 5 through libibverbs.
+ * verbs_pair.c has the queue pairs and their rules. Here is one group's channel over them as a
+ * link.
  *
- * The hardware announces neither the death of the peer nor (UC) a lost message: the side channel
- * and the counts in its heartbeats do. They also make good a message that only returns credits
- * and is lost. */
+ * The hardware reports neither the death of the peer nor (UC) a lost message. The side channel
+ * and the counts in its heartbeats do. They also make up for a lost message that only returns
+ * credits. */
 #include "link/links.h"
 
 #include "base/mem.h"
@@ -116,9 +117,9 @@ static void verbs_consumed(struct link *l, uint64_t n_messages) {
     verbs_channel_consumed(verbs_of(l)->channel, n_messages);
 }
 
-/* Where nothing wakes a sleeper, a nap is a sixteenth of the wait so far, 50 us to 20 ms: no
- * wait gets longer by more than that, and an endless one costs little of a core. So is a wait
- * for room to send a message that has its credit: it is short. */
+/* If nothing wakes a sleeper, a nap is a sixteenth of the wait so far, between 50 us and 20 ms.
+ * So no wait becomes longer by more than that, and an endless wait costs little CPU time. A
+ * wait for a free send slot, with credit, is short and does the same. */
 static void verbs_sleep(struct link *l, bool for_slot, int timeout_us) {
     struct verbs_link *v = verbs_of(l);
     if (!l->tx_pending && verbs_channel_sleep(v->channel, for_slot, timeout_us))

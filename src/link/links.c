@@ -1,4 +1,4 @@
-/* The table of links, and how the two ends of a pair agree on one of them. */
+/* links.c: the table of links, and how the two ends of a pair agree on one of them. */
 #include "link/links.h"
 
 #include "base/util.h"
@@ -61,8 +61,8 @@ enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *
     return ST_OK;
 }
 
-/* What is silent for so long may be slow, but is no cable; and the group is to form in time
- * where one rank has none to all the others. */
+/* A peer that is silent for this long may be slow, but is not reachable by a cable. The group
+ * must form in time even if one rank has no cable to any other. */
 #define SEARCHES_PER_SILENCE 6
 #define SEARCHES_PER_BOOTSTRAP 4
 

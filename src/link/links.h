@@ -2,14 +2,15 @@
  *
  * A link carries messages (struct wire_msg + payload) in fixed slots, in order, both ways. It
  * knows nothing of collectives, deadlines or checks: group.h's message layer has those. Adding
- * a wire is one file with a `const struct link_ops link_xxx`, one line in links.c's table and
- * one value in enum fabric_link; the tests find it in the table.
+ * a link takes one file with a `const struct link_ops link_xxx`, one line in links.c's table
+ * and one value in enum fabric_link. The tests find it in the table.
  *
- * Opening takes these steps, driven by links.c over the side channel, the same on both sides:
- * find(), of a link that has it, looks for a way to the other where there may be several or
- * none; offer() makes what the other needs and describes it in a blob; accept() takes the
- * other's blob; ready() runs when both sides have accepted (nobody can fail any more, names may
- * go). An offer or accept that returns ST_AGAIN is repeated, from the offer on, on both sides.
+ * links.c opens a link in these steps over the side channel, the same on both sides:
+ *   1. find(), if the link has it, looks for a way to the peer. There may be several, or none.
+ *   2. offer() creates what the peer needs and describes it in a blob.
+ *   3. accept() takes the peer's blob.
+ *   4. ready() runs when both sides have accepted. No side can fail any more, and names may go.
+ * If an offer or accept returns ST_AGAIN, both sides repeat from the offer on.
  *
  * Threads: the group's thread, except kick(). Nothing blocks except sleep(). No function waits
  * for the peer: "not now" is NULL or ST_AGAIN. */
@@ -61,8 +62,8 @@ struct link_ops {
     const char *name;
     enum fabric_link id;
     bool same_host_only;
-    /* Messages that a collective sends before it takes the other's first: even, and few enough
-     * that no send waits for a peer which itself is sending. */
+    /* Messages that a collective sends before it takes the peer's first one: an even number,
+     * and so few that no send waits for a peer which itself is sending. */
     size_t n_ahead;
     bool private_slots; /* slot() is this process's own memory, not lines that the peer reads */
 
@@ -88,9 +89,9 @@ struct link_ops {
     /* Pushes what send() could not; NULL where send() always can. */
     enum status (*progress)(struct link *l, struct err *err);
 
-    /* The other side has consumed so many messages in all, as it says itself, a little late: for
-     * a link whose own word of it may be lost. May tell what is known already; NULL: not needed.
-     * */
+    /* The peer has consumed this many messages in all. The count comes from the peer itself, a
+     * little late, for a link whose own notice may be lost. It may repeat what is known
+     * already. NULL: not needed. */
     void (*consumed)(struct link *l, uint64_t n_messages);
 
     /* Until a message may have come (or a slot may be free, if for_slot), kick(), or the
@@ -115,7 +116,7 @@ const char *link_name(enum fabric_link id);
 /* The first link of the table that the configuration allows and both sides can open. The two
  * sides call this at the same time. */
 enum status link_open(struct link **out, struct link_env *env, struct err *err);
-/* How long find() may look for a cable to one rank before it says that there is none. */
+/* How long find() may look for a cable to one rank before it reports that there is none. */
 uint64_t link_search_ns(const struct fabric_config *cfg);
 /* For find(): a blob [LINK_BLOB_BYTES] each way; the other side does the same. */
 enum status link_talk(struct link_env *env, enum fabric_link id, const uint8_t *mine,

@@ -1,5 +1,5 @@
-/* raw.h: the bare medium of a link, without anything that makes it a fabric: no checks, no
- * deadlines, no order. What remains is the price that nobody can go below.
+/* raw.h: the bare medium of a link, without the fabric's checks, deadlines and order. It
+ * measures the cost that no link can avoid.
  *
  * Between two processes that were forked after raw_open(). */
 #ifndef LOCKSTEP_LINK_RAW_H

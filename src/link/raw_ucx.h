@@ -1,5 +1,5 @@
-/* raw_ucx.h: raw.h over UCX: one tagged message after the other, in the way UCX chooses by
- * itself. */
+/* raw_ucx.h: raw.h over UCX: one tagged message after the other, over the transport that UCX
+ * chooses. */
 #ifndef LOCKSTEP_LINK_RAW_UCX_H
 #define LOCKSTEP_LINK_RAW_UCX_H
 

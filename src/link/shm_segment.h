@@ -1,5 +1,5 @@
-/* shm_segment.h: memory shared by two processes of one host that has no name, or none for
- * long: nothing is left behind when a process is killed. One file per system. */
+/* shm_segment.h: memory shared by two processes of one host, with no name or only a short-lived
+ * one. Nothing is left behind when a process is killed. One file per system. */
 #ifndef LOCKSTEP_LINK_SHM_SEGMENT_H
 #define LOCKSTEP_LINK_SHM_SEGMENT_H
 

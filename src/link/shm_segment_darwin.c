@@ -1,5 +1,5 @@
-/* macOS has no memfd: a POSIX name that lives from create to hide, that is for the time of
- * one handshake. Written for, not yet run. */
+/* shm_segment_darwin.c: shared memory on macOS, which has no memfd. A POSIX name exists from
+ * create to hide, that is for the duration of one handshake. Not yet run. */
 #include "link/shm_segment.h"
 
 #include <errno.h>

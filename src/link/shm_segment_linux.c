@@ -1,5 +1,6 @@
-/* A memfd has no name at all: the other process of the same user opens it through
- * /proc/PID/fd, which also fails where the two are not on one host. */
+/* shm_segment_linux.c: shared memory on Linux. A memfd has no name at all. The other process of
+ * the same user opens it through /proc/PID/fd, which also fails if the two are not on one host.
+ */
 #include "link/shm_segment.h"
 
 #include "base/util.h"

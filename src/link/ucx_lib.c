@@ -14,8 +14,9 @@ static struct err problem;
 static enum status loaded;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* UCX reads these when it is loaded: a library neither prints nor takes the process's signals, and
- * a slot fits one segment of UCX's shared memory. What the user has set stays. */
+/* UCX reads these when it is loaded. A library must neither print nor take the process's
+ * signals, and a slot must fit one segment of UCX's shared memory. Values that the user has set
+ * stay. */
 static void set_defaults(void) {
     setenv("UCX_POSIX_SEG_SIZE", "36864", 0);
     setenv("UCX_SYSV_SEG_SIZE", "36864", 0);

@@ -1,4 +1,4 @@
-/* ucx_lib.h: OpenUCX, loaded at run time: libucp.so.0, or what LOCKSTEP_UCP names. */
+/* ucx_lib.h: OpenUCX, loaded at run time: libucp.so.0, or the file that LOCKSTEP_UCP names. */
 #ifndef LOCKSTEP_LINK_UCX_LIB_H
 #define LOCKSTEP_LINK_UCX_LIB_H
 

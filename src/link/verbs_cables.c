@@ -1,4 +1,4 @@
-/* verbs_cables.c: Finds out by trying which RDMA device reaches which rank. */
+/* verbs_cables.c: Finds out by trial which RDMA device reaches which rank. */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)
@@ -12,8 +12,8 @@
 #include <time.h>
 
 #define DEVICES_MAX 16
-/* Queue pairs on a device at once: no more than a pair of processes needs, so that where a link
- * can be, it can be looked for. */
+/* Queue pairs on a device at once: no more than a pair of processes needs. So if a link is
+ * possible, it can be looked for. */
 #define AT_ONCE VERBS_N_CLASSES
 #define N_PROBES (DEVICES_MAX * AT_ONCE)
 /* A message may be lost where the wire works: it is sent so many times, at moments of the time
@@ -25,7 +25,7 @@ static const double send_at[] = {0, 0, 0.25, 0.5};
 /* What the two sides tell each other, in the blobs of link_talk(). */
 struct told_devices {
     uint32_t n;       /* that work */
-    uint32_t settled; /* somebody chose the device and link: there is nothing to fall back to */
+    uint32_t settled; /* the user chose the device and link: no fallback */
     uint32_t known_qpn,
         known_peer_qpn; /* of a pair that other groups of these processes use; 0: none */
 };
@@ -81,8 +81,8 @@ static int n_rounds(const struct search *s) {
     return (MAX(s->n, s->n_theirs) + AT_ONCE - 1) / AT_ONCE;
 }
 
-/* Device a of the lower rank meets device a + k of the higher one, for each k in its turn: so
- * no device has more than AT_ONCE of them in a round. False: there is no such pair. */
+/* Device a of the lower rank tries device a + k of the higher one, for each k in turn. So no
+ * device has more than AT_ONCE of them in a round. False: there is no such pair. */
 static bool probe_devices(const struct search *s, int probe, int *mine, int *theirs) {
     bool lower = s->env->rank < s->env->peer;
     int n = MAX(s->n, s->n_theirs), k = s->round * AT_ONCE + probe % AT_ONCE;
@@ -99,7 +99,7 @@ static uint64_t wr_id_of(int probe, int slot) {
 static bool probe_open(struct search *s, int i, struct verbs_device *d, struct ibv_cq *cq) {
     struct probe *p = &s->probes[i];
     uint32_t depth = 0;
-    struct err unused; /* a device that has no queue pair left reaches nobody */
+    struct err unused; /* a device with no free queue pair reaches no rank */
     p->device = d;
     for (size_t k = 0; k < ARRAY_LEN(p->slots); k++)
         if ((p->slots[k] = verbs_slot_take(d, 0)) == NULL)
@@ -167,9 +167,9 @@ static bool probe_connect(struct search *s, int i, const struct told_probes *the
     return rc == 0;
 }
 
-/* Which of them are connected and can hear. Connecting to an address where nobody is may take a
- * second; so devices of the same place in both machines' lists come first, and what it is too
- * late for is left out. */
+/* Finds which of them are connected and can receive. Connecting to an address where nothing
+ * listens may take a second. So devices with the same index on both machines come first, and
+ * those for which it is too late are left out. */
 static uint64_t round_connect(struct search *s, const struct told_probes *theirs,
                               uint64_t patience_ns) {
     uint64_t ready = 0, begun = clock_ns();
@@ -230,9 +230,9 @@ static void listen_for(struct search *s, uint64_t probes, uint64_t wanted,
     hear(s); /* the nap may have been a long one */
 }
 
-/* Each side stops at what it hears first, which over two cables need not be the same, or at
- * nothing when the other's came late: then each listens once more, for what the other has
- * heard. */
+/* Each side stops at the first message that it receives. Over two cables these may differ, or
+ * one side may have stopped without any because the message came late. So each side listens
+ * once more for what the other has received. */
 static enum status round_try(uint64_t *both, struct search *s, uint64_t probes,
                              uint64_t patience_ns, struct err *err) {
     struct told_bits mine, theirs = {0};

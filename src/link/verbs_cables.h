@@ -1,10 +1,10 @@
-/* verbs_cables.h: which RDMA device of this machine reaches another rank, found out by trying.
+/* verbs_cables.h: finds out by trial which RDMA device of this machine reaches another rank.
  *
- * Over Thunderbolt each cable is a device of its own and nothing routes; a server may have
- * several cards on networks that are not connected; and queue pairs of kind UC never say that
- * nobody hears them. So both sides connect queue pairs between their devices, as many at once
- * as the hardware allows, send a message over each, and agree on the first pair of devices over
- * which both were heard. */
+ * Over Thunderbolt each cable is a device of its own, and nothing routes. A server may have
+ * several cards on networks that are not connected. And UC queue pairs never report that nobody
+ * receives. So both sides connect queue pairs between their devices, as many at once as the
+ * hardware allows. They send a message over each, and agree on the first pair of devices that
+ * worked in both directions. */
 #ifndef LOCKSTEP_LINK_VERBS_CABLES_H
 #define LOCKSTEP_LINK_VERBS_CABLES_H
 

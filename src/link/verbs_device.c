@@ -39,8 +39,8 @@ static enum status find_port(struct verbs_device *d, struct ibv_port_attr *attr,
     return err_set(err, ST_UNSUPPORTED, "RDMA device %s has no active port", d->name);
 }
 
-/* Linux lists an address of RoCE twice: for version 1, which is Ethernet of its own kind, and
- * for 2, which is UDP and what networks are set up for. */
+/* Linux lists a RoCE address twice: for version 1, which is a raw Ethernet protocol, and for
+ * version 2, which is UDP and what networks are configured for. */
 static bool is_roce_v2(const struct verbs_device *d, int gid_index) {
     char path[160], type[16] = "";
     snprintf(path, sizeof path, "/sys/class/infiniband/%s/ports/%u/gid_attrs/types/%d", d->name,

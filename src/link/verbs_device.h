@@ -1,12 +1,12 @@
-/* verbs_device.h: the RDMA devices of this machine, each opened once per process: context,
- * protection domain, port, address, and one registered slab, out of which all that is sent and
- * received comes; and queue pairs on them.
+/* verbs_device.h: the RDMA devices of this machine, and queue pairs on them. Each device is
+ * opened once per process. It has a context, a protection domain, a port, an address, and one
+ * registered slab. All sent and received data lies in the slab.
  *
- * The rules of the worst hardware hold everywhere (one table: verbs_choices): UC, SEND/RECV,
- * one SGE, both sides' slots of a queue pair have the same number of 4 KiB frames, one region
- * per device, at most 10 queue pairs per device, depth counted in frames.
+ * The rules of the most limited hardware hold everywhere (one table: verbs_choices): UC,
+ * SEND/RECV, one SGE, both sides' slots of a queue pair have the same number of 4 KiB frames,
+ * one region per device, at most 10 queue pairs per device, depth counted in frames.
  *
- * Threads: any; devices and slabs have a lock of their own, which is held for moments only. */
+ * Threads: any. Devices and slabs have a lock of their own, which is held only briefly. */
 #ifndef LOCKSTEP_LINK_VERBS_DEVICE_H
 #define LOCKSTEP_LINK_VERBS_DEVICE_H
 
@@ -67,10 +67,10 @@ struct verbs_device {
     struct verbs_slot_free *free[VERBS_N_CLASSES];
 };
 
-/* Every device of this machine that works (an active port, an address, a registered slab), at
- * most max of them, in the system's order; with a name only that one. Each is to be closed.
- * ST_UNSUPPORTED: there is none, and why the last that was tried does not work. ST_NO_MEMORY:
- * one would, but registers no memory. */
+/* Opens every working device of this machine (an active port, an address, a registered slab),
+ * at most max of them, in the system's order; with a name only that one. Each must be closed.
+ * ST_UNSUPPORTED: none works; the sentence says why the last one does not. ST_NO_MEMORY: one
+ * would work, but cannot register memory. */
 enum status verbs_devices_open(struct verbs_device **out, int max, int *n, const char *name,
                                struct err *err);
 /* One user more, who closes it too. */
@@ -84,8 +84,8 @@ void verbs_slot_give(struct verbs_device *d, int class, void *slot);
 /* A queue pair for messages of one class, in state INIT; *depth: how many messages it takes. */
 enum status verbs_queue_new(struct ibv_qp **out, uint32_t *depth, struct verbs_device *d,
                             struct ibv_cq *cq, int class, bool reliable, struct err *err);
-/* To the queue pair qpn at that address, whose packets count from their_psn, as ours from
- * my_psn. */
+/* Connects to the queue pair qpn at that address. Its packet numbers begin at their_psn, ours
+ * at my_psn. */
 enum status verbs_queue_connect(const struct verbs_device *d, struct ibv_qp *qp, bool reliable,
                                 const struct verbs_address *to, uint32_t qpn,
                                 uint32_t their_psn, uint32_t my_psn, struct err *err);

@@ -1,6 +1,6 @@
-/* verbs_lib.h: libibverbs, loaded at run time: libibverbs.so.1, macOS's librdma.dylib, or what
- * LOCKSTEP_IBVERBS names. ibv_post_send, ibv_post_recv, ibv_poll_cq and ibv_req_notify_cq are
- * inline calls through the context and need no symbol. */
+/* verbs_lib.h: libibverbs, loaded at run time: libibverbs.so.1, macOS's librdma.dylib, or the
+ * file that LOCKSTEP_IBVERBS names. ibv_post_send, ibv_post_recv, ibv_poll_cq and
+ * ibv_req_notify_cq are inline calls through the context and need no symbol. */
 #ifndef LOCKSTEP_LINK_VERBS_LIB_H
 #define LOCKSTEP_LINK_VERBS_LIB_H
 

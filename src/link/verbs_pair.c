@@ -1,5 +1,5 @@
-/* verbs_pair.c: The queue pairs between two processes: connecting, sending, receiving,
- * credits. */
+/* verbs_pair.c: The queue pairs between two processes: connecting, sending, receiving, credits.
+ */
 #include "base/util.h" /* a file without RDMA headers is not empty either */
 
 #if __has_include(<infiniband/verbs.h>)
@@ -341,7 +341,7 @@ static void channel_rouse(struct verbs_channel *c) {
         wake_ring(&c->wake);
 }
 
-/* Hands a received slot to its channel; false: nobody wants it. */
+/* Hands a received slot to its channel; false: no channel takes it. */
 static bool deliver(struct verbs_pair *p, int class, struct verbs_head *h) {
     uint32_t place = place_of(h->channel);
     struct verbs_channel *c = place < VERBS_MAX_CHANNELS ? p->channels[place] : NULL;

@@ -1,15 +1,15 @@
-/* verbs_pair.h: the queue pairs between two processes on one RDMA device, shared by all groups
- * that these two processes have together.
+/* verbs_pair.h: the queue pairs between two processes on one RDMA device. All groups that the
+ * two processes have in common share them.
  *
  *   device   verbs_device.h
  *   pair     N_CLASSES queue pairs (one per slot size) and a completion queue, to one process
- *   channel  one group's share of a pair: its credits and what has arrived for it
+ *   channel  one group's share of a pair: its credits and its received messages
  *
- * No trust in hardware flow control: a channel never has more than VERBS_CREDITS messages under
- * way, and for each a receive is posted in every class.
+ * Hardware flow control is not trusted. A channel never has more than VERBS_CREDITS messages
+ * under way, and for each of them a receive is posted in every class.
  *
- * Threads: groups of different threads share pairs, so a pair has a lock; it guards everything
- * in it, its channels included. The registry of pairs has another. */
+ * Threads: groups of different threads share pairs, so a pair has a lock. It guards everything
+ * in the pair, its channels included. The registry of pairs has another lock. */
 #ifndef LOCKSTEP_LINK_VERBS_PAIR_H
 #define LOCKSTEP_LINK_VERBS_PAIR_H
 
@@ -49,9 +49,9 @@ struct verbs_slot {
 
 struct verbs_channel {
     struct verbs_pair *pair;
-    /* How messages to here, and to the peer, are marked: its place among the pair's channels + 1,
-     * and above that how many the pair has had, so that what was still under way to a channel
-     * that is closed is not taken for the next one's in that place. 0: none yet. */
+    /* The tags of messages to here and to the peer: the channel's index in the pair + 1, and in
+     * the higher bits how many channels the pair has had. So a late message to a closed channel
+     * is not taken for one to the next channel with that index. 0: none yet. */
     uint32_t id, peer_id;
     uint64_t sent, taken_by_peer;               /* messages */
     uint64_t received, told;                    /* consumed here; last told to the peer */
@@ -71,14 +71,14 @@ struct verbs_peer_id {
 bool verbs_pair_known(const struct verbs_peer_id *who, bool reliable,
                       char device[VERBS_NAME_BYTES], uint32_t *qpn, uint32_t *peer_qpn);
 
-/* A channel to that process over that device (NULL: the first with an active port), over a pair
- * that exists or a new one whose hello is filled in. */
+/* A channel to that process over that device (NULL: the first with an active port). It uses an
+ * existing pair, or a new one whose hello is filled in. */
 enum status verbs_channel_open(struct verbs_channel **out, const struct verbs_peer_id *who,
                                const char *device, bool reliable, struct verbs_hello *hello,
                                struct err *err);
-/* With the other side's hello; afterwards the queue pairs are in RTS, and receives are posted, as
- * they must be before either side sends (after verbs_channel_ready()). ST_AGAIN:
- * the two sides see different pairs (another group is just opening or closing one): retry. */
+/* With the other side's hello. Afterwards the queue pairs are in RTS and receives are posted,
+ * which must happen before either side sends (after verbs_channel_ready()). ST_AGAIN: the two
+ * sides see different pairs (another group is just opening or closing one): retry. */
 enum status verbs_channel_connect(struct verbs_channel *c, const struct verbs_hello *theirs,
                                   struct err *err);
 /* Both sides have connected: the pair may be shared. */
@@ -91,7 +91,7 @@ bool verbs_channel_has_credit(struct verbs_channel *c);
 void verbs_channel_consumed(struct verbs_channel *c, uint64_t n_messages);
 /* ST_PEER_LOST when the pair ended in an error. */
 enum status verbs_channel_broken(struct verbs_channel *c, struct err *err);
-/* A slot for a message of n_bytes; false while there is no credit or no free slot. */
+/* A slot for a message of n_bytes; false if there is no credit or no free slot. */
 bool verbs_channel_slot(struct verbs_channel *c, size_t n_bytes, struct verbs_slot *out);
 enum status verbs_channel_send(struct verbs_channel *c, struct verbs_slot slot,
                                uint32_t n_bytes, struct err *err);
@@ -100,8 +100,8 @@ enum status verbs_channel_recv(struct verbs_channel *c, struct verbs_slot *out,
                                struct err *err);
 enum status verbs_channel_done(struct verbs_channel *c, struct err *err);
 
-/* Until a message may have come (or credit, if for_slot), verbs_channel_wake(), or the timeout.
- * false, at once: this device does not tell of completions; who waits must look. */
+/* Sleeps until a message may have come (or credit, if for_slot), verbs_channel_wake(), or the
+ * timeout. False, at once: this device does not report completions, so the caller must poll. */
 bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us);
 /* Any thread, signal handlers. */
 void verbs_channel_wake(struct verbs_channel *c);

@@ -1,6 +1,6 @@
-/* verbs_system.h: does this system's RDMA carry messages of more than one frame? All but the
- * smallest class of slots (verbs_device.h) need it, and macOS has it from 26.3 on; an older one
- * would lose or damage them without a word. */
+/* verbs_system.h: whether this system's RDMA carries messages of more than one frame. All but
+ * the smallest class of slots (verbs_device.h) need it. macOS has it from 26.3 on; older
+ * versions lose or damage such messages silently. */
 #ifndef LOCKSTEP_LINK_VERBS_SYSTEM_H
 #define LOCKSTEP_LINK_VERBS_SYSTEM_H
 

@@ -1,4 +1,4 @@
-/* Written for, not yet run. */
+/* verbs_system_darwin.c: macOS's RDMA, by its version. Not yet run. */
 #include "link/verbs_system.h"
 
 #include <sys/sysctl.h>

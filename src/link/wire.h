@@ -1,6 +1,6 @@
-/* wire.h: every struct that another process sends us, but for what the ends of one kind of link
- * tell each other in blobs (verbs_pair.h, verbs_cables.c), with asserted sizes. All of it is
- * hostile until checked. Little-endian only: all supported systems are. */
+/* wire.h: the structs that another process sends us, with asserted sizes. All of them are
+ * hostile until checked. The blobs that the ends of one kind of link exchange are elsewhere
+ * (verbs_pair.h, verbs_cables.c). Little-endian only: all supported systems are. */
 #ifndef LOCKSTEP_LINK_WIRE_H
 #define LOCKSTEP_LINK_WIRE_H
 
@@ -14,10 +14,10 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little-end
 #define WIRE_NONCE_BYTES 32
 #define WIRE_MAC_BYTES 32
 
-/* ---- bootstrap: hello -> proof -> join -> answer, on every new TCP connection ---------------
+/* ---- bootstrap: hello -> proof -> join -> answer, on every new TCP connection --------------
  *
- * Both sides prove that they hold the group's token without showing it: each MAC is keyed with
- * the token and covers both nonces, so that a recorded exchange is worthless. */
+ * Both sides prove that they hold the group's token without revealing it. Each MAC is keyed
+ * with the token and covers both nonces, so a recorded exchange is useless. */
 
 /* Connector to acceptor. */
 struct wire_hello {
