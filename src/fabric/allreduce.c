@@ -1,9 +1,10 @@
-/* The exact sum, in the ways that suit sizes and wires (team.h chooses), whole or as its two
- * halves: each member adds up its share, and the shares are handed to all. Integer addition is
- * associative and a chunk's form on the wire loses nothing, so all give the same bits.
+/* allreduce.c: the exact sum, by several algorithms for different sizes and wires (team.h
+ * chooses). It runs whole or as two halves: each member sums its share, and all members get the
+ * shares. Integer addition is associative, and a chunk's wire format is lossless. So all
+ * algorithms give the same bits.
  *
- * All of them cut x into chunks of PACK_CHUNK elements, and none sends a chunk before it has
- * all that it should contain. */
+ * All of them cut x into chunks of PACK_CHUNK elements. A member sends a chunk only when its
+ * sum is complete for that step. */
 #include "fabric/sum_codec.h"
 #include "fabric/team.h"
 
@@ -17,8 +18,9 @@ struct packed {
     uint32_t check;
 };
 
-/* Into the staging buffer, which stays in the first-level cache: copying from there into a slot is
- * faster than packing into lines that the peer's core still holds, and serves several members. */
+/* Packs into the staging buffer, which stays in the first-level cache. Copying from there into
+ * a slot is faster than packing into lines that the peer's core still holds, and it serves
+ * several members. */
 static struct packed stage(struct team *t, const int64_t *x, size_t n) {
     struct packed p;
     bool narrow;
@@ -123,7 +125,7 @@ static enum status shot_send(struct team *t, bool leaders_only, bool more, int64
         return send_one(t, !t->index, x + r.begin, r.end - r.begin, r.begin, err);
     }
     struct packed p = stage(t, x + r.begin, r.end - r.begin);
-    /* Starting behind oneself: nobody is everyone's first. */
+    /* Starts after one's own index, so that members begin with different peers. */
     for (int k = 1; k < t->size; k++) {
         int to = (t->index + k) % t->size;
         if (takes_part(t, to, leaders_only))

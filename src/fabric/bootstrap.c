@@ -1,6 +1,7 @@
-/* Order of connections: rank r connects to 0, hears where everybody is, connects to 1..r-1, and
- * accepts r+1..n-1. Rank 0 only accepts, so by induction everyone's turn comes. While a rank waits
- * it watches the connections it has: the death of one rank is everybody's error at once. */
+/* bootstrap.c: connects the ranks of a group. Rank r connects to 0, learns the others'
+ * addresses, connects to 1..r-1, and accepts r+1..n-1. Rank 0 only accepts, so by induction
+ * every rank is served. While a rank waits, it watches its connections: if one rank dies, all
+ * fail at once. */
 #include "fabric/bootstrap.h"
 
 #include "base/clock.h"
@@ -141,8 +142,9 @@ static void visitor_readable(struct building *b, struct visitor *v) {
         turn_away(v, &why);
 }
 
-/* A place for one more: a free one, or that of a visitor who has had his time; NULL: none. A slow
- * member (a wire that loses packets, a busy machine) keeps his as long as nobody else needs it. */
+/* A slot for one more connection: a free one, or that of a visitor whose time is over; NULL:
+ * none. A slow member (packet loss, a busy machine) keeps its slot as long as no other needs
+ * it. */
 static struct visitor *find_place(struct building *b) {
     struct visitor *late = NULL;
     for (int i = 0; i < MAX_VISITORS; i++) {
@@ -337,9 +339,9 @@ static void send_table(struct building *b, enum status st, const struct err *why
     }
 }
 
-/* Rank 0 had begun to wait for the others when it answered this rank. So its failure on who is
- * missing comes by then, also where this rank was here first; one that gave up before would be
- * taken for the missing one. */
+/* Rank 0 was already waiting for the others when it answered this rank. So its report of the
+ * missing ranks comes by then, even if this rank came first. A rank that gave up earlier would
+ * be taken for the missing one. */
 static uint64_t group_failure_until(const struct building *b) {
     return clock_ns() + (uint64_t)b->cfg->bootstrap_ms * 1000000u + forming_limit_ns(b->cfg);
 }

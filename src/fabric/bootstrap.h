@@ -1,12 +1,12 @@
 /* bootstrap.h: how the ranks of a group find each other and become a mesh of TCP connections.
  *
- * Rank 0 listens at the rendezvous; everybody else connects there, proves with the group's
- * token that it belongs to the group (wire.h), and learns where the others are. Then each rank
- * connects to every lower one, in the same way. Whoever fails the proof is turned away with a
- * sentence on both sides, and the group does not notice.
+ * Rank 0 listens at the rendezvous address. Every other rank connects there, proves with the
+ * group's token that it belongs to the group (wire.h), and learns the others' addresses. Then
+ * each rank connects to every lower one in the same way. A process that fails the proof is
+ * rejected with a sentence on both sides, and the group does not notice.
  *
- * Blocks until the mesh stands, a rank already met is lost, or the deadline by which all are to
- * have come has passed: rank 0 says which one has not, to all that have. */
+ * Blocks until the mesh is complete, a known rank is lost, or the deadline passes. Then rank 0
+ * tells all present ranks which one is missing. */
 #ifndef LOCKSTEP_FABRIC_BOOTSTRAP_H
 #define LOCKSTEP_FABRIC_BOOTSTRAP_H
 

@@ -1,9 +1,9 @@
-/* check.h: the check that travels with each message, against wires and memory that flip bits or
- * deliver the wrong bytes. Not a cryptographic one: who is in the group is trusted not to forge.
+/* check.h: the checksum of each message, against wires and memory that flip bits or deliver the
+ * wrong bytes. It is not cryptographic: members of the group are trusted not to forge.
  *
- * Sixteen interleaved Fletcher sums over the 32-bit words of the payload, row by row of 64 bytes
- * (the last row filled up with zeros): any one flipped bit and any swap of rows changes it, and
- * it costs two additions per row, which sum_codec.h's loops do in passing. */
+ * Sixteen interleaved Fletcher sums over the 32-bit words of the payload, row by row of 64
+ * bytes (the last row is padded with zeros). Any flipped bit and any swap of rows changes it.
+ * It costs two additions per row, which sum_codec.h's loops do in the same pass. */
 #ifndef LOCKSTEP_FABRIC_CHECK_H
 #define LOCKSTEP_FABRIC_CHECK_H
 

@@ -1,6 +1,6 @@
-/* Broadcast, gather, barrier, send and receive (the sum is in allreduce.c), as sequences of
- * messages between pairs. All members run the same sequence, so a message's place in it says
- * what it is; the header repeats it, and message.c compares. */
+/* collective.c: broadcast, gather, barrier, send and receive (allreduce.c has the sum), as
+ * sequences of messages between pairs. All members run the same sequence, so a message's
+ * position says what it is. The header repeats it, and message.c compares. */
 #include "fabric/group.h"
 #include "fabric/team.h"
 
@@ -93,7 +93,8 @@ static enum status relay_part(struct team *t, int from, int to, size_t n_bytes,
     return ST_OK;
 }
 
-/* Member i's part, as seen from here: mine, or from the child in whose branch it is. */
+/* Member i's part, as seen from here: this rank's own, or from the child whose branch contains
+ * i. */
 static enum status gather_part(struct team *t, int root, int i, const void *part, uint8_t *to,
                                size_t n_bytes, struct err *err) {
     const struct team_tree *tree = &t->trees[root];

@@ -1,4 +1,4 @@
-/* Opening and closing a group, its teams, and what the header can ask. */
+/* fabric.c: opens and closes a group and its teams, and answers queries about them. */
 #include "fabric/group.h"
 
 #include "base/clock.h"
@@ -60,8 +60,8 @@ static enum status take_wires(struct fabric *f, const uint64_t *wires, struct er
     return ST_OK;
 }
 
-/* The first step from here towards everybody, on shortest ways: breadth first from each rank,
- * in the same order as a team of all does it. */
+/* The first step from here towards each rank on shortest paths: breadth first from each rank,
+ * in the same order as a team of all ranks uses. */
 static void find_next_hops(struct fabric *f) {
     for (int root = 0; root < f->cfg.n_ranks; root++) {
         int queue[FABRIC_MAX_RANKS], parent[FABRIC_MAX_RANKS], tail = 0;
@@ -118,9 +118,9 @@ static enum status exchange_rows(const struct fabric *f, uint64_t *rows, uint64_
     return ST_OK;
 }
 
-/* Nobody said where cables are. Where RDMA (and shared memory) connects everybody, though not
- * each with each, the collectives keep to it, as they do when cables were named: two steps over
- * cables are faster than one over what the others talk over. */
+/* The user named no cables. RDMA (and shared memory) may connect all ranks, though not each
+ * pair directly. Then the collectives use only these links, as with named cables: two steps
+ * over cables are faster than one over the ordinary network. */
 static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err *err) {
     uint64_t rows[FABRIC_MAX_RANKS], all = ~0ull >> (64 - f->cfg.n_ranks);
     int lost = 0;
@@ -142,9 +142,9 @@ static enum status find_wires(struct fabric *f, uint64_t deadline_ns, struct err
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-/* Until when another rank may leave this one waiting that may have looked for cables to so many
- * others first, one after the other: for each the time to connect, to listen, and to listen
- * once more, and some to spare. */
+/* Until when a rank may keep this one waiting. It may first look for cables to this many
+ * others, one after the other: for each the time to connect, to listen, and to listen once
+ * more, and some reserve. */
 static uint64_t patient_until(const struct fabric *f, int n_searches) {
     uint64_t searches = 4 * (uint64_t)n_searches * link_search_ns(&f->cfg);
     return clock_ns() + MAX(forming_limit_ns(&f->cfg), searches);

@@ -1,23 +1,27 @@
 /* fabric.h: bytes between the ranks of a group, and the exact sum.
  *
  * A fabric is one rank's membership in a group of n_ranks processes, possibly on several hosts.
- * fabric_open() meets the others at rank 0's rendezvous address, checks that they know the group's
- * token, and opens a link to every rank (shm inside a host, tcp anywhere; more in the table of
- * links.h). A team is an ordered subset of the ranks (a pipeline stage's tensor group; or all).
+ * fabric_open() meets the others at rank 0's rendezvous address, checks that they know the
+ * group's token, and opens a link to every rank (shm inside a host, tcp anywhere; more in the
+ * table of links.h). A team is an ordered subset of the ranks (a pipeline stage's tensor group;
+ * or all).
  *
- * Threads: one thread at a time per fabric (rank's thread 0, or who runs a sum for it), except
- * fabric_abort().
+ * Threads: one thread at a time per fabric (the rank's thread 0, or a thread that runs a sum
+ * for it), except fabric_abort().
  *
- * Order: what two ranks say to each other is matched by order. All calls that two ranks share
- * must come in the same order on both (a mismatch is detected and ends the group).
+ * Order: messages between two ranks are matched by order. All calls that two ranks share must
+ * come in the same order on both (a mismatch is detected and ends the group).
  *
- * Failure: no wait is endless. If a rank dies (its TCP side channel closes: at once), its
- * process or network stops (no heartbeat for silence_ms; a thread sends them, so a rank that
- * computes is not silent), a message is lost or damaged, or a rank keeps the others waiting in
- * a call for compute_ms, every survivor's running or next call returns ST_PEER_LOST with the
- * rank and the cause in the sentence; from then on every call does, and only fabric_close() is
- * useful. Buffers are garbage then. A rank that leaves on purpose calls fabric_close(); only
- * who still needs something from it gets an error: "rank 2 has left". */
+ * Failure: no wait is endless. A rank counts as lost in these cases:
+ *   - It dies: its TCP side channel closes, and the others notice at once.
+ *   - Its process or network stops: no heartbeat for silence_ms. A thread sends heartbeats, so a
+ *     rank that computes is not silent.
+ *   - A message is lost or damaged.
+ *   - It keeps the others waiting in a call for compute_ms.
+ * Then every survivor's running or next call returns ST_PEER_LOST, with the rank and the cause
+ * in the sentence. From then on every call does, buffers are garbage, and only fabric_close()
+ * is useful. A rank that leaves on purpose calls fabric_close(). Only a rank that still needs
+ * something from it gets an error: "rank 2 has left". */
 #ifndef LOCKSTEP_FABRIC_FABRIC_H
 #define LOCKSTEP_FABRIC_FABRIC_H
 
@@ -45,14 +49,14 @@ int fabric_n_ranks(const struct fabric *f);
 const char *fabric_link_name(const struct fabric *f, int rank);
 /* The RDMA device of this machine that leads there ("rdma_en5"); "": none does. */
 const char *fabric_link_device(const struct fabric *f, int rank);
-/* The rank whose loss ended the group, this rank itself where it stood still and the others
- * gave it up; -1 if the group is whole. */
+/* The rank whose loss ended the group. This rank itself, if it stalled and the others gave it
+ * up. -1 if the group is whole. */
 int fabric_lost_rank(const struct fabric *f);
 
 /* Collective over its members, which all give the same list; a rank may be in several teams.
- * Larger teams measure here how they sum best (some milliseconds, or many times a slow wire's
- * latency); the same list again is the same team. A team of one is legal and every operation on
- * it is a no-op. Closed by fabric_close(). */
+ * Larger teams measure here which algorithm sums fastest (some milliseconds, or many times a
+ * slow wire's latency). The same list again is the same team. A team of one is legal, and every
+ * operation on it is a no-op. fabric_close() closes it. */
 enum status fabric_team(struct fabric *f, struct team **out, const int *ranks, int n_ranks,
                         struct err *err);
 int team_size(const struct team *t);
@@ -68,24 +72,25 @@ const char *team_algorithm(const struct team *t, size_t n);
 
 /* x[i] = sum of x[i] over the team, in place, on every member, exactly.
  *
- * x   [n] fixed point, multiples of 2^-24 (docs/numerics.md); wraps like int64 addition
- * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire
- * an element is an int32 where its block of 64 fits, else an int64. */
+ *   x   [n] fixed point, multiples of 2^-24 (docs/numerics.md); wraps like int64 addition
+ *
+ * Integer addition is associative, so the algorithm is chosen for speed alone. On the wire an
+ * element is an int32 if its block of 64 fits, otherwise an int64. */
 enum status fabric_allreduce(struct team *t, int64_t *x, size_t n, struct err *err);
-/* The same for a thread beside those that compute: its waits sleep at once, so that they have
- * the cores. Slower for itself where they do not want them. */
+/* The same for a thread beside those that compute. Its waits sleep at once, so that the others
+ * have the cores. It is slower for itself if the others do not need them. */
 enum status fabric_allreduce_beside(struct team *t, int64_t *x, size_t n, struct err *err);
 
-/* The sum in two halves, between which each member works on its own share of the result and then
- * tells it in whatever form is shortest: fabric_reduce_scatter(), fabric_allgather(). Only where
- * team_has_halves(), the same on all members: the largest sums of this team go by shares anyway,
- * or could. */
+/* The sum in two halves: fabric_reduce_scatter(), fabric_allgather(). Between them each member
+ * works on its own share of the result, and then sends it in the shortest form. Only allowed if
+ * team_has_halves(), which is the same on all members: the largest sums of this team use shares
+ * anyway, or could. */
 bool team_has_halves(const struct team *t);
 /* x[i] = sum of x[i] over the team for begin[index] <= i < begin[index + 1]; the rest of x is
  * garbage then.
  *
- * x      [begin[size]] as fabric_allreduce's
- * begin  [size + 1] ascending from 0; shares may be empty */
+ *   x      [begin[size]] as fabric_allreduce's
+ *   begin  [size + 1] ascending from 0; shares may be empty */
 enum status fabric_reduce_scatter(struct team *t, int64_t *x, const size_t *begin,
                                   struct err *err);
 struct fabric_rows {
@@ -107,8 +112,8 @@ enum status fabric_gather(struct team *t, int root, const void *part, void *all,
                           const size_t *part_bytes, struct err *err);
 
 enum status fabric_barrier(struct team *t, struct err *err);
-/* A barrier that a living rank may come to as late as it likes: what it does before takes its
- * machine as long as it takes (loading), so compute_ms does not hold. Sleeps meanwhile. */
+/* A barrier without the limit compute_ms: a living rank may come as late as it likes, since its
+ * machine takes as long as it takes (loading). Sleeps meanwhile. */
 enum status fabric_meet(struct team *t, struct err *err);
 
 /* ---- point to point ---------------------------------------------------------------------- */
@@ -119,8 +124,8 @@ enum status fabric_send(struct fabric *f, int to, const void *buf, size_t n_byte
                         struct err *err);
 enum status fabric_recv(struct fabric *f, int from, void *buf, size_t n_bytes, struct err *err);
 
-/* Waits without a deadline (but watching every peer) until a message from that rank, or a
- * broadcast rooted there, can be received: a worker between two requests. Sleeps, uses no CPU.
+/* Waits until a message from that rank, or a broadcast rooted there, can be received: a worker
+ * between two requests. It has no deadline, but watches every peer. Sleeps, uses no CPU.
  * timeout_ms >= 0: ST_AGAIN after that long. */
 enum status fabric_wait(struct fabric *f, int from, int timeout_ms, struct err *err);
 

@@ -1,9 +1,10 @@
-/* group.h: the inside of struct fabric, for the files of this folder.
+/* group.h: the inside of struct fabric, for src/fabric only.
  *
- * Two threads: the group's thread (whoever calls fabric_*; owns the links) and the side thread
- * (side.c; owns the side sockets), which lives from open to close. It sends heartbeats, hears
- * the peers', and decides that a peer is lost; so a rank that computes for minutes is alive,
- * and a rank whose process stopped is not. What both touch is atomic and says so. */
+ * Two threads: the group's thread (the caller of fabric_*; owns the links) and the side thread
+ * (side.c; owns the side sockets), which lives from open to close. The side thread sends and
+ * receives heartbeats and decides that a peer is lost. So a rank that computes for minutes
+ * counts as alive, and a rank whose process stopped does not. Fields that both threads use are
+ * atomic and say so. */
 #ifndef LOCKSTEP_FABRIC_GROUP_H
 #define LOCKSTEP_FABRIC_GROUP_H
 
@@ -27,10 +28,10 @@ struct peer {
     /* Messages over the link; written by the group's thread, told to the peer by the side
      * thread (relaxed: a count that lags is harmless). */
     _Atomic uint64_t sent, received;
-    /* What the peer says it has sent to us, and when we first heard of that count. Written by
-     * the side thread; the group's thread finds lost messages with it. The count is stored last
-     * (release) and read first (acquire): a new one with an older one's time, on a processor that
-     * reorders, would be a message that has been missing since then. */
+    /* How many messages the peer says it has sent to us, and when we first got that count. The
+     * side thread writes it; the group's thread finds lost messages with it. The count is
+     * stored last (release) and read first (acquire). On a processor that reorders, a new count
+     * with an older one's time would look like a message that has been missing since then. */
     _Atomic uint64_t told_sent, told_at_ns;
     /* What the peer says it has consumed of ours. Side thread's (relaxed: it only grows). */
     _Atomic uint64_t told_received;
@@ -46,7 +47,7 @@ struct peer {
 /* Whether the group has ended. It only goes forward. */
 enum group_failure {
     GROUP_WHOLE = 0, /* of a zeroed struct fabric */
-    GROUP_FAILING,   /* one thread writes lost_rank and lost_text; nobody may read them yet */
+    GROUP_FAILING,   /* one thread writes lost_rank and lost_text; no other may read them yet */
     GROUP_FAILED     /* they are final (stored with release, loaded with acquire) */
 };
 
@@ -65,7 +66,7 @@ struct fabric {
     _Atomic bool aborted;
 
     struct core core; /* of the group's thread, where its waits poll */
-    bool patient; /* the running call is beside compute: its waits do not poll, they sleep */
+    bool patient; /* the running call is beside compute: its waits sleep instead of polling */
     bool meeting; /* it is fabric_meet(): its waits sleep, for as long as the others live */
 
     /* The group's thread is in a call: a kick must reach whatever it sleeps on. */
@@ -98,15 +99,15 @@ __attribute__((format(printf, 3, 4))) void group_failure_set(struct fabric *f, i
 static inline bool group_has_failed(const struct fabric *f) {
     return atomic_load_explicit(&f->failure, memory_order_acquire) == GROUP_FAILED;
 }
-/* ST_OK while the group is whole and nobody called fabric_abort(). */
+/* ST_OK while the group is whole and fabric_abort() has not been called. */
 enum status group_failure_check(struct fabric *f, struct err *err);
 /* Wakes the group's thread out of any sleep. Signal-safe. */
 void group_kick(struct fabric *f);
 
 /* ---- messages: message.c -----------------------------------------------------------------
  *
- * In order per pair. Every wait below spins, polls, then sleeps, and ends with ST_PEER_LOST
- * when the group is over, when a message is known to be lost, or (but for fabric_meet()) after
+ * In order per pair. Every wait below spins, polls, then sleeps. It ends with ST_PEER_LOST when
+ * the group is over, when a message is known to be lost, or (except in fabric_meet()) after
  * cfg.compute_ms. */
 
 /* Reserves the next slot to that rank: its payload, link->slot_bytes long, 8-byte aligned. */

@@ -1,7 +1,7 @@
 /* handshake.h: the keyed handshake on one new connection (wire.h), both roles.
  *
- * The connector's role blocks with a deadline. The acceptor's is a state machine without
- * blocking, so that a stranger who connects and says nothing holds nobody up. */
+ * The connector's role blocks with a deadline. The acceptor's is a non-blocking state machine,
+ * so a stranger who connects and sends nothing delays no other rank. */
 #ifndef LOCKSTEP_FABRIC_HANDSHAKE_H
 #define LOCKSTEP_FABRIC_HANDSHAKE_H
 

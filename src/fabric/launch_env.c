@@ -1,5 +1,5 @@
-/* launch_env.c: Reads rank, number of ranks and rank 0's address from the environment of
- * launchers. */
+/* launch_env.c: Reads rank, number of ranks and rank 0's address from launchers' environment
+ * variables. */
 #include "fabric/launch_env.h"
 
 #include "base/util.h"

@@ -1,6 +1,6 @@
-/* launch_env.h: who am I, when somebody else started the ranks? From the environment of torchrun,
- * Slurm, Open MPI or PMI (MPICH, Intel MPI), from a host file, and RDMA devices from MLX's
- * matrix. */
+/* launch_env.h: this rank's identity if another program started the ranks. It comes from the
+ * environment of torchrun, Slurm, Open MPI or PMI (MPICH, Intel MPI), or from a host file. RDMA
+ * devices come from MLX's matrix. */
 #ifndef LOCKSTEP_FABRIC_LAUNCH_ENV_H
 #define LOCKSTEP_FABRIC_LAUNCH_ENV_H
 
@@ -17,8 +17,9 @@ struct launch_place {
     char rendezvous[LAUNCH_NAME_BYTES];
 };
 
-/* `get` is getenv or a test's. ST_OK with by == NULL: nobody launched us. ST_BAD_INPUT: a
- * launcher's variables that make no sense. `port` serves where the launcher names none. */
+/* `get` is getenv or a test's. ST_OK with by == NULL: no launcher started this process.
+ * ST_BAD_INPUT: a launcher's variables are inconsistent. `port` is used if the launcher names
+ * none. */
 enum status launch_from_env(struct launch_place *out, const char *(*get)(const char *name),
                             int port, struct err *err);
 
@@ -40,7 +41,7 @@ enum status launch_from_hosts(struct launch_place *out, const char *text, int ra
                               struct err *err);
 
 /* MLX's matrix, [[null,"rdma_en5"],["rdma_en5",null]]: names[r] is the device of `rank` towards
- * r, "" where there is none. n_ranks must be the matrix's. */
+ * r, "" for none. n_ranks must be the matrix's. */
 enum status launch_rdma_matrix(char names[][LAUNCH_NAME_BYTES], const char *json, int rank,
                                int n_ranks, struct err *err);
 /* wires [n_ranks] as in fabric_config: a cable is where both of its ends have a device.

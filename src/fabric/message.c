@@ -1,4 +1,4 @@
-/* Messages over the links: sequence numbers, checks, and every wait of the fabric. */
+/* message.c: messages over the links: sequence numbers, checks, and every wait of the fabric. */
 #include "fabric/group.h"
 
 #include "base/clock.h"
@@ -28,9 +28,9 @@ void group_kick(struct fabric *f) {
 void group_failure_set(struct fabric *f, int lost_rank, const char *fmt, ...) {
     enum group_failure whole = GROUP_WHOLE;
     if (!atomic_compare_exchange_strong(&f->failure, &whole, GROUP_FAILING)) {
-        /* Another thread was first, and may still be writing. Whoever has found a reason of its
-         * own must not find the group whole after it: it would go on with what it has just
-         * called damaged. */
+        /* Another thread was first, and may still be writing. This thread must not return
+         * before the group counts as lost: its caller would go on with data that this thread
+         * has just found damaged. */
         while (!group_has_failed(f))
             sched_yield();
         return;
@@ -53,11 +53,11 @@ enum status group_failure_check(struct fabric *f, struct err *err) {
     return ST_OK;
 }
 
-/* The side thread, which hears of a goodbye or of a death at once where it gets a core, has the
- * first word on a link that fails; for so long. */
+/* For this long the side thread may report first why a link failed. It learns of a goodbye or
+ * of a death at once, as soon as it gets a core. */
 #define FIRST_WORD_MS 500
 
-/* Of a peer whose link has failed. */
+/* Of a peer with a failed link. */
 static bool has_left(struct fabric *f, struct peer *p) {
     for (int ms = 0; ms < FIRST_WORD_MS && !group_has_failed(f) && !atomic_load(&p->left); ms++)
         poll(NULL, 0, 1);
@@ -82,7 +82,7 @@ static enum status link_failed(struct fabric *f, struct peer *p, const struct er
 
 struct waiter {
     struct peer *peer;
-    bool for_slot; /* for room to send, else for a message */
+    bool for_slot; /* waits for a free send slot, else for a message */
     bool idle;     /* between two requests, or before the first: no compute limit */
     unsigned turns;
     uint64_t begin_ns, spin_end_ns;
@@ -133,7 +133,8 @@ static void wait_asleep(struct fabric *f, struct waiter *w, int timeout_us) {
         l->ops->sleep(l, w->for_slot, any_pending(f, l) ? MIN(timeout_us, 200) : timeout_us);
 }
 
-/* Two ends that both wait for room take nothing in, though it may be there. */
+/* If both ends waited only for a free slot, neither would receive, although messages may be
+ * there. */
 static bool is_there(struct peer *p) {
     const struct wire_msg *m;
     struct err unused; /* a link that failed says so to who sends or receives next */
@@ -179,9 +180,9 @@ static uint64_t spin_ns(const struct fabric *f, uint64_t now) {
     return (core_is_shared(&f->core, now) ? MIN(us, SHARED_SPIN_US) : us) * 1000u;
 }
 
-/* One turn of a wait: spins for cfg.spin_us, polls on for cfg.yield_us and offers the core
- * (base/core.h), unless the wait is between requests or others want the core, then sleeps up to
- * timeout_us. */
+/* One iteration of a wait. It spins for cfg.spin_us, then polls for cfg.yield_us and offers the
+ * core (base/core.h). It skips this between requests, or if others want the core. Then it
+ * sleeps up to timeout_us. */
 static enum status wait_turn(struct fabric *f, struct waiter *w, int timeout_us,
                              struct err *err) {
     cpu_relax();

@@ -1,4 +1,5 @@
-/* Every rank is a child process; times are taken on rank 0 and come back through shared memory. */
+/* meter.c: measures links. Every rank is a child process. Times are taken on rank 0 and come
+ * back through shared memory. */
 #include "fabric/meter.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* meter.h: how fast are the links? Ping-pong and sum over each link, beside a raw loop over the
- * same medium in the same run (raw.h), so that the fabric's own cost can be read off. */
+/* meter.h: measures how fast the links are: ping-pong and sum over each link. A raw loop over
+ * the same medium runs beside it (raw.h), so the difference is the fabric's own cost. */
 #ifndef LOCKSTEP_FABRIC_METER_H
 #define LOCKSTEP_FABRIC_METER_H
 
@@ -19,7 +19,7 @@ struct meter_row {
     const char *link, *op; /* "pingpong": one way, of rank 0 and 1; "sum": over all ranks */
     size_t bytes;          /* on the wire: a sum of bytes / 4 elements */
     double median_us, p99_us;
-    double raw_median_us; /* one way over the bare medium; 0: there is no bare medium */
+    double raw_median_us; /* one way over the bare medium; 0: not measured */
     /* Both sides send, then both receive, as in a sum of two ranks; over the bare medium. */
     double raw_exchange_us;
 };

@@ -1,17 +1,17 @@
-/* The side thread: heartbeats, and who is gone.
+/* side.c: the side thread: heartbeats, and which ranks are gone.
  *
  *   closed connection      -> lost at once (a killed process: the kernel closes for it)
  *   nothing for silence_ms -> lost (stopped, or the network is down)
- *   WIRE_BYE               -> left; only an error for who still waits for it
- *   WIRE_LOST              -> another rank saw the end first; its words become ours
+ *   WIRE_BYE               -> left; only an error for a rank that still waits for it
+ *   WIRE_LOST              -> another rank saw the end first; we take over its words
  *
- * A process that stood still (stopped, suspended, starved) for too long is what the others have
- * lost. When it is back it finds that they gave it up, or have left: then it blames itself and
- * none of them.
+ * If a process stalls for too long (stopped, suspended, starved), the others have lost it. When
+ * it continues, it finds that they gave it up or have left. Then it blames itself and none of
+ * them.
  *
- * A beat also tells how many messages went over the link, so that a message that the wire lost
- * is missed although everybody is alive (message.c), and how many have been consumed, so that a
- * link whose own word of that was lost does not wait for it for ever. */
+ * A beat also has the number of messages sent over the link. So a message that the wire lost is
+ * noticed although all ranks are alive (message.c). It also has the number consumed, so that a
+ * link whose own notice was lost does not wait for ever. */
 #include "fabric/group.h"
 
 #include "base/clock.h"

@@ -1,5 +1,5 @@
-/* sum_codec.c: Packs and unpacks fixed-point sums for the wire, as portable code; chooses the
- * fastest version. */
+/* sum_codec.c: Packs and unpacks fixed-point sums for the wire, in portable code, and chooses
+ * the fastest version. */
 #include "fabric/sum_codec.h"
 
 #include "base/util.h"

@@ -1,8 +1,8 @@
 /* sum_codec.h: fixed-point numbers on the wire.
  *
  * Narrow: n int32. Wide: a bitmap with one bit per block of 64 elements (in 64-bit words), then
- * the blocks in order, int64 where the bit is set, int32 where it is not. Pure functions; payloads
- * are 8-byte aligned, and hostile until checked. Each pass also makes the payload's check. */
+ * the blocks in order, int64 if the bit is set, int32 otherwise. Pure functions. Payloads are
+ * 8-byte aligned, and hostile until checked. Each pass also computes the payload's check. */
 #ifndef LOCKSTEP_FABRIC_SUM_CODEC_H
 #define LOCKSTEP_FABRIC_SUM_CODEC_H
 
@@ -19,8 +19,8 @@
 /* Returns the bytes written; *narrow says which form, *check is the payload's. */
 size_t pack(void *out, const int64_t *x, size_t n, bool *narrow, uint32_t *check);
 
-/* x[i] += what was packed (add) or x[i] = it (copy). false: n_bytes is not what the form of n
- * elements has. *check is that of the bytes as they were used. */
+/* x[i] += the unpacked value (add), or x[i] = it (copy). False: n_bytes does not match the form
+ * of n elements. *check is computed from the bytes that were used. */
 bool unpack_add(int64_t *x, size_t n, const void *in, size_t n_bytes, bool narrow,
                 uint32_t *check);
 bool unpack_copy(int64_t *x, size_t n, const void *in, size_t n_bytes, bool narrow,

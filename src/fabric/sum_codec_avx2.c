@@ -1,4 +1,5 @@
-/* sum_codec.h's loops with 256-bit vectors: a row of 16 words is two of them. */
+/* sum_codec_avx2.c: sum_codec.h's loops with 256-bit vectors: a row of 16 words is two of them.
+ */
 #include "fabric/sum_codec.h"
 
 #include <immintrin.h>

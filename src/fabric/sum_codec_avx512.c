@@ -1,4 +1,5 @@
-/* sum_codec.h's loops with 512-bit vectors: a row of 16 words is one of them. */
+/* sum_codec_avx512.c: sum_codec.h's loops with 512-bit vectors: a row of 16 words is one of
+ * them. */
 #include "fabric/sum_codec.h"
 
 #include <immintrin.h>

@@ -1,4 +1,4 @@
-/* Shapes of teams (team.h), and the measurement that chooses how they sum. */
+/* team.c: shapes of teams (team.h), and the measurement that chooses the sum's algorithm. */
 #include "fabric/team.h"
 
 #include "base/clock.h"
@@ -196,7 +196,8 @@ static enum status measure_choices(struct team *t, struct err *err) {
     int n = 1;
     while (n < TEAM_MAX_CHOICES && measured_elements[n] <= limit)
         n++;
-    /* From the largest on, whose messages go through all slots: these are new. */
+    /* From the largest size down: its messages go through all slots, and the slots are still
+     * new. */
     for (int i = n - 1; i >= 0 && st == ST_OK; i--) {
         st = choose(t, measured_elements[i], x, &c[i], err);
         c[i].max_elements = measured_elements[i] * 3; /* half way up, as sizes go */

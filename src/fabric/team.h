@@ -1,5 +1,5 @@
-/* team.h: a team's shape: who has a wire to whom, the trees over these wires, and which
- * algorithm sums how much. All members compute the same from the same facts. */
+/* team.h: a team's shape: which members have a wire to each other, the trees over these wires,
+ * and which algorithm sums which size. All members compute the same from the same facts. */
 #ifndef LOCKSTEP_FABRIC_TEAM_H
 #define LOCKSTEP_FABRIC_TEAM_H
 
@@ -10,15 +10,16 @@ struct team_tree {
     int parent; /* -1: this rank is the root */
     int n_children;
     int8_t children[FABRIC_MAX_RANKS];
-    int8_t branch[FABRIC_MAX_RANKS]; /* the child in whose branch that member is, or -1 */
+    int8_t branch[FABRIC_MAX_RANKS]; /* the child whose branch contains that member, or -1 */
 };
 
 /* How sums up to `max_elements` go. */
 struct team_choice {
     size_t max_elements;
     const struct sum_algorithm *algorithm;
-    /* How slots are filled (team_send): where both ends have them in their caches, past these
-     * is faster between cores that share no cache, through them between such that do. */
+    /* How slots are filled (team_send), if both ends have them in their caches. Stores that
+     * bypass the caches are faster between cores that share no cache; normal stores are faster
+     * between cores that share one. */
     bool past_caches;
 };
 #define TEAM_MAX_CHOICES 4
