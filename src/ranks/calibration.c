@@ -159,9 +159,9 @@ static bool is_enough(size_t n, double spent_ns, double budget_ns) {
     return n == WIRE_TRIES || (n >= WIRE_TRIES_LEAST && spent_ns > budget_ns);
 }
 
-/* Two in a row each time: where a rank comes late by what the wire takes, it waits for every
- * other sum alone, and so do the others. Each first one carries how long they have taken every
- * member so far: all see the same total, so all stop together. */
+/* Sums are timed in pairs. If a rank comes late by the wire's delay, it waits only in every
+ * second sum, and so do the others. The first sum of a pair carries how long the sums have
+ * taken every member so far. All members see the same total, so all stop together. */
 static enum status time_sum(int64_t *out_ns, struct team *team, int64_t *x, size_t n,
                             double budget_ns, struct err *err) {
     struct stopwatch w = {.n = 0};
@@ -315,7 +315,7 @@ static bool are_alike(const struct machine_report *all, int n) {
     return slowest >= (1 - PLACEMENT_ALIKE) * fastest;
 }
 
-/* machines: on rank 0. Rates that differ may differ by what somebody else did just then: they
+/* machines: on rank 0. If rates differ, other work may have disturbed a measurement. So they
  * are measured again, and the faster one counts. */
 static enum status measure_machines(struct placement_machine *machines,
                                     const struct calibration *s, struct err *err) {
@@ -397,8 +397,8 @@ static void describe(char *buf, size_t size, const struct placement *p,
              time_text(c->tp > 1 ? wires->sum_s[c->tp] : wires->hand_s[1], time));
 }
 
-/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". Where nobody's absence helps and the model
- * does not fit, there is nothing to ask. */
+/* "1 rank (44.0 tokens/s predicted; tensor3 12.3)". If leaving ranks out does not help and the
+ * model does not fit, there is nothing to ask. */
 static enum status ask_caller(struct calibration_choice *choice, const struct calibration *s,
                               const struct placement *p, const struct placement_wish *wish,
                               struct err *err) {
@@ -424,7 +424,7 @@ static enum status ask_caller(struct calibration_choice *choice, const struct ca
     return ST_OK;
 }
 
-/* Rank 0: to choice, whose text is the refusal if tp is 0. */
+/* Rank 0: to choice. Its text is the refusal if tp is 0. */
 static enum status decide(struct calibration_choice *choice, const struct calibration *s,
                           const struct placement_machine *machines,
                           const struct placement_wires *wires, struct err *err) {

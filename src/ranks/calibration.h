@@ -1,21 +1,19 @@
-/* calibration.h: what the ranks of a group find out about their machines and wires before they
+/* calibration.h: what the ranks of a group measure about their machines and wires before they
  * load a model, and the placement that follows from it (placement.h).
  *
- * Collective: every rank calls at the same place. It takes some tenths of a second:
+ * Collective: every rank calls it at the same point. It takes some tenths of a second.
  *
- *   rate     each rank multiplies with zeros in the file's main type, with all its threads, by
- *   the
- *            product that decode uses; all ranks at once, so those that share a machine share
- *            its
- *            memory bus. As many bytes as a rank's share, CALIBRATION_BYTES at most: a model
- *            that the
- *            caches hold is measured in the caches
- *   memory   what the machine has available (mem_available) less a sixteenth, shared out among
- *            its ranks
- *   sums, hand-overs, the way to rank 0 and back: the fabric's own calls with the sizes of a
- *            token, medians, for every layout that is possible
+ *   rate      Each rank multiplies with zeros in the file's main type, with all its threads, by
+ *             the product that decode uses. All ranks do it at once, so ranks on one machine share
+ *             its memory bus. It reads as many bytes as a rank's share, but at most
+ *             CALIBRATION_BYTES. So a model that fits the caches is measured in the caches.
+ *   memory    What the machine has available (mem_available) minus a sixteenth, divided among its
+ *             ranks.
+ *   sums, hand-overs, the way to rank 0 and back
+ *             The fabric's own calls with the sizes of a token, medians, for every possible
+ *             layout.
  *
- * Rank 0 decides and tells the others, so that the ranks cannot disagree. */
+ * Rank 0 decides and tells the others, so the ranks cannot disagree. */
 #ifndef LOCKSTEP_RANKS_CALIBRATION_H
 #define LOCKSTEP_RANKS_CALIBRATION_H
 

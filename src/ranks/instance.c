@@ -24,7 +24,7 @@
 static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
                              struct err *err);
 
-/* The place among the ranks of this machine, where somebody else starts them. */
+/* The index among the ranks of this machine, if another program starts them. */
 static enum status set_local(struct job *job, const struct lockstep_options *opt,
                              struct err *err) {
     job->n_local = MAX(opt->n_local, 1);
@@ -76,8 +76,8 @@ static enum job_placement open_placement(const struct job *job,
                                                                   : JOB_PLACE_SHARES;
 }
 
-/* Copies the texts, each NULL where it is. If there is no memory for one, the job is empty
- * again. */
+/* Copies the texts; each is NULL if it is NULL there. If there is no memory for one, the job is
+ * empty again. */
 static enum status job_texts(struct job *job, const char *model_path, const char *rendezvous,
                              const struct lockstep_options *opt, struct err *err) {
     const struct {
@@ -184,7 +184,8 @@ static enum status open_children(struct instance *in, const struct lockstep_opti
     }
     TRY(listen_at(listen_fd, &job->rendezvous,
                   opt->hosts != NULL ? place.rendezvous : "127.0.0.1:0", err));
-    /* Here the cores are shared out already; on another machine nobody knows how many it has. */
+    /* The cores of this machine are already divided. How many another machine has is not known
+     * here. */
     int threads = opt->hosts != NULL ? opt->n_threads : job->n_threads;
     enum status st =
         launch_open(&in->launch, opt->worker_path, job, opt->hosts != NULL ? &hosts : NULL,
@@ -220,7 +221,8 @@ static enum status start_ranks(struct instance *in, const struct lockstep_option
     return in->launch != NULL ? launch_wait_ready(in->launch, r->f, err) : ST_OK;
 }
 
-/* ---- a rank that somebody else started ----------------------------------------------------- */
+/* ---- a rank that another program started ---------------------------------------------------
+ */
 
 static enum status set_token(uint8_t token[FABRIC_TOKEN_BYTES], const char *secret,
                              struct err *err) {
@@ -364,8 +366,9 @@ enum status instance_explain(struct instance *in, enum status st, struct err *er
 
 /* ---- after a loss ------------------------------------------------------------------------ */
 
-/* Who was lost, or did not come, a bit each; 0: nobody, or nobody knows. This rank itself where
- * it stood still: then nobody is left out, and who cannot be reached any more does not come. */
+/* The ranks that were lost or did not come, a bit each; 0: none, or not known. If this rank
+ * itself stalled, its own bit: then no rank is left out, and ranks that are unreachable do not
+ * come. */
 static uint64_t lost_ranks(struct instance *in) {
     int lost = in->rank.f != NULL ? fabric_lost_rank(in->rank.f) : -1;
     if (lost < 0 && in->rank.missing != 0)

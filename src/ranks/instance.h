@@ -1,5 +1,5 @@
-/* instance.h: a model open on all its ranks: this process is rank 0, the others are workers
- * that it starts. What lockstep.h's struct lockstep and the engine have in common. */
+/* instance.h: a model open on all its ranks. This process is rank 0; the others are workers
+ * that it starts. lockstep.h's struct lockstep and the engine both use it. */
 #ifndef LOCKSTEP_RANKS_INSTANCE_H
 #define LOCKSTEP_RANKS_INSTANCE_H
 
@@ -25,8 +25,9 @@ struct instance {
     double began_s;
 };
 
-/* Reads the header, plans, opens the tokenizer. Afterwards rank.job holds final numbers, of which
- * the caller may still change n_chunk, n_runs and n_pages. instance_close() is due in any case. */
+/* Reads the header, plans, and opens the tokenizer. Afterwards rank.job holds final numbers, of
+ * which the caller may still change n_chunk, n_runs and n_pages. Call instance_close() in any
+ * case. */
 enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
                           struct err *err);
 /* Starts the workers, loads, fills info. ST_AGAIN: opt->placed wants other machines. */
@@ -46,8 +47,8 @@ struct recovery {
 };
 /* How often what ranks do not survive is tried again. */
 #define RECOVERY_TRIES 5
-/* Says on stderr what err->text says of the loss and what is done about it, ends what is left
- * of the ranks, and plans and starts again with the survivors, of whom there may be fewer than
+/* Prints the loss (err->text) and what is done about it on stderr, and ends what is left of the
+ * ranks. Then it plans and starts again with the survivors, of which there may be fewer than
  * before. File, tokenizer and info stay as they were; reports are the new ranks'. */
 enum status instance_recover(struct instance *in, struct membership *left,
                              const struct recovery *how, struct err *err);
@@ -58,7 +59,7 @@ enum status instance_reopen(struct instance *in, struct membership *left,
 /* Fills info from the plan and the reports that there are now. */
 void instance_describe(struct instance *in);
 
-/* The whole life of a rank > 0 that somebody else started (lockstep_follow). */
+/* The whole life of a rank > 0 that another program started (lockstep_follow). */
 enum status instance_follow(const struct lockstep_options *opt, struct err *err);
 /* Ends the workers. An instance of zeros is fine. */
 void instance_close(struct instance *in);

@@ -1,4 +1,4 @@
-/* job.h: what one rank is told to do, and its text form (JSON) on the way to a worker process. */
+/* job.h: the job of one rank, and its text form (JSON) for sending it to a worker process. */
 #ifndef LOCKSTEP_RANKS_JOB_H
 #define LOCKSTEP_RANKS_JOB_H
 

@@ -37,7 +37,7 @@ struct child {
     pid_t pid;
     int rank, fd;
     bool ready, reaped;
-    bool untold; /* reaped by somebody else: how it ended is not known */
+    bool untold; /* reaped elsewhere: its exit status is not known */
     int status;
     const char *host; /* where ssh or the node runs it; NULL: here */
     int node_port;    /* of the node there, 0: the usual one; -1: ssh */
@@ -105,7 +105,8 @@ static enum status find_worker(const char *given, char *buf, size_t size, struct
                    "worker_path or $LOCKSTEP_WORKER");
 }
 
-/* A worker that has ended already is no error here: its end is noticed and explained later. */
+/* It is not an error here if a worker has ended already: its end is noticed and explained
+ * later. */
 static enum status send_job(int fd, const char *text, struct err *err) {
     size_t n = strlen(text) + 1, done = 0; /* '\0' ends it */
     while (done < n) {
@@ -186,7 +187,7 @@ static enum status spawn_wired(pid_t *pid, const char *program, char **argv, int
     return st;
 }
 
-/* ready: NULL, or becomes the end of a pipe of which the child has the other one. */
+/* ready: NULL, or receives the end of a pipe; the child has the other end. */
 static enum status spawn_alone(pid_t *pid, int *fd, int *ready, const char *program,
                                char **argv, enum wiring wiring, struct err *err) {
     int pair[2], its_ready[2] = {-1, -1};
@@ -349,8 +350,8 @@ enum status launch_open(struct launch **out, const char *worker_path, const stru
 
 /* ---- watching ---------------------------------------------------------------------------- */
 
-/* One that is no child any more, since the program that called us ignores SIGCHLD or waits for
- * any, has ended, too. */
+/* A process that is no longer our child has ended, too: the calling program ignores SIGCHLD, or
+ * waits for any child. */
 static void reap(struct child *c) {
     if (c->reaped || c->pid <= 0)
         return;
@@ -359,8 +360,8 @@ static void reap(struct child *c) {
     c->reaped = ended == c->pid || c->untold;
 }
 
-/* A killed process ends at once, unless the kernel holds it (a file server that is gone): then it
- * is left behind after this time. */
+/* A killed process ends at once, unless the kernel holds it (a file server that is gone). Then
+ * it is left behind after this time. */
 #define REAP_MS 1000
 
 static void kill_and_reap(pid_t pid, int *status) {
@@ -439,7 +440,7 @@ static void reap_all(struct launch *l) {
         reap(&l->children[i]);
 }
 
-/* The first worker whose end explains a loss; -1: none does. */
+/* The first worker with an end that explains a loss; -1: none. */
 static int explain_any(struct launch *l, struct err *err) {
     for (int i = 0; i < l->n; i++)
         if (explain_child(&l->children[i], err))

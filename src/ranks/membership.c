@@ -1,4 +1,4 @@
-/* membership.c: The ranks of an instance after a loss, or with a machine that is back. */
+/* membership.c: The ranks of an instance after a loss, or when a machine is back. */
 #include "ranks/membership.h"
 
 #include "base/mem.h"
@@ -41,7 +41,7 @@ static void drop_strings(struct lockstep_options *opt) {
         set_string(string_at(opt, i), NULL);
 }
 
-/* With strings of its own; where there is no memory none of them leaks. */
+/* With copies of the strings; if there is no memory, none of them leaks. */
 static enum status copy_options(struct lockstep_options *out,
                                 const struct lockstep_options *opt, struct err *err) {
     bool whole = true;
@@ -61,7 +61,7 @@ enum status membership_init(struct membership *s, const struct lockstep_options 
                             struct err *err) {
     *s = (struct membership){.out = 0};
     TRY(copy_options(&s->all, opt, err));
-    s->all.progress = NULL; /* it is for the first opening, while somebody looks */
+    s->all.progress = NULL; /* only for the first opening, while a user watches */
     s->all.placed = NULL;   /* who was taken then stays */
     return copy_options(&s->opt, &s->all, err);
 }
@@ -82,7 +82,7 @@ static uint64_t all_of_machines(const struct launch_hosts *hosts, uint64_t lost)
     return all;
 }
 
-/* The hosts whose bits are not set as text for launch_hosts(); NULL: no memory. *n: how many. */
+/* The hosts with unset bits, as text for launch_hosts(); NULL: no memory. *n: how many. */
 static char *other_hosts(const struct launch_hosts *hosts, uint64_t gone, int *n) {
     size_t cap = (size_t)hosts->n * (LAUNCH_NAME_BYTES + 16) + 16, len = 0;
     char *text = mem_calloc(1, cap);

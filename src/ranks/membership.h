@@ -1,9 +1,9 @@
-/* membership.h: with what a model is opened again when a rank was lost, or is back.
+/* membership.h: the ranks with which a model is opened again after a rank was lost or is back.
  *
- * A process of this machine that died can be started again; so can all ranks that somebody else
- * starts (a rendezvous), who has to do it. Another machine is left out, with all its ranks,
- * until somebody knows that it is back (rejoin.h): it may be off, and asking it costs minutes.
- * Which ranks compute never changes a bit. */
+ * A dead process of this machine can be started again. So can ranks that another program starts
+ * (a rendezvous); that program has to do it. Another machine is left out, with all its ranks,
+ * until it is known to be back (rejoin.h): it may be off, and asking it takes minutes. Which
+ * ranks compute never changes a bit. */
 #ifndef LOCKSTEP_RANKS_MEMBERSHIP_H
 #define LOCKSTEP_RANKS_MEMBERSHIP_H
 
@@ -28,11 +28,11 @@ enum status membership_init(struct membership *s, const struct lockstep_options 
                             struct err *err);
 void membership_deinit(struct membership *s);
 
-/* The ranks of which `lost` has a bit are gone (0: nobody knows which; rank 0: nobody else),
- * and so is whoever is on trial: opt becomes that of the machines left, with their shares of
- * the split and their cables, if there were any on other machines; a division into stages that
- * was asked for holds only for all. *names: those machines', borrowed until the next call, or
- * NULL. On errors nothing has changed. */
+/* The ranks with a bit in `lost` are gone (0: not known which; rank 0: no other). So is the
+ * machine that is on trial. opt becomes the options of the remaining machines, with their
+ * shares of the split and their cables, if there were any on other machines. A requested
+ * division into stages holds only for all machines. *names: the machines left out, borrowed
+ * until the next call, or NULL. On errors nothing has changed. */
 enum status membership_leave_out(struct membership *s, uint64_t lost, const char **names,
                                  struct err *err);
 /* These machines that were left out take part again, on trial until membership_keep(). Otherwise

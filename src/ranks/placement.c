@@ -16,7 +16,7 @@
 #define FIT_MARGIN 0.99
 #define SHARE_PARTS 16   /* largest whole number of the smallest share */
 #define SHARE_MOST 999   /* and of any */
-#define SHARE_ERROR 0.05 /* by which a whole number may miss a share */
+#define SHARE_ERROR 0.05 /* by how much a whole number may miss a share */
 #define SHARE_LEAST 1e-6 /* of all: practically nothing */
 
 void placement_wires_set(struct placement_wires *w, double exchange_s) {
@@ -147,8 +147,8 @@ static double cut_down(const struct weighed *w, const struct placement_wish *q, 
     return MAX(share * FIT_MARGIN * MAX(room, 0.0) / held, SHARE_LEAST);
 }
 
-/* Fills the ranks like vessels: who is short keeps what he has room for, the others take the
- * rest in proportion of `rates`. False: nobody is left to take it. */
+/* Fills the ranks' memory. A rank with too little memory takes what fits; the others take the
+ * rest in proportion to `rates`. False: the rest does not fit anywhere. */
 static bool pour(double *shares, bool *full, const struct weighed *w,
                  const struct placement_wish *q, const double *rates) {
     double rest = 1, of_rates = 0;
@@ -293,8 +293,8 @@ enum status placement_rank(struct placement *out, const struct placement_wish *q
 
 /* ---- fewer machines ---------------------------------------------------------------------- */
 
-/* For teams of any size, from those that divide n: a team between two of them is like the
- * larger one, and to hand on takes what it takes from rank to rank. */
+/* Times for teams of any size, from the sizes that divide n. A team between two of them is like
+ * the larger one. A hand-over takes as long as from rank to rank. */
 static void fill_wires(struct placement_wires *out, const struct placement_wires *w, int n) {
     *out = *w;
     for (int tp = n; tp > 1; tp--) {

@@ -1,28 +1,29 @@
-/* placement.h: how many tensor ranks times how many pipeline stages, and who gets how much: a
- * prediction of every way there is, from what the machines and wires can do. Pure functions:
- * what is measured comes from calibration.h, or from somebody who thinks about machines that he
- * does not have (lockstep plan --bandwidth).
+/* placement.h: how many tensor ranks times how many pipeline stages, and each rank's share. It
+ * predicts every possible layout from the speed of the machines and wires. Pure functions:
+ * measurements come from calibration.h, or from a user's numbers for imagined machines
+ * (lockstep plan --bandwidth).
  *
- * One stream's token, from an empty context, for pp stages of tp ranks (docs/links.md):
+ * The time of one stream's token, from an empty context, for pp stages of tp ranks
+ * (docs/links.md):
  *
  *   reading    sum over stages of max over its members of (its bytes of a token's weights / its
  *              rate)
  *   between    layers * sums a layer * sum_s
  *              + (pp - 1) * hand_s                      the hidden state, from stage to stage
- *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits
- *              back
+ *              + answer_s - (tp == 1 ? hand_s : 0)      the step's words there and the logits back
  *
- * A layer has two sums, three with a norm over the heads of all ranks (QK_NORM_ROW); stages
+ * A layer has two sums, or three with a norm over the heads of all ranks (QK_NORM_ROW). Stages
  * wait for each other, so only tp divides the reading. The step's words reach the last stage of
  * a pipeline long before the hidden state does, so only tensor ranks wait for them. Bytes are
- * those of the very plan (model_measure): slices as packed, of experts the expected part of
- * those used, what several ranks keep twice. Attention over a long context, and what a step
- * computes beside its products, count for nothing: they are the same everywhere or small.
+ * those of this very plan (model_measure): slices as packed, the expected part of the experts
+ * that are used, and what several ranks keep twice. Attention over a long context and the rest
+ * of a step's computation are left out: they are the same everywhere, or small.
  *
- * Shares follow the rates, as in a prompt and for many requests at once all ranks work at the
- * same time, within the ranks' memory: what does not fit one goes to the others in proportion.
- * Rates within PLACEMENT_ALIKE of the fastest of their kind count as equal, and shares become
- * small whole numbers if any are near: a measurement's noise gives no lopsided split. */
+ * Shares follow the rates, since for a prompt and for many requests all ranks work at the same
+ * time. They stay within the ranks' memory: what does not fit one goes to the others in
+ * proportion. Rates within PLACEMENT_ALIKE of the fastest of their kind count as equal. Shares
+ * become small whole numbers if any are near, so that a measurement's noise gives no lopsided
+ * split. */
 #ifndef LOCKSTEP_RANKS_PLACEMENT_H
 #define LOCKSTEP_RANKS_PLACEMENT_H
 
@@ -86,8 +87,9 @@ struct placement {
     struct placement_candidate list[PLACEMENT_MAX];
 };
 
-/* Fills out (large: not for a stack) with the layouts of which plan_make() makes a plan;
- * ST_BAD_INPUT if there is none. That nothing fits is no error: list[0].fits is false then. */
+/* Fills out (large: not for a stack) with the layouts for which plan_make() makes a plan;
+ * ST_BAD_INPUT if there are none. It is not an error if nothing fits: list[0].fits is false
+ * then. */
 enum status placement_rank(struct placement *out, const struct placement_wish *wish,
                            struct err *err);
 
@@ -98,17 +100,17 @@ struct placement_fewer {
     int n;
     double tokens_per_s;
 };
-/* Rank 0 with the fastest of the others, alone to all but one of them: is one stream faster
- * there, by PLACEMENT_FEWER_GAIN, than `all` says of the best layout of all? Where all cannot
- * take the model, since one has no room for its part of what every rank has (a layer, buffers):
- * can those with the most memory, and how many of them are the fastest? Wires that were not
- * measured count as those of the next larger team. */
+/* Rank 0 with the fastest of the others. Is one stream faster there, by PLACEMENT_FEWER_GAIN,
+ * than in the best layout of `all`? If the model does not fit all ranks because one lacks
+ * memory for its part of what every rank has (a layer, buffers): does it fit those with the
+ * most memory, and how many of them are the fastest? Wires that were not measured count as
+ * those of the next larger team. */
 enum status placement_fewer(struct placement_fewer *out, const struct placement_wish *wish,
                             const struct placement *all, struct err *err);
 
 /* "tensor2: rank 1 would need 40.1 GB, has 32.0 GB; pipeline2: ...", for when nothing fits. */
 void placement_refusal(const struct placement *p, char *buf, size_t size);
-/* "equal shares", "shares 2,1": of n numbers; buf gets what has room. */
+/* "equal shares", "shares 2,1": of n numbers; buf gets as much as fits. */
 void placement_shares_text(const double *shares, int n, char *buf, size_t size);
 
 #endif

@@ -1,5 +1,6 @@
-/* Messages from rank 0 are broadcasts to all: a header of HEADER_WORDS 32-bit words, with the body
- * inside if it fits, else in a second broadcast. A decode step is one message of 256 bytes. */
+/* rank.c: opens one rank, and carries rank 0's messages. A message is a broadcast to all: a
+ * header of HEADER_WORDS 32-bit words, with the body inside if it fits, otherwise in a second
+ * broadcast. A decode step is one message of 256 bytes. */
 #include "ranks/rank.h"
 
 #include "base/clock.h"
@@ -84,7 +85,7 @@ static enum status open_fabric(struct rank *r, int listen_fd, const struct rank_
     return fabric_open(&r->f, &cfg, err);
 }
 
-/* Rank 0 to those whom somebody else started: what they are to do. The token stays here. */
+/* Rank 0 sends the job to ranks that another program started. The token is not sent. */
 static enum status invite(struct rank *r, struct err *err) {
     enum status st = ST_OK;
     for (int i = 1; i < r->job.n_ranks && st == ST_OK; i++) {
@@ -165,8 +166,8 @@ static enum status compare_models(struct rank *r, uint64_t n_at_once, struct err
     return same_model_compare(r->same, r->all, r->job.rank, r->job.n_ranks, n_at_once, err);
 }
 
-/* A rank on another machine opened what is under that path there: another model's bits would be
- * nobody's. */
+/* A rank on another machine opened the file that it has under that path. The bits of a mixture
+ * of two models would be wrong. */
 static enum status check_model(struct rank *r, struct err *err) {
     TRY(same_model_open(&r->same, r->g, err));
     return compare_models(r, SAME_MODEL_AT_ONCE, err);

@@ -1,5 +1,5 @@
-/* rank.h: one rank of an instance: file, plan, threads, fabric and model opened together, and the
- * messages by which rank 0 leads the others. The same code on every rank. */
+/* rank.h: one rank of an instance: file, plan, threads, fabric and model opened together, and
+ * the messages by which rank 0 leads the others. Every rank runs the same code. */
 #ifndef LOCKSTEP_RANKS_RANK_H
 #define LOCKSTEP_RANKS_RANK_H
 
@@ -56,12 +56,12 @@ struct rank_hooks {
  * moved, and so is g (the file, if it is open already; NULL: it is opened): they belong to the
  * rank, whatever the result. rank_close() is due in any case. */
 enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct err *err);
-/* The same for a rank that somebody else started: joins the group by the job's rank, n_ranks,
- * rendezvous, token, link, rdma and silence_ms, and hears the rest from rank 0 (whose job says
- * that it invites). The job's own model_path (if any), n_threads and n_local stay. */
+/* The same for a rank that another program started. It joins the group by the job's rank,
+ * n_ranks, rendezvous, token, link, rdma and silence_ms, and gets the rest from rank 0 (with a
+ * job that invites). The job's own model_path (if any), n_threads and n_local stay. */
 enum status rank_join(struct rank *r, struct job *job, struct err *err);
-/* Joins the group unless rank_join() did (listen_fd: rank 0's listening socket, -1 elsewhere;
- * taken over), decides with it what the job leaves open, and loads. */
+/* Joins the group unless rank_join() did. listen_fd: rank 0's listening socket, -1 elsewhere;
+ * taken over. Decides with the group what the job leaves open, and loads. */
 /* ST_AGAIN, on every rank and without a sentence: placed() wants other machines. */
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
@@ -81,8 +81,9 @@ enum status rank_lead_reports(struct rank *r, struct rank_report *reports, struc
 /* All ranks note from here on what they do (model/trace.h), RANK_TRACE_EVENTS each at most. */
 #define RANK_TRACE_EVENTS ((size_t)1 << 18)
 enum status rank_lead_trace_begin(struct rank *r, struct err *err);
-/* What all have noted, each rank's times counted from the begin: n[i] events of rank i, one
- * rank after the other in *events, which the caller frees with mem_free(). The noting ends. */
+/* The events that all ranks have recorded, with each rank's times counted from the start: n[i]
+ * events of rank i, one rank after the other in *events, which the caller frees with
+ * mem_free(). Recording ends. */
 enum status rank_lead_trace_end(struct rank *r, struct trace_event **events, size_t *n,
                                 struct err *err);
 /* Tells the others to end. */

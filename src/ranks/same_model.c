@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #define ASK_S 5.0
-#define AT_ONCE_S 30.0 /* on a slow disk the rest is read beside the work */
+#define AT_ONCE_S 30.0 /* on a slow disk, the rest is read in the background */
 /* Another process of this machine may be reading the same file: what it finds is kept. */
 #define BUSY_MS 50
 #define MACHINE_BYTES 64
@@ -26,7 +26,7 @@
 /* What a rank says; between ranks of one build. */
 struct opened {
     struct gguf_digest quick;
-    uint8_t files[CONTENT_BYTES]; /* which files they are, of which machine, in which state */
+    uint8_t files[CONTENT_BYTES]; /* identifies the files, their machine and their state */
     uint8_t content[CONTENT_BYTES];
     uint64_t n_bytes;
     bool has_content;
@@ -121,7 +121,8 @@ enum status same_model_open(struct same_model **out, const struct gguf *g, struc
     return ST_OK;
 }
 
-/* ---- reading beside the work ------------------------------------------------------------- */
+/* ---- reading in the background -------------------------------------------------------------
+ */
 
 static void *read_main(void *user) {
     struct same_model *m = user;

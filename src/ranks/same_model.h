@@ -1,12 +1,12 @@
-/* same_model.h: have all ranks of a group opened the same model? Another one's weights on some of
- * them would give answers that are neither model's.
+/* same_model.h: checks that all ranks of a group have opened the same model. With another
+ * model's weights on some of them, the answers would be wrong.
  *
- * Before they load, ranks compare what they opened: keys and tensors by name, type and size, and
- * a page or two of each tensor (format/digest.h). That a copy of which other bytes differ is
- * another model is known from the digest of its whole content (format/content.h), or is no
- * question where ranks of one machine opened the same file. A digest that is not known yet is
- * made at once where the model is small; else beside the work, by a thread that takes half a core,
- * and compared when all have it.
+ * Before they load, ranks compare what they opened: keys and tensors by name, type and size,
+ * and a page or two of each tensor (format/digest.h). A copy may differ in other bytes. The
+ * digest of the whole content shows that (format/content.h). It is not needed for ranks of one
+ * machine that opened the same file. If a digest is not known yet, it is computed at once for a
+ * small model. For a large one a thread that takes half a core computes it in the background,
+ * and the digests are compared when all have them.
  *
  * One thread at a time; all ranks make the same calls. */
 #ifndef LOCKSTEP_RANKS_SAME_MODEL_H

@@ -1,6 +1,6 @@
-/* worker.c: a worker process: one rank other than 0. It lives as long as its group: when rank 0
- * closes, it ends with 0; when the group is lost, with 3 and a sentence, which goes to rank 0's
- * process; to stderr if there is none. */
+/* worker.c: a worker process: one rank other than 0. It lives as long as its group. When rank 0
+ * closes, it exits with 0. When the group is lost, it exits with 3 and a sentence, which goes
+ * to rank 0's process, or to stderr if there is none. */
 #include "ranks/worker.h"
 
 #include "base/float_env.h"

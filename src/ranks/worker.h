@@ -1,12 +1,12 @@
-/* worker.h: the whole life of a worker process, for the program that is one. */
+/* worker.h: the whole life of a worker process. */
 #ifndef LOCKSTEP_RANKS_WORKER_H
 #define LOCKSTEP_RANKS_WORKER_H
 
 #include "base/status.h"
 #include "format/source.h"
 
-/* How to get at a model's data on another machine (struct job's source): the ranks' own fabric
- * is no help before a group stands, so whoever runs the program brings it. */
+/* How to read a model's data from another machine (struct job's source). The ranks' own fabric
+ * does not exist before the group is complete, so the calling program provides it. */
 struct worker_sources {
     enum status (*open)(struct file_source *out, const char *address, struct err *err);
     void (*close)(struct file_source *s);
