@@ -1,4 +1,5 @@
-/* beacon.h: what a node of a cluster says of itself to the networks it is on, in one datagram.
+/* beacon.h: a beacon: one datagram by which a node of a cluster announces itself on its
+ * networks.
  *
  * Pure functions, callable from any thread. The datagram, numbers in network order:
  *
@@ -13,10 +14,11 @@
  *     1 + n   n, and the version in n bytes
  *        32   crypto_auth (HMAC-SHA-512-256) of all before, under the cluster's key
  *
- * So nobody without the key makes or changes one. Anybody can record one and send it again, from an
- * address of his own: the count tells it from a new one (discovery.h), and what it names is an
- * address where TLS then fails. No clocks are compared: those of machines may differ by years. A
- * daemon's id is random, so a recorded "I leave" only ever concerns a daemon that has left.
+ * So only a holder of the key can make or change one. Anybody can record a beacon and send it
+ * again from another address. The count distinguishes it from a new one (discovery.h), and TLS
+ * to the address that it names then fails. No clocks are compared: those of machines may differ
+ * by years. A daemon's id is random, so a recorded "I leave" only concerns a daemon that has
+ * left.
  *
  * Protocol 1 had no count. Nodes that speak it are strangers (discovery_strangers()). */
 #ifndef LOCKSTEP_CLUSTER_BEACON_H
@@ -56,8 +58,8 @@ enum status beacon_check(const struct beacon *b, struct err *err);
 size_t beacon_write(uint8_t out[BEACON_BYTES_MAX], const struct beacon *b,
                     const uint8_t key[BEACON_KEY_BYTES]);
 
-/* ST_BAD_INPUT  not a beacon, or one that breaks the rules
- * ST_REFUSED    a beacon under another key, or forged; or of another protocol version
+/*   ST_BAD_INPUT  not a beacon, or one that breaks the rules
+ *   ST_REFUSED    a beacon under another key, or forged; or of another protocol version
  *
  * err may be NULL: garbage then costs no formatting. */
 enum status beacon_read(struct beacon *out, const uint8_t *bytes, size_t n,

@@ -43,7 +43,7 @@ static void start_curl(void) {
 
 /* ---- opening ----------------------------------------------------------------------------- */
 
-/* What a URL would read as something else than a host and a port is no address. */
+/* An address must be only a host and a port: other text would change the URL's meaning. */
 static bool is_address(const char *text) {
     size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                             "-._:[]%");
@@ -134,7 +134,8 @@ void *client_curl(void) {
         return NULL;
     }
 #if LIBCURL_VERSION_NUM >= 0x075700
-    /* Else a name whose server does not answer holds up whoever has long given it up. */
+    /* Otherwise a name server that does not answer would delay a caller that has given up long
+     * ago. */
     if (h != NULL)
         (void)curl_easy_setopt(h, CURLOPT_QUICK_EXIT, 1L);
 #endif
@@ -150,7 +151,7 @@ static CURLcode set_up(struct client *c, const struct identity *id) {
             rc = curl_easy_setopt(h, option, value); \
     } while (0)
     SET(CURLOPT_PROTOCOLS_STR, "https");
-    /* Who it is, the pin says: there is no authority above us, and addresses change. */
+    /* The pin identifies the node: there is no certificate authority, and addresses change. */
     SET(CURLOPT_SSL_VERIFYPEER, 0L);
     SET(CURLOPT_SSL_VERIFYHOST, 0L);
     SET(CURLOPT_PINNEDPUBLICKEY, id->pin);
@@ -336,8 +337,8 @@ static enum status no_memory(const struct client *c, struct err *err) {
     return err_set(err, ST_NO_MEMORY, "no memory to ask the node at %s", c->address);
 }
 
-/* The transfer, with the question whether to go on before it and every now and then: of many
- * short ones each may be over before anybody waits. */
+/* Runs the transfer. It asks before and repeatedly during the transfer whether to go on: each
+ * of many short transfers may be over before the first wait. */
 static CURLcode perform(struct client *c) {
     CURLcode rc = CURLE_FAILED_INIT;
     int running = 1, left;

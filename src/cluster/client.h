@@ -1,10 +1,13 @@
-/* client.h: asking a node: HTTPS on libcurl, with the cluster's identity (identity.h).
+/* client.h: asks a node over HTTPS with libcurl and the cluster's identity (identity.h).
  *
- * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply; a
- * stream of lines may take as long as it likes, but not be silent for CLIENT_SILENCE_MS (nodes
- * fill silence with empty lines). Sentences name the node's address. ST_TIMEOUT: nobody answers
- * there; ST_REFUSED: whoever does has another cluster key; ST_CANCELLED: client_ask_whether();
- * else what the node said. */
+ * Every call is bounded: CLIENT_CONNECT_MS to connect, CLIENT_REPLY_MS for a whole reply. A
+ * stream of lines may take as long as it likes, but must not be silent for CLIENT_SILENCE_MS
+ * (nodes send empty lines). Sentences name the node's address.
+ *
+ *   ST_TIMEOUT    no answer
+ *   ST_REFUSED    whoever answers has another cluster key
+ *   ST_CANCELLED  client_ask_whether()
+ *   others        as the node reports */
 #ifndef LOCKSTEP_CLUSTER_CLIENT_H
 #define LOCKSTEP_CLUSTER_CLIENT_H
 
@@ -23,8 +26,8 @@
 
 struct client; /* one connection, kept open between calls; of one thread at a time */
 
-/* address: "host", "host:port", "[v6]:port" or "v6", NODE_PORT where none is given. Does not
- * connect yet. ST_BAD_INPUT: it is none. */
+/* address: "host", "host:port", "[v6]:port" or "v6"; the default port is NODE_PORT. Does not
+ * connect yet. ST_BAD_INPUT: not an address. */
 enum status client_open(struct client **out, const struct identity *id, const char *address,
                         struct err *err);
 void client_close(struct client *c);

@@ -1,8 +1,8 @@
 /* deployment.h: one deployment: a model that a cluster is asked to serve, or one that was taken
- * down. It is JSON where it is told and kept, and is read once, as it comes:
+ * down. It is sent and stored as JSON, and parsed once when it arrives:
  *
- *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time, "port": 8080, "tls": false,
- *      "nodes": "auto", "copies": true,
+ *     {"name": "qwen3-8b", "version": 1795000000, "home": node, "since": Unix time,
+ *      "port": 8080, "tls": false, "nodes": "auto", "copies": true,
  *      "model": files (model_files.h), "hint": path, "args": [words of lockstep serve],
  *      "files": {"api-key-file": text, ...}}
  *     {"name": "qwen3-8b", "version": 1795000600, "removed": true} */

@@ -28,8 +28,8 @@ void deployments_deinit(struct deployments *d) {
     deployments_init(d);
 }
 
-/* Greater than that of what is known of the name (NULL: nothing), and than those that other
- * nodes made before, of which this one may hear later. */
+/* Greater than the known version of the name (NULL: none), and than earlier versions made by
+ * other nodes, which this one may receive later. */
 static json_int_t next_version(const struct deployment *before) {
     json_int_t now = (json_int_t)time(NULL);
     return MAX(before != NULL ? before->version + 1 : 1, now);
@@ -143,7 +143,7 @@ bool deployments_may_share_port(const struct deployment *a, const struct deploym
     return has_same_file(a, b, "tls-cert") && has_same_file(a, b, "tls-key");
 }
 
-/* The name of one that has its port and cannot share it; NULL: there is none. */
+/* The name of a deployment that has its port and cannot share it; NULL: none. */
 static const char *who_bars_port(const struct deployments *d, const struct deployment *wanted) {
     for (size_t i = 0; i < d->n; i++) {
         const struct deployment *one = d->list[i];
@@ -153,8 +153,8 @@ static const char *who_bars_port(const struct deployments *d, const struct deplo
     return NULL;
 }
 
-/* What is wished for, in JSON, becomes the version that follows what is known of the name; of one
- * that is up already, who asked for it first and when stays. */
+/* The request, in JSON, becomes the version after the known one. If the deployment is up
+ * already, it keeps its home and its start time. */
 static enum status follow(json_t *wish, const struct deployment *before, struct err *err) {
     static const char *const kept[] = {"home", "since"};
     bool is_up = before != NULL && before->up;
@@ -253,8 +253,8 @@ json_t *deployments_list(const struct deployments *d) {
     return list;
 }
 
-/* Of two in the same version, which only two nodes that did not see each other can have made,
- * one is chosen that all choose. */
+/* Two deployments of the same version can only come from two nodes that did not see each other.
+ * All nodes choose the same one of the two. */
 static bool is_newer(const struct deployment *a, const struct deployment *b) {
     if (a->version != b->version)
         return a->version > b->version;

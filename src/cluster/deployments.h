@@ -1,19 +1,20 @@
-/* deployments.h: which models a cluster serves, and who does it: what `lockstep up` and
- * `lockstep down` ask for.
+/* deployments.h: which models a cluster serves, and which node serves each: the list behind
+ * `lockstep up` and `lockstep down`.
  *
- * Every node keeps the whole list, on its disk too, and tells it to every other one
- * (node/controller.h). There is no master: a deployment has a version, the time of the wish
- * (Unix, in seconds) or one more than what is known of the name; the greater one wins; and one
- * that was taken down stays in the list as a name and a version, so that a machine which was
- * off at the time learns of it. Merging lists is commutative, associative and idempotent:
- * whoever hears what, in which order, ends with the same. Of those that were taken
- * down the 1024 latest are kept: a machine that was off while more than 1024 others were taken
- * down brings back what was taken down before these.
+ * Every node keeps the whole list, also on disk, and sends it to every other node
+ * (node/controller.h). There is no master. A deployment has a version: the time of the request
+ * (Unix, in seconds), or one more than the known version of that name. The greater version
+ * wins. A deployment that was taken down stays in the list as a name and a version, so a
+ * machine that was off at the time learns of it.
  *
- * Who serves a deployment is a function of the list and of what the living nodes say of
- * themselves.
+ * Merging lists is commutative, associative and idempotent. So nodes end with the same list,
+ * whatever they receive and in which order. The latest 1024 removals are kept. If a machine was
+ * off during more than 1024 removals, it brings back deployments that were removed before
+ * these.
  *
- * One thread at a time. What one deployment is: deployment.h. */
+ * Which node serves a deployment is a function of the list and of the living nodes' reports.
+ *
+ * One thread at a time. deployment.h describes one deployment. */
 #ifndef LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 #define LOCKSTEP_CLUSTER_DEPLOYMENTS_H
 
@@ -65,9 +66,9 @@ enum status deployments_merge(struct deployments *d, const json_t *list, bool *c
 /* The same for the same list, on any node. */
 void deployments_digest(const struct deployments *d, char out[DEPLOYMENTS_DIGEST_BYTES]);
 
-/* On disk, for its owner's eyes alone: keys are in it. Written is what survives a power cut.
- * ST_NOT_FOUND: there is none yet; ST_BAD_INPUT: damaged; ST_IO: what was there before is still
- * there. */
+/* On disk, readable only by its owner, since it contains keys. A list that was written survives
+ * a power cut. ST_NOT_FOUND: there is no list yet. ST_BAD_INPUT: damaged. ST_IO: the old list
+ * is still there. */
 enum status deployments_read(struct deployments *d, const char *path, struct err *err);
 enum status deployments_write(const struct deployments *d, const char *path, struct err *err);
 
@@ -80,11 +81,11 @@ struct deployment_candidate {
     int failures;     /* how often it tried in vain since it last did run it */
     bool able;        /* the model is there, and the last failure was long enough ago */
 };
-/* Who serves it: who does already; where several do, since two parts of a cluster could not see
- * each other, the one with most ranks, and of equals the one that began first; else of those
- * who are able the one with the fewest failures, its home before
- * the others, and these in an order that differs between names, so that several deployments do
- * not all move to one node. n: nobody. */
+/* The index of the node that serves it, or n for none. First comes a node that already serves
+ * it. Several may, if two parts of a cluster could not see each other: then the one with most
+ * ranks, and among equals the one that began first. Otherwise it is the able node with the
+ * fewest failures. Among equals its home comes first, and then an order that differs between
+ * names, so that several deployments do not all move to one node. */
 size_t deployment_owner(const char *name, const char *home,
                         const struct deployment_candidate *list, size_t n);
 

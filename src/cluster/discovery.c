@@ -1,5 +1,5 @@
-/* The table of nodes, and the thread that keeps it. The sockets belong to the thread alone; the
- * table has a lock. */
+/* discovery.c: the table of nodes, and the thread that maintains it. Only the thread uses the
+ * sockets; the table has a lock. */
 #include "cluster/discovery.h"
 
 #include "base/clock.h"
@@ -24,9 +24,9 @@
 #define GONE_MAX 256
 /* However many ask, a node answers this often. */
 #define ANSWER_GAP_NS (100 * MS)
-/* A flood: after so many datagrams in a window, the rest of it is slept through. Each costs
- * some microseconds (an HMAC at most): at 170,000 a second, this thread was measured to take 8
- * % of a core. 256 nodes that answer at once, on several networks each, stay below. */
+/* A flood: after this many datagrams in a window, the thread sleeps for the rest of it. Each
+ * costs some microseconds (at most an HMAC). At 170,000 a second this thread took 8 % of a
+ * core. 256 nodes that answer at once, on several networks each, stay below the limit. */
 #define WINDOW_NS (100 * MS)
 #define WINDOW_DATAGRAMS 2000
 #define DATAGRAMS_AT_ONCE 16 /* from one port before the next one's turn */
@@ -45,7 +45,7 @@ struct heard_node {
     struct path paths[DISCOVERY_ADDRESSES_MAX];
 };
 
-/* A daemon that is no longer in the table: what it said before is old. */
+/* A daemon that is no longer in the table: its earlier beacons are old. */
 struct gone {
     uint8_t node[BEACON_ID_BYTES];
     uint64_t count;
@@ -73,7 +73,7 @@ struct discovery {
 
     pthread_mutex_t lock; /* guards what follows */
     bool asked, closing;
-    uint64_t unseen_ns; /* when one was last heard for which there is no place; 0: never */
+    uint64_t unseen_ns; /* when a node that does not fit the table was last heard; 0: never */
     int n_nodes, n_strangers;
     struct heard_node nodes[DISCOVERY_NODES_MAX];
     struct stranger strangers[DISCOVERY_STRANGERS_MAX];
@@ -151,8 +151,8 @@ static void path_heard(struct heard_node *n, const struct net_address *from,
     p->heard_ns = now;
 }
 
-/* Said before the node's last one; or the last one itself, too late to have come over another
- * network. heard_ns is 0 for a node that is new. */
+/* A beacon that is older than the node's last one; or the last one itself, too late to have
+ * come over another network. heard_ns is 0 for a new node. */
 static bool is_old(const struct heard_node *n, const struct beacon *b, uint64_t now) {
     return n->heard_ns != 0 &&
            (b->count < n->beacon.count ||

@@ -1,21 +1,21 @@
-/* discovery.h: the nodes of a cluster find each other, without a list and without a daemon
+/* discovery.h: how the nodes of a cluster find each other, without a list and without a daemon
  * beside ours.
  *
- * Every node says on all networks of its machine that it is there: beacons (beacon.h) by
- * multicast (multicast.h), at once when it begins, when somebody asks, and every interval. One
- * that says that it leaves, or is silent for five intervals, is gone. Interfaces are looked at
+ * Every node announces itself on all networks of its machine: beacons (beacon.h) by multicast
+ * (multicast.h). It sends one at the start, when another node asks, and every interval. A node
+ * that says that it leaves, or is silent for five intervals, is gone. Interfaces are checked
  * every three seconds: a cable may be plugged in later.
  *
- * What is found is a hint and no proof: that a beacon was made with the cluster's key says that
- * such a node has been, not that it answers at the address the datagram came from. The
- * connection there must authenticate itself.
+ * A beacon is a hint and not a proof. The key shows that such a node has existed, not that it
+ * answers at the datagram's source address. The connection there must authenticate itself.
  *
- * A beacon counts once: one with a smaller count than its daemon's last is old, and ignored; the
- * last one itself, which comes over several networks, adds addresses for a second. So what
- * somebody records and sends again later fills no table, as long as the daemon is heard or is
- * among the last 256 that were. What he passes on at once, from other addresses, does name these.
+ * A beacon counts once. One with a smaller count than its daemon's last is old, and is ignored.
+ * The last one itself arrives over several networks and adds addresses for a second. So
+ * recorded beacons that are sent again later fill no table, as long as the daemon is still
+ * heard or is among the last 256 that were. Beacons that are forwarded at once from other
+ * addresses do add these addresses.
  *
- * A thread of its own does it, and sleeps in between. Whatever the networks send costs bounded
+ * A thread of its own does this and sleeps in between. Whatever the networks send costs bounded
  * memory, and at most a tenth of a core. All functions but discovery_close() may be called from
  * any thread. */
 #ifndef LOCKSTEP_CLUSTER_DISCOVERY_H
@@ -52,11 +52,11 @@ struct discovered {
 
 struct discovery;
 
-/* Begins, and asks who is there: on a quiet network the answers come within milliseconds.
+/* Starts, and asks for other nodes: on a quiet network the answers come within milliseconds.
  *
- * ST_BAD_INPUT  cfg->self breaks the rules of beacons (its kind does not matter)
- * ST_IO         there are interfaces, and none could be used (the port is taken by another
- *               program...). None at all is no error: there may be one later. */
+ *   ST_BAD_INPUT  cfg->self breaks the rules of beacons (its kind does not matter)
+ *   ST_IO         there are interfaces, and none could be used (another program has the
+ *                 port...). It is not an error to have no interface: one may come later. */
 enum status discovery_open(struct discovery **out, const struct discovery_config *cfg,
                            struct err *err);
 /* Says that this node leaves. NULL is fine. */
@@ -76,8 +76,8 @@ bool discovery_is_full(struct discovery *d);
 size_t discovered_addresses(const struct discovered *d,
                             char out[DISCOVERY_ADDRESSES_MAX][NET_TEXT_BYTES]);
 
-/* Numeric addresses from where beacons with another key or of another protocol version came
- * within the last minute, for a hint to the user; the latest first. */
+/* Numeric source addresses of beacons with another key or of another protocol version within
+ * the last minute, for a hint to the user; the latest first. */
 size_t discovery_strangers(struct discovery *d, char (*out)[NET_TEXT_BYTES], size_t max);
 
 #endif

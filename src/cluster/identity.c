@@ -1,4 +1,4 @@
-/* identity.c: Makes the certificate that all nodes share, its pin and the token from the
+/* identity.c: Derives the certificate that all nodes share, its pin and the token from the
  * cluster's key. */
 #include "cluster/identity.h"
 
@@ -11,7 +11,7 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* 2000 and 9999: a machine whose clock is wrong is one of us, too. */
+/* 2000 and 9999: a node whose clock is wrong must be accepted, too. */
 #define VALID_FROM 946684800
 #define VALID_UNTIL 253402300799
 

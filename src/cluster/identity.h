@@ -1,10 +1,10 @@
-/* identity.h: what nodes show each other over HTTPS.
+/* identity.h: how nodes identify themselves over HTTPS.
  *
- * All nodes of a cluster share one certificate: Ed25519, self-signed, its key pair derived from
- * the cluster key. Whoever has the key knows which public key to expect (the pin), before any
- * node was ever seen: nothing has to be signed, sent round or trusted at first sight. A client
- * proves itself by a token, derived too. That a node could pose as another one gives nothing
- * away: whoever has the key may ask any node anything. */
+ * All nodes of a cluster share one certificate: Ed25519, self-signed, with a key pair derived
+ * from the cluster key. A holder of the key knows which public key to expect (the pin) before
+ * it has met any node. So nothing has to be signed, distributed or trusted on first use. A
+ * client proves itself by a token, which is derived too. A node that impersonates another gains
+ * nothing: every holder of the key may ask any node anything. */
 #ifndef LOCKSTEP_CLUSTER_IDENTITY_H
 #define LOCKSTEP_CLUSTER_IDENTITY_H
 
@@ -24,7 +24,7 @@ struct identity {
 enum status identity_make(struct identity *out, const struct cluster_key *key, struct err *err);
 void identity_deinit(struct identity *id);
 
-/* The pin of another certificate. ST_BAD_INPUT: it is none. */
+/* The pin of another certificate. ST_BAD_INPUT: not a certificate. */
 enum status identity_pin(char out[IDENTITY_PIN_BYTES], const char *cert_pem, struct err *err);
 
 #endif

@@ -148,8 +148,8 @@ enum status cluster_key_read(struct cluster_key *out, const char *path, struct e
     return st == ST_OK ? st : err_prefix(err, st, "%s: ", path);
 }
 
-/* A file beside path, of a name that no other process has, with its final rights, so that
- * nobody reads it in between. */
+/* Creates a file beside path, with a name that no other process has and its final rights, so
+ * that nobody can read it in between. */
 static enum status write_part(const struct cluster_key *key, const char *path,
                               char part[PATH_MAX], struct err *err) {
     char text[CLUSTER_KEY_TEXT_BYTES];

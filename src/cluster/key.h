@@ -1,9 +1,9 @@
-/* key.h: the cluster key. Whoever has it is one of us; whoever lacks it is nobody.
+/* key.h: the cluster key. Its holders are the members of the cluster.
  *
- * 128 random bits, made by the first machine and carried to the others by hand: as the file, or
- * as text of seven groups of four letters and digits that can be read aloud and typed (the last
- * bits are a checksum). All else that nodes keep secret from strangers is derived from it: what
- * signs beacons (beacon.h), and the nodes' certificate and token (identity.h). */
+ * 128 random bits, made by the first machine and carried to the others by hand. It is a file,
+ * or text that can be read aloud and typed: seven groups of four letters and digits, whose last
+ * bits are a checksum. All other secrets are derived from it: what signs beacons (beacon.h),
+ * and the nodes' certificate and token (identity.h). */
 #ifndef LOCKSTEP_CLUSTER_KEY_H
 #define LOCKSTEP_CLUSTER_KEY_H
 
@@ -30,15 +30,15 @@ enum status cluster_key_parse(struct cluster_key *out, const char *text, struct 
 void cluster_key_derive(const struct cluster_key *key, const char *purpose,
                         uint8_t out[CLUSTER_DERIVED_BYTES]);
 
-/* Where the key is kept unless somebody says otherwise: $LOCKSTEP_CLUSTER_KEY, or
- * lockstep/cluster.key in $XDG_CONFIG_HOME or ~/.config. ST_NOT_FOUND: there is no home. */
+/* The default place of the key: $LOCKSTEP_CLUSTER_KEY, or lockstep/cluster.key in
+ * $XDG_CONFIG_HOME or ~/.config. ST_NOT_FOUND: there is no home directory. */
 enum status cluster_key_path(char *out, size_t size, struct err *err);
 /* ST_NOT_FOUND: no such file; ST_BAD_INPUT: it holds no key. */
 enum status cluster_key_read(struct cluster_key *out, const char *path, struct err *err);
 /* For its owner's eyes alone (0600); makes the folders above. ST_IO. */
 enum status cluster_key_write(const struct cluster_key *key, const char *path, struct err *err);
-/* The key that is kept there; where there is none, a new one (*made), the same one for all
- * processes that begin at once. */
+/* Reads the key there, or creates a new one (*made). Processes that start at once get the same
+ * key. */
 enum status cluster_key_find(struct cluster_key *out, const char *path, bool *made,
                              struct err *err);
 

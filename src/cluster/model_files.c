@@ -1,5 +1,5 @@
-/* model_files.c: Says which files a model is, with digests of samples, and compares such
- * lists. */
+/* model_files.c: Lists the files of a model, with digests of samples, and compares such lists.
+ */
 #include "cluster/model_files.h"
 
 #include "base/file.h"
@@ -99,8 +99,8 @@ static bool is_plain_name(const char *name) {
     return *name != '\0' && *name != '.' && strlen(name) <= NAME_MAX_BYTES;
 }
 
-/* One that another machine will take, too: what JSON cannot say would be missing in the list
- * there, and all files behind it be taken for others. */
+/* A name that another machine will accept, too. A name that JSON cannot express would be
+ * missing in the list there, and all files after it would be confused. */
 static bool can_be_told(const char *name) {
     json_t *text = json_string(name); /* UTF-8, or NULL */
     json_decref(text);
@@ -146,7 +146,7 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(x->name, y->name);
 }
 
-/* Regular files that are not hidden; what cannot be told is none of a model's, since
+/* Regular files that are not hidden. A name that is not UTF-8 does not belong to a model, since
  * config.json and the index are text. */
 static enum status add_folder(struct model_files *m, const char *path, struct err *err) {
     DIR *dir = opendir(path);

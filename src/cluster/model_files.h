@@ -1,9 +1,9 @@
-/* model_files.h: which files a model is, told so that another machine knows whether it has the
- * same, and gets what it lacks.
+/* model_files.h: which files a model consists of. With this list another machine knows whether
+ * it has the same model, and copies what it lacks.
  *
- * A file is known by its name, its size and a digest of samples (its first and last MiB and 64
- * places between, 64 KiB each): reading 700 GB to compare them would take longer than to start.
- * Who changes single weights of a model in place under the same name is not noticed. */
+ * A file is identified by its name, its size and a digest of samples (its first and last MiB
+ * and 64 samples of 64 KiB between). Reading 700 GB to compare them would take longer than
+ * starting the model. A change of single weights in place under the same name is not noticed. */
 #ifndef LOCKSTEP_CLUSTER_MODEL_FILES_H
 #define LOCKSTEP_CLUSTER_MODEL_FILES_H
 
@@ -33,9 +33,8 @@ struct model_files {
     uint64_t bytes; /* of all */
 };
 
-/* What a model is called unless somebody says otherwise: "models/llama-3b.gguf": "llama-3b";
- * "kimi-00001-of-00013.gguf": "kimi"; "models/Qwen3-8B/", a folder: "Qwen3-8B". Freed with
- * mem_free(); NULL: no memory. */
+/* A model's default name: "models/llama-3b.gguf": "llama-3b"; "kimi-00001-of-00013.gguf":
+ * "kimi"; "models/Qwen3-8B/", a folder: "Qwen3-8B". Free with mem_free(); NULL: no memory. */
 char *model_name_of(const char *path);
 
 /* The files of the model at `path`: one GGUF, all parts of a split one, or what lies in a
@@ -51,11 +50,11 @@ bool model_files_have_heads(const struct model_files *m);
 
 /* A new reference; NULL: no memory. */
 json_t *model_files_json(const struct model_files *m);
-/* From another machine. ST_BAD_INPUT: not of that form, or a name that is no plain name. */
+/* From another machine. ST_BAD_INPUT: another form, or a name that is not a plain file name. */
 enum status model_files_from_json(struct model_files *out, const json_t *json, struct err *err);
 
-/* Where file i lies if the model is opened as `path`: in the folder, or beside. False: too
- * long. */
+/* The path of file i if the model is opened as `path`: inside the folder, or beside the file.
+ * False: too long. */
 bool model_files_place(const struct model_files *m, size_t i, const char *path, char *out,
                        size_t size);
 /* Is the model at `path` this one, by the names of its files, their sizes and digests? */

@@ -3,8 +3,8 @@
 
 bool multicast_share(int fd, int family) {
     int yes = 1, no = 0;
-    /* Not SO_REUSEPORT: of sockets that share a port by that, Linux may give a group's datagram
-     * to one that has not joined on the interface it came by. */
+    /* Not SO_REUSEPORT: Linux may then give a group's datagram to a socket that has not joined
+     * on the interface by which it came. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
         return false;
     /* Else it hears what any socket has joined on any interface. IPv6 has no such option for

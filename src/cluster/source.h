@@ -1,4 +1,5 @@
-/* source.h: a model's data from the machine that shares it (node/model_share.h), slice by slice. */
+/* source.h: reads a model's data slice by slice from the machine that shares it
+ * (node/model_share.h). */
 #ifndef LOCKSTEP_CLUSTER_SOURCE_H
 #define LOCKSTEP_CLUSTER_SOURCE_H
 

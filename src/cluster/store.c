@@ -82,7 +82,7 @@ bool store_find_other(const char *store, const struct model_files *m, const char
 
 struct fetching {
     struct client *client;
-    const struct store_progress *progress; /* NULL: nobody asks */
+    const struct store_progress *progress; /* NULL: not reported */
     uint64_t done;                         /* of files before this one */
     uint64_t at;                           /* of this one */
     char *piece;
@@ -109,8 +109,7 @@ static void end_fetching(struct fetching *f) {
     client_close(f->client);
 }
 
-/* Up to PIECE_BYTES of file number i of the share, from f->at on, of which `until` bytes are
- * wanted. */
+/* Up to PIECE_BYTES of file number i of the share, from f->at on; `until` bytes are wanted. */
 static enum status fetch_piece(struct fetching *f, size_t i, uint64_t until, size_t *n,
                                struct err *err) {
     char source[64];
@@ -150,8 +149,8 @@ static enum status fetch_rest(struct fetching *f, size_t i, uint64_t until, int 
     return ST_OK;
 }
 
-/* PATH.part, locked. While somebody else has it, waits; *gone: he has ended meanwhile, and with
- * what is to be seen. */
+/* Opens PATH.part, locked. Waits while another process has it; *gone: that process has ended
+ * meanwhile, and the caller must look at what it has left. */
 static enum status open_part(struct fetching *f, const char *part, int *out, bool *gone,
                              struct err *err) {
     struct stat here, there;
@@ -189,8 +188,8 @@ static void remove_part(const char *part) {
         (void)unlink(path);
 }
 
-/* Gives the part its name; over what is there only if that can be nothing but a damaged file of
- * this model. *taken: another one has come there since choose_place(). */
+/* Renames the part to its final name. It replaces an existing file only if that can be nothing
+ * but a damaged file of this model. *taken: another file has come there since choose_place(). */
 static enum status name_part(const struct model_file *file, const char *part, const char *path,
                              bool apart, bool *taken, struct err *err) {
     struct stat there;
@@ -208,7 +207,7 @@ static enum status name_part(const struct model_file *file, const char *part, co
     return ST_OK;
 }
 
-/* What came is known to the last byte: nobody needs to read it for its digest. */
+/* Every received byte is known, so the file need not be read again for its digest. */
 static void remember_content(int fd, const char *path, const uint8_t content[CONTENT_BYTES]) {
     struct file_id mine, there;
     if (file_id_of(fd, &mine) && file_id_at(path, &there) && file_id_same(&mine, &there))
@@ -217,10 +216,10 @@ static void remember_content(int fd, const char *path, const uint8_t content[CON
 
 /* ---- a part, and what of it is on the disk ------------------------------------------------ */
 
-/* A power cut leaves a file as long as it was told to be, with zeros where its data had not
- * reached the disk. So beside each part lie the digests of its blocks (format/content.h), as they
- * came from the network: written after the data that they stand for is on the disk, and compared
- * with it when the copy is gone on with. */
+/* After a power cut a file may have its full length, with zeros where its data had not reached
+ * the disk. So the digests of its blocks (format/content.h) are stored beside each part, as
+ * they came from the network. They are written after their data is on the disk, and compared
+ * with it when the copy continues. */
 struct part {
     const char *path;
     int fd, blocks_fd;
@@ -352,8 +351,9 @@ static enum status fill_part(struct fetching *f, size_t i, const struct model_fi
     return st;
 }
 
-/* File i of the model that is opened as model_path, and what it is called until it is complete:
- * with its digest, since what was left of another file of this name is none of this one. */
+/* The paths of file i of the model that is opened as model_path, when complete and before. The
+ * latter contains the digest, so the rest of another file with this name is not taken for this
+ * one. */
 static bool file_places(const struct model_files *m, size_t i, const char *model_path,
                         char path[PATH_MAX], char part[PATH_MAX]) {
     char hex[17];
@@ -365,7 +365,7 @@ static bool file_places(const struct model_files *m, size_t i, const char *model
 /* Where a model goes. */
 struct destination {
     char path[PATH_MAX]; /* as which it is opened */
-    bool apart; /* the folder is named after its content: nobody else's files are there */
+    bool apart;          /* the folder is named after its content: it has no other files */
 };
 
 /* *taken: another file has its name. */
@@ -406,8 +406,8 @@ static enum status fetch_all(struct fetching *f, const struct model_files *m,
     return ST_OK;
 }
 
-/* What has come to one place need not come again to the other: whole files under both names,
- * since somebody else may have the same, and parts. */
+/* What has arrived at one place need not be copied again to the other. Whole files are looked
+ * for under both names, since another process may have copied the same; parts too. */
 static void bring_along(const struct model_files *m, const struct destination *from,
                         const struct destination *to) {
     char path[PATH_MAX], part[PATH_MAX], new_path[PATH_MAX], new_part[PATH_MAX];
@@ -518,7 +518,7 @@ static bool link_place(const char *store, const struct model_files *m, const cha
     return n >= 0 && (size_t)n < size;
 }
 
-/* The address is beside the heads; no model's file has a name that begins with a dot. */
+/* The address is stored beside the heads; no model's file has a name that begins with a dot. */
 #define LINK_ADDRESS ".address"
 #define ADDRESS_MAX 256
 
