@@ -1,8 +1,8 @@
-/* constraint.c: grammar matchers in the engine's terms.
+/* constraint.c: adapts grammar matchers to the engine's interface.
  *
- * The choices of one request share a grammar, and what has been found out about it. It is made on
- * a server's thread and handed to the engine with the request. The engine never calls two of a
- * request's functions at once, so neither the grammar nor its count of holders needs a lock. */
+ * The choices of one request share a grammar and its cached states and masks. A server thread
+ * creates it and hands it to the engine with the request. The engine never calls two of a
+ * request's functions at once, so neither the grammar nor its reference count needs a lock. */
 #include "server/constraint.h"
 
 #include "base/mem.h"
@@ -22,7 +22,7 @@ struct shared_grammar {
     struct grammar *g;
     const struct token_trie *trie;
     char trigger[TRIGGER_MAX];
-    int32_t call; /* the token that may stand for the answer; TOKEN_NONE: there is none */
+    int32_t call; /* the token that may replace the answer; TOKEN_NONE: none */
     bool ignore_end;
     int n_holders;
 };
@@ -268,7 +268,7 @@ static void add_call(struct buf *t, const json_t *function, const char *key,
 #define RULE_NAME 24
 
 struct calls {
-    struct json_schema_rule *rules; /* arguments-N for each tool, and room for one more */
+    struct json_schema_rule *rules; /* arguments-N for each tool, and one more slot */
     char (*names)[RULE_NAME];
     size_t n;
     struct buf call; /* the rule `call` */

@@ -1,9 +1,9 @@
-/* constraint.h: from what a request asks of the text's form to a constraint of the engine.
+/* constraint.h: turns the form that a request asks for into a constraint of the engine.
  *
- * A model that thinks first, or names the channel it writes to, is left alone until it begins
- * to answer: until `trigger` was written. From there on the grammar rules. While it is waited
- * for the model cannot end its turn. One that may call tools may write the token that begins
- * (or, in harmony, ends) calls instead of its answer: then the rest is its own. */
+ * A model may think first, or name the channel to which it writes. It is free until it begins
+ * to answer, that is until it has written `trigger`. From there on the grammar applies. Until
+ * then the model cannot end its turn. A model with tools may write the token that begins (or,
+ * in harmony, ends) calls instead of its answer. After that token it is free. */
 #ifndef LOCKSTEP_SERVER_CONSTRAINT_H
 #define LOCKSTEP_SERVER_CONSTRAINT_H
 
@@ -29,13 +29,13 @@ struct constraint_rules {
 enum status constraint_open(struct engine_constraint *out, const struct constraint_rules *rules,
                             const struct token_trie *trie, struct err *err);
 
-/* Can calls be enforced? Not where they are made of control tokens, or are no JSON. */
+/* Whether calls can be enforced: not if they consist of control tokens, or are not JSON. */
 bool constraint_knows_calls(enum chat_format format);
 
-/* The grammar of one or more calls of tools (OpenAI's array) in such a format, only of the one
- * of them named `only` if not NULL; or, where that is allowed, of an answer by this schema
- * instead (NULL: it is not). Arguments whose schema asks for what no grammar can say are any
- * object, or, if the tool is "strict", ST_UNSUPPORTED. The caller owns *gbnf (mem_free). */
+/* The grammar of one or more calls of tools (OpenAI's array) in this format; only of the tool
+ * named `only` if it is not NULL. If schema is not NULL, an answer by this schema is allowed
+ * instead. If no grammar can express a tool's schema, its arguments are any object, or, if the
+ * tool is "strict", ST_UNSUPPORTED. The caller owns *gbnf (mem_free). */
 enum status constraint_tool_gbnf(enum chat_format format, const json_t *tools, const char *only,
                                  bool parallel, const json_t *answer, char **gbnf,
                                  struct err *err);

@@ -1,8 +1,8 @@
 /* generation.c: one request on its way through the engine.
  *
- * A generation has two holders: its owner, until generation_release(), and the engine, until the
- * last on_done has returned. `lock` guards the number of holders and the engine's handle, which
- * is valid until then, so that a client that hangs up may cancel at any time. */
+ * A generation has two holders: its owner, until generation_release(), and the engine, until
+ * the last on_done has returned. `lock` guards the number of holders and the engine's handle.
+ * The handle is valid until then, so a client that disconnects may cancel at any time. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "schema/json_schema.h"
@@ -21,8 +21,8 @@ struct choice {
     const struct engine_token *token; /* while its text is read */
     bool failed;
     bool in_call;
-    bool cut;  /* the model was stopped before it had ended */
-    bool over; /* its one call has ended: what the model goes on to write is nobody's */
+    bool cut;           /* the model was stopped before it had ended */
+    bool over;          /* its one call has ended: the rest of the output is dropped */
     size_t n_generated; /* tokens up to there */
 };
 
@@ -105,7 +105,7 @@ static void make_call_id(char id[32], const struct choice *c) {
     snprintf(id, 32, "call_%s", sodium_bin2hex(hex, sizeof hex, bytes, 12));
 }
 
-/* The engine computes the choices of a request until all have ended, unless nobody waits for
+/* The engine computes the choices of a request until all have ended, unless no client waits for
  * any of them. */
 static void want_one_less(struct generation *g) {
     if (--g->n_wanted == 0)
@@ -415,8 +415,8 @@ static enum status gbnf_of(const struct served_model *m, const struct service_re
     return *gbnf != NULL ? ST_OK : err_set(err, ST_NO_MEMORY, "no memory for a grammar");
 }
 
-/* The token by which the model may call instead of answering in the form that is asked for;
- * NULL: it must not, or the grammar has room for calls. */
+/* The token by which the model may begin a call instead of an answer in the requested form;
+ * NULL: it must not, or the grammar includes calls. */
 static const char *call_of(const struct served_model *m, const struct service_request *r) {
     bool has_form = r->form == FORM_SCHEMA || r->form == FORM_JSON;
     enum chat_format format = style_of(m, r).format;
@@ -451,8 +451,8 @@ static enum status open_parsers(struct generation *g, const struct served_model 
     return ST_OK;
 }
 
-/* A client sends ids of calls back, and a template may write them into the next prompt: the same
- * request with the same seed gives the same ones, on every machine. */
+/* Ids of calls. A client sends them back, and a template may write them into the next prompt.
+ * So the same request with the same seed gives the same ids on every machine. */
 static void name_origin(struct generation *g, const struct service_request *r,
                         const struct prompt *p) {
     crypto_generichash_state h;

@@ -1,5 +1,5 @@
-/* memo.c: a list, the one used last at its head. Entries are few thousands at most, and looked for
- * once a request. */
+/* memo.c: a list with the most recently used entry at its head. It has a few thousand entries
+ * at most, and a request looks one up once. */
 #include "server/memo.h"
 
 #include "base/mem.h"

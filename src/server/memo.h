@@ -1,5 +1,5 @@
-/* memo.h: texts by id, within bounds: when there are too many, or too large ones, the one that was
- * not used for the longest time goes first. What /v1/responses remembers of its conversations.
+/* memo.h: texts by id, within bounds of number and size. The least recently used one is dropped
+ * first. /v1/responses stores its conversations here.
  *
  * Any thread. */
 #ifndef LOCKSTEP_SERVER_MEMO_H
@@ -15,8 +15,8 @@ struct memo;
 enum status memo_open(struct memo **out, size_t n_max, size_t max_bytes, struct err *err);
 void memo_close(struct memo *m); /* NULL is fine */
 
-/* text is moved (mem_free). One larger than the whole memo, or for which there is no memory, is
- * forgotten at once. */
+/* text is moved (mem_free). It is dropped at once if it is larger than the whole memo, or if
+ * there is no memory. */
 void memo_put(struct memo *m, const char *id, char *text);
 /* A copy (mem_free); NULL if it is not known, or not any more. */
 char *memo_get(struct memo *m, const char *id);

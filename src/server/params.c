@@ -30,7 +30,7 @@ const char *json_kind(const json_t *v) {
     }
 }
 
-/* The four digits of \uXXXX at p; -1: there is none. */
+/* The four digits of \uXXXX at p; -1: not four digits. */
 static int unit_at(const char *p, const char *end) {
     int unit = 0;
     if (end - p < 6 || p[0] != '\\' || p[1] != 'u')
@@ -44,8 +44,8 @@ static int unit_at(const char *p, const char *end) {
     return unit;
 }
 
-/* Escapes of what is no text here become U+FFFD, in place: \u0000, and halves of surrogate
- * pairs, as they come from programs that cut a text in the middle of a character. */
+/* Replaces escapes that are not text here by U+FFFD, in place: \u0000, and halves of surrogate
+ * pairs. Programs that cut a text in the middle of a character send the latter. */
 static void mend_escapes(char *text, size_t len) {
     char *end = text + len;
     for (char *p = text; (p = memchr(p, '\\', (size_t)(end - p))) != NULL;) {

@@ -1,5 +1,6 @@
-/* params.h: reading a request's JSON: each field's type and range checked, with a sentence that
- * names the field. The first defect sticks; what is absent or null leaves *out alone. */
+/* params.h: reads a request's JSON: each field's type and range is checked, with a sentence
+ * that names the field. The first error is kept. If a field is absent or null, *out does not
+ * change. */
 #ifndef LOCKSTEP_SERVER_PARAMS_H
 #define LOCKSTEP_SERVER_PARAMS_H
 

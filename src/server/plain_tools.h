@@ -1,5 +1,5 @@
-/* plain_tools.h: tools for models whose template knows none: told of in the system message, called
- * and answered in Hermes' way (<tool_call>, <tool_response>). */
+/* plain_tools.h: tools for models whose template has none. The system message describes them,
+ * and calls and results have Hermes' form (<tool_call>, <tool_response>). */
 #ifndef LOCKSTEP_SERVER_PLAIN_TOOLS_H
 #define LOCKSTEP_SERVER_PLAIN_TOOLS_H
 

@@ -1,5 +1,4 @@
-/* prompts.h: prompts as OpenAI's older endpoints take them: a text, texts, tokens, or lists of
- * tokens. */
+/* prompts.h: prompts of OpenAI's older endpoints: a text, texts, tokens, or lists of tokens. */
 #ifndef LOCKSTEP_SERVER_PROMPTS_H
 #define LOCKSTEP_SERVER_PROMPTS_H
 

@@ -1,9 +1,9 @@
-/* reply.h: from the events of one request's generations to one HTTP reply, whole or streamed, in
- * whatever dialect. A reply lives as long as its HTTP request.
+/* reply.h: turns the events of one request's generations into one HTTP reply, whole or
+ * streamed, in any dialect. A reply lives as long as its HTTP request.
  *
- * Threads: reply_open() and reply_submit() are for the handler, of which several run at once;
- * everything after it happens on the engine's thread, where the dialect's functions are called. A
- * client that hangs up cancels the generations; they end all the same, and with them the reply. */
+ * Threads: reply_open() and reply_submit() are for the handler, of which several run at once.
+ * Everything after that happens on the engine's thread, which calls the dialect's functions. A
+ * client that disconnects cancels the generations. They still end, and the reply with them. */
 #ifndef LOCKSTEP_SERVER_REPLY_H
 #define LOCKSTEP_SERVER_REPLY_H
 
@@ -15,20 +15,20 @@
 #include <jansson.h>
 #include <pthread.h>
 
-/* A request that says so is called as it says, "HEX-UNIXTIME-CLIENT": its ids, its time and, if
- * it has none, its seed follow from that, so that the same request gives the same bytes of an
- * answer (node/gateway.h). Figures of the machine (what was in its cache, how long it took) are
- * in no event of a stream but the last, or the last before the end mark. CLIENT, in hex: whose
- * turn it is, since all that comes from a gateway comes from one address. */
+/* The header that names a request, "HEX-UNIXTIME-CLIENT". Its ids, its time and, if it has
+ * none, its seed follow from the name. So the same request gives the same bytes of an answer
+ * (node/gateway.h). Figures of the machine (cached tokens, times) are only in the last event of
+ * a stream, or in the last before the end mark. CLIENT, in hex, is for fair scheduling, since
+ * all requests from a gateway come from one address. */
 #define REPLY_NAME_HEADER "Lockstep-Request"
 #define REPLY_NAME_BYTES 12
 
 /* JSON in one line; v is taken over, and NULL is as no memory. */
 bool buf_add_json(struct buf *t, json_t *v);
-/* A JSON string of it, "" if it is empty; bytes that are no UTF-8 give U+FFFD. NULL: it failed. */
+/* A JSON string of it, "" if it is empty; invalid UTF-8 becomes U+FFFD. NULL: it failed. */
 json_t *buf_json(const struct buf *t);
 json_t *time_json(int64_t unix_s); /* "2024-11-20T09:08:07Z" */
-/* What is no UTF-8 becomes U+FFFD, one for all that follows on each other. */
+/* Invalid UTF-8 becomes U+FFFD, one for each run of invalid bytes. */
 json_t *bytes_json(const char *bytes, size_t len);
 
 struct reply_call {
@@ -37,8 +37,8 @@ struct reply_call {
     bool cut; /* the model was stopped within it */
 };
 
-/* What the call hands over, a new reference; an empty object where that is no JSON, cut off
- * perhaps. */
+/* The arguments of the call, a new reference; an empty object if they are not JSON (for example
+ * cut off). */
 json_t *reply_arguments(const struct reply_call *call);
 
 struct reply_choice {
@@ -83,7 +83,7 @@ struct reply {
     bool stream;
     char id[2 * REPLY_NAME_BYTES + 1]; /* random hex, or the request's name */
     bool named;
-    uint64_t client; /* whose turn it is */
+    uint64_t client; /* for fair scheduling */
     int64_t created;
     double begun_s;      /* clock */
     void *state;         /* the dialect's, mem_free'd with the reply; NULL if it needs none */
@@ -99,7 +99,7 @@ struct reply {
     bool stream_begun; /* the engine's thread */
 };
 
-/* NULL (and a 500 was sent) if there is no memory. state_size: of r->state, zeroed. */
+/* NULL if there is no memory (a 500 was sent). state_size: of r->state, zeroed. */
 struct reply *reply_open(struct service *s, struct http_request *http, const struct dialect *d,
                          int n_parts, int n_each, bool stream, size_t state_size);
 /* One request per part; on_event and user are set here. Replies, now or later. */

@@ -38,9 +38,8 @@ void param_dimensions(struct params *p, const struct service *s);
 /* tools and the names in them; tools may be NULL. */
 bool tools_check(struct params *p, const json_t *tools);
 
-/* How hard to think, as variables of the template. Templates of models that think when told to
- * (DeepSeek-V3.1) know no reasoning_effort, but a switch: an effort turns it on, unless extra
- * has it already. */
+/* How much to think, as variables of the template. Some templates (DeepSeek-V3.1) have no
+ * reasoning_effort, but a switch. An effort turns it on, unless extra has it already. */
 void extra_effort(json_t *extra, const char *effort);
 
 /* Whether the last message is the beginning of an answer: the model's, with a text and no

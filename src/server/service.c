@@ -1,8 +1,8 @@
-/* service.c: the model, opened and watched.
+/* service.c: opens the model and watches it.
  *
- * `lock` (read/write) guards `open`, the engine and what belongs to it: whoever uses them holds
- * it for reading, the watcher takes them away under it for writing and then closes and opens at
- * leisure, so that requests meanwhile are refused at once, with the reason. */
+ * `lock` (read/write) guards `open`, the engine and what belongs to it. Users hold it for
+ * reading. The watcher takes the engine away under the write lock, and then closes and opens it
+ * without the lock. So requests meanwhile are refused at once, with the reason. */
 #include "server/service.h"
 
 #include "base/clock.h"
@@ -198,7 +198,7 @@ static enum status describe(struct service *s, struct err *err) {
 static enum status open_parts(struct service *s, struct err *err) {
     TRY(memo_open(&s->memo, MEMO_TEXTS, MEMO_BYTES, err));
     TRY(model_open(&s->open, &s->cfg.engine, err));
-    /* Progress is for the first opening, while somebody looks. */
+    /* Progress is shown only at the first opening, while a user watches. */
     s->cfg.engine.model.progress = NULL;
     TRY(describe(s, err));
     if (!s->cfg.restart)

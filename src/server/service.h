@@ -1,12 +1,13 @@
-/* service.h: what every dialect of the server asks for, in none of their words: a conversation or
- * a prompt goes in; content, reasoning, tool calls and token probabilities come out as events.
+/* service.h: what every dialect of the server needs, in terms of none of them. A conversation
+ * or a prompt goes in. Content, reasoning, tool calls and token probabilities come out as
+ * events.
  *
  * The service owns the engine and what belongs to its model (chat template, trie of tokens).
- * With cfg.restart a thread of its own watches the engine: when a rank is lost it opens the
- * instance again.
+ * With cfg.restart a thread of its own watches the engine and opens the instance again when a
+ * rank is lost.
  *
  * Threads: everything may be called from any thread. Events come on the engine's thread: they
- * must not block nor call service_generate(). */
+ * must not block or call service_generate(). */
 #ifndef LOCKSTEP_SERVER_SERVICE_H
 #define LOCKSTEP_SERVER_SERVICE_H
 
@@ -138,7 +139,8 @@ struct service_event {
     size_t call;    /* the number of the call, from 0 */
     const char *id; /* EVENT_CALL_BEGIN */
     bool cut;       /* EVENT_CALL_END: the model was stopped within the call */
-    const struct engine_token *token; /* with whose text this came; NULL: at the end */
+    const struct engine_token
+        *token; /* the text event with which this came; NULL: at the end */
     const struct generation *generation;
     const float *vector; /* [n_embd] */
     size_t n_embd;

@@ -1,4 +1,4 @@
-/* service_internal.h: what service.c lends to generation.c. */
+/* service_internal.h: shared by service.c and generation.c. */
 #ifndef LOCKSTEP_SERVER_SERVICE_INTERNAL_H
 #define LOCKSTEP_SERVER_SERVICE_INTERNAL_H
 
@@ -17,7 +17,7 @@ struct served_model {
     struct token_trie *trie;
 };
 
-/* The model, which stays until service_give_back(); or ST_PEER_LOST and why there is none. */
+/* Holds the model until service_give_back(); ST_PEER_LOST: there is none, with the reason. */
 enum status service_borrow(struct service *s, struct served_model **out, struct err *err);
 void service_give_back(struct service *s);
 
