@@ -1,5 +1,5 @@
-/* addresses.h: a list of addresses, "host:port" or "[v6]:port" each, in the order in which they are
- * to be tried. Zeroed it is empty. */
+/* addresses.h: a list of addresses, "host:port" or "[v6]:port" each, in the order in which they
+ * are tried. Zeroed it is empty. */
 #ifndef LOCKSTEP_NODE_ADDRESSES_H
 #define LOCKSTEP_NODE_ADDRESSES_H
 

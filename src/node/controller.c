@@ -1,7 +1,7 @@
-/* The controller's thread goes round a few times a second: it hears its children, asks the other
- * nodes, decides for each deployment whether it is this node's, and does what follows. What it
- * decides from is guarded by the lock, and so is what the handlers answer with; what it does
- * (children, files, the network) it does without. */
+/* controller.c: the controller's thread. A few times a second it reads from its children, asks
+ * the other nodes, decides for each deployment whether this node serves it, and acts on that.
+ * The lock guards the data for decisions and for the handlers' answers. Actions (children,
+ * files, the network) run without it. */
 #include "node/controller_internal.h"
 
 #include "base/clock.h"

@@ -1,26 +1,29 @@
-/* controller.h: what a node does for the deployments of its cluster (cluster/deployments.h): tells
- * the other nodes of them and hears of theirs, serves those that are its own (replica.h), and
- * answers at the port of each (gateway.h).
+/* controller.h: what a node does for the deployments of its cluster (cluster/deployments.h). It
+ * exchanges the list with the other nodes, serves the deployments that are its own (replica.h),
+ * and answers at the port of each (gateway.h).
  *
- *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls", "nodes", "state", "node", "sentence",
- *                                  "silent", "standby", "absent"}], "present": [names of nodes]}; state: "listening", "starting", "stopping",
- *                                  "failed", "waiting"; id: of what was asked for; silent: the nodes that do not answer at
- *                                  the port, and why ("": not yet); standby: by node,
- *                                  {"reason", "sentence"}: "": it could serve it; else "missing", "copying", "damaged", "different",
- *                                  "disk", "memory", "failed"; absent: the words of
- *                                  "nodes" that mean no node which is there
+ *     GET  /v1/deployments         {"deployments": [{"name", "id", "model", "port", "tls",
+ *                                  "nodes", "state", "node", "sentence", "silent", "standby",
+ *                                  "absent"}], "present": [names of nodes]}
  *     POST /v1/deployments         a deployment; 400 and a sentence if it cannot be taken
  *     POST /v1/deployments/remove  {"name"}
  *     POST /v1/deployments/sync    among nodes: what one knows and does, for the same of the other
  *
- * A deployment is served by a child, `lockstep serve`, which ends with the node and listens on
- * a port of its own. If the node that has it is not heard of for ten seconds, the next one that
- * has the model begins; one that comes back finds that and does not. A node that comes later
- * has its part when the server starts again, which it does for that when nothing is asked of
- * it. Two parts of a cluster that cannot see each other both serve, until they can.
+ *   state    "listening", "starting", "stopping", "failed", "waiting"
+ *   id       identifies the request that put it up
+ *   silent   the nodes that do not answer at the port, and why ("": not yet)
+ *   standby  by node, {"reason", "sentence"}: "": it could serve it; otherwise "missing",
+ *            "copying", "damaged", "different", "disk", "memory", "failed"
+ *   absent   the words of "nodes" that match no node present
  *
- * A thread of its own does all that; controller_handle_*() are the HTTP server's and never wait for
- * it. */
+ * A child, `lockstep serve`, serves a deployment. It ends with the node and listens on a port
+ * of its own. If the serving node is not heard for ten seconds, the next one that has the model
+ * begins. When the first one comes back, it sees that and does not serve. A node that joins
+ * later gets its part when the server starts again, which happens for that purpose while the
+ * server is idle. Two parts of a cluster that cannot see each other both serve, until they can.
+ *
+ * A thread of its own does all that. controller_handle_*() run on the HTTP server's thread and
+ * never wait for it. */
 #ifndef LOCKSTEP_NODE_CONTROLLER_H
 #define LOCKSTEP_NODE_CONTROLLER_H
 
@@ -44,7 +47,7 @@ struct controller_config {
     const char *models;  /* cluster/store.h */
     const char *state;   /* folder for what is kept across starts */
     const char *program; /* as launch_open's worker_path */
-    /* Whether a deployment's "args" are words that lockstep serve may get from somebody else.
+    /* Whether a deployment's "args" are options of lockstep serve that another user may set.
      * ST_BAD_INPUT. */
     enum status (*check_words)(const char *const *words, size_t n, struct err *err);
 };

@@ -1,5 +1,5 @@
-/* controller_copy.c: this node's copy of a deployment's model: looks for it, gets it from another
- * node, gives it to others. */
+/* controller_copy.c: this node's copy of a deployment's model: finds it, copies it from another
+ * node, and shares it with others. */
 #include "node/controller_internal.h"
 
 #include "base/log.h"
@@ -20,7 +20,7 @@ struct fetch {
     pthread_t thread;
     atomic_bool unwanted, done; /* release by who sets it, acquire by who looks */
     const struct controller *controller;
-    const struct replica_run *run; /* whose deployment and source do not change meanwhile */
+    const struct replica_run *run; /* its deployment and source do not change meanwhile */
     char from[NET_TEXT_BYTES];
     enum status st;
     struct err err;

@@ -1,4 +1,5 @@
-/* controller_disk.c: what a node keeps across its starts: the deployments, and who was there. */
+/* controller_disk.c: what a node stores across its starts: the deployments, and the known
+ * nodes. */
 #include "node/controller_internal.h"
 
 #include "base/clock.h"
@@ -112,7 +113,7 @@ void controller_forget_known(struct controller *k) {
     k->n_known = 0;
 }
 
-/* From [{"name", "addresses"}]; a damaged text is none. */
+/* From [{"name", "addresses"}]; a damaged text gives an empty list. */
 static void read_known(struct controller *k, const char *text) {
     size_t i;
     json_t *one, *list = json_loads(text, 0, NULL);

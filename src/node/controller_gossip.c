@@ -1,10 +1,11 @@
-/* What nodes tell each other: who they are, which other nodes and which deployments they know,
- * and what they do for these. A node asks all others at once, each second; who is asked hears,
- * too. A list of deployments, or of nodes, is only told to one that has another.
+/* controller_gossip.c: what nodes tell each other: their identity, the nodes and deployments
+ * that they know, and what they do for these. A node asks all others at once, each second. A
+ * node that is asked learns from the question, too. A list of deployments or nodes is sent only
+ * to a node that has another list.
  *
- * There is one list of nodes (k->others: those that were heard within DEAD_S), however a node
- * was first heard of: by its beacon, as a seed, by its own question, from another node, or
- * since it was there when this node last ran. */
+ * There is one list of nodes (k->others: those that were heard within DEAD_S). A node may get
+ * into it by its beacon, as a seed, by its own question, from another node, or because it was
+ * there when this node last ran. */
 #include "node/controller_internal.h"
 
 #include "base/clock.h"
@@ -318,7 +319,7 @@ json_t *controller_nodes(struct controller *k, json_t **self) {
 
 /* ---- whom the user means ------------------------------------------------------------------- */
 
-/* The next of the words; false: there is none. */
+/* The next of the words; false: no more. */
 static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
     if (*words == NULL)
         return false;
@@ -379,7 +380,7 @@ static bool in_time(void *user) {
            (p->controller->leaving || !controller_is_closing(p->controller));
 }
 
-/* A node that is known by its id is no other one that answers at an address of its. */
+/* A peer that is known by its id is not another node that answers at its address. */
 static bool is_meant(const struct node_peer *p, const char *id) {
     return *id != '\0' && (str_starts(p->key, SEED_KEY) || str_eq(p->key, id));
 }

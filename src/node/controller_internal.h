@@ -1,14 +1,14 @@
-/* controller_internal.h: a controller, for its files, by the question that each answers:
+/* controller_internal.h: a controller's internal interface. Its files answer these questions:
  *
- *     controller.c           opens, closes, and goes round
+ *     controller.c           opens, closes, and runs the loop
  *     controller_gossip.c    what do nodes tell each other?
- *     controller_owner.c     whose is each deployment, and where is it served?
- *     controller_copy.c      where is the model, and how does it come here?
- *     controller_serve.c     begins and ends the server of one that is this node's
- *     controller_joiners.c   which nodes does it begin with, and which came later?
- *     controller_standby.c   could this node stand in?
- *     controller_ports.c     has the ports of the deployments
- *     controller_disk.c      what is kept across starts?
+ *     controller_owner.c     which node owns each deployment, and where is it served?
+ *     controller_copy.c      where is the model, and how is it copied here?
+ *     controller_serve.c     starts and ends the server of a deployment that this node owns
+ *     controller_joiners.c   with which nodes does a server start, and which came later?
+ *     controller_standby.c   could this node take over?
+ *     controller_ports.c     opens the ports of the deployments
+ *     controller_disk.c      what is stored across starts?
  *     controller_requests.c  answers over HTTP */
 #ifndef LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
 #define LOCKSTEP_NODE_CONTROLLER_INTERNAL_H
@@ -49,7 +49,7 @@ struct other {
     struct node_report report;
 };
 
-/* A node of which another one has told: its id, and where it may be asked. */
+/* A node that another one reported: its id, and where it may be asked. */
 struct told {
     char id[ID_BYTES];
     struct addresses addresses;
@@ -62,9 +62,9 @@ struct known_node {
     struct addresses addresses;
 };
 
-/* A node with which a server began, or is to begin, or shall not for a while. One that is back
- * elsewhere is not the same, since its rank is looked for where it was; nor is another one of
- * that name. */
+/* A node with which a server began or is to begin, or which is left out for a while. A node
+ * that is back at another address is a different member, since its rank is looked for at the
+ * old one. So is another node of that name. */
 struct party_member {
     char name[64], address[NET_TEXT_BYTES];
     double wait_s, until_s; /* it is left out for so long, until then */
@@ -82,7 +82,7 @@ struct node_peer {
     char address[NET_TEXT_BYTES];           /* the one that is asked */
     char digest[DEPLOYMENTS_DIGEST_BYTES];  /* of the deployments that it knows */
     char members[DEPLOYMENTS_DIGEST_BYTES]; /* and of the nodes */
-    char id[ID_BYTES];                      /* who answers; "": nobody, the last time */
+    char id[ID_BYTES]; /* the address that answers; "": none the last time */
     struct client *client;
     int n_tries;  /* which of its addresses comes next */
     int n_failed; /* exchanges in a row, at an address that was good before */
@@ -112,14 +112,14 @@ struct replica_run {
     char id[DEPLOYMENTS_DIGEST_BYTES];
     bool named;                  /* this node may take part */
     bool mine, hasty;            /* and is to serve it; at once, being asked for it here */
-    char target[NET_TEXT_BYTES]; /* who listens, "host:port"; "": nobody */
+    char target[NET_TEXT_BYTES]; /* where it listens, "host:port"; "": nowhere */
     char server[SERVER_BYTES];   /* and which server that is, whatever its address */
     double learned_s;            /* when this version came */
     uint64_t seen_term;
     struct replica replica;
     struct party party; /* the nodes that it began with, or would */
     char joiner[64];    /* one that is ready and was not; "": none, or more are to come soon */
-    double joiner_s;    /* since when there is one; 0: there is none */
+    double joiner_s;    /* since when there is one; 0: none */
     double busy_s;      /* when a request was under way last, at any node */
     bool joining;       /* its server ends, to begin again with who has come */
     struct party joiners; /* they, from that beginning until it listens */
@@ -145,7 +145,7 @@ struct replica_run {
     struct model_share *share;   /* of it, for nodes that lack it */
     struct fetch *fetch;         /* of it from such a one; NULL: none is under way */
     double fetch_s;              /* when to try again */
-    char source[NET_TEXT_BYTES]; /* who shares it; "": nobody */
+    char source[NET_TEXT_BYTES]; /* the node that shares it; "": none */
     struct port *port;           /* NULL: none yet */
     json_int_t port_version;
     struct gateway_route *route; /* there; NULL: it is not open */
@@ -214,18 +214,18 @@ bool controller_is_closing(struct controller *k);
 
 /* ---- controller_owner.c ---------------------------------------------------------------------- */
 
-/* After its own start a node hears for so long who serves what; and one that hears of a deployment
- * gives the one where it was asked for so much time to begin. */
+/* After its own start a node listens this long to learn which nodes serve what. A node that
+ * learns of a deployment gives the node that was asked this much time to begin. */
 #define CONTROLLER_SETTLE_S 5.0
 
 /* Reads what others say, and decides for each deployment. True: this node may begin to serve what
  * is its own. */
 bool controller_judge_all(struct controller *k, double now);
-/* What a machine that stood still (it was stopped, or its memory was elsewhere) has heard of the
- * others before is older than it knows: it asks them as after its own start. */
+/* After a machine stalled (it was stopped, or swapped out), its knowledge of the others is
+ * older than it seems. So it asks them as after its own start. */
 void controller_notice_pause(struct controller *k, double now);
-/* Under the lock: the next time that this name is heard of, this node is to serve it at once, being
- * asked for it here. False: it was not noted, or there is no memory. */
+/* Under the lock: when this name is next heard of, this node shall serve it at once, since the
+ * user asked this node. False: it was not noted, or there is no memory. */
 bool controller_note_hasty(struct controller *k, const char *name);
 bool controller_forget_hasty(struct controller *k, const char *name);
 /* May it take part? It may know of itself what is not known here. */
@@ -242,8 +242,8 @@ bool controller_is_still_there(const struct replica_run *r);
 void controller_forget_model(struct replica_run *r);
 /* Under the lock: where the model can be had; after a copy that failed, from the next one. */
 void controller_find_source(const struct controller *k, struct replica_run *r);
-/* A node that lacks the model could not go on when the one that serves is gone: it gets a copy,
- * once that listens and has time. */
+/* A node without the model could not take over if the serving node were lost. So it gets a
+ * copy, as soon as the server listens and is idle. */
 void controller_fetch_model(struct controller *k, struct replica_run *r, double now);
 /* The copy that is under way, if one is, is not wanted any more. */
 void controller_stop_fetching(struct replica_run *r);
@@ -266,8 +266,8 @@ void controller_look_for_joiners(const struct controller *k, struct replica_run 
 bool controller_is_time_to_join(const struct replica_run *r, double now);
 /* Notes with whom the server is about to begin. */
 void controller_remember_party(struct controller *k, struct replica_run *r, double now);
-/* It did not begin with those that have joined: a node that has come must not be the end of what
- * was served without it. */
+/* The server did not start with the nodes that have joined. A new node must not end what was
+ * served without it. */
 void controller_refuse_joiners(struct replica_run *r, double now);
 /* Those with which it has begun since, and stayed. */
 void controller_forgive_joiners(struct replica_run *r);
@@ -285,9 +285,10 @@ void controller_save_known(struct controller *k, double now);
 void controller_forget_known(struct controller *k);
 /* The list to the disk, if it has changed. Not under the lock. */
 void controller_save_list(struct controller *k);
-/* Changes the list as a user wishes, once the disk has it: what is said to be done survives a
- * power cut, and what cannot be kept is not done. hasty: a name that is to be served at once, or
- * NULL. Not under the lock. Errors of change(); ST_IO: it cannot be kept. */
+/* Changes the list as a user asks, after it was written to disk. So a confirmed change survives
+ * a power cut, and a change that cannot be stored is not made. hasty: a name that shall be
+ * served at once, or NULL. Not under the lock. Errors of change(); ST_IO: it cannot be stored.
+ */
 enum status controller_change_list(struct controller *k,
                                    enum status (*change)(struct deployments *d,
                                                          const json_t *wish, struct err *err),
@@ -326,16 +327,16 @@ void controller_gossip(struct controller *k);
 /* That this node does nothing any more. When the thread has ended. */
 void controller_say_goodbye(struct controller *k);
 
-/* Under the lock: what a node says of itself and knows (address: where this node reached it, or
- * NULL; from: the host where it asks from, or NULL). ST_BAD_INPUT, ST_NO_MEMORY. */
+/* Under the lock: what a node reports of itself and knows. address: where this node reached it,
+ * or NULL. from: the host from which it asks, or NULL. ST_BAD_INPUT, ST_NO_MEMORY. */
 enum status controller_hear(struct controller *k, const json_t *said, const char *address,
                             const char *from, struct err *err);
-/* Under the lock: what this node says to one whose deployments and nodes have these digests
- * (address: where it asks that one, or NULL); NULL: no memory. */
+/* Under the lock: this node's message to one whose deployments and nodes have these digests.
+ * address: where it asks that one, or NULL. NULL: no memory. */
 json_t *controller_say(struct controller *k, const char *its_digest, const char *its_members,
                        const char *address);
-/* Under the lock: does one of the words of --nodes, with commas between them, mean that node, or
- * this one: its name, or an address of it? */
+/* Under the lock: whether one of the words of --nodes, separated by commas, means that node or
+ * this one: its name, or an address of it. */
 bool controller_means(const char *words, const struct other *o);
 bool controller_means_self(const struct controller *k, const char *words);
 /* Under the lock: its addresses, the one that is good first; addresses_deinit() them. */

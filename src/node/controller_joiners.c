@@ -1,5 +1,5 @@
-/* controller_joiners.c: which nodes a server began with, and which came later: for those it starts
- * again, once they are ready and it has time. */
+/* controller_joiners.c: which nodes a server started with, and which came later. For the latter
+ * it starts again, once they are ready and it is idle. */
 #include "node/controller_internal.h"
 
 #include "base/log.h"
@@ -8,10 +8,10 @@
 
 #include <stdio.h>
 
-/* For a node that comes later the server starts again: once it has the model and has been there
- * for so long, no other is about to be as far (it begins to copy within JOIN_SOON_S), and
- * nothing has been answered for a while; at the latest after JOIN_LATEST_PAUSES times what a
- * start takes, or JOIN_LATEST_S. */
+/* The server starts again for a node that comes later. Conditions: the node has the model and
+ * has been there this long; no other node is about to be ready (it begins to copy within
+ * JOIN_SOON_S); and nothing has been answered for a while. It happens at the latest after
+ * JOIN_LATEST_PAUSES times the duration of a start, or JOIN_LATEST_S. */
 #define JOIN_S 10.0
 #define JOIN_SOON_S 30.0
 #define JOIN_IDLE_S 3.0

@@ -1,5 +1,6 @@
-/* controller_owner.c: whose each deployment is, from what all nodes say: takes over what the list
- * says, and decides for each whether this node serves it and where it is served. Under the lock. */
+/* controller_owner.c: which node owns each deployment, from the reports of all nodes. It takes
+ * over the list, and decides for each deployment whether this node serves it and where it is
+ * served. Under the lock. */
 #include "node/controller_internal.h"
 
 #include "base/clock.h"
@@ -9,8 +10,8 @@
 
 #include <stdio.h>
 
-/* After a power cut a node waits for those whom it knew before for so long: otherwise the first to
- * be back would serve alone. */
+/* After a power cut a node waits this long for the nodes that it knew before. Otherwise the
+ * first one to be back would serve alone. */
 #define RETURN_S 30.0
 /* A round's questions take less: whoever needed longer stood still. */
 #define PAUSE_S 5.0
@@ -156,8 +157,8 @@ static void set_target(struct replica_run *r, const char *host, int port, const 
     snprintf(r->server, sizeof r->server, "%s %llu", node, (unsigned long long)term);
 }
 
-/* What there is to stand in with, and whether this node's copy is the one that is served.
- * server: the node; NULL: nobody is. */
+/* Whether this node could take over, and whether its copy is the model that is served. server:
+ * the serving node; NULL: none. */
 static void look_at_standbys(const struct controller *k, struct replica_run *r,
                              const char *server) {
     bool here = server != NULL && str_eq(server, k->self);

@@ -1,4 +1,5 @@
-/* The ports of the deployments, on this node: one gateway for all that have the same. */
+/* controller_ports.c: the ports of the deployments on this node: one gateway for all that share
+ * a port. */
 #include "node/controller_internal.h"
 
 #include "base/clock.h"

@@ -1,4 +1,4 @@
-/* What a controller answers, on the HTTP server's thread. */
+/* controller_requests.c: the controller's HTTP answers, on the HTTP server's thread. */
 #include "node/controller_internal.h"
 
 #include "base/json.h"
@@ -37,8 +37,9 @@ static void describe_run(struct description *d, const char *node,
     json_object_set_new(d->out, "sentence", json_string(run->sentence));
 }
 
-/* What a node says of it: also whether it does not answer at the port, and why ("": it does not
- * know yet who serves); and whether it could serve it if the one that does were lost. */
+/* A node's report of the deployment. It includes whether the node does not answer at the port,
+ * and why ("": it does not know yet who serves). It also says whether the node could take over.
+ */
 static void describe_node(struct description *d, const char *node,
                           const struct node_report *report) {
     const struct run_report *run = report_of(report, d->deployment->name);
@@ -57,7 +58,7 @@ static bool is_model_somewhere(const struct controller *k, const char *name) {
     return is;
 }
 
-/* The words of --nodes that mean nobody who is there; NULL: no memory. */
+/* The words of --nodes that match no node present; NULL: no memory. */
 static json_t *absent_of(const struct controller *k, const char *words) {
     json_t *absent = json_array();
     while (words != NULL && !str_eq(words, "auto")) {
@@ -128,7 +129,7 @@ static void answer(struct controller *k, struct http_request *r, enum status st,
     wake_ring(&k->wake);
 }
 
-/* Whether its words are such as may come from somebody else. */
+/* Whether another user may set these words. */
 static enum status check_words(const struct controller *k, const json_t *wish,
                                struct err *err) {
     struct deployment *d;

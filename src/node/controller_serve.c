@@ -1,5 +1,5 @@
-/* controller_serve.c: the server of a deployment that is this node's: begins it, hears how it is,
- * and ends it. */
+/* controller_serve.c: the server of a deployment that this node owns: starts it, reads its
+ * state, and ends it. */
 #include "node/controller_internal.h"
 
 #include "base/log.h"
@@ -30,9 +30,9 @@ static bool any_has_other_content(struct controller *k, const struct replica_run
     return any;
 }
 
-/* --nodes for the child: all that this node knows of, or, of these or of those that the user
- * named, the ones that have not been refused, nor have another copy; false: none but this
- * machine. */
+/* --nodes for the child: all nodes that this one knows ("auto"), or a list. The list has those
+ * of them, or of the ones that the user named, that have not been refused and have no other
+ * copy. False: only this machine. */
 static bool nodes_for(struct controller *k, const struct replica_run *r, double now, char *out,
                       size_t size) {
     size_t n = 0;
@@ -89,8 +89,8 @@ void controller_begin_serving(struct controller *k, struct replica_run *r, doubl
     log_info("%s: this node serves it", r->name);
 }
 
-/* It has just begun to listen. What was checked before it began may have been changed before it
- * opened it, and then it is another model, which nobody may be told of. */
+/* The server has just begun to listen. The files were checked before it started, but may have
+ * been changed before it opened them. Then it is another model, which must not be announced. */
 static void check_what_it_opened(struct replica_run *r) {
     if (r->wanted == NULL || r->path[0] == '\0' || controller_is_still_there(r))
         return;

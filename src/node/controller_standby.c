@@ -1,7 +1,7 @@
-/* Could this node stand in for the one that serves a model, and if not, why not: what users hear
- * of it before they need it. That its copy has the very bytes of the model that is served is
- * known from the digest of all of it (format/content.h), read on a thread of its own. The
- * controller's thread calls. */
+/* controller_standby.c: whether this node could take over from the serving node, and if not,
+ * why not. Users learn this before they need it. The digest of the whole model
+ * (format/content.h) shows that the copy has the same bytes as the served one. A thread of its
+ * own reads it. The controller's thread calls these functions. */
 #include "node/controller_internal.h"
 
 #include "base/mem.h"
@@ -18,7 +18,7 @@
 
 struct reading {
     pthread_t thread;
-    const struct replica_run *run; /* whose model and path do not change meanwhile */
+    const struct replica_run *run; /* its model and path do not change meanwhile */
     atomic_bool unwanted, done;    /* release by who sets it, acquire by who looks */
     uint8_t content[CONTENT_BYTES];
     enum status st;
@@ -78,8 +78,8 @@ void controller_read_content(struct replica_run *r, double now) {
             end_reading(r);
         return;
     }
-    /* Not while the model is being loaded somewhere; nor at once after another process was
-     * found to read the same file, or it could not be read. */
+    /* Not while the model is being loaded somewhere. Not soon after another process was found
+     * to read the same file, or after the file could not be read. */
     if (r->content[0] != '\0' || r->path[0] == '\0' || *r->target == '\0' || now < r->read_s)
         return;
     r->read_s = now + CONTROLLER_READ_S;

@@ -1,4 +1,4 @@
-/* The port: whom a request is for, and a thread that asks there. */
+/* gateway.c: the port: which deployment a request is for, and a thread that passes it on. */
 #include "node/gateway.h"
 
 #include "api/dialects.h"
@@ -22,8 +22,8 @@
 
 /* ---- routes ------------------------------------------------------------------------------ */
 
-/* Takes hold of the next route after `held`, which may be NULL, and lets go of that; NULL:
- * there is none. */
+/* Holds the next route after `held`, which may be NULL, and releases `held`; NULL: no more
+ * routes. */
 static struct gateway_route *next_route(struct gateway *f, struct gateway_route *held) {
     pthread_mutex_lock(&f->lock);
     struct gateway_route *next = held != NULL ? held->next : f->routes;
@@ -54,8 +54,8 @@ static bool is_only(struct gateway *f) {
     return only;
 }
 
-/* By its name as it is; with what Ollama's clients add to it; by its file's. Held; NULL: there
- * is none. */
+/* Finds a route by its exact name, by the name with the suffix of Ollama's clients, or by its
+ * file's name. Held; NULL: not found. */
 static struct gateway_route *find_route(struct gateway *f, const char *name) {
     for (int how = 0; how < 3; how++)
         for (struct gateway_route *r = next_route(f, NULL); r != NULL; r = next_route(f, r))
@@ -146,8 +146,8 @@ static void give_merged(struct passing *p, enum gateway_merge how) {
     parts_free(&parts);
 }
 
-/* Whose this is only they know: asks one after the other, until one says more than that it is
- * not hers, or not this client's to ask. */
+/* Only the servers know which of them has it. So it asks one after the other, until the answer
+ * is more than "unknown here" or "not allowed for this client". */
 static bool seek(struct passing *p, bool (*is_hers)(const struct passing *p), bool *answered) {
     bool all = true, any = false;
     p->limit_s = PART_S;
@@ -178,13 +178,13 @@ static bool lacks_response(const struct passing *p) {
 
 static void ask_for_response(struct passing *p) {
     bool answered = false;
-    /* That there is none says more than that a key is wanted. */
+    /* An answer that it does not exist says more than one that a key is needed. */
     if (!seek(p, has_response, &answered) && answered)
         seek(p, lacks_response, &answered);
     give_hers(p, answered);
 }
 
-/* Of a web page that asks whether it may: it does not say of which model. */
+/* For a CORS preflight request of a web page, which does not name the model. */
 static bool lets_in(const struct passing *p) {
     return passing_reply_header(p, ALLOW_ORIGIN) != NULL;
 }

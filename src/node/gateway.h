@@ -1,25 +1,25 @@
-/* gateway.h: a port at which every node answers for deployments (cluster/deployments.h): an HTTP
- * server that passes each request on to the server of the node that serves the model which it
- * names, and its answer back.
+/* gateway.h: a port at which every node answers for deployments (cluster/deployments.h). It is
+ * an HTTP server that passes each request on to the node that serves the requested model, and
+ * passes the answer back.
  *
- * Which one that is: the request's "model" ("name" in Ollama's older ones), an argument
- * ?model=NAME, or /v1/models/NAME; where it names none, or "default", the one that was put up
- * first. What is asked of all of them (lists of models, /health, /metrics) gets one answer made
- * of theirs (gateway_merge.h). Each server looks at the client's key itself, so that they may
- * have different ones: of a list, a client sees what its key is good for.
+ * Routing: the request's "model" ("name" in Ollama's older API), an argument ?model=NAME, or
+ * /v1/models/NAME. A request that names none, or "default", goes to the deployment that was put
+ * up first. Requests to all of them (lists of models, /health, /metrics) get one merged answer
+ * (gateway_merge.h). Each server checks the client's key itself, so keys may differ. In a list,
+ * a client sees the models that its key may use.
  *
- * When a server is lost in the middle of an answer, the request is asked again of the one that
- * stands in, and the answer goes on where it was: what the client has got already is compared
- * with what comes now, event by event, and left out. That works because an answer has the same
- * bits wherever it is computed, and because each request is named (reply.h: REPLY_NAME_HEADER),
- * so that ids, times and seeds are the same, too. Where events differ all the same, the
- * client's connection breaks: as it does when a server is lost between an answer's figures,
- * which may differ, and the end mark, which is written at once after them.
+ * If a server is lost in the middle of an answer, the gateway asks the next server and
+ * continues the answer where it stopped. The new events are compared one by one with what the
+ * client already has, and left out. This works because an answer has the same bits wherever it
+ * is computed. Also, each request is named (reply.h: REPLY_NAME_HEADER), so ids, times and
+ * seeds are the same. If events differ anyway, the client's connection breaks. It also breaks
+ * if a server is lost between an answer's figures, which may differ, and the end mark, which
+ * follows them at once.
  *
- * As long as nobody serves, requests wait; after a minute they get 503, GET at once. One whose
- * answer was under way waits for ten.
+ * While no node serves, requests wait. After a minute they get 503; GET gets it at once. A
+ * request whose answer had begun waits for ten minutes.
  *
- * A thread for each request under way, of which there are 1024 at most (503 for the next). */
+ * A thread for each request under way, at most 1024 (503 for the next). */
 #ifndef LOCKSTEP_NODE_GATEWAY_H
 #define LOCKSTEP_NODE_GATEWAY_H
 
@@ -45,13 +45,14 @@ void gateway_drain(struct gateway *f, int wait_ms);
 /* Ends all requests. All routes have been removed. NULL is fine. */
 void gateway_close(struct gateway *f);
 
-/* One deployment at this port, which nobody serves yet. since: when it was put up, Unix time:
- * the first one (of equals by name) is for requests that name none. Texts are copied. NULL: no
- * memory. */
+/* One deployment at this port, which no node serves yet. since: when it was put up, Unix time.
+ * The first one (among equals by name) gets requests that name no model. Texts are copied.
+ * NULL: no memory. */
 struct gateway_route *gateway_add(struct gateway *f, const char *name, const char *file,
                                   int64_t since);
-/* address: "host:port"; NULL: nobody serves. server: who that is. What is asked of another one
- * is asked again; what is asked of the same one at another address goes on. */
+/* address: "host:port"; NULL: no node serves. server: the node that serves. If the server
+ * changes, its running requests are asked again. If the same server has another address, they
+ * go on. */
 void gateway_to(struct gateway_route *r, const char *address, const char *server);
 /* Requests under way there. */
 int gateway_n_passing(struct gateway_route *r);

@@ -1,5 +1,5 @@
-/* gateway_internal.h: a gateway, for its files: gateway.c is the port and finds whom a request is
- * for, gateway_pass.c asks one server, and the next one when it is lost. */
+/* gateway_internal.h: a gateway's internal interface. gateway.c has the port and routes
+ * requests. gateway_pass.c asks one server, and the next one if it is lost. */
 #ifndef LOCKSTEP_NODE_GATEWAY_INTERNAL_H
 #define LOCKSTEP_NODE_GATEWAY_INTERNAL_H
 
@@ -25,7 +25,7 @@ struct gateway_route {
 
     /* The gateway's lock guards: */
     bool removed;
-    char target[NET_TEXT_BYTES]; /* "": nobody */
+    char target[NET_TEXT_BYTES]; /* "": none */
     char server[64];             /* who that is */
     uint64_t n_targets;          /* how many servers there have been */
     int n_passing;
@@ -54,7 +54,7 @@ struct passing {
     struct http_request *r;
     const char *method;
     char *path;        /* with the query, escaped; owned */
-    char *asked_model; /* the argument ?model=; owned; NULL: there is none */
+    char *asked_model; /* the argument ?model=; owned; NULL: absent */
     struct curl_slist *headers;
     atomic_bool gone; /* relaxed: the client */
 
@@ -81,15 +81,15 @@ struct passing *passing_open(struct gateway *f, struct http_request *r);
 void passing_free(void *p);
 /* The client has gone; from any thread. */
 void passing_gone(void *p);
-/* Asks p->route, and whoever stands in. True: the answer is complete (p->status, p->text), or,
- * of a stream, that part of it that the client has not. False: nobody serves (a patient one
- * waits for somebody), or it does not matter any more. */
+/* Asks p->route, and the node that takes over. True: the answer is complete (p->status,
+ * p->text), or of a stream, the part that the client does not have yet. False: no node serves
+ * (a patient request waits for one), or the answer is no longer needed. */
 bool passing_ask(struct passing *p, bool patient);
-/* To the client, one of these. What has come, or that nobody serves: */
+/* Sends one of these to the client: what has been received, or that no node serves. */
 void passing_end(struct passing *p, bool complete);
 /* and other words, with the headers of what came last. */
 void passing_give(struct passing *p, int status, const char *type, const struct buf *text);
-/* Of what came last; NULL: there is none of that name. */
+/* Of the last answer; NULL: no header has that name. */
 const char *passing_reply_header(const struct passing *p, const char *name);
 /* GET, which HEAD is here, too. */
 bool passing_only_asks(const struct passing *p);

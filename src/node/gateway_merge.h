@@ -1,5 +1,5 @@
-/* gateway_merge.h: one answer from those of several servers, to what is asked of all of them.
- * Texts in, text out. */
+/* gateway_merge.h: merges the answers of several servers to a request for all of them. Texts
+ * in, text out. */
 #ifndef LOCKSTEP_NODE_GATEWAY_MERGE_H
 #define LOCKSTEP_NODE_GATEWAY_MERGE_H
 
@@ -17,11 +17,11 @@ enum gateway_merge gateway_merge_of(const char *path);
 
 struct gateway_part {
     char name[64];   /* of the deployment */
-    int status;      /* 0: nobody serves it */
+    int status;      /* 0: no node serves it */
     struct buf text; /* owned by who calls */
 };
-/* n >= 1. Appends the body to *out and returns the status: where none of the parts is good,
- * that and the words of the first one that was answered; 503 if none was. */
+/* n >= 1. Appends the body to *out and returns the status. If all parts are errors: the status
+ * and body of the first part that was answered; 503 if none was. */
 int gateway_merge(enum gateway_merge how, const struct gateway_part *parts, size_t n,
                   struct buf *out);
 

@@ -1,5 +1,5 @@
-/* One request on its way through a gateway: asked of the server that its route names, and, when
- * that is lost, of the next. */
+/* gateway_pass.c: one request on its way through a gateway. It asks the server that its route
+ * names, and the next one if that is lost. */
 #include "node/gateway_internal.h"
 
 #include "api/dialects.h"
@@ -20,13 +20,12 @@
 #define KEEPALIVE_IDLE_S 10L
 #define KEEPALIVE_GAP_S 3L
 #define AGAIN_S 0.3
-/* How long a request waits for somebody who serves: one that nobody has had yet, and one that
- * was under way. */
+/* How long a request waits for a node that serves: a new request, and one that was under way. */
 #define PATIENCE_NEW_S 60.0
 #define PATIENCE_LOST_S 600.0
-/* A server that ends refuses at once, and the controllers need a moment to say who is next: ten
- * seconds where the node that has it is lost. Who looks after the server does not wait for
- * that. */
+/* A server that ends refuses requests at once, and the controllers need a moment to announce
+ * the next one: ten seconds if its node is lost. A request that watches the server does not
+ * wait for that. */
 #define REFUSED_S 2.0
 #define WHOLE_MAX ((size_t)256 << 20)
 #define EVENT_MAX ((size_t)16 << 20)
@@ -130,7 +129,7 @@ struct passing *passing_open(struct gateway *f, struct http_request *r) {
     p->r = r;
     p->method = http_method(r);
     if (str_eq(p->method, "HEAD"))
-        p->method = "GET"; /* whose length the answer has */
+        p->method = "GET"; /* the answer has the length of a GET's */
     add_escaped(&path, http_path(r), true);
     http_each_query(r, take_argument, &path);
     http_each_header(r, take_header, p);
@@ -273,7 +272,7 @@ static void begin_body(struct passing *p) {
         http_fill_quiet(p->r, "text/event-stream", FILLER);
 }
 
-/* The client has a part of a stream, and this is none. */
+/* The client has a part of a stream, but this answer is not a stream. */
 static bool is_out_of_place(const struct passing *p) {
     return p->begun && p->units == GATEWAY_WHOLE;
 }
@@ -368,7 +367,7 @@ static CURLcode set_up(CURL *curl, struct passing *p, const char *target) {
         SET(CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
         SET(CURLOPT_POSTFIELDS, body);
     }
-    if (p->f->pin[0] != '\0') { /* whose it is says the key, not the name */
+    if (p->f->pin[0] != '\0') { /* the pinned key identifies the server, not the name */
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
         SET(CURLOPT_PINNEDPUBLICKEY, p->f->pin);
@@ -410,7 +409,7 @@ static void sleep_a_little(struct gateway *f) {
     pthread_mutex_unlock(&f->lock);
 }
 
-/* Who serves now; false: nobody until then, or it does not matter any more. */
+/* The node that serves now; false: none until then, or the answer is no longer needed. */
 static bool find_target(struct passing *p, double until_s, char out[NET_TEXT_BYTES]) {
     struct gateway *f = p->f;
     for (;;) {

@@ -1,7 +1,7 @@
-/* model_share.h: the files of one model for the nodes of the cluster, over HTTPS: GET
- * /v1/files/I?at=..&n=..&stride=..&count=.. gives `count` pieces of n bytes (one without
- * count), one after the other, together at most SHARE_PIECE_BYTES. Whoever has the cluster's
- * key may read, for as long as a program has it open. */
+/* model_share.h: the files of one model for the nodes of the cluster, over HTTPS. GET
+ * /v1/files/I?at=..&n=..&stride=..&count=.. returns `count` pieces of n bytes (one without
+ * count), one after the other, together at most SHARE_PIECE_BYTES. Holders of the cluster's key
+ * may read, as long as a program has the share open. */
 #ifndef LOCKSTEP_NODE_MODEL_SHARE_H
 #define LOCKSTEP_NODE_MODEL_SHARE_H
 

@@ -1,4 +1,4 @@
-/* node.c: The endpoints of a node, and the workers that it starts. */
+/* node.c: The HTTP endpoints of a node, and the workers that it starts. */
 #include "node/node.h"
 
 #include "base/clock.h"
@@ -463,7 +463,7 @@ static int wait_for(struct task *t, pid_t pid) {
     int status = 0;
     while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) != 0 && errno == EINTR)
         continue;
-    /* Until it is reaped its pid is nobody else's. */
+    /* Until it is reaped, no other process has its pid. */
     pthread_mutex_lock(&t->node->lock);
     t->pid = 0;
     pthread_mutex_unlock(&t->node->lock);

@@ -1,19 +1,25 @@
-/* node.h: one machine of a cluster behind HTTPS: says what it is, and starts workers for
- * whoever has the cluster's key. Small; it never touches weights. What it does for deployments
- * is controller.h's.
+/* node.h: one machine of a cluster behind HTTPS. It describes the machine, and starts workers
+ * for holders of the cluster's key. It is small and never touches weights. controller.h handles
+ * deployments.
  *
- *     GET  /v1/node           what this machine is, and which workers run here
- *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address", "interface"}], "age_s"}]: all others
- *                             that it knows of, "self": this one, "strangers": addresses of nodes with another key}
- *     GET  /v1/models         {"models": what lies in its folder of models (cluster/catalog.h)}
- *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share (model_share.h)}; the share is there until
- *                             who asked hangs up; 404
- *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404 (cluster/model_files.h)
- *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last {"path": ..} or
- *                             {"error": .., "status": as HTTP has it}; 507: the disk has no room
- *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the heads are copied (store_link())
- *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each thing that the worker says
- *                             (ranks/launch.h), at last "exit N" or "signal N"; who hangs up ends the worker
+ *     GET  /v1/node           this machine, and the workers that run here
+ *     GET  /v1/nodes          {"nodes": [{"name", "version", "machine", "addresses": [{"address",
+ *                             "interface"}], "age_s"}]: all other nodes that it knows,
+ *                             "self": this one, "strangers": addresses of nodes with another key}
+ *     GET  /v1/models         {"models": its folder of models (cluster/catalog.h)}
+ *     POST /v1/models/offer   {"name"} -> a line {"model": files, "path": .., "port": of a share
+ *                             (model_share.h)}, or 404; the share exists until the client
+ *                             disconnects
+ *     POST /v1/models/find    {"model": files, "hint": path} -> {"path": ..}, or 404
+ *                             (cluster/model_files.h)
+ *     POST /v1/models/fetch   {"model": files, "from": "host:port"} -> lines {"bytes": n}, at last
+ *                             {"path": ..} or {"error": .., "status": as HTTP has it};
+ *                             507: the disk is full
+ *     POST /v1/models/link    {"model": files, "from": "host:port"} -> {"path": ..}: only the
+ *                             heads are copied (store_link())
+ *     POST /v1/workers        {"model": files, "hint": path, "job": ..} -> a line for each message
+ *                             of the worker (ranks/launch.h), at last "exit N" or "signal N";
+ *                             if the client disconnects, the worker ends
  *
  * Errors are {"error": sentence}. Every request needs the token of cluster/identity.h. */
 #ifndef LOCKSTEP_NODE_NODE_H
@@ -40,10 +46,10 @@ struct node_config {
  * taken... */
 enum status node_open(struct node **out, const struct node_config *cfg, struct err *err);
 int node_port(const struct node *n);
-/* Whose strangers to name in /v1/nodes; NULL: nobody. Stays the caller's, who sets NULL before
- * closing it. */
+/* The discovery whose strangers /v1/nodes lists; NULL: none. It stays the caller's, who sets
+ * NULL before closing it. */
 void node_set_discovery(struct node *n, struct discovery *d);
-/* Whose paths it answers, too; NULL: nobody's. The same. */
+/* The controller whose paths it answers, too; NULL: none. The same. */
 void node_set_controller(struct node *n, struct controller *k);
 /* How many workers run here. */
 int node_n_workers(struct node *n);

@@ -1,4 +1,4 @@
-/* peers.c: Opens an HTTPS server for holders of the cluster's key, and refuses with a
+/* peers.c: Opens an HTTPS server for holders of the cluster's key, and refuses others with a
  * sentence. */
 #include "node/peers.h"
 

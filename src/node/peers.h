@@ -1,4 +1,4 @@
-/* peers.h: what a node and a share have in common: HTTPS for whoever has the cluster's key. */
+/* peers.h: HTTPS for holders of the cluster's key, shared by nodes and shares. */
 #ifndef LOCKSTEP_NODE_PEERS_H
 #define LOCKSTEP_NODE_PEERS_H
 

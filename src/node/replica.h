@@ -1,10 +1,11 @@
-/* replica.h: a deployment that this node serves: the child that does it, `lockstep serve`, and
- * what it says.
+/* replica.h: a deployment that this node serves: its child process, `lockstep serve`, and the
+ * child's messages.
  *
- * The child says on which port it listens, as data, by --ready-fd. Its standard input, output and
- * error are one socket: what it says goes to the node's log, and when the node dies, by whatever
- * death, it ends (--until-eof). It ends by itself when its ranks are lost and nothing goes on
- * (--until-lost): another one begins, and is asked what was under way. One thread at a time. */
+ * The child reports the port on which it listens as data, by --ready-fd. Its standard input,
+ * output and error are one socket. Its output goes to the node's log. When the node dies, in
+ * any way, the child ends (--until-eof). It also ends when its ranks are lost and it cannot go
+ * on (--until-lost). Then another one starts, and the requests under way are asked again. One
+ * thread at a time. */
 #ifndef LOCKSTEP_NODE_REPLICA_H
 #define LOCKSTEP_NODE_REPLICA_H
 

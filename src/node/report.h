@@ -1,10 +1,11 @@
-/* report.h: what a node says of itself to the others: which deployments it knows and what it does
- * for each, and which it could serve. Among nodes it is JSON (POST /v1/deployments/sync in
- * controller.h); a controller reads it once, as it comes, and keeps it in this form.
+/* report.h: a node's report to the others: the deployments that it knows, what it does for
+ * each, and which it could serve. Nodes exchange it as JSON (POST /v1/deployments/sync in
+ * controller.h). A controller parses it once, when it arrives, and keeps it in this form.
  *
- * "runs": {name of a deployment: {"id", "named", "version", "state", "term", "ranks", "failures",
- * "port", "requests", "copying", "answers", "closed", "sentence", "content", "memory", "standby"}};
- * "able": {name: port}. What is missing there, or is of another type, is 0, false or "" here. */
+ * "runs": {name of a deployment: {"id", "named", "version", "state", "term", "ranks",
+ * "failures", "port", "requests", "copying", "answers", "closed", "sentence", "content",
+ * "memory", "standby"}}; "able": {name: port}. A field that is missing or has another type is
+ * 0, false or "" here. */
 #ifndef LOCKSTEP_NODE_REPORT_H
 #define LOCKSTEP_NODE_REPORT_H
 
@@ -20,7 +21,7 @@
 #define REPORT_CONTENT_BYTES (2 * CONTENT_BYTES + 1)
 
 enum run_state {
-    RUN_UNKNOWN = 0, /* what was said is none of these */
+    RUN_UNKNOWN = 0, /* the report has another state */
     RUN_WAITING,
     RUN_STARTING,
     RUN_LISTENING,
@@ -82,14 +83,14 @@ void report_deinit(struct node_report *r);
 /* One more, empty but for the name; false or NULL: no memory. */
 struct run_report *report_add_run(struct node_report *r, const char *name);
 bool report_add_able(struct node_report *r, const char *name, int share_port);
-/* Sets a text of a run; what is no UTF-8 in it is replaced. False: no memory, it is "". */
+/* Sets a text of a run; invalid UTF-8 is replaced. False: no memory, and it is "". */
 bool report_set_text(char **text, const char *value);
 /* After the last one was added, before the first is looked for. */
 void report_sort(struct node_report *r);
 
 /* An empty one where nothing is said of it. */
 const struct run_report *report_of(const struct node_report *r, const char *name);
-/* NULL: there is none. */
+/* NULL: not found. */
 const struct run_report *report_run(const struct node_report *r, const char *name);
 const struct able_report *report_able(const struct node_report *r, const char *name);
 
