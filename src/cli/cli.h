@@ -1,7 +1,7 @@
 /* cli.h: what every subcommand uses: the option tables, errors, numbers, JSON, Ctrl-C.
  *
- * One file per subcommand, src/commands/NAME.c, with one entry point, cmd_NAME(argc, argv), where
- * argv[0] is the subcommand's name; it returns the process's exit status:
+ * One file per subcommand, src/commands/NAME.c, with one entry point, cmd_NAME(argc, argv).
+ * argv[0] is the subcommand's name. It returns the process's exit status:
  *
  *     0    done
  *     1    the system said no (memory, disk, a closed pipe), or a bug
@@ -9,7 +9,7 @@
  *     3    a rank was lost, or did not answer in time
  *     130  Ctrl-C
  *
- * A failure is one sentence on stderr: "lockstep run: model.gguf: no such file". The results go to
+ * A failure is one sentence on stderr: "lockstep run: model.gguf: no such file". Results go to
  * stdout, everything else to stderr. */
 #ifndef LOCKSTEP_CLI_CLI_H
 #define LOCKSTEP_CLI_CLI_H
@@ -148,9 +148,9 @@ void cli_each_option(const struct cli_option *table,
                      void (*fn)(const struct cli_option *o, void *arg), void *arg);
 
 /* ---- shell completion ---------------------------------------------------------------------
- * A script for shell (bash, zsh or fish) on stdout: its beginning, a part for each command, its
- * end. --help-completion=SHELL writes it, or behind a command that command's part. false: no such
- * shell, and nothing was written. */
+ * Writes a script for shell (bash, zsh or fish) to stdout: its beginning, a part for each
+ * command, its end. --help-completion=SHELL writes the whole script, or after a command only
+ * that command's part. False: the shell is unknown, and nothing was written. */
 struct cli_summary {
     const char *name, *summary;
 };
@@ -171,8 +171,8 @@ int cli_edit_distance(const char *a, size_t n, const char *b);
 /* CLI_GO_ON, or the exit status to return: 0 after --help, 2 after an error (said). */
 int cli_parse(const struct cli_command *cmd, int argc, char **argv);
 
-/* Whether somebody else's words are options of the table that are listed in `allowed` ("a,b"), with
- * values that they take; nothing is written. No arguments, no help. ST_BAD_INPUT. */
+/* Whether another user's words are options of the table that are listed in `allowed` ("a,b"),
+ * with valid values. Nothing is written. No arguments, no help. ST_BAD_INPUT. */
 enum status cli_check_words(const struct cli_option *table, const char *allowed,
                             const char *const *words, size_t n, struct err *err);
 
@@ -207,19 +207,20 @@ int cli_flush(void);
 /* fd is a terminal that escape sequences are for: TERM is neither unset nor "dumb". */
 bool cli_has_escapes(int fd);
 
-/* A piece of a model's text to stdout: whole characters. A terminal gets its control characters
- * but '\n' and '\t' as "^[" and "\u009b": what a model says is no program for the terminal. */
+/* Writes a piece of a model's text to stdout: whole characters. On a terminal, control
+ * characters other than '\n' and '\t' become "^[" and "\u009b": a model's text must not control
+ * the terminal. */
 void cli_print_text(const char *text, size_t n);
 
 /* Writes one JSON value and a newline to stdout and drops the reference. The exit status. */
 int cli_print_json(json_t *value);
-/* A string; where it is no UTF-8, with its bytes as "\xNN". */
+/* A string; invalid UTF-8 bytes become "\xNN". */
 json_t *cli_json_text(const char *s, size_t n);
 
 /* ---- Ctrl-C ------------------------------------------------------------------------------- */
 
-/* The first SIGINT or SIGTERM from here on calls fn(arg), which must be safe in a signal handler;
- * the second ends the process. fn NULL: back to the default. */
+/* From here on the first SIGINT or SIGTERM calls fn(arg), which must be safe in a signal
+ * handler. The second ends the process. fn NULL: restores the default. */
 void cli_on_interrupt(void (*fn)(void *arg), void *arg);
 /* From here on every SIGINT calls that fn, and none ends the process. */
 void cli_outlive_interrupts(void);

@@ -1,5 +1,5 @@
-/* completion.c: what shells need to complete lockstep's commands and options, written from the
- * option tables of cli.h (lockstep --help-completion=bash, zsh or fish).
+/* completion.c: completion scripts for shells, written from the option tables of cli.h
+ * (lockstep --help-completion=bash, zsh or fish).
  *
  * A script is a frame that knows the commands, and a part for each command, which its own
  * cli_parse() writes. */

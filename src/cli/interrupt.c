@@ -1,4 +1,4 @@
-/* interrupt.c: Ctrl-C and SIGTERM, for commands that end in an orderly way. */
+/* interrupt.c: Ctrl-C and SIGTERM, for commands that shut down in an orderly way. */
 #include "cli/cli.h"
 
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* line.c: Reads lines that a person types: libedit on a terminal, plain reading from a pipe or
- * a file. */
+/* line.c: Reads lines that a person types: with libedit on a terminal, plainly from a pipe or a
+ * file. */
 #include "cli/line.h"
 
 #include "base/buf.h"
@@ -196,9 +196,9 @@ static unsigned char paste(EditLine *el, wint_t key_) {
 }
 
 /* ---- the history --------------------------------------------------------------------------
- * Other conversations write the same file: what they have added is read before a line is. That
- * the file cannot be read or written is no reason to stop; then the lines of this conversation
- * are remembered, as long as it lasts. */
+ * Other conversations write the same file. So their additions are read before each line. It is
+ * not an error if the file cannot be read or written. Then only the lines of this conversation
+ * are kept, while it lasts. */
 static void load_history(struct line_reader *r) {
     HistEvent event;
     if (r->history_path == NULL || !r->is_written || access(r->history_path, R_OK) != 0)

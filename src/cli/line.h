@@ -1,5 +1,5 @@
-/* line.h: lines that a person types: editing and history on a terminal (libedit), plain reading
- * from a pipe or a file. */
+/* line.h: reads lines that a person types: editing and history on a terminal (libedit), plain
+ * reading from a pipe or a file. */
 #ifndef LOCKSTEP_CLI_LINE_H
 #define LOCKSTEP_CLI_LINE_H
 
@@ -20,12 +20,15 @@ void line_close(struct line_reader *r); /* NULL is fine */
 /* People are typing: prompts are worth printing. */
 bool line_is_terminal(const struct line_reader *r);
 
-/* The next message: one line, or several: a line that ends in '\' goes on with the next one,
- * and lines between """ and """ belong together, and so does what is pasted in one piece. *text
- * is NUL-terminated, borrowed until the next call; *len: without that NUL. LINE_INTERRUPTED:
- * Ctrl-C, what was typed is dropped (on a terminal; it and SIGTERM need the caller's
- * cli_on_interrupt()); LINE_END: Ctrl-D, end of file; LINE_TERMINATED: SIGTERM; LINE_FAILED: it
- * cannot be read (errno). */
+/* The next message: one line, or several. A line that ends in '\' continues on the next one.
+ * Lines between """ and """ belong together, and so does text that is pasted in one piece.
+ * *text is NUL-terminated, borrowed until the next call; *len is without that NUL.
+ *
+ *   LINE_INTERRUPTED  Ctrl-C: the typed text is dropped (on a terminal; it and SIGTERM need
+ *                     the caller's cli_on_interrupt())
+ *   LINE_END          Ctrl-D, end of file
+ *   LINE_TERMINATED   SIGTERM
+ *   LINE_FAILED       a read error (errno) */
 enum line_result line_read(struct line_reader *r, const char *prompt, const char **text,
                            size_t *len);
 

@@ -1,4 +1,4 @@
-/* model_names.c: Turns a model's name into a path on this machine, or into a node that offers
+/* model_names.c: Turns a model's name into a path on this machine, or finds a node that offers
  * the model. */
 #include "cli/model_names.h"
 

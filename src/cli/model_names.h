@@ -1,4 +1,4 @@
-/* model_names.h: models by their names, on this machine and in the cluster. */
+/* model_names.h: models by name, on this machine and in the cluster. */
 #ifndef LOCKSTEP_CLI_MODEL_NAMES_H
 #define LOCKSTEP_CLI_MODEL_NAMES_H
 
@@ -6,9 +6,9 @@
 #include "cluster/identity.h"
 #include "net/net.h"
 
-/* A MODEL argument: what is a path stays it (and is argv's memory); what is none and has no
- * slash is the name of one among this machine's models: those of its node, or those where a
- * node's would be. ST_NOT_FOUND: there is none. */
+/* A MODEL argument. A path stays as it is (and is argv's memory). A word that is not a path and
+ * has no slash is the name of one of this machine's models: those of its node, or those in the
+ * folder that a node would use. ST_NOT_FOUND: there is no such model. */
 enum status models_here(const char **word, struct err *err);
 #define CLI_MODEL(out, help) CLI_ARG_FOUND("MODEL", out, models_here, help)
 #define CLI_MODEL_HELP \

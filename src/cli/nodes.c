@@ -1,5 +1,5 @@
-/* nodes.c: Turns --nodes into hosts: finds the nodes, and makes sure that each one has the
- * model. */
+/* nodes.c: Turns --nodes into hosts: finds the nodes, and ensures that each one has the model.
+ */
 #include "cli/nodes.h"
 
 #include "base/clock.h"
@@ -26,9 +26,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Answers come within milliseconds; one in a slow moment of its machine a little later.
- * Strangers do not answer: where nobody else does, they are waited for until they have spoken
- * by themselves. */
+/* Answers come within milliseconds, or a little later from a busy machine. Strangers do not
+ * answer. If no node does, the command waits until strangers have sent their own beacons. */
 #define DISCOVER_MS 1200
 #define STRANGERS_MS (DISCOVERY_INTERVAL_MS + 600)
 #define ASK_AGAIN_MS 400
@@ -289,7 +288,7 @@ static enum status greet_heard(struct member *m, const struct identity *id, cons
 
 /* ---- who takes part ---------------------------------------------------------------------- */
 
-/* The place for one more, which counts when p->n does; NULL: there is none. */
+/* A slot for one more, which counts when p->n includes it; NULL: no memory. */
 static struct member *next_member(struct placing *p, struct err *err) {
     if (p->n == LOCKSTEP_MAX_RANKS - 1) {
         err_set(err, ST_BAD_INPUT, "more than %d nodes", LOCKSTEP_MAX_RANKS - 1);
@@ -324,7 +323,7 @@ static void take_all(struct placing *p, const json_t *found) {
     }
 }
 
-/* NULL: nobody is called so. */
+/* NULL: no node has this name. */
 static enum status find_name(const json_t *found, const char *name, const json_t **out,
                              struct err *err) {
     size_t i;
@@ -608,8 +607,8 @@ static bool any_is_linked(const struct placing *p) {
     return false;
 }
 
-/* What the measurement said: the machines that stay, those of which any rank does; this one is
- * the first. */
+/* The result of the measurement: a machine stays if any of its ranks does. This machine is the
+ * first. */
 static bool stays[LOCKSTEP_MAX_RANKS];
 
 static bool hear_placed(void *user, uint64_t keep, const char *why) {
@@ -653,8 +652,7 @@ enum status nodes_place_again(struct lockstep_options *opt, struct err *err) {
     return name_hosts(p, opt, err);
 }
 
-/* Where nobody says how ranks are to divide the work, a machine is as many as it has NUMA
- * domains. */
+/* By default a machine has as many ranks as NUMA domains. */
 static void set_ranks(struct placing *p, const struct lockstep_options *opt) {
     bool one_each =
         opt->n_split != 0 || (opt->parallel != NULL && strchr(opt->parallel, 'x') != NULL);
@@ -665,7 +663,8 @@ static void set_ranks(struct placing *p, const struct lockstep_options *opt) {
     }
 }
 
-/* Is it measured who computes? Then nobody gets a copy before. */
+/* Whether a measurement decides which machines compute. Then no machine gets a copy before it.
+ */
 static bool is_measured(const struct lockstep_options *opt, const char *which) {
     const char *at;
     return is_auto(which, &at) && opt->n_split == 0 &&

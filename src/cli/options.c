@@ -185,7 +185,7 @@ bool cli_parse_size(const char *s, uint64_t *out) {
     return true;
 }
 
-/* A number > 0 with one of the units, of which the last is {NULL, 0}. */
+/* A number > 0 with one of the units; the last one is {NULL, 0}. */
 static bool parse_with_unit(const char *s, const struct unit *units, double *out) {
     char *end;
     double v = *s >= '0' && *s <= '9' ? strtod(s, &end) : 0;

@@ -1,5 +1,5 @@
-/* output.c: what commands print: errors, text, JSON, numbers of bytes; and whether it could be
- * written. */
+/* output.c: what commands print: errors, text, JSON, numbers of bytes. It also checks that the
+ * output was written. */
 #include "cli/cli.h"
 
 #include "base/file.h"

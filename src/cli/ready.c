@@ -1,4 +1,5 @@
-/* ready.c: tells whoever started a command that it is ready: on a descriptor, or to systemd. */
+/* ready.c: reports that a command is ready, to the process that started it: on a descriptor, or
+ * to systemd. */
 #include "cli/ready.h"
 
 #include "base/buf.h"
@@ -17,7 +18,7 @@
 #define FD_MIN 3 /* 0 to 2 have a meaning already */
 
 static int ready_fd = -1;
-static struct sockaddr_un manager; /* sun_family AF_UNSPEC: there is none */
+static struct sockaddr_un manager; /* sun_family AF_UNSPEC: no address */
 static socklen_t manager_bytes;
 
 const struct cli_option ready_options[] = {

@@ -258,8 +258,8 @@ static const char *environment(const char *name) {
 
 #define DEFAULT_PORT 7341
 
-/* Rank 0 may leave the host out (then it listens everywhere), nobody the port: it must be the
- * same for all. */
+/* Rank 0 may leave out the host (then it listens on all interfaces). No rank may leave out the
+ * port, which must be the same for all. */
 static enum status check_rendezvous(const char *text, struct err *err) {
     const char *colon = strrchr(text, ':');
     int port;

@@ -1,5 +1,5 @@
-/* session.h: what run, chat, eval and bench share: the options that say how a model is opened and
- * split, opening it (by include/lockstep/lockstep.h alone), and saying what it is. */
+/* session.h: shared by run, chat, eval and bench: the options for opening and splitting a
+ * model, opening it (with include/lockstep/lockstep.h alone), and printing what it is. */
 #ifndef LOCKSTEP_CLI_SESSION_H
 #define LOCKSTEP_CLI_SESSION_H
 
@@ -39,12 +39,13 @@ void sampling_defaults(void);
 struct lockstep_options session_lockstep_options(int n_ctx_default);
 
 /* Where the ranks are: completes *opt from --nodes, --hosts, --join, --rank and the launcher's
- * environment. CLI_GO_ON: this process leads (rank 0). Otherwise the exit status: of the error
- * (said), or of a rank that somebody else leads, whose whole life this call is. */
+ * environment. CLI_GO_ON: this process leads (rank 0). Otherwise the exit status of the error
+ * (already printed), or of a rank that another process leads; the call then runs that rank's
+ * whole life. */
 int session_place(struct lockstep_options *opt);
 
-/* While a model is opened with *opt: how far it is, on stderr where that is a terminal and
- * nobody wants quiet. */
+/* While a model is opened with *opt: shows the progress on stderr if that is a terminal, unless
+ * quiet. */
 void session_progress_begin(struct lockstep_options *opt);
 void session_progress_end(void);
 
@@ -54,8 +55,8 @@ void session_progress_end(void);
 int session_open(struct lockstep **out, int n_ctx_default);
 void session_close(struct lockstep *ls);
 
-/* Before long work whose result goes to that file (NULL: fine): that it can be written, and is
- * not the model. CLI_GO_ON, or the exit status. session_place() does so for
+/* Before long work whose result goes to that file (NULL: fine): checks that it can be written
+ * and is not the model. CLI_GO_ON, or the exit status. session_place() does so for
  * session_args.output. */
 int session_check_output(const char *path);
 
