@@ -1,5 +1,6 @@
-/* bench.c: lockstep bench: prompt and generation speed beside this machine's own roofs,
- * measured in the same run with the same number of threads. docs/bench.md explains the numbers. */
+/* bench.c: lockstep bench: prompt and generation speed beside this machine's own rooflines,
+ * measured in the same run with the same number of threads. docs/bench.md explains the numbers.
+ */
 #include "base/median.h"
 #include "base/util.h"
 #include "cli/session.h"
@@ -171,8 +172,8 @@ struct summary {
     double fabric; /* of a generation's time */
 };
 
-/* The median over the rounds of a rate beside the mean of the roofs around it; first: the first
- * roof. */
+/* The median over the rounds of a rate, relative to the mean of the roofs measured around it;
+ * first: the first roof. */
 static double fraction(const struct series *rate, double unit, const struct series *roof,
                        int first) {
     struct series x = {.n = 0};
@@ -242,7 +243,7 @@ static int print_text(const struct bench *b, const struct summary *s) {
 
 #define PROMPT_DEFAULT 512
 
-/* Of a model with a short context, what it has room for beside the first token of the answer. */
+/* For a model with a short context: what fits beside the first token of the answer. */
 static int default_prompt(void) {
     struct gguf *g;
     struct gguf_str arch;

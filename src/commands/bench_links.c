@@ -1,5 +1,6 @@
-/* All configurations stay open and take turns, round by round, so that a machine whose speed
- * drifts treats them alike; a rank that waits for its turn sleeps. */
+/* bench_links.c: compares links. All configurations stay open and take turns, round by round.
+ * So a drift in the machine's speed affects all of them equally. A rank that waits for its turn
+ * sleeps. */
 #include "commands/bench_links.h"
 
 #include "base/median.h"

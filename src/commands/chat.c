@@ -1,5 +1,5 @@
-/* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. The whole
- * conversation goes through the chat template for every answer; the library computes only what
+/* chat.c: lockstep chat: a conversation in the terminal, or with lines from a pipe. For every
+ * answer the whole conversation goes through the chat template. The library computes only what
  * its cache does not hold yet. */
 #include "base/buf.h"
 #include "base/mem.h"

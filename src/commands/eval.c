@@ -1,5 +1,5 @@
-/* eval.c: lockstep eval: feeds given tokens, writes the logits of every position: the tool by
- * which bits, and other engines, are compared. */
+/* eval.c: lockstep eval: feeds given tokens and writes the logits of every position. Tests
+ * compare bits, and other engines, with it. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,4 +1,5 @@
-/* lockstep fabric bench: how fast the links are. lockstep fabric doctor: what they stand on. */
+/* fabric.c: lockstep fabric bench: measures the links. lockstep fabric doctor: checks what they
+ * need. */
 #include "cli/cli.h"
 #include "cli/session.h"
 

@@ -1,5 +1,5 @@
-/* grammar.c: lockstep grammar: is a text of a grammar's form, or of a JSON schema's? No model:
- * texts are matched byte by byte. */
+/* grammar.c: lockstep grammar: checks whether a text matches a grammar or a JSON schema. It
+ * needs no model: texts are matched byte by byte. */
 #include "grammar/grammar.h"
 #include "base/file.h"
 #include "base/json.h"

@@ -1,5 +1,5 @@
-/* inspect.c: `lockstep inspect`: what a person wants to know of a model file. The facts are
- * put together once, as a JSON value; the text for people is made from that. */
+/* inspect.c: `lockstep inspect`: shows what a model file contains. The facts are collected
+ * once, as a JSON value. The text for people is made from that. */
 #include "base/printable.h"
 #include "base/util.h"
 #include "cli/cli.h"
@@ -13,7 +13,7 @@
 /* ---- facts ------------------------------------------------------------------------- */
 
 /* The value of a key as JSON: numbers, strings and booleans as they are, arrays as "[8 i32]".
- * NULL if there is no such key. */
+ * NULL if the key is absent. */
 static json_t *value_of(const struct gguf *g, const char *key) {
     enum gguf_value_type type;
     struct gguf_str s;
@@ -36,7 +36,7 @@ static json_t *value_of(const struct gguf *g, const char *key) {
     return json_string(text);
 }
 
-/* object[name] = the value of "prefix.key"; nothing if there is none. */
+/* object[name] = the value of "prefix.key"; nothing if it is absent. */
 static void put(json_t *object, const char *name, const struct gguf *g, const char *prefix,
                 const char *key) {
     char full[256];

@@ -1,4 +1,4 @@
-/* key.c: lockstep key: the key that makes machines one cluster. */
+/* key.c: lockstep key: creates and shows the key of a cluster. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/cli.h"

@@ -1,5 +1,5 @@
-/* main.c: `lockstep`: the table of subcommands, its help, and what is set for all of them before
- * one runs: signals, descriptors, the stack. */
+/* main.c: `lockstep`: the table of subcommands, its help, and settings for all of them:
+ * signals, descriptors, the stack. */
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -168,17 +168,17 @@ static int help_on(char *name, char *part) {
     return sub != NULL ? run(sub, part != NULL ? 3 : 2, argv) : unknown_command(name);
 }
 
-/* Whoever started the command may have closed 0, 1 or 2: then the first file or socket would be
- * that one, and what is printed would go to another rank. They are taken, the wrong way round:
- * who reads or writes still fails. */
+/* The starter of the command may have closed descriptor 0, 1 or 2. Then the first file or
+ * socket would get that number, and printed text would go to another rank. So they are opened,
+ * in the wrong direction: reads and writes still fail. */
 static void take_standard_descriptors(void) {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
             open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* What a command has of stack at least, whatever ulimit -s says: templates and grammars nest. Less
- * than the usual 8 MiB, of which a little is used already. */
+/* The least stack of a command, whatever ulimit -s says, since templates and grammars nest. It
+ * is less than the usual 8 MiB, of which a little is already used. */
 #define STACK_BYTES ((size_t)4 << 20)
 
 struct command_line {
@@ -232,8 +232,8 @@ static void run_line(void *line_) {
 int main(int argc, char **argv) {
     struct command_line line = {.argc = argc, .argv = argv};
     take_standard_descriptors();
-    /* A reader that went away is a write error, which ends the command in an orderly way; and
-     * so is a file that has become as large as ulimit -f lets it. */
+    /* A reader that went away becomes a write error, which ends the command in an orderly way.
+     * So does a file that has reached the limit of ulimit -f. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
     /* Who started the command may ignore it, and what is ignored stays so: then no end of a

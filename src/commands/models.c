@@ -1,5 +1,5 @@
-/* models.c: lockstep models: which models the cluster's machines have; lockstep fetch: a
- * copy of one for this machine. */
+/* models.c: lockstep models: lists the models of the cluster's machines. lockstep fetch: copies
+ * one to this machine. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/model_names.h"

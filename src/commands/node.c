@@ -1,4 +1,4 @@
-/* node.c: lockstep node: makes this machine one of a cluster, until SIGINT or SIGTERM. */
+/* node.c: lockstep node: makes this machine a member of a cluster, until SIGINT or SIGTERM. */
 #include "node/node.h"
 #include "base/log.h"
 #include "base/mem.h"

@@ -1,5 +1,4 @@
-/* nodes.c: lockstep nodes: which machines of the cluster are there, and which models they
- * serve. */
+/* nodes.c: lockstep nodes: lists the machines of the cluster and the models that they serve. */
 #include "cli/nodes.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -58,8 +57,7 @@ static void print_standbys(const json_t *all) {
 
 static void print_deployment(const json_t *o) {
     const char *name, *state, *sentence;
-    const char *node =
-        json_string_value(json_object_get(o, "node")); /* null: nobody serves it */
+    const char *node = json_string_value(json_object_get(o, "node")); /* null: not served */
     int port, tls;
     if (json_unpack((json_t *)(uintptr_t)o, "{s:s, s:s, s:s, s:i, s:b}", "name", &name, "state",
                     &state, "sentence", &sentence, "port", &port, "tls", &tls) != 0)

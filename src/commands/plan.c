@@ -1,6 +1,6 @@
-/* plan.c: lockstep plan: who would hold what, from the header of a model alone: nothing is
- * loaded and no rank is started, so models of any size and clusters that do not exist can be
- * looked at. */
+/* plan.c: lockstep plan: shows which rank would hold what, from a model's header alone. Nothing
+ * is loaded and no rank is started. So it works for models of any size and for imagined
+ * clusters. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/session.h"

@@ -1,4 +1,4 @@
-/* quantize.c: `lockstep quantize`: a model file converted to another weight type. */
+/* quantize.c: `lockstep quantize`: converts a model file to another weight type. */
 #include "base/machine.h"
 #include "base/pool.h"
 #include "base/util.h"
@@ -62,7 +62,7 @@ static int convert(const char *in, const char *out, enum qtype type, int n_threa
     enum status st = gguf_open(&g, in, NULL, &err);
     if (st != ST_OK)
         return cli_fail(st, "%s", err.text);
-    /* A model whose text cannot be cut into tokens is converted all the same. */
+    /* A model whose tokenizer lockstep cannot use is converted anyway. */
     enum status text_st = open_tokenizer(&t, g, &text_err);
     cli_progress_begin(&progress, "converting");
     const struct quantize_options opts = {.type = type,

@@ -1,10 +1,10 @@
-/* remote.c: lockstep remote ADDRESS: stands for a worker that the node there runs; started
- * by rank 0, not by people. lockstep remote --ask ADDRESS: says by its exit status whether that
- * node is there.
+/* remote.c: lockstep remote ADDRESS: represents a worker that the node there runs. Rank 0
+ * starts it, not people. lockstep remote --ask ADDRESS: its exit status says whether that node
+ * is up.
  *
- * It speaks as that worker would (ranks/launch.h): the job on standard input, "ready" or
- * "error: ..." on standard output, and its exit status. Whoever ends it, or closes its socket,
- * ends the worker. */
+ * It behaves as that worker would (ranks/launch.h): the job on standard input, "ready" or
+ * "error: ..." on standard output, and its exit status. If it is killed, or its socket is
+ * closed, the worker ends. */
 #include "base/mem.h"
 #include "base/util.h"
 #include "cli/nodes.h"

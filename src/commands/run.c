@@ -1,4 +1,4 @@
-/* run.c: lockstep run: one prompt, one answer, streamed to stdout; what it took on stderr. */
+/* run.c: lockstep run: one prompt, one answer, streamed to stdout. Statistics go to stderr. */
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/util.h"

@@ -1,4 +1,4 @@
-/* serve.c: lockstep serve: a model behind HTTP until SIGINT or SIGTERM. */
+/* serve.c: lockstep serve: serves a model over HTTP until SIGINT or SIGTERM. */
 #include "commands/serve.h"
 #include "api/server.h"
 #include "base/file.h"
@@ -94,8 +94,8 @@ static const struct cli_command command = {
 
 /* ---- what others may say ----------------------------------------------------------------- */
 
-/* Whoever has the cluster's key says these to a node (lockstep up). An option that reads a file or
- * names a machine is none of them: --hosts @FILE would show that file. */
+/* A holder of the cluster's key may send these to a node (lockstep up). They include no option
+ * that reads a file or names a machine: --hosts @FILE would reveal that file. */
 static const char options_of_deployments[] =
     "alias,port,cors,insecure,kv-memory,parallel-requests,queue,no-speculation,restart,split,"
     "parallel,experts,threads,link,emulate-link,silence,failover,weights,ctx,chunk,kv";

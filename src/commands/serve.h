@@ -1,5 +1,4 @@
-/* serve.h: what `lockstep serve` and `lockstep up` share: the options that say how a model is
- * served. */
+/* serve.h: shared by `lockstep serve` and `lockstep up`: the options for serving a model. */
 #ifndef LOCKSTEP_COMMANDS_SERVE_H
 #define LOCKSTEP_COMMANDS_SERVE_H
 
@@ -19,8 +18,8 @@ extern struct serve_args serve_args;
 /* With session_options. */
 extern const struct cli_option serve_options[];
 
-/* Whether a deployment's words (cluster/deployment.h) are options by which a node may be told how
- * to serve: none names a file, a program or another machine. ST_BAD_INPUT. */
+/* Whether a deployment's words (cluster/deployment.h) are options that may be sent to a node:
+ * none names a file, a program or another machine. ST_BAD_INPUT. */
 enum status serve_check_words(const char *const *words, size_t n, struct err *err);
 
 struct serve_keys {

@@ -1,4 +1,4 @@
-/* synth.c: `lockstep synth`: a model of random weights with a true shape. */
+/* synth.c: `lockstep synth`: makes a model of random weights with a true shape. */
 #include "format/synth.h"
 #include "base/machine.h"
 #include "base/pool.h"

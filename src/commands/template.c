@@ -1,4 +1,5 @@
-/* template.c: lockstep template: the prompt that a model's chat template makes of a case. */
+/* template.c: lockstep template: prints the prompt that a model's chat template makes of a test
+ * case. */
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,5 +1,5 @@
 /* up.c: lockstep up and lockstep down: a model that the nodes of a cluster serve together,
- * whoever of them is there. */
+ * whichever of them are up. */
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -111,7 +111,7 @@ static json_t *find(const json_t *answer, const char *which) {
     return NULL;
 }
 
-/* *out: NULL if there is none of that name. */
+/* *out: NULL if no deployment has that name. */
 static enum status look(struct asking *a, const char *which, json_t **out, struct err *err) {
     json_t *answer;
     TRY(ask(a, "/v1/deployments", NULL, &answer, err));
@@ -335,7 +335,8 @@ struct waiting {
     double begin_s, listens_s; /* clock; 0: it does not listen yet */
 };
 
-/* What its state says: ST_OK, it listens; ST_AGAIN, it may yet. one: NULL if there is none. */
+/* What its state means: ST_OK: it listens; ST_AGAIN: it may listen later. one: NULL if there is
+ * none. */
 static enum status state_of(struct waiting *w, const json_t *one, struct err *err) {
     const char *state = json_text(one, "state"), *sentence = json_text(one, "sentence");
     bool listens = str_eq(state, "listening");
@@ -405,7 +406,7 @@ static int say_up(const char *as, json_t *one) {
     return status == CLI_GO_ON ? 0 : status;
 }
 
-/* --nodes may name machines that are off now; or somebody has mistyped. */
+/* --nodes may name machines that are off now; or the user has mistyped. */
 static void warn_of_absent(const json_t *one) {
     size_t i;
     json_t *word;

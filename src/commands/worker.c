@@ -1,5 +1,4 @@
-/* worker.c: lockstep worker: a rank other than 0; started by rank 0 or by a node, not by
- * people. */
+/* worker.c: lockstep worker: a rank other than 0. Rank 0 or a node starts it, not people. */
 #include "ranks/worker.h"
 #include "base/program.h"
 #include "cli/cli.h"
