@@ -39,9 +39,9 @@ json_t *anthropic_error(int http_status, enum err_code code, const char *sentenc
                      "details", error_details(code));
 }
 
-/* Tokens found in the cache are not among input_tokens. What was found is the machine's affair:
- * before the end a stream says nothing of it, since another machine may have to begin it with
- * the same bytes (node/gateway.h). */
+/* Cached tokens are not among input_tokens. What is cached depends on the machine. So a stream
+ * says nothing of it before the end, since another machine may have to begin it with the same
+ * bytes (node/gateway.h). */
 static json_t *usage_json(const struct reply *r, bool at_end) {
     struct reply_usage u = reply_usage(r);
     size_t n_cached = at_end ? u.n_cached : 0;
@@ -91,8 +91,8 @@ static void delta(struct reply *r, json_t *piece) {
                         "delta", piece));
 }
 
-/* A thought ends with its signature, here an empty one: the AI SDK sends back no thought whose
- * signature it has not heard. */
+/* A thought ends with its signature, here an empty one. The AI SDK does not send back a thought
+ * without a signature. */
 static void close_block(struct reply *r) {
     struct message_state *s = r->state;
     if (s->open == BLOCK_NONE)
@@ -283,8 +283,8 @@ static void param_output(struct params *p, struct service_request *r) {
         form_read(p, "output_format", format, r);
 }
 
-/* Conversations that the server keeps: a request that goes on with one has only what is new, so
- * that an answer to what it says would be one to something else. */
+/* Fields of conversations that the server stores. A request that continues one has only the new
+ * messages, so answering it alone would answer something else. */
 static void refuse_thread(struct params *p) {
     const json_t *thread = NULL;
     param_object(p, "thread", &thread);

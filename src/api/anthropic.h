@@ -1,4 +1,4 @@
-/* anthropic.h: how requests of Anthropic's API are read. */
+/* anthropic.h: reads requests of Anthropic's API. */
 #ifndef LOCKSTEP_API_ANTHROPIC_H
 #define LOCKSTEP_API_ANTHROPIC_H
 

@@ -1,6 +1,6 @@
-/* anthropic_messages.c: conversations of Anthropic's API in OpenAI's shape, which the service
- * takes: tool_use blocks become tool_calls, tool_result blocks messages of the role "tool",
- * thinking blocks reasoning_content. */
+/* anthropic_messages.c: converts conversations of Anthropic's API into OpenAI's shape, which
+ * the service takes. tool_use blocks become tool_calls, tool_result blocks messages of the role
+ * "tool", and thinking blocks reasoning_content. */
 #include "api/anthropic.h"
 
 #include "base/json.h"

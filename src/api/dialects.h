@@ -1,5 +1,4 @@
-/* dialects.h: what the server's router knows of each dialect: its routes, and how it says an
- * error. */
+/* dialects.h: each dialect's routes and its form of errors, for the server's router. */
 #ifndef LOCKSTEP_API_DIALECTS_H
 #define LOCKSTEP_API_DIALECTS_H
 
@@ -15,7 +14,7 @@ struct route {
 
 extern const struct route openai_routes[], anthropic_routes[], ollama_routes[], misc_routes[];
 
-/* A sentence may quote what is no UTF-8, or end in half a character. */
+/* A sentence may quote invalid UTF-8, or end in half a character. */
 json_t *openai_error(int http_status, enum err_code code, const char *sentence,
                      const char *field);
 json_t *ollama_error(int http_status, enum err_code code, const char *sentence,

@@ -1,4 +1,4 @@
-/* health_metrics.c: what is lockstep's own: tokens, health, metrics, a page for people. */
+/* health_metrics.c: lockstep's own endpoints: tokens, health, metrics, and the web page. */
 #include "api/dialects.h"
 #include "api/openai.h"
 #include "base/mem.h"

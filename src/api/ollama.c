@@ -1,4 +1,4 @@
-/* ollama.c: /api/chat, /api/generate, /api/embed and its elder /api/embeddings: streams are
+/* ollama.c: /api/chat, /api/generate, /api/embed and the older /api/embeddings. Streams are
  * lines of JSON, and are the default. */
 #include "api/ollama.h"
 #include "api/dialects.h"
@@ -79,8 +79,8 @@ static void add_figures(const struct reply *r, json_t *line) {
     json_object_set_new(line, "eval_duration", nanoseconds(d->generate_s));
 }
 
-/* A call that was cut off is none: its arguments, an object here, would be an empty one, and
- * nothing says so before the client calls. */
+/* A call that was cut off is left out. Its arguments, an object here, would be empty, and
+ * nothing would tell the client that the call is incomplete. */
 static void line_event(struct reply *r, int choice, const struct service_event *ev) {
     const struct reply_choice *c = &r->choices[choice];
     bool called = ev->kind == EVENT_CALL_END && !ev->cut;

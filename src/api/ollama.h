@@ -1,4 +1,4 @@
-/* ollama.h: what the files of Ollama's dialect share. */
+/* ollama.h: shared by the files of Ollama's dialect. */
 #ifndef LOCKSTEP_API_OLLAMA_H
 #define LOCKSTEP_API_OLLAMA_H
 

@@ -1,4 +1,4 @@
-/* ollama_models.c: what Ollama's API says of models: here there is one, always loaded. */
+/* ollama_models.c: the models endpoints of Ollama's API: there is one model, always loaded. */
 #include "api/ollama.h"
 
 #include "base/util.h"
@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The version of Ollama whose API this is; clients refuse one that lacks what they need. */
+/* The version of Ollama whose API this is. Clients refuse a version that lacks what they need.
+ */
 #define API_VERSION "0.12.0"
 
 static json_t *details(const struct service_facts *f) {

@@ -1,4 +1,4 @@
-/* openai.c: /v1/models, and what all of OpenAI's endpoints share. */
+/* openai.c: /v1/models, and functions that all of OpenAI's endpoints share. */
 #include "api/openai.h"
 
 #include "api/anthropic.h"

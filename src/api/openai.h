@@ -1,4 +1,4 @@
-/* openai.h: what OpenAI's endpoints share. */
+/* openai.h: shared by OpenAI's endpoints. */
 #ifndef LOCKSTEP_API_OPENAI_H
 #define LOCKSTEP_API_OPENAI_H
 
@@ -43,8 +43,8 @@ json_t *openai_usage(const struct reply *r);
 /* The end of a stream: the usage, if asked for, in `frame` (taken over), and the mark. */
 void openai_stream_end(struct reply *r, json_t *frame);
 
-/* The logprobs of a choice's tokens: kept until they are taken with the text that they belong to,
- * as an array (NULL: there are none), or dropped. */
+/* The logprobs of a choice's tokens: stored until they are taken with the text that they belong
+ * to, as an array (NULL: none), or dropped. */
 void openai_keep_logprob(struct reply_choice *c, const struct service_event *ev);
 json_t *openai_take_logprobs(struct reply_choice *c);
 

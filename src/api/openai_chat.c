@@ -1,4 +1,4 @@
-/* openai_chat.c: OpenAI's chats: the endpoint /v1/chat/completions. */
+/* openai_chat.c: the endpoint /v1/chat/completions. */
 #include "api/openai.h"
 #include "base/util.h"
 
@@ -11,8 +11,8 @@ static json_t *logprobs_json(struct reply_choice *c) {
     return wrapped(openai_take_logprobs(c));
 }
 
-/* They are for the content's tokens: those that came with it, and of an answer without calls
- * those at its end, of which no text was left. */
+/* They cover the content's tokens: those that came with it. In an answer without calls they
+ * also cover tokens at its end that produced no text. */
 static bool is_of_content(const struct reply_choice *c, const struct service_event *ev) {
     return ev->kind == EVENT_CONTENT || (ev->kind == EVENT_DONE && c->n_calls == 0);
 }

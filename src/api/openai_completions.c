@@ -1,4 +1,4 @@
-/* openai_completions.c: /v1/completions: plain text goes on. */
+/* openai_completions.c: /v1/completions: continues plain text. */
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -8,7 +8,8 @@
 
 /* ---- logprobs: four arrays side by side -------------------------------------------------- */
 
-/* What is no text by itself as OpenAI writes it: as U+FFFD all such tokens were one key. */
+/* A token that is not valid text by itself, as OpenAI writes it. As U+FFFD all such tokens
+ * would have the same key. */
 static json_t *token_text(const struct generation *g, int32_t id) {
     const char *bytes;
     size_t n = generation_token_bytes(g, id, &bytes);
@@ -36,7 +37,7 @@ static void put_top(json_t *top, const struct generation *g, int32_t id, float l
     json_decref(text);
 }
 
-/* The API promises the token itself in top_logprobs, also where it is none of the likeliest. */
+/* The API promises the token itself in top_logprobs, even if it is not among the likeliest. */
 static void keep_logprob(struct reply_choice *c, const struct service_event *ev) {
     const struct engine_token *t = ev->token;
     json_t *top = json_object();

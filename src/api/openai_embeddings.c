@@ -1,5 +1,5 @@
-/* openai_embeddings.c: /v1/embeddings: the mean of the last hidden states (or the last one, with
- * "pooling": "last"), of length 1. */
+/* openai_embeddings.c: /v1/embeddings: the mean of the last hidden states (or the last one,
+ * with "pooling": "last"), normalized to length 1. */
 #include "api/openai.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,4 +1,4 @@
-/* openai_items.c: Checks the items of a request to the Responses API, and turns them into
+/* openai_items.c: Checks the items of a request to the Responses API, and converts them to
  * messages. */
 #include "api/openai_items.h"
 
@@ -13,7 +13,7 @@ static const char *type_of(const json_t *item) {
     return type[0] == '\0' && json_object_get(item, "role") != NULL ? "message" : type;
 }
 
-/* The key of a part's text; NULL for parts that are no text. */
+/* The key of a part's text; NULL for parts that are not text. */
 static const char *text_key(const json_t *part) {
     static const char *const kinds[] = {"input_text", "output_text", "text", "summary_text",
                                         "reasoning_text"};
@@ -80,7 +80,7 @@ static bool check_reasoning(struct params *p, size_t i, const json_t *item) {
     return true;
 }
 
-/* What a function found: a text, parts of which some may be no text, or nothing. */
+/* A function's result: a text, parts (some may not be text), or nothing. */
 static bool check_output(struct params *p, size_t i, const json_t *item) {
     const json_t *output = json_object_get(item, "output");
     if (output == NULL || json_is_null(output) || json_is_string(output) ||
@@ -170,7 +170,8 @@ static void add_said(struct reading *r, const json_t *item) {
         add_message(r, str_eq(role, "developer") ? "system" : role, content);
 }
 
-/* Says that what follows is a thought of ours, in its own words: what OpenAI encrypts is none. */
+/* Marks the following text as a thought of ours in plain text. OpenAI's encrypted thoughts have
+ * no such mark. */
 #define CARRIED "lockstep:"
 
 json_t *items_carried(const json_t *thought) {

@@ -1,5 +1,5 @@
-/* openai_items.h: the items that a conversation of the Responses API consists of (messages,
- * thoughts, calls of functions and what came of them), and the messages that the service takes. */
+/* openai_items.h: the items of a conversation in the Responses API (messages, thoughts,
+ * function calls and their results), and the messages that the service takes. */
 #ifndef LOCKSTEP_API_OPENAI_ITEMS_H
 #define LOCKSTEP_API_OPENAI_ITEMS_H
 
@@ -9,9 +9,9 @@
  * to `items`. */
 void items_add_input(struct params *p, json_t *items);
 
-/* Items that were checked, or came out of here, as messages of the older API, a new array:
- * thoughts become reasoning_content and calls tool_calls of the message that they belong to.
- * instructions: of the system, or NULL; they come before the conversation's own. */
+/* Items that were checked, or came out of here, as messages of the older API, in a new array.
+ * Thoughts become reasoning_content, and calls tool_calls, of the message that they belong to.
+ * instructions: system instructions, or NULL; they come before the conversation's own. */
 json_t *items_messages(const json_t *items, const char *instructions);
 
 /* A thought's text as its item's encrypted_content, a new reference: sent back, it is read like

@@ -1,9 +1,10 @@
-/* openai_responses.c: /v1/responses. An answer is a list of items: thoughts, messages, calls. At
- * most one is open at a time; what it holds is a part of what the reply keeps anyway. The same
- * code makes the list for a stream and for a whole answer; a stream tells each step as an event.
+/* openai_responses.c: /v1/responses. An answer is a list of items: thoughts, messages, calls.
+ * At most one is open at a time; its content is a part of what the reply stores anyway. The
+ * same code makes the list for a stream and for a whole answer. A stream sends each step as an
+ * event.
  *
- * A response is remembered with its conversation (memo.h), unless `store` is false, so that the
- * next request can go on from its id. */
+ * Unless `store` is false, a response is stored with its conversation (memo.h), so the next
+ * request can continue from its id. */
 #include "api/openai.h"
 #include "api/openai_items.h"
 #include "base/mem.h"
@@ -447,8 +448,8 @@ static void refuse_tool(struct params *p, size_t i, const char *type) {
                 i, type);
 }
 
-/* Functions, alone or in namespaces. What there is not here is left out beside functions, as
- * programs send it unasked; alone it is refused. */
+/* Functions, alone or in namespaces. Other kinds of tools are left out beside functions, since
+ * programs send them unasked. Alone they are refused. */
 static void param_function_tools(struct params *p, struct conversation *c) {
     const json_t *tools = NULL, *tool, *inner;
     size_t i, k, n_left_out = 0, left_out = 0;
@@ -491,7 +492,8 @@ static void param_reasoning(struct params *p, struct service_request *r) {
     openai_param_extra(p, json_string_value(json_object_get(reasoning, "effort")), r);
 }
 
-/* Logprobs and thoughts are asked for by name, among other things of which none is here. */
+/* Requests ask for logprobs and thoughts by name, in a list whose other entries do not apply
+ * here. */
 static void param_include(struct params *p, struct service_request *r, struct conversation *c) {
     const json_t *include = NULL, *what;
     size_t i;

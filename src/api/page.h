@@ -1,5 +1,5 @@
-/* page.h: the chat page that browsers get at "/": page.html, made by web/build.mjs and embedded
- * by CMake. */
+/* page.h: the chat page that browsers get at "/": page.html. web/build.mjs makes it, and CMake
+ * embeds it. */
 #ifndef LOCKSTEP_API_PAGE_H
 #define LOCKSTEP_API_PAGE_H
 

@@ -1,4 +1,4 @@
-/* server.c: the routes of all dialects, and what none of them knows. */
+/* server.c: the routes of all dialects, and requests that no dialect handles. */
 #include "api/server.h"
 
 #include "api/dialects.h"
@@ -121,8 +121,8 @@ static void handle(void *user, struct http_request *r) {
 
 #define LONG_BODY_BYTES ((size_t)64 << 10)
 
-/* How long a request takes to read is known by its body; what is without one is an answer that lies
- * ready, but for a conversation that is remembered. */
+/* The size of a request's body tells how long it takes to read. A request without one has an
+ * answer that is ready, except for a stored conversation. */
 static enum http_lane lane(void *user, const struct http_request *r) {
     size_t n;
     (void)user, (void)http_body(r, &n);

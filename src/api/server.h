@@ -1,4 +1,4 @@
-/* server.h: a service behind HTTP, in all dialects. */
+/* server.h: serves the service over HTTP, in all dialects. */
 #ifndef LOCKSTEP_API_SERVER_H
 #define LOCKSTEP_API_SERVER_H
 
