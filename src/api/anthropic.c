@@ -283,7 +283,7 @@ static void param_output(struct params *p, struct service_request *r) {
         form_read(p, "output_format", format, r);
 }
 
-/* Fields of conversations that the server stores. A request that continues one has only the new
+/* Conversations that a server stores. A request that continues one has only the new
  * messages, so answering it alone would answer something else. */
 static void refuse_thread(struct params *p) {
     const json_t *thread = NULL;

@@ -288,7 +288,7 @@ static enum status greet_heard(struct member *m, const struct identity *id, cons
 
 /* ---- who takes part ---------------------------------------------------------------------- */
 
-/* A slot for one more, which counts when p->n includes it; NULL: no memory. */
+/* A slot for one more, which counts when p->n includes it; NULL: all are taken. */
 static struct member *next_member(struct placing *p, struct err *err) {
     if (p->n == LOCKSTEP_MAX_RANKS - 1) {
         err_set(err, ST_BAD_INPUT, "more than %d nodes", LOCKSTEP_MAX_RANKS - 1);
