@@ -1,6 +1,6 @@
-/* api.c: lockstep.h on top of the ranks: opening and closing a model, what it is, and which
- * calls are allowed when. api_text.c, api_sequence.c, api_generate.c and api_measure.c have
- * the rest. */
+/* api.c: lockstep.h on top of the ranks: opens and closes a model, describes it, and checks
+ * which calls are allowed when. api_text.c, api_sequence.c, api_generate.c and api_measure.c
+ * have the rest. */
 #include "base/float_env.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -1,4 +1,4 @@
-/* api_grammar.c: a GBNF grammar or JSON schema of a request becomes a mask of tokens for each
+/* api_grammar.c: turns a request's GBNF grammar or JSON schema into a mask of tokens for each
  * step. */
 #include "engine/api_grammar.h"
 

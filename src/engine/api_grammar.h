@@ -1,5 +1,5 @@
-/* api_grammar.h: the form that a lockstep_request asks of its answer, as masks of tokens. Used
- * by the thread that generates, between steps. */
+/* api_grammar.h: the form that a lockstep_request asks for, as masks of tokens. The thread that
+ * generates uses it between steps. */
 #ifndef LOCKSTEP_ENGINE_API_GRAMMAR_H
 #define LOCKSTEP_ENGINE_API_GRAMMAR_H
 

@@ -1,6 +1,6 @@
-/* api_impl.h: what the files that implement lockstep.h share: the open model and its one
- * sequence, whose pages are the cache's in order. Those of layers with a window go round: page i
- * of the sequence is the cache's i mod n. */
+/* api_impl.h: shared by the files that implement lockstep.h: the open model and its one
+ * sequence. The sequence's pages are the cache's, in order. For layers with a window they wrap
+ * around: page i of the sequence is page i mod n of the cache. */
 #ifndef LOCKSTEP_ENGINE_API_IMPL_H
 #define LOCKSTEP_ENGINE_API_IMPL_H
 
@@ -27,8 +27,9 @@ struct lockstep {
     uint32_t *pages;        /* [div_up(n_ctx, KV_PAGE)] 0, 1, 2... */
     uint32_t *window_pages; /* [as many]: what a step sees of these */
     uint32_t window_low;    /* pages before this one were overwritten */
-    /* Of recurrent layers: the tokens whose state is in each slot, 0: none; which slot has that of
-     * n_ids; and whether it is a snapshot, which the next step leaves alone. */
+    /* Of recurrent layers: the number of tokens behind the state in each slot, 0: none; the
+     * slot with the state of n_ids; and whether that is a snapshot, which the next step does
+     * not overwrite. */
     size_t state_ids[INSTANCE_STATES];
     uint32_t state;
     bool at_snapshot;
@@ -46,8 +47,8 @@ struct err *api_err(struct lockstep_error *err, struct err *local);
 
 /* ---- structs of callers that know fewer or more fields ----------------------------------- */
 
-/* Sets the first size bytes of a caller's struct, whose first field is its size, to ours and
- * zeros. */
+/* Sets the first size bytes of a caller's struct to ours and zeros. Its first field is its
+ * size. */
 void api_give_defaults(void *theirs, size_t size, const void *ours, size_t ours_size);
 /* Copies a caller's struct over ours, which has the defaults. ST_BAD_INPUT for one that was not
  * initialised, or has fields beyond ours that are not zero. name: "options". */

@@ -1,4 +1,5 @@
-/* api_measure.c: what lockstep.h says about speed: times, traces, and the roofs of the machine. */
+/* api_measure.c: the speed part of lockstep.h: times, traces, and the rooflines of the machine.
+ */
 #include "base/machine.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -45,7 +46,7 @@ enum lockstep_status lockstep_trace_end(struct lockstep *ls, const char *path,
     return api_done(instance_explain(&ls->in, st, err));
 }
 
-/* Large beside any cache, small beside any model worth measuring. */
+/* Larger than any cache, smaller than any model worth measuring. */
 #define ROOF_BYTES ((size_t)1 << 30)
 #define ROOF_ROUNDS 3
 

@@ -1,5 +1,5 @@
-/* api_sequence.c: the steps of a model's one sequence, and lockstep_eval(). After the loss of a
- * rank a step is made again, where the model was opened with failover. */
+/* api_sequence.c: the steps of a model's one sequence, and lockstep_eval(). If the model was
+ * opened with failover, a step is repeated after the loss of a rank. */
 #include "base/float_env.h"
 #include "base/util.h"
 #include "engine/api_impl.h"
@@ -43,7 +43,8 @@ static uint32_t state_to_replace(const struct lockstep *ls) {
     return best;
 }
 
-/* The most of the first n tokens whose state there is; the states of more are of no use now. */
+/* The largest number of the first n tokens for which a state exists. States of more tokens are
+ * of no use now. */
 static size_t state_rewind(struct lockstep *ls, size_t n) {
     size_t most = 0;
     ls->state_ids[ls->state] = ls->n_ids;

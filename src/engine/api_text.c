@@ -1,4 +1,4 @@
-/* api_text.c: tokens and conversations of lockstep.h. */
+/* api_text.c: the tokens and conversations of lockstep.h. */
 #include "base/c_locale.h"
 #include "chat/chat.h"
 #include "engine/api_impl.h"

@@ -1,9 +1,10 @@
-/* engine.c: the thread, and what other threads call.
+/* engine.c: the engine's thread, and the functions that other threads call.
  *
- * The thread's round: take in what was submitted, end what was cancelled, admit who fits, make one
- * step; and go on with other ranks if one was lost, or one more if it is back (failover). Between
- * rounds it sleeps if there is nothing to compute: nothing runs or waits, or all who run wait for
- * a mask. It looks every moment whether the other ranks live. */
+ * One iteration of the thread: take new requests, end cancelled ones, admit those that fit,
+ * make one step. With failover it also continues with other ranks after a loss, or with one
+ * more when it is back. If there is nothing to compute, it sleeps between iterations: nothing
+ * runs or waits, or all running sequences wait for a mask. It keeps checking that the other
+ * ranks are alive. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"

@@ -1,15 +1,15 @@
-/* engine.h: who computes when: many requests at once on one instance of a model.
+/* engine.h: the scheduler: many requests at once on one instance of a model.
  *
- * The engine owns rank 0 and one thread, which forms the steps: the decodes of all running
- * requests and a bounded piece of somebody's prompt in each (continuous batching, chunked
- * prefill). KV pages are shared by prefix: full pages are found by the hash of all tokens up to
- * their end, freed pages stay findable until they are taken again, least recently used first. A
- * request that does not fit waits in a bounded queue; clients take turns. What a request's text
- * is never depends on what else runs, on pages found, chunks or speculation (docs/numerics.md).
+ * The engine owns rank 0 and one thread, which forms the steps. A step has the decodes of all
+ * running requests and a bounded piece of a prompt (continuous batching, chunked prefill). KV
+ * pages are shared by prefix: full pages are found by the hash of all tokens up to their end.
+ * Freed pages can still be found until they are reused, least recently used first. A request
+ * that does not fit waits in a bounded queue; clients take turns. A request's text never
+ * depends on what else runs, on reused pages, chunks or speculation (docs/numerics.md).
  *
  * Threads: engine_submit(), engine_cancel() and engine_stats() from any thread. Callbacks run
- * on the engine's thread, between steps: they must not block and not call back into the engine,
- * but for engine_cancel(). */
+ * on the engine's thread, between steps. They must not block, and must not call the engine
+ * except for engine_cancel(). */
 #ifndef LOCKSTEP_ENGINE_ENGINE_H
 #define LOCKSTEP_ENGINE_ENGINE_H
 
@@ -35,9 +35,10 @@ struct engine_config {
      * others' prompts */
     int n_step_tokens;
     bool no_prefix_cache, no_speculation;
-    /* failover: a machine that was left out and is back takes part again once nothing has run
-     * for so long (default 2 s), or once it has been back for so long (default 600 s) or for
-     * five times as long as the model took to open: it is opened on all again. */
+    /* failover: a machine that was left out and is back is used again: the model is opened on
+     * all machines. This happens once nothing has run for this long (default 2 s). It happens
+     * at the latest when the machine has been back for this long (default 600 s), or for five
+     * times as long as the model took to open. */
     double rejoin_idle_s, rejoin_latest_s;
     /* The ranks are lost, and nothing goes on (any more): called on the engine's thread before a
      * request hears of it. It may end the process, so that clients hear nothing. NULL: none. */
@@ -70,12 +71,12 @@ struct engine_sampling {
 void engine_sampling_init(struct engine_sampling *s);
 
 /* Constrained decoding: which tokens may come next. One per choice, made by the caller. NULL
- * functions: no constraint. An end token that it allows ends the choice, even one that is to
- * ignore them.
+ * functions: no constraint. An end token that it allows ends the choice, even if the choice
+ * ignores end tokens.
  *
- * mask and accept may take their time: they run on helper threads of the engine, from the moment
- * when a token is known, and a choice whose mask is not there yet takes no part in a step. The
- * calls for the states of one request never overlap, so states may share what they know. */
+ * mask and accept may be slow. They run on helper threads of the engine, from the moment when a
+ * token is known. A choice whose mask is not ready takes no part in a step. Calls for the
+ * states of one request never overlap, so states may share what they know. */
 enum engine_allows {
     ENGINE_ALLOWS_NONE,
     ENGINE_ALLOWS_SOME,
@@ -135,8 +136,8 @@ struct engine_done {
     double queued_s, prompt_s, generate_s;
 };
 
-/* ST_BAD_INPUT with ERR_PROMPT_TOO_LONG for a text of so many bytes that the context cannot hold
- * its tokens: found without tokenizing it. embed: no answer needs room. */
+/* ST_BAD_INPUT with ERR_PROMPT_TOO_LONG for a text of this many bytes if the context cannot
+ * hold its tokens; this is found without tokenizing. embed: no space for an answer is needed. */
 enum status engine_check_text(const struct engine *e, const char *text, size_t len, bool embed,
                               struct err *err);
 
@@ -206,8 +207,8 @@ struct engine_stats {
 };
 void engine_stats(struct engine *e, struct engine_stats *out);
 
-/* Of each rank, as of the last second in which something was computed; zeros for ranks that
- * there are no more. out [engine_model_info()->n_ranks]. */
+/* Of each rank, as of the last second in which something was computed; zeros for ranks that no
+ * longer exist. out [engine_model_info()->n_ranks]. */
 struct engine_rank_stats {
     double compute_s, fabric_s; /* in kernels; in collectives, waiting for others and copying */
     uint64_t resident_bytes;

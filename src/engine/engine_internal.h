@@ -1,19 +1,20 @@
-/* engine_internal.h: what the engine's files share.
+/* engine_internal.h: shared by the engine's files.
  *
- *   engine.c          the thread, what other threads call
- *   engine_open.c     opening, and opening again when a rank was lost or is back
- *   engine_rejoin.c  asking who was lost whether it is back
- *   engine_queue.c    who waits, who is next, who has to go back
- *   engine_step.c     a step: which tokens of whom, and what comes of it
- *   engine_seq.c      a sequence's life: tokens, text, stops, its end
- *   masks.c           threads that make the masks of constraints
+ *   engine.c         the thread, and what other threads call
+ *   engine_open.c    opening, and opening again after a rank was lost or is back
+ *   engine_rejoin.c  asks lost machines whether they are back
+ *   engine_queue.c   which sequences wait, which is next, which is put back
+ *   engine_step.c    a step: which tokens of which sequences, and its results
+ *   engine_seq.c     a sequence's life: tokens, text, stops, its end
+ *   masks.c          threads that make the masks of constraints
  *
- * Everything belongs to the engine's thread but what `lock` guards and the request's `cancelled`.
+ * The engine's thread owns everything except what `lock` guards and the request's `cancelled`.
  *
  * A request has n_choices sequences. A sequence gets a slot (all the memory that it needs) when
- * it is first admitted and keeps it to its end; while it runs it also holds pages. One that was
- * put back waits with its slot and without pages. One that ends while a helper thread makes its
- * mask *lingers*: everybody has been told, but slot and request are given back afterwards. */
+ * it is first admitted, and keeps it to its end. While it runs it also holds pages. A sequence
+ * that was put back waits with its slot and without pages. One that ends while a helper thread
+ * makes its mask *lingers*: its end has been reported, but slot and request are released
+ * afterwards. */
 #ifndef LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 #define LOCKSTEP_ENGINE_ENGINE_INTERNAL_H
 
@@ -137,9 +138,9 @@ struct engine {
     pthread_cond_t wake;
     /* Guarded by lock. */
     struct engine_request_handle *inbox, **inbox_end;
-    /* requests of which no sequence was admitted yet, without those that follow others */
+    /* requests with no admitted sequence yet, without those that follow others */
     int n_queued;
-    int n_back; /* requests of which some were, and none runs now: they wait to go on */
+    int n_back; /* requests with admitted sequences, none of which runs now */
     bool closing, any_cancelled;
     bool mask_made;            /* since the engine's thread looked last */
     struct engine_stats shown; /* a copy of stats as of the last step */
@@ -213,8 +214,8 @@ void engine_close_parts(struct engine *e);
 /* The group was lost: everybody goes back into the queue, and the model is opened again with
  * those that are left. Where that cannot be done `lost` stays, and it is not tried again. */
 void engine_recover(struct engine *e);
-/* Likewise, where nobody was lost: membership_take_back() has been called. why: for those who
- * ask meanwhile. */
+/* Likewise, if no rank was lost: membership_take_back() has been called. why: the reason given
+ * to requests meanwhile. */
 void engine_reopen(struct engine *e, const char *why);
 
 /* engine_rejoin.c: once a round. Takes machines in that are back. */
@@ -228,7 +229,7 @@ void queue_admit(struct engine *e);
 /* The sequence's next page, of each kind; puts younger sequences back to get one. False: it
  * went back itself. */
 bool queue_add_page(struct engine *e, struct seq *s);
-/* The same, but puts nobody back. False: there is none. */
+/* The same, but puts no sequence back. False: there is no page. */
 bool queue_add_free_page(struct engine *e, struct seq *s);
 /* What n_back is now. */
 int queue_count_back(const struct engine *e);

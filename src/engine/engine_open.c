@@ -1,9 +1,9 @@
-/* engine_open.c: opening, and opening again when a rank was lost, or is back.
+/* engine_open.c: opening, and opening again after a rank was lost or is back.
  *
- * What requests have (slots, their tokens and texts, constraints) does not depend on the ranks
- * and stays. Opening again puts who runs back into the queue, as if there were no pages, and
- * gives the engine another instance, another cache, samplers for its threads and a new idea of
- * how long steps take. */
+ * The data of requests (slots, tokens, texts, constraints) does not depend on the ranks and
+ * stays. Opening again puts running sequences back into the queue, as if there were no pages.
+ * It gives the engine another instance, another cache, samplers for its threads and a new
+ * estimate of how long steps take. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/thread.h"
@@ -331,10 +331,10 @@ static enum status open_again(struct engine *e, open_again_fn *open, struct err 
     return ST_OK;
 }
 
-/* Something that kills ranks whenever it is computed must not do so for ever, and neither must
- * ranks that never live for long. While something is asked of them only what they give counts,
- * as it may be slow to kill them; at rest there is nothing to give, and they have done well if
- * they lived for longer than it had taken to open the model. */
+/* Some requests may kill ranks whenever they are computed, and some ranks may never live for
+ * long. Neither must restart for ever. While there are requests, only results count as success,
+ * since a request may kill slowly. Without requests there are no results. Then ranks count as
+ * successful if they lived longer than the model had taken to open. */
 static bool is_fruitless(struct engine *e) {
     bool at_rest = e->requests == NULL;
     if (e->n_given != e->n_given_at_loss || (at_rest && clock_s() - e->formed_s > e->forming_s))

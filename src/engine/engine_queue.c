@@ -1,10 +1,11 @@
-/* engine_queue.c: who waits, who is next, who has to go back.
+/* engine_queue.c: which sequences wait, which is next, which is put back.
  *
- * First those that were put back, the oldest first: they have been served already. Then the client
- * with the fewest running sequences; of several the one that was served longest ago; of one client
- * the oldest. Who is next is admitted when the pages for all its tokens are to be had beside one
- * more for everybody who runs; nobody overtakes it, so that a long prompt is not starved by short
- * ones. If pages run out later, the youngest goes back: the oldest always gets on. */
+ * First come those that were put back, the oldest first: they have been served already. Then
+ * comes the client with the fewest running sequences; among several, the one that was served
+ * longest ago; of one client, the oldest. The next one is admitted when there are pages for all
+ * its tokens and one more for every running sequence. None overtakes it, so short prompts do
+ * not starve a long one. If pages run out later, the youngest is put back, so the oldest always
+ * makes progress. */
 #include "base/clock.h"
 #include "base/util.h"
 #include "engine/engine_internal.h"
@@ -17,7 +18,8 @@ void queue_put(struct engine *e, struct engine_request_handle *req) {
     e->stats.requests++;
 }
 
-/* ---- whose turn -------------------------------------------------------------------------- */
+/* ---- the order -----------------------------------------------------------------------------
+ */
 
 static size_t running_of_client(const struct engine *e, uint64_t client) {
     size_t n = 0;
@@ -92,8 +94,8 @@ static struct seq *who_is_next(const struct engine *e) {
 
 /* ---- admission --------------------------------------------------------------------------- */
 
-/* Of the found pages, keeps as many as can be gone on from: the pages that the next token sees
- * through a window are known too; and holds these. */
+/* Of the found pages, keeps and holds as many as the sequence can continue from: the pages that
+ * the next token sees through a window must be known too. */
 static void find_window(struct engine *e, struct seq *s) {
     uint32_t *pages = s->slot->pages, window = engine_window(e);
     size_t n = 0, known_from = 0; /* all from known_from on */

@@ -1,7 +1,7 @@
-/* engine_rejoin.c: machines that were left out are asked whether they are back, and taken in
+/* engine_rejoin.c: asks machines that were left out whether they are back, and takes them in
  * again.
  *
- * An answer is a child process's exit status: the engine's thread waits for none of them. */
+ * An answer is a child process's exit status. The engine's thread does not wait for it. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sentence.h"

@@ -1,12 +1,13 @@
-/* engine_step.c: a step: which tokens of whom, and what comes of it.
+/* engine_step.c: a step: which tokens of which sequences, and its results.
  *
- * Every running stream gets its next token, and guesses behind it where they pay; prompts share
- * a piece that the streams can bear (step_cost.h), or the whole step if there are none. Planning
- * goes from the oldest to the youngest, so that who has to go back for want of a page is not
- * planned yet. Hidden states (embeddings) and logits take turns, a step makes one kind.
+ * Every running stream gets its next token, and speculative tokens after it if they pay.
+ * Prompts share a piece that the streams can bear (step_cost.h), or the whole step if there are
+ * no streams. Planning goes from the oldest to the youngest. So a sequence that is put back for
+ * lack of a page is not planned yet. Hidden states (embeddings) and logits take turns: a step
+ * makes one kind.
  *
- * A stream whose next token is constrained takes part once its mask is made (masks.h): the text
- * of a request does not depend on what else is in a step. */
+ * A stream with a constraint takes part when its mask is ready (masks.h). A request's text does
+ * not depend on the rest of the step. */
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/util.h"
@@ -307,7 +308,7 @@ bool step_once(struct engine *e) {
     size_t n_before = e->n_running;
     mem_forbid_begin();
     plan(e);
-    bool some_left = e->n_running < n_before; /* there may be room for others */
+    bool some_left = e->n_running < n_before; /* others may fit */
     lay_out(e);
     if (e->step.n_tokens > 0) {
         struct err err;

@@ -1,5 +1,5 @@
-/* masks.c: The threads that compute which tokens a constraint allows next, beside the engine's
- * steps. */
+/* masks.c: The threads that compute which tokens a constraint allows next, in parallel to the
+ * engine's steps. */
 #include "engine/masks.h"
 
 #include "base/mem.h"

@@ -1,12 +1,12 @@
-/* masks.h: which tokens a constraint allows next, found beside the engine's thread.
+/* masks.h: which tokens a constraint allows next, computed beside the engine's thread.
  *
- * A job belongs to a sequence: accept a token, then say what may follow it. What a constraint
- * knows already (engine_constraint.known) is answered at once, on the caller's thread. Everything
- * else goes to one of a few helper threads, so that a hard grammar delays nobody but its own
- * request. The jobs of one request run one at a time; requests take turns.
+ * A job belongs to a sequence: accept a token, then report what may follow it. If the
+ * constraint knows the answer already (engine_constraint.known), the job is done at once, on
+ * the caller's thread. Everything else goes to one of a few helper threads, so a hard grammar
+ * delays only its own request. The jobs of one request run one at a time; requests take turns.
  *
- * One thread, the owner, calls all functions. A job is the owner's, but between masks_begin()
- * and masks_are_made(); jobs and their lines stay where they are until then. */
+ * One thread, the owner, calls all functions. It owns a job, except between masks_begin() and
+ * masks_are_made(). Jobs and their lines must not move until then. */
 #ifndef LOCKSTEP_ENGINE_MASKS_H
 #define LOCKSTEP_ENGINE_MASKS_H
 

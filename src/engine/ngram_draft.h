@@ -1,14 +1,14 @@
-/* ngram_draft.h: guesses at the next tokens without a second model: what followed the last time
- * that the text was as it is now (prompt lookup). */
+/* ngram_draft.h: drafts tokens without a second model (prompt lookup): the tokens that followed
+ * the last time when the text ended as it does now. */
 #ifndef LOCKSTEP_ENGINE_NGRAM_DRAFT_H
 #define LOCKSTEP_ENGINE_NGRAM_DRAFT_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Writes up to k guesses after ids [n] (room for k more) and returns how many: the continuation of
- * the latest of the longest earlier matches of the last tokens. A match is at least
- * NGRAM_MIN tokens; only the last NGRAM_BACK tokens are searched. */
+/* Writes up to k drafted tokens after ids [n] (space for k more) and returns how many. They are
+ * the continuation of an earlier match of the last tokens: the latest of the longest ones. A
+ * match has at least NGRAM_MIN tokens; only the last NGRAM_BACK tokens are searched. */
 #define NGRAM_MIN 2
 #define NGRAM_LONG 8 /* a match this long is long enough */
 #define NGRAM_BACK 8192
@@ -22,10 +22,10 @@ struct ngram_trust {
 void ngram_trust_init(struct ngram_trust *t);
 /* n_right of n guesses were right (all before the first wrong one). */
 void ngram_trust_learn(struct ngram_trust *t, size_t n, size_t n_right);
-/* How many guesses pay, at most k_max: the i-th one comes true with probability p^i and has to
- * be worth its price: the share of a step's time that one more token costs, times the tokens
- * that the step brings anyway. Every NGRAM_PROBE tokens one is worth it to see whether the
- * text has changed. */
+/* How many drafted tokens pay, at most k_max. The i-th one is right with probability p^i. It
+ * must be worth its price: the share of a step's time that one more token costs, times the
+ * tokens that the step makes anyway. Every NGRAM_PROBE tokens one is tried anyway, to see
+ * whether the text has changed. */
 #define NGRAM_PROBE 32
 size_t ngram_trust_k(struct ngram_trust *t, double price, size_t k_max);
 

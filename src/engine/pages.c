@@ -1,4 +1,4 @@
-/* pages.c: Which sequence owns which page of the KV cache, and which full pages are found by
+/* pages.c: Which sequence owns which page of the KV cache, and which full pages can be found by
  * their prefix. */
 #include "engine/pages.h"
 
@@ -12,7 +12,7 @@ struct page {
     uint32_t older, newer;    /* cached: its neighbours; free: older is the next free one */
     uint32_t beside; /* the other kind's page of these positions; PAGE_NONE: none is known */
     uint64_t hash;
-    bool known; /* full and findable; of a window: beside a known page */
+    bool known; /* full and findable; for a window page: beside a known page */
 };
 
 /* Pages of one kind: which are free, and which are cached, by age. */
@@ -180,7 +180,7 @@ static void forget(struct pages *p, uint32_t id) {
     while (*at != id)
         at = &p->whole.list[*at].chain;
     *at = pg->chain;
-    if (pg->beside != PAGE_NONE) { /* held by nobody: who holds it holds this page */
+    if (pg->beside != PAGE_NONE) { /* held by no sequence: holders of it also hold this page */
         take_cached(&p->window, pg->beside);
         put_free(&p->window, pg->beside);
     }

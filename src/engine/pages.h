@@ -1,19 +1,20 @@
-/* pages.h: who owns which page of the KV cache, and which full pages hold what: rank 0's
- * book-keeping over page ids, which mean the same on every rank.
+/* pages.h: which sequences own which page of the KV cache, and what full pages contain. This is
+ * rank 0's book-keeping of page ids, which mean the same on every rank.
  *
- * A page is free, held (by one sequence or several), or cached: full, held by nobody, findable.
- * A full page is known by its tokens and the page before it: since that page is known the same
- * way, both being equal means that all tokens up to the page's end are, and so, by
- * docs/numerics.md, its bits. A hash finds candidates; tokens and the page before are compared.
+ * A page is free, held (by one sequence or several), or cached: full, not held, findable. A
+ * full page is identified by its tokens and the page before it. That page is identified in the
+ * same way. So if both are equal, all tokens up to the page's end are equal, and so, by
+ * docs/numerics.md, are its bits. A hash finds candidates; then tokens and the page before are
+ * compared.
  *
- * Cached pages are taken again least recently used first. A sequence releases its pages
- * from the last to the first, so a page always goes before the page before it.
+ * Cached pages are reused least recently used first. A sequence releases its pages from the
+ * last to the first, so a page is always reused before the page before it.
  *
  * Layers with a window have pages of their own (model/kv_cache.h), for the same positions. A
- * sequence holds one beside each of its pages while its tokens still see it, and gives it back,
- * before that page, when they do not. Beside a known page it stays cached as long as nobody
- * needs the room; so a beginning is worth going on from as far as the last of its window's pages
- * are there too.
+ * sequence holds one beside each of its pages while its tokens still see it. It releases that
+ * one earlier, when they no longer do. Beside a known page, a window page stays cached until
+ * its memory is needed. So a prefix can be reused only as far as its last window pages are
+ * cached too.
  *
  * One thread. Nothing is allocated after pages_open(). */
 #ifndef LOCKSTEP_ENGINE_PAGES_H
@@ -40,7 +41,7 @@ void pages_close(struct pages *p); /* NULL is fine */
 uint32_t pages_take(struct pages *p);
 
 /* The page with these KV_PAGE tokens after page `before` (PAGE_NONE: at the start), held once
- * more; PAGE_NONE if there is none. The caller holds `before`. */
+ * more; PAGE_NONE if it is not cached. The caller holds `before`. */
 uint32_t pages_find(struct pages *p, uint32_t before, const int32_t *ids);
 
 /* Makes a full page, held once by the caller alone, findable. If an equal one exists already, the
@@ -55,7 +56,7 @@ void pages_on_forget(struct pages *p, void (*call)(void *user, uint32_t page), v
 
 /* The same for the pages of layers with a window. */
 uint32_t pages_window_take(struct pages *p);
-/* Is there one beside this known page, which the caller holds? */
+/* Whether there is one beside this known page, which the caller holds. */
 bool pages_window_known(const struct pages *p, uint32_t page);
 /* It, held once more. */
 uint32_t pages_window_hold(struct pages *p, uint32_t page);

@@ -1,15 +1,15 @@
-/* rejoin.h: when machines that were left out are asked whether they are back, and when they
- * are taken in.
+/* rejoin.h: when machines that were left out are asked whether they are back, and when they are
+ * taken in.
  *
- * Asking costs next to nothing, taking in is a pause: shares change, so everybody loads. So it
- * waits for a moment in which nothing runs, but not for long: a multiple of the pause. A machine
- * that is lost again soon after it was taken in is asked ever later, so that one which comes
- * only to go costs a few pauses and not one after the other. What is soon, and how long it is
- * not asked, are multiples of the pause, too: a small model that loads in a second has all
- * machines back within seconds, and a large one is not loaded for nothing all the time.
+ * Asking costs almost nothing. Taking a machine in is a pause: shares change, so all ranks
+ * load. So it waits until nothing runs, but only for a multiple of the pause. A machine that is
+ * lost soon after it was taken in is asked less and less often. So a machine that keeps failing
+ * costs a few pauses, not one after the other. "Soon", and how long it is not asked, are
+ * multiples of the pause, too. So a small model that loads in a second uses all machines again
+ * within seconds, and a large one is not reloaded all the time for nothing.
  *
- * Pure: asks nobody itself, and times are the caller's, in seconds. Machines are bits as in
- * membership.h. */
+ * Pure: it asks no machine itself, and the caller provides times, in seconds. Machines are bits
+ * as in membership.h. */
 #ifndef LOCKSTEP_ENGINE_REJOIN_H
 #define LOCKSTEP_ENGINE_REJOIN_H
 
@@ -21,14 +21,14 @@
 /* A machine is asked so long after it was lost, then ever less often. */
 #define REJOIN_FIRST_S 2.0
 #define REJOIN_RARELY_S 60.0
-/* One that is back and waits to be taken in is asked so often whether it still is: taking in one
- * that is not is a pause for nothing. */
+/* How often a machine that is back and waits to be taken in is asked again. Taking in one that
+ * is gone would be a pause for nothing. */
 #define REJOIN_AGAIN_S 2.0
 /* In pauses: one that is back is taken in while something runs when it has waited for so many. */
 #define REJOIN_LATEST_PAUSES 5.0
-/* One that is lost within so many after it was taken in has failed; a loss is silence, too, so
- * it is not less than 30 s. It is then asked after two pauses (of REJOIN_FIRST_S at least),
- * after four the next time, and so on. */
+/* A machine that is lost within this time after it was taken in has failed. A loss may be
+ * noticed only by silence, so the time is at least 30 s. The machine is then asked after two
+ * pauses (at least REJOIN_FIRST_S), after four the next time, and so on. */
 #define REJOIN_PROVEN_PAUSES 20.0
 #define REJOIN_PROVEN_MIN_S 30.0
 #define REJOIN_PROVEN_MAX_S 600.0
@@ -63,7 +63,7 @@ void rejoin_drop(struct rejoin *l, uint64_t machines);
 /* What came of it. */
 void rejoin_hear(struct rejoin *l, int machine, bool is_back, double now_s);
 
-/* Who is to be taken in now; 0: nobody, or not yet. busy_s: when something ran last. */
+/* The machines to take in now; 0: none, or not yet. busy_s: when something last ran. */
 uint64_t rejoin_take_in(const struct rejoin *l, double busy_s, double now_s);
 
 #endif

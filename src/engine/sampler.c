@@ -303,8 +303,9 @@ static int32_t draw(const struct candidate *c, size_t n, double left) {
 
 /* ---- cuts -------------------------------------------------------------------------------- */
 
-/* The candidates whose surprise is nearest to the entropy, until they hold typical_p of the mass
- * (Meister et al., Locally Typical Sampling, arXiv 2202.00666), ranked by logit again. */
+/* Keeps the candidates whose surprise is nearest to the entropy, until they have typical_p of
+ * the mass (Meister et al., Locally Typical Sampling, arXiv 2202.00666). They are then ranked
+ * by logit again. */
 static size_t cut_typical(struct candidate *c, size_t n, float typical_p) {
     double sum = weigh(c, n, 1.0f), log_sum = exact_log64(sum), entropy = 0;
     float best = c[0].logit;
@@ -368,7 +369,7 @@ static size_t kept(struct sampler *sm, const float *logits, const struct engine_
         return kept_of_all(sm, logits, b);
     size_t k = b->top_k == 0 ? sm->n_text : MIN((size_t)b->top_k, (size_t)sm->n_text);
     size_t n = take_best(sm, logits, k);
-    /* What is masked out is no candidate. */
+    /* Masked tokens are not candidates. */
     while (n > 1 && sm->candidates[n - 1].logit == -INFINITY)
         n--;
     if (s->typical_p < 1.0f)

@@ -1,12 +1,15 @@
 /* sampler.h: the next token from its logits. A pure function of (logits, mask, history,
- * settings, seed, index of the token): the same on every machine, since exp and log are ours
- * (exact.h) and every sum has one order.
+ * settings, seed, index of the token). It is the same on every machine, since exp and log are
+ * ours (exact.h) and every sum has one order.
  *
- * Order, as users know it from other engines: repetition penalty on the last tokens, presence
- * and frequency penalties on the generated ones, biases, the mask; then top-k, typical-p,
- * top-p, min-p on the probabilities at temperature 1, then temperature, then one draw.
+ * The order is that of other engines:
+ *   1. repetition penalty on the last tokens, presence and frequency penalties on the generated
+ *      ones, biases, the mask
+ *   2. top-k, typical-p, top-p, min-p on the probabilities at temperature 1
+ *   3. temperature, then one draw
+ *
  * Candidates are ranked by logit, equal ones by id. Temperature 0 takes the first. Without
- * top-k, typical-p, top-p and min-p nothing needs a rank, and the draw walks the vocabulary in
+ * top-k, typical-p, top-p and min-p no ranking is needed, and the draw walks the vocabulary in
  * the order of the ids. */
 #ifndef LOCKSTEP_ENGINE_SAMPLER_H
 #define LOCKSTEP_ENGINE_SAMPLER_H

@@ -1,5 +1,5 @@
-/* step_cost.c: Learns from measured steps how long the next one takes, and how large it may
- * be. */
+/* step_cost.c: Learns from measured steps how long the next one takes, and how large it may be.
+ */
 #include "engine/step_cost.h"
 
 #include "base/median.h"
@@ -22,8 +22,8 @@
 #define MORE_LEAST 0.6
 #define MORE_MOST 1.0
 #define MORE_FIRST 0.8 /* while that is not known */
-/* The worst case is half forgotten after 1,400 steps, about as many as a long prompt takes;
- * what is later than the last of these does not count, since no piece is small enough for that. */
+/* The worst case decays by half in 1,400 steps, about as many as a long prompt takes. Lateness
+ * beyond the last of these values does not count, since no piece is small enough for it. */
 #define WORST_KEEP 0.9995
 #define WORST_FIRST 1.4
 #define WORST_MOST (WAIT_MOST / (1 + MORE_LEAST))
@@ -35,13 +35,13 @@
 #define FELT 0.25
 /* A small piece costs more for each token than a step full of them. */
 #define SMALL_PIECE 1.5
-/* Steps of streams alone come so often while prompts wait: often while what is usual is in
- * doubt, since a piece took less or more than these shares of what was expected. */
+/* How often steps have only streams while prompts wait. They are more frequent while the usual
+ * time is in doubt, because a piece took less or more than these shares of the expected time. */
 #define LOOK_OFTEN 3
 #define LOOK_RARELY 16
 #define DOUBT_LESS 0.75
 #define DOUBT_MORE 1.3
-/* Of prompts alone: seconds, and work that there is always room for (weights are read once). */
+/* For prompts alone: seconds, and work that always fits (the weights are read once). */
 #define ALONE_S 1.0
 #define ALONE_LEAST 64.0
 
@@ -70,8 +70,9 @@ size_t step_cost_fit(const struct step_cost *p, size_t pos, double work, size_t 
 
 /* ---- what is usual ----------------------------------------------------------------------- */
 
-/* Of a step of n streams alone, rather less than more: what disturbs a step makes it longer;
- * one of fewer streams took no longer, and one of more at most in proportion. 0: not known. */
+/* Estimates a step of n streams alone, rather too low than too high: disturbances only make
+ * steps longer. A step of fewer streams takes no longer, and one of more streams at most
+ * proportionally longer. 0: not known. */
 static double usual_s(const struct step_cost *p, size_t n_streams) {
     double v[STEP_COST_USUAL];
     size_t n = MIN(p->n_usual, (size_t)STEP_COST_USUAL);
@@ -90,8 +91,8 @@ static bool usual_is_known(const struct step_cost *p, size_t n_streams) {
     return n_near > STEP_COST_USUAL / 2;
 }
 
-/* Seconds of a token's work beside n streams, by what is usual now. Before the first piece: a
- * whole step, or what it is among many if that is less. */
+/* Seconds of a token's work beside n streams, given the present usual time. Before the
+ * first piece: a whole step, or the token's share of a large step if that is less. */
 static double work_s(const struct step_cost *p, size_t n_streams) {
     double v[STEP_COST_PIECES];
     size_t n = MIN(p->n_pieces, (size_t)STEP_COST_PIECES);
@@ -105,12 +106,12 @@ static double work_s(const struct step_cost *p, size_t n_streams) {
     return p->alone_s > 0 ? MIN(SMALL_PIECE * p->alone_s, most) : most;
 }
 
-/* Of prompts beside n streams, so that the step takes at most so many usual ones, however the
- * cost of a piece grows with it: a step of k times the tokens takes at most k times as long as
- * one that was measured. Small pieces may cost nothing, since the processor waits for the
- * weights meanwhile, and a somewhat larger one all that the processor needs: a line through the
- * small ones does not show that. Rounded up to the next token, or small pieces would not grow.
- * Before the first: by a step of prompts alone. */
+/* Work of prompts beside n streams, so that the step takes at most this many usual ones,
+ * however the cost of a piece grows with its size. A step of k times the tokens takes at most k
+ * times as long as a measured one. Small pieces may cost nothing, since the processor waits for
+ * the weights meanwhile; a larger one may cost all of the processor's time. A line through
+ * small pieces does not show that. Rounded up to the next token, or small pieces would not
+ * grow. Before the first piece: by a step of prompts alone. */
 static double sure_work(const struct step_cost *p, size_t n_streams, double limit) {
     double usual = usual_s(p, n_streams);
     double most =
@@ -154,7 +155,7 @@ static bool in_doubt(const struct step_cost *p) {
     return late < DOUBT_LESS || late > DOUBT_MORE;
 }
 
-/* How many usual steps more a piece may take beside streams that get a token. */
+/* How many additional usual steps a piece may take beside streams that get a token. */
 static double more(const struct step_cost *p) {
     double late[STEP_COST_PIECES];
     if (p->n_pieces < STEP_COST_PIECES)

@@ -1,19 +1,19 @@
-/* step_cost.h: how long a step takes, learnt from the steps. Decides how large a step may be,
- * never what is computed.
+/* step_cost.h: predicts how long a step takes, from measured steps. It decides how large a step
+ * may be, never what is computed.
  *
- * Two things are asked of it. What one more token costs (step_cost_token_s): a fixed part of a
- * step, since the weights are read once, and a part for each token. And how much of prompts a
- * step may hold beside streams (step_cost_room): so much that hardly any step takes three times
- * as long as usual. Where steps take what is expected of them, a piece makes one twice as long;
- * the later the last ones were, the less, down to 1.6: that leaves the prompts a third to a half
- * of the machine.
+ * It answers two questions. What does one more token cost (step_cost_token_s)? A step has a
+ * fixed part, since the weights are read once, and a part for each token. And how much prompt
+ * work may a step hold beside streams (step_cost_room)? Enough that hardly any step takes three
+ * times as long as usual. If steps take the expected time, a piece makes one twice as long. The
+ * later the last steps were, the smaller the piece, down to 1.6 times. So prompts get a third
+ * to a half of the machine.
  *
- * The second needs what is usual, and what a token of a prompt adds. Both are measured, since a
- * model of the first few tokens' cost is off by more than the bound: `usual` is one of the
- * quicker of the last steps that held streams alone, the addition the middle one of the last
- * pieces'. So one slow step of a busy machine changes nothing, and where the whole machine has
- * become slower that soon cancels out. While prompts wait for long, a step in every few is made
- * without them, to see what is usual by now. */
+ * The second answer needs the usual time and the addition per prompt token. Both are measured,
+ * since a model made from the cost of the first few tokens is wrong by more than the bound.
+ * `usual` is one of the quicker of the last steps that held streams alone. The addition is the
+ * median of the last pieces. So one slow step of a busy machine changes nothing, and a lasting
+ * slowdown of the whole machine soon cancels out. While prompts wait for long, every few steps
+ * one is made without them, to measure the usual time again. */
 #ifndef LOCKSTEP_ENGINE_STEP_COST_H
 #define LOCKSTEP_ENGINE_STEP_COST_H
 
@@ -69,9 +69,9 @@ void step_cost_add(struct step_cost *p, const struct step_sample *s);
 double step_cost_of(const struct step_cost *p, size_t n_tokens);
 double step_cost_token_s(const struct step_cost *p);
 
-/* How much work of prompts fits the next step beside n_streams streams that get a token and
- * n_waiting ones that do not. 0: this step is to be theirs alone. Prompts that nobody waits for
- * get steps of about a second, so that who comes meanwhile is not kept waiting either. */
+/* How much prompt work fits the next step beside n_streams streams that get a token and
+ * n_waiting ones that do not. 0: this step is theirs alone. If no stream waits, prompts get
+ * steps of about a second, so that new requests do not wait long either. */
 double step_cost_room(const struct step_cost *p, size_t n_streams, size_t n_waiting);
 
 #endif

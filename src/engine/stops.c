@@ -1,4 +1,4 @@
-/* stops.c: Finds stop strings in text that comes in pieces. */
+/* stops.c: Finds stop strings in text that arrives in pieces. */
 #include "engine/stops.h"
 
 #include "base/util.h"

@@ -1,4 +1,4 @@
-/* stops.h: stop strings in a text that comes in pieces. */
+/* stops.h: finds stop strings in text that arrives in pieces. */
 #ifndef LOCKSTEP_ENGINE_STOPS_H
 #define LOCKSTEP_ENGINE_STOPS_H
 
@@ -9,9 +9,10 @@ struct stop {
     size_t len; /* > 0 */
 };
 
-/* held [len]: what has come and has not been let out. Returns how much of it may go out now: all
- * before the earliest stop string (*which is its index; of several at one place the first in the
- * list), or, if none is there (*which = -1), all but an end in which one may have begun. */
+/* held [len]: text that has arrived and has not been released. Returns how much of it may be
+ * released now: everything before the earliest stop string (*which is its index; of several at
+ * one place the first in the list). If there is none (*which = -1): everything except an end in
+ * which one may have begun. */
 size_t stops_scan(const struct stop *stops, size_t n_stops, const char *held, size_t len,
                   int *which);
 
