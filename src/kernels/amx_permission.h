@@ -1,5 +1,5 @@
-/* amx_permission.h: the system's leave to use AMX's tiles, 8 KiB more to save with each
- * thread's registers. */
+/* amx_permission.h: asks the system for permission to use AMX's tile registers, which are 8 KiB
+ * more to save with each thread's registers. */
 #ifndef LOCKSTEP_KERNELS_AMX_PERMISSION_H
 #define LOCKSTEP_KERNELS_AMX_PERMISSION_H
 

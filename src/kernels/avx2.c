@@ -1,4 +1,4 @@
-/* avx2.c: the tables for AVX2 with FMA and F16C, and for AVX-VNNI, which differs in the
+/* avx2.c: the kernel tables for AVX2 with FMA and F16C, and for AVX-VNNI, which has other
  * products. */
 #include "kernels/v16_avx2.h"
 

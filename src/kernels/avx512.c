@@ -1,4 +1,4 @@
-/* avx512.c: the tables for AVX-512 with VNNI, and for AMX, which differs in the products. */
+/* avx512.c: the kernel tables for AVX-512 with VNNI, and for AMX, which has other products. */
 #include "kernels/v16_avx512.h"
 
 #include "kernels/lanes16.inc.h"

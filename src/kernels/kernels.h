@@ -1,16 +1,15 @@
-/* kernels.h: the whole numeric vocabulary. Plain pointers in and out; no threads, no
- * allocation, no errors: what can fail is checked where a model is loaded.
+/* kernels.h: the declarations of all kernels. Plain pointers in and out; no threads, no
+ * allocation, no errors: loading a model checks everything that can fail.
  *
- * Every function here obeys docs/numerics.md: its bits do not depend on the instruction set,
- * on how rows are split over threads and ranks, or on which other tokens are in the batch.
- * scalar.c is the definition; the ISA files are compared with it for equality.
+ * Every function here obeys docs/numerics.md. Its bits do not depend on the instruction set, on
+ * how rows are split over threads and ranks, or on the other tokens in the batch. scalar.c is
+ * the definition; the ISA files are compared with it for equality.
  *
- * Words used throughout
+ * Words used throughout:
  *   tile    16 rows of a weight matrix, all columns, repacked so that a SIMD lane is a row
  *   block   32 columns: the unit of activation quantization
- *   group   up to ACT_GROUP tokens whose activations lie interleaved
- *   segment the run of columns after which a row-parallel partial sum goes to fixed point
- */
+ *   group   up to ACT_GROUP tokens with interleaved activations
+ *   segment the columns after which a row-parallel partial sum is rounded to fixed point */
 #ifndef LOCKSTEP_KERNELS_KERNELS_H
 #define LOCKSTEP_KERNELS_KERNELS_H
 
@@ -28,9 +27,9 @@
 #define ATTN_TOGETHER 48 /* queries that attention() takes through the cache side by side */
 #define ATTN_SPAN 512    /* positions per softmax partial; a multiple of KV_PAGE */
 
-/* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^24. So many terms
- * (segments, and biases) of 2^48 at most add up to less than 2^63; plan_make() refuses a model
- * whose sums have more. */
+/* Fixed point of sums across ranks: multiples of 2^-24, saturated at +-2^24. This many terms
+ * (segments, and biases) of at most 2^48 add up to less than 2^63. plan_make() refuses a model
+ * with more terms in a sum. */
 #define FIXED_BITS 24
 #define FIXED_LIMIT 0x1p24f
 #define FIXED_TERMS_MAX 32767
@@ -41,8 +40,8 @@
  *   f32        [col][16] f32
  *   f16, bf16  [col][16] 16-bit
  *   f8_e4m3    for each 32 columns: scale [16] f32, then [col][16] bytes
- * Quantized types keep a code of a few bits per weight. A block's codes are vectors of 64
- * bytes, in whose byte 4*r+i row r's column 4*v+i is found for one or several v = 0..7:
+ * Quantized types have a code of a few bits per weight. A block's codes are vectors of 64
+ * bytes. Byte 4*r+i of a vector holds row r's column 4*v+i, for one or several v = 0..7:
  *   8 bits     8 vectors: vector v
  *   4 bits     4 vectors: vector v % 4, the low nibble for v < 4
  *   2 bits     2 vectors: vector v / 4, bits 2*(v % 4) and the next
@@ -74,9 +73,9 @@
  *   iq1_m                    2+1   by table             halves (2k + 1; d / 8)
  *   tq1_0, tq2_0             2     code - 1             scale (1)
  *
- * The codebooks of iq3, iq2 and iq1 are unfolded when a tile is packed (their tiles are larger
- * than the file: 4 bits where it has 3.1 or 3.4, 3 where it has 1.6 to 2.6). iq1's -1, 0 and 1,
- * moved by an eighth up or down, are eighths: -7, 1, 9 or -9, -1, 7.
+ * The codebooks of iq3, iq2 and iq1 are expanded when a tile is packed. So their tiles are
+ * larger than the file: 4 bits instead of 3.1 or 3.4, 3 instead of 1.6 to 2.6. iq1's -1, 0 and
+ * 1, shifted by an eighth up or down, are stored in eighths: -7, 1, 9 or -9, -1, 7.
  *   d; d, m        per block: d [16] f16 (and m [16] f16; mlx4, mlx8: bf16), then its codes
  *   d0, d1         per block: d0 [16] f16, d1 [16] f16 of its halves, then its codes
  *   e              per block: e [16] u8, then its codes
@@ -86,12 +85,12 @@
  *                    scale, min  scale [16] u8, min [16] u8
  *                    halves      scale [2][16] i8
  *                    and mins    scale [2][16] u8, min [2][16] u8
- * A tile is read as one run, from its beginning to its end: what is needed early but lies
- * elsewhere interrupts the hardware that fetches ahead (Zen 4, one thread of AVX-512: superblocks'
+ * A tile is read sequentially from its beginning to its end. Data that is needed early but lies
+ * elsewhere interrupts the hardware prefetcher. (Zen 4, one thread of AVX-512: superblocks'
  * scales together at the tile's beginning give Q4_K 0.63 instead of 0.85 of the roof with 8192
- * columns, 0.89 instead of 0.91 with 2048; AVX2 0.62 instead of 0.82, 0.72 instead of 0.78).
+ * columns, 0.89 instead of 0.91 with 2048; AVX2 0.62 instead of 0.82, 0.72 instead of 0.78.)
  *
- * Rows beyond n_rows are zero: their results are computed and written (y has room for whole
+ * Rows beyond n_rows are zero: their results are computed and written (y has space for whole
  * tiles).
  */
 struct wmat {
@@ -115,9 +114,9 @@ static inline uint32_t wmat_n_tiles(const struct wmat *w) {
 }
 
 /* Packs tiles [tile_begin, tile_end) from rows in the file's format. src_row(ctx, r) gives row
- * r of this share (r < n_rows), whole as in the file: the share's column 0 is its column
- * col_begin (a multiple of 32, of the type's block too unless that is a superblock). The bits
- * of the weights are kept exactly. Pure: threads take disjoint ranges. */
+ * r of this share (r < n_rows), whole as in the file. The share's column 0 is the row's column
+ * col_begin: a multiple of 32, and of the type's block too unless that is a superblock. The
+ * bits of the weights are preserved exactly. Pure: threads take disjoint ranges. */
 void wmat_pack(const struct wmat *w, uint8_t *tiles, uint32_t tile_begin, uint32_t tile_end,
                const uint8_t *(*src_row)(const void *ctx, uint32_t r), const void *ctx,
                uint32_t col_begin);
@@ -160,16 +159,16 @@ static inline uint32_t act_n_groups(uint32_t n_tokens) {
 /* ---- attention ----------------------------------------------------------------------- */
 
 /* The KV cache of one layer of one rank: pages of KV_PAGE positions. In a page, for each kv
- * head: K as [KV_PAGE/16][k_dim][16] (a lane is a position), then V as [KV_PAGE][v_pad]
- * (a lane is a dimension; v_pad = v_dim rounded up to 16, the padding zero).
- * Where a value is the beginning of its key (latent attention), only the key is kept, as
- * [KV_PAGE][k_pad]: its tiles of 16 positions are turned as they are read.
+ * head: K as [KV_PAGE/16][k_dim][16] (a lane is a position), then V as [KV_PAGE][v_pad] (a lane
+ * is a dimension; v_pad = v_dim rounded up to 16, the padding zero). If a value is the
+ * beginning of its key (latent attention), only the key is stored, as [KV_PAGE][k_pad]. Its
+ * tiles of 16 positions are transposed as they are read.
  *
  * KV_Q8_0: every KV_BLOCK dimensions of a key or value (the last block may be shorter) are int8
- * with one f16 scale: d = f16(amax / 127), at most 65504; q = rint(x / d), clamped to +-127, NaN
- * to 127; d = 0 gives q = 0. What is attended to is d * q, which f32 holds exactly. The scales lie
- * behind the codes that they belong to: of K [KV_PAGE/16][k blocks][16], of V and of latent
- * rows [KV_PAGE][blocks]. */
+ * with one f16 scale: d = f16(amax / 127), at most 65504; q = rint(x / d), clamped to +-127,
+ * NaN to 127; d = 0 gives q = 0. Attention uses d * q, which f32 holds exactly. The scales lie
+ * behind their codes: of K [KV_PAGE/16][k blocks][16], of V and of latent rows
+ * [KV_PAGE][blocks]. */
 enum kv_type { KV_F16, KV_F32, KV_Q8_0, KV_N_TYPES };
 #define KV_BLOCK 32
 
@@ -225,7 +224,7 @@ struct kernels {
     /* Packs blocks [block_begin, block_end) of all tokens (ACT_F32: 32 columns each, the last
      * may be short). x [n_tokens, ldx] f32 begins with the first of these blocks' columns. Q8:
      * amax = largest |x|; d = amax / 127; q = rint(x * (127 / amax)), clamped to +-127, NaN to
-     * 127; amax < 1e-30 (or none comparable) gives d = 0, q = 0. */
+     * 127; amax < 1e-30 (or no comparable value) gives d = 0, q = 0. */
     void (*act_pack)(const struct act *a, const float *x, size_t ldx, uint32_t block_begin,
                      uint32_t block_end);
 
@@ -252,12 +251,13 @@ struct kernels {
     void (*matmul)(const struct wmat *w, const struct act *x, float *y, size_t ldy,
                    uint32_t tile_begin, uint32_t tile_end);
 
-    /* The row-parallel form: columns are cut into segments of seg_cols (divides n_cols; a multiple
-     * of 32 for quantized types); each segment's sum is taken as above from +0, rounded
-     * to fixed point (fixed_from_f32) and the segments are added as integers. Used on one rank as
-     * well: that is why the bits agree.
-     * rows == NULL: y [n_tokens, ldy] int64 gets the sums; otherwise token t's are added to
-     * row rows[t] of y, which is how a token collects those of its experts. */
+    /* The row-parallel form. Columns are cut into segments of seg_cols (divides n_cols; a
+     * multiple of 32 for quantized types). Each segment's sum is computed as above from +0 and
+     * rounded to fixed point (fixed_from_f32). The segments are added as integers. One rank
+     * does the same, so the bits agree.
+     *
+     * rows == NULL: y [n_tokens, ldy] int64 gets the sums. Otherwise token t's sums are added
+     * to row rows[t] of y: so a token collects the sums of its experts. */
     void (*matmul_fixed)(const struct wmat *w, const struct act *x, int64_t *y, size_t ldy,
                          const uint32_t *rows, uint32_t seg_cols, uint32_t tile_begin,
                          uint32_t tile_end);

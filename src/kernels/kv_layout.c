@@ -1,5 +1,5 @@
-/* kv_layout.c: how keys and values lie in a page of the KV cache, and how they become q8_0,
- * which is the same code on every instruction set. */
+/* kv_layout.c: the layout of keys and values in a page of the KV cache, and their conversion to
+ * q8_0. The code is the same on every instruction set. */
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "quant/quant.h"
@@ -83,7 +83,7 @@ void kv_store_q8_0(const struct kv_shape *s, uint8_t *page, uint32_t slot, const
 }
 
 /* Logits of 16 queries over a span, their probabilities, a converted K tile or V rows, results
- * of queries that go together, and turned K tiles, four at most. */
+ * of queries that are processed together, and up to four transposed K tiles. */
 size_t attn_scratch_floats(const struct kv_shape *s) {
     size_t k_pad = round_up(s->k_dim, TILE_ROWS), dims = k_pad + round_up(s->v_dim, TILE_ROWS);
     return (size_t)16 * ATTN_SPAN * 2 + (16 + ATTN_TOGETHER) * dims +

@@ -1,4 +1,4 @@
-/* lanes16.inc.h: all of struct kernels but the products, written once for sixteen lanes.
+/* lanes16.inc.h: all of struct kernels except the products, written once for sixteen lanes.
  *
  * An ISA file includes its v16_*.h, then this. The formulas are those of kernels.h, the order
  * of operations that of scalar.c. */
@@ -360,9 +360,9 @@ INLINE v16 load_cached(enum kv_type type, const uint8_t *p, size_t i) {
                             : v16_load_i8((const int8_t *)p + i);
 }
 
-/* What a few queries' products with K ask for meanwhile: the rows of V for the same positions,
- * of which each pass of pv() reads a part, and K one page further on. A decode's queries wait
- * for memory, and these come before them; the blocks of a long prompt, of more queries, find
+/* What a few queries' products with K prefetch meanwhile: the rows of V for the same positions,
+ * of which each pass of pv() reads a part, and K one page ahead. In a decode the queries wait
+ * for memory, so this comes before them. The blocks of a long prompt have more queries and find
  * the span in a cache. */
 #define AHEAD_QUERIES 4
 struct ahead {
@@ -534,7 +534,7 @@ static const pv_fn pv_by_queries[KV_N_TYPES][ATTN_BLOCK + 1] = {
     [KV_Q8_0] = {NULL, pv_q8_0_1, pv_q8_0_2, pv_q8_0_3, pv_q8_0_4, pv_q8_0_5, pv_q8_0_6},
 };
 
-/* Logits of positions r become probabilities; lanes beside r become 0. */
+/* Logits of positions r become probabilities; lanes outside r become 0. */
 static void softmax_range(const struct attn_args *a, float *p, struct range r, float *m,
                           float *l) {
     uint32_t from = r.begin % ATTN_SPAN, to = from + (r.end - r.begin);
@@ -675,7 +675,7 @@ static void attention(const struct attn_args *a) {
         attend_together(&b, a->queries + i, MIN(a->n_queries - i, (uint32_t)ATTN_TOGETHER));
 }
 
-/* The table of an instruction set that has these lanes and whose matmul_ISA.h is included. */
+/* The kernel table of an instruction set that has these lanes; its matmul_ISA.h is included. */
 #define LANES16_KERNELS(isa)                \
     const struct kernels kernels_##isa = {  \
         .name = #isa,                       \

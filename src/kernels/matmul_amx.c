@@ -1,17 +1,18 @@
-/* matmul_amx.c: products of many tokens with weights of codes on AMX's tiles; AVX-512's for all
- * others.
+/* matmul_amx.c: products of many tokens with code weights on AMX's tiles. All other products
+ * are AVX-512's.
  *
- * A tile register of AMX holds up to 16 rows of 64 bytes. A block of a weight tile, unpacked to
- * signed bytes, is what tdpbssd wants of its second operand: 8 rows, each of 4 columns of the
- * 16 lanes. A block of the tokens of a group is its first operand as it lies, and the exact
+ * An AMX tile register holds up to 16 rows of 64 bytes. A block of a weight tile, unpacked to
+ * signed bytes, has the form of tdpbssd's second operand: 8 rows, each of 4 columns of the 16
+ * lanes. A block of the tokens of a group is its first operand without a change. The exact
  * integer sums, a row of 16 lanes for each token, come back through memory.
  *
- * Cost (Granite Rapids), a block of two weight tiles and twelve tokens: multiplying keeps the
- * tiles' unit busy for 27 cycles and storing the sums for 33, one after the other; the floats'
- * operations take 48, since vectors of 512 bits have one port for products while tiles are in
- * use. So 60 at the least, and 85 where all lies near; AVX-512 alone takes 190.
+ * Cost (Granite Rapids) of a block of two weight tiles and twelve tokens: multiplying keeps the
+ * tile unit busy for 27 cycles and storing the sums for 33, one after the other. The float
+ * operations take 48, since 512-bit vectors have one port for products while tiles are in use.
+ * So the minimum is 60, and 85 were measured with all data in near caches. AVX-512 alone takes
+ * 190.
  *
- * Unpacked weights are of one form for all types of a family ("staged"). They are made once for
+ * Unpacked weights have one form for all types of a family ("staged"). They are made once for
  * several calls. */
 #include "kernels/matmul_amx.h"
 
@@ -19,8 +20,8 @@
 #include "kernels/matmul_avx512.inc.h"
 #include "kernels/tile_config.h"
 
-/* With fewer tokens AVX-512 is as fast or faster (Granite Rapids: by a fifth with 12, as fast
- * with 24): unpacking wants more than two calls that use it. */
+/* With fewer tokens AVX-512 is at least as fast (Granite Rapids: by a fifth with 12, equal with
+ * 24): unpacking must serve more than two calls. */
 #define TOKENS_LEAST (2 * ACT_GROUP + 1)
 
 /* Weight tiles of a call. */
@@ -152,8 +153,8 @@ INLINE void stage(enum qtype type, const struct mm_call *c, uint8_t *to) {
 
 /* ---- tiles of AMX ----------------------------------------------------------------------- */
 
-/* The last group of tokens may be smaller than the others: it has registers of its own, so that
- * the shapes are set once for a whole product.
+/* The last group of tokens may be smaller than the others. It has registers of its own, so the
+ * shapes are set once for a whole product.
  *   0, 1  sums with either weight tile    5, 6  the same of the last group
  *   2     activations of a group          7     the same of the last group
  *   3, 4  weights */
@@ -172,9 +173,9 @@ static void set_shapes(enum staged form, uint32_t n_tokens) {
     tile_config_load(&config);
 }
 
-/* The last bit of MAGIC's f32 counts ones: its bits plus an integer (below 2^22 in magnitude)
- * are those of MAGIC + the integer. So sums start at these bits and end in a subtraction of
- * floats. While tiles are in use, multiplications and conversions of 512 bits have one port
+/* The last bit of MAGIC's f32 counts ones. Its bits plus an integer (below 2^22 in magnitude)
+ * are the bits of MAGIC + the integer. So sums start at these bits and end in a float
+ * subtraction. While tiles are in use, 512-bit multiplications and conversions have one port
  * (Granite Rapids: half the rate, whatever the tiles do), and additions the other. */
 #define MAGIC 0x1.8p23f
 #define MAGIC_BITS 0x4b400000
@@ -294,8 +295,8 @@ INLINE void begin_tiles(const struct mm_call *c, enum staged form, int n, size_t
     }
 }
 
-/* Asks for what the last sums are written to, or added to: tiles are stored in order after it,
- * and what waits for them would wait for memory. */
+/* Prefetches the lines to which the last sums are written or added. Tiles are stored in order
+ * after them, and would wait for memory too. */
 INLINE void prefetch_results(const struct mm_call *c, int n) {
     if (c->part != NULL)
         return;
@@ -312,10 +313,9 @@ INLINE void prefetch_results(const struct mm_call *c, int n) {
     }
 }
 
-/* Three things go on at a time, in small pieces, since a tile's sums take long to come: the
- * vectors' work at a block, the storing of the sums of the next, and multiplying for two pieces
- * after these. What the loop uses is copied from c: the compiler takes each storing for a
- * change of it. */
+/* Three things run at a time, in small pieces, since a tile's sums take long: the vector work
+ * of a block, storing the sums of the next one, and multiplying for two pieces after these. The
+ * loop uses copies of c's fields: the compiler assumes that each store changes c. */
 INLINE void mm_staged(const struct mm_call *c, enum staged form, int n) {
     _Alignas(CACHE_LINE) block_dots dots[2];
     __m512 acc[TILES][MM_MAX_TOKENS];

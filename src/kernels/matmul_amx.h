@@ -1,4 +1,4 @@
-/* matmul_amx.h: struct kernels' products for AMX with int8, which has AVX-512 beside it. */
+/* matmul_amx.h: struct kernels' products for AMX with int8, on processors with AVX-512. */
 #ifndef LOCKSTEP_KERNELS_MATMUL_AMX_H
 #define LOCKSTEP_KERNELS_MATMUL_AMX_H
 

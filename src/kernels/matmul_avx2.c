@@ -1,8 +1,8 @@
 /* matmul_avx2.c: the products for AVX2 with FMA and F16C.
  *
- * maddubs multiplies unsigned by signed bytes and adds pairs to 16 bits, where as many products
- * are summed as fit (sums_in_16_bits) before they go to 32, there times an integer scale if
- * halves of a block have one: always exact. */
+ * maddubs multiplies unsigned by signed bytes and adds pairs to 16 bits. As many products as
+ * fit (sums_in_16_bits) are summed there before they go to 32 bits. If the halves of a block
+ * have an integer scale, it is multiplied there. The result is always exact. */
 #include "kernels/matmul_avx2.h"
 
 #include "kernels/matmul_avx2.inc.h"
@@ -61,10 +61,10 @@ INLINE __m256i multiply_pairs(enum qtype type, __m256i w, __m256i x) {
     return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
 
-/* dot[h][t] (+=, if more) exact integer sums over vectors [begin, end) of 8, of what unpack()
- * gives times scale[h]: 16-bit integers, those of a row twice. Codes of 4 bits are taken in the
- * order in which they lie: the two nibbles of a byte, then the next. vectors: of the block, in
- * each tile. */
+/* dot[h][t] (+=, if more): exact integer sums over vectors [begin, end) of 8, of what unpack()
+ * gives times scale[h]: 16-bit integers, those of a row twice. Codes of 4 bits are read in
+ * their stored order: the two nibbles of a byte, then the next. vectors: of the block, in each
+ * tile. */
 INLINE void dot_scaled(enum qtype type, int begin, int end, int m, int n,
                        const uint8_t *const *vectors, const int8_t *q, const __m256i *scale,
                        bool more, __m256i (*dot)[MM_MAX_TOKENS]) {

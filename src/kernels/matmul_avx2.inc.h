@@ -1,11 +1,11 @@
-/* matmul_avx2.inc.h: micro-kernels of 256-bit registers, for AVX2 and AVX-VNNI. A tile's 16
+/* matmul_avx2.inc.h: micro-kernels with 256-bit registers, for AVX2 and AVX-VNNI. A tile's 16
  * rows are two registers; those of m tiles are halves h = 0 to 2m - 1.
  *
- * One body per family of types, compiled for m tiles x n tokens. One token takes four tiles
- * side by side, a cache line of each in turn: so memory gives most here, and prefetching would
- * take away. What the instruction sets differ in is the dot product: an ISA file includes this,
- * defines the two functions that are declared under "integer dot products", and makes its table
- * of INSTANCES. */
+ * One body per family of types, compiled for m tiles x n tokens. One token processes four tiles
+ * side by side, a cache line of each in turn: this gives the highest memory bandwidth, and
+ * prefetching would lower it. The instruction sets differ in the dot product. An ISA file
+ * includes this, defines the two functions declared under "integer dot products", and makes its
+ * table of INSTANCES. */
 #include "base/util.h"
 #include "kernels/simd.h"
 #include "kernels/tile_driver.h"
@@ -236,7 +236,7 @@ INLINE __m256i codes(enum qtype type, const uint8_t *p, int j) {
     return w;
 }
 
-/* ---- types whose blocks have scales of their own ---------------------------------------- */
+/* ---- types with one scale per block ------------------------------------------------------ */
 
 /* 2^(e - 128) */
 INLINE __m256 load_e8m0(const uint8_t *p) {
@@ -247,7 +247,7 @@ INLINE __m256 load_e8m0(const uint8_t *p) {
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, subnormal, small));
 }
 
-/* A block whose halves have a d each. */
+/* A block with a d for each half. */
 INLINE void add_half_blocks(enum qtype type, int m, int n, const uint8_t *const *block,
                             const uint8_t *const *vectors, const int8_t *q,
                             const struct act_sums *sums, const float *dx, float scale,

@@ -1,34 +1,41 @@
 /* matmul_avx512.c: micro-kernels for AVX-512 with VNNI. A register is one tile's 16 rows.
  *
- * One body per family of types, compiled for m tiles x n tokens: each weight vector is loaded
- * once and meets n broadcast activations; every sum stays in a register. vpdpbusd wants
- * unsigned x signed, so weights are stored with a bias and a block's integer sum starts at
- * -bias * (sum of the block's activations). */
+ * One body per family of types, compiled for m tiles x n tokens. Each weight vector is loaded
+ * once and used with n broadcast activations. Every sum stays in a register. vpdpbusd
+ * multiplies unsigned x signed, so weights are stored with a bias, and a block's integer sum
+ * starts at -bias * (sum of the block's activations). */
 #include "kernels/matmul_avx512.h"
 
 #include "kernels/matmul_avx512.inc.h"
 
-/* One token, floats: how far ahead of the weights in use the next are asked for, in all tiles
- * side by side together (Zen 5: 4 to 8 KiB are alike). */
+/* One token, floats: the prefetch distance, over all tiles side by side together (Zen 5: 4 to 8
+ * KiB are equal). */
 #define FLOAT_PREFETCH_BYTES 8192
 
-/* The same where blocks are read from WIDE tiles side by side. Intel's servers want it in the
- * second-level cache, which has room for three times as many requests as the first: there one
- * tile gives 0.56 of the roof (Q4_0, Granite Rapids), four 0.94; 640 to 1536 bytes, and eight
- * tiles by 512, are alike. Zen 5 wants it in the first: there one tile gives 0.69 to 0.77 (Q8_0),
- * four 0.83 to 0.86, and 0.93 to 0.95 where they ask for a line or two between multiplications
- * instead of for a whole block before it; 1024 to 1536 bytes are alike. Zen 4 wants it in the
- * second for types of eight bits, whose products are 1.12 to 1.14 times as fast (1.02 times where
- * other guests leave it 35 GB/s). Of fewer bits it wants one tile, and two where a tile and the
- * activations are more than its first-level cache: as one run weights pass it undisturbed, but
- * each tile then reads the activations from the second (8192 columns, one thread: Q4_0 0.95
- * instead of 0.83 of the roof, Q4_K 0.90 instead of 0.85; four tiles are slower). */
+/* The same for blocks that are read from WIDE tiles side by side.
+ *
+ * Intel's servers: prefetch into the second-level cache, which allows three times as many
+ * requests as the first. There one tile gives 0.56 of the roof (Q4_0, Granite Rapids), four
+ * 0.94. 640 to 1536 bytes, and eight tiles by 512, are equal.
+ *
+ * Zen 5: prefetch into the first level. There one tile gives 0.69 to 0.77 (Q8_0), four 0.83 to
+ * 0.86. Four give 0.93 to 0.95 if they prefetch a line or two between multiplications instead
+ * of a whole block before it. 1024 to 1536 bytes are equal.
+ *
+ * Zen 4, types of eight bits: prefetch into the second level. The products are 1.12 to 1.14
+ * times as fast (1.02 times if other guests leave it 35 GB/s).
+ *
+ * Zen 4, types of fewer bits: one tile, or two if a tile and the activations exceed the
+ * first-level cache. As one stream, weights pass through that cache without evicting the
+ * activations, but each tile then reads the activations from the second (8192 columns, one
+ * thread: Q4_0 0.95 instead of 0.83 of the roof, Q4_K 0.90 instead of 0.85; four tiles are
+ * slower). */
 #define WIDE 4
 #define WIDE_PREFETCH_BYTES 1280
 #define TWO_COLS 4096
 
-/* Ice Lake's servers keep more lines under way the more streams there are: a plain loop over 16
- * reads 1.2 times as fast as one over four. A token over eight tiles, asked for into the
+/* Ice Lake's servers keep more lines under way with more streams: a plain loop over 16 streams
+ * reads 1.2 times as fast as one over four. A token over eight tiles, prefetched into the
  * first-level cache, is 1.02 (Q4_0), 1.04 (Q8_0), 1.08 (F16) and 1.09 times (Q4_K) as fast as
  * over four. */
 #define WIDEST 8
@@ -192,9 +199,9 @@ INLINE __m512i unpack(enum qtype type, const uint8_t *p, int j) {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), w);
 }
 
-/* Where the integer sums of a block begin: at -bias * the sum of its activations. start: -128
- * times that, read by the ports that load, since an addition of products would take those of
- * vpdpbusd (6 % of the time of Q8_0 on Zen 5). */
+/* The initial values of a block's integer sums: -bias * the sum of its activations. start: -128
+ * times that, loaded from memory, since computing it would use the ports of vpdpbusd (6 % of
+ * the time of Q8_0 on Zen 5). */
 INLINE __m512i bias_start(enum qtype type, const int32_t *start) {
     const int log2 = operand_bias_log2(type);
     if (log2 < 0)
@@ -292,7 +299,7 @@ INLINE void add_dots(int m, int n, __m512i (*dot)[MM_MAX_TOKENS], const __m512 *
     }
 }
 
-/* Types whose blocks have scales of their own, before the vectors. */
+/* Types with scales per block, before the vectors. */
 INLINE void mm_block(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type), gs = c->gs;
@@ -405,8 +412,8 @@ INLINE void mm_super(const struct mm_call *c, enum qtype type, int m, int n) {
     }
 }
 
-/* out[half][t], of n tokens: what the half's integer sum starts at, -bias times the sum of its
- * activations; where there is no bias, the sum itself. */
+/* out[half][t], of n tokens: the initial value of the half's integer sum, -bias times the sum
+ * of its activations; without a bias, that sum itself. */
 INLINE void half_sums(enum qtype type, const struct act_sums *sums, int n, int32_t (*out)[16]) {
     __m512i pairs = _mm512_maskz_loadu_epi32((__mmask16)((1u << n) - 1), sums), half[2];
     half[0] = _mm512_srai_epi32(_mm512_slli_epi32(pairs, 16), 16);
@@ -464,7 +471,7 @@ INLINE void dot_half(enum qtype type, int half, int m, int n, const uint8_t *con
     }
 }
 
-/* Types whose blocks have a d for each half, before the vectors. */
+/* Types with a d for each half of a block, before the vectors. */
 INLINE void mm_pair(const struct mm_call *c, enum qtype type, int m, int n) {
     __m512 acc[MM_MAX_TILES][MM_MAX_TOKENS];
     const size_t block_bytes = tile_block_bytes(type);
@@ -669,9 +676,9 @@ static uint32_t tiles_of_one(const struct wmat *w) {
     return w->n_cols >= TWO_COLS ? 2 : 1;
 }
 
-/* What differs between processors. The second-level cache of Zen 4 and Zen 5 feeds them fast
- * enough: calls of all columns make products of many tokens 1 to 4 % faster on the former (all
- * of a prompt: Q4_K 3 %, Q8_0 nothing), 0 to 6 % on the latter. */
+/* Settings that differ between processors. The second-level cache of Zen 4 and Zen 5 is fast
+ * enough: calls over all columns make products of many tokens 1 to 4 % faster on the former (a
+ * whole prompt: Q4_K 3 %, Q8_0 0 %), 0 to 6 % on the latter. */
 struct mm_kernels mm_kernels_avx512(const struct wmat *w) {
     const enum qtype type = w->type;
     struct mm_kernels k = *kernels_of[type];

@@ -1,6 +1,5 @@
-/* matmul_avx512.inc.h: what the products for AVX-512 and for AMX share: where the sums of a
- * call come from and go to, and how a tile's codes and scales are read. A register is one
- * tile's 16 rows. */
+/* matmul_avx512.inc.h: shared by the products for AVX-512 and for AMX: reading and writing the
+ * sums of a call, and reading a tile's codes and scales. A register is one tile's 16 rows. */
 #include "base/util.h"
 #include "kernels/simd.h"
 #include "kernels/tile_driver.h"

@@ -1,7 +1,7 @@
 /* matmul_avxvnni.c: the products for AVX-VNNI, which adds vpdpbusd to AVX2.
  *
- * It multiplies unsigned by signed bytes and adds four products to an int32, exactly: so weights
- * are taken as biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
+ * It multiplies unsigned by signed bytes and adds four products to an int32, exactly. So
+ * weights are biased unsigned bytes, and a sum starts at -bias * (sum of the activations). */
 #include "kernels/matmul_avxvnni.h"
 
 #include "kernels/matmul_avx2.h"
@@ -85,7 +85,7 @@ INLINE void dot_halves(enum qtype type, int m, int n, const struct super_block *
 
 /* ---- the table: weights of codes; AVX2's kernels for the others -------------------------- */
 
-/* Sums of halves are two for each token, for which there is less room in registers. */
+/* Sums of halves are two for each token, so fewer tokens fit the registers. */
 #define BLOCK_TYPE(type) INSTANCES_6(mm_coded, type)
 #define HALVES_TYPE(type) INSTANCES_4(mm_coded, type)
 TILE_BLOCK_TYPES(BLOCK_TYPE)

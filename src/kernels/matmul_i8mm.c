@@ -1,15 +1,15 @@
 /* matmul_i8mm.c: micro-kernels for arm64 with int8 matrix instructions, for several tokens and
- * weights of codes. The others, bound by memory or by f32, are matmul_neon.c's.
+ * code weights. The other products, bound by memory or by f32, are matmul_neon.c's.
  *
- * smmla multiplies two rows with two tokens over eight columns, 32 products where sdot has 16.
- * Tokens are taken in pairs, rows of a quarter too; a register of results is
+ * smmla multiplies two rows with two tokens over eight columns: 32 products, where sdot has 16.
+ * Tokens are processed in pairs, and so are the rows of a quarter. A result register is
  *     { row 0 token 0, row 0 token 1, row 1 token 0, row 1 token 1 }
- * and scales come twice per row, and in turn per token. The codes of a quarter's block are
- * eight registers, unpacked once for all tokens of a group, whose accumulators are twelve more.
- * So a quarter is followed over a span of blocks, before the next one takes its turn with the
+ * Scales are repeated per row, and alternate per token. The codes of a quarter's block are
+ * eight registers, unpacked once for all tokens of a group. The group's accumulators are twelve
+ * more. So a quarter is processed over a span of blocks, before the next one follows with the
  * same activations.
  *
- * Biased codes are multiplied as they are, unsigned (usmmla): a block's integer sum starts at
+ * Biased codes are multiplied unsigned as they are (usmmla): a block's integer sum starts at
  * -bias * (sum of the block's activations). */
 #include "kernels/matmul_i8mm.h"
 

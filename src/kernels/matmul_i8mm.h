@@ -1,5 +1,5 @@
 /* matmul_i8mm.h: the products of neon.c's table for machines with int8 matrix instructions.
- * Contracts: kernels.h. */
+ * kernels.h documents them. */
 #ifndef LOCKSTEP_KERNELS_MATMUL_I8MM_H
 #define LOCKSTEP_KERNELS_MATMUL_I8MM_H
 

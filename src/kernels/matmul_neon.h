@@ -1,4 +1,4 @@
-/* matmul_neon.h: the products of neon.c. Contracts: kernels.h. */
+/* matmul_neon.h: the products of neon.c. kernels.h documents them. */
 #ifndef LOCKSTEP_KERNELS_MATMUL_NEON_H
 #define LOCKSTEP_KERNELS_MATMUL_NEON_H
 

@@ -1,6 +1,6 @@
-/* neon.c: the tables for arm64: with dot product (ARMv8.2; every Apple M, Graviton 2 and
+/* neon.c: the kernel tables for arm64: with dot product (ARMv8.2; every Apple M, Graviton 2 and
  * later), and with int8 matrix instructions too (ARMv8.6; Apple M2, Graviton 3 and later),
- * which differ in the products. */
+ * which have other products. */
 #include "kernels/v16_neon.h"
 
 #include "kernels/lanes16.inc.h"

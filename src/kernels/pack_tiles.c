@@ -1,5 +1,5 @@
 /* pack_tiles.c: from rows of the file's blocks to tiles of 16 rows. The values keep their bits;
- * only their places change. */
+ * only their positions change. */
 #include "base/util.h"
 #include "kernels/kernels.h"
 #include "kernels/simd.h"
@@ -46,11 +46,11 @@ size_t wmat_bytes(const struct wmat *w) {
     return wmat_n_tiles(w) * w->tile_bytes;
 }
 
-/* ---- the codes of 32 columns as the file keeps them ---------------------------------------
+/* ---- the codes of 32 columns as the file stores them ---------------------------------------
  *
- * Each function gives the codes (kernels.h) of block sb of a superblock, or of a simple block, as
- * eight words of four: word v holds columns 4v to 4v+3, the first one lowest. The file's bytes
- * are taken four at a time as well. Everything here is inlined into a loop for one type. */
+ * Each function gives the codes (kernels.h) of block sb of a superblock, or of a simple block,
+ * as eight words of four. Word v holds columns 4v to 4v+3, the first one lowest. The file's
+ * bytes are also read four at a time. Everything here is inlined into a loop for one type. */
 
 #define ONES 0x01010101u /* times a byte: that byte in each of four */
 

@@ -1,4 +1,4 @@
-/* roof_loops.h: the loops of one instruction set, between roof.c and roof_*.c. */
+/* roof_loops.h: the loops of one instruction set, for roof.c and roof_*.c. */
 #ifndef LOCKSTEP_KERNELS_ROOF_LOOPS_H
 #define LOCKSTEP_KERNELS_ROOF_LOOPS_H
 

@@ -1,8 +1,8 @@
 /* roof_x86.inc.h: the loops of roof_loops.h, written once for vectors of any width.
  *
  * An ISA file defines VECTOR_BYTES, includes this, defines multiply_add_int8(), and ends with
- * ROOF_LOOPS(). One whose int8 products are not of vectors defines INT8_MACS before, and then
- * int8_rounds(). */
+ * ROOF_LOOPS(). If its int8 products do not work on vectors, it defines INT8_MACS first, and
+ * then int8_rounds(). */
 #include "base/util.h"
 #include "kernels/roof_loops.h"
 #include "kernels/simd.h"
@@ -35,8 +35,8 @@ INLINE uint64_t any_bits(ints v) {
     return bits;
 }
 
-/* `streams` equal parts side by side, 256 bytes of each in turn; asks for what comes `ahead`
- * bytes later, near: into the first-level cache, not only the second. */
+/* Reads `streams` equal parts side by side, 256 bytes of each in turn. Prefetches `ahead` bytes
+ * ahead; near: into the first-level cache, not only the second. */
 INLINE uint64_t read_streams(const uint8_t *p, size_t bytes, size_t streams, size_t ahead,
                              bool near) {
     ints sum[4] = {{0}};

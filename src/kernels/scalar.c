@@ -158,7 +158,7 @@ static float power_of_two(uint8_t e) {
     return ldexpf(1.0f, e - 128);
 }
 
-/* A block whose halves have a d each: adds to acc. */
+/* A block with a d for each half: adds to acc. */
 static float half_blocks(const struct wmat *w, const uint8_t *block, uint32_t lane,
                          const struct act *a, size_t at, float acc) {
     for (uint32_t h = 0; h < 2; h++) {
@@ -200,7 +200,7 @@ static float dot_simple_blocks(const struct wmat *w, const uint8_t *tile, uint32
     return acc;
 }
 
-/* A block whose scales are multiplied by those of its superblock: adds to acc. */
+/* A block whose scales are multiplied by the superblock's: adds to acc. */
 static float super_block(enum qtype type, const uint8_t *super, const uint8_t *block,
                          uint32_t lane, const struct act *a, size_t at, float acc) {
     const struct tile_format *f = &tile_formats[type];
@@ -297,7 +297,7 @@ static void fixed_add(float *x, const int64_t *y, size_t n) {
 
 /* ---- small things --------------------------------------------------------------------------- */
 
-/* The one tree by which 16 lanes become a sum. */
+/* The one tree that sums 16 lanes. */
 static float sum_lanes(float lanes[16]) {
     for (uint32_t half = 8; half >= 1; half /= 2)
         for (uint32_t i = 0; i < half; i++)
@@ -359,8 +359,8 @@ static void cache_put(const struct kv_shape *s, uint8_t *base, size_t i, float v
     }
 }
 
-/* In a page's head: which value dimension d of the key in a slot is, of those of K, and of the
- * value, of those of V. */
+/* The index in a page's head: of dimension d of a slot's key among K, and of its value among V.
+ */
 static size_t key_at(const struct kv_shape *s, uint32_t slot, uint32_t d) {
     if (s->latent)
         return slot * round_up(s->k_dim, TILE_ROWS) + d;
@@ -432,7 +432,7 @@ static float logit(const struct attn_args *a, const struct attn_query *q, uint32
 }
 
 /* The softmax partial of positions [begin, end) of one span: its largest logit, the sum of exp,
- * and the weighted values in o [v_dim]. logits: room for ATTN_SPAN. */
+ * and the weighted values in o [v_dim]. logits: space for ATTN_SPAN. */
 static void span_partial(const struct attn_args *a, const struct attn_query *q, uint32_t begin,
                          uint32_t end, float *logits, float *m_out, float *l_out, float *o) {
     const struct kv_layout l = kv_layout(a->shape);

@@ -36,8 +36,8 @@ static void point_at_tiles(struct mm_call *c, const struct wmat *w, uint32_t fir
     }
 }
 
-/* How many of the `left` tokens of a group the next call takes: equal parts, since a call
- * of few tokens is little faster than one of max_tokens. */
+/* How many of the `left` tokens of a group the next call processes: equal parts, since a call
+ * of few tokens is hardly faster than one of max_tokens. */
 static uint32_t tokens_at_once(const struct mm_kernels *k, uint32_t left) {
     uint32_t calls = (uint32_t)div_up(left, k->max_tokens);
     return (uint32_t)div_up(left, calls);
@@ -66,9 +66,9 @@ static void point_at_results(struct mm_call *c, struct result to, uint32_t token
         c->fixed[t] = to.fixed + (to.rows != NULL ? to.rows[token + t] : token + t) * c->ldy;
 }
 
-/* One token (the one that c points at) with tiles [begin, end): as many runs of tiles side by
- * side as the micro-kernel takes, since memory gives most to a few long streams. Their distance
- * is odd: streams that lie a large power of two apart meet in the same banks. */
+/* One token (at c) with tiles [begin, end), in as many runs of tiles side by side as the
+ * micro-kernel supports: memory is fastest with a few long streams. The distance between runs
+ * is odd: streams that are a large power of two apart share the same banks. */
 static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                       uint32_t begin, uint32_t end) {
     mm_fn multiply = k->one;
@@ -93,7 +93,7 @@ static void drive_one(const struct mm_kernels *k, struct mm_call *c, const struc
 #define CALLS_AT_ONCE 8
 #define CALLS_WHEN_STAGED 16
 
-/* In equal parts of whole units, as few as there is room for. */
+/* In equal parts of whole units, as few as fit. */
 static uint32_t cols_staged(const struct mm_call *c, uint32_t unit) {
     uint32_t units = c->n_cols / unit;
     return (uint32_t)div_up(units, div_up(units, MM_STAGED_COLS / unit)) * unit;
@@ -154,11 +154,12 @@ struct block {
     uint32_t tile_begin, tile_end, begin, end;
 };
 
-/* Products of many tokens go by blocks: of so many tokens that their activations stay in the
- * second-level cache (512 KiB and more) while the block's tiles pass, and of so many tiles that
- * these stay in the third while the tokens pass. Otherwise each pair of tiles would read the
- * activations of all tokens again. Zen 5, 512 tokens: 1 to 3 % faster, 2 % more where all tiles
- * of a call are one block, which other cores would pay for with their share of the memory. */
+/* Products of many tokens are blocked. A block has so many tokens that their activations stay
+ * in the second-level cache (512 KiB and more) while the block's tiles pass. It has so many
+ * tiles that these stay in the third-level cache while the tokens pass. Otherwise each pair of
+ * tiles would read the activations of all tokens again. Zen 5, 512 tokens: 1 to 3 % faster. It
+ * would be 2 % more with all tiles of a call in one block, but other cores would get less
+ * memory bandwidth. */
 #define PREFETCH_BYTES 393216 /* of activations */
 #define PREFETCH_GROUPS 4     /* but so many groups of tokens at least */
 #define PREFETCH_TILES_BYTES 1048576
@@ -174,10 +175,10 @@ static uint32_t tokens_near(const struct mm_kernels *k, const struct act *x) {
            ACT_GROUP;
 }
 
-/* A block's tokens with n_tiles tiles, less the last where that remains alone; returns the
- * first that is left. Some calls at a time go over so many columns that their weights stay
- * near. c is changed in place from call to call: a copy of fields just written would wait for
- * the stores, and these for the arithmetic before them. */
+/* A block's tokens with n_tiles tiles, except for the last token if it would be alone; returns
+ * the first remaining one. A few calls at a time cover so many columns that their weights stay
+ * in near caches. c is changed in place from call to call: a copy of fields just written would
+ * wait for the stores, and these for the arithmetic before them. */
 static uint32_t drive_many(const struct mm_kernels *k, struct mm_call *c, const struct wmat *w,
                            const struct act *x, struct result to, struct block block,
                            uint32_t tile, uint32_t n_tiles) {
@@ -234,9 +235,9 @@ static void drive_block(const struct mm_kernels *k, struct mm_call *c, const str
     }
 }
 
-/* All of one token's activations, of which other threads have written a part: a product that
- * meets their lines a few at a time asks for no weights while it waits for them. Two cores of
- * two chiplets (Zen 4) generate 2 to 4 % faster. */
+/* Prefetches all of one token's activations, a part of which other threads have written. A
+ * product that meets these lines a few at a time requests no weights while it waits for them.
+ * Two cores of two chiplets (Zen 4) generate 2 to 4 % faster. */
 static void ask_for_token(const struct act *x) {
     const size_t n_blocks = x->n_cols / ACT_BLOCK;
     if (x->kind == ACT_F32) {

@@ -1,7 +1,8 @@
 /* tile_driver.h: the loops around the ISA files' matmul micro-kernels.
  *
- * A micro-kernel multiplies a few tiles with a few tokens over all columns and keeps every
- * sum in registers; the driver walks tiles and token groups. Pure: threads take disjoint tiles. */
+ * A micro-kernel multiplies a few tiles with a few tokens over all columns and keeps every sum
+ * in registers. The driver iterates over tiles and token groups. Pure: threads take disjoint
+ * tiles. */
 #ifndef LOCKSTEP_KERNELS_TILE_DRIVER_H
 #define LOCKSTEP_KERNELS_TILE_DRIVER_H
 
@@ -20,7 +21,7 @@
 struct mm_call {
     const uint8_t *w[MM_MAX_TILES]; /* tiles, from their column 0; the last may be repeated */
     size_t row[MM_MAX_TILES]; /* where in a token's results each tile's 16 values belong */
-    uint32_t n_tiles;         /* whose results are wanted; the others are not written */
+    uint32_t n_tiles;         /* to compute; the others are not written */
     uint32_t n_tokens;
     uint32_t n_cols;    /* of the whole tile */
     uint32_t col_phase; /* as in struct wmat */
@@ -34,9 +35,9 @@ struct mm_call {
     float *part;
     /* with stage (below): the weights of these columns as it left them */
     const uint8_t *staged;
-    /* Several tokens: while a call computes, the tiles that come next are asked for, so that
-     * memory and arithmetic overlap: at each block of columns ahead_lines cache lines, from
-     * `ahead` on. They may lie beyond the matrix. */
+    /* Several tokens: while a call computes, it prefetches the next tiles, so that memory and
+     * arithmetic overlap: ahead_lines cache lines per block of columns, from `ahead` on. They
+     * may lie beyond the matrix. */
     uintptr_t ahead, ahead_end;
     uint32_t ahead_lines;
     /* The activations of the call's first token at column `begin`; tokens of a group lie
@@ -48,8 +49,8 @@ struct mm_call {
     const struct act_sums *sums;
     const int32_t *start;
     const float *s;
-    /* y [n tokens][ldy] gets the one sum of all columns; or, where y is NULL, fixed[token] gets
-     * the segments' sums in fixed point, added to what is there if `adds`. */
+    /* y [n tokens][ldy] gets the one sum of all columns. If y is NULL, fixed[token] gets the
+     * segments' sums in fixed point, added to its value if `adds`. */
     float *y;
     size_t ldy;
     int64_t *fixed[MM_MAX_TOKENS];
@@ -67,8 +68,8 @@ struct mm_kernels {
     /* Not 0: so many bytes of many_tiles tiles stay near while several calls pass, which are
      * for that part of the columns. */
     uint32_t chunk_bytes;
-    /* Not NULL: the calls want the weights of their columns in another form, which this makes
-     * of many_tiles tiles once for all calls that pass. to: 64-byte aligned. */
+    /* If not NULL: calls need the weights of their columns in another form. This makes it of
+     * many_tiles tiles, once for all calls of a pass. to: 64-byte aligned. */
     void (*stage)(const struct mm_call *c, uint8_t *to);
     uint32_t max_tokens;
 };

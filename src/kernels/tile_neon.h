@@ -1,6 +1,6 @@
 /* tile_neon.h: how the products of arm64 (matmul_neon.c, matmul_i8mm.c) read a tile and write
- * their results. A tile's 16 rows are four registers, its quarters: of four rows each, with
- * their scales or sums as 32-bit lanes, or with four columns of their codes as bytes. */
+ * their results. A tile's 16 rows are four registers, its quarters. A quarter is four rows,
+ * with their scales or sums as 32-bit lanes, or with four columns of their codes as bytes. */
 #ifndef LOCKSTEP_KERNELS_TILE_NEON_H
 #define LOCKSTEP_KERNELS_TILE_NEON_H
 
@@ -114,8 +114,8 @@ INLINE float32x4_t load_super_dmin(const struct coded_block *b, int r) {
     return load_f16(b->super + 2 * TILE_ROWS + 2 * QUARTER_ROWS * r);
 }
 
-/* What quarter r's weights are multiples of in this block; of types whose halves have scales of
- * their own, where these leave off: of d0 and d1 the one of `half`, or the superblock's d. */
+/* The scale of quarter r's weights in this block. For types with scales per half it is the part
+ * outside of these: d0 or d1 for `half`, or the superblock's d. */
 INLINE float32x4_t load_d(enum qtype type, const struct coded_block *b, int r, int half) {
     switch (scales_of(type)) {
     case TILE_E8M0:

@@ -1,5 +1,5 @@
-/* tile_walk.h: where a micro-kernel finds things in a tile; folds to constants where the type
- * is one. */
+/* tile_walk.h: the offsets of a tile's parts for a micro-kernel; folds to constants if the type
+ * is a constant. */
 #ifndef LOCKSTEP_KERNELS_TILE_WALK_H
 #define LOCKSTEP_KERNELS_TILE_WALK_H
 

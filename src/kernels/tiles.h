@@ -1,6 +1,5 @@
-/* tiles.h: how each quantized type lies in a tile (the layouts are in kernels.h), for those who
- * pack tiles and those who compute with them. Everything folds to constants where the type is
- * one. */
+/* tiles.h: the tile layout of each quantized type (kernels.h describes them), for packing and
+ * computing. Everything folds to constants if the type is a constant. */
 #ifndef LOCKSTEP_KERNELS_TILES_H
 #define LOCKSTEP_KERNELS_TILES_H
 

@@ -1,4 +1,4 @@
-/* transpose_x86.h: 16-bit values from rows to columns, for AVX2 and AVX-512 alike. */
+/* transpose_x86.h: transposes 16-bit values, for AVX2 and AVX-512 alike. */
 #ifndef LOCKSTEP_KERNELS_TRANSPOSE_X86_H
 #define LOCKSTEP_KERNELS_TRANSPOSE_X86_H
 

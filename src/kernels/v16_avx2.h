@@ -1,5 +1,5 @@
-/* v16_avx2.h: sixteen f32 lanes in two registers. lanes16.inc.h is written in these; what
- * each does is said in v16_avx512.h. */
+/* v16_avx2.h: sixteen f32 lanes in two registers. lanes16.inc.h uses these; v16_avx512.h
+ * documents them. */
 #ifndef LOCKSTEP_KERNELS_V16_AVX2_H
 #define LOCKSTEP_KERNELS_V16_AVX2_H
 

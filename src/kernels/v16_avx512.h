@@ -1,4 +1,4 @@
-/* v16_avx512.h: sixteen f32 lanes in one register. lanes16.inc.h is written in these. */
+/* v16_avx512.h: sixteen f32 lanes in one register. lanes16.inc.h uses these. */
 #ifndef LOCKSTEP_KERNELS_V16_AVX512_H
 #define LOCKSTEP_KERNELS_V16_AVX512_H
 
@@ -12,8 +12,8 @@
 typedef __m512 v16;
 typedef __m512i v16i;
 
-/* attention: queries side by side, and for that many the tiles of K (vectors of V) that the
- * registers have room for. */
+/* attention: the number of queries side by side, and with that many the tiles of K (vectors of
+ * V) that fit the registers */
 #define ATTN_TILES 8
 #define ATTN_VECTORS 4
 #define ATTN_TILES_FOR(queries) \

@@ -1,5 +1,5 @@
-/* v16_neon.h: sixteen f32 lanes in four registers. lanes16.inc.h is written in these; what
- * each does is said in v16_avx512.h. */
+/* v16_neon.h: sixteen f32 lanes in four registers. lanes16.inc.h uses these; v16_avx512.h
+ * documents them. */
 #ifndef LOCKSTEP_KERNELS_V16_NEON_H
 #define LOCKSTEP_KERNELS_V16_NEON_H
 
