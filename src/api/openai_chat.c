@@ -1,4 +1,4 @@
-/* openai_chat.c: the endpoint /v1/chat/completions. */
+/* openai_chat.c: OpenAI's endpoint for chats, /v1/chat/completions. */
 #include "api/openai.h"
 #include "base/util.h"
 

@@ -129,7 +129,7 @@ struct passing *passing_open(struct gateway *f, struct http_request *r) {
     p->r = r;
     p->method = http_method(r);
     if (str_eq(p->method, "HEAD"))
-        p->method = "GET"; /* the answer has the length of a GET's */
+        p->method = "GET"; /* the answer has the length of that one's */
     add_escaped(&path, http_path(r), true);
     http_each_query(r, take_argument, &path);
     http_each_header(r, take_header, p);
