@@ -241,9 +241,9 @@ static json_t *rank_json(const struct planned *p, int r) {
     json_t *o =
         json_pack("{s:i, s:i, s:i}", "rank", r, "stage", sh->stage, "member", sh->member);
     put_range(o, "layers", true, sh->layer_begin, sh->layer_end);
-    put_range(o, "heads", true, sh->head_begin, sh->head_end);
-    put_range(o, "kv_heads", true, sh->kv_begin, sh->kv_end);
-    put_range(o, "ffn", hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end);
+    put_range(o, "heads", true, sh->heads[0].begin, sh->heads[0].end);
+    put_range(o, "kv_heads", true, sh->heads[0].kv_begin, sh->heads[0].kv_end);
+    put_range(o, "ffn", hparams_has_dense(&p->hp), sh->ff[0].begin, sh->ff[0].end);
     put_range(o, "experts", moe, sh->expert_begin, sh->expert_end);
     put_range(o, "expert_ffn", moe, sh->expert_ff_begin, sh->expert_ff_end);
     put_range(o, "shared_ffn", p->hp.moe.n_ff_shared != 0, sh->shared_begin, sh->shared_end);
@@ -312,9 +312,9 @@ static void print_rank(const struct planned *p, int r) {
     bool moe = p->hp.moe.n_experts != 0;
     printf("%4d %9s %9s %8s %13s %9s %12s %15s %9s %9s %9s %9s\n", r,
            range(true, sh->layer_begin, sh->layer_end, text[0]),
-           range(true, sh->head_begin, sh->head_end, text[1]),
-           range(true, sh->kv_begin, sh->kv_end, text[2]),
-           range(hparams_has_dense(&p->hp), sh->ff_begin, sh->ff_end, text[3]),
+           range(true, sh->heads[0].begin, sh->heads[0].end, text[1]),
+           range(true, sh->heads[0].kv_begin, sh->heads[0].kv_end, text[2]),
+           range(hparams_has_dense(&p->hp), sh->ff[0].begin, sh->ff[0].end, text[3]),
            range(moe, sh->expert_begin, sh->expert_end, text[4]),
            range(moe, sh->expert_ff_begin, sh->expert_ff_end, text[5]),
            range(sh->last_stage, sh->vocab_begin, sh->vocab_end, text[6]),

@@ -108,15 +108,15 @@ static double layer_products(const struct instance *in) {
 /* What a position that a token sees adds to its work. */
 static void open_step_cost(struct engine *e) {
     const struct hparams *hp = &e->in.rank.hp;
-    double one = hp->n_heads * ((double)hp->head_dim + hp->v_dim) / layer_products(&e->in);
-    uint32_t n_window = 0, n_whole = 0;
+    double whole = 0, windowed = 0;
     for (uint32_t i = 0; i < hp->n_layers; i++) {
-        bool windowed = hparams_layer_window(hp, i) != 0;
-        n_window += windowed;
-        n_whole += !windowed && hparams_layer_has_attention(hp, i);
+        const struct attn_kind *kind = hparams_attn(hp, i);
+        double one = kind->n_heads * ((double)kind->head_dim + kind->v_dim);
+        if (hparams_layer_has_attention(hp, i))
+            *(kind->window != 0 ? &windowed : &whole) += one;
     }
-    step_cost_init(&e->step_cost, ATTN_PRICE * one * n_whole, ATTN_PRICE * one * n_window,
-                   hp->window);
+    double price = ATTN_PRICE / layer_products(&e->in);
+    step_cost_init(&e->step_cost, price * whole, price * windowed, hp->window);
 }
 
 static bool alloc_slot(const struct engine *e, struct slot *slot) {

@@ -10,13 +10,15 @@
  * converter writes. */
 static enum status read_bases(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct rope_params *r = &hp->rope;
+    float local;
     if (!gguf_has(g, "gemma3.rope.freq_base"))
         TRY(hparam_f32(hp, g, "rope.global.freq_base", r->base, &r->base, err));
-    TRY(hparam_f32(hp, g, "rope.local.freq_base", 10000.0f, &r->base_local, err));
-    TRY(hparam_f32(hp, g, "rope.freq_base_swa", r->base_local, &r->base_local, err));
-    if (!(r->base > 1.0f) || !(r->base_local > 1.0f))
+    TRY(hparam_f32(hp, g, "rope.local.freq_base", 10000.0f, &local, err));
+    TRY(hparam_f32(hp, g, "rope.freq_base_swa", local, &local, err));
+    if (!(r->base > 1.0f) || !(local > 1.0f))
         return err_set(err, ST_BAD_INPUT, "%s: RoPE bases of %g and %g, expected more than 1",
-                       gguf_path(g), (double)r->base, (double)r->base_local);
+                       gguf_path(g), (double)r->base, (double)local);
+    hparams_set_common(hp, local);
     return ST_OK;
 }
 

@@ -15,8 +15,7 @@ static enum status read_common(struct hparams *hp, const struct gguf *g, struct 
 static enum status read_olmo2(struct hparams *hp, const struct gguf *g, struct err *err) {
     TRY(read_common(hp, g, err));
     hp->qk_norm = QK_NORM_ROW;
-    if (hp->window != 0)
-        hp->rope.base_local = hp->rope.base;
+    hparams_set_common(hp, hp->rope.base);
     return ST_OK;
 }
 

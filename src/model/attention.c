@@ -11,26 +11,41 @@
 
 #include <math.h>
 
-static uint32_t n_heads_of(const struct model *m) {
-    return m->share->head_end - m->share->head_begin;
+static const struct attn_kind *kind_of(const struct model *m, const struct layer_weights *lw) {
+    return &m->hp->attn[lw->attn];
 }
 
-static uint32_t n_kv_of(const struct model *m) {
-    return m->share->kv_end - m->share->kv_begin;
+static const struct head_share *heads_of(const struct model *m,
+                                         const struct layer_weights *lw) {
+    return &m->share->heads[lw->attn];
+}
+
+static uint32_t n_heads_of(const struct model *m, const struct layer_weights *lw) {
+    return heads_of(m, lw)->end - heads_of(m, lw)->begin;
+}
+
+static uint32_t n_kv_of(const struct model *m, const struct layer_weights *lw) {
+    return heads_of(m, lw)->kv_end - heads_of(m, lw)->kv_begin;
+}
+
+static uint32_t q_rows_of(const struct model *m, const struct layer_weights *lw) {
+    return hparams_q_rows(m->hp, kind_of(m, lw));
 }
 
 /* ---- grouped queries --------------------------------------------------------------------- */
 
 /* stride: floats from head to head */
-static void head_norms(const struct model *m, float *x, uint32_t n_heads, size_t stride,
-                       const float *w) {
+static void head_norms(const struct model *m, const struct layer_weights *lw, float *x,
+                       uint32_t n_heads, size_t stride, const float *w) {
     for (uint32_t h = 0; h < n_heads; h++)
-        m->k->rmsnorm(x + h * stride, x + h * stride, w, m->hp->head_dim, m->hp->rms_eps);
+        m->k->rmsnorm(x + h * stride, x + h * stride, w, kind_of(m, lw)->head_dim,
+                      m->hp->rms_eps);
 }
 
 /* RMSNorms without weights, of heads that are `stride` apart. */
-static void plain_head_norms(const struct model *m, float *x, uint32_t n_heads, size_t stride) {
-    uint32_t hd = m->hp->head_dim;
+static void plain_head_norms(const struct model *m, const struct layer_weights *lw, float *x,
+                             uint32_t n_heads, size_t stride) {
+    uint32_t hd = kind_of(m, lw)->head_dim;
     for (uint32_t h = 0; h < n_heads; h++, x += stride) {
         float by = 1.0f / sqrtf(forward_squares(x, hd) / (float)hd + m->hp->rms_eps);
         for (uint32_t i = 0; i < hd; i++)
@@ -45,15 +60,18 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
                       const struct layer_weights *lw) {
     struct model *m = r->m;
     const struct hparams *hp = m->hp;
-    uint32_t n = r->step->n_tokens, hd = hp->head_dim, group = hp->n_heads / hp->n_kv_heads;
+    const struct attn_kind *kind = kind_of(m, lw);
+    const struct head_share *own = heads_of(m, lw);
+    uint32_t n = r->step->n_tokens, hd = kind->head_dim,
+             group = kind->n_heads / kind->n_kv_heads;
     size_t begin, end;
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
             int64_t q = 0, k = 0;
-            for (uint32_t h = 0; h < n_heads_of(m); h++)
+            for (uint32_t h = 0; h < n_heads_of(m, lw); h++)
                 q += forward_fixed(forward_squares(m->q + t * m->ldq + (size_t)h * hd, hd));
-            for (uint32_t h = 0; h < n_kv_of(m); h++)
-                if ((m->share->kv_begin + h) * group >= m->share->head_begin)
+            for (uint32_t h = 0; h < n_kv_of(m, lw); h++)
+                if ((own->kv_begin + h) * group >= own->begin)
                     k += forward_fixed(
                         forward_squares(m->k_new + t * m->ldk + (size_t)h * hd, hd));
             r->acc[2 * t] = q;
@@ -66,11 +84,11 @@ static bool row_norms(struct forward_pass *r, struct pool *pool, int thread,
         for (size_t t = begin; t < end; t++) {
             float sums[2];
             m->k->fixed_get(sums, r->acc + 2 * t, 2);
-            float rq = 1.0f / sqrtf(sums[0] / (float)(hp->n_heads * hd) + hp->rms_eps);
-            float rk = 1.0f / sqrtf(sums[1] / (float)(hp->n_kv_heads * hd) + hp->rms_eps);
-            for (uint32_t i = 0; i < n_heads_of(m) * hd; i++)
+            float rq = 1.0f / sqrtf(sums[0] / (float)(kind->n_heads * hd) + hp->rms_eps);
+            float rk = 1.0f / sqrtf(sums[1] / (float)(kind->n_kv_heads * hd) + hp->rms_eps);
+            for (uint32_t i = 0; i < n_heads_of(m, lw) * hd; i++)
                 m->q[t * m->ldq + i] = m->q[t * m->ldq + i] * rq * lw->q_norm[i];
-            for (uint32_t i = 0; i < n_kv_of(m) * hd; i++)
+            for (uint32_t i = 0; i < n_kv_of(m, lw) * hd; i++)
                 m->k_new[t * m->ldk + i] = m->k_new[t * m->ldk + i] * rk * lw->k_norm[i];
         }
     pool_barrier(pool);
@@ -88,39 +106,36 @@ static uint8_t *cache_page(const struct forward_pass *r, uint32_t layer,
     return kv_page(&r->m->kv, layer, id);
 }
 
-static const struct rope_angles *angles_of(const struct model *m,
-                                           const struct layer_weights *lw) {
-    return &m->rope[lw->window != 0 && m->rope[1].cos != NULL];
-}
-
 /* What queries at a position are multiplied with. */
 static float query_growth(const struct query_growth *g, uint32_t pos) {
     double steps = (double)(((uint64_t)pos + g->first) / g->step);
     return (float)(1.0 + (double)g->scale * exact_log64(1.0 + steps));
 }
 
-static void grow_queries(const struct model *m, float *q, uint32_t pos) {
+static void grow_queries(const struct model *m, const struct layer_weights *lw, float *q,
+                         uint32_t pos) {
     float by = query_growth(&m->hp->query_growth, pos);
-    for (uint32_t h = 0; h < n_heads_of(m); h++)
-        for (uint32_t i = 0; i < m->hp->head_dim; i++)
-            q[(size_t)h * hparams_q_rows(m->hp) + i] *= by;
+    for (uint32_t h = 0; h < n_heads_of(m, lw); h++)
+        for (uint32_t i = 0; i < kind_of(m, lw)->head_dim; i++)
+            q[(size_t)h * q_rows_of(m, lw) + i] *= by;
 }
 
 /* RoPE, and the head norms that stand behind it. */
 static void turn_heads(const struct model *m, const struct layer_weights *lw, float *q,
                        float *k, const float *cos, const float *sin) {
-    const struct rope_params *rope = &m->hp->rope;
-    uint32_t hd = m->hp->head_dim, q_rows = hparams_q_rows(m->hp);
+    const struct rope_params *rope = &kind_of(m, lw)->rope;
+    uint32_t hd = kind_of(m, lw)->head_dim, q_rows = q_rows_of(m, lw);
+    uint32_t n_heads = n_heads_of(m, lw), n_kv = n_kv_of(m, lw);
     if (lw->has_rope) {
-        m->k->rope(q, n_heads_of(m), q_rows, rope->n_rot, cos, sin, rope->mode);
-        m->k->rope(k, n_kv_of(m), hd, rope->n_rot, cos, sin, rope->mode);
+        m->k->rope(q, n_heads, q_rows, rope->n_rot, cos, sin, rope->mode);
+        m->k->rope(k, n_kv, hd, rope->n_rot, cos, sin, rope->mode);
     }
     if (m->hp->qk_norm == QK_NORM_HEAD_AFTER) {
-        head_norms(m, q, n_heads_of(m), q_rows, lw->q_norm);
-        head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
+        head_norms(m, lw, q, n_heads, q_rows, lw->q_norm);
+        head_norms(m, lw, k, n_kv, hd, lw->k_norm);
     } else if (m->hp->qk_norm == QK_NORM_PLAIN && lw->has_rope) {
-        plain_head_norms(m, q, n_heads_of(m), q_rows);
-        plain_head_norms(m, k, n_kv_of(m), hd);
+        plain_head_norms(m, lw, q, n_heads, q_rows);
+        plain_head_norms(m, lw, k, n_kv, hd);
     }
 }
 
@@ -128,38 +143,41 @@ static void turn_heads(const struct model *m, const struct layer_weights *lw, fl
 static void finish_token(struct forward_pass *r, const struct layer_weights *lw, uint32_t layer,
                          uint32_t t) {
     struct model *m = r->m;
-    uint32_t hd = m->hp->head_dim, n_pairs = m->hp->rope.n_rot / 2, first;
+    const struct attn_kind *kind = kind_of(m, lw);
+    const struct rope_angles *angles = m->angles[lw->attn];
+    uint32_t hd = kind->head_dim, n_heads = n_heads_of(m, lw), n_kv = n_kv_of(m, lw), first;
     const struct step_run *seq = forward_run_of(r->step, t, &first);
     uint32_t pos = seq->pos + t - first;
     float *q = m->q + (size_t)t * m->ldq, *k = m->k_new + (size_t)t * m->ldk,
           *v = m->v_new + (size_t)t * m->ldv;
     if (r->step->n_tokens == 1) {
-        prefetch_write(q, (size_t)n_heads_of(m) * hparams_q_rows(m->hp) * sizeof *q);
-        prefetch_write(k, (size_t)n_kv_of(m) * hd * sizeof *k);
-        prefetch_read(v, (size_t)n_kv_of(m) * m->hp->v_dim * sizeof *v);
+        prefetch_write(q, (size_t)n_heads * q_rows_of(m, lw) * sizeof *q);
+        prefetch_write(k, (size_t)n_kv * hd * sizeof *k);
+        prefetch_read(v, (size_t)n_kv * kind->v_dim * sizeof *v);
     }
-    const struct rope_angles *angles = angles_of(m, lw);
-    size_t at = (size_t)(r->first + t) * n_pairs;
-    const float *cos = angles->cos + at, *sin = angles->sin + at;
+    size_t at = (size_t)(r->first + t) * angles->n_pairs;
     if (m->hp->qk_norm == QK_NORM_HEAD) {
-        head_norms(m, q, n_heads_of(m), hparams_q_rows(m->hp), lw->q_norm);
-        head_norms(m, k, n_kv_of(m), hd, lw->k_norm);
+        head_norms(m, lw, q, n_heads, q_rows_of(m, lw), lw->q_norm);
+        head_norms(m, lw, k, n_kv, hd, lw->k_norm);
     }
-    turn_heads(m, lw, q, k, cos, sin);
+    turn_heads(m, lw, q, k, angles->cos + at, angles->sin + at);
     if (m->hp->query_growth.scale != 0.0f && !(m->hp->query_growth.nope_only && lw->has_rope))
-        grow_queries(m, q, pos);
-    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k, v);
+        grow_queries(m, lw, q, pos);
+    m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, k,
+                   v);
 }
 
 static void add_biases(struct forward_pass *r, struct pool *pool,
                        const struct layer_weights *lw) {
     struct model *m = r->m;
+    const struct attn_kind *kind = kind_of(m, lw);
+    const size_t n_q = (size_t)n_heads_of(m, lw) * kind->head_dim, n_kv = n_kv_of(m, lw);
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
-            m->k->add(m->q + t * m->ldq, lw->q_bias, (size_t)n_heads_of(m) * m->hp->head_dim);
-            m->k->add(m->k_new + t * m->ldk, lw->k_bias, (size_t)n_kv_of(m) * m->hp->head_dim);
-            m->k->add(m->v_new + t * m->ldv, lw->v_bias, (size_t)n_kv_of(m) * m->hp->v_dim);
+            m->k->add(m->q + t * m->ldq, lw->q_bias, n_q);
+            m->k->add(m->k_new + t * m->ldk, lw->k_bias, n_kv * kind->head_dim);
+            m->k->add(m->v_new + t * m->ldv, lw->v_bias, n_kv * kind->v_dim);
         }
     pool_barrier(pool);
 }
@@ -178,7 +196,7 @@ static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (m->hp->qk_norm == QK_NORM_ROW && !row_norms(r, pool, thread, lw))
         return false;
     size_t begin, end;
-    while (n_heads_of(m) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
+    while (n_heads_of(m, lw) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
             finish_token(r, lw, layer, (uint32_t)t);
     pool_barrier(pool);
@@ -186,6 +204,10 @@ static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
 }
 
 /* ---- latent attention ----------------------------------------------------------------------- */
+
+static uint32_t latent_heads_of(const struct model *m) {
+    return m->share->heads[0].end - m->share->heads[0].begin;
+}
 
 /* This rank's tokens through the matrices that every rank has whole: the latents, into k_new,
  * and the low-rank queries (if there are such), normed and packed for attn_q_b. Then all know
@@ -252,8 +274,9 @@ static void mla_finish_token(struct forward_pass *r, const struct layer_weights 
     float *kv = m->k_new + (size_t)t * m->ldk;
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
     m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
-    m->k->kv_store(&m->kv.shape, cache_page(r, layer, seq, pos), pos % KV_PAGE, kv, NULL);
-    for (uint32_t h = 0; h < n_heads_of(m); h++)
+    m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE,
+                   kv, NULL);
+    for (uint32_t h = 0; h < latent_heads_of(m); h++)
         m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
                    rope->n_rot, cos, sin, rope->mode);
 }
@@ -263,7 +286,7 @@ static void pack_heads(struct forward_pass *r, struct pool *pool, const struct a
                        const float *x, size_t ldx, size_t head_stride) {
     struct model *m = r->m;
     size_t groups = act_n_groups(r->step->n_tokens), begin, end;
-    while (pool_claim(pool, groups * n_heads_of(m), 1, &begin, &end))
+    while (pool_claim(pool, groups * latent_heads_of(m), 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             forward_pack_group(m, &acts[i / groups], x + i / groups * head_stride, ldx,
                                (uint32_t)(i % groups));
@@ -276,12 +299,12 @@ static void head_products(struct forward_pass *r, struct pool *pool, int thread,
                           size_t head_stride) {
     struct model *m = r->m;
     struct product *list = m->mla.products;
-    if (n_heads_of(m) == 0)
+    if (latent_heads_of(m) == 0)
         return;
-    for (uint32_t h = 0; thread == 0 && h < n_heads_of(m); h++)
+    for (uint32_t h = 0; thread == 0 && h < latent_heads_of(m); h++)
         list[h] = (struct product){&w[h], &x[h], y + h * head_stride, ldy};
     pool_barrier(pool);
-    forward_products(r, pool, list, n_heads_of(m));
+    forward_products(r, pool, list, latent_heads_of(m));
 }
 
 static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
@@ -304,7 +327,7 @@ static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
     /* The turning part comes last: the product's last tile may have written over its place. */
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++)
-            for (uint32_t h = 0; h < n_heads_of(m); h++)
+            for (uint32_t h = 0; h < latent_heads_of(m); h++)
                 memcpy(b->q_latent + t * b->ld_latent + h * b->latent_stride + hp->mla.kv_rank,
                        m->q + t * m->ldq + (size_t)h * key + hp->mla.nope,
                        hp->rope.n_rot * sizeof(float));
@@ -317,7 +340,7 @@ static void mla_results(struct forward_pass *r, struct pool *pool, int thread,
                         const struct mla_weights *mla) {
     struct model *m = r->m;
     struct mla_buffers *b = &m->mla;
-    uint32_t vd = m->hp->mla.v_dim, nh = n_heads_of(m);
+    uint32_t vd = m->hp->mla.v_dim, nh = latent_heads_of(m);
     size_t pad = round_up(vd, TILE_ROWS), rank = m->hp->mla.kv_rank, begin, end;
     pack_heads(r, pool, b->result_act, b->result, nh * rank, rank);
     head_products(r, pool, thread, mla->v_b, b->result_act, b->heads_out, nh * pad, pad);
@@ -349,17 +372,12 @@ struct attn_io {
     size_t ldo, o_stride;
 };
 
-static struct attn_io attn_io_of(const struct model *m) {
-    const struct hparams *hp = m->hp;
-    if (hp->mla.kv_rank != 0)
-        return (struct attn_io){m->mla.q_latent,
-                                m->mla.ld_latent,
-                                m->mla.latent_stride,
-                                m->mla.result,
-                                (size_t)n_heads_of(m) * hp->v_dim,
-                                hp->v_dim};
-    return (struct attn_io){
-        m->q, m->ldq, hparams_q_rows(hp), m->att, (size_t)n_heads_of(m) * hp->v_dim, hp->v_dim};
+static struct attn_io attn_io_of(const struct model *m, const struct layer_weights *lw) {
+    const size_t vd = kind_of(m, lw)->v_dim, ldo = n_heads_of(m, lw) * vd;
+    if (m->hp->mla.kv_rank != 0)
+        return (struct attn_io){
+            m->mla.q_latent, m->mla.ld_latent, m->mla.latent_stride, m->mla.result, ldo, vd};
+    return (struct attn_io){m->q, m->ldq, q_rows_of(m, lw), m->att, ldo, vd};
 }
 
 /* The first position that a query sees whose own is end - 1. */
@@ -370,9 +388,9 @@ static uint32_t first_seen(const struct layer_weights *lw, uint32_t end) {
 }
 
 static void attn_task_run(struct forward_pass *r, int thread, const struct layer_weights *lw,
-                          const struct attn_task *task) {
+                          uint32_t layer, const struct attn_task *task) {
     struct model *m = r->m;
-    const struct attn_io io = attn_io_of(m);
+    const struct attn_io io = attn_io_of(m, lw);
     struct attn_query queries[ATTN_TOGETHER];
     uint32_t n = 0;
     for (uint32_t t = task->t_begin; t < task->t_end; t++)
@@ -388,7 +406,7 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
             };
         }
     const struct attn_args args = {
-        .shape = &m->kv.shape,
+        .shape = &m->kv.layers[layer].shape,
         .kv_head = task->kv,
         .pages = m->page_ptrs + task->seq->page_begin,
         .n_queries = n,
@@ -401,13 +419,16 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
 
 /* How the queries of a kv head are cut into tasks. */
 struct attn_cut {
+    const struct head_share *own;
     uint32_t group, head_block, head_blocks, token_block;
 };
 
 static size_t attn_n_tasks(const struct forward_pass *r, const struct attn_cut *c);
 
-static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
-    return (struct attn_cut){.group = group,
+static struct attn_cut attn_cut_by(const struct head_share *own, uint32_t group,
+                                   uint32_t head_block) {
+    return (struct attn_cut){.own = own,
+                             .group = group,
                              .head_block = head_block,
                              .head_blocks = (uint32_t)div_up(group, head_block),
                              .token_block = ATTN_TOGETHER / head_block};
@@ -415,23 +436,25 @@ static struct attn_cut attn_cut_by(uint32_t group, uint32_t head_block) {
 
 /* Some threads have nothing to do. */
 static bool attn_cut_is_coarse(const struct forward_pass *r, const struct attn_cut *c) {
-    size_t heads = MIN(n_heads_of(r->m), c->group); /* of a kv head, on this rank */
+    size_t heads = MIN(c->own->end - c->own->begin, c->group); /* of a kv head, on this rank */
     return attn_n_tasks(r, c) * heads < c->group * (size_t)pool_n_threads(r->m->pool);
 }
 
 /* Large tasks, unless that leaves threads without any (a short prompt; one kv head for all
  * queries, a token or two): then the tokens and after them the heads are cut finer, as long as
  * a few share each key and value that is loaded. */
-static struct attn_cut attn_cut_of(const struct forward_pass *r) {
-    const struct model *m = r->m;
-    uint32_t group = m->hp->n_heads / m->hp->n_kv_heads;
-    struct attn_cut c = attn_cut_by(group, MIN(group, (uint32_t)ATTN_TOGETHER));
+static struct attn_cut attn_cut_of(const struct forward_pass *r,
+                                   const struct layer_weights *lw) {
+    const struct attn_kind *kind = kind_of(r->m, lw);
+    const struct head_share *own = heads_of(r->m, lw);
+    uint32_t group = kind->n_heads / kind->n_kv_heads;
+    struct attn_cut c = attn_cut_by(own, group, MIN(group, (uint32_t)ATTN_TOGETHER));
     while (c.token_block > 1 && c.token_block * c.head_block > ATTN_LEAST &&
            attn_cut_is_coarse(r, &c))
         c.token_block = (uint32_t)div_up(c.token_block, 2);
     while (c.head_block > ATTN_LEAST && attn_cut_is_coarse(r, &c)) {
         uint32_t token_block = c.token_block;
-        c = attn_cut_by(group, (uint32_t)div_up(c.head_block, 2));
+        c = attn_cut_by(own, group, (uint32_t)div_up(c.head_block, 2));
         c.token_block = MIN(c.token_block, token_block);
     }
     return c;
@@ -441,9 +464,9 @@ static struct attn_cut attn_cut_of(const struct forward_pass *r) {
  * block by head block. Finds task i by counting, which is cheap beside the task. */
 static bool attn_task_at(const struct forward_pass *r, const struct attn_cut *cut, size_t i,
                          struct attn_task *out) {
-    const struct share *sh = r->m->share;
     const struct attn_cut c = *cut;
-    uint32_t n_kv = n_kv_of(r->m), first = 0;
+    const struct head_share *sh = c.own;
+    uint32_t n_kv = sh->kv_end - sh->kv_begin, first = 0;
     for (uint32_t s = 0; s < r->step->n_runs; s++) {
         const struct step_run *seq = &r->step->runs[s];
         size_t token_blocks = div_up(seq->n_tokens, c.token_block);
@@ -458,16 +481,16 @@ static bool attn_task_at(const struct forward_pass *r, const struct attn_cut *cu
         uint32_t tb = (uint32_t)(token_blocks - 1 - i / c.head_blocks / n_kv);
         uint32_t h0 = (sh->kv_begin + kv) * c.group + hb * c.head_block;
         uint32_t h1 = MIN(h0 + c.head_block, (sh->kv_begin + kv + 1) * c.group);
-        h0 = MAX(h0, sh->head_begin);
-        h1 = MIN(h1, sh->head_end);
+        h0 = MAX(h0, sh->begin);
+        h1 = MIN(h1, sh->end);
         *out = (struct attn_task){
             .seq = seq,
             .first = first,
             .t_begin = first + tb * c.token_block,
             .t_end = first + MIN((tb + 1) * c.token_block, seq->n_tokens),
             .kv = kv,
-            .h_begin = h0 - sh->head_begin,
-            .h_end = h1 > h0 ? h1 - sh->head_begin : h0 - sh->head_begin,
+            .h_begin = h0 - sh->begin,
+            .h_end = h1 > h0 ? h1 - sh->begin : h0 - sh->begin,
         };
         return true;
     }
@@ -478,7 +501,7 @@ static size_t attn_n_tasks(const struct forward_pass *r, const struct attn_cut *
     size_t n = 0;
     for (uint32_t s = 0; s < r->step->n_runs; s++)
         n += div_up(r->step->runs[s].n_tokens, c->token_block);
-    return n * n_kv_of(r->m) * c->head_blocks;
+    return n * (c->own->kv_end - c->own->kv_begin) * c->head_blocks;
 }
 
 /* What every run sees in this layer. */
@@ -494,22 +517,22 @@ static void point_at_pages(struct forward_pass *r, uint32_t layer) {
 }
 
 static void attend(struct forward_pass *r, struct pool *pool, int thread,
-                   const struct layer_weights *lw) {
-    struct model *m = r->m;
+                   const struct layer_weights *lw, uint32_t layer) {
     struct attn_task task;
-    const struct attn_cut cut = attn_cut_of(r);
-    size_t n = n_heads_of(m) == 0 ? 0 : attn_n_tasks(r, &cut), begin, end;
+    const struct attn_cut cut = attn_cut_of(r, lw);
+    size_t n = n_heads_of(r->m, lw) == 0 ? 0 : attn_n_tasks(r, &cut), begin, end;
     while (pool_claim(pool, n, 1, &begin, &end))
         for (size_t i = begin; i < end; i++)
             if (attn_task_at(r, &cut, i, &task) && task.h_begin < task.h_end)
-                attn_task_run(r, thread, lw, &task);
+                attn_task_run(r, thread, lw, layer, &task);
     pool_barrier(pool);
 }
 
 /* Each head's results times the sigmoids of its gate, which stands behind its query. */
-static void gate_results(struct forward_pass *r, struct pool *pool) {
+static void gate_results(struct forward_pass *r, struct pool *pool,
+                         const struct layer_weights *lw) {
     struct model *m = r->m;
-    uint32_t nh = n_heads_of(m), hd = m->hp->head_dim, vd = m->hp->v_dim;
+    uint32_t nh = n_heads_of(m, lw), hd = kind_of(m, lw)->head_dim, vd = kind_of(m, lw)->v_dim;
     size_t begin, end;
     while (nh != 0 && pool_claim(pool, (size_t)r->step->n_tokens * nh, 8, &begin, &end))
         for (size_t i = begin; i < end; i++) {
@@ -524,19 +547,21 @@ static void gate_results(struct forward_pass *r, struct pool *pool) {
 
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
-    bool latent = r->m->hp->mla.kv_rank != 0;
+    struct model *m = r->m;
+    bool latent = m->hp->mla.kv_rank != 0;
     if (thread == 0) /* while the others begin: barriers follow before anybody looks */
         point_at_pages(r, layer);
     if (latent ? !mla_forward(r, pool, thread, lw, layer)
                : !qkv_forward(r, pool, thread, lw, layer))
         return false;
-    attend(r, pool, thread, lw);
+    attend(r, pool, thread, lw, layer);
     if (latent)
         mla_results(r, pool, thread, &lw->mla);
-    if (r->m->hp->attn_gate)
-        gate_results(r, pool);
-    size_t ld = (size_t)n_heads_of(r->m) * hparams_out_dim(r->m->hp);
-    if (ld != 0)
-        forward_pack(r, pool, &r->m->att_act, r->m->att, ld);
+    if (m->hp->attn_gate)
+        gate_results(r, pool, lw);
+    const struct acts att = forward_acts_narrow(&m->att_act, lw->o.n_cols);
+    if (lw->o.n_cols != 0)
+        forward_pack(r, pool, &att, m->att, lw->o.n_cols);
+    forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &att, lw->o_bias);
     return true;
 }

@@ -97,13 +97,13 @@ void ffn_up_forward(struct forward_pass *r, struct pool *pool, int thread,
 void ffn_forward(struct forward_pass *r, struct pool *pool, int thread,
                  const struct layer_weights *lw) {
     struct model *m = r->m;
+    const struct acts mid = forward_acts_narrow(&m->ff_act, lw->ffn.down.n_cols);
     const struct ffn_up up = {.gate = &lw->ffn.gate,
                               .up = &lw->ffn.up,
                               .gate_bias = lw->gate_bias,
                               .up_bias = lw->up_bias,
                               .x = &m->x_act,
-                              .out = &m->ff_act};
+                              .out = &mid};
     ffn_up_forward(r, pool, thread, &up, 1);
-    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &m->ff_act,
-                          lw->down_bias);
+    forward_fixed_product(r, pool, thread, &lw->ffn.down, lw->ffn_segment, &mid, lw->down_bias);
 }

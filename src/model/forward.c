@@ -215,6 +215,12 @@ void forward_own_blocks(const struct acts *a, uint32_t block_begin, uint32_t blo
     prefetch_write(q8->s + first, n * sizeof *q8->s);
 }
 
+struct acts forward_acts_narrow(const struct acts *a, uint32_t n_cols) {
+    struct acts p = *a;
+    p.f32.n_cols = p.q8.n_cols = n_cols;
+    return p;
+}
+
 static uint32_t n_blocks_of(const struct acts *a) {
     return (uint32_t)div_up(a->f32.n_cols, ACT_BLOCK);
 }
@@ -424,8 +430,8 @@ static void turn_to(struct forward_pass *r, uint32_t i) {
         acts_set_tokens(all[k], w->step.n_tokens);
     for (uint32_t j = 0; j < m->recurrent.lay.n_pieces; j++)
         acts_set_tokens(&m->recurrent.out_act[j], w->step.n_tokens);
-    for (uint32_t h = 0; h < m->share->head_end - m->share->head_begin && m->hp->mla.kv_rank;
-         h++) {
+    for (uint32_t h = 0;
+         h < m->share->heads[0].end - m->share->heads[0].begin && m->hp->mla.kv_rank; h++) {
         acts_set_tokens(&m->mla.nope_act[h], w->step.n_tokens);
         acts_set_tokens(&m->mla.result_act[h], w->step.n_tokens);
     }
@@ -457,10 +463,7 @@ static bool attention_half(struct forward_pass *r, struct pool *pool, int thread
                        lw->attn_norm);
     if (lw->recurrent != NULL)
         return recurrent_forward(r, pool, thread, lw->recurrent);
-    if (!attention_forward(r, pool, thread, lw, layer))
-        return false;
-    forward_fixed_product(r, pool, thread, &lw->o, lw->o_segment, &m->att_act, lw->o_bias);
-    return true;
+    return attention_forward(r, pool, thread, lw, layer);
 }
 
 static bool ffn_half(struct forward_pass *r, struct pool *pool, int thread, uint32_t layer) {
@@ -512,7 +515,7 @@ static bool last_residual(struct forward_pass *r, struct pool *pool, int thread)
 static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) {
     struct model *m = r->m;
     const struct step *step = r->whole;
-    uint32_t n_pairs = m->hp->rope.n_rot / 2, e = m->hp->n_embd, first;
+    uint32_t e = m->hp->n_embd, first;
     size_t begin, end;
     while (pool_claim(pool, step->n_tokens, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
@@ -522,11 +525,11 @@ static bool begin_tokens(struct forward_pass *r, struct pool *pool, int thread) 
                 scale(x, e, m->hp->embed_scale);
             }
             const struct step_run *seq = forward_run_of(step, (uint32_t)t, &first);
-            for (size_t i = 0; i < ARRAY_LEN(m->rope); i++)
-                if (m->rope[i].cos != NULL)
-                    rope_table_at(m->rope[i].freqs, n_pairs, m->rope[i].scale,
-                                  seq->pos + (uint32_t)t - first, m->rope[i].cos + t * n_pairs,
-                                  m->rope[i].sin + t * n_pairs);
+            for (const struct rope_angles *a = m->rope; a < m->rope + m->hp->n_attn; a++)
+                if (a->n_pairs != 0)
+                    rope_table_at(a->freqs, a->n_pairs, a->scale,
+                                  seq->pos + (uint32_t)t - first, a->cos + t * a->n_pairs,
+                                  a->sin + t * a->n_pairs);
         }
     pool_barrier(pool);
     if (thread == 0)

@@ -107,6 +107,8 @@ void forward_pack_group(const struct model *m, const struct acts *a, const float
 /* The part of a that belongs to tokens [first, first + n); first: a multiple of ACT_GROUP, or a
  * where it stands alone. */
 struct acts forward_acts_part(const struct acts *a, uint32_t first, uint32_t n);
+/* The same room for fewer columns: layers of a model may differ in their widths. */
+struct acts forward_acts_narrow(const struct acts *a, uint32_t n_cols);
 static inline const struct act *forward_act_for(const struct acts *a, const struct wmat *w) {
     return act_kind_for(w->type) == ACT_F32 ? &a->f32 : &a->q8;
 }
@@ -117,8 +119,8 @@ int64_t forward_fixed(float x);
 /* Sum of squares of x [n], over 16 lanes and the fixed tree. */
 float forward_squares(const float *x, uint32_t n);
 
-/* attention.c: from the packed, normed x_act, not yet told, to att_act; then the caller's
- * output product. */
+/* attention.c: from the packed, normed x_act, not yet told, to acc. False if the group was
+ * lost. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
 /* recurrent.c: from x_act, not yet told, to acc. False if the group was lost. */

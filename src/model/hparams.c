@@ -312,16 +312,38 @@ static enum status read_hybrid_kv_heads(struct hparams *hp, const struct gguf *g
     return ST_OK;
 }
 
-static enum status read_attention(struct hparams *hp, const struct gguf *g, struct err *err) {
+static enum status check_heads(const struct gguf *g, uint32_t n_heads, uint32_t n_kv_heads,
+                               struct err *err) {
+    if (n_heads != 0 && n_heads <= MAX_HEADS && n_kv_heads != 0 && n_heads % n_kv_heads == 0)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "%s: %u query heads cannot share %u key-value heads equally", gguf_path(g),
+                   n_heads, n_kv_heads);
+}
+
+/* The first layer's, of an architecture whose layers may differ. */
+static enum status read_layered_heads(struct hparams *hp, const struct gguf *g,
+                                      struct err *err) {
+    uint32_t of_layers[HPARAMS_LAYERS_MAX];
+    TRY(hparam_u32_of_layers(hp, g, "attention.head_count", of_layers, err));
+    hp->n_heads = of_layers[0];
+    TRY(hparam_u32_of_layers(hp, g, "attention.head_count_kv", of_layers, err));
+    hp->n_kv_heads = of_layers[0];
+    return ST_OK;
+}
+
+static enum status read_heads(struct hparams *hp, const struct gguf *g, struct err *err) {
+    if (hp->arch->layered)
+        return read_layered_heads(hp, g, err);
     TRY(hparam_need_u32(hp, g, "attention.head_count", 1, MAX_HEADS, &hp->n_heads, err));
     if (hp->arch->hybrid)
-        TRY(read_hybrid_kv_heads(hp, g, err));
-    else
-        TRY(hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err));
-    if (hp->n_kv_heads == 0 || hp->n_heads % hp->n_kv_heads != 0)
-        return err_set(err, ST_BAD_INPUT,
-                       "%s: %u query heads cannot share %u key-value heads equally",
-                       gguf_path(g), hp->n_heads, hp->n_kv_heads);
+        return read_hybrid_kv_heads(hp, g, err);
+    return hparam_u32(hp, g, "attention.head_count_kv", hp->n_heads, &hp->n_kv_heads, err);
+}
+
+static enum status read_attention(struct hparams *hp, const struct gguf *g, struct err *err) {
+    TRY(read_heads(hp, g, err));
+    TRY(check_heads(g, hp->n_heads, hp->n_kv_heads, err));
     TRY(hparam_u32(hp, g, "attention.key_length", hp->n_embd / hp->n_heads, &hp->head_dim,
                    err));
     TRY(hparam_u32(hp, g, "attention.value_length", hp->head_dim, &hp->v_dim, err));
@@ -331,6 +353,66 @@ static enum status read_attention(struct hparams *hp, const struct gguf *g, stru
                        gguf_path(g), hp->head_dim, hp->v_dim, MAX_HEAD_DIM);
     return hparam_f32(hp, g, "attention.scale", 1.0f / sqrtf((float)hp->head_dim),
                       &hp->attn_scale, err);
+}
+
+static bool same_attn(const struct attn_kind *a, const struct attn_kind *b) {
+    return a->n_heads == b->n_heads && a->n_kv_heads == b->n_kv_heads &&
+           a->head_dim == b->head_dim && a->v_dim == b->v_dim && a->window == b->window &&
+           a->rope.n_rot == b->rope.n_rot && a->rope.base == b->rope.base &&
+           a->rope.scaling == b->rope.scaling && a->rope_factors == b->rope_factors &&
+           a->v_is_k == b->v_is_k;
+}
+
+enum status hparams_set_attn(struct hparams *hp, const struct gguf *g, uint32_t layer,
+                             const struct attn_kind *kind, struct err *err) {
+    TRY(check_heads(g, kind->n_heads, kind->n_kv_heads, err));
+    if (kind->head_dim == 0 || kind->head_dim > MAX_HEAD_DIM || kind->v_dim == 0 ||
+        kind->v_dim > MAX_HEAD_DIM || kind->rope.n_rot == 0 || kind->rope.n_rot % 2 != 0 ||
+        kind->rope.n_rot > kind->head_dim || !(kind->rope.base > 1.0f))
+        return err_set(err, ST_BAD_INPUT,
+                       "%s: layer %u has heads of %u and %u dimensions, of which %u turn with "
+                       "base %g, which makes no sense",
+                       gguf_path(g), layer, kind->head_dim, kind->v_dim, kind->rope.n_rot,
+                       (double)kind->rope.base);
+    uint32_t i = 0;
+    while (i < hp->n_attn && !same_attn(&hp->attn[i], kind))
+        i++;
+    if (i == ATTN_KINDS_MAX)
+        return err_set(err, ST_UNSUPPORTED,
+                       "%s: the attention of its layers is of more than %d kinds", gguf_path(g),
+                       ATTN_KINDS_MAX);
+    hp->attn[i] = *kind;
+    hp->n_attn = MAX(hp->n_attn, i + 1);
+    hp->layer_attn[layer] = (uint8_t)i;
+    return ST_OK;
+}
+
+struct attn_kind hparams_common_attn(const struct hparams *hp, bool windowed) {
+    return (struct attn_kind){.n_heads = hp->n_heads,
+                              .n_kv_heads = hp->n_kv_heads,
+                              .head_dim = hp->head_dim,
+                              .v_dim = hp->v_dim,
+                              .window = windowed ? hp->window : 0,
+                              .rope = hp->rope,
+                              .rope_factors = hp->rope_factors != NULL};
+}
+
+void hparams_set_common(struct hparams *hp, float base) {
+    hp->n_attn = hp->window != 0 ? 2 : 1;
+    for (uint32_t i = 0; i < hp->n_attn; i++)
+        hp->attn[i] = hparams_common_attn(hp, i == 1);
+    if (hp->window != 0 && base != 0) {
+        hp->attn[1].rope = (struct rope_params){.mode = hp->rope.mode,
+                                                .n_rot = hp->rope.n_rot,
+                                                .base = base,
+                                                .factor = 1.0f,
+                                                .attn_factor = 1.0f};
+        hp->attn[1].rope_factors = false;
+    }
+    for (uint32_t l = 0; l < hp->n_layers && hp->window != 0; l++)
+        hp->layer_attn[l] = l % hp->window_period != hp->window_period - 1;
+    hp->n_ff_widths = 1;
+    hp->ff_widths[0] = hp->n_ff;
 }
 
 void hparams_find_biases(struct hparams *hp, const struct gguf *g) {
@@ -443,6 +525,29 @@ enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recu
     return ST_OK;
 }
 
+/* Where layers may differ. */
+static enum status read_ff_widths(struct hparams *hp, const struct gguf *g, const char *name,
+                                  struct err *err) {
+    uint32_t of_layers[HPARAMS_LAYERS_MAX];
+    TRY(hparam_u32_of_layers(hp, g, name, of_layers, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++) {
+        uint32_t i = 0;
+        if (of_layers[l] == 0 || of_layers[l] > MAX_FF)
+            return err_set(err, ST_BAD_INPUT, "%s: %s.%s is %u for layer %u, expected 1 to %d",
+                           gguf_path(g), hp->arch->name, name, of_layers[l], l, MAX_FF);
+        while (i < hp->n_ff_widths && hp->ff_widths[i] != of_layers[l])
+            i++;
+        if (i == FF_WIDTHS_MAX)
+            return err_set(err, ST_UNSUPPORTED, "%s: %s.%s has more than %d different numbers",
+                           gguf_path(g), hp->arch->name, name, FF_WIDTHS_MAX);
+        hp->ff_widths[i] = of_layers[l];
+        hp->n_ff_widths = MAX(hp->n_ff_widths, i + 1);
+        hp->layer_ff[l] = (uint8_t)i;
+        hp->n_ff = MAX(hp->n_ff, of_layers[l]);
+    }
+    return ST_OK;
+}
+
 /* Where all layers have experts there may be no feed_forward_length; layers that have 0 of it have
  * no FFN. */
 static enum status read_n_ff(struct hparams *hp, const struct gguf *g, struct err *err) {
@@ -455,6 +560,8 @@ static enum status read_n_ff(struct hparams *hp, const struct gguf *g, struct er
         hp->n_ff = of_experts;
         return ST_OK;
     }
+    if (hp->arch->layered)
+        return read_ff_widths(hp, g, name, err);
     if (!hp->arch->hybrid)
         return hparam_need_u32(hp, g, name, 1, MAX_FF, &hp->n_ff, err);
     TRY(hparam_u32_of_layers(hp, g, name, of_layers, err));
@@ -484,6 +591,8 @@ enum status hparams_read(struct hparams *out, const struct gguf *g, struct err *
     hp.embed_scale = hp.residual_scale = hp.logit_scale = 1.0f;
     hp.rope_factors = gguf_tensor(g, "rope_freqs.weight") != NULL ? "rope_freqs.weight" : NULL;
     TRY(hp.arch->read(&hp, g, err));
+    if (hp.n_attn == 0)
+        hparams_set_common(&hp, 0);
     *out = hp;
     return ST_OK;
 }

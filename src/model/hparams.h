@@ -21,7 +21,6 @@ struct rope_params {
     enum rope_mode mode;
     uint32_t n_rot; /* dimensions of a head that turn; even, <= head_dim */
     float base;
-    float base_local; /* of layers with a window, where it differs; 0: the same */
     enum rope_scaling scaling;
     float factor;        /* context stretched by this much; 1: none */
     uint32_t n_ctx_orig; /* trained context, for yarn */
@@ -30,6 +29,20 @@ struct rope_params {
     float beta_fast, beta_slow;
     bool yarn_between; /* the ramp's bounds may lie between two pairs: gpt-oss's folders */
 };
+
+/* What the attention of some layers is like. Most models have one kind; where some layers have a
+ * window, these are another. */
+struct attn_kind {
+    uint32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
+    uint32_t head_dim, v_dim;     /* of keys and queries, of values, as cached */
+    uint32_t window;              /* positions that a query sees, its own included; 0: all */
+    struct rope_params rope;
+    bool rope_factors; /* hparams.rope_factors divides its frequencies */
+    bool v_is_k;       /* there is no attn_v: a value is its key before norm and RoPE */
+};
+#define ATTN_KINDS_MAX 4
+/* Different widths that the dense FFNs of a model may have. */
+#define FF_WIDTHS_MAX 4
 
 enum qk_norm {
     QK_NORM_NONE,
@@ -105,6 +118,7 @@ enum layer_flags {
     LAYER_NO_MIXER = 2,  /* the FFN alone */
     LAYER_NO_FFN = 4,
     LAYER_NO_ROPE = 8, /* queries and keys do not turn */
+    LAYER_WINDOW = 16, /* of an architecture whose file says which layers have one */
 };
 #define HPARAMS_LAYERS_MAX 4096
 /* Value heads that read the same key head, where they are tiled. */
@@ -121,12 +135,20 @@ struct query_growth {
 struct hparams {
     const struct arch *arch;
     uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
-    uint32_t n_heads, n_kv_heads; /* n_heads is a multiple of n_kv_heads */
-    uint32_t head_dim, v_dim;     /* of keys and queries, of values, as cached */
-    uint32_t n_ff;
+    /* Of attention, as the keys say it for the whole model; what is computed goes by the kinds
+     * below, and these are for reading and for latent attention, which has one kind. */
+    uint32_t n_heads, n_kv_heads;
+    uint32_t head_dim, v_dim;
+    struct rope_params rope;
+    /* The kinds that layers are of, and each layer's (0 where it has no attention). */
+    struct attn_kind attn[ATTN_KINDS_MAX];
+    uint32_t n_attn;
+    uint8_t layer_attn[HPARAMS_LAYERS_MAX];
+    uint32_t n_ff; /* the largest of: */
+    uint32_t ff_widths[FF_WIDTHS_MAX], n_ff_widths;
+    uint8_t layer_ff[HPARAMS_LAYERS_MAX]; /* which of these a dense layer has */
     float rms_eps;
     float attn_scale; /* of the logits: 1/sqrt(head_dim) unless the file says otherwise */
-    struct rope_params rope;
     struct moe_params moe;
     struct mla_params mla;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
@@ -167,6 +189,9 @@ struct arch {
     /* head_count_kv may be an array, whose zeros are layers without attention: they are
      * LAYER_RECURRENT when read() is called. */
     bool hybrid;
+    /* head_count, head_count_kv and feed_forward_length may differ from layer to layer: read()
+     * gives each layer its kind (hparams_set_attn). */
+    bool layered;
 };
 extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch_qwen3moe,
     arch_deepseek2, arch_gpt_oss, arch_glm4moe, arch_gemma3, arch_phi3, arch_minimax_m2,
@@ -204,21 +229,27 @@ static inline bool hparams_layer_has_attention(const struct hparams *hp, uint32_
     return (hp->layer_flags[layer] & (LAYER_RECURRENT | LAYER_NO_MIXER)) == 0;
 }
 
+static inline const struct attn_kind *hparams_attn(const struct hparams *hp, uint32_t layer) {
+    return &hp->attn[hp->layer_attn[layer]];
+}
+
+static inline uint32_t hparams_layer_n_ff(const struct hparams *hp, uint32_t layer) {
+    return hp->ff_widths[hp->layer_ff[layer]];
+}
+
 /* Dimensions of a query head's rows in attn_q. */
-static inline uint32_t hparams_q_rows(const struct hparams *hp) {
-    return hp->attn_gate ? 2 * hp->head_dim : hp->head_dim;
+static inline uint32_t hparams_q_rows(const struct hparams *hp, const struct attn_kind *kind) {
+    return hp->attn_gate ? 2 * kind->head_dim : kind->head_dim;
 }
 
 /* Dimensions of a head's result as the output product reads it. */
-static inline uint32_t hparams_out_dim(const struct hparams *hp) {
-    return hp->mla.kv_rank != 0 ? hp->mla.v_dim : hp->v_dim;
+static inline uint32_t hparams_out_dim(const struct hparams *hp, const struct attn_kind *kind) {
+    return hp->mla.kv_rank != 0 ? hp->mla.v_dim : kind->v_dim;
 }
 
 /* 0: the layer sees everything. */
 static inline uint32_t hparams_layer_window(const struct hparams *hp, uint32_t layer) {
-    if (hp->window == 0 || layer % hp->window_period == hp->window_period - 1)
-        return 0;
-    return hp->window;
+    return hp->attn[hp->layer_attn[layer]].window;
 }
 
 static inline bool hparams_layer_has_rope(const struct hparams *hp, uint32_t layer) {
@@ -236,6 +267,18 @@ enum status hparam_need_u32(const struct hparams *hp, const struct gguf *g, cons
                             uint32_t min, uint32_t max, uint32_t *out, struct err *err);
 enum status hparam_f32(const struct hparams *hp, const struct gguf *g, const char *name,
                        float fallback, float *out, struct err *err);
+
+/* Makes this the kind of a layer's attention. ST_BAD_INPUT: its numbers make no sense;
+ * ST_UNSUPPORTED: the layers are of too many kinds. */
+enum status hparams_set_attn(struct hparams *hp, const struct gguf *g, uint32_t layer,
+                             const struct attn_kind *kind, struct err *err);
+
+/* The kind that the model's own numbers make, with hp->window or without one. */
+struct attn_kind hparams_common_attn(const struct hparams *hp, bool windowed);
+
+/* All layers are of the kinds that the model's own numbers make, and of width n_ff. base: of the
+ * RoPE of layers with a window, which is not scaled then; 0: the same. */
+void hparams_set_common(struct hparams *hp, float base);
 
 /* A llama's matrices may have biases, which only the tensors tell: Granite Code has them
  * everywhere. */

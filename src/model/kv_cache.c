@@ -7,44 +7,44 @@ static enum status too_large(struct err *err) {
     return err_set(err, ST_NO_MEMORY, "such a KV cache does not fit the address space");
 }
 
-static enum status count_bytes(struct kv_cache *kv, const enum kv_kind *kinds,
+static enum status count_bytes(struct kv_cache *kv, const struct kv_keep *keeps,
                                struct err *err) {
     for (uint32_t i = 0; i < kv->n_layers; i++) {
+        const enum kv_kind kind = keeps[i].kind;
         size_t bytes;
-        if (kinds[i] == KV_NONE)
+        if (kind == KV_NONE)
             continue;
-        if (!mul_size(kv->n_pages[kinds[i]], kv_page_bytes(&kv->shape), &bytes) ||
+        if (!mul_size(kv->n_pages[kind], kv_page_bytes(&keeps[i].shape), &bytes) ||
             kv->data_bytes + bytes < bytes)
             return too_large(err);
-        kv->kind_bytes[kinds[i]] += bytes;
+        kv->kind_bytes[kind] += bytes;
         kv->data_bytes += bytes;
     }
     return ST_OK;
 }
 
-static void lay_out(struct kv_cache *kv, const enum kv_kind *kinds) {
-    size_t bytes = kv_page_bytes(&kv->shape);
+static void lay_out(struct kv_cache *kv, const struct kv_keep *keeps) {
     for (uint32_t i = 0; i < kv->n_layers; i++)
-        if (kinds[i] != KV_NONE)
-            kv->strides[kinds[i]] += bytes;
+        if (keeps[i].kind != KV_NONE)
+            kv->strides[keeps[i].kind] += kv_page_bytes(&keeps[i].shape);
     uint8_t *at[KV_KINDS];
     for (int k = 0; k < KV_KINDS; k++)
         at[k] = kv->kinds[k] = k == 0 ? kv->data : kv->kinds[k - 1] + kv->kind_bytes[k - 1];
     for (uint32_t i = 0; i < kv->n_layers; i++) {
-        if (kinds[i] == KV_NONE)
+        const enum kv_kind kind = keeps[i].kind;
+        if (kind == KV_NONE)
             continue;
-        kv->layers[i] =
-            (struct kv_layer){.first = at[kinds[i]], .stride = kv->strides[kinds[i]]};
-        at[kinds[i]] += bytes;
+        kv->layers[i] = (struct kv_layer){
+            .shape = keeps[i].shape, .first = at[kind], .stride = kv->strides[kind]};
+        at[kind] += kv_page_bytes(&keeps[i].shape);
     }
 }
 
-enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
-                    const enum kv_kind *kinds, uint32_t n_layers,
+enum status kv_open(struct kv_cache *kv, const struct kv_keep *keeps, uint32_t n_layers,
                     const uint32_t n_pages[KV_KINDS], struct err *err) {
-    struct kv_cache out = {.shape = *shape, .n_layers = n_layers};
+    struct kv_cache out = {.n_layers = n_layers};
     memcpy(out.n_pages, n_pages, sizeof out.n_pages);
-    TRY(count_bytes(&out, kinds, err));
+    TRY(count_bytes(&out, keeps, err));
     out.layers = mem_calloc(n_layers, sizeof *out.layers);
     out.data = mem_huge_alloc(out.data_bytes);
     if (out.data == NULL || out.layers == NULL) {
@@ -55,7 +55,7 @@ enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
             "no memory for a KV cache of %.2f GB: a shorter context (--ctx) needs less",
             (double)bytes * 1e-9);
     }
-    lay_out(&out, kinds);
+    lay_out(&out, keeps);
     *kv = out;
     return ST_OK;
 }

@@ -20,13 +20,19 @@
 
 enum kv_kind { KV_WHOLE, KV_WINDOW, KV_KINDS, KV_NONE = KV_KINDS /* has no keys and values */ };
 
+/* What a layer keeps; shape: of no meaning where kind is KV_NONE. */
+struct kv_keep {
+    enum kv_kind kind;
+    struct kv_shape shape;
+};
+
 struct kv_layer {
+    struct kv_shape shape;
     uint8_t *first; /* its part of page 0 */
     size_t stride;  /* bytes from page to page */
 };
 
 struct kv_cache {
-    struct kv_shape shape;
     uint32_t n_layers, n_pages[KV_KINDS];
     uint8_t *data;            /* owned: the kinds in turn */
     uint8_t *kinds[KV_KINDS]; /* into data: the first page of each kind */
@@ -35,9 +41,8 @@ struct kv_cache {
     size_t data_bytes, kind_bytes[KV_KINDS];
 };
 
-/* kinds [n_layers] */
-enum status kv_open(struct kv_cache *kv, const struct kv_shape *shape,
-                    const enum kv_kind *kinds, uint32_t n_layers,
+/* keeps [n_layers] */
+enum status kv_open(struct kv_cache *kv, const struct kv_keep *keeps, uint32_t n_layers,
                     const uint32_t n_pages[KV_KINDS], struct err *err);
 void kv_close(struct kv_cache *kv);
 

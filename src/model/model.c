@@ -113,7 +113,7 @@ static enum status alloc_mla(struct model *m, struct layout *lay, const struct a
                              struct err *err) {
     const struct hparams *hp = m->hp;
     struct mla_buffers *b = &m->mla;
-    size_t n = m->cfg.n_tokens_max, heads = m->share->head_end - m->share->head_begin;
+    size_t n = m->cfg.n_tokens_max, heads = m->share->heads[0].end - m->share->heads[0].begin;
     size_t rank = hp->mla.kv_rank;
     if (rank == 0)
         return ST_OK;
@@ -193,19 +193,42 @@ static enum status alloc_recurrent(struct model *m, struct layout *lay,
     return ST_OK;
 }
 
+/* The widest rows that any kind of the share's layers needs. */
+static void widen_rows(struct model *m, const struct attn_kind *kind,
+                       const struct head_share *own) {
+    const struct hparams *hp = m->hp;
+    size_t heads = own->end - own->begin, kv_heads = own->kv_end - own->kv_begin;
+    bool latent = hp->mla.kv_rank != 0;
+    size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hparams_q_rows(hp, kind);
+    size_t k = latent ? kind->head_dim : kv_heads * kind->head_dim;
+    size_t v = latent ? 0 : kv_heads * kind->v_dim;
+    const struct kv_shape shape = model_kv_shape(hp, m->share, kind, m->cfg.kv_type);
+    m->ldq = MAX(m->ldq, round_up(heads * key, TILE_ROWS));
+    m->ldk = MAX(m->ldk, round_up(k, TILE_ROWS));
+    m->ldv = MAX(m->ldv, round_up(v, TILE_ROWS));
+    m->ld_att = MAX(m->ld_att, heads * hparams_out_dim(hp, kind));
+    m->scratch_floats = MAX(m->scratch_floats, round_up(attn_scratch_floats(&shape), 16));
+}
+
+/* Kinds whose RoPE is the same share their angles. */
+static bool same_rope(const struct attn_kind *a, const struct attn_kind *b) {
+    return a->rope.n_rot == b->rope.n_rot && a->rope.base == b->rope.base &&
+           a->rope.scaling == b->rope.scaling && a->rope_factors == b->rope_factors;
+}
+
 static void alloc_attention(struct model *m, struct layout *lay, size_t threads) {
     const struct hparams *hp = m->hp;
-    size_t n = m->cfg.n_tokens_max, n_pairs = hp->rope.n_rot / 2;
-    size_t heads = m->share->head_end - m->share->head_begin;
-    size_t kv_heads = m->share->kv_end - m->share->kv_begin;
-    bool latent = hp->mla.kv_rank != 0;
-    size_t key = latent ? hp->mla.nope + hp->rope.n_rot : hparams_q_rows(hp);
-    m->ldq = round_up(heads * key, TILE_ROWS);
-    m->ldk = round_up(latent ? hp->head_dim : kv_heads * hp->head_dim, TILE_ROWS);
-    m->ldv = latent ? 0 : round_up(kv_heads * hp->v_dim, TILE_ROWS);
+    size_t n = m->cfg.n_tokens_max;
     m->n_pages_max = m->cfg.n_runs_max * div_up(m->cfg.n_ctx, KV_PAGE);
-    m->scratch_floats = round_up(attn_scratch_floats(&m->kv.shape), 16);
-    for (size_t i = 0; i < (hp->rope.base_local != 0 ? 2 : 1); i++) {
+    for (uint32_t i = 0; i < hp->n_attn; i++) {
+        size_t n_pairs = hp->attn[i].rope.n_rot / 2;
+        widen_rows(m, &hp->attn[i], &m->share->heads[i]);
+        for (uint32_t j = 0; j <= i && m->angles[i] == NULL; j++)
+            if (same_rope(&hp->attn[i], &hp->attn[j]))
+                m->angles[i] = &m->rope[j];
+        if (m->angles[i] != &m->rope[i])
+            continue;
+        m->rope[i].n_pairs = (uint32_t)n_pairs;
         want(lay, &m->rope[i].freqs, n_pairs, sizeof(double));
         want(lay, &m->rope[i].cos, n * n_pairs, sizeof(float));
         want(lay, &m->rope[i].sin, n * n_pairs, sizeof(float));
@@ -213,7 +236,7 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
     want(lay, &m->q, n * m->ldq, sizeof(float));
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
-    want(lay, &m->att, n * heads * hparams_out_dim(hp), sizeof(float));
+    want(lay, &m->att, n * m->ld_att, sizeof(float));
     want(lay, &m->page_ptrs, m->n_pages_max, sizeof(uint8_t *));
     want(lay, &m->microbatch_runs, m->cfg.n_runs_max + MICROBATCHES_MAX - 1,
          sizeof *m->microbatch_runs);
@@ -256,11 +279,12 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     const struct hparams *hp = m->hp;
     const struct share *sh = m->share;
     size_t n = m->cfg.n_tokens_max, e = hp->n_embd;
-    size_t ff = sh->ff_end - sh->ff_begin;
-    uint32_t heads = sh->head_end - sh->head_begin;
+    uint32_t ff = 0, latent_heads = sh->heads[0].end - sh->heads[0].begin;
     struct all_needs needs = {0};
+    for (uint32_t i = 0; i < hp->n_ff_widths; i++)
+        ff = MAX(ff, sh->ff[i].end - sh->ff[i].begin);
     for (uint32_t i = 0; i < m->w.n_layers; i++)
-        need_layer(&needs, &m->w.layers[i], heads, hp->moe.n_experts);
+        need_layer(&needs, &m->w.layers[i], latent_heads, hp->moe.n_experts);
     m->x_told = needs.x;
     m->q_low_told = needs.low;
     needs.x.f32 |= needs.x_own.f32;
@@ -274,9 +298,9 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     want(lay, &m->acc, n * m->ld_acc, sizeof(int64_t));
     want(lay, &m->ffn_scratch, (size_t)n_threads * 2 * FFN_FLOATS, sizeof(float));
     want_acts(lay, &m->x_act, n, e, needs.x);
-    want_acts(lay, &m->att_act, n, heads * hparams_out_dim(hp), needs.att);
-    want_acts(lay, &m->ff_act, n, ff, needs.ffn);
     alloc_attention(m, lay, (size_t)n_threads);
+    want_acts(lay, &m->att_act, n, m->ld_att, needs.att);
+    want_acts(lay, &m->ff_act, n, ff, needs.ffn);
     TRY(alloc_mla(m, lay, &needs, err));
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
@@ -293,21 +317,14 @@ static enum status alloc_buffers(struct model *m, struct err *err) {
     return st;
 }
 
-static enum kv_kind kind_of(const struct hparams *hp, uint32_t layer) {
-    if (!hparams_layer_has_attention(hp, layer))
-        return KV_NONE;
-    return hparams_layer_window(hp, layer) != 0 ? KV_WINDOW : KV_WHOLE;
-}
-
 static enum status open_cache(struct model *m, struct err *err) {
-    const struct kv_shape shape = model_kv_shape(m->hp, m->share, m->cfg.kv_type);
-    enum kv_kind *kinds = mem_calloc(m->w.n_layers, sizeof *kinds);
-    if (kinds == NULL)
+    struct kv_keep *keeps = mem_calloc(m->w.n_layers, sizeof *keeps);
+    if (keeps == NULL)
         return err_set(err, ST_NO_MEMORY, "no memory for a KV cache");
     for (uint32_t i = 0; i < m->w.n_layers; i++)
-        kinds[i] = kind_of(m->hp, m->share->layer_begin + i);
-    enum status st = kv_open(&m->kv, &shape, kinds, m->w.n_layers, m->cfg.n_pages, err);
-    mem_free(kinds);
+        keeps[i] = model_kv_keep(m->hp, m->share, m->share->layer_begin + i, m->cfg.kv_type);
+    enum status st = kv_open(&m->kv, keeps, m->w.n_layers, m->cfg.n_pages, err);
+    mem_free(keeps);
     if (st == ST_OK)
         m->kv_prefault = kv_prefault_open(&m->kv);
     return st;
@@ -389,17 +406,16 @@ static enum status measure_microbatches(struct model *m, struct err *err) {
 }
 
 static enum status make_rope_tables(struct model *m, const struct gguf *g, struct err *err) {
-    const struct rope_params *p = &m->hp->rope;
-    const struct rope_params local = {
-        .n_rot = p->n_rot, .base = p->base_local, .factor = 1.0f, .attn_factor = 1.0f};
-    const float *factors = m->w.rope_factors;
-    struct rope_angles *whole = &m->rope[0], *windowed = &m->rope[1];
     struct err why;
-    enum status st =
-        rope_table_freqs(p, factors, m->cfg.n_ctx, whole->freqs, &whole->scale, &why);
-    if (st == ST_OK && p->base_local != 0)
-        st = rope_table_freqs(&local, NULL, m->cfg.n_ctx, windowed->freqs, &windowed->scale,
-                              &why);
+    enum status st = ST_OK;
+    for (uint32_t i = 0; i < m->hp->n_attn && st == ST_OK; i++) {
+        const struct attn_kind *kind = &m->hp->attn[i];
+        const float *factors = kind->rope_factors ? m->w.rope_factors : NULL;
+        struct rope_angles *angles = &m->rope[i];
+        if (angles->freqs != NULL)
+            st = rope_table_freqs(&kind->rope, factors, m->cfg.n_ctx, angles->freqs,
+                                  &angles->scale, &why);
+    }
     return st == ST_OK ? ST_OK : err_set(err, st, "%s: %s", gguf_path(g), why.text);
 }
 
@@ -466,21 +482,32 @@ void model_close(struct model *m) {
 }
 
 struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
-                               enum kv_type type) {
+                               const struct attn_kind *kind, enum kv_type type) {
+    const struct head_share *own = &sh->heads[kind - hp->attn];
     return (struct kv_shape){.type = type,
                              .latent = hp->mla.kv_rank != 0,
-                             .n_kv_heads = sh->kv_end - sh->kv_begin,
-                             .k_dim = hp->head_dim,
-                             .v_dim = hp->v_dim};
+                             .n_kv_heads = own->kv_end - own->kv_begin,
+                             .k_dim = kind->head_dim,
+                             .v_dim = kind->v_dim};
+}
+
+struct kv_keep model_kv_keep(const struct hparams *hp, const struct share *sh, uint32_t layer,
+                             enum kv_type type) {
+    const struct attn_kind *kind = hparams_attn(hp, layer);
+    if (!hparams_layer_has_attention(hp, layer))
+        return (struct kv_keep){.kind = KV_NONE};
+    return (struct kv_keep){.kind = kind->window != 0 ? KV_WINDOW : KV_WHOLE,
+                            .shape = model_kv_shape(hp, sh, kind, type)};
 }
 
 void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]) {
-    const struct kv_shape shape = model_kv_shape(hp, sh, type);
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
-    for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++)
-        if (kind_of(hp, i) != KV_NONE)
-            bytes[kind_of(hp, i)] += kv_page_bytes(&shape);
+    for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++) {
+        const struct kv_keep keep = model_kv_keep(hp, sh, i, type);
+        if (keep.kind != KV_NONE)
+            bytes[keep.kind] += kv_page_bytes(&keep.shape);
+    }
 }
 
 enum status model_measure(struct model_bytes *out, const struct gguf *g,
@@ -489,7 +516,6 @@ enum status model_measure(struct model_bytes *out, const struct gguf *g,
     struct model m = {.hp = hp, .plan = *plan, .rank = rank, .cfg = *cfg};
     struct layout lay = {0};
     m.share = &m.plan.shares[rank];
-    m.kv.shape = model_kv_shape(hp, m.share, cfg->kv_type);
     TRY(weights_describe(&m.w, g, hp, m.share, err));
     enum status st = lay_out(&lay, &m, n_threads, err);
     if (st == ST_OK) {

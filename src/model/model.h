@@ -87,9 +87,12 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
                        struct err *err);
 void model_close(struct model *m);
 
-/* What one rank keeps of one layer's keys and values. */
+/* What one rank keeps of one layer's keys and values, of a kind of hp->attn, and of layer `layer`
+ * of the model. */
 struct kv_shape model_kv_shape(const struct hparams *hp, const struct share *sh,
-                               enum kv_type type);
+                               const struct attn_kind *kind, enum kv_type type);
+struct kv_keep model_kv_keep(const struct hparams *hp, const struct share *sh, uint32_t layer,
+                             enum kv_type type);
 
 /* Bytes of one page of each kind, over all the layers of a share. */
 void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,

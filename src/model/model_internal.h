@@ -26,8 +26,9 @@ struct product;
 
 /* cos and sin of the step's positions, for one set of frequencies. */
 struct rope_angles {
-    double *freqs;    /* [n_rot/2] */
-    float *cos, *sin; /* [n, n_rot/2]; NULL: not used */
+    uint32_t n_pairs; /* 0: not used */
+    double *freqs;    /* [n_pairs] */
+    float *cos, *sin; /* [n, n_pairs] */
     float scale;
 };
 
@@ -123,7 +124,8 @@ struct model {
     bool shards;
     struct forms x_told, q_low_told;
 
-    struct rope_angles rope[2]; /* of layers without and with a window, where these differ */
+    struct rope_angles rope[ATTN_KINDS_MAX];          /* each is of one kind or of several: */
+    const struct rope_angles *angles[ATTN_KINDS_MAX]; /* of each kind of attention */
 
     /* Step buffers, in one block; n = n_tokens_max, all leading dimensions in elements. */
     uint8_t *block;
@@ -132,7 +134,8 @@ struct model {
     float *normed;            /* [n, n_embd] */
     float *q, *k_new, *v_new; /* [n, ldq], [n, ldk], [n, ldv] of this share's heads */
     size_t ldq, ldk, ldv;
-    float *att;   /* [n, heads * v_dim] */
+    float *att; /* [n, heads * out_dim] close together, at most ld_att */
+    size_t ld_att;
     int64_t *acc; /* [n, ld_acc] fixed point */
     size_t ld_acc;
     struct acts x_act, att_act, ff_act;

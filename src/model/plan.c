@@ -66,14 +66,10 @@ static uint32_t parts_in_blocks(uint32_t n_cols, enum qtype type) {
     return n;
 }
 
-static uint32_t heads_in_blocks(const struct hparams *hp, enum qtype type) {
-    return parts_in_blocks(hparams_out_dim(hp), type);
-}
-
-uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type) {
+uint32_t plan_attn_segment(uint32_t out_dim, enum qtype type) {
     if (act_kind_for(type) == ACT_F32)
-        return hparams_out_dim(hp); /* of f8_e4m3 too: the bits are those of f32 */
-    return heads_in_blocks(hp, type) * hparams_out_dim(hp);
+        return out_dim; /* of f8_e4m3 too: the bits are those of f32 */
+    return parts_in_blocks(out_dim, type) * out_dim;
 }
 
 uint32_t plan_ffn_segment(uint32_t n_ff) {
@@ -204,32 +200,46 @@ static void spread_weights(double *of_ranks, double *of_stages, const double *gi
 
 /* How a stage's members divide what each of its layers has: bounds in units, member m from [m] to
  * [m + 1]. */
+struct heads_cut {
+    uint32_t bounds[PLAN_MAX_RANKS + 1], unit; /* in heads */
+};
+struct ff_cut {
+    uint32_t bounds[PLAN_MAX_RANKS + 1], segment; /* in columns */
+};
 struct members_cut {
-    uint32_t heads[PLAN_MAX_RANKS + 1], ffs[PLAN_MAX_RANKS + 1], tiles[PLAN_MAX_RANKS + 1];
+    struct heads_cut heads[ATTN_KINDS_MAX];
+    struct ff_cut ffs[FF_WIDTHS_MAX];
+    uint32_t tiles[PLAN_MAX_RANKS + 1];
     struct experts_cut experts;
-    uint32_t head_unit, ffn_segment;              /* in heads, columns */
     uint32_t units[PLAN_MAX_RANKS + 1], n_joined; /* of recurrent layers, n_joined together */
 };
+
+static struct head_share share_heads(const struct heads_cut *c, const struct attn_kind *kind,
+                                     int m) {
+    uint32_t group = kind->n_heads / kind->n_kv_heads;
+    struct head_share h = {.begin = MIN(c->bounds[m] * c->unit, kind->n_heads),
+                           .end = MIN(c->bounds[m + 1] * c->unit, kind->n_heads)};
+    h.kv_begin = h.begin / group;
+    h.kv_end = h.begin == h.end ? h.kv_begin : (uint32_t)div_up(h.end, group);
+    return h;
+}
 
 static void share_layers(struct share *sh, const struct members_cut *c,
                          const struct hparams *hp, enum experts_mode experts, int m) {
     bool whole = experts == EXPERTS_WHOLE;
-    uint32_t group = hp->n_heads / hp->n_kv_heads;
     sh->shared_begin = c->experts.shared[m];
     sh->shared_end = c->experts.shared[m + 1];
     sh->expert_begin = whole ? c->experts.units[m] : 0;
     sh->expert_end = whole ? c->experts.units[m + 1] : hp->moe.n_experts;
     sh->expert_ff_begin = whole ? 0 : c->experts.units[m];
     sh->expert_ff_end = whole ? hp->moe.n_ff : c->experts.units[m + 1];
-    sh->head_begin = MIN(c->heads[m] * c->head_unit, hp->n_heads);
-    sh->head_end = MIN(c->heads[m + 1] * c->head_unit, hp->n_heads);
-    sh->kv_begin = sh->head_begin / group;
-    sh->kv_end =
-        sh->head_begin == sh->head_end ? sh->kv_begin : (uint32_t)div_up(sh->head_end, group);
+    for (uint32_t i = 0; i < hp->n_attn; i++)
+        sh->heads[i] = share_heads(&c->heads[i], &hp->attn[i], m);
     sh->unit_begin = MIN(c->units[m] * c->n_joined, recurrent_n_units(hp));
     sh->unit_end = MIN(c->units[m + 1] * c->n_joined, recurrent_n_units(hp));
-    sh->ff_begin = c->ffs[m] * c->ffn_segment;
-    sh->ff_end = c->ffs[m + 1] * c->ffn_segment;
+    for (uint32_t i = 0; i < hp->n_ff_widths; i++)
+        sh->ff[i] = (struct ff_share){c->ffs[i].bounds[m] * c->ffs[i].segment,
+                                      c->ffs[i].bounds[m + 1] * c->ffs[i].segment};
     if (sh->last_stage) {
         sh->vocab_begin = MIN(c->tiles[m] * TILE_ROWS, hp->n_vocab);
         sh->vocab_end = MIN(c->tiles[m + 1] * TILE_ROWS, hp->n_vocab);
@@ -241,7 +251,11 @@ static void share_layers(struct share *sh, const struct members_cut *c,
 static enum status check_terms(const struct hparams *hp, const struct gguf *g,
                                struct err *err) {
     const struct moe_params *moe = &hp->moe;
-    uint64_t most = MAX(hp->n_heads, hp->n_ff / plan_ffn_segment(hp->n_ff)) + 1;
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < hp->n_attn; i++)
+        most = MAX(most, (uint64_t)hp->attn[i].n_heads + 1);
+    for (uint32_t i = 0; i < hp->n_ff_widths; i++)
+        most = MAX(most, (uint64_t)hp->ff_widths[i] / plan_ffn_segment(hp->ff_widths[i]) + 1);
     if (moe->n_experts != 0) {
         uint64_t each = moe->n_ff / plan_expert_segment(moe->n_ff) + 1;
         uint64_t shared =
@@ -271,16 +285,21 @@ enum status plan_make(struct plan *out, const struct hparams *hp, const struct g
 
     struct plan p = {.n_ranks = tp * pp, .tp = tp, .pp = pp};
     struct members_cut c = {
-        .head_unit = joined_parts(hp, g, "attn_output", hparams_out_dim(hp)),
-        .ffn_segment = plan_ffn_segment(hp->n_ff),
         .n_joined = hp->recurrent.kind == RECURRENT_NONE
                         ? 1
                         : joined_parts(hp, g, recurrent_out_name(hp), recurrent_unit_cols(hp)),
     };
+    for (uint32_t i = 0; i < hp->n_attn; i++)
+        c.heads[i].unit = joined_parts(hp, g, "attn_output", hparams_out_dim(hp, &hp->attn[i]));
+    for (uint32_t i = 0; i < hp->n_ff_widths; i++)
+        c.ffs[i].segment = plan_ffn_segment(hp->ff_widths[i]);
     for (int s = 0; s < pp; s++) {
         const double *ws = w + s * tp;
-        cut((uint32_t)div_up(hp->n_heads, c.head_unit), ws, tp, c.heads);
-        cut(hp->n_ff / c.ffn_segment, ws, tp, c.ffs);
+        for (uint32_t i = 0; i < hp->n_attn; i++)
+            cut((uint32_t)div_up(hp->attn[i].n_heads, c.heads[i].unit), ws, tp,
+                c.heads[i].bounds);
+        for (uint32_t i = 0; i < hp->n_ff_widths; i++)
+            cut(hp->ff_widths[i] / c.ffs[i].segment, ws, tp, c.ffs[i].bounds);
         cut((uint32_t)div_up(hp->n_vocab, TILE_ROWS), ws, tp, c.tiles);
         cut((uint32_t)div_up(recurrent_n_units(hp), c.n_joined), ws, tp, c.units);
         cut_experts(&c.experts, &hp->moe, ws, tp, experts);

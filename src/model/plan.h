@@ -20,15 +20,24 @@
 
 #define PLAN_MAX_RANKS 64
 
+/* Of layers of one kind of attention. */
+struct head_share {
+    uint32_t begin, end;       /* query heads */
+    uint32_t kv_begin, kv_end; /* the kv heads that these need; may overlap the neighbours' */
+};
+
+struct ff_share {
+    uint32_t begin, end; /* columns */
+};
+
 /* One rank's share; all ranges half open, empty ranges are legal. */
 struct share {
     int stage, member;
     bool last_stage; /* holds the output matrix */
     uint32_t layer_begin, layer_end;
-    uint32_t head_begin, head_end; /* query heads */
-    uint32_t kv_begin, kv_end; /* the kv heads that these need; may overlap the neighbours' */
+    struct head_share heads[ATTN_KINDS_MAX]; /* by hparams.attn */
     uint32_t unit_begin, unit_end;           /* of recurrent layers (recurrent.h) */
-    uint32_t ff_begin, ff_end;               /* FFN columns of dense layers */
+    struct ff_share ff[FF_WIDTHS_MAX];       /* of dense layers, by hparams.ff_widths */
     uint32_t shared_begin, shared_end;       /* columns of the shared experts */
     uint32_t expert_begin, expert_end;       /* experts held */
     uint32_t expert_ff_begin, expert_ff_end; /* and the columns held of each */
@@ -78,7 +87,7 @@ enum status plan_parse_experts(const char *text, enum experts_mode *out, struct 
 void plan_text(const struct plan *plan, char *buf, size_t size);
 
 /* Segment lengths in columns (docs/numerics.md). */
-uint32_t plan_attn_segment(const struct hparams *hp, enum qtype type);
+uint32_t plan_attn_segment(uint32_t out_dim, enum qtype type);
 uint32_t plan_ffn_segment(uint32_t n_ff);
 uint32_t plan_expert_segment(uint32_t n_ff);
 /* Of a recurrent layer's output product. */

@@ -7,7 +7,7 @@
 static uint64_t part_of(const struct share *sh) {
     uint64_t experts = sh->expert_end - sh->expert_begin,
              columns = sh->expert_ff_end - sh->expert_ff_begin;
-    return experts * columns != 0 ? experts * columns : sh->ff_end - sh->ff_begin;
+    return experts * columns != 0 ? experts * columns : sh->ff[0].end - sh->ff[0].begin;
 }
 
 void shard_tokens(const struct plan *plan, int stage, uint32_t n_tokens, uint32_t *first) {

@@ -76,6 +76,7 @@ struct layer_weights {
     const float *down_bias; /* [n_embd]: on the stage's first member only */
     uint32_t ffn_segment;
     struct moe_weights *moe; /* NULL: dense */
+    uint32_t attn;           /* its kind: hparams.attn */
     uint32_t window;         /* 0: none */
     uint32_t chunk;          /* 0: none */
     bool has_rope;

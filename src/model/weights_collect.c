@@ -131,10 +131,11 @@ enum status weights_want_vector(struct weights_loader *ld, const float **dst, in
 static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
-    const struct share *sh = ld->share;
-    uint32_t e = hp->n_embd, hd = hp->head_dim, vd = hp->v_dim;
-    uint32_t qd = hparams_q_rows(hp);
-    uint32_t nq = hp->n_heads * qd, nk = hp->n_kv_heads * hd, nv = hp->n_kv_heads * vd;
+    const struct attn_kind *kind = &hp->attn[lw->attn];
+    const struct head_share *sh = &ld->share->heads[lw->attn];
+    uint32_t e = hp->n_embd, hd = kind->head_dim, vd = kind->v_dim;
+    uint32_t qd = hparams_q_rows(hp, kind);
+    uint32_t nq = kind->n_heads * qd, nk = kind->n_kv_heads * hd, nv = kind->n_kv_heads * vd;
     struct weight_part q = {
         .layer = l, .name = "attn_q.weight", .cols = e, .rows = nq, .col_end = e};
     struct weight_part k = {
@@ -148,7 +149,7 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
         k_first = nq;
         v_first = nq + nk;
     }
-    uint32_t q0 = sh->head_begin * qd, q1 = sh->head_end * qd;
+    uint32_t q0 = sh->begin * qd, q1 = sh->end * qd;
     uint32_t k0 = sh->kv_begin * hd, k1 = sh->kv_end * hd;
     uint32_t v0 = sh->kv_begin * vd, v1 = sh->kv_end * vd;
     q.row_begin = q0, q.row_end = q1;
@@ -177,8 +178,8 @@ static enum status collect_qkv(struct weights_loader *ld, struct layer_weights *
 static enum status collect_mla_heads(struct weights_loader *ld, struct mla_weights *mla, int l,
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
-    const struct share *sh = ld->share;
-    uint32_t n_held = sh->head_end - sh->head_begin, n = MAX(n_held, 1u);
+    const struct head_share *sh = &ld->share->heads[0];
+    uint32_t n_held = sh->end - sh->begin, n = MAX(n_held, 1u);
     uint32_t rank = hp->mla.kv_rank, nope = hp->mla.nope, vd = hp->mla.v_dim;
     char name[64];
     snprintf(name, sizeof name, "blk.%d.attn_k_b.weight", l);
@@ -188,7 +189,7 @@ static enum status collect_mla_heads(struct weights_loader *ld, struct mla_weigh
     if (mla->k_b == NULL || mla->v_b == NULL)
         return weights_no_memory(ld, err);
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t h = sh->head_begin + i, row = h * (nope + vd);
+        uint32_t h = sh->begin + i, row = h * (nope + vd);
         struct weight_part k = {.layer = l,
                                 .name = "attn_k_b.weight",
                                 .cols = nope,
@@ -229,7 +230,7 @@ static enum status collect_mla_heads(struct weights_loader *ld, struct mla_weigh
 static enum status collect_mla(struct weights_loader *ld, struct layer_weights *lw, int l,
                                struct err *err) {
     const struct hparams *hp = ld->hp;
-    const struct share *sh = ld->share;
+    const struct head_share *sh = &ld->share->heads[0];
     struct mla_weights *mla = &lw->mla;
     uint32_t e = hp->n_embd, key = hp->mla.nope + hp->rope.n_rot, nq = hp->n_heads * key;
     uint32_t q_cols = hp->mla.q_rank != 0 ? hp->mla.q_rank : e, kv = hp->head_dim;
@@ -251,8 +252,8 @@ static enum status collect_mla(struct weights_loader *ld, struct layer_weights *
                              .name = hp->mla.q_rank ? "attn_q_b.weight" : "attn_q.weight",
                              .cols = q_cols,
                              .rows = nq,
-                             .row_begin = sh->head_begin * key,
-                             .row_end = sh->head_end * key,
+                             .row_begin = sh->begin * key,
+                             .row_end = sh->end * key,
                              .col_end = q_cols},
         err));
     TRY(weights_want_matrix(ld, &mla->kv_a,
@@ -271,8 +272,10 @@ static enum status collect_mla(struct weights_loader *ld, struct layer_weights *
 static enum status collect_attention(struct weights_loader *ld, struct layer_weights *lw, int l,
                                      struct err *err) {
     const struct hparams *hp = ld->hp;
-    const struct share *sh = ld->share;
-    uint32_t e = hp->n_embd, od = hparams_out_dim(hp);
+    lw->attn = hp->layer_attn[l];
+    const struct attn_kind *kind = &hp->attn[lw->attn];
+    const struct head_share *sh = &ld->share->heads[lw->attn];
+    uint32_t e = hp->n_embd, od = hparams_out_dim(hp, kind);
     lw->window = hparams_layer_window(hp, (uint32_t)l);
     lw->has_rope = hparams_layer_has_rope(hp, (uint32_t)l);
     lw->chunk = lw->has_rope ? hp->chunk : 0;
@@ -282,21 +285,21 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
         return weights_collect_recurrent(ld, lw, l, err);
     TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
     if (hp->sinks)
-        TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", hp->n_heads,
-                                sh->head_begin, sh->head_end, err));
+        TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", kind->n_heads,
+                                sh->begin, sh->end, err));
     TRY(weights_want_matrix(ld, &lw->o,
                             (struct weight_part){.layer = l,
                                                  .name = "attn_output.weight",
-                                                 .cols = hp->n_heads * od,
+                                                 .cols = kind->n_heads * od,
                                                  .rows = e,
                                                  .row_end = e,
-                                                 .col_begin = sh->head_begin * od,
-                                                 .col_end = sh->head_end * od},
+                                                 .col_begin = sh->begin * od,
+                                                 .col_end = sh->end * od},
                             err));
-    lw->o_segment = plan_attn_segment(hp, lw->o.type);
+    lw->o_segment = plan_attn_segment(od, lw->o.type);
     if (hp->o_bias)
         TRY(weights_want_vector(ld, &lw->o_bias, l, "attn_output.bias", e, 0,
-                                sh->member == 0 ? e : 0, err));
+                                ld->share->member == 0 ? e : 0, err));
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->attn_post_norm, l, "post_attention_norm.weight", e, 0,
                                 e, err));
@@ -352,14 +355,15 @@ static enum status collect_ffn(struct weights_loader *ld, struct ffn_weights *ff
 static enum status collect_dense(struct weights_loader *ld, struct layer_weights *lw, int l,
                                  struct err *err) {
     const struct share *sh = ld->share;
-    uint32_t ff = ld->hp->n_ff, e = ld->hp->n_embd;
-    TRY(collect_ffn(ld, &lw->ffn, l, "", ff, 1, 0, sh->ff_begin, sh->ff_end, 1.0, err));
+    const struct ff_share own = sh->ff[ld->hp->layer_ff[l]];
+    uint32_t ff = hparams_layer_n_ff(ld->hp, (uint32_t)l), e = ld->hp->n_embd;
+    lw->ffn_segment = plan_ffn_segment(ff);
+    TRY(collect_ffn(ld, &lw->ffn, l, "", ff, 1, 0, own.begin, own.end, 1.0, err));
     if (!ld->hp->ffn_bias)
         return ST_OK;
-    TRY(weights_want_vector(ld, &lw->gate_bias, l, "ffn_gate.bias", ff, sh->ff_begin,
-                            sh->ff_end, err));
-    TRY(weights_want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, sh->ff_begin, sh->ff_end,
+    TRY(weights_want_vector(ld, &lw->gate_bias, l, "ffn_gate.bias", ff, own.begin, own.end,
                             err));
+    TRY(weights_want_vector(ld, &lw->up_bias, l, "ffn_up.bias", ff, own.begin, own.end, err));
     return weights_want_vector(ld, &lw->down_bias, l, "ffn_down.bias", e, 0,
                                sh->member == 0 ? e : 0, err);
 }
@@ -442,7 +446,6 @@ static enum status collect_layer(struct weights_loader *ld, struct layer_weights
     if (hp->post_norms)
         TRY(weights_want_vector(ld, &lw->ffn_post_norm, l, "post_ffw_norm.weight", e, 0, e,
                                 err));
-    lw->ffn_segment = plan_ffn_segment(hp->n_ff);
     if (hparams_layer_is_moe(hp, (uint32_t)l))
         return collect_moe(ld, lw, l, err);
     return collect_dense(ld, lw, l, err);

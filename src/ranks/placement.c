@@ -34,12 +34,22 @@ struct weighed {
     struct model_bytes sizes[PLAN_MAX_RANKS];
 };
 
+static bool alike_halves(const struct share *a, const struct share *b) {
+    bool same = true;
+    for (int i = 0; i < ATTN_KINDS_MAX; i++) {
+        const struct head_share *x = &a->heads[i], *y = &b->heads[i];
+        same &= x->end - x->begin == y->end - y->begin &&
+                x->kv_end - x->kv_begin == y->kv_end - y->kv_begin;
+    }
+    for (int i = 0; i < FF_WIDTHS_MAX; i++)
+        same &= a->ff[i].end - a->ff[i].begin == b->ff[i].end - b->ff[i].begin;
+    return same;
+}
+
 /* Shares of the same shape take the same memory, give or take where a superblock is cut. */
 static bool alike(const struct share *a, const struct share *b) {
     return a->layer_begin == b->layer_begin && a->layer_end == b->layer_end &&
-           a->head_end - a->head_begin == b->head_end - b->head_begin &&
-           a->kv_end - a->kv_begin == b->kv_end - b->kv_begin &&
-           a->ff_end - a->ff_begin == b->ff_end - b->ff_begin &&
+           alike_halves(a, b) &&
            a->shared_end - a->shared_begin == b->shared_end - b->shared_begin &&
            a->expert_end - a->expert_begin == b->expert_end - b->expert_begin &&
            a->expert_ff_end - a->expert_ff_begin == b->expert_ff_end - b->expert_ff_begin &&

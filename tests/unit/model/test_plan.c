@@ -16,14 +16,16 @@
 #include <cmocka.h>
 
 static struct hparams shape_1b(void) {
-    return (struct hparams){.n_layers = 16,
-                            .n_embd = 2048,
-                            .n_vocab = 128256,
-                            .n_heads = 32,
-                            .n_kv_heads = 8,
-                            .head_dim = 64,
-                            .v_dim = 64,
-                            .n_ff = 8192};
+    struct hparams hp = {.n_layers = 16,
+                         .n_embd = 2048,
+                         .n_vocab = 128256,
+                         .n_heads = 32,
+                         .n_kv_heads = 8,
+                         .head_dim = 64,
+                         .v_dim = 64,
+                         .n_ff = 8192};
+    hparams_set_common(&hp, 0);
+    return hp;
 }
 
 static struct gguf *open_any(void) {
@@ -36,17 +38,14 @@ static struct gguf *open_any(void) {
 
 static void segments_depend_on_the_model_alone(void **state) {
     (void)state;
-    struct hparams hp = shape_1b();
     assert_int_equal(plan_ffn_segment(8192), 256);
     assert_int_equal(plan_ffn_segment(176), 16);
     assert_int_equal(plan_ffn_segment(175), 1);
     assert_int_equal(plan_ffn_segment(14336), 256);
-    assert_int_equal(plan_attn_segment(&hp, QT_Q8_0), 64);
-    hp.v_dim = 16;
-    assert_int_equal(plan_attn_segment(&hp, QT_Q8_0), 32);
-    assert_int_equal(plan_attn_segment(&hp, QT_F16), 16);
-    hp.v_dim = 80;
-    assert_int_equal(plan_attn_segment(&hp, QT_Q4_0), 160);
+    assert_int_equal(plan_attn_segment(64, QT_Q8_0), 64);
+    assert_int_equal(plan_attn_segment(16, QT_Q8_0), 32);
+    assert_int_equal(plan_attn_segment(16, QT_F16), 16);
+    assert_int_equal(plan_attn_segment(80, QT_Q4_0), 160);
 }
 
 /* Every layer's heads, FFN columns, and the vocabulary are covered once, in order. */
@@ -58,13 +57,14 @@ static void check_cover(const struct plan *p, const struct hparams *hp) {
             const struct share *sh = &p->shares[s * p->tp + m];
             assert_int_equal(sh->layer_begin, layer);
             assert_true(sh->layer_end >= sh->layer_begin + (hp->n_layers >= (uint32_t)p->pp));
-            assert_int_equal(sh->head_begin, head);
-            assert_int_equal(sh->ff_begin, ff);
-            head = sh->head_end;
-            ff = sh->ff_end;
+            assert_int_equal(sh->heads[0].begin, head);
+            assert_int_equal(sh->ff[0].begin, ff);
+            head = sh->heads[0].end;
+            ff = sh->ff[0].end;
             uint32_t group = hp->n_heads / hp->n_kv_heads;
-            for (uint32_t h = sh->head_begin; h < sh->head_end; h++)
-                assert_true(h / group >= sh->kv_begin && h / group < sh->kv_end);
+            for (uint32_t h = sh->heads[0].begin; h < sh->heads[0].end; h++)
+                assert_true(h / group >= sh->heads[0].kv_begin &&
+                            h / group < sh->heads[0].kv_end);
             if (s == p->pp - 1) {
                 assert_int_equal(sh->vocab_begin, row);
                 assert_int_equal(sh->vocab_begin % TILE_ROWS, 0);
@@ -113,8 +113,8 @@ static void shares_follow_the_weights(void **state) {
     struct err err;
     assert_int_equal(
         plan_make(&p, &hp, g, 2, 1, (const double[]){3, 1}, 2, EXPERTS_SLICE, &err), ST_OK);
-    assert_int_equal(p.shares[0].head_end, 24);
-    assert_int_equal(p.shares[0].ff_end, 6144);
+    assert_int_equal(p.shares[0].heads[0].end, 24);
+    assert_int_equal(p.shares[0].ff[0].end, 6144);
     gguf_close(g);
 }
 
@@ -254,6 +254,8 @@ static void sums_of_too_many_segments_are_refused(void **state) {
     struct err err;
     wide.n_ff = FIXED_TERMS_MAX; /* and a bias */
     many.n_heads = many.n_kv_heads = 32768;
+    hparams_set_common(&wide, 0);
+    hparams_set_common(&many, 0);
     used.moe = experts;
     for (size_t i = 0; i < ARRAY_LEN(list); i++) {
         assert_int_equal(plan_make(&p, list[i], g, 1, 1, NULL, 0, EXPERTS_SLICE, &err),
@@ -261,6 +263,7 @@ static void sums_of_too_many_segments_are_refused(void **state) {
         assert_non_null(strstr(err.text, "segments, of which at most 32767"));
     }
     wide.n_ff = FIXED_TERMS_MAX - 2; /* odd */
+    hparams_set_common(&wide, 0);
     used.moe.n_ff = 64 * 126;
     assert_int_equal(plan_make(&p, &wide, g, 1, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);
     assert_int_equal(plan_make(&p, &used, g, 1, 1, NULL, 0, EXPERTS_SLICE, &err), ST_OK);

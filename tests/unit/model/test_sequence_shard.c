@@ -15,8 +15,8 @@ static struct plan make_plan(const uint32_t *columns, int tp) {
     struct plan p = {.n_ranks = tp, .tp = tp, .pp = 1};
     uint32_t at = 0;
     for (int i = 0; i < tp; i++) {
-        p.shares[i].ff_begin = at;
-        p.shares[i].ff_end = at += columns[i];
+        p.shares[i].ff[0].begin = at;
+        p.shares[i].ff[0].end = at += columns[i];
     }
     return p;
 }
