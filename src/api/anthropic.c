@@ -23,8 +23,8 @@ static const char *error_type(int http_status) {
     }
 }
 
-/* What a program may go by in place of the sentence, an object. A tool runner of Anthropic's
- * library that hears this of its thread asks again with the whole conversation. */
+/* An object by which a program may decide instead of by the sentence. A tool runner of
+ * Anthropic's library that gets this for its thread asks again with the whole conversation. */
 static json_t *error_details(enum err_code code) {
     if (code != ERR_THREADS_UNSUPPORTED)
         return NULL;

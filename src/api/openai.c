@@ -161,7 +161,7 @@ static json_t *model_json(const struct service *s) {
                      (json_int_t)f->n_params, "type", f->type);
 }
 
-/* Anthropic's clients list models at the same path, and say who they are. */
+/* Anthropic's clients list models at the same path, and identify themselves. */
 static bool asks_as_anthropic(const struct http_request *r) {
     return http_header(r, "anthropic-version") != NULL;
 }

@@ -44,7 +44,7 @@ static void fail(void *user, struct http_request *r, int status, const char *sen
     reply_json(r, status, dialect_error(http_path(r), status, ERR_NONE, sentence, ""));
 }
 
-/* Browsers say that they want HTML; who asks with curl gets text (health_metrics.c). */
+/* Browsers ask for HTML; a client such as curl gets text (health_metrics.c). */
 static bool wants_page(const struct http_request *r) {
     const char *accept = http_header(r, "Accept");
     return str_eq(http_path(r), "/") && accept != NULL && strstr(accept, "text/html") != NULL &&
@@ -132,7 +132,7 @@ static enum http_lane lane(void *user, const struct http_request *r) {
                                                                  : HTTP_LANE_SHORT;
 }
 
-/* Who watches over the server needs no key. */
+/* A program that monitors the server needs no key. */
 static bool needs_key(const char *path) {
     return !str_eq(path, "/health") && !str_eq(path, "/");
 }

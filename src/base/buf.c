@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for len more bytes and a NUL. */
+/* Makes space for len more bytes and a NUL. */
 static bool reserve(struct buf *b, size_t len) {
     b->failed = b->failed || len >= SIZE_MAX - b->len ||
                 !mem_reserve(&b->bytes, &b->cap, b->len + len + 1, 1);

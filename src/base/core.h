@@ -47,8 +47,9 @@ void core_lend(int thread);
 
 /* Every 10 us of a wait: lets another thread run here if one wants to, and notes it. */
 void core_offer(struct core *core, uint64_t now_ns);
-/* Where a wait begins, however short it may be: the same, if the last time is 200 us ago. After
- * one who stayed it is longer, so that hardly any of the core's time is given away. */
+/* At the beginning of a wait, however short it may be: the same, if the last offer is 200 us
+ * ago. After another thread has stayed, this time is longer, so that hardly any of the core's
+ * time is given away. */
 void core_offer_at_times(struct core *core, uint64_t now_ns);
 
 #endif

@@ -33,7 +33,7 @@ static struct {
 static bool has_os_sync;
 static pthread_once_t looked_up = PTHREAD_ONCE_INIT;
 
-/* Into function pointers, as POSIX wants it done. */
+/* Into function pointers, in the way that POSIX demands. */
 static bool look_up(const char *name, void *function) {
     void *found = dlsym(RTLD_DEFAULT, name);
     *(void **)function = found;

@@ -25,7 +25,7 @@ static bool reap(pid_t command, int *exit_status) {
     return ended;
 }
 
-/* What comes from the terminal (SI_KERNEL) the command hears itself: it is in the same group. */
+/* The command gets signals from the terminal (SI_KERNEL) itself: it is in the same group. */
 static int look_after(pid_t command, const sigset_t *all) {
     siginfo_t signal;
     int exit_status = 0;

@@ -18,7 +18,7 @@
  * 100 us. */
 #define SPIN_NS 20000
 #define POLL_NS 500000
-/* A missing thread is watched for so long at least before it is taken to be off its core. */
+/* A missing thread is watched for at least this long before it counts as off its core. */
 #define WATCH_NS 10000
 /* Not oftener does a thread leave its core for another, or lend it: each time costs some 10 us. */
 #define LEAVE_NS 1000000

@@ -115,7 +115,7 @@ static void obey_signals(struct line_reader *r) {
         }
     if (!came[WINCH] && !came[CONT])
         return;
-    if (came[CONT]) /* whoever had the terminal meanwhile may have left it in any mode */
+    if (came[CONT]) /* the previous user of the terminal may have left it in any mode */
         end_editing(r);
     came[WINCH] = came[CONT] = 0;
     begin_editing(r);

@@ -212,7 +212,7 @@ struct placing {
     struct member *list;
     size_t n;
     int n_own_ranks;  /* of this machine */
-    bool provisional; /* who lacks the model has got its head, to measure with */
+    bool provisional; /* nodes without the model have its head, for measuring */
     bool quiet;
 };
 static struct placing placing; /* one command, one cluster */
@@ -247,7 +247,7 @@ static enum status own_address(char out[NET_TEXT_BYTES], const char *address, st
                : err_set(err, ST_BAD_INPUT, "%s: the address is too long", text);
 }
 
-/* Connects and hears what the node says of itself. */
+/* Connects and asks the node what it is. */
 static enum status greet(struct member *m, const struct identity *id, struct err *err) {
     TRY(client_get(id, m->address, "/v1/node", &m->facts, err));
     const char *name = json_string_value(json_object_get(m->facts, "name"));
@@ -286,7 +286,7 @@ static enum status greet_heard(struct member *m, const struct identity *id, cons
     return st;
 }
 
-/* ---- who takes part ---------------------------------------------------------------------- */
+/* ---- which nodes take part --------------------------------------------------------------- */
 
 /* A slot for one more, which counts when p->n includes it; NULL: all are taken. */
 static struct member *next_member(struct placing *p, struct err *err) {

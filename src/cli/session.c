@@ -205,7 +205,7 @@ struct lockstep_options session_lockstep_options(int n_ctx_default) {
 static enum status check_model(const char *path, struct err *err) {
     struct gguf *g;
     if (session_args.model == NULL || gguf_open(&g, session_args.model, NULL, NULL) != ST_OK)
-        return ST_OK; /* who reads it will say why not */
+        return ST_OK; /* its reader will say why not */
     enum status st = gguf_check_output(g, path, err);
     gguf_close(g);
     return st;

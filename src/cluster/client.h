@@ -56,7 +56,7 @@ struct client_stream {
     bool (*line)(void *user, char *line);
     void *user;
 };
-/* POSTs body and hears lines until the node ends the stream (ST_OK) or the caller has enough
+/* POSTs body and reads lines until the node ends the stream (ST_OK) or the caller has enough
  * (ST_CANCELLED). */
 enum status client_lines(struct client *c, const char *path, const json_t *body,
                          const struct client_stream *to, struct err *err);
@@ -73,8 +73,8 @@ struct client_pieces {
 enum status client_pieces(struct client *c, const char *path, const struct client_pieces *p,
                           void *buf, struct err *err);
 
-/* For whoever else uses libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets
- * that children do not inherit. */
+/* For other users of libcurl (CURL *; NULL: no memory): no proxy, no signals, and sockets that
+ * children do not inherit. */
 void *client_curl(void);
 
 #endif

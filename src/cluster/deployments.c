@@ -95,7 +95,7 @@ static bool is_superfluous(const struct deployments *d, const struct deployment 
     return n_later >= DEPLOYMENTS_DOWN_MAX;
 }
 
-/* Which ones stay is a function of all that were heard of, whoever heard of what first. */
+/* Which ones stay is a function of all that are known, in whatever order they arrived. */
 static void forget_superfluous(struct deployments *d) {
     for (size_t i; (i = find_superfluous(d)) < d->n;) {
         deployment_free(d->list[i]);
@@ -266,8 +266,9 @@ static bool is_newer(const struct deployment *a, const struct deployment *b) {
     return newer;
 }
 
-/* `one` is taken over. How many may be up is said to whoever wishes for one. What was wished for
- * elsewhere is so: a node that left some of it out would never again agree with the others. */
+/* `one` is taken over. The limit of models that are up applies only to a user's request. A list
+ * from another node is taken as it is: a node that left out a part would never again agree with
+ * the others. */
 static enum status merge_one(struct deployments *d, struct deployment *one, bool *changed,
                              struct err *err) {
     const struct deployment *before = deployments_find(d, one->name);
@@ -336,7 +337,7 @@ enum status deployments_write(const struct deployments *d, const char *path, str
     return st;
 }
 
-/* ---- who --------------------------------------------------------------------------------- */
+/* ---- the owner --------------------------------------------------------------------------- */
 
 /* Rendezvous hashing: each name has an order of nodes of its own, which a node that comes or
  * goes does not change. */

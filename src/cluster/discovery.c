@@ -260,7 +260,7 @@ static void say(struct discovery *d, enum beacon_kind kind, int from) {
 
 /* ---- the thread -------------------------------------------------------------------------- */
 
-/* Sleeps until something is to be heard or `until_ns`, and hears it. After too much of it, only
+/* Sleeps until a datagram arrives or `until_ns`, and reads it. After too many datagrams, only
  * sleeps. */
 static void listen_until(struct discovery *d, uint64_t until_ns) {
     struct pollfd fds[MULTICAST_PORTS_MAX + 1] = {{.fd = d->wake.fds[0], .events = POLLIN}};

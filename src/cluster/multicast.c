@@ -205,7 +205,7 @@ int multicast_look(struct multicast *m, int *failed) {
 
 /* ---- datagrams --------------------------------------------------------------------------- */
 
-/* Room for one in6_pktinfo, aligned as a header wants it. */
+/* Space for one in6_pktinfo, aligned like a control-message header. */
 union pktinfo_room {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(struct in6_pktinfo))];

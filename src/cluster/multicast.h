@@ -60,8 +60,8 @@ void multicast_send(const struct multicast_port *p, const void *bytes, size_t n)
 enum status multicast_recv(const struct multicast_port *p, void *bytes, size_t n, size_t *got,
                            struct net_address *from);
 
-/* Before a socket is bound: others of this machine may bind the same port, and each hears what
- * it has joined itself. False with errno. One file per system. */
+/* Before a socket is bound: lets other processes bind the same port, so that each receives the
+ * groups that it has joined itself. False with errno. One file per system. */
 bool multicast_share(int fd, int family);
 
 #endif

@@ -7,8 +7,8 @@ bool multicast_share(int fd, int family) {
      * on the interface by which it came. */
     if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) != 0)
         return false;
-    /* Else it hears what any socket has joined on any interface. IPv6 has no such option for
-     * interfaces. */
+    /* Otherwise it receives what any socket has joined on any interface. IPv6 has no such
+     * option for interfaces. */
     return family == AF_INET6 ||
            setsockopt(fd, IPPROTO_IP, IP_MULTICAST_ALL, &no, sizeof no) == 0;
 }

@@ -507,7 +507,7 @@ enum status store_fetch(const char *store, const struct identity *id, const char
 
 /* ---- heads alone ------------------------------------------------------------------------- */
 
-/* A folder of its own, out of the way of whoever looks for models. */
+/* A folder of its own, where no search for models looks. */
 static bool link_place(const char *store, const struct model_files *m, const char *name,
                        char *out, size_t size) {
     uint8_t digest[MODEL_DIGEST_BYTES];

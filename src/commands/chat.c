@@ -107,7 +107,7 @@ static enum lockstep_status generate(struct chat_session *c, struct lockstep_res
         lockstep_chat_prompt(c->ls, c->messages, c->n_messages, &prompt, &len, err);
     if (st != LOCKSTEP_OK)
         return st;
-    /* The template writes the beginning-of-text token itself where the model wants one. */
+    /* The template writes the beginning-of-text token itself if the model needs one. */
     st = session_tokenize(c->ls, prompt, len, false, &ids, &req.n_ids, err);
     lockstep_free(prompt);
     if (st != LOCKSTEP_OK)
@@ -195,8 +195,9 @@ static int converse(struct chat_session *c) {
     size_t len;
     if (!chat_reset(c, system_arg))
         return cli_fail(ST_NO_MEMORY, "not enough memory for the conversation");
-    /* At a terminal Ctrl-C is for the line or the answer. Elsewhere nothing would wake who waits
-     * for a line: a signal ends the program, in the middle of an answer in an orderly way. */
+    /* At a terminal Ctrl-C applies to the line or the answer. Elsewhere nothing would wake a
+     * thread that waits for a line. So a signal ends the program there; in the middle of an
+     * answer, in an orderly way. */
     bool terminal = line_is_terminal(c->reader);
     if (terminal)
         cli_outlive_interrupts();

@@ -103,7 +103,7 @@ static int say(struct match m, const char *text, size_t len) {
     return 1;
 }
 
-/* A line end that standard input has more than the grammar wants is the file's, not the text's. */
+/* An additional line end at the end of standard input belongs to the file, not to the text. */
 static size_t without_line_end(const struct buf *text, struct match m) {
     bool more = m.n_taken + 1 == text->len && m.may_end && text->bytes[m.n_taken] == '\n';
     return text->len - more;

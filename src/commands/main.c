@@ -236,8 +236,8 @@ int main(int argc, char **argv) {
      * So does a file that has reached the limit of ulimit -f. */
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
-    /* Who started the command may ignore it, and what is ignored stays so: then no end of a
-     * child could be heard of. */
+    /* The starter of the command may ignore it, and this is inherited. Then the end of a child
+     * could not be noticed. */
     signal(SIGCHLD, SIG_DFL);
     file_map_catch();
     init_pid1();

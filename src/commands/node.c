@@ -68,7 +68,7 @@ static void interrupt(void *arg) {
     wake_ring(&interrupted);
 }
 
-/* ---- who comes and goes ------------------------------------------------------------------ */
+/* ---- nodes that come and go -------------------------------------------------------------- */
 
 struct seen {
     uint8_t node[BEACON_ID_BYTES];
@@ -161,7 +161,7 @@ static void say_beginning(const struct node *n, const struct cluster_key *key, b
     char text[CLUSTER_KEY_TEXT_BYTES];
     cluster_key_text(key, text);
     printf("lockstep node %s listens on port %d\n", name, node_port(n));
-    /* A journal is read by others than who may have the key. */
+    /* Users without the key may read a journal. */
     if (made && isatty(STDOUT_FILENO))
         printf("this is a new cluster, with the key %s\n"
                "on each other machine: lockstep key --set (and type it), then lockstep node\n",

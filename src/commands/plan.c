@@ -10,8 +10,7 @@
 
 #include <stdio.h>
 
-/* Each needs some buffers of its own; who plans for machines that are not there may say
- * --threads. */
+/* Each needs some buffers of its own. For imagined machines, --threads sets the number. */
 #define DEFAULT_THREADS 16
 
 static const char *memory_text, *bandwidth_text, *latency_text;

@@ -123,7 +123,7 @@ static enum lockstep_status encode(struct lockstep *ls, const char *text, size_t
         lockstep_chat_prompt(ls, messages + first, 2 - first, &prompt, &prompt_len, err);
     if (st != LOCKSTEP_OK)
         return st;
-    /* The template writes the beginning-of-text token itself where the model wants one. */
+    /* The template writes the beginning-of-text token itself if the model needs one. */
     st = session_tokenize(ls, prompt, prompt_len, false, ids, n_ids, err);
     lockstep_free(prompt);
     return st;

@@ -245,8 +245,8 @@ static enum status wait_for_end(struct server *s, struct err *err) {
     }
 }
 
-/* On the engine's thread. Whoever passed a request on to this server asks the next one; a client
- * of its own sees a connection that breaks. */
+/* On the engine's thread. A gateway that passed a request on asks the next server. The
+ * connection of a direct client breaks. */
 static void end_at_once(const char *why) {
     fprintf(stderr, "lockstep serve: %s\n", why);
     _exit(status_exit_code(ST_PEER_LOST));

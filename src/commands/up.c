@@ -22,7 +22,7 @@
 #define ASK_MS 300
 /* A node that cannot find the model has looked for it by then. */
 #define FIND_S 20.0
-/* The others hear who serves within a second or two. */
+/* The other nodes learn which one serves within a second or two. */
 #define SPREAD_S 5.0
 #define PEM_MAX ((size_t)1 << 20)
 #define EVERYWHERE "0.0.0.0"
@@ -319,7 +319,7 @@ static enum status describe(json_t **out, const char *as, int argc, char **argv,
 
 /* ---- waiting ----------------------------------------------------------------------------- */
 
-/* Does a node not know yet who serves it? */
+/* Whether a node does not know yet which node serves it. */
 static bool is_spreading(const json_t *one) {
     const char *who;
     json_t *why;

@@ -36,7 +36,8 @@ struct lockstep {
     uint32_t *outputs;     /* [n_chunk] */
     atomic_bool cancelled; /* set anywhere, relaxed; taken back when a call begins */
 
-    pid_t owner; /* who opened it: a child of fork() has neither its threads nor its ranks */
+    /* the process that opened it: a child of fork() has neither its threads nor its ranks */
+    pid_t owner;
     atomic_bool
         busy;     /* a call computes: acquire in api_call_begin(), release in api_call_end() */
     bool in_step; /* of its steps: the ranks compute, and rows() may be called */
@@ -62,7 +63,7 @@ enum status api_check_open(const struct lockstep *ls, struct err *err);
 /* Before what computes, and after it. */
 enum status api_call_begin(struct lockstep *ls, struct err *err);
 void api_call_end(struct lockstep *ls);
-/* Before what asks the ranks, which they hear between steps. */
+/* Before calls that query the ranks, which listen between steps. */
 enum status api_check_ask(const struct lockstep *ls, struct err *err);
 enum status api_check_ids(const struct lockstep *ls, const int32_t *ids, size_t n,
                           struct err *err);
@@ -73,7 +74,7 @@ bool api_is_cancelled(struct lockstep *ls);
 
 /* ---- the sequence (api_sequence.c) ------------------------------------------------------- */
 
-/* What one step hands to whoever wants the rows. */
+/* The rows of one step, for a caller that needs them. */
 struct api_rows {
     bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits);
     void *user;

@@ -194,7 +194,7 @@ enum status api_feed(struct lockstep *ls, const int32_t *ids, size_t n, size_t n
     sink->first_pos = n_held + n - n_outputs;
     sink->n_given = 0;
     enum status st = try_feed(ls, ids, n, n_outputs, sink, err);
-    /* Something that kills ranks whenever it is computed must not do so for ever. */
+    /* A request that kills ranks whenever it is computed must not do so for ever. */
     bool may = ls->left.opt.failover;
     for (int i = 0; st == ST_PEER_LOST && may && i < RECOVERY_TRIES; i++) {
         st = recover(ls, n_held, err);

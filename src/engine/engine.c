@@ -49,7 +49,7 @@ static void histogram_init(struct engine_histogram *h) {
 
 /* ---- the thread -------------------------------------------------------------------------- */
 
-/* Everybody hears why. */
+/* All requests get the reason. */
 static void end_all(struct engine *e, enum engine_stop stop, enum status st, const char *why) {
     while (e->requests != NULL)
         request_end(e, e->requests, stop, st, why);
@@ -185,7 +185,7 @@ static bool collect(struct engine *e, bool *any_cancelled) {
     return !closing;
 }
 
-/* Not from what is wrong with the model: whoever opens it again opens the same. */
+/* Not if the model is wrong: opening it again would open the same file. */
 static void recover_if_lost(struct engine *e) {
     if (e->lost != ST_OK && e->lost != ST_BAD_INPUT && e->left.opt.failover)
         engine_recover(e);

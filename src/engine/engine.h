@@ -40,8 +40,9 @@ struct engine_config {
      * at the latest when the machine has been back for this long (default 600 s), or for five
      * times as long as the model took to open. */
     double rejoin_idle_s, rejoin_latest_s;
-    /* The ranks are lost, and nothing goes on (any more): called on the engine's thread before a
-     * request hears of it. It may end the process, so that clients hear nothing. NULL: none. */
+    /* The ranks are lost, and the engine cannot continue: called on the engine's thread before
+     * any request learns of it. It may end the process, so that clients get nothing. NULL:
+     * none. */
     void (*on_lost)(const char *why);
 };
 void engine_config_init(struct engine_config *cfg);
@@ -50,7 +51,7 @@ enum status engine_open(struct engine **out, const struct engine_config *cfg, st
 /* Ends all requests with ST_CANCELLED, then everything else. NULL is fine. */
 void engine_close(struct engine *e);
 
-/* As of the opening, whoever was lost since. */
+/* As of the opening, including ranks that were lost since. */
 const struct lockstep_model_info *engine_model_info(const struct engine *e);
 const struct tokenizer *engine_tokenizer(const struct engine *e);
 const struct gguf *engine_gguf(const struct engine *e);

@@ -224,7 +224,7 @@ void engine_stop_asking(struct engine *e);
 
 /* engine_queue.c */
 void queue_put(struct engine *e, struct engine_request_handle *req);
-/* Admits who fits. */
+/* Admits the sequences that fit. */
 void queue_admit(struct engine *e);
 /* The sequence's next page, of each kind; puts younger sequences back to get one. False: it
  * went back itself. */
@@ -238,7 +238,7 @@ void queue_stop_running(struct engine *e, struct seq *s);
 /* The same for one that is to go on later. */
 void queue_put_back(struct engine *e, struct seq *s);
 
-/* engine_step.c: one step, if anything runs. False: all who run wait for a mask. */
+/* engine_step.c: one step, if anything runs. False: all running sequences wait for a mask. */
 bool step_once(struct engine *e);
 
 /* engine_seq.c */

@@ -47,7 +47,8 @@ static size_t state_bytes(const struct instance *in) {
 /* Small states: as many as fit this part of the memory. */
 #define STATES_PART 8
 
-/* Slots for states, which cost `one` each, for so many contexts in so much memory. */
+/* The number of state slots, of `one` bytes each, for this many contexts within this much
+ * memory. */
 static uint32_t count_states(const struct engine *e, size_t one, size_t n_contexts,
                              size_t memory) {
     size_t most = (size_t)STATES_PER_CONTEXT * (size_t)e->cfg.n_running_max;
@@ -88,7 +89,7 @@ static enum status size_cache(struct engine *e, struct err *err) {
     return ST_OK;
 }
 
-/* An f32 of attention takes about as long as so many of the weights' products in int8. */
+/* An f32 operation of attention takes about as long as this many int8 products of weights. */
 #define ATTN_PRICE 2.0
 
 /* Multiplications of one token in the layers' weights. */

@@ -95,7 +95,7 @@ static void *helper_main(void *arg) {
 
 /* ---- the owner ---------------------------------------------------------------------------- */
 
-/* True: the line is the caller's, who says when it is not any more. */
+/* True: the caller owns the line, and says when it no longer does. */
 static bool claim(struct masks *m, struct mask_line *line) {
     pthread_mutex_lock(&m->lock);
     bool free = !line->busy;

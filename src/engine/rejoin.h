@@ -18,13 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A machine is asked so long after it was lost, then ever less often. */
+/* A machine is asked this long after it was lost, then less and less often. */
 #define REJOIN_FIRST_S 2.0
 #define REJOIN_RARELY_S 60.0
 /* How often a machine that is back and waits to be taken in is asked again. Taking in one that
  * is gone would be a pause for nothing. */
 #define REJOIN_AGAIN_S 2.0
-/* In pauses: one that is back is taken in while something runs when it has waited for so many. */
+/* In pauses: after a machine has been back for this many, it is taken in although something
+ * runs. */
 #define REJOIN_LATEST_PAUSES 5.0
 /* A machine that is lost within this time after it was taken in has failed. A loss may be
  * noticed only by silence, so the time is at least 30 s. The machine is then asked after two
@@ -35,9 +36,9 @@
 #define REJOIN_PATIENCE_S 3600.0
 
 struct rejoin {
-    double idle_s;   /* taken in when nothing has run for so long, */
-    double latest_s; /* or when it has been back for so long, or REJOIN_LATEST_PAUSES */
-    double pause_s;  /* how long it takes to open the model; the caller's, who keeps it true */
+    double idle_s;   /* a machine is taken in when nothing has run for this long, */
+    double latest_s; /* or when it has been back for this long, or REJOIN_LATEST_PAUSES */
+    double pause_s;  /* how long it takes to open the model; the caller updates it */
     uint64_t out;    /* machines that are left out */
     uint64_t asked;  /* of these: an answer is due */
     uint64_t back;   /* would take part, as far as is known */
@@ -51,12 +52,13 @@ struct rejoin {
 };
 
 void rejoin_init(struct rejoin *l, double idle_s, double latest_s);
-/* These are left out now: whoever was not before was lost, whoever was is being taken in. */
+/* The machines that are left out now. Those that were not before have been lost; those that
+ * were are being taken in. */
 void rejoin_update(struct rejoin *l, uint64_t out, double now_s);
-/* Whoever is being taken in takes part now. */
+/* The machines that were being taken in now take part. */
 void rejoin_joined(struct rejoin *l, double now_s);
 
-/* Who is to be asked now; counts as asked. */
+/* The machines to ask now; they count as asked. */
 uint64_t rejoin_ask(struct rejoin *l, double now_s);
 /* What was asked of these is not waited for any more: no answer is due. */
 void rejoin_drop(struct rejoin *l, uint64_t machines);

@@ -12,9 +12,9 @@
 /* A step that took longer than this many times what was expected counts as if it had not. */
 #define SURPRISE 2.0
 
-/* Beside a piece a stream is to wait for so many usual steps at most: nearly always, and in the
- * worst case that is remembered. What the machine adds now and then, and what is usual changes
- * meanwhile, leaves both below three. */
+/* Beside a piece, a stream shall wait for at most this many usual steps: nearly always, and in
+ * the worst case that is remembered. Occasional disturbances, and changes of the usual time,
+ * keep both below three. */
 #define WAIT_NEARLY_ALWAYS 2.2
 #define NEARLY_ALWAYS 0.9
 #define WAIT_MOST 2.9

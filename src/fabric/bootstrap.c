@@ -28,7 +28,7 @@ struct building {
     uint64_t deadline_ns;
     int listen_fd;
     struct wire_rank *self;
-    bool all_came; /* rank 0 has told who is where */
+    bool all_came; /* rank 0 has sent all addresses */
     struct visitor visitors[MAX_VISITORS];
 };
 
@@ -322,7 +322,7 @@ static enum status connect_to_lower(struct building *b, struct err *err) {
     return ST_OK;
 }
 
-/* ---- rank 0 tells all who is who --------------------------------------------------------- */
+/* ---- rank 0 sends all addresses ---------------------------------------------------------- */
 
 static void send_table(struct building *b, enum status st, const struct err *why) {
     struct wire_answer answer = {.status = st};

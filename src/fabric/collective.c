@@ -206,8 +206,8 @@ enum status ring_share(struct team *t, const struct fabric_rows *list, size_t n,
     return ST_OK;
 }
 
-/* Where all are wired, everybody hears from everybody: one message time. Else up and down the
- * first member's tree. */
+/* If all pairs are wired, every member sends to every other: one message time. Otherwise up and
+ * down the first member's tree. */
 enum status fabric_barrier(struct team *t, struct err *err) {
     const struct team_tree *tree = &t->trees[0];
     TRY(group_failure_check(t->f, err));

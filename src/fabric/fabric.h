@@ -94,7 +94,7 @@ bool team_has_halves(const struct team *t);
 enum status fabric_reduce_scatter(struct team *t, int64_t *x, const size_t *begin,
                                   struct err *err);
 struct fabric_rows {
-    void *at; /* [first[size]] rows of so many bytes, one after the other */
+    void *at; /* [first[size]] rows of row_bytes each, one after the other */
     size_t row_bytes;
 };
 /* Member i's rows first[i]..first[i + 1] of each buffer of the list [n] to all. first [size +

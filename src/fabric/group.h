@@ -56,7 +56,7 @@ struct fabric {
     struct peer *peers;               /* [n_ranks] */
     struct team *teams;               /* list; closed with the fabric */
     uint64_t wires[FABRIC_MAX_RANKS]; /* bit q of [r]: r and q have a wire */
-    int next_hop[FABRIC_MAX_RANKS];   /* the neighbour over whom that rank's words come */
+    int next_hop[FABRIC_MAX_RANKS];   /* the neighbour through which that rank's words come */
     bool emulated;                    /* cfg.emulate was given */
 
     /* The end of the group, written once, by the thread that moves `failure` on. */

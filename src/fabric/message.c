@@ -137,7 +137,7 @@ static void wait_asleep(struct fabric *f, struct waiter *w, int timeout_us) {
  * there. */
 static bool is_there(struct peer *p) {
     const struct wire_msg *m;
-    struct err unused; /* a link that failed says so to who sends or receives next */
+    struct err unused; /* the next send or receive reports a failed link */
     return p->link->ops->recv(p->link, &m, &unused) != ST_AGAIN;
 }
 
@@ -167,12 +167,12 @@ static enum status wait_judge(struct fabric *f, struct waiter *w, uint64_t now,
     return group_failure_check(f, err);
 }
 
-/* Far longer than a wait sleeps: the process stood still, and a peer cannot be blamed for that
- * time. The wait begins anew, so that the side thread hears first what the others did
+/* Far longer than a wait sleeps: the process stalled, and a peer cannot be blamed for that
+ * time. The wait begins again, so that the side thread first learns what the others did
  * meanwhile. */
 #define STANDSTILL_NS 1000000000u
 
-/* On a core that others want, a wait spins for so long before it sleeps. */
+/* On a core that others need, a wait spins for this long before it sleeps. */
 #define SHARED_SPIN_US 5u
 
 static uint64_t spin_ns(const struct fabric *f, uint64_t now) {
@@ -377,7 +377,8 @@ enum status message_wait(struct fabric *f, int from, int or_from, int timeout_ms
         if (direct && st != ST_AGAIN) {
             if (!has_left(f, p))
                 return blame_link(f, p, &why, err);
-            direct = false; /* its last word may be with the other, who is judged himself */
+            direct =
+                false; /* its last word may be with the other peer, which is checked itself */
         }
         uint64_t now = clock_ns();
         if (now >= end)

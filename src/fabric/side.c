@@ -52,8 +52,8 @@ static void peer_gone(struct fabric *f, struct peer *p, const char *how) {
     p->side_fd = -1;
     if (atomic_load_explicit(&p->left, memory_order_relaxed))
         return;
-    /* Who has heard nothing for so long has said why and left; the words may be lost where the
-     * whole machine stood still. */
+    /* A peer that has received nothing for this long has said why and left. These words may be
+     * lost if the whole machine stalled. */
     if (was_away(f, silence_ns(f)))
         stood_still(f, p, "closed its connection", "");
     else
@@ -165,7 +165,7 @@ static void side_time(struct fabric *f, struct peer *p, uint64_t now) {
     uint64_t limit = silence_ns(f);
     if (p->side_fd < 0)
         return;
-    if (now == f->back_ns) /* a peer cannot be blamed for what this rank did not hear */
+    if (now == f->back_ns) /* a peer cannot be blamed for what this rank did not receive */
         p->heard_ns = now;
     if (now - p->beat_ns >= beat_interval_ns(f)) {
         p->beat_ns = now;

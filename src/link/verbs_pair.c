@@ -335,7 +335,8 @@ static void take_credit(struct verbs_channel *c, uint64_t taken) {
         c->taken_by_peer = taken;
 }
 
-/* Something came for the channel: whoever looked, its own thread may sleep. */
+/* A message came for the channel. Another thread may have found it, while the channel's own
+ * thread sleeps. */
 static void channel_rouse(struct verbs_channel *c) {
     if (c->asleep)
         wake_ring(&c->wake);
@@ -517,8 +518,8 @@ static bool has_what_it_waits_for(const struct verbs_channel *c, bool for_slot) 
 }
 
 /* The threads of several groups may sleep on one pair, and an event may wake only one of them.
- * So who wakes looks at everything that came, which rouses those whom it is for, and arms again
- * while others sleep. */
+ * So a thread that wakes reads everything that came, wakes the threads that it is for, and arms
+ * again while others sleep. */
 bool verbs_channel_sleep(struct verbs_channel *c, bool for_slot, int timeout_us) {
     struct verbs_pair *p = c->pair;
     struct err unused; /* a broken pair says so at the next poll */

@@ -87,7 +87,7 @@ void verbs_channel_close(struct verbs_channel *c);
 
 /* May one more message go? Polls the pair. */
 bool verbs_channel_has_credit(struct verbs_channel *c);
-/* The peer has consumed so many of the channel's messages, as it says elsewhere. */
+/* The peer has consumed this many of the channel's messages, as it reports elsewhere. */
 void verbs_channel_consumed(struct verbs_channel *c, uint64_t n_messages);
 /* ST_PEER_LOST when the pair ended in an error. */
 enum status verbs_channel_broken(struct verbs_channel *c, struct err *err);

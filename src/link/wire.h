@@ -36,7 +36,7 @@ static_assert(sizeof(struct wire_proof) == 72, "wire_proof");
 
 enum wire_channel { WIRE_SIDE, WIRE_DATA, WIRE_N_CHANNELS };
 
-/* Who a rank is and where the others find it. */
+/* A rank's identity, and the addresses where others find it. */
 struct wire_rank {
     uint32_t rank, pid;
     uint8_t host_id[32]; /* equal: same boot of the same system in the same namespaces */
@@ -46,7 +46,8 @@ struct wire_rank {
 };
 static_assert(sizeof(struct wire_rank) == 64, "wire_rank");
 
-/* Connector to acceptor: what it wants; rank == WIRE_WRONG_TOKEN: goodbye, your proof is wrong. */
+/* Connector to acceptor: what it asks for; rank == WIRE_WRONG_TOKEN: goodbye, your proof is
+ * wrong. */
 #define WIRE_WRONG_TOKEN 0xffffffffu
 struct wire_join {
     struct wire_rank who;

@@ -68,7 +68,7 @@ static void listen_or_not(struct http_server *s, bool listens) {
     http_poll_change(s->poll, s->listener, listens ? HTTP_POLL_READ : 0u, &s->listener);
 }
 
-/* Who finds no place waits unheard, in the system's queue. */
+/* A connection without a slot waits in the system's queue. */
 static void accept_some(struct http_server *s) {
     struct net_address from;
     for (int i = 0; i < ACCEPTS_PER_TURN; i++) {

@@ -65,8 +65,8 @@ struct http_config {
     const char *const *api_keys; /* "Authorization: Bearer KEY" or "x-api-key: KEY"; copied */
     size_t n_api_keys;           /* 0: everybody may */
     bool (*needs_key)(const char *path); /* paths that ask for a key; NULL: all */
-    /* 403 for who does not call this machine by a name of its own, and for what pages of others
-     * send. */
+    /* 403 for clients that call this machine by a name that is not its own, and for requests
+     * that other sites' pages send. */
     bool local_only;
     const char *cors_origin; /* "*" or an origin; NULL: no CORS headers */
     size_t max_body_bytes;   /* default 32 MiB */

@@ -16,7 +16,7 @@
 /* Steps before the other connections have their turn: some 128 KiB of a body. */
 #define STEPS_PER_TURN 16
 #define IN_BYTES ((size_t)16 << 10)
-/* Of idle_s, for all of a request to come from who has no key. */
+/* In multiples of idle_s: how long a whole request may take from a client without a key. */
 #define LATE_IDLES 2
 #define LINGER_S 2.0
 /* A body up to here is kept whatever the others hold. */
@@ -347,7 +347,7 @@ static void begin_request(struct http_connection *c, size_t n, struct http_fault
         refuse(c, fault);
         return;
     }
-    /* The body of who may ask takes its time. */
+    /* The body of an authorized client may take its time. */
     set_stage(c, STAGE_BODY, c->r->trusted ? INFINITY : clock_s() + LATE_IDLES * s->cfg.idle_s);
     answer_expectation(c);
 }
@@ -464,7 +464,7 @@ void http_connection_run(struct http_connection *c, unsigned events) {
         http_poll_change(c->server->poll, c->fd, c->wanted = now, c);
 }
 
-/* Of who waits for an answer: that he is still there is seen by what can be written to him. */
+/* For a client that waits for an answer: only a write shows that it is still there. */
 static void look_at_waiting(struct http_connection *c, double now_s) {
     bool probes = c->half_closed && !c->answering && !c->r->head.is_1_0;
     int quiet_ms = c->server->cfg.quiet_ms;

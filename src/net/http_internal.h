@@ -91,7 +91,7 @@ void http_request_tell_gone(struct http_request *r);
 void http_request_handle(struct http_request *r);
 /* An error of the server's own, in the dialect of the path. */
 void http_request_fail(struct http_request *r, int status, const char *sentence);
-/* Fills the stream where it was quiet for so long. */
+/* Writes filler to the stream if it was quiet for quiet_ms. */
 void http_request_fill_quiet(struct http_request *r, double now_s, int quiet_ms);
 
 /* ---- a connection, on the loop's thread -------------------------------------------------- */
@@ -140,11 +140,11 @@ struct http_connection {
 
 /* Takes the socket over. False (and it is closed): no memory. */
 bool http_connection_open(struct http_server *s, int fd, const struct net_address *from);
-/* The request's owner hears that the client has gone. Freed later: connection.fd is -1. */
+/* Tells the request's owner that the client has gone. Freed later: connection.fd is -1. */
 void http_connection_close(struct http_connection *c);
 /* Goes on as far as it can. */
 void http_connection_run(struct http_connection *c, unsigned events);
-/* Looks at the clock: who is late is cut off, what is quiet is filled. */
+/* Checks timeouts: disconnects late clients, fills quiet streams. */
 void http_connection_tick(struct http_connection *c, double now_s);
 /* send(): > 0; 0: not now; -1: the connection was broken, and is closed. */
 ssize_t http_connection_send(struct http_connection *c, const void *data, size_t len);

@@ -10,7 +10,7 @@
 
 #include <netinet/in.h>
 
-/* After so long without a whole request a connection may have to go. */
+/* After this long without a whole request a connection may be closed. */
 #define KEPT_S 5.0
 
 struct http_address {

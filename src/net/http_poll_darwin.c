@@ -30,7 +30,8 @@ void http_poll_close(struct http_poll *p) {
     mem_free(p);
 }
 
-/* A closed side is told again and again: who wants to hear nothing of it is not asked for. */
+/* poll() reports a closed side again and again, so sockets whose owner does not need that are
+ * left out. */
 static void set(struct http_poll *p, size_t i, int fd, unsigned events, void *what) {
     short asked = (short)(((events & HTTP_POLL_READ) != 0 ? POLLIN : 0) |
                           ((events & HTTP_POLL_WRITE) != 0 ? POLLOUT : 0) |

@@ -23,7 +23,7 @@ static void request_free(struct http_request *r) {
     atomic_fetch_sub_explicit(&s->large_bytes, r->large_bytes, memory_order_relaxed);
     mem_free(r->out);
     mem_free(r);
-    /* Last of all: who waits for the requests to end may then take everything down. */
+    /* Last of all: a thread that waits for the requests to end may then free everything. */
     if (counted)
         atomic_fetch_sub(&s->n_running, 1);
 }

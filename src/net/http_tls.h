@@ -16,7 +16,7 @@ struct http_tls_session;
 
 #define HTTP_TLS_AGAIN ((ssize_t)-2)
 
-/* cert, key: texts, PEM. ST_IO: they are none, or do not belong together. */
+/* cert, key: texts, PEM. ST_IO: they are invalid, or do not belong together. */
 enum status http_tls_open(struct http_tls **out, const char *cert, const char *key,
                           struct err *err);
 void http_tls_close(struct http_tls *t); /* after all sessions; NULL is fine */

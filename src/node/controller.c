@@ -18,7 +18,7 @@
 
 #define LOOK_MS 200
 #define GOSSIP_S 1.0
-#define KNOWN_S 60.0 /* after a start; then who was known before is back, or is not */
+#define KNOWN_S 60.0 /* after a start; then the nodes known before are back, or are not */
 
 bool controller_is_closing(struct controller *k) {
     pthread_mutex_lock(&k->lock);
@@ -96,7 +96,8 @@ static bool report_all(const struct controller *k, double now, struct node_repor
     return true;
 }
 
-/* What the others, and users, hear of this node; without memory what they heard before. */
+/* What the other nodes, and users, learn of this node. Without memory: what they learned
+ * before. */
 static void publish(struct controller *k, double now) {
     struct node_report report = {.runs = NULL};
     if (report_all(k, now, &report)) {

@@ -55,9 +55,9 @@ struct controller_config {
 /* Texts are copied. ST_BAD_INPUT: an address, or what is on the disk is damaged; ST_NO_MEMORY. */
 enum status controller_open(struct controller **out, const struct controller_config *cfg,
                             struct err *err);
-/* Does no more for the cluster, and tells the others, who need not wait until it is missed. What
- * it serves, and what was asked at its ports, has ten seconds from now on to finish; new requests
- * are refused. Its discovery may be closed then. */
+/* Stops working for the cluster, and tells the others, so that they need not wait for a
+ * timeout. Its server, and requests at its ports, have ten seconds to finish; new requests are
+ * refused. Its discovery may be closed then. */
 void controller_leave(struct controller *k);
 /* The same, unless it has been done, and waits for that. NULL is fine. */
 void controller_close(struct controller *k);

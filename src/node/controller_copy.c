@@ -18,7 +18,7 @@
 /* A model on its way here, on a thread of its own. */
 struct fetch {
     pthread_t thread;
-    atomic_bool unwanted, done; /* release by who sets it, acquire by who looks */
+    atomic_bool unwanted, done; /* release when set, acquire when read */
     const struct controller *controller;
     const struct replica_run *run; /* its deployment and source do not change meanwhile */
     char from[NET_TEXT_BYTES];

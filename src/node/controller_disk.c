@@ -101,7 +101,7 @@ enum status controller_change_list(struct controller *k,
     return st;
 }
 
-/* ---- who was there ----------------------------------------------------------------------- */
+/* ---- known nodes ------------------------------------------------------------------------- */
 
 void controller_forget_known(struct controller *k) {
     for (size_t i = 0; i < k->n_known; i++)

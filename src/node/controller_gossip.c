@@ -20,13 +20,12 @@
 #include <sodium.h>
 #include <stdio.h>
 
-/* A node that has not been heard of for so long does nothing any more, as far as the others can
- * know. */
+/* A node that has not been heard for this long counts as doing nothing. */
 #define DEAD_S 10.0
 /* One that hangs holds up the round no longer than that. */
 #define EXCHANGE_S 2.0
 #define ADDRESSES_MAX 64
-/* One that asks and is not reached for so long is told of. */
+/* A node that asks, but is not reached for this long, is logged. */
 #define UNREACHED_S 10.0
 #define SEED_KEY "seed "
 /* At an address that was good, before another one's turn. */
@@ -317,7 +316,7 @@ json_t *controller_nodes(struct controller *k, json_t **self) {
     return list;
 }
 
-/* ---- whom the user means ------------------------------------------------------------------- */
+/* ---- which nodes the user means ---------------------------------------------------------- */
 
 /* The next of the words; false: no more. */
 static bool next_word(const char **words, char out[NET_TEXT_BYTES]) {
@@ -434,7 +433,7 @@ static void exchange(struct node_peer *p) {
     json_decref(answer);
 }
 
-/* Somebody to ask, known as `key`, and one address more to ask at. */
+/* A node to ask, known as `key`, and one more address for it. */
 static void peer_seen(struct controller *k, const char *key, const char *address) {
     struct node_peer *p = k->peers, *end = p + k->n_peers;
     size_t i = 0;
@@ -495,7 +494,8 @@ static bool is_heard(const struct controller *k, const char *name) {
     return false;
 }
 
-/* Who was heard; of whom others have told; and who was there before and is not heard yet. */
+/* Nodes that were heard, that others have reported, and that were there before and are not
+ * heard yet. */
 static void find_by_hearsay(struct controller *k) {
     pthread_mutex_lock(&k->lock);
     for (size_t i = 0; i < k->n_others; i++) {
@@ -529,7 +529,8 @@ static void *exchange_main(void *p) {
     return NULL;
 }
 
-/* All at once, or those that are off would add up. known: only who has answered before. */
+/* All at once, or timeouts of nodes that are off would add up. known: only nodes that have
+ * answered before. */
 static void exchange_with_all(struct controller *k, bool known) {
     for (size_t i = 0; i < k->n_peers; i++)
         k->peers[i].asked = !is_asked_already(k, i) && (!known || k->peers[i].client != NULL);
@@ -545,7 +546,7 @@ static void exchange_with_all(struct controller *k, bool known) {
             pthread_join(k->peers[i].thread, NULL);
 }
 
-/* Whom to ask in this round, and where. */
+/* Which nodes to ask in this round, and where. */
 static void find_peers(struct controller *k) {
     for (size_t i = 0; i < k->n_peers; i++)
         k->peers[i].n_addresses = 0;

@@ -67,14 +67,14 @@ struct known_node {
  * old one. So is another node of that name. */
 struct party_member {
     char name[64], address[NET_TEXT_BYTES];
-    double wait_s, until_s; /* it is left out for so long, until then */
+    double wait_s, until_s; /* it is left out for wait_s, until until_s */
 };
 struct party {
     struct party_member *list; /* owned */
     size_t n, cap;
 };
 
-/* Somebody to ask. The thread's. */
+/* A node to ask. The thread's. */
 struct node_peer {
     char key[NET_TEXT_BYTES + 8]; /* what it is known by: its id, or "seed " and an address */
     char addresses[PEER_ADDRESSES_MAX][NET_TEXT_BYTES];
@@ -121,7 +121,7 @@ struct replica_run {
     char joiner[64];    /* one that is ready and was not; "": none, or more are to come soon */
     double joiner_s;    /* since when there is one; 0: none */
     double busy_s;      /* when a request was under way last, at any node */
-    bool joining;       /* its server ends, to begin again with who has come */
+    bool joining;       /* its server ends, to start again with the nodes that have come */
     struct party joiners; /* they, from that beginning until it listens */
     struct party refused; /* those with which it did not begin */
     json_int_t running_version;
@@ -235,8 +235,8 @@ bool controller_is_able(const struct replica_run *r, double now);
 
 /* ---- controller_copy.c ----------------------------------------------------------------------- */
 
-/* Looks for the model, now and then. Somebody may delete it, too: such a node could not stand in,
- * and has to know. */
+/* Looks for the model, now and then. A user may delete it: then this node could not take over,
+ * and must know. */
 void controller_find_model(struct controller *k, struct replica_run *r, double now);
 bool controller_is_still_there(const struct replica_run *r);
 void controller_forget_model(struct replica_run *r);
@@ -260,11 +260,11 @@ void controller_go_on_serving(struct controller *k, struct replica_run *r, doubl
 
 /* ---- controller_joiners.c -------------------------------------------------------------------- */
 
-/* Under the lock: notes who could join the nodes that serve it with this one. */
+/* Under the lock: notes which nodes could join those that serve it with this one. */
 void controller_look_for_joiners(const struct controller *k, struct replica_run *r, double now);
 /* Whether to begin again, with them. */
 bool controller_is_time_to_join(const struct replica_run *r, double now);
-/* Notes with whom the server is about to begin. */
+/* Notes with which nodes the server is about to start. */
 void controller_remember_party(struct controller *k, struct replica_run *r, double now);
 /* The server did not start with the nodes that have joined. A new node must not end what was
  * served without it. */
@@ -279,8 +279,8 @@ void controller_forget_party(struct party *p);
 
 /* What was kept at the last start. ST_BAD_INPUT: the list is damaged. */
 enum status controller_load(struct controller *k, struct err *err);
-/* Who is there, for the next start: for whom it waits then, and whom it asks, whoever of its
- * seeds is there. Not at once: after a start they are not all back. */
+/* The known nodes, for the next start: it then waits for them and asks them, whether or not its
+ * seeds are there. Not at once: after a start they are not all back. */
 void controller_save_known(struct controller *k, double now);
 void controller_forget_known(struct controller *k);
 /* The list to the disk, if it has changed. Not under the lock. */
@@ -322,7 +322,7 @@ bool controller_say_standby(const struct replica_run *r, double now, struct run_
 
 /* ---- controller_gossip.c --------------------------------------------------------------------- */
 
-/* Asks every other node that is known of, and hears. The thread's. */
+/* Asks every other known node, and reads the answers. The thread's. */
 void controller_gossip(struct controller *k);
 /* That this node does nothing any more. When the thread has ended. */
 void controller_say_goodbye(struct controller *k);
@@ -341,7 +341,7 @@ bool controller_means(const char *words, const struct other *o);
 bool controller_means_self(const struct controller *k, const char *words);
 /* Under the lock: its addresses, the one that is good first; addresses_deinit() them. */
 struct addresses controller_addresses(const struct other *o);
-/* Under the lock: forgets those who have been silent for too long; number i. */
+/* Under the lock: forgets nodes that have been silent for too long; number i. */
 void controller_expire(struct controller *k, double now);
 void controller_drop(struct controller *k, size_t i);
 

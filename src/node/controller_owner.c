@@ -13,7 +13,7 @@
 /* After a power cut a node waits this long for the nodes that it knew before. Otherwise the
  * first one to be back would serve alone. */
 #define RETURN_S 30.0
-/* A round's questions take less: whoever needed longer stood still. */
+/* A round's questions take less: a node that needed longer has stalled. */
 #define PAUSE_S 5.0
 
 static struct replica_run *run_place(struct controller *k, const char *name) {

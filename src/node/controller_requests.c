@@ -17,15 +17,15 @@ struct description {
     const struct deployment *deployment;
     char id[DEPLOYMENTS_DIGEST_BYTES];
     json_t *out, *silent, *standby;
-    uint64_t best; /* of whoever is in `out` as the one that serves, or tries to */
+    uint64_t best; /* of the node in `out`, which serves or tries to */
 };
 
-/* Runs first, the latest of them; else who failed. */
+/* Running servers first, the latest of them; then failed ones. */
 static uint64_t rank_of(const struct run_report *run) {
     return run->term > 0 ? run->term + 1 : run->failures > 0;
 }
 
-/* Who serves it, or tries to. */
+/* The node that serves it, or tries to. */
 static void describe_run(struct description *d, const char *node,
                          const struct run_report *run) {
     if (run->state == RUN_UNKNOWN || run->version != d->deployment->version ||

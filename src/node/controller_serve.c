@@ -9,8 +9,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* A child that ends is started again after 2, 4, ... 64 seconds; having listened for so long,
- * it starts afresh. */
+/* A child that ends is started again after 2, 4, ... 64 seconds. After it has listened for this
+ * long, the count starts again. */
 #define RETRY_LOG2_MAX 6
 #define PROVEN_S 60.0
 

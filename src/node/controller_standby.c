@@ -19,7 +19,7 @@
 struct reading {
     pthread_t thread;
     const struct replica_run *run; /* its model and path do not change meanwhile */
-    atomic_bool unwanted, done;    /* release by who sets it, acquire by who looks */
+    atomic_bool unwanted, done;    /* release when set, acquire when read */
     uint8_t content[CONTENT_BYTES];
     enum status st;
 };

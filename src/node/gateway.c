@@ -66,7 +66,7 @@ static struct gateway_route *find_route(struct gateway *f, const char *name) {
     return NULL;
 }
 
-/* ---- whom a request is for --------------------------------------------------------------- */
+/* ---- routing ----------------------------------------------------------------------------- */
 
 /* The model that a request names: a copy; NULL: none. */
 static char *name_in(const struct passing *p) {
@@ -313,7 +313,7 @@ static void handle(void *user, struct http_request *r) {
     http_set_release(r, passing_free, p);
     http_on_gone(r, passing_gone, p);
     pthread_mutex_lock(&f->lock);
-    bool closing = f->closing; /* who closes may have waited for all threads already */
+    bool closing = f->closing; /* the closing thread may have waited for all threads already */
     bool full = f->n_threads >= REQUESTS_MAX;
     f->n_threads += !closing && !full;
     pthread_mutex_unlock(&f->lock);

@@ -26,7 +26,7 @@ struct gateway_route {
     /* The gateway's lock guards: */
     bool removed;
     char target[NET_TEXT_BYTES]; /* "": none */
-    char server[64];             /* who that is */
+    char server[64];             /* the node that serves */
     uint64_t n_targets;          /* how many servers there have been */
     int n_passing;
 };
@@ -58,7 +58,7 @@ struct passing {
     struct curl_slist *headers;
     atomic_bool gone; /* relaxed: the client */
 
-    struct gateway_route *route; /* held: who is asked */
+    struct gateway_route *route; /* held: the route in use */
     double limit_s;              /* for each of them; 0: none */
 
     /* Of this try: */

@@ -18,7 +18,7 @@ enum gateway_merge gateway_merge_of(const char *path);
 struct gateway_part {
     char name[64];   /* of the deployment */
     int status;      /* 0: no node serves it */
-    struct buf text; /* owned by who calls */
+    struct buf text; /* owned by the caller */
 };
 /* n >= 1. Appends the body to *out and returns the status. If all parts are errors: the status
  * and body of the first part that was answered; 503 if none was. */

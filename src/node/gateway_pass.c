@@ -104,7 +104,7 @@ static void take_argument(void *user, const char *name, const char *value) {
     add_escaped(t, value, false);
 }
 
-/* So that its answer is the same whoever gives it. */
+/* So that its answer is the same from any server. */
 static void name_request(struct passing *p) {
     unsigned char random[REPLY_NAME_BYTES];
     char hex[2 * sizeof random + 1], value[80];
@@ -448,7 +448,8 @@ static bool is_target_changing(struct passing *p, double until_s) {
 bool passing_ask(struct passing *p, bool patient) {
     char target[NET_TEXT_BYTES];
     bool waits =
-        patient && !passing_only_asks(p); /* who looks after the server wants to know */
+        patient &&
+        !passing_only_asks(p); /* a request that watches the server needs the answer at once */
     double until = clock_s() + (waits ? PATIENCE_NEW_S : 0);
     p->broken = false;
     while (find_target(p, until, target)) {

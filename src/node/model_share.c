@@ -41,7 +41,7 @@ static bool number(const struct http_request *r, const char *name, uint64_t abse
     return *text >= '0' && *text <= '9' && *end == '\0' && errno == 0;
 }
 
-/* What is asked for, within a file of so many bytes and SHARE_PIECE_BYTES. */
+/* The requested range, within a file of this many bytes and SHARE_PIECE_BYTES. */
 static bool parse_pieces(const struct http_request *r, uint64_t file_bytes,
                          struct client_pieces *out) {
     uint64_t at, n, stride, count, last;

@@ -34,12 +34,12 @@
 #define TASKS_MAX 64
 #define PROGRESS_S 0.25
 #define OFFER_LOOK_MS 100
-#define LAST_WORDS_MS 1000 /* for clients to hear how their tasks ended */
+#define LAST_WORDS_MS 1000 /* so that clients learn how their tasks ended */
 /* What keeps proxies, and the client's patience, alive. */
 #define QUIET_FILLER "\n"
 #define BODY_MAX ((size_t)4 << 20)
 #define LINE_BYTES 1024
-/* Whoever lacks the key may still connect: he shall not take all of http_config's
+/* A client without the key may still connect; it must not take all of http_config's
  * max_connections. */
 #define CONNECTIONS_OF_ONE (2 * TASKS_MAX)
 
@@ -55,7 +55,7 @@ struct task {
     const char *hint;
     /* Guarded by node.lock: */
     struct task *next;
-    bool gone; /* who asked has hung up, or the node ends */
+    bool gone; /* the client has disconnected, or the node ends */
     pid_t pid; /* of the worker; 0: none, or ended */
     int rank;
 };

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define REPLICA_FINISH_S 10.0 /* what runs has so long when the child is to end */
+#define REPLICA_FINISH_S 10.0 /* running requests have this long when the child is to end */
 
 enum replica_state { REPLICA_IDLE, REPLICA_STARTING, REPLICA_LISTENING, REPLICA_STOPPING };
 
@@ -46,7 +46,7 @@ struct replica_place {
  * be written. */
 enum status replica_start(struct replica *t, const struct deployment *deployment,
                           const struct replica_place *place, struct err *err);
-/* Hears what it says and whether it has ended; never waits. True: it has just ended, by itself
+/* Reads its messages and whether it has ended; never waits. True: it has just ended, by itself
  * or as it was told. */
 bool replica_look(struct replica *t, const char *name);
 /* On how many ranks it is, as its /health says; 0: it has not said it within two seconds. Only

@@ -57,7 +57,7 @@ struct run_report {
     int port; /* where its server listens; 0: nowhere */
     int64_t requests;
     bool copying; /* a copy of the model is on its way there */
-    bool answers; /* it answers at the deployment's port, for whoever serves */
+    bool answers; /* it answers at the deployment's port, for the node that serves */
     uint64_t memory;
     char content[REPORT_CONTENT_BYTES]; /* digest of its copy; "": not known */
     enum standby standby;

@@ -30,11 +30,11 @@ struct instance {
  * case. */
 enum status instance_plan(struct instance *in, const struct lockstep_options *opt,
                           struct err *err);
-/* Starts the workers, loads, fills info. ST_AGAIN: opt->placed wants other machines. */
+/* Starts the workers, loads, fills info. ST_AGAIN: opt->placed chose other machines. */
 enum status instance_start(struct instance *in, const struct lockstep_options *opt,
                            struct err *err);
 
-/* ---- after a loss, and when who was lost is back ----------------------------------------- */
+/* ---- after a loss, and when a lost machine is back --------------------------------------- */
 
 struct recovery {
     /* Between planning and starting: may change what it may after instance_plan(). NULL:
@@ -52,8 +52,8 @@ struct recovery {
  * before. File, tokenizer and info stay as they were; reports are the new ranks'. */
 enum status instance_recover(struct instance *in, struct membership *left,
                              const struct recovery *how, struct err *err);
-/* Opens the model again on the ranks of left->opt, of whom there are more than before, since
- * machines are on trial. Where that fails it goes on without these, as instance_recover() does. */
+/* Opens the model again on the ranks of left->opt. There are more than before, since machines
+ * are on trial. If that fails, it goes on without these, as instance_recover() does. */
 enum status instance_reopen(struct instance *in, struct membership *left,
                             const struct recovery *how, struct err *err);
 /* Fills info from the plan and the reports that there are now. */

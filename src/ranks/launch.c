@@ -121,7 +121,8 @@ static enum status send_job(int fd, const char *text, struct err *err) {
 }
 
 static void dismiss(int fd) {
-    (void)send(fd, "", 1, MSG_NOSIGNAL | MSG_DONTWAIT); /* who cannot hear it has ended */
+    (void)send(fd, "", 1,
+               MSG_NOSIGNAL | MSG_DONTWAIT); /* a worker that cannot read it has ended */
     close(fd);
 }
 
@@ -132,8 +133,8 @@ static enum status quote_path(const char *path, char *buf, size_t size, struct e
     return ST_OK;
 }
 
-/* The thread that starts it may have all signals blocked (thread_start()); the child is to hear
- * them. */
+/* The thread that starts it may have all signals blocked (thread_start()), but the child must
+ * get them. */
 static enum status start(pid_t *pid, const char *program, char **argv,
                          const posix_spawn_file_actions_t *files, short flags,
                          struct err *err) {

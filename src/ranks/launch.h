@@ -59,7 +59,7 @@ void launch_explain(struct launch *l, int lost_rank, struct err *err);
 
 /* The worker that caused a loss by ending; -1: none, or none yet. */
 int launch_lost_rank(struct launch *l);
-/* Kills the workers of these ranks (a bit each): they do not hear any more. */
+/* Kills the workers of these ranks (a bit each): they no longer respond. */
 void launch_kill(struct launch *l, uint64_t ranks);
 
 /* How long dismissed workers have to end by themselves. A worker that lost rank 0 waits as long
@@ -88,7 +88,7 @@ enum launch_parent {
     PARENT_GONE, /* without a word */
 };
 
-/* The worker's side: where it hears and where it speaks. One socket; over ssh standard input
+/* The worker's side: where it reads and where it writes. One socket; over ssh standard input
  * and output. */
 struct launch_wire {
     int in, out;
@@ -99,7 +99,7 @@ struct launch_wire {
 struct launch_wire launch_worker_wire(int argc, char **argv);
 /* The job as JSON, '\0' after its n bytes; the caller frees it (mem_free()). */
 enum status launch_worker_job(struct launch_wire *w, char **text, size_t *n, struct err *err);
-/* Waits at most so many milliseconds for it to end or to dismiss this worker. */
+/* Waits at most this many milliseconds for rank 0 to end or to dismiss this worker. */
 enum launch_parent launch_worker_parent(struct launch_wire *w, int ms);
 /* Report; false if rank 0's process is gone. */
 bool launch_worker_say_ready(int fd);

@@ -62,7 +62,7 @@ enum status membership_init(struct membership *s, const struct lockstep_options 
     *s = (struct membership){.out = 0};
     TRY(copy_options(&s->all, opt, err));
     s->all.progress = NULL; /* only for the first opening, while a user watches */
-    s->all.placed = NULL;   /* who was taken then stays */
+    s->all.placed = NULL;   /* the machines that were chosen then stay */
     return copy_options(&s->opt, &s->all, err);
 }
 

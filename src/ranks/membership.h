@@ -23,7 +23,7 @@ struct membership {
     char last_call[512]; /* of those that the last call was about */
 };
 
-/* Nobody is lost yet. membership_deinit() is due in any case. */
+/* No rank is lost yet. Call membership_deinit() in any case. */
 enum status membership_init(struct membership *s, const struct lockstep_options *opt,
                             struct err *err);
 void membership_deinit(struct membership *s);

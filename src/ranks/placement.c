@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How often shares are moved from those who have too little memory. */
+/* How often shares are moved away from ranks with too little memory. */
 #define FIT_TRIES 16
 /* A share that does not fit is cut to what would, and this much more, for layers and heads are
  * not cut. */
@@ -317,8 +317,8 @@ static void fill_wires(struct placement_wires *out, const struct placement_wires
     }
 }
 
-/* Ranks 1 to n - 1, the fastest first; where all of them together cannot take the model, who
- * has most memory. */
+/* Ranks 1 to n - 1, the fastest first. If all of them together cannot hold the model: those
+ * with most memory first. */
 static bool goes_before(const struct placement_machine *a, const struct placement_machine *b,
                         bool all_fit) {
     if (all_fit)

@@ -465,7 +465,7 @@ void rank_lead_close(struct rank *r) {
     if (r->all == NULL)
         return;
     put_op(r, OP_CLOSE);
-    struct err ignored; /* a rank that cannot hear it is gone already */
+    struct err ignored; /* a rank that cannot receive it is gone already */
     (void)say(r, &ignored);
 }
 

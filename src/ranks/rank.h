@@ -62,7 +62,7 @@ enum status rank_init(struct rank *r, struct job *job, struct gguf *g, struct er
 enum status rank_join(struct rank *r, struct job *job, struct err *err);
 /* Joins the group unless rank_join() did. listen_fd: rank 0's listening socket, -1 elsewhere;
  * taken over. Decides with the group what the job leaves open, and loads. */
-/* ST_AGAIN, on every rank and without a sentence: placed() wants other machines. */
+/* ST_AGAIN, on every rank and without a sentence: placed() chose other machines. */
 enum status rank_load(struct rank *r, int listen_fd, const struct rank_hooks *hooks,
                       struct err *err);
 void rank_close(struct rank *r);

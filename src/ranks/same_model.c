@@ -49,7 +49,7 @@ struct same_model {
     pthread_t thread;
     bool has_thread;
     uint8_t found[CONTENT_BYTES]; /* the thread's until it is done */
-    atomic_bool unwanted, done;   /* release by who sets it, acquire by who looks */
+    atomic_bool unwanted, done;   /* release when set, acquire when read */
 };
 
 /* ---- this rank's ------------------------------------------------------------------------- */
@@ -168,7 +168,7 @@ static bool are_different(const struct opened *a, const struct opened *b) {
             memcmp(a->content, b->content, sizeof a->content) != 0);
 }
 
-/* Who has only a header reads the rest from rank 0's machine. */
+/* A rank with only the header reads the rest from rank 0's machine. */
 static bool are_surely_same(const struct opened *a, const struct opened *b) {
     return are_same_files(a, b) || have_content(a, b) || !b->quick.has_data;
 }

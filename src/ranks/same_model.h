@@ -29,9 +29,9 @@ enum status same_model_open(struct same_model **out, const struct gguf *g, struc
 /* Stops reading. NULL is fine. */
 void same_model_close(struct same_model *m);
 
-/* Together, of the team of all ranks: compares what is known. With n_at_once, digests of models
- * of up to so many bytes are made now. ST_BAD_INPUT, on all: a rank's is another model than rank
- * 0's, with the name of its machine. Errors of the fabric. */
+/* Together, on the team of all ranks: compares what is known. With n_at_once, digests of models
+ * of up to this many bytes are computed now. ST_BAD_INPUT, on all ranks: a rank's model differs
+ * from rank 0's, with the name of its machine. Errors of the fabric. */
 enum status same_model_compare(struct same_model *m, struct team *all, int rank, int n_ranks,
                                uint64_t n_at_once, struct err *err);
 /* Reads what is not known, if anything is. Without memory for a thread nothing is read. */

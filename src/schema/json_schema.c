@@ -139,7 +139,7 @@ void schema_put_rule(struct schema_builder *b, unsigned rule, struct buf *expres
     b->out.failed = b->out.failed || expression->failed;
 }
 
-/* A name as it stands in a JSON pointer. */
+/* A name as it is written in a JSON pointer. */
 static void add_pointer(struct buf *path, const char *name) {
     buf_add_str(path, "/");
     for (; *name != '\0'; name++)

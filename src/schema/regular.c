@@ -446,7 +446,7 @@ static uint32_t derive(struct regular *r, uint32_t term, uint32_t c) {
     return out;
 }
 
-/* Room to remember the derivatives of all terms that there are now. */
+/* Space to remember the derivatives of all terms that exist now. */
 static bool begin_turn(struct regular *r) {
     size_t had = r->turn_cap;
     if (r->n_nodes > had) {

@@ -339,7 +339,7 @@ static enum status prompt_make(const struct served_model *m, const struct servic
                                TOKENIZE_BOS | (r->embed ? 0u : TOKENIZE_SPECIAL), to_fit,
                                r->embed, p, err);
     TRY(render(m, r, order, p, err));
-    /* The template writes the token that begins a text itself, where the model wants one. */
+    /* The template writes the beginning-of-text token itself if the model needs one. */
     return prompt_tokenize(m, p->text, p->len, TOKENIZE_SPECIAL, to_fit, r->embed, p, err);
 }
 

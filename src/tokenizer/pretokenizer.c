@@ -129,8 +129,8 @@ static const struct {
 } linear_spellings[] = {{"\\s*[\\r\\n]+", UP_TO_LAST_LINE_END},
                         {"\\s*[\\r\\n]", UP_TO_LAST_LINE_END}};
 
-/* What stands in linear_spellings[] goes to out in its other form; how many bytes of the pattern
- * that was, 0 for none. */
+/* Writes the other form of a pattern in linear_spellings[] to out. Returns how many bytes of
+ * the pattern that was, 0 for none. */
 static size_t spell_linearly(const char *pattern, char **out) {
     for (size_t i = 0; i < ARRAY_LEN(linear_spellings); i++)
         if (str_starts(pattern, linear_spellings[i].published)) {

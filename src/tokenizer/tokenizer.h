@@ -45,7 +45,7 @@ bool tokenizer_is_control(const struct tokenizer *t, int32_t id);
 int32_t tokenizer_find(const struct tokenizer *t, const char *text, size_t len);
 
 enum {
-    TOKENIZE_BOS = 1,     /* add BOS/EOS if the file wants it */
+    TOKENIZE_BOS = 1,     /* add BOS/EOS if the file says so */
     TOKENIZE_SPECIAL = 2, /* special tokens in the text are recognized */
 };
 
