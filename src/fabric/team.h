@@ -43,7 +43,7 @@ struct team {
     struct team_choice choices[TEAM_MAX_CHOICES];
 };
 
-/* The member so many places after the caller in the ring (before it, if steps < 0; at most one
+/* The member `steps` places after the caller in the ring (before it, if steps < 0; at most one
  * round). */
 int team_after(const struct team *t, int steps);
 

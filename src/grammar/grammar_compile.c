@@ -7,8 +7,8 @@
 #include "base/utf8.h"
 #include "base/util.h"
 
-/* Up to so many copies of a repeated item stand one after the other; beyond, groups of them
- * become rules of their own. */
+/* Up to this many copies of a repeated item are written one after the other. Beyond that,
+ * groups of them become rules of their own. */
 #define COPIES_MAX 64
 
 /* A limit on the copies of the tree's items. Nearly every copy adds a node. Copies of nothing
@@ -38,10 +38,10 @@ static uint32_t *filled(size_t n) {
     return v;
 }
 
-/* --- building, from the end to the front: each function gets the node that comes next and
- * gives the node that comes first. What goes on alike is the same node: alternatives that end
- * alike, and the ends of [a-z]{0,3} and [a-z]{0,9} before the same, so that a text that can be
- * read as any of them is in one place, not in many --- */
+/* --- building, from the end to the front: each function gets the next node and returns the
+ * first one. Equal continuations are the same node: alternatives that end alike, and the ends
+ * of [a-z]{0,3} and [a-z]{0,9} before the same text. So a text with several such readings is in
+ * one node, not in many --- */
 
 /* A node that will be changed, and so is not shared. */
 static enum status add_own_node(struct compiler *c, struct grammar_node node, uint32_t *out) {

@@ -24,7 +24,7 @@
 #define TOKENS_FEW 256
 /* Adding a mask of a shape. */
 #define WORK_OF_MASK 64
-/* A kept mask of at most so many tokens is a list. */
+/* A cached mask of at most this many tokens is a list. */
 #define FEW_TOKENS 512
 
 static void set_bit(uint64_t *mask, int32_t id) {

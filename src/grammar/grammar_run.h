@@ -127,8 +127,8 @@ static inline uint32_t grammar_step(struct grammar *g, uint32_t from, uint8_t by
     return to == CUT ? DEAD : grammar_find_step(g, from, class);
 }
 
-/* Between steps: if the tables have become large, forgets what no matcher stands in. False: they
- * are as they were. */
+/* Between steps: if the tables have become large, drops what no matcher uses. False: nothing
+ * has changed. */
 bool grammar_tidy(struct grammar *g);
 
 /* grammar_mask.c. False: no memory; masks_deinit() is due in any case. */

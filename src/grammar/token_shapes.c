@@ -5,7 +5,7 @@
 #include "base/utf8.h"
 #include "base/util.h"
 
-/* Setting so many bits one by one takes longer than adding a mask. */
+/* Setting this many bits one by one takes longer than adding a mask. */
 #define MANY_TOKENS 256
 #define NONE UINT32_MAX
 
@@ -24,8 +24,8 @@ struct draft {
     struct draft_node *nodes; /* [0] is the root */
     size_t n, cap;
     uint32_t *next_token; /* [number of tokens] of the same shape */
-    uint32_t *path;       /* [max_depth + 1] the node after so many bytes of the last token */
-    bool *firm;           /* likewise: that node depends on no byte behind these */
+    uint32_t *path; /* [max_depth + 1] the node after each number of bytes of the last token */
+    bool *firm;     /* likewise: that node depends on no byte behind these */
 };
 
 static void draft_deinit(struct draft *d) {

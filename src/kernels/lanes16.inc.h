@@ -247,8 +247,9 @@ static void kv_store(const struct kv_shape *s, uint8_t *page, uint32_t slot, con
 /* ---- attention ------------------------------------------------------------------------
  *
  * Blocks of up to ATTN_BLOCK queries share each converted vector of K or V. Up to ATTN_TOGETHER
- * queries, block by block, go through a span before any goes on to the next one: it comes from
- * far away once. A query's sums are its own: who shares what changes nothing but speed. */
+ * queries, block by block, process a span before any of them goes on to the next one. So the
+ * span is read from memory once. A query's sums are its own: sharing changes nothing but speed.
+ */
 
 #define ATTN_BLOCK 6
 /* From one query's probabilities to the next one's: a power of two would put them all into the

@@ -161,7 +161,7 @@ struct block {
  * would be 2 % more with all tiles of a call in one block, but other cores would get less
  * memory bandwidth. */
 #define PREFETCH_BYTES 393216 /* of activations */
-#define PREFETCH_GROUPS 4     /* but so many groups of tokens at least */
+#define PREFETCH_GROUPS 4     /* but at least this many groups of tokens */
 #define PREFETCH_TILES_BYTES 1048576
 
 /* The tokens of a block: equal parts. Staging serves as many tokens as it can instead. */

@@ -13,8 +13,8 @@
 #define MM_MAX_TOKENS ACT_GROUP
 /* The most tiles of a micro-kernel that takes a part of the columns. */
 #define MM_CHUNK_TILES 2
-/* Room for staged weights (below), on the stack, 112 KiB: of so many columns, and in bytes for
- * 32 of them. */
+/* Space for staged weights (below) on the stack, 112 KiB: the number of columns, and the bytes
+ * for 32 of them. */
 #define MM_STAGED_COLS 2048
 #define MM_STAGED_BLOCK_BYTES 1792
 
@@ -65,8 +65,8 @@ struct mm_kernels {
     uint32_t rest_tiles;
     mm_fn many[MM_MAX_TOKENS + 1]; /* by number of tokens, 2 to max_tokens; many_tiles tiles */
     uint32_t many_tiles;
-    /* Not 0: so many bytes of many_tiles tiles stay near while several calls pass, which are
-     * for that part of the columns. */
+    /* Not 0: this many bytes of many_tiles tiles stay in near caches while several calls for
+     * that part of the columns pass. */
     uint32_t chunk_bytes;
     /* If not NULL: calls need the weights of their columns in another form. This makes it of
      * many_tiles tiles, once for all calls of a pass. to: 64-byte aligned. */

@@ -30,13 +30,13 @@ struct fabric_config {
     enum fabric_link link;             /* auto: shm on the same host, else verbs, else tcp */
     /* longest that fabric_open waits for a rank that has not come, default 30000 */
     int bootstrap_ms;
-    /* no heartbeat, or a message missing, for so long: lost; default 3000 */
+    /* no heartbeat, or a message missing, for this long: lost; default 3000 */
     int silence_ms;
     /* longest that a living rank may keep the others waiting in a call; default 600000 */
     int compute_ms;
-    int spin_us; /* a wait spins for so long, default 50 */
-    /* inside a call it then polls for so long and offers its core to others, before it sleeps;
-     * default 2000 */
+    int spin_us; /* a wait spins for this long, default 50 */
+    /* inside a call it then polls for this long and offers its core to others, before it
+     * sleeps; default 2000 */
     int yield_us;
     /* [n_ranks] or NULL. Bit q of wires[r] means that ranks r and q have a direct wire (a
      * cable). It is symmetric and the same on all ranks. Collectives use only wires; neighbours

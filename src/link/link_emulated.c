@@ -26,7 +26,7 @@
 struct emulation {
     double latency_ns, jitter_ns, ns_per_byte;
     double loss, reorder, corrupt; /* probabilities per message */
-    double stall, dead;            /* after so many messages; 0: never */
+    double stall, dead;            /* after this many messages; 0: never */
     double lose_nth, flip_nth;     /* just this message, from 1; 0: none */
 };
 

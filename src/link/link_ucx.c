@@ -321,8 +321,8 @@ static enum status ucx_accept(struct link *l, struct link_env *env, const uint8_
     memcpy(&b, blob, sizeof b);
     if (b.n_bytes > sizeof b.address)
         return err_set(err, ST_UNSUPPORTED, "its UCX address makes no sense");
-    /* UCX's shared memory is not there for who wants errors. Somebody's own choice of transports
-     * may fail: then errors must come as such, not as the end of this process. */
+    /* UCX's shared memory does not work with error handling. A user's own choice of transports
+     * may fail: then errors must be reported as such, and not end this process. */
     bool same_host =
         memcmp(env->self->host_id, env->other->host_id, sizeof env->self->host_id) == 0;
     const ucp_ep_params_t how = {

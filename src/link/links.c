@@ -37,7 +37,7 @@ const char *link_name(enum fabric_link id) {
     return "auto";
 }
 
-/* Both sides tell and hear; blocking, bounded by the deadline. */
+/* Both sides send and receive; blocking, bounded by the deadline. */
 static enum status exchange(const struct link_env *env, const struct wire_offer *mine,
                             struct wire_offer *theirs, struct err *err) {
     TRY(net_write(env->side_fd, mine, sizeof *mine, env->deadline_ns, err));

@@ -18,7 +18,7 @@ struct shm_segment {
 enum status shm_segment_create(struct shm_segment *s, size_t size_bytes, struct err *err);
 enum status shm_segment_attach(struct shm_segment *s, const char *name, size_t size_bytes,
                                struct err *err);
-/* Nobody can attach any more. */
+/* From now on no process can attach. */
 void shm_segment_hide(struct shm_segment *s);
 void shm_segment_close(struct shm_segment *s);
 

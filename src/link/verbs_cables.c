@@ -16,8 +16,8 @@
  * possible, it can be looked for. */
 #define AT_ONCE VERBS_N_CLASSES
 #define N_PROBES (DEVICES_MAX * AT_ONCE)
-/* A message may be lost where the wire works: it is sent so many times, at moments of the time
- * for a round. */
+/* A message may be lost on a working wire. So it is sent this many times, spread over a round's
+ * time. */
 static const double send_at[] = {0, 0, 0.25, 0.5};
 #define N_SENDS ((int)ARRAY_LEN(send_at))
 #define NAP_NS 20000
@@ -42,7 +42,7 @@ static_assert(sizeof(struct told_devices) == 16 && sizeof(struct told_bits) == 8
               "the same everywhere");
 static_assert(sizeof(struct told_probes) <= LINK_BLOB_BYTES && N_PROBES <= 64, "fits");
 
-/* What goes over a probe: from whom, and which. */
+/* The content of a probe: the sender and the device. */
 struct probe_msg {
     uint32_t magic, psn, probe, round;
 };

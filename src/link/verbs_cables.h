@@ -11,11 +11,12 @@
 #include "link/links.h"
 #include "link/verbs_pair.h"
 
-/* Fills env->device. Both sides call it at the same time. Where each side has one device only,
- * and the configuration names it or wants RDMA alone, there is nothing to try. Gives up after
+/* Fills env->device. Both sides call it at the same time. If each side has only one device, and
+ * the configuration names it or allows RDMA alone, there is nothing to try. Gives up after
  * link_search_ns().
  *
- * ST_UNSUPPORTED: a side has no device, or env->no_cable: no device reaches one of the other's. */
+ * ST_UNSUPPORTED: a side has no device, or env->no_cable: no device reaches one of the other's.
+ */
 enum status verbs_cable_find(struct link_env *env, const struct verbs_peer_id *who,
                              struct err *err);
 

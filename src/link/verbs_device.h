@@ -73,7 +73,7 @@ struct verbs_device {
  * would work, but cannot register memory. */
 enum status verbs_devices_open(struct verbs_device **out, int max, int *n, const char *name,
                                struct err *err);
-/* One user more, who closes it too. */
+/* One more user, who closes it too. */
 void verbs_device_hold(struct verbs_device *d);
 void verbs_device_close(struct verbs_device *d);
 
