@@ -83,10 +83,10 @@ static_assert(sizeof(struct wire_row) == 8, "wire_row");
 /* ---- the side channel: liveness ------------------------------------------------------------ */
 
 enum wire_side_kind {
-    WIRE_BEAT =
-        1, /* alive; how many messages went to you over the link, and how many of yours are consumed */
-    WIRE_BYE,  /* I leave on purpose after this many messages */
-    WIRE_LOST, /* the group is over: `rank` is lost, text says why */
+    WIRE_BEAT = 1, /* alive; counts of messages sent to you over the link, and of yours that
+                    * are consumed */
+    WIRE_BYE,      /* I leave on purpose after this many messages */
+    WIRE_LOST,     /* the group is over: `rank` is lost, text says why */
 };
 struct wire_side {
     uint32_t magic, kind;
