@@ -16,27 +16,29 @@
  * library.
  *
  * Rules
- *  1. Structs that you fill are initialised with their _init function first. It notes their size,
- *     so that a program works with a later library whose structs have more fields: those have
- *     their defaults. Fields that an earlier library does not know are refused unless they are
- *     zero. struct lockstep_message and what the library fills stay as they are (docs/library.md).
+ *  1. Initialise structs that you fill with their _init function first. It stores their size. So a
+ *     program works with a later library whose structs have more fields: these get their
+ *     defaults. Fields that an earlier library does not know are refused unless they are zero.
+ *     struct lockstep_message and structs that the library fills keep their size
+ *     (docs/library.md).
  *  2. What you pass in is borrowed for the call, unless it says otherwise.
  *  3. One call at a time per struct lockstep; different ones are independent. Only
- *     lockstep_cancel() may come from any thread. A callback may call what computes nothing, but
- *     for lockstep_reset() and lockstep_close(): while a model computes, lockstep_generate() and
- *     lockstep_eval() of it are refused (LOCKSTEP_BAD_INPUT), and what asks its ranks (their info,
- *     traces) is during a step, so from lockstep_eval()'s rows().
+ *     lockstep_cancel() may come from any thread. A callback may call functions that compute
+ *     nothing, except for lockstep_reset() and lockstep_close(). While a model computes,
+ *     lockstep_generate() and lockstep_eval() of it are refused (LOCKSTEP_BAD_INPUT). During a
+ *     step, and so in lockstep_eval()'s rows(), functions that ask its ranks (their info, traces)
+ *     are refused too.
  *  4. On failure a function returns a status other than LOCKSTEP_OK, writes one sentence to err
  *     (which may be NULL) and leaves its outputs alone.
  *  5. After LOCKSTEP_PEER_LOST (a rank died) only lockstep_close() is useful, unless the model
  *     was opened with failover.
- *  6. What computes runs in the default floating-point environment (fenv.h), whatever the caller's
- *     is, and so do the callbacks, which leave it as they find it. The caller's locale changes
+ *  6. All computation runs in the default floating-point environment (fenv.h), whatever the
+ *     caller's is. So do the callbacks, which must not change it. The caller's locale changes
  *     neither what a model reads nor what is written to files, only sentences for people. The
- *     calling thread has 512 KiB of stack left (for templates and schemas, which nest; where there
- *     is less than 256, steps are computed, and their rows handed on, by another thread). A child
- *     of fork() may open models, but not use those of its parent: such calls are refused
- *     (LOCKSTEP_BAD_INPUT), and lockstep_close() does nothing there.
+ *     calling thread must have 512 KiB of stack left, since templates and schemas nest. With less
+ *     than 256 KiB, another thread computes the steps and calls rows(). A child of fork() may open
+ *     models, but not use those of its parent: such calls are refused (LOCKSTEP_BAD_INPUT), and
+ *     lockstep_close() does nothing there.
  *  7. Calls block until they are done: opening for as long as loading takes, the others for the
  *     steps that they need. Callbacks come from the calling thread, during the call.
  *  8. Texts are UTF-8 unless it says otherwise; lengths count bytes; names that end in _s are
@@ -104,8 +106,8 @@ struct lockstep_options {
     /** the lockstep program; NULL: found by itself ($LOCKSTEP_WORKER, this process if it is
      * lockstep, then $PATH) */
     const char *worker_path;
-    /** Default 1. Ranks of one machine share its cores, in whole NUMA domains where there are
-     * several; then the thread that opens runs in the first one's from then on, until it
+    /** Default 1. Ranks of one machine share its cores, in whole NUMA domains if there are
+     * several. Then the thread that opens the model runs in the first rank's domain until it
      * closes. */
     int n_ranks;
     /** Relative weights: of the ranks of a tensor group (n = its size), of the stages of a
@@ -113,58 +115,58 @@ struct lockstep_options {
      * measurements (parallel). */
     int n_split;
     double split[LOCKSTEP_MAX_RANKS]; /**< the weights, n_split of them */
-    /** "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto:
-     * tensor on one machine; where there are several, they measure themselves and their wires
-     * before they load, and take what is then predicted to be fastest (docs/links.md). There a
-     * split that is not given follows from the same measurements. Never changes the bits. */
+    /** "auto", "tensor", "pipeline", or "tensorTxpipelineP" with T * P = n_ranks. NULL: auto. On
+     * one machine auto is tensor. Several machines measure themselves and their wires before
+     * they load, and use the layout that is predicted to be fastest (docs/links.md). If no split
+     * is given, it follows from the same measurements. Never changes the bits. */
     const char *parallel;
     const char *link; /**< "auto", "shm", "tcp", "verbs", "ucx". NULL: auto */
-    /** How a mixture of experts is split: "slice" (a part of each expert: balanced whoever is
-     * chosen), "whole" (some experts each), "auto". NULL: auto. Never changes the bits. */
+    /** How a mixture of experts is split: "slice" (a part of each expert: balanced for any
+     * routing), "whole" (some whole experts each), "auto". NULL: auto. Never changes the bits. */
     const char *experts;
     int n_threads; /**< per rank; 0: the cores of its part of the machine (n_ranks) */
     int n_ctx;     /**< 0: the model's own, at most 4096 */
     int n_chunk;   /**< prompt tokens computed at once; 0: 512. Never changes the bits */
     /** How keys and values are kept: "f16", "f32", "q8_0" (half the memory of f16). NULL: f16 */
     const char *kv;
-    /** Makes every link worse, to see what a wire does: "latency=300us,bandwidth=10Gbit" (also
-     * jitter, loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the links as
-     * they are. */
+    /** Makes every link worse, to show the effect of a wire: "latency=300us,bandwidth=10Gbit"
+     * (also jitter, loss, reorder, corrupt, stall, dead, lose, flip: docs/fabric.md). NULL: the
+     * links as they are. */
     const char *emulate_link;
     int silence_ms; /**< a rank silent for this long is lost; 0: 3000 */
-    /** A lost rank is no error: the model is opened again on the machines that are left, what the
-     * cache held is computed again, and the call goes on, with the same bits. Only where that
-     * fails does the call end with LOCKSTEP_PEER_LOST; the next one tries again, and goes on after
-     * what had been fed. */
+    /** A lost rank is not an error. The model is opened again on the remaining machines, the
+     * cache is computed again, and the call continues with the same bits. Only if that fails
+     * does the call end with LOCKSTEP_PEER_LOST. The next call tries again, and continues after
+     * the tokens that had been fed. */
     bool failover;
 
     /* ---- several machines; all NULL and 0: every rank is started on this one ---------------- */
 
-    /** "a,b,c", a rank on each (a name may come again). This process is on the first, and starts
-     * the others over ssh ($LOCKSTEP_SSH names another program): the same lockstep and the same
-     * model file must lie there at the same paths. "a:7000": the port of the first. */
+    /** "a,b,c": a rank on each host (a name may be repeated). This process is on the first, and
+     * starts the others over ssh ($LOCKSTEP_SSH names another program). The same lockstep and
+     * the same model file must be there at the same paths. "a:7000": the port of the first. */
     const char *hosts;
-    /** The others are started by the nodes there instead (`lockstep node`, with this user's
-     * cluster key), which look for the model among their own: "a,b,c:7343" names c's node where
-     * its port is not the usual one. */
+    /** The nodes there start the others instead (`lockstep node`, with this user's cluster key),
+     * and look for the model among their own. "a,b,c:7343" names a port for c's node if it is
+     * not the usual one. */
     bool by_nodes;
-    /** Somebody else starts the ranks (torchrun, srun, mpirun): each process gives the "host:port"
-     * at which rank 0 listens, n_ranks, its own rank and the same secret text. Rank 0 calls
-     * lockstep_open(), the others lockstep_follow(). */
+    /** Another program starts the ranks (torchrun, srun, mpirun). Each process gives the
+     * "host:port" at which rank 0 listens, n_ranks, its own rank and the same secret text. Rank
+     * 0 calls lockstep_open(), the others lockstep_follow(). */
     const char *rendezvous;
     int rank;           /**< this process's, 0 .. n_ranks - 1 (rendezvous) */
     const char *secret; /**< a text that all ranks know (rendezvous) */
     int n_local;        /**< ranks on this machine, which share its cores; 0: one */
     int local_rank;     /**< which of these this is, 0 .. n_local - 1 */
-    /** MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null where two
-     * ranks have no cable. NULL: the first device with an active port towards everybody. */
+    /** MLX's JSON matrix of RDMA devices, [[null,"rdma_en5"],["rdma_en5",null]]; null if two
+     * ranks have no cable. NULL: the first device with an active port to each rank. */
     const char *rdma_matrix;
 
-    /** NULL: all of hosts compute. Otherwise, where parallel is "auto" and several machines were
-     * measured, it is told before anything is loaded which of hosts give one answer the fastest
-     * (bit i for the i-th; the first always, perhaps all), with a line for people. Return true,
-     * and all of them compute nevertheless; false, and lockstep_open() ends with
-     * LOCKSTEP_AGAIN, to be called again with other hosts. */
+    /** NULL: all of hosts compute. Otherwise, if parallel is "auto" and several machines were
+     * measured, it is called before anything is loaded. It gets the set of hosts that give one
+     * answer fastest (bit i for the i-th; always the first, perhaps all), and a sentence for
+     * people. If it returns true, all of them compute anyway. If it returns false,
+     * lockstep_open() ends with LOCKSTEP_AGAIN; call it again with other hosts. */
     bool (*placed)(void *user, uint64_t fastest, const char *why);
     void *placed_user; /**< the user of placed() */
 
@@ -189,11 +191,11 @@ LOCKSTEP_API enum lockstep_status lockstep_open(struct lockstep **out,
 /** Ends the other ranks. NULL is fine. */
 LOCKSTEP_API void lockstep_close(struct lockstep *ls);
 
-/** What a rank other than 0 does when somebody else starts the ranks: joins the group, computes,
- * and returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). Of opt
- * these count: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix,
- * n_local, local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's
- * path). The rest is as rank 0 says. */
+/** Runs a rank other than 0 that another program started. It joins the group, computes, and
+ * returns when rank 0 closes (LOCKSTEP_OK) or a rank is lost (LOCKSTEP_PEER_LOST). It uses these
+ * fields of opt: rendezvous, rank, n_ranks, secret, link, emulate_link, silence_ms, rdma_matrix,
+ * n_local, local_rank, n_threads and model_path (its own copy of the file; NULL: rank 0's path).
+ * Rank 0 decides the rest. */
 LOCKSTEP_API enum lockstep_status lockstep_follow(const struct lockstep_options *opt,
                                                   struct lockstep_error *err);
 
@@ -261,7 +263,7 @@ LOCKSTEP_API enum lockstep_status lockstep_rank_info(struct lockstep *ls, int ra
  * malloc'd: lockstep_free() them.
  *
  * text     any bytes, valid UTF-8 or not, less than 2 GiB (LOCKSTEP_BAD_INPUT)
- * add_bos  the token that begins a text, and the one that ends it, where the model wants them
+ * add_bos  adds the beginning-of-text and end-of-text tokens that the model uses
  * special  lockstep_tokenize: special tokens in the text are meant as such, not as their letters;
  *          lockstep_detokenize: control tokens have their names in the text, not nothing
  * ids      LOCKSTEP_BAD_INPUT for one that is not in the vocabulary */
@@ -269,9 +271,9 @@ LOCKSTEP_API enum lockstep_status lockstep_tokenize(struct lockstep *ls, const c
                                                     size_t len, bool add_bos, bool special,
                                                     int32_t **ids, size_t *n_ids,
                                                     struct lockstep_error *err);
-/** Is the text too long? LOCKSTEP_BAD_INPUT for one of so many bytes that the context cannot
- * hold its tokens, found without tokenizing it: lockstep_generate() would refuse them.
- * LOCKSTEP_OK says nothing. */
+/** Whether the text is too long. LOCKSTEP_BAD_INPUT if the context cannot hold the tokens of a
+ * text of this many bytes, so that lockstep_generate() would refuse it. This is found without
+ * tokenizing. LOCKSTEP_OK does not mean that the text fits. */
 LOCKSTEP_API enum lockstep_status lockstep_check_text(struct lockstep *ls, const char *text,
                                                       size_t len, struct lockstep_error *err);
 /** The text of ids; see lockstep_tokenize(). */
@@ -327,7 +329,7 @@ struct lockstep_request {
     bool ignore_end;                          /**< go on after an end token */
     const struct lockstep_sampling *sampling; /**< NULL: the defaults */
     /** The form of the answer as a grammar in GBNF, the notation of llama.cpp. The answer ends
-     * where the form allows no more text, and may end where it is complete. NULL: any form. */
+     * when the form allows no more text, and may end when it is complete. NULL: any form. */
     const char *grammar;
     /** The same as a JSON schema (docs/schemas.md). At most one of the two is given. */
     const char *json_schema;
@@ -355,22 +357,21 @@ struct lockstep_result {
     double generate_s; /**< from the first token to the last */
 };
 
-/** Computes the prompt, but for the prefix that it shares with what the cache holds from the last
- * call, then token by token. result may be NULL. A call that is cancelled ends with LOCKSTEP_OK
- * and what it has. LOCKSTEP_BAD_INPUT: an empty or too long prompt, an id that is not in the
- * vocabulary, a setting out of range, a grammar or schema that is not valid; LOCKSTEP_UNSUPPORTED:
- * a schema that no grammar can enforce, or a grammar with too many readings; LOCKSTEP_NO_MEMORY;
- * LOCKSTEP_PEER_LOST. */
+/** Computes the prompt, except for a prefix that the cache has from the last call, and then token
+ * by token. result may be NULL. A cancelled call ends with LOCKSTEP_OK and the tokens so far.
+ * LOCKSTEP_BAD_INPUT: an empty or too long prompt, an id that is not in the vocabulary, a setting
+ * out of range, an invalid grammar or schema; LOCKSTEP_UNSUPPORTED: a schema that no grammar can
+ * enforce, or a grammar with too many readings; LOCKSTEP_NO_MEMORY; LOCKSTEP_PEER_LOST. */
 LOCKSTEP_API enum lockstep_status lockstep_generate(struct lockstep *ls,
                                                     const struct lockstep_request *req,
                                                     struct lockstep_result *result,
                                                     struct lockstep_error *err);
 
-/** Feeds ids after what has been fed since the last reset; rows(user, first_pos, n, logits) gets
- * the logits of every position, [n, n_vocab] f32, in order, chunk by chunk; it returns false to
- * stop (LOCKSTEP_CANCELLED): then what follows the rows that it got counts as not fed. rows may be
- * NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the vocabulary, or more of
- * them than fit the context. What was fed before a call was cancelled stays fed. */
+/** Feeds ids after the ids that have been fed since the last reset. rows(user, first_pos, n, logits)
+ * gets the logits of every position, [n, n_vocab] f32, in order, chunk by chunk. It returns false
+ * to stop (LOCKSTEP_CANCELLED); the ids after the rows that it got then count as not fed. rows may
+ * be NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the vocabulary, or more ids
+ * than fit the context. Ids that were fed before a call was cancelled stay fed. */
 LOCKSTEP_API enum lockstep_status
 lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
               bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits),
@@ -379,8 +380,8 @@ lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
 LOCKSTEP_API void lockstep_reset(struct lockstep *ls);
 
 /** From any thread or a signal handler: the running call ends within one step, lockstep_eval()
- * with LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". Where
- * none runs it does nothing: the next call begins without it. */
+ * with LOCKSTEP_CANCELLED, lockstep_generate() with LOCKSTEP_OK and stop "cancelled". If no
+ * call runs, it does nothing and does not affect the next call. */
 LOCKSTEP_API void lockstep_cancel(struct lockstep *ls);
 
 /** Where rank 0's time went since these counters were last reset, or the model was opened. */
