@@ -10,7 +10,7 @@
 #include "base/exact.h"
 #include "model/hparams.h"
 
-static enum status read_mla(struct hparams *hp, const struct gguf *g, struct err *err) {
+enum status hparams_read_mla(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct mla_params *mla = &hp->mla;
     uint32_t key_dim;
     TRY(hparam_need_u32(hp, g, "attention.kv_lora_rank", 1, 65536, &mla->kv_rank, err));
@@ -44,13 +44,13 @@ static enum status read_yarn(struct hparams *hp, const struct gguf *g, struct er
     return ST_OK;
 }
 
-static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+enum status hparams_read_deepseek(struct hparams *hp, const struct gguf *g, struct err *err) {
     hp->rope.mode = ROPE_NORM;
-    TRY(read_mla(hp, g, err));
+    TRY(hparams_read_mla(hp, g, err));
     TRY(read_yarn(hp, g, err));
     TRY(hparams_read_moe(hp, g, err));
     hp->moe.groups_by_best = hp->moe.gating == GATING_SOFTMAX;
     return ST_OK;
 }
 
-const struct arch arch_deepseek2 = {.name = "deepseek2", .read = read};
+const struct arch arch_deepseek2 = {.name = "deepseek2", .read = hparams_read_deepseek};

@@ -185,21 +185,26 @@ static void add_biases(struct forward_pass *r, struct pool *pool,
 static bool qkv_forward(struct forward_pass *r, struct pool *pool, int thread,
                         const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
-    const struct product list[] = {{&lw->q, &m->x_act, m->q, m->ldq},
-                                   {&lw->k, &m->x_act, m->k_new, m->ldk},
-                                   {&lw->v, &m->x_act, m->v_new, m->ldv}};
+    struct product list[6] = {{&lw->q, &m->x_act, m->q, m->ldq},
+                              {&lw->k, &m->x_act, m->k_new, m->ldk},
+                              {&lw->v, &m->x_act, m->v_new, m->ldv}};
+    size_t n_products = 3 + indexer_products_of_x(m, lw, &m->x_act, 0, list + 3);
+    n_products += indexer_query_product(m, lw, &m->x_act, list + n_products);
     if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
         return false;
-    forward_products(r, pool, list, ARRAY_LEN(list));
+    forward_products(r, pool, list, n_products);
     if (lw->q_bias != NULL)
         add_biases(r, pool, lw);
     if (m->hp->qk_norm == QK_NORM_ROW && !row_norms(r, pool, thread, lw))
         return false;
     size_t begin, end;
     while (n_heads_of(m, lw) != 0 && pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++)
+        for (size_t t = begin; t < end; t++) {
             finish_token(r, lw, layer, (uint32_t)t);
+            indexer_finish_token(r, lw, layer, (uint32_t)t);
+        }
     pool_barrier(pool);
+    indexer_choose(r, pool, thread, lw);
     return true;
 }
 
@@ -219,18 +224,19 @@ static bool mla_latents(struct forward_pass *r, struct pool *pool, int thread,
     const struct mla_weights *mla = &lw->mla;
     const struct tokens mine = r->mine;
     const struct acts x = forward_acts_part(&m->x_act, mine.begin, mine.n);
-    const struct fabric_rows latents = {m->k_new, m->ldk * sizeof *m->k_new};
+    struct fabric_rows told[FORWARD_MORE] = {{m->k_new, m->ldk * sizeof *m->k_new}};
     const struct product kv_a = {&mla->kv_a, &x, m->k_new + mine.begin * m->ldk, m->ldk};
     if (m->hp->mla.q_rank == 0) {
         if (mine.n > 0)
             forward_products(r, pool, &kv_a, 1);
-        return forward_tell(r, pool, thread, &m->x_act, m->x_told, &latents, 1);
+        return forward_tell(r, pool, thread, &m->x_act, m->x_told, told, 1);
     }
     float *q_low = b->q_low + mine.begin * b->ld_q_low;
     const struct acts low_act = forward_acts_part(&b->q_low_act, mine.begin, mine.n);
-    const struct product list[] = {kv_a, {&mla->q_a, &x, q_low, b->ld_q_low}};
+    struct product list[4] = {kv_a, {&mla->q_a, &x, q_low, b->ld_q_low}};
+    size_t n_products = 2 + indexer_products_of_x(m, lw, &x, mine.begin, list + 2);
     if (mine.n > 0)
-        forward_products(r, pool, list, ARRAY_LEN(list));
+        forward_products(r, pool, list, n_products);
     size_t begin, end;
     while (pool_claim(pool, mine.n, 1, &begin, &end))
         for (size_t t = begin; t < end; t++) {
@@ -239,7 +245,8 @@ static bool mla_latents(struct forward_pass *r, struct pool *pool, int thread,
         }
     pool_barrier(pool);
     forward_pack(r, pool, &low_act, q_low, b->ld_q_low);
-    return forward_tell(r, pool, thread, &b->q_low_act, m->q_low_told, &latents, 1);
+    size_t n_told = 1 + indexer_rows(m, lw, told + 1);
+    return forward_tell(r, pool, thread, &b->q_low_act, m->q_low_told, told, n_told);
 }
 
 /* The queries of this rank's heads, and latents, of all tokens. */
@@ -247,14 +254,14 @@ static bool mla_products(struct forward_pass *r, struct pool *pool, int thread,
                          const struct layer_weights *lw) {
     struct model *m = r->m;
     const bool low = m->hp->mla.q_rank != 0;
-    const struct product list[] = {
-        {&lw->q, low ? &m->mla.q_low_act : &m->x_act, m->q, m->ldq},
-        {&lw->mla.kv_a, &m->x_act, m->k_new, m->ldk},
-    };
+    const struct acts *of = low ? &m->mla.q_low_act : &m->x_act;
+    struct product list[2] = {{&lw->q, of, m->q, m->ldq},
+                              {&lw->mla.kv_a, &m->x_act, m->k_new, m->ldk}};
     const bool together = !low && !r->sharded; /* with one barrier less */
     if (!together && !mla_latents(r, pool, thread, lw))
         return false;
-    forward_products(r, pool, list, together ? 2 : 1);
+    size_t n = together ? 2 : 1 + indexer_query_product(m, lw, of, list + 1);
+    forward_products(r, pool, list, n);
     return true;
 }
 
@@ -273,10 +280,11 @@ static void mla_finish_token(struct forward_pass *r, const struct layer_weights 
     const float *cos = m->rope[0].cos + at, *sin = m->rope[0].sin + at;
     float *kv = m->k_new + (size_t)t * m->ldk;
     m->k->rmsnorm(kv, kv, lw->mla.kv_a_norm, rank, hp->rms_eps);
-    m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
+    if (lw->has_rope)
+        m->k->rope(kv + rank, 1, rope->n_rot, rope->n_rot, cos, sin, rope->mode);
     m->k->kv_store(&m->kv.layers[layer].shape, cache_page(r, layer, seq, pos), pos % KV_PAGE,
                    kv, NULL);
-    for (uint32_t h = 0; h < latent_heads_of(m); h++)
+    for (uint32_t h = 0; h < latent_heads_of(m) && lw->has_rope; h++)
         m->k->rope(m->q + (size_t)t * m->ldq + (size_t)h * key + hp->mla.nope, 1, rope->n_rot,
                    rope->n_rot, cos, sin, rope->mode);
 }
@@ -318,9 +326,12 @@ static bool mla_forward(struct forward_pass *r, struct pool *pool, int thread,
         return false;
     size_t begin, end;
     while (pool_claim(pool, r->step->n_tokens, 1, &begin, &end))
-        for (size_t t = begin; t < end; t++)
+        for (size_t t = begin; t < end; t++) {
             mla_finish_token(r, lw, layer, (uint32_t)t);
+            indexer_finish_token(r, lw, layer, (uint32_t)t);
+        }
     pool_barrier(pool);
+    indexer_choose(r, pool, thread, lw);
     pack_heads(r, pool, b->nope_act, m->q, m->ldq, key);
     head_products(r, pool, thread, mla->k_b, b->nope_act, b->q_latent, b->ld_latent,
                   b->latent_stride);
@@ -387,6 +398,37 @@ static uint32_t first_seen(const struct layer_weights *lw, uint32_t end) {
     return lw->window != 0 && end > lw->window ? end - lw->window : 0;
 }
 
+/* Serves those of n queries, token after token, that attend to chosen keys only; the others are what
+ * is left of the list, and their number is returned. */
+static uint32_t attend_to_chosen(struct forward_pass *r, int thread,
+                                 const struct layer_weights *lw, uint32_t layer,
+                                 const struct attn_task *task, struct attn_query *queries,
+                                 uint32_t n) {
+    struct model *m = r->m;
+    uint32_t per_token = task->h_end - task->h_begin, n_left = 0, n_chosen;
+    for (uint32_t i = 0, t = task->t_begin; lw->chooses && i < n; i += per_token, t++) {
+        const uint32_t *chosen = indexer_chosen(r, lw, t, task->kv, queries[i].end, &n_chosen);
+        if (chosen == NULL) {
+            memmove(queries + n_left, queries + i, per_token * sizeof *queries);
+            n_left += per_token;
+            continue;
+        }
+        const struct chosen_args args = {
+            .shape = &m->kv.layers[layer].shape,
+            .kv_head = task->kv,
+            .pages = m->page_ptrs + task->seq->page_begin,
+            .positions = chosen,
+            .n = n_chosen,
+            .n_queries = per_token,
+            .queries = queries + i,
+            .scale = m->hp->attn_scale,
+            .scratch = m->attn_scratch + (size_t)thread * m->scratch_floats,
+        };
+        m->index.k->attend(&args);
+    }
+    return lw->chooses ? n_left : n;
+}
+
 static void attn_task_run(struct forward_pass *r, int thread, const struct layer_weights *lw,
                           uint32_t layer, const struct attn_task *task) {
     struct model *m = r->m;
@@ -405,6 +447,9 @@ static void attn_task_run(struct forward_pass *r, int thread, const struct layer
                 .sink = lw->sinks != NULL ? lw->sinks[h] : -INFINITY,
             };
         }
+    n = attend_to_chosen(r, thread, lw, layer, task, queries, n);
+    if (n == 0)
+        return;
     const struct attn_args args = {
         .shape = &m->kv.layers[layer].shape,
         .kv_head = task->kv,
@@ -549,8 +594,10 @@ bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer) {
     struct model *m = r->m;
     bool latent = m->hp->mla.kv_rank != 0;
-    if (thread == 0) /* while the others begin: barriers follow before anybody looks */
+    if (thread == 0) { /* while the others begin: barriers follow before anybody looks */
         point_at_pages(r, layer);
+        indexer_point_at_pages(r, lw, layer);
+    }
     if (latent ? !mla_forward(r, pool, thread, lw, layer)
                : !qkv_forward(r, pool, thread, lw, layer))
         return false;

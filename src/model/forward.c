@@ -29,7 +29,6 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/prefetch.h"
-#include "model/kv_prefault.h"
 #include "model/rope_table.h"
 
 #include <math.h>
@@ -168,6 +167,8 @@ static bool stage_receive(struct forward_pass *r, struct pool *pool, int thread)
         size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
         net_done(r, TRACE_RECEIVE, size, began,
                  fabric_recv(m->f, m->rank - m->plan.tp, m->x, size, &r->err));
+        if (r->st == ST_OK)
+            r->st = indexer_receive(r);
     }
     return forward_whole(r, pool, thread);
 }
@@ -179,6 +180,8 @@ static bool stage_send(struct forward_pass *r, struct pool *pool, int thread) {
         size_t size = (size_t)r->whole->n_tokens * m->hp->n_embd * sizeof(float);
         net_done(r, TRACE_SEND, size, began,
                  fabric_send(m->f, m->rank + m->plan.tp, m->x, size, &r->err));
+        if (r->st == ST_OK)
+            r->st = indexer_send(r);
     }
     return forward_whole(r, pool, thread);
 }
@@ -756,6 +759,8 @@ static void note_pages(struct model *m, const struct step *step) {
                  end = seq->pos + seq->n_tokens;
         for (uint32_t page = seq->pos / KV_PAGE; page * KV_PAGE < end; page++) {
             kv_prefault_note(m->kv_prefault, KV_WHOLE, step->pages[seq->page_begin + page]);
+            kv_prefault_note(m->index.kv_prefault, KV_WHOLE,
+                             step->pages[seq->page_begin + page]);
             if (m->hp->window != 0)
                 kv_prefault_note(m->kv_prefault, KV_WINDOW,
                                  step->window_pages[seq->window_begin + page - first]);
@@ -774,6 +779,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
                              .rows_wanted = sink != NULL && sink->rows != NULL};
     uint64_t began = clock_ns();
     kv_prefault_step_begin(m->kv_prefault);
+    kv_prefault_step_begin(m->index.kv_prefault);
     note_pages(m, step);
     r.sharded = m->shards && r.n_microbatches == 1 && step->n_tokens >= SHARD_LEAST;
     if (r.sharded)
@@ -782,6 +788,7 @@ enum status model_step(struct model *m, const struct step *step, const struct st
     turn_to(&r, 0);
     pool_run(m->pool, step_thread, &r);
     kv_prefault_step_end(m->kv_prefault);
+    kv_prefault_step_end(m->index.kv_prefault);
     uint64_t ended = clock_ns();
     m->times.step_ns += ended - began;
     trace_note(&m->trace, TRACE_STEP, began, ended, step->n_tokens);

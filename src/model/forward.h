@@ -84,7 +84,7 @@ bool forward_team_sum(struct forward_pass *r, struct pool *pool, int thread, siz
 /* Where the step is sharded: all members learn the activations a of all tokens, in the forms
  * told, and of n more buffers (at most FORWARD_MORE) a row a token. False if the group was
  * lost. */
-#define FORWARD_MORE 2
+#define FORWARD_MORE 3
 bool forward_tell(struct forward_pass *r, struct pool *pool, int thread, const struct acts *a,
                   struct forms told, const struct fabric_rows *more, size_t n);
 /* These activations as rows; list [FORWARD_ACT_ROWS]. Returns how many. */
@@ -123,6 +123,40 @@ float forward_squares(const float *x, uint32_t n);
  * lost. */
 bool attention_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct layer_weights *lw, uint32_t layer);
+/* indexer.c. Of a layer without an indexer these do nothing and return 0.
+ * Its products of x, whose first token is the step's `first`: at most 2. */
+size_t indexer_products_of_x(struct model *m, const struct layer_weights *lw,
+                             const struct acts *x, uint32_t first, struct product *list);
+/* The product of its queries, of all tokens. */
+size_t indexer_query_product(struct model *m, const struct layer_weights *lw,
+                             const struct acts *of, struct product *list);
+/* What those products of x gave, for forward_tell(): at most 2. */
+size_t indexer_rows(const struct model *m, const struct layer_weights *lw,
+                    struct fabric_rows *list);
+/* One token's, one thread: norms, RoPE, the key into its cache. */
+void indexer_finish_token(struct forward_pass *r, const struct layer_weights *lw,
+                          uint32_t layer, uint32_t t);
+/* Thread 0, before a barrier. */
+void indexer_point_at_pages(struct forward_pass *r, const struct layer_weights *lw,
+                            uint32_t layer);
+/* All tokens' choices, once all of them are finished. */
+void indexer_choose(struct forward_pass *r, struct pool *pool, int thread,
+                    const struct layer_weights *lw);
+/* The n positions that token t's queries of a local kv head attend to, of `end`; NULL: to all. */
+const uint32_t *indexer_chosen(const struct forward_pass *r, const struct layer_weights *lw,
+                               uint32_t t, uint32_t kv, uint32_t end, uint32_t *n);
+/* Thread 0: what the next stage's first layer needs of the last choice. */
+enum status indexer_send(struct forward_pass *r);
+enum status indexer_receive(struct forward_pass *r);
+/* Opening: sizes of buffers, the floats of a thread's scratch, the cache of keys. */
+void indexer_size(struct index_buffers *b, const struct hparams *hp, const struct share *sh,
+                  const struct model_config *cfg);
+size_t indexer_scratch_floats(const struct model *m);
+enum status indexer_open(struct model *m, struct err *err);
+void indexer_close(struct model *m);
+/* Of the cache of index keys; whether a layer has a part of it. */
+struct kv_shape indexer_shape(const struct hparams *hp, enum kv_type type);
+bool indexer_has_keys(const struct hparams *hp, uint32_t layer);
 /* recurrent.c: from x_act, not yet told, to acc. False if the group was lost. */
 bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
                        const struct recurrent_weights *w);

@@ -17,7 +17,8 @@ static const struct arch *const archs[] = {
     &arch_granitehybrid, &arch_mistral3,    &arch_smollm3,     &arch_seed_oss,
     &arch_olmo2,         &arch_exaone4,     &arch_ernie4_5,    &arch_ernie4_5_moe,
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
-    &arch_llama4,        &arch_gemma,       &arch_glm4,
+    &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
+    &arch_glm_dsa,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -280,6 +281,22 @@ enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,
     return ST_OK;
 }
 
+enum status hparam_bool_of_layers(const struct hparams *hp, const struct gguf *g,
+                                  const char *name, bool *out, struct err *err) {
+    struct gguf_array a;
+    char key[128];
+    key_name(hp, name, key, sizeof key);
+    if (!gguf_has(g, key))
+        return ST_NOT_FOUND;
+    TRY(gguf_array(g, key, &a, err));
+    if (a.type != GGUF_BOOL && a.type != GGUF_I32 && a.type != GGUF_U32)
+        return err_set(err, ST_BAD_INPUT, "%s: %s has no truths", gguf_path(g), key);
+    TRY(check_n_layers(hp, g, key, &a, err));
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        out[l] = gguf_array_int(&a, l) != 0;
+    return ST_OK;
+}
+
 /* The number that all layers have which do not have 0. */
 static enum status same_or_none(const struct hparams *hp, const struct gguf *g,
                                 const char *name, const uint32_t *of_layers, uint32_t *out,
@@ -495,6 +512,24 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
     snprintf(name, sizeof name, "blk.%u.exp_probs_b.bias", hparams_first_moe_layer(hp));
     m->bias = gguf_tensor(g, name) != NULL;
     return read_gating(hp, g, err);
+}
+
+#define MAX_INDEX_HEADS 1024
+#define MAX_INDEX_DIM 1024
+#define MAX_CHOSEN (1u << 20)
+
+enum status hparams_read_indexer(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct indexer_params *p = &hp->indexer;
+    TRY(hparam_need_u32(hp, g, "attention.indexer.head_count", 1, MAX_INDEX_HEADS, &p->n_heads,
+                        err));
+    TRY(hparam_need_u32(hp, g, "attention.indexer.key_length", 2, MAX_INDEX_DIM, &p->k_dim,
+                        err));
+    TRY(hparam_need_u32(hp, g, "attention.indexer.top_k", 1, MAX_CHOSEN, &p->top_k, err));
+    if (p->k_dim >= hp->rope.n_rot)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT,
+                   "%s: an indexer's keys have %u dimensions, of which %u cannot turn",
+                   gguf_path(g), p->k_dim, hp->rope.n_rot);
 }
 
 #define MAX_STATE 4096

@@ -93,6 +93,20 @@ struct mla_params {
     uint32_t v_dim;   /* of a head's value, before the output product */
 };
 
+/* Attention with a choice of keys: an indexer, which has queries and keys of its own, gives the
+ * positions scores, and a query attends to the best only (kernels/indexer.h). */
+struct indexer_params {
+    uint32_t top_k;          /* keys, or blocks of them, that a query attends to; 0: to all */
+    uint32_t n_heads, k_dim; /* of the indexer's queries; its key is shared by them */
+    enum rope_mode rope;     /* of the first n_rot dimensions */
+    /* a layer that is not LAYER_INDEXED attends to what the last one that is has chosen; else to
+     * everything */
+    bool shared;
+    /* Not 0: each key-value head has one query in the indexer and chooses for its own query heads
+     * blocks of so many positions, by their best one; the last n_local blocks are always chosen. */
+    uint32_t block, n_local;
+};
+
 /* Layers that keep a state of a fixed size in place of keys and values. */
 enum recurrent_kind {
     RECURRENT_NONE,
@@ -117,8 +131,9 @@ enum layer_flags {
     LAYER_RECURRENT = 1, /* in place of attention */
     LAYER_NO_MIXER = 2,  /* the FFN alone */
     LAYER_NO_FFN = 4,
-    LAYER_NO_ROPE = 8, /* queries and keys do not turn */
-    LAYER_WINDOW = 16, /* of an architecture whose file says which layers have one */
+    LAYER_NO_ROPE = 8,  /* queries and keys do not turn */
+    LAYER_WINDOW = 16,  /* of an architecture whose file says which layers have one */
+    LAYER_INDEXED = 32, /* has an indexer (struct indexer_params) */
 };
 #define HPARAMS_LAYERS_MAX 4096
 /* Value heads that read the same key head, where they are tiled. */
@@ -151,6 +166,7 @@ struct hparams {
     float attn_scale; /* of the logits: 1/sqrt(head_dim) unless the file says otherwise */
     struct moe_params moe;
     struct mla_params mla;
+    struct indexer_params indexer;
     enum qk_norm qk_norm; /* attn_{q,k}_norm */
     enum ffn_act ffn_act;
     bool qkv_bias;     /* attn_{q,k,v}.bias exist */
@@ -199,7 +215,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_lfm2moe, arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid, arch_mistral3,
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
-    arch_glm4;
+    arch_glm4, arch_deepseek32, arch_glm_dsa;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -245,6 +261,12 @@ static inline uint32_t hparams_q_rows(const struct hparams *hp, const struct att
 /* Dimensions of a head's result as the output product reads it. */
 static inline uint32_t hparams_out_dim(const struct hparams *hp, const struct attn_kind *kind) {
     return hp->mla.kv_rank != 0 ? hp->mla.v_dim : kind->v_dim;
+}
+
+/* Whether queries attend to chosen keys only. */
+static inline bool hparams_layer_chooses(const struct hparams *hp, uint32_t layer) {
+    return hp->indexer.top_k != 0 && hparams_layer_has_attention(hp, layer) &&
+           (hp->indexer.shared || hparams_layer_is(hp, layer, LAYER_INDEXED));
 }
 
 /* 0: the layer sees everything. */
@@ -293,6 +315,20 @@ enum status hparams_drop_nextn(struct hparams *hp, const struct gguf *g, struct 
 /* The keys that architectures with experts share: expert_count, expert_used_count,
  * expert_feed_forward_length, ... Leaves moe alone if there are no experts. */
 enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* Those of latent attention (kv_lora_rank, ...): mla, and the heads as they are cached. */
+enum status hparams_read_mla(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* All that DeepSeek V2 and V3 have; the gating that is set is the default. */
+enum status hparams_read_deepseek(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* attention.indexer.head_count, key_length and top_k. */
+enum status hparams_read_indexer(struct hparams *hp, const struct gguf *g, struct err *err);
+
+/* One truth for each layer of an array of bool or of integers; ST_NOT_FOUND, without a sentence:
+ * there is no such key. out [n_layers] */
+enum status hparam_bool_of_layers(const struct hparams *hp, const struct gguf *g,
+                                  const char *name, bool *out, struct err *err);
 
 /* The keys of the recurrent layers, as n_* above: <arch>.ssm.conv_kernel, state_size, group_count,
  * time_step_rank, inner_size. */

@@ -6,7 +6,6 @@
 #include "base/mem.h"
 #include "base/util.h"
 #include "model/forward.h"
-#include "model/kv_prefault.h"
 #include "model/rope_table.h"
 
 #include <stdio.h>
@@ -85,6 +84,12 @@ static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint
     need(&n->x_own, &lw->mla.q_a);
     need(&n->x_own, &lw->mla.kv_a);
     need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->q);
+    if (lw->index != NULL) {
+        struct forms *x = lw->mla.kv_a.n_rows != 0 ? &n->x_own : &n->x;
+        need(lw->mla.q_a.n_rows != 0 ? &n->low : &n->x, &lw->index->q);
+        need(x, &lw->index->k);
+        need(x, &lw->index->weights);
+    }
     need(&n->att, &lw->o);
     need(&n->ffn, &lw->ffn.down);
     if (lw->recurrent != NULL)
@@ -135,6 +140,21 @@ static enum status alloc_mla(struct model *m, struct layout *lay, const struct a
     want(lay, &b->heads_out, n * heads * round_up(hp->mla.v_dim, TILE_ROWS), sizeof(float));
     want(lay, &b->products, heads, sizeof *b->products);
     return ST_OK;
+}
+
+static void alloc_indexer(struct model *m, struct layout *lay) {
+    struct index_buffers *b = &m->index;
+    size_t n = m->cfg.n_tokens_max;
+    indexer_size(b, m->hp, m->share, &m->cfg);
+    want(lay, &b->q, n * b->ldq, sizeof(float));
+    want(lay, &b->k_new, n * b->ldk, sizeof(float));
+    want(lay, &b->weights, n * b->ldw, sizeof(float));
+    if (b->ld_chosen == 0)
+        return;
+    want(lay, &b->scores, INDEX_TOGETHER * b->ld_scores, sizeof(float));
+    want(lay, &b->chosen, n * b->n_choosers * b->ld_chosen, sizeof *b->chosen);
+    want(lay, &b->n_chosen, n * b->n_choosers, sizeof *b->n_chosen);
+    want(lay, &b->pages, m->n_pages_max, sizeof *b->pages);
 }
 
 static void alloc_moe(struct model *m, struct layout *lay, const struct all_needs *needs,
@@ -233,6 +253,7 @@ static void alloc_attention(struct model *m, struct layout *lay, size_t threads)
         want(lay, &m->rope[i].cos, n * n_pairs, sizeof(float));
         want(lay, &m->rope[i].sin, n * n_pairs, sizeof(float));
     }
+    m->scratch_floats = MAX(m->scratch_floats, round_up(indexer_scratch_floats(m), 16));
     want(lay, &m->q, n * m->ldq, sizeof(float));
     want(lay, &m->k_new, n * m->ldk, sizeof(float));
     want(lay, &m->v_new, n * m->ldv, sizeof(float));
@@ -302,6 +323,7 @@ static enum status lay_out(struct layout *lay, struct model *m, int n_threads,
     want_acts(lay, &m->att_act, n, m->ld_att, needs.att);
     want_acts(lay, &m->ff_act, n, ff, needs.ffn);
     TRY(alloc_mla(m, lay, &needs, err));
+    alloc_indexer(m, lay);
     TRY(alloc_recurrent(m, lay, &needs, err));
     alloc_moe(m, lay, &needs, (size_t)n_threads);
     alloc_outputs(m, lay);
@@ -443,6 +465,8 @@ enum status model_open(struct model **out, const struct gguf *g, const struct hp
     if (st == ST_OK)
         st = open_cache(m, err);
     if (st == ST_OK)
+        st = indexer_open(m, err);
+    if (st == ST_OK)
         st = recurrent_states_open(&m->states, recurrent_state_bytes(hp, m->share),
                                    m->cfg.n_states, err);
     if (st == ST_OK)
@@ -475,6 +499,7 @@ void model_close(struct model *m) {
     mem_free(m->mla.result_act);
     mem_free(m->recurrent.out_act);
     recurrent_states_close(&m->states);
+    indexer_close(m);
     kv_prefault_close(m->kv_prefault);
     kv_close(&m->kv);
     weights_free(&m->w);
@@ -502,11 +527,14 @@ struct kv_keep model_kv_keep(const struct hparams *hp, const struct share *sh, u
 
 void model_kv_page_bytes(const struct hparams *hp, const struct share *sh, enum kv_type type,
                          size_t bytes[KV_KINDS]) {
+    const struct kv_shape index = indexer_shape(hp, type);
     memset(bytes, 0, KV_KINDS * sizeof *bytes);
     for (uint32_t i = sh->layer_begin; i < sh->layer_end; i++) {
         const struct kv_keep keep = model_kv_keep(hp, sh, i, type);
         if (keep.kind != KV_NONE)
             bytes[keep.kind] += kv_page_bytes(&keep.shape);
+        if (indexer_has_keys(hp, i))
+            bytes[KV_WHOLE] += kv_page_bytes(&index);
     }
 }
 
@@ -549,8 +577,12 @@ const struct weights *model_weights(const struct model *m) {
     return &m->w;
 }
 
-const struct kv_cache *model_kv(const struct model *m) {
-    return &m->kv;
+size_t model_kv_bytes(const struct model *m) {
+    return m->kv.data_bytes + m->index.kv.data_bytes;
+}
+
+size_t model_kv_window_bytes(const struct model *m) {
+    return m->kv.kind_bytes[KV_WINDOW];
 }
 
 size_t model_state_bytes(const struct model *m) {

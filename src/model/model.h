@@ -125,7 +125,9 @@ enum status model_step(struct model *m, const struct step *step, const struct st
                        struct err *err);
 
 const struct weights *model_weights(const struct model *m);
-const struct kv_cache *model_kv(const struct model *m);
+/* Of the cache, index keys included; of these, what layers with a window have. */
+size_t model_kv_bytes(const struct model *m);
+size_t model_kv_window_bytes(const struct model *m);
 size_t model_buffer_bytes(const struct model *m);
 struct model_times model_times(struct model *m, bool reset);
 /* From the next step on; events NULL: no more. The trace is the model's, events are borrowed. */

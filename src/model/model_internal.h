@@ -3,6 +3,8 @@
 #define LOCKSTEP_MODEL_MODEL_INTERNAL_H
 
 #include "base/async_worker.h"
+#include "kernels/indexer.h"
+#include "model/kv_prefault.h"
 #include "model/model.h"
 #include "model/recurrent.h"
 #include "model/router.h"
@@ -43,6 +45,27 @@ struct mla_buffers {
     float *result;            /* [n, heads * kv_rank] */
     float *heads_out;         /* [n, heads, v_dim rounded up to tiles] */
     struct product *products; /* [heads] */
+};
+
+/* Choosers whose scores are there at once. */
+#define INDEX_TOGETHER 32
+
+/* The indexer (indexer.c). A chooser is a token's, or, where blocks are chosen, that of a token and
+ * a key-value head of this share. */
+struct index_buffers {
+    const struct indexer_kernels *k;
+    struct kv_shape shape;
+    struct kv_cache kv; /* of index keys */
+    struct kv_prefault *kv_prefault;
+    float *q, *k_new, *weights; /* [n, ldq], [n, ldk], [n, ldw] */
+    size_t ldq, ldk, ldw;
+    uint32_t n_choosers; /* of a token */
+    float *scores;       /* [INDEX_TOGETHER, ld_scores] */
+    size_t ld_scores;
+    uint32_t *chosen;   /* [n, n_choosers, ld_chosen] of the whole step; ascending positions */
+    size_t ld_chosen;   /* 0: no context is so long that anything is chosen */
+    uint32_t *n_chosen; /* [n, n_choosers] */
+    const uint8_t **pages; /* [n_pages_max] of the running layer */
 };
 
 /* Recurrent layers; heads and units are this share's. */
@@ -144,6 +167,7 @@ struct model {
     float *shared_weights; /* [n]: sigmoids of these */
     struct acts shared_act;
     struct mla_buffers mla;
+    struct index_buffers index;
     struct moe_buffers moe;
     struct recurrent_buffers recurrent;
     float *out_rows; /* [LOGIT_ROWS, n_embd] */

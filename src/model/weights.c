@@ -102,8 +102,11 @@ static bool is_of_model(const struct gguf_tensor *t, const struct hparams *hp) {
                 return true;
         return false;
     }
-    /* Layers beyond the model's predict further tokens. */
-    if (strtoul(t->name + strlen("blk."), &name, 10) >= hp->n_layers || *name != '.')
+    /* Layers beyond the model's predict further tokens; some use an earlier layer's choice. */
+    unsigned long l = strtoul(t->name + strlen("blk."), &name, 10);
+    if (l >= hp->n_layers || *name != '.' ||
+        (str_starts(name, ".indexer.") && hp->indexer.shared &&
+         !hparams_layer_is(hp, (uint32_t)l, LAYER_INDEXED)))
         return false;
     for (size_t i = 0; i < ARRAY_LEN(no_loss); i++)
         if (str_eq(name + 1, no_loss[i]))

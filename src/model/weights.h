@@ -45,6 +45,14 @@ struct mla_weights {
     struct wmat *v_b;       /* [heads] of [v_dim, kv_rank] */
 };
 
+/* Whole on every rank, but for q where each key-value head has its own (indexer_params.block). */
+struct index_weights {
+    struct wmat q;       /* [heads * k_dim, q_rank or n_embd] */
+    struct wmat k;       /* [k_dim, n_embd] */
+    struct wmat weights; /* [heads, n_embd] of the scores of heads; no rows: one head chooses */
+    const float *q_norm, *k_norm, *k_norm_bias; /* [k_dim]; NULL: none */
+};
+
 struct recurrent_weights {
     uint32_t n_in, *in_at; /* [n_in] where in a row (recurrent_layout) the products begin */
     struct wmat *in;       /* [n_in] of x */
@@ -68,6 +76,8 @@ struct layer_weights {
     const float *o_bias;          /* [n_embd]: on the stage's first member only */
     uint32_t o_segment;
     struct mla_weights mla;
+    struct index_weights *index; /* NULL: no indexer */
+    bool chooses; /* attends to chosen keys, its own indexer's or an earlier one's */
     struct recurrent_weights *recurrent;         /* NULL: attention */
     const float *attn_post_norm, *ffn_post_norm; /* [n_embd]; NULL: none */
     const float *ffn_norm;                       /* [n_embd]; NULL: none */

@@ -284,6 +284,7 @@ static enum status collect_attention(struct weights_loader *ld, struct layer_wei
     if (hparams_layer_is(hp, (uint32_t)l, LAYER_RECURRENT))
         return weights_collect_recurrent(ld, lw, l, err);
     TRY(hp->mla.kv_rank != 0 ? collect_mla(ld, lw, l, err) : collect_qkv(ld, lw, l, err));
+    TRY(weights_collect_indexer(ld, lw, l, err));
     if (hp->sinks)
         TRY(weights_want_vector(ld, &lw->sinks, l, "attn_sinks.weight", kind->n_heads,
                                 sh->begin, sh->end, err));

@@ -89,6 +89,10 @@ enum status weights_collect(struct weights_loader *ld, struct err *err);
 enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_weights *lw,
                                       int l, struct err *err);
 
+/* weights_indexer.c: and of an indexer. */
+enum status weights_collect_indexer(struct weights_loader *ld, struct layer_weights *lw, int l,
+                                    struct err *err);
+
 /* ---- weights_fill.c ---------------------------------------------------------------------- */
 
 /* Makes the block and packs what was listed, with all threads of the pool. What it has allocated

@@ -130,6 +130,8 @@ static const struct {
     {"hunyuan-moe", 1e-3},
     {"bailingmoe2", 1e-3},
     {"llama4", 1e-3},
+    {"deepseek32", 1e-3},
+    {"glm-dsa", 1e-3},
 };
 
 static void compare_rows(const char *name, const float *got, const float *expected, size_t n,
