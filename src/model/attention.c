@@ -398,8 +398,8 @@ static uint32_t first_seen(const struct layer_weights *lw, uint32_t end) {
     return lw->window != 0 && end > lw->window ? end - lw->window : 0;
 }
 
-/* Serves those of n queries, token after token, that attend to chosen keys only; the others are what
- * is left of the list, and their number is returned. */
+/* Serves those of n queries, token after token, that attend to chosen keys only; the others are
+ * what is left of the list, and their number is returned. */
 static uint32_t attend_to_chosen(struct forward_pass *r, int thread,
                                  const struct layer_weights *lw, uint32_t layer,
                                  const struct attn_task *task, struct attn_query *queries,

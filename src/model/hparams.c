@@ -18,7 +18,7 @@ static const struct arch *const archs[] = {
     &arch_olmo2,         &arch_exaone4,     &arch_ernie4_5,    &arch_ernie4_5_moe,
     &arch_hunyuan_dense, &arch_hunyuan_moe, &arch_bailingmoe2, &arch_dots1,
     &arch_llama4,        &arch_gemma,       &arch_glm4,        &arch_deepseek32,
-    &arch_glm_dsa,
+    &arch_glm_dsa,       &arch_kimi_linear, &arch_minimax_m3,
 };
 
 /* Larger than any model that exists by a wide margin, and small enough that no product of two
@@ -516,7 +516,6 @@ enum status hparams_read_moe(struct hparams *hp, const struct gguf *g, struct er
 
 #define MAX_INDEX_HEADS 1024
 #define MAX_INDEX_DIM 1024
-#define MAX_CHOSEN (1u << 20)
 
 enum status hparams_read_indexer(struct hparams *hp, const struct gguf *g, struct err *err) {
     struct indexer_params *p = &hp->indexer;
@@ -524,7 +523,8 @@ enum status hparams_read_indexer(struct hparams *hp, const struct gguf *g, struc
                         err));
     TRY(hparam_need_u32(hp, g, "attention.indexer.key_length", 2, MAX_INDEX_DIM, &p->k_dim,
                         err));
-    TRY(hparam_need_u32(hp, g, "attention.indexer.top_k", 1, MAX_CHOSEN, &p->top_k, err));
+    TRY(hparam_need_u32(hp, g, "attention.indexer.top_k", 1, HPARAMS_CHOSEN_MAX, &p->top_k,
+                        err));
     if (p->k_dim >= hp->rope.n_rot)
         return ST_OK;
     return err_set(err, ST_BAD_INPUT,
@@ -558,6 +558,20 @@ enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recu
                        gguf_path(g), r->n_heads / r->n_groups, r->n_groups,
                        RECURRENT_PIECES_MAX);
     return ST_OK;
+}
+
+enum status hparams_read_kda(struct hparams *hp, const struct gguf *g, struct err *err) {
+    struct recurrent_params *r = &hp->recurrent;
+    r->kind = RECURRENT_DELTA;
+    r->by_channel = true;
+    r->n_heads = r->n_groups = hp->n_heads;
+    TRY(hparam_need_u32(hp, g, "ssm.conv_kernel", 2, CONV_TAPS_MAX, &r->n_taps, err));
+    TRY(hparam_need_u32(hp, g, "kda.head_dim", 1, MAX_STATE, &r->k_dim, err));
+    r->v_dim = r->k_dim;
+    if ((uint64_t)r->n_heads * r->k_dim <= MAX_FF)
+        return ST_OK;
+    return err_set(err, ST_BAD_INPUT, "%s: %u recurrent heads of %u dimensions make no sense",
+                   gguf_path(g), r->n_heads, r->k_dim);
 }
 
 /* Where layers may differ. */

@@ -124,6 +124,10 @@ struct recurrent_params {
     bool tiled; /* value head h reads key head h % n_groups, not h / (n_heads / n_groups) */
     bool joint_gates; /* ssm_ba: of each key head its betas, then its alphas */
     bool joint_in;    /* ssm_in: of each key head q, k, its v heads and its z heads */
+    /* Kimi's delta net: each key channel decays by itself, by a low-rank product of k_dim; so is
+     * the gate of the results, of which the sigmoid counts. q, k and v have matrices of their
+     * own. */
+    bool by_channel;
 };
 
 /* What a layer differs in from attention followed by an FFN. */
@@ -136,6 +140,8 @@ enum layer_flags {
     LAYER_INDEXED = 32, /* has an indexer (struct indexer_params) */
 };
 #define HPARAMS_LAYERS_MAX 4096
+/* Keys that a query chooses. */
+#define HPARAMS_CHOSEN_MAX (1u << 20)
 /* Value heads that read the same key head, where they are tiled. */
 #define RECURRENT_PIECES_MAX 64
 
@@ -215,7 +221,7 @@ extern const struct arch arch_llama, arch_qwen2, arch_qwen2moe, arch_qwen3, arch
     arch_lfm2moe, arch_nemotron_h, arch_nemotron_h_moe, arch_granitehybrid, arch_mistral3,
     arch_smollm3, arch_seed_oss, arch_olmo2, arch_exaone4, arch_ernie4_5, arch_ernie4_5_moe,
     arch_hunyuan_dense, arch_hunyuan_moe, arch_bailingmoe2, arch_dots1, arch_llama4, arch_gemma,
-    arch_glm4, arch_deepseek32, arch_glm_dsa;
+    arch_glm4, arch_deepseek32, arch_glm_dsa, arch_kimi_linear, arch_minimax_m3;
 
 static inline bool hparams_layer_is_moe(const struct hparams *hp, uint32_t layer) {
     return hp->moe.n_experts != 0 && layer >= hp->moe.n_dense &&
@@ -334,6 +340,9 @@ enum status hparam_bool_of_layers(const struct hparams *hp, const struct gguf *g
  * time_step_rank, inner_size. */
 enum status hparams_read_ssm(struct hparams *hp, const struct gguf *g, enum recurrent_kind kind,
                              struct err *err);
+
+/* The same of a delta net by channels: ssm.conv_kernel, kda.head_dim. */
+enum status hparams_read_kda(struct hparams *hp, const struct gguf *g, struct err *err);
 
 /* One number for each layer of an array, or the same for all. */
 enum status hparam_u32_of_layers(const struct hparams *hp, const struct gguf *g,

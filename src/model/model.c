@@ -66,7 +66,8 @@ static void need(struct forms *n, const struct wmat *w) {
 /* Which forms the inputs of each kind of product are wanted in; x_own: x too, but only of the
  * tokens sharded to this rank. */
 struct all_needs {
-    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result, recurrent;
+    struct forms x, x_own, att, ffn, shared, expert, expert_mid, low, nope, result, recurrent,
+        recurrent_low[2];
 };
 
 static void need_recurrent(struct all_needs *n, const struct recurrent_weights *w) {
@@ -74,6 +75,8 @@ static void need_recurrent(struct all_needs *n, const struct recurrent_weights *
         need(&n->x, &w->in[i]);
     for (uint32_t i = 0; i < w->n_out; i++)
         need(&n->recurrent, &w->out[i]);
+    need(&n->recurrent_low[0], &w->decays);
+    need(&n->recurrent_low[1], &w->gates);
 }
 
 static void need_layer(struct all_needs *n, const struct layer_weights *lw, uint32_t n_heads,
@@ -208,6 +211,8 @@ static enum status alloc_recurrent(struct model *m, struct layout *lay,
     want(lay, &b->k_scale, k_dim, sizeof(float));
     want(lay, &b->products, b->n_in_max, sizeof *b->products);
     want(lay, &b->in_order, n, sizeof *b->in_order);
+    for (size_t i = 0; i < ARRAY_LEN(b->low_act) && m->hp->recurrent.by_channel; i++)
+        want_acts(lay, &b->low_act[i], n, k_dim, needs->recurrent_low[i]);
     for (uint32_t j = 0; j < b->lay.n_pieces; j++)
         want_acts(lay, &b->out_act[j], n, b->lay.piece_cols, needs->recurrent);
     return ST_OK;

@@ -74,6 +74,7 @@ struct recurrent_buffers {
     struct recurrent_layout lay;
     float *rows;              /* [n, lay.ld]: products of x, changed in place */
     float *out;               /* [n, lay.out_ld] */
+    struct acts low_act[2];   /* [k_dim]: of rows from lay.low_at on */
     float *q_scale, *k_scale; /* [k_dim]: what a delta net's normed queries, keys are times */
     struct acts *out_act;     /* [lay.n_pieces] of out */
     struct product *products; /* [n_in_max] */

@@ -6,6 +6,7 @@
 #include "model/forward.h"
 
 #include "base/exact.h"
+#include "model/activation.h"
 
 #include <math.h>
 
@@ -53,6 +54,20 @@ static void in_products(struct forward_pass *r, struct pool *pool, int thread,
             (struct product){&w->in[i], &m->x_act, b->rows + w->in_at[i], b->lay.ld};
     pool_barrier(pool);
     forward_products(r, pool, b->products, w->n_in);
+}
+
+/* By channel: decays and z, from the low-rank products. */
+static void low_rank_products(struct forward_pass *r, struct pool *pool,
+                              const struct recurrent_weights *w) {
+    struct recurrent_buffers *b = &r->m->recurrent;
+    const uint32_t n = r->step->n_tokens;
+    const struct acts low[] = {forward_acts_part(&b->low_act[0], 0, n),
+                               forward_acts_part(&b->low_act[1], 0, n)};
+    const struct product list[] = {{&w->decays, &low[0], b->rows + b->lay.decays_at, b->lay.ld},
+                                   {&w->gates, &low[1], b->rows + b->lay.z_at, b->lay.ld}};
+    for (size_t i = 0; i < ARRAY_LEN(list); i++)
+        forward_pack(r, pool, &low[i], b->rows + b->lay.low_at[i], b->lay.ld);
+    forward_products(r, pool, list, ARRAY_LEN(list));
 }
 
 /* acc = the sum of all pieces' products in fixed point: zero if this rank holds nothing. */
@@ -103,11 +118,13 @@ static size_t n_conv_blocks(const struct recurrent_layout *lay) {
     return n;
 }
 
-/* The block's columns as a part of their own. */
-static struct conv_part conv_block(const struct recurrent_layout *lay, size_t block) {
+/* The block's columns as a part of their own; *which it belongs to. */
+static struct conv_part conv_block(const struct recurrent_layout *lay, size_t block,
+                                   size_t *which) {
     const struct conv_part *p = lay->parts;
     for (; block >= div_up(p->n, BLOCK_COLS); p++)
         block -= div_up(p->n, BLOCK_COLS);
+    *which = (size_t)(p - lay->parts);
     uint32_t begin = (uint32_t)block * BLOCK_COLS;
     return (struct conv_part){.at = p->at + begin,
                               .channel = p->channel + begin,
@@ -127,7 +144,10 @@ static void convolve_block(struct forward_pass *r, const struct recurrent_weight
     struct model *m = r->m;
     const struct recurrent_layout *lay = &m->recurrent.lay;
     const uint32_t n_taps = m->hp->recurrent.n_taps;
-    const struct conv_part part = conv_block(lay, block);
+    size_t which;
+    const struct conv_part part = conv_block(lay, block, &which);
+    const float *const of_parts[] = {w->conv, w->conv_k, w->conv_v};
+    const float *conv = w->conv_k == NULL ? w->conv : of_parts[which];
     uint32_t first;
     const struct step_run *run = run_at(r->step, run_index, &first);
     const struct state_of_run state = state_of(m, w, run);
@@ -139,7 +159,7 @@ static void convolve_block(struct forward_pass *r, const struct recurrent_weight
         .n_tokens = run->n_tokens,
         .n_channels = part.n,
         .n_taps = n_taps,
-        .w = w->conv + (size_t)part.channel * n_taps,
+        .w = conv + (size_t)part.channel * n_taps,
         .bias = w->conv_bias != NULL ? w->conv_bias + part.channel : NULL,
         .history = state.to + part.at,
         .ld_history = lay->ld_history,
@@ -192,7 +212,10 @@ static void gates_of(const struct model *m, float *row, uint32_t h, float **beta
     const struct recurrent_params *p = &m->hp->recurrent;
     const struct recurrent_layout *lay = &m->recurrent.lay;
     uint32_t per = p->n_heads / p->n_groups;
-    if (p->kind == RECURRENT_MAMBA2) { /* time step and, behind all these, decay */
+    if (p->by_channel) {
+        *beta = row + lay->gates_at + h;
+        *alpha = row + lay->decays_at + (size_t)(h - lay->first_unit) * p->k_dim;
+    } else if (p->kind == RECURRENT_MAMBA2) { /* time step and, behind all these, decay */
         *beta = row + lay->gates_at + h;
         *alpha = *beta + p->n_heads;
     } else if (p->joint_gates) {
@@ -206,10 +229,14 @@ static void gates_of(const struct model *m, float *row, uint32_t h, float **beta
 
 static void delta_gates(const struct model *m, const struct recurrent_weights *w, float *row,
                         uint32_t h) {
+    const struct recurrent_params *p = &m->hp->recurrent;
+    const uint32_t n = p->by_channel ? p->k_dim : 1;
+    const float *dt_bias = w->dt_bias + (size_t)h * n;
     float *beta, *alpha;
     gates_of(m, row, h, &beta, &alpha);
     *beta = sigmoid(*beta);
-    *alpha = exact_exp(w->a[h] * softplus(*alpha + w->dt_bias[h]));
+    for (uint32_t i = 0; i < n; i++)
+        alpha[i] = exact_exp(w->a[h] * softplus(alpha[i] + dt_bias[i]));
 }
 
 /* Of one token: head `local` < n_groups' query and key, and head `local`'s gates. */
@@ -227,14 +254,21 @@ static void delta_begin(const struct model *m, const struct recurrent_weights *w
     delta_gates(m, w, row, recurrent_head_of(m->hp, &b->lay, local).head);
 }
 
-/* The results of a head: normed, times silu(z). */
-static void delta_finish(const struct model *m, const struct recurrent_weights *w,
-                         const float *row, float *out, uint32_t local) {
+/* The results of a head: normed, times silu(z), by channel times sigmoid(z). */
+static void delta_finish(const struct model *m, const struct recurrent_weights *w, float *row,
+                         float *out, uint32_t local) {
     const struct recurrent_head head = recurrent_head_of(m->hp, &m->recurrent.lay, local);
     const uint32_t v_dim = m->hp->recurrent.v_dim;
     float *o = out + (size_t)local * v_dim;
+    float *z = row + m->recurrent.lay.z_at + head.at;
     m->k->rmsnorm(o, o, w->norm, v_dim, m->hp->rms_eps);
-    m->k->swiglu(o, row + m->recurrent.lay.z_at + head.at, o, v_dim);
+    if (!m->hp->recurrent.by_channel) {
+        m->k->swiglu(o, z, o, v_dim);
+        return;
+    }
+    sigmoids(m->k, z, v_dim);
+    for (uint32_t i = 0; i < v_dim; i++)
+        o[i] *= z[i];
 }
 
 /* ---- Mamba-2 ------------------------------------------------------------------------------- */
@@ -249,8 +283,8 @@ static void mamba2_begin(const struct model *m, const struct recurrent_weights *
 }
 
 /* (o + D x) * silu(z), not yet normed. */
-static void mamba2_finish(const struct model *m, const struct recurrent_weights *w,
-                          const float *row, float *out, uint32_t local) {
+static void mamba2_finish(const struct model *m, const struct recurrent_weights *w, float *row,
+                          float *out, uint32_t local) {
     const struct recurrent_layout *lay = &m->recurrent.lay;
     const uint32_t v_dim = m->hp->recurrent.v_dim;
     const float *x = row + lay->v_at + (size_t)local * v_dim, d = w->d[lay->first_unit + local];
@@ -332,6 +366,7 @@ static void recur_block(struct forward_pass *r, const struct recurrent_weights *
         .ldk = lay->ld,
         .ldv = lay->ld,
         .decay = decay,
+        .decay_step = p->by_channel,
         .ld_decay = lay->ld,
         .beta = beta,
         .ld_beta = lay->ld,
@@ -381,7 +416,7 @@ static void heads_forward(struct forward_pass *r, struct pool *pool,
     while (pool_claim(pool, n, 4, &begin, &end))
         for (size_t i = begin; i < end; i++) {
             size_t t = i / lay->n_heads;
-            const float *row = m->recurrent.rows + t * lay->ld;
+            float *row = m->recurrent.rows + t * lay->ld;
             float *out = m->recurrent.out + t * lay->out_ld;
             (delta ? delta_finish : mamba2_finish)(m, w, row, out,
                                                    (uint32_t)(i % lay->n_heads));
@@ -396,6 +431,8 @@ bool recurrent_forward(struct forward_pass *r, struct pool *pool, int thread,
     if (!forward_tell(r, pool, thread, &m->x_act, m->x_told, NULL, 0))
         return false;
     in_products(r, pool, thread, w);
+    if (m->hp->recurrent.by_channel)
+        low_rank_products(r, pool, w);
     convolve(r, pool, w);
     if (m->hp->recurrent.kind != RECURRENT_SHORT_CONV)
         heads_forward(r, pool, w);

@@ -43,7 +43,7 @@ const char *recurrent_out_name(const struct hparams *hp);
 /* Channels of the convolution that lie side by side in the row and in the file. */
 struct conv_part {
     uint32_t at;      /* in the row, and in the history */
-    uint32_t channel; /* in the file */
+    uint32_t channel; /* in the file's matrix */
     uint32_t n;
 };
 #define CONV_PARTS_MAX (RECURRENT_PIECES_MAX + 2)
@@ -57,6 +57,8 @@ struct recurrent_layout {
     uint32_t n_pieces, piece_cols, piece_stride; /* of v and z in the row */
     uint32_t q_at, k_at, v_at, z_at;
     uint32_t gates_at, gates_2_at; /* of all heads: betas, alphas, or both in one; time steps */
+    uint32_t decays_at;            /* by channel: of the heads held, k_dim each */
+    uint32_t low_at[2];            /* what decays and z are products of, k_dim each */
     uint32_t ld;
     struct conv_part parts[CONV_PARTS_MAX];
     uint32_t n_parts;

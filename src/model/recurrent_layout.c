@@ -46,7 +46,9 @@ uint32_t recurrent_unit_cols(const struct hparams *hp) {
 }
 
 const char *recurrent_out_name(const struct hparams *hp) {
-    return hp->recurrent.kind == RECURRENT_SHORT_CONV ? "shortconv.out_proj" : "ssm_out";
+    if (hp->recurrent.kind == RECURRENT_SHORT_CONV)
+        return "shortconv.out_proj";
+    return hp->recurrent.by_channel ? "attn_output" : "ssm_out";
 }
 
 /* ---- rows -------------------------------------------------------------------------------- */
@@ -66,7 +68,8 @@ static void add_part(struct recurrent_layout *lay, uint32_t at, uint32_t channel
 /* [q, k, v] under the convolution, then z and the gates. */
 static void lay_out_delta(struct recurrent_layout *lay, const struct hparams *hp) {
     const struct recurrent_params *r = &hp->recurrent;
-    uint32_t keys = lay->n_units * r->k_dim, all = r->n_groups * r->k_dim;
+    uint32_t keys = lay->n_units * r->k_dim;
+    uint32_t all = r->by_channel ? 0 : r->n_groups * r->k_dim; /* else the file has three */
     lay->n_heads = lay->n_units * heads_per_group(r);
     lay->first_group = lay->first_unit;
     lay->n_groups = lay->n_units;
@@ -83,6 +86,12 @@ static void lay_out_delta(struct recurrent_layout *lay, const struct hparams *hp
     lay->ld_history = lay->ld;
     lay->z_at = next(lay, lay->n_pieces * lay->piece_stride);
     lay->gates_at = next(lay, r->joint_gates ? 2 * r->n_heads : r->n_heads);
+    if (r->by_channel) {
+        lay->decays_at = next(lay, keys);
+        lay->low_at[0] = next(lay, r->k_dim);
+        lay->low_at[1] = next(lay, r->k_dim);
+        return;
+    }
     lay->gates_2_at = r->joint_gates ? lay->gates_at : next(lay, r->n_heads);
 }
 

@@ -59,8 +59,10 @@ struct recurrent_weights {
     uint32_t n_out;
     struct wmat *out; /* [n_out] pieces of [n_embd, columns held]: row-parallel */
     uint32_t out_segment;
-    uint32_t index;               /* among the stage's recurrent layers */
-    const float *conv;            /* [channels, n_taps]: whole on every rank, like these: */
+    uint32_t index;            /* among the stage's recurrent layers */
+    struct wmat decays, gates; /* by channel: [heads held * k_dim, k_dim] of low_at[0], [1] */
+    const float *conv;         /* [channels, n_taps]: whole on every rank, like these: */
+    const float *conv_k, *conv_v; /* where conv is that of q alone; NULL: conv has all */
     const float *conv_bias;       /* [channels]; NULL: none */
     const float *a, *dt_bias, *d; /* [heads]; NULL: none */
     const float *norm;            /* [v_dim], of Mamba-2 of all columns; NULL: none */

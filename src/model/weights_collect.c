@@ -34,6 +34,13 @@ static enum status want_tensor(struct weights_loader *ld, int layer, const char 
     return ST_OK;
 }
 
+static const struct gguf_tensor *find_tensor(const struct weights_loader *ld, int layer,
+                                             const char *name) {
+    char full[96];
+    snprintf(full, sizeof full, "blk.%d.%s", layer, name);
+    return gguf_tensor(ld->g, layer >= 0 ? full : name);
+}
+
 static enum status read_scale(struct weights_loader *ld, const struct weight_part *p,
                               const struct gguf_tensor *t, struct wmat *dst, struct err *err) {
     const struct gguf_tensor *s = gguf_scale_of(ld->g, t);
@@ -97,8 +104,9 @@ enum status weights_want_matrix(struct weights_loader *ld, struct wmat *dst,
 enum status weights_want_rows(struct weights_loader *ld, const float **dst, int layer,
                               const char *name, uint32_t width, uint32_t n, uint32_t begin,
                               uint32_t end, size_t dst_stride, struct err *err) {
-    const struct gguf_tensor *t;
-    TRY(want_tensor(ld, layer, name, width, n, 1, &t, err));
+    const struct gguf_tensor *t = find_tensor(ld, layer, name);
+    bool flat = t == NULL || t->dims[1] != 1; /* else [width, 1, n] */
+    TRY(want_tensor(ld, layer, name, width, flat ? n : 1, flat ? 1 : n, &t, err));
     if (qtype_info(t->type)->dequantize == NULL || qtype_info(t->type)->block_values != 1)
         return err_set(err, ST_UNSUPPORTED, "%s: %s has type %s: expected f32, f16 or bf16",
                        gguf_path(ld->g), t->name, qtype_info(t->type)->name);

@@ -127,6 +127,41 @@ static enum status want_of_heads(struct recurrent_collector *c, const float **ds
                              1, err);
 }
 
+/* q, k and v with a convolution each, which has [n_taps, 1, channels]; two low-rank products. */
+static enum status collect_by_channel(struct recurrent_collector *c, struct err *err) {
+    const struct recurrent_params *r = &c->ld->hp->recurrent;
+    const struct recurrent_layout *lay = &c->lay;
+    const uint32_t n = r->n_heads, dim = r->k_dim, all = n * dim, taps = r->n_taps;
+    const uint32_t begin = lay->first_unit * dim, end = begin + lay->n_units * dim;
+    const struct weight_part second = {.layer = c->layer,
+                                       .name = "ssm_f_b.weight",
+                                       .cols = dim,
+                                       .rows = all,
+                                       .row_begin = begin,
+                                       .row_end = end,
+                                       .col_end = dim};
+    struct weight_part gates = second;
+    gates.name = "ssm_g_b.weight";
+    TRY(want_in(c, "attn_q.weight", all, begin, end, lay->q_at, err));
+    TRY(want_in(c, "attn_k.weight", all, begin, end, lay->k_at, err));
+    TRY(want_in(c, "attn_v.weight", all, begin, end, lay->v_at, err));
+    TRY(want_in(c, "ssm_beta.weight", n, 0, n, lay->gates_at, err));
+    TRY(want_in(c, "ssm_f_a.weight", dim, 0, dim, lay->low_at[0], err));
+    TRY(want_in(c, "ssm_g_a.weight", dim, 0, dim, lay->low_at[1], err));
+    TRY(weights_want_matrix(c->ld, &c->w->decays, second, err));
+    TRY(weights_want_matrix(c->ld, &c->w->gates, gates, err));
+    TRY(weights_want_rows(c->ld, &c->w->conv, c->layer, "ssm_conv1d_q.weight", taps, all, 0,
+                          taps, taps, err));
+    TRY(weights_want_rows(c->ld, &c->w->conv_k, c->layer, "ssm_conv1d_k.weight", taps, all, 0,
+                          taps, taps, err));
+    TRY(weights_want_rows(c->ld, &c->w->conv_v, c->layer, "ssm_conv1d_v.weight", taps, all, 0,
+                          taps, taps, err));
+    TRY(weights_want_vector(c->ld, &c->w->dt_bias, c->layer, "ssm_dt.bias", all, 0, all, err));
+    TRY(want_of_heads(c, &c->w->a, "ssm_a", err));
+    return weights_want_vector(c->ld, &c->w->norm, c->layer, "ssm_norm.weight", dim, 0, dim,
+                               err);
+}
+
 /* ssm_in: [z, x, B, C, dt] */
 static enum status collect_mamba2(struct recurrent_collector *c, struct err *err) {
     const struct recurrent_params *r = &c->ld->hp->recurrent;
@@ -170,7 +205,7 @@ enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_we
     const struct hparams *hp = ld->hp;
     struct recurrent_collector c = {.ld = ld, .layer = l};
     recurrent_lay_out(&c.lay, hp, ld->share);
-    c.cap_in = MAX(4 * c.lay.n_units, 2 * c.lay.n_pieces + 2) + 4;
+    c.cap_in = MAX(4 * c.lay.n_units, 2 * c.lay.n_pieces + 2) + 6;
     struct recurrent_weights *w = c.w = lw->recurrent = weights_own(ld->w, 1, sizeof *w);
     if (w == NULL)
         return weights_no_memory(ld, err);
@@ -181,7 +216,9 @@ enum status weights_collect_recurrent(struct weights_loader *ld, struct layer_we
         return weights_no_memory(ld, err);
     for (uint32_t i = ld->share->layer_begin; i < (uint32_t)l; i++)
         w->index += hparams_layer_is(hp, i, LAYER_RECURRENT);
-    if (hp->recurrent.kind == RECURRENT_DELTA)
+    if (hp->recurrent.by_channel)
+        TRY(collect_by_channel(&c, err));
+    else if (hp->recurrent.kind == RECURRENT_DELTA)
         TRY(collect_delta(&c, err));
     else if (hp->recurrent.kind == RECURRENT_MAMBA2)
         TRY(collect_mamba2(&c, err));

@@ -132,6 +132,8 @@ static const struct {
     {"llama4", 1e-3},
     {"deepseek32", 1e-3},
     {"glm-dsa", 1e-3},
+    {"kimi-linear", 1e-3},
+    {"minimax-m3", 1e-3},
 };
 
 static void compare_rows(const char *name, const float *got, const float *expected, size_t n,

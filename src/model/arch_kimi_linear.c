@@ -1,0 +1,15 @@
+/* Kimi Linear (arXiv 2510.26692): most layers are delta nets whose key channels decay each by
+ * itself, the others latent attention. Nothing turns: positions come from the recurrence alone.
+ * Experts as in DeepSeek V3. */
+#include "model/hparams.h"
+
+static enum status read(struct hparams *hp, const struct gguf *g, struct err *err) {
+    hp->moe.gating = GATING_SIGMOID;
+    TRY(hparams_drop_nextn(hp, g, err));
+    TRY(hparams_read_mla(hp, g, err));
+    hparams_no_rope(hp, 1);
+    TRY(hparams_read_kda(hp, g, err));
+    return hparams_read_moe(hp, g, err);
+}
+
+const struct arch arch_kimi_linear = {.name = "kimi-linear", .read = read, .hybrid = true};
