@@ -367,11 +367,12 @@ LOCKSTEP_API enum lockstep_status lockstep_generate(struct lockstep *ls,
                                                     struct lockstep_result *result,
                                                     struct lockstep_error *err);
 
-/** Feeds ids after the ids that have been fed since the last reset. rows(user, first_pos, n, logits)
- * gets the logits of every position, [n, n_vocab] f32, in order, chunk by chunk. It returns false
- * to stop (LOCKSTEP_CANCELLED); the ids after the rows that it got then count as not fed. rows may
- * be NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the vocabulary, or more ids
- * than fit the context. Ids that were fed before a call was cancelled stay fed. */
+/** Feeds ids after the ids that have been fed since the last reset. rows(user, first_pos, n,
+ * logits) gets the logits of every position, [n, n_vocab] f32, in order, chunk by chunk. It
+ * returns false to stop (LOCKSTEP_CANCELLED); the ids after the rows that it got then count as
+ * not fed. rows may be NULL. LOCKSTEP_BAD_INPUT, and nothing is fed: an id that is not in the
+ * vocabulary, or more ids than fit the context. Ids that were fed before a call was cancelled
+ * stay fed. */
 LOCKSTEP_API enum lockstep_status
 lockstep_eval(struct lockstep *ls, const int32_t *ids, size_t n,
               bool (*rows)(void *user, size_t first_pos, size_t n, const float *logits),
