@@ -58,7 +58,8 @@ def best(scores, n):
 
 class Model:
     # arch: pairs (2i, 2i + 1) turn together; if not, (i, i + n/2)
-    PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4", "llama4"}
+    PAIRS = {"llama", "deepseek2", "granite", "granitemoe", "smollm3", "ernie4_5", "glm4", "llama4",
+             "glm-dsa", "deepseek32"}
     NORM_AFTER_ROPE = {"hunyuan-dense"}
     GELU = {"gemma"}
     ONE_WITHOUT_WINDOW_IN = {"olmo2": 4, "exaone4": 4}  # layers
@@ -82,6 +83,7 @@ class Model:
             self.scale *= (1 + key("rope.scaling.yarn_log_multiplier") *
                            math.log(key("rope.scaling.factor"))) ** 2
         self.window = key("attention.sliding_window", 0)
+        self.index_keys, self.chosen = {}, []
         self.cache = {}
 
     def sees_all(self, layer):
@@ -144,8 +146,8 @@ class Model:
         ramp = [min(max((i - low) / max(high - low, 0.001), 0), 1) for i in range(n // 2)]
         return [f / factor * r + f * (1 - r) for f, r in zip(freqs, ramp)]
 
-    def turn(self, x, pos, plain=False):
-        """plain: OLMo 3's layers with a window know nothing of YaRN."""
+    def turn(self, x, pos, plain=False, halves=False):
+        """plain: OLMo 3's layers with a window know nothing of YaRN. halves: not as arch, never in pairs."""
         out, half = list(x), self.n_rot // 2
         base = self.key("rope.freq_base", 10000.0)
         freqs = [base ** (-2 * i / self.n_rot) for i in range(half)] if plain else self.freqs
@@ -153,7 +155,7 @@ class Model:
         if not plain and self.key("rope.scaling.type") == "yarn" and not self.key("rope.scaling.yarn_log_multiplier", 0):
             by = 1 + 0.1 * math.log(self.key("rope.scaling.factor"))  # arXiv 2309.00071, section 3.4
         for i, f in enumerate(freqs):
-            a, b = (2 * i, 2 * i + 1) if self.arch in self.PAIRS else (i, i + half)
+            a, b = (2 * i, 2 * i + 1) if self.arch in self.PAIRS and not halves else (i, i + half)
             c, s = by * math.cos(pos * f), by * math.sin(pos * f)
             out[a], out[b] = x[a] * c - x[b] * s, x[a] * s + x[b] * c
         return out
@@ -218,9 +220,34 @@ class Model:
                 v.append(product(self.w(layer, "attn_v_b.weight")[h], latent))
         return q, k, v
 
+    def choice(self, layer, x, pos):
+        """The positions that DeepSeek-V3.2's indexer chooses (arXiv 2512.02556, section 2.1; LayerNorm and RoPE as in
+        its inference/model.py). A layer without one: those of the last layer that has one."""
+        n, dim, top = (self.key("attention.indexer." + k) for k in ("head_count", "key_length", "top_k"))
+        if not self.key("attention.indexer.types", [True] * 99)[layer]:
+            return range(pos + 1) if "shared_choice" in self.without else self.chosen
+        low = self.norm(product(self.w(layer, "attn_q_a.weight"), x), self.w(layer, "attn_q_a_norm.weight"))
+        y = product(self.w(layer, "indexer.attn_q_b.weight"), low)
+        k = product(self.w(layer, "indexer.attn_k.weight"), x)
+        mean = sum(k) / dim
+        by = 1 / math.sqrt(sum((v - mean) ** 2 for v in k) / dim + 1e-6)
+        norm, bias = (self.w(layer, "indexer.k_norm." + s)[0] for s in ("weight", "bias"))
+        k = [(v - mean) * by * a + b for v, a, b in zip(k, norm, bias)]
+        keys = self.index_keys.setdefault(layer, [])
+        halves = self.arch == "deepseek32"
+        keys.append(self.turn(k, pos, halves=halves))
+        q = [self.turn(y[i * dim:(i + 1) * dim], pos, halves=halves) for i in range(n)]
+        weights = [v / math.sqrt(n * dim) for v in product(self.w(layer, "indexer.proj.weight"), x)]
+        scores = [sum(w * max(dot(h, k), 0) for w, h in zip(weights, q)) for k in keys]
+        chosen, gap = best(scores, min(top, len(scores)))
+        self.gap, self.chosen = min(self.gap, gap), sorted(chosen)
+        return self.chosen
+
     def attention(self, layer, x, pos, past):
         q, k, v = (self.latent_qkv if self.latent else self.qkv)(layer, x, pos)
         past.append((k, v))
+        if self.key("attention.indexer.top_k", 0):
+            past = [past[i] for i in self.choice(layer, x, pos)]
         if not self.sees_all(layer):
             past = past[-self.window:]
         out, group = [], len(q) // len(k)
@@ -292,7 +319,7 @@ class Model:
     # ---- the whole
 
     def logits(self, ids):
-        past = [[] for _ in range(self.key("block_count"))]
+        past = [[] for _ in range(self.key("block_count") - self.key("nextn_predict_layers", 0))]
         head = "output.weight" if "output.weight" in self.g.tensors else "token_embd.weight"
         add = self.key("residual_scale", 1.0)
         for pos, i in enumerate(ids):
@@ -469,6 +496,27 @@ def deepseek_v2(seed):
     return m.model(layer)
 
 
+def glm_5_2(seed):
+    """GLM-5.2: of these layers the first and the last have an indexer, the others use what the first has chosen."""
+    types = [True, False, False, True]
+    m = Maker("glm-dsa", seed, **dict(COMMON, block_count=4), embedding_length=64, feed_forward_length=96,
+              attention__head_count=4, attention__head_count_kv=4, attention__key_length=24,
+              attention__value_length=16, attention__kv_lora_rank=32, attention__q_lora_rank=32,
+              rope__dimension_count=8, rope__freq_base=1e4, attention__indexer__head_count=6,
+              attention__indexer__key_length=20, attention__indexer__top_k=9, attention__indexer__types=types)
+
+    def layer(i, prefix):
+        m.latent_attention(prefix)
+        m.ffn(prefix, "", 96)
+        if types[i]:
+            m.matrix(prefix + "indexer.attn_q_b.weight", 32, 6 * 20)
+            m.matrix(prefix + "indexer.attn_k.weight", 64, 20)
+            m.matrix(prefix + "indexer.proj.weight", 64, 6)
+            m.norm(prefix + "indexer.k_norm.weight", 20)
+            m.add(prefix + "indexer.k_norm.bias", (20,), 0.3)
+    return m.model(layer)
+
+
 def granite_moe(seed, n_ff_shared):
     """Granite 3's: a llama with factors, experts weighted by a softmax over the chosen."""
     keys = dict(COMMON, embedding_length=64, feed_forward_length=32, attention__head_count=4,
@@ -557,6 +605,7 @@ MODELS = {
     "granitemoe": (lambda: granite_moe(1, 0), ["softmax", "embedding_scale", "residual_scale",
                                                   "attention.scale", "logit_scale"]),
     "granitemoe-shared": (lambda: granite_moe(1, 48), ["shared"]),
+    "glm-5.2": (lambda: glm_5_2(1), ["attention.indexer.top_k", "shared_choice"]),
     "deepseek2-v2": (lambda: deepseek_v2(5), ["groups", "greedy", "normalize", "shared", "expert_weights_scale",
                                              "rope.scaling.type", "rope.scaling.yarn_log_multiplier", "truncate"]),
 }
